@@ -1,0 +1,58 @@
+# `make setup` once; then any of the others. Nothing outside this folder is changed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.agym-setup
+TYPED := build/typed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test check lint types imports docs docs-check bench wheel clean
+
+help:  ## what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+setup: $(STAMP)  ## builds .venv from locks/dev.lock; nothing to do the second time
+
+$(STAMP): locks/dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "agym needs Python 3.11 or newer as '$(PYTHON)': install it, or say make PYTHON=/path/to/python3.11 setup" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "this Python cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+test: setup  ## the tests; ARGS='-k words' for some of them
+	$(BIN)/python -m pytest $(ARGS)
+
+check: lint types imports docs-check test  ## all that CI asks for
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# The package is the root folder, which may have any name: mypy sees it as `agym` through a link.
+types: setup
+	@mkdir -p $(TYPED) && ln -sfn ../.. $(TYPED)/agym
+	MYPYPATH=$(TYPED) $(BIN)/mypy --package agym
+
+imports: setup
+	$(BIN)/lint-imports --config pyproject.toml
+
+docs: setup  ## writes the schema and the recipe reference from the code
+	$(BIN)/python -m agym.dsl.schema
+	$(BIN)/python -m agym.dsl.reference
+
+docs-check: setup
+	@$(BIN)/python -m agym.dsl.schema --check
+	@$(BIN)/python -m agym.dsl.reference --check
+
+bench: setup  ## how long validate takes, whole cold processes
+	$(BIN)/python bench/validate.py
+
+wheel: setup  ## builds the wheel into dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+clean:  ## removes what was built, not what was run
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

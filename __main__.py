@@ -1,0 +1,5 @@
+"""`python -m agym`."""
+
+from .cli import entry
+
+entry()

@@ -1,0 +1,137 @@
+"""What is registered on this machine: the environments of this package, and what plugins bring.
+
+Enters: the data files `envs/*/env.json`, the metadata of installed packages. Leaves: a `dsl.catalog.Catalog`. No
+environment and no plugin is imported: a recipe is checked against data alone. Installed packages are searched only
+when a recipe names what this package does not have, for that search costs more than the rest of a check.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from .dsl.catalog import Catalog, EnvironmentInfo
+from .unbuilt import UNBUILT
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["BadEnvironment", "Registered", "catalog", "read_environment"]
+
+V = TypeVar("V")
+ENVS = Path(__file__).parent / "envs"
+DATA_FILE = "env.json"
+ENVIRONMENT_GROUP = "agym.envs"
+SINK_GROUP = "agym.sinks"
+SINKS: Mapping[str, str] = {
+    "mlflow": "an MLflow tracking server, or a folder",
+    "tensorboard": "event files for TensorBoard",
+    "wandb": "Weights & Biases, online or offline",
+}
+
+
+class BadEnvironment(Exception):
+    """A data file of an installed environment that is not what schemas/env.v1.json asks for."""
+
+
+@dataclass(frozen=True)
+class Registered(Mapping[str, V], Generic[V]):
+    """Names of this package, then those of plugins, which are looked for only where the first do not answer."""
+
+    own: Mapping[str, V]
+    plugins: Callable[[], Mapping[str, V]]
+
+    def __getitem__(self, name: str) -> V:
+        if name in self.own:
+            return self.own[name]
+        # a recipe that names none is no reason to search
+        if not name:
+            raise KeyError(name)
+        return self._found[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.own or name in self._found
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.own
+        yield from (name for name in self._found if name not in self.own)
+
+    def __len__(self) -> int:
+        return len({*self.own, *self._found})
+
+    @cached_property
+    def _found(self) -> Mapping[str, V]:
+        return self.plugins()
+
+
+def catalog(envs: Path = ENVS, unbuilt: Mapping[str, str] = UNBUILT) -> Catalog:
+    """Everything that a recipe may name here."""
+    own = (read_environment(file) for file in sorted(envs.glob(f"*/{DATA_FILE}")))
+    return Catalog(
+        environments=Registered({info.name: info for info in own}, _plugin_environments),
+        sinks=Registered(SINKS, _plugin_sinks),
+        unbuilt=unbuilt,
+    )
+
+
+def read_environment(file: Path) -> EnvironmentInfo:
+    """One `env.json`; what is wrong with it is told with the file's name."""
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        return _environment(data)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadEnvironment(f"{file} does not describe an environment: {error!r}") from error
+
+
+def _environment(data: Mapping[str, Any]) -> EnvironmentInfo:
+    known = {name: data[name] for name in ("options", "extra", "light", "built") if name in data}
+    return EnvironmentInfo(name=data["name"], summary=data["summary"], splits=data["splits"], **known)
+
+
+# --- plugins -------------------------------------------------------------------------------------------------------
+
+
+def _plugin_environments() -> Mapping[str, EnvironmentInfo]:
+    return {point.name: _from_metadata(point) for point in _entry_points(ENVIRONMENT_GROUP)}
+
+
+def _plugin_sinks() -> Mapping[str, str]:
+    return {point.name: _summary(point) for point in _entry_points(SINK_GROUP)}
+
+
+def _entry_points(group: str) -> tuple[EntryPoint, ...]:
+    from importlib.metadata import entry_points  # with its imports and the search, 50 ms
+
+    return tuple(sorted(entry_points(group=group), key=lambda point: point.name))
+
+
+def _from_metadata(point: EntryPoint) -> EnvironmentInfo:
+    """By the `env.json` beside the plugin's module; without one the name is all that is known."""
+    file = data_file_of(point.module)
+    if file is None:
+        return EnvironmentInfo(name=point.name, summary=_summary(point), splits={})
+    return read_environment(file)
+
+
+def data_file_of(module: str) -> Path | None:
+    """Where a module's `env.json` would lie, found without importing the module or its parents."""
+    top, *rest = module.split(".")
+    spec = find_spec(top)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        inside = Path(folder, *rest)
+        # the module may be a package, or a file beside the data
+        for file in (inside / DATA_FILE, inside.parent / DATA_FILE):
+            if os.path.isfile(file) and file.is_relative_to(folder):
+                return file
+    return None
+
+
+def _summary(point: EntryPoint) -> str:
+    metadata = point.dist.metadata if point.dist else None
+    return str(metadata["Summary"]) if metadata and "Summary" in metadata else f"from the plugin {point.module}"

@@ -1,0 +1,98 @@
+"""The command line: arguments to one call to an exit code.
+
+`agym --help` imports no command; a command imports what it needs and no more.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn, TextIO
+
+from .commands import COMMANDS
+from .commands.parser import command_module, parser
+from .commands.shell import Exit, Shell, UsageError
+
+__all__ = ["entry", "main"]
+
+LINE_WIDTH = 120
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code; what goes wrong is told on standard error."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(words, os.environ)
+    except KeyboardInterrupt:
+        print("agym: interrupted", file=sys.stderr)
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()
+        return Exit.BROKEN_PIPE
+    except Exception as fault:
+        if os.environ.get("AGYM_DEBUG") == "1":
+            raise
+        return _confess(fault)
+
+
+def entry() -> NoReturn:
+    """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # a terminal without Unicode, and file names that are not text, are no reason to fail
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(main())
+
+
+def _run(words: list[str], environ: Mapping[str, str]) -> int:
+    try:
+        arguments = parser(set(words) & COMMANDS.keys()).parse_args(words)
+        code = int(command_module(arguments.command).run(arguments, _shell(environ)))
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    except UsageError as error:
+        print(f"agym {arguments.command}: error: {error}", file=sys.stderr)
+        code = Exit.USAGE
+    # here, where a broken pipe is still caught
+    sys.stdout.flush()
+    return code
+
+
+def _shell(environ: Mapping[str, str]) -> Shell:
+    is_terminal = sys.stdout.isatty()
+    return Shell(
+        stdin=sys.stdin.buffer,
+        out=sys.stdout,
+        err=sys.stderr,
+        cwd=Path.cwd(),
+        environ=environ,
+        width=shutil.get_terminal_size((LINE_WIDTH, 24)).columns if is_terminal else LINE_WIDTH,
+        colour=_wants_colour(sys.stdout, environ),
+    )
+
+
+def _wants_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+
+def _confess(fault: Exception) -> int:
+    first_line = str(fault).split("\n", 1)[0][:200]
+    print(
+        f"agym: internal error: {type(fault).__name__}: {first_line}; please report it with what the same command "
+        "prints under AGYM_DEBUG=1",
+        file=sys.stderr,
+    )
+    return Exit.INTERNAL
+
+
+def _drop_output() -> None:
+    """Nobody reads: what is still buffered must not fail again when the interpreter closes the stream."""
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    entry()

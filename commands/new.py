@@ -1,0 +1,91 @@
+"""`agym new NAME [--from RECIPE]`: a first recipe of one's own, copied from one that works. The only command that writes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from pathlib import Path
+
+from ..catalog import catalog
+from ..dsl.diagnostics import Diagnostic
+from ..dsl.source import Source
+from ..dsl.tree import get, parse
+from ..files import STDIN, DiskLibrary, write_atomically
+from .compiling import Compiler
+from .recipes import header
+from .schema import schema_file
+from .shell import Exit, Shell, UsageError
+
+__all__ = ["add_arguments", "run"]
+
+SUFFIX = ".yaml"
+SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+HEADER = re.compile(r"(?:#.*\n|[ \t]*\n)*")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="name of the run; NAME.yaml is written")
+    parser.add_argument("--from", dest="origin", default="quickstart", metavar="RECIPE", help="what to copy (default: quickstart)")
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+
+
+def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    file = shell.cwd / (arguments.name.removesuffix(SUFFIX) + SUFFIX)
+    name = _checked_name(file, arguments.force)
+    compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=shell)
+    origin = compiler.open(arguments.origin)
+    if isinstance(origin, Diagnostic):
+        return compiler.tell(arguments.origin, origin)
+    shown_file = os.path.relpath(file, shell.cwd)
+    made = Source(shown_file, _text(origin, name, shown_file), key=str(file))
+    if compiler.right(shown_file, made) is not Exit.RIGHT:
+        shell.err.write(f"agym new: '{arguments.origin}' cannot be copied to {shown_file}; nothing was written\n")
+        return Exit.WRONG
+    _write(file, made.text, arguments.force)
+    shell.out.write(f"wrote {shown_file}; next: agym plan {shown_file}\n")
+    return Exit.RIGHT
+
+
+def _checked_name(file: Path, force: bool) -> str:
+    if not SLUG.fullmatch(file.stem) or file.stem == STDIN:
+        raise UsageError(f"'{file.stem[:40]}' is not a name for a run: use lower-case letters, digits, '.', '_' and '-'")
+    if not file.parent.is_dir():
+        raise UsageError(f"the folder {file.parent} is not there")
+    if os.path.lexists(file) and not force:
+        raise UsageError(f"{file.name} is there already; --force replaces it")
+    return file.stem
+
+
+def _text(origin: Source, name: str, file: str) -> str:
+    """The recipe under another name, with a head of its own."""
+    said = header(origin.text)
+    lines = [
+        f"# yaml-language-server: $schema={schema_file('recipe')}",
+        f"# Purpose: {said.get('purpose', 'say here what this run is for')}",
+        *([f"# Cost:    {said['cost']}"] if "cost" in said else []),
+        f"# Command: agym run {file}",
+    ]
+    renamed = _renamed(origin, name)
+    match = HEADER.match(renamed)
+    return "\n".join(lines) + "\n" + renamed[match.end() if match else 0 :]
+
+
+def _renamed(origin: Source, name: str) -> str:
+    root = parse(origin).root
+    own, version = get(root, "name"), get(root, "agym")
+    if own is not None:
+        return origin.text[: own.value.span.start] + name + origin.text[own.value.span.end :]
+    if version is None:
+        return origin.text
+    end = version.value.span.end
+    return f"{origin.text[:end]}\nname: {name}{origin.text[end:]}"
+
+
+def _write(file: Path, text: str, force: bool) -> None:
+    try:
+        write_atomically(file, text, replace=force)
+    except FileExistsError:
+        raise UsageError(f"{file.name} is there already; --force replaces it") from None
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {(error.strerror or str(error)).lower()}") from error

@@ -1,0 +1,65 @@
+"""The parser of the command line, made from the commands themselves.
+
+Enters: the names of the commands whose arguments are wanted, for each costs its imports. Leaves: a parser that knows
+all commands by name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Collection
+from typing import Any, NoReturn
+
+from .. import __version__
+from . import COMMANDS
+
+__all__ = ["Parser", "command_module", "parser"]
+
+EPILOG = """\
+exit codes: 0 right, 1 recipe wrong, 2 usage, 3 run failed, 4 run stopped by a guard
+
+A RECIPE is a file, or the name of one of `agym recipes`. Start with: agym new my-run"""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, but an unknown word is told with the one that was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n{self.prog}: try '{self.prog} --help'\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            from ..dsl.suggest import did_you_mean, shown
+
+            known = tuple(map(str, action.choices))
+            hint = did_you_mean(str(value), known) or f"known: {', '.join(known)}"
+            raise argparse.ArgumentError(action, f"{shown(str(value))} is not one of them; {hint}")
+
+
+def parser(chosen: Collection[str]) -> argparse.ArgumentParser:
+    """All commands; the arguments of those in `chosen`."""
+    top = Parser(
+        prog="agym",
+        description="One recipe file describes how an agent is trained; agym checks it and plans it.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"agym {__version__}")
+    commands = top.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", required=True, parser_class=Parser
+    )
+    for name, summary in COMMANDS.items():
+        one = commands.add_parser(name, help=summary, description=_sentence(summary), allow_abbrev=False)
+        if name in chosen:
+            command_module(name).add_arguments(one)
+    return top
+
+
+def command_module(name: str) -> Any:
+    return importlib.import_module(f".{name}", __package__)
+
+
+def _sentence(summary: str) -> str:
+    return f"{summary[:1].upper()}{summary[1:]}."

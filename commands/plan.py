@@ -1,0 +1,59 @@
+"""`agym plan RECIPE`: what would happen, before anything does. Writes nothing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+
+from ..catalog import catalog
+from ..dsl.codec import dumps
+from ..dsl.compile import CompiledVariant
+from ..dsl.plan import Plan
+from ..files import DiskLibrary
+from ..reporters.plan_graph import plan_dot, plan_mermaid
+from ..reporters.text import Style
+from .compiling import Compiler, choose
+from .shell import Exit, Shell
+
+__all__ = ["add_arguments", "run"]
+
+
+def _tree(plan: Plan, style: Style) -> str:
+    from ..reporters.plan_tree import plan_tree  # brings rich, which the other formats do without
+
+    return plan_tree(plan, style)
+
+
+FORMATS: Mapping[str, Callable[[Plan, Style], str]] = {
+    "tree": _tree,
+    "json": lambda plan, style: dumps(plan),
+    "mermaid": lambda plan, style: plan_mermaid(plan),
+    "dot": lambda plan, style: plan_dot(plan),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recipe", metavar="RECIPE", help="a recipe, or the name of a shipped one, or - for standard input")
+    parser.add_argument("--format", choices=FORMATS, default="tree", help="how to show it (default: tree)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the recipe")
+    parser.add_argument("--run", type=int, metavar="N", help="which run of a matrix, counted from 1")
+
+
+def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=shell, settings=tuple(arguments.set))
+    runs = compiler.runs(arguments.recipe)
+    if isinstance(runs, Exit):
+        return runs
+    if arguments.format == "tree" and arguments.run is None and len(runs) > 1:
+        shell.out.write(_matrix(arguments.recipe, runs, shell.style))
+    else:
+        chosen = choose(runs, arguments.recipe, arguments.run)
+        shell.out.write(FORMATS[arguments.format](chosen.plan, shell.style))
+    return Exit.RIGHT
+
+
+def _matrix(recipe: str, runs: tuple[CompiledVariant, ...], style: Style) -> str:
+    from ..reporters.plan_tree import runs_table
+
+    table = runs_table([(dict(each.choices), each.plan) for each in runs], style)
+    return f"{table}\n{len(runs)} runs; for the plan of one: agym plan {recipe} --run 1\n"

@@ -1,0 +1,66 @@
+"""`agym recipes`: the recipes that come with the package, each with its purpose."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+
+from ..files import SHIPPED, is_base, shipped_names
+from .shell import Exit, Shell
+
+__all__ = ["Listed", "add_arguments", "header", "run"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A shipped recipe by what the comments on its top say."""
+
+    name: str
+    purpose: str
+    cost: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", choices=FORMATS, default="text", help="how to list them (default: text)")
+    parser.add_argument("--bases", action="store_true", help="also list those that are only there to be extended")
+
+
+def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    names = (name for name in shipped_names() if arguments.bases or not is_base(f"{name}.yaml"))
+    shell.out.write(FORMATS[arguments.format]([_listed(name) for name in names]))
+    return Exit.RIGHT
+
+
+def header(text: str) -> Mapping[str, str]:
+    """`# Purpose: ...` and its like, from the comments before the first key; a comment line without a word goes on."""
+    found: dict[str, str] = {}
+    word = ""
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        head, colon, rest = line.removeprefix("#").strip().partition(":")
+        if colon and head.isidentifier():
+            word = head.lower()
+            found[word] = rest.strip()
+        elif word:
+            found[word] += f" {line.removeprefix('#').strip()}"
+    return found
+
+
+def _listed(name: str) -> Listed:
+    said = header((SHIPPED / f"{name}.yaml").read_text(encoding="utf-8"))
+    return Listed(name=name, purpose=said.get("purpose", ""), cost=said.get("cost", ""))
+
+
+def _text(recipes: list[Listed]) -> str:
+    column = max((len(each.name) for each in recipes), default=0) + 2
+    return "".join(f"{each.name:<{column}}{each.purpose}".rstrip() + "\n" for each in recipes)
+
+
+def _json(recipes: list[Listed]) -> str:
+    return json.dumps([asdict(each) for each in recipes], indent=2, ensure_ascii=False) + "\n"
+
+
+FORMATS: Mapping[str, Callable[[list[Listed]], str]] = {"text": _text, "json": _json}

@@ -1,0 +1,66 @@
+"""`agym show RECIPE`: the recipe as it is after everything was put together. Writes nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+
+from ..catalog import catalog
+from ..dsl.compile import CompiledVariant
+from ..dsl.resolved import resolved
+from ..dsl.tree import Node, Path
+from ..files import DiskLibrary
+from ..reporters.difference import changes, difference_json, difference_text
+from ..reporters.resolved import resolved_data, resolved_yaml
+from .compiling import Compiler
+from .shell import Exit, Shell, UsageError
+
+__all__ = ["add_arguments", "run"]
+
+
+def _yaml(chosen: CompiledVariant, origins: bool) -> str:
+    return resolved_yaml(chosen.tree, _place if origins else None)
+
+
+def _json(chosen: CompiledVariant, origins: bool) -> str:
+    if origins:
+        raise UsageError("--origins writes comments, which JSON has none of: leave out one of the two")
+    return json.dumps(resolved_data(chosen.tree), indent=2, ensure_ascii=False) + "\n"
+
+
+FORMATS: Mapping[str, Callable[[CompiledVariant, bool], str]] = {"yaml": _yaml, "json": _json}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recipe", metavar="RECIPE", help="a recipe, or the name of a shipped one, or - for standard input")
+    parser.add_argument("--format", choices=FORMATS, default="yaml", help="how to write it (default: yaml)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the recipe")
+    parser.add_argument("--run", type=int, metavar="N", help="which run of a matrix, counted from 1")
+    parser.add_argument("--origins", action="store_true", help="say beside each value where it was written")
+    parser.add_argument("--diff", metavar="OTHER", help="print instead what OTHER does differently, defaults included")
+
+
+def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=shell, settings=tuple(arguments.set))
+    chosen = compiler.one(arguments.recipe, arguments.run)
+    if isinstance(chosen, Exit):
+        return chosen
+    if arguments.diff is not None:
+        return _diff(arguments, compiler, chosen, shell)
+    shell.out.write(FORMATS[arguments.format](chosen, arguments.origins))
+    return Exit.RIGHT
+
+
+def _diff(arguments: argparse.Namespace, compiler: Compiler, chosen: CompiledVariant, shell: Shell) -> Exit:
+    other = compiler.one(arguments.diff, None)
+    if isinstance(other, Exit):
+        return other
+    found = changes(resolved(chosen.recipe), resolved(other.recipe))
+    names = (arguments.recipe, arguments.diff)
+    shell.out.write(difference_json(found) if arguments.format == "json" else difference_text(found, names))
+    return Exit.RIGHT
+
+
+def _place(_path: Path, node: Node) -> str:
+    return f"{node.span.source.name}:{node.span.line}"

@@ -1,0 +1,1 @@
+"""Text in, Plan out. Pure: no torch, no network, no clock."""

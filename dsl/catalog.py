@@ -1,0 +1,41 @@
+"""What is registered besides the language itself: environments and sinks. Handed in by `cli`, which reads the plugins.
+
+`built` is what this version can run: a recipe may name more, and is then told so by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Catalog", "EnvironmentInfo"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentInfo:
+    """A registered environment, as far as a recipe can be checked against it."""
+
+    name: str
+    summary: str
+    splits: Mapping[str, int | None]
+    """Named splits and how many tasks each has; None where that depends on options or data."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """JSON Schema of each option, by name."""
+    extra: str | None = None
+    """The install extra that brings what it needs."""
+    light: bool = False
+    """Cheap enough to run in the trainer's process."""
+    built: bool = True
+    """Whether this version can run it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """Everything a recipe may name."""
+
+    environments: Mapping[str, EnvironmentInfo] = field(default_factory=dict)
+    sinks: Mapping[str, str] = field(default_factory=dict)
+    """Sinks and what each is, in one line."""
+    unbuilt: Mapping[str, str] = field(default_factory=dict)
+    """Parts of the language that this version cannot run yet, as `key=value` or `key`, and what each is."""

@@ -1,0 +1,166 @@
+"""The one entry to the language: a source to plans, with everything that is wrong on the way.
+
+Enters: a Source, the Library it may read from, settings, environment variables, what is registered. Leaves: Compiled.
+This module owns the order of the phases: compose, check the shape, bind, check the rules, lower, verify. A phase that
+finds errors ends the way of that run; the other runs of a matrix go on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from ..schemas import recipe_v1
+from .bind import Bound, bind
+from .catalog import Catalog
+from .codec import canonical
+from .compose import Variant, compose
+from .diagnostics import Diagnostic, Severity, in_file_order
+from .library import Found, Library
+from .lower import lower
+from .plan import Plan
+from .recipe import Model, ModelShape, Recipe
+from .reflect import Record, record, type_at
+from .rules import check as check_rules
+from .shape import check as check_shape
+from .shapes import is_folder, shape_from_config, shape_of
+from .source import Source
+from .tree import MapNode, Path
+from .verify import verify_plan
+
+__all__ = ["Compiled", "CompiledVariant", "InvalidPlan", "compile_recipe"]
+
+MISSING = "missing-key"
+
+
+class InvalidPlan(Exception):
+    """A plan that breaks its own rules, made from a recipe that broke none: a fault of this package."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledVariant:
+    """One run that is right."""
+
+    tree: MapNode
+    choices: tuple[tuple[str, str], ...]
+    """Axis and value for each axis of the matrix."""
+    bound: Bound
+    recipe: Recipe
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """What became of one source."""
+
+    variants: tuple[CompiledVariant, ...]
+    """The runs without errors, in the order of the matrix."""
+    diagnostics: tuple[Diagnostic, ...]
+    """In file order, each once, however many runs share it."""
+    num_runs: int
+    """Runs that the recipe stands for, right or wrong; 0 where it could not be read so far."""
+
+    @property
+    def failed(self) -> bool:
+        return _has_errors(self.diagnostics)
+
+
+def compile_recipe(
+    source: Source,
+    library: Library,
+    settings: Sequence[str] = (),
+    environ: Mapping[str, str] = MappingProxyType({}),
+    catalog: Catalog | None = None,
+    *,
+    incomplete: bool = False,
+) -> Compiled:
+    """All runs of a recipe. With `incomplete`, keys may be missing, as they are from a recipe that is there to be extended."""
+    composed = compose(source, library, settings, environ, shorthand_of)
+    phases = _Phases(source, library, catalog or Catalog(), lenient=incomplete or composed.partial)
+    found = list(composed.diagnostics)
+    variants = [made for each in composed.variants for made in phases.run(each, found)]
+    # what one phase said of a key that another then finds wrong as well is kept: all errors at once
+    sound = () if _has_errors(composed.diagnostics) else tuple(variants)
+    return Compiled(variants=sound, diagnostics=_unique(found), num_runs=len(composed.variants))
+
+
+def shorthand_of(path: Path) -> str | None:
+    """The key that a bare scalar stands for: `use` for `algorithm: grpo`."""
+    type_ = type_at(record(Recipe), path)
+    return type_.shorthand if isinstance(type_, Record) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Phases:
+    """What follows composition, for one run."""
+
+    source: Source
+    library: Library
+    catalog: Catalog
+    lenient: bool
+
+    def run(self, variant: Variant, found: list[Diagnostic]) -> Iterator[CompiledVariant]:
+        """The run, if nothing is wrong with it; what is wrong is added to `found`."""
+        bound = bind(variant.tree)
+        # the schema refuses nothing that binding lets pass, and knows better words: it is asked where there is need of them
+        shape_errors = check_shape(variant.tree, recipe_v1()) if bound.rejected else ()
+        wrong = self._allowed((*shape_errors, *bound.diagnostics))
+        if bound.recipe is None and not _has_errors(wrong):
+            # whatever the shape's check let pass must not pass unsaid
+            wrong += self._allowed(bound.rejected)
+        if bound.recipe is None or _has_errors(wrong):
+            found += wrong
+            return
+        shape = self._shape(bound.recipe.model)
+        wrong += check_rules(bound.recipe, bound.places, self.catalog, shape)
+        found += wrong
+        if not _has_errors(wrong):
+            yield self._lowered(variant, bound, bound.recipe, shape)
+
+    def _allowed(self, diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+        return [each for each in diagnostics if not (self.lenient and each.code == MISSING)]
+
+    def _lowered(self, variant: Variant, bound: Bound, recipe: Recipe, shape: ModelShape | None) -> CompiledVariant:
+        digest = hashlib.sha256(canonical(recipe).encode()).hexdigest()
+        plan = lower(recipe, shape, variant.choices, digest, self._used(recipe))
+        problems = verify_plan(plan)
+        if problems:
+            raise InvalidPlan("; ".join(f"{each.where}: {each.message}" for each in problems))
+        return CompiledVariant(tree=variant.tree, choices=variant.choices, bound=bound, recipe=recipe, plan=plan)
+
+    def _used(self, recipe: Recipe) -> Catalog:
+        """The catalog of what this recipe names: to list all that is registered takes a search of the machine."""
+        names = {each.use for stage in recipe.schedule for each in stage.environments.values() if each.use}
+        return Catalog(environments={name: self.catalog.environments[name] for name in sorted(names)})
+
+    def _shape(self, model: Model) -> ModelShape | None:
+        """Sizes of the model, of one in a folder from its own `config.json`."""
+        known = shape_of(model)
+        if known is not None or model.path is None or not is_folder(model.path):
+            return known
+        # what the person's own machine has at an absolute path is read as a command line would
+        base = self.source if model.path.startswith(".") else None
+        found = self.library.read(f"{model.path}/config.json", base)
+        return shape_from_config(_json(found.data)) if isinstance(found, Found) else None
+
+
+def _json(data: bytes) -> object:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
+    return any(each.severity is Severity.ERROR for each in diagnostics)
+
+
+def _unique(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Each mistake once: runs of a matrix share most of their text, and so their mistakes."""
+    first: dict[Hashable, Diagnostic] = {}
+    for each in diagnostics:
+        first.setdefault((each.code, each.message, each.span.source.identity, each.span.start, each.span.end), each)
+    return tuple(in_file_order(first.values()))

@@ -1,0 +1,57 @@
+"""What is said to the person who wrote a recipe: one Diagnostic per mistake, collected, never raised one by one.
+
+Enters: a code, a sentence, a span. Leaves: a value that the reporters of `cli` print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .source import Span
+
+__all__ = ["Diagnostic", "Note", "RecipeError", "Severity", "in_file_order"]
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A second place that explains the first: where a cycle closes, where a duplicate stood before."""
+
+    message: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnostic:
+    """One mistake: what, where, and what to do about it."""
+
+    code: str
+    """A stable kebab-case name, listed in `codes.py`."""
+    message: str
+    """One sentence, lower case, no full stop; says what was expected."""
+    span: Span
+    help: str | None = None
+    """What to write instead; `did you mean 'textcraft'?`."""
+    notes: tuple[Note, ...] = ()
+    severity: Severity = Severity.ERROR
+
+
+class RecipeError(Exception):
+    """Carries the diagnostics of a phase that could not go on."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = tuple(diagnostics)
+        super().__init__("; ".join(f"{d.span}: {d.message}" for d in self.diagnostics))
+
+
+def in_file_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """By file in order of first appearance, then by place, then by code; exact repeats once."""
+    unique = list(dict.fromkeys(diagnostics))
+    files = {name: i for i, name in enumerate(dict.fromkeys(d.span.source.name for d in unique))}
+    return sorted(unique, key=lambda d: (files[d.span.source.name], d.span.start, d.span.end, d.code, d.message))

@@ -1,0 +1,169 @@
+"""What an expression is once it is parsed: a small tree of frozen nodes, each with its place in the text.
+
+A node's place includes the parentheses around it. `expr_parse.py` makes the tree; the checker, the evaluator and the
+analysis of steps read it. A Problem is a mistake by its place in the text; `expr.py` turns it into a Diagnostic by its
+place in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = [
+    "Binary",
+    "Call",
+    "Choice",
+    "Compare",
+    "Literal",
+    "Logic",
+    "Member",
+    "Name",
+    "Node",
+    "Place",
+    "Problem",
+    "Unary",
+    "Value",
+    "children",
+    "walk",
+]
+
+Value = float | bool | str
+"""What an expression gives; a number is always a float, and NaN stands for what is not known."""
+
+
+class Place(NamedTuple):
+    """A part of the text that is not one node's."""
+
+    start: int
+    end: int
+
+
+class Literal(NamedTuple):
+    """A value written out."""
+
+    start: int
+    end: int
+    value: Value
+    whole: bool = False
+    """A number written without point and exponent."""
+
+
+class Name(NamedTuple):
+    """A fact, by name."""
+
+    start: int
+    end: int
+    name: str
+
+
+class Unary(NamedTuple):
+    """`-x`, `+x`, `not x`."""
+
+    start: int
+    end: int
+    operator: str
+    operand: Node
+
+
+class Binary(NamedTuple):
+    """`a + b` and the like."""
+
+    start: int
+    end: int
+    operator: str
+    left: Node
+    right: Node
+
+
+class Compare(NamedTuple):
+    """`a < b`, or a chain `a < b <= c`: `operators[i]` stands between `operands[i]` and `operands[i + 1]`."""
+
+    start: int
+    end: int
+    operators: tuple[str, ...]
+    operands: tuple[Node, ...]
+
+
+class Member(NamedTuple):
+    """`x in ('a', 'b')`."""
+
+    start: int
+    end: int
+    item: Node
+    values: tuple[Literal, ...]
+    negated: bool
+
+
+class Logic(NamedTuple):
+    """`a and b and c`, or the same with `or`."""
+
+    start: int
+    end: int
+    operator: str
+    items: tuple[Node, ...]
+
+
+class Choice(NamedTuple):
+    """`then if condition else otherwise`."""
+
+    start: int
+    end: int
+    then: Node
+    condition: Node
+    otherwise: Node
+
+
+class Call(NamedTuple):
+    """`function(arguments)`."""
+
+    start: int
+    end: int
+    function: str
+    name_start: int
+    arguments: tuple[Node, ...]
+
+
+Node = Literal | Name | Unary | Binary | Compare | Member | Logic | Choice | Call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One mistake in an expression."""
+
+    code: str
+    message: str
+    start: int
+    end: int
+    help: str | None = None
+    warning: bool = False
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    match node:
+        case Unary():
+            return (node.operand,)
+        case Binary():
+            return (node.left, node.right)
+        case Compare():
+            return node.operands
+        case Member():
+            return (node.item, *node.values)
+        case Logic():
+            return node.items
+        case Choice():
+            return (node.then, node.condition, node.otherwise)
+        case Call():
+            return node.arguments
+        case _:
+            return ()
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and everything below it, parents first."""
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        yield current
+        pending.extend(reversed(children(current)))

@@ -1,0 +1,37 @@
+"""Words for an error: what a person probably meant, and their own text cut to a readable length.
+
+Enters: what was written and what is known. Leaves: a help line, or None where nothing known is near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from .spelling import closest
+
+__all__ = ["did_you_mean", "nearest", "shown"]
+
+MAX_KNOWN = 200
+"""More names than a person could have meant; comparing takes its time."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known name that `word` is most likely a slip of."""
+    matches = closest(word, islice(known, MAX_KNOWN))
+    return matches[0][1] if matches else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """The help line for an unknown name: the near one, or all where they are few."""
+    names = sorted(known)
+    near = nearest(word, names)
+    if near is not None:
+        return f"did you mean '{near}'?"
+    return f"known: {', '.join(names)}" if 0 < len(names) <= 10 else None
+
+
+def shown(text: str, limit: int = 40) -> str:
+    """A person's text in quotes, on one line and not too long."""
+    flat = " ".join(text[: 4 * limit].split())
+    return f"'{flat}'" if len(flat) <= limit and len(text) <= 4 * limit else f"'{flat[: limit - 3]}...'"

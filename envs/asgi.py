@@ -1,0 +1,113 @@
+"""The little of HTTP that the server needs: a request read within limits, a reply sent, routes as a table.
+
+Raw ASGI, because a step of a light environment costs microseconds and a web framework would cost a hundred times that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+from urllib.parse import parse_qs
+
+from .errors import BadRequest, EnvError, NotFound, TooLarge, WrongMethod
+from .wire import WireError, dump, load_object
+
+__all__ = [
+    "ASGIReceive",
+    "ASGISend",
+    "Dialect",
+    "Handler",
+    "Reply",
+    "Request",
+    "Routes",
+    "Scope",
+    "find",
+    "not_found",
+    "read_body",
+    "send_reply",
+]
+
+Scope: TypeAlias = MutableMapping[str, Any]
+ASGIReceive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+ASGISend: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    data: object = None
+    """To be sent as JSON; nothing is sent under status 204."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    scope: Scope
+    id: str
+    """What stood where the route has a '*'."""
+    body: bytes
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The body as a JSON object; an empty body is an empty one."""
+        try:
+            return load_object(self.body) if self.body else {}
+        except WireError as error:
+            raise BadRequest(str(error)) from error
+
+    def query(self, name: str) -> str | None:
+        try:
+            values = parse_qs(self.scope["query_string"].decode("ascii"), max_num_fields=16).get(name, [])
+        except ValueError as error:
+            raise BadRequest("the query could not be read") from error
+        return values[0] if len(values) == 1 else None
+
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Reply]]
+Routes: TypeAlias = Mapping[tuple[str, ...], Mapping[str, Handler]]
+"""Path, '*' standing for any one segment, to method to handler."""
+
+
+class Dialect(Protocol):
+    """One way to speak to the server: its routes, and how it tells an error."""
+
+    @property
+    def routes(self) -> Routes: ...
+
+    def failure(self, error: EnvError) -> Reply: ...
+
+
+def find(routes: Routes, scope: Scope) -> tuple[Handler, str] | None:
+    """The handler and the wildcard's value; None for a path that these routes do not have."""
+    path = tuple(scope["path"].split("/")[1:])
+    methods, wildcard = routes.get(path), ""
+    if methods is None and len(path) > 1:
+        methods, wildcard = routes.get((path[0], "*", *path[2:])), path[1]
+    if methods is None:
+        return None
+    if scope["method"] not in methods:
+        raise WrongMethod(f"expected {' or '.join(methods)}")
+    return methods[scope["method"]], wildcard
+
+
+def not_found(scope: Scope) -> NotFound:
+    return NotFound(f"no route '{scope['path'][:60]}'")
+
+
+async def read_body(receive: ASGIReceive, limit: int) -> bytes:
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    while message.get("more_body", False) and len(body) <= limit:
+        message = await receive()
+        body += message.get("body", b"")
+    if len(body) > limit:
+        raise TooLarge(f"the body is longer than {limit} bytes")
+    return body
+
+
+async def send_reply(send: ASGISend, reply: Reply) -> None:
+    body = b"" if reply.status == 204 else dump(reply.data)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *reply.headers]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

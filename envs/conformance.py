@@ -1,0 +1,369 @@
+"""The suite that every environment must pass, ours or a user's, in this process or behind a URL.
+
+What enters: a `Subject`. What leaves: for each check a `Result`. `CHECKS` are plain async functions that raise
+`Violation`; a test may run them one by one, `run_checks` runs them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeAlias
+
+from .client import HttpEnv
+from .errors import EnvError, EpisodeOver, UnknownSplit, UnknownTask
+from .protocol import EnvClient, Session, Status, Step, score_of
+from .supervise import ServeCommand, ServerProcess
+
+__all__ = ["BAD_ACTIONS", "CHECKS", "Check", "Result", "Subject", "Transcript", "Violation", "run_checks", "transcript"]
+
+
+class Violation(Exception):
+    """What an environment does that it must not do, with the task at which it was seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """An environment under examination."""
+
+    client: EnvClient
+    command: ServeCommand | None = None
+    """How to start it in a process of its own; without it the checks across processes are left out."""
+    num_tasks: int = 8
+    """Tasks looked at, spread evenly over each split."""
+    max_steps: int = 100
+    neighbours: int = 32
+    expert_share: float = 1.0
+    """Share of the tasks for which an expert must solve what it claims to solve."""
+    frozen_ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Ids that splits must begin with, from an earlier release."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    check: str
+    passed: bool
+    detail: str = ""
+    """What was violated, or why the check was left out."""
+
+
+class Skipped(Exception):
+    """The subject gives nothing to check here."""
+
+
+Check: TypeAlias = Callable[[Subject], Awaitable[None]]
+Transcript: TypeAlias = tuple[tuple[str, float, bool, bool, str], ...]
+"""What was seen and earned, step by step."""
+
+BAD_ACTIONS: Mapping[str, str] = {
+    "empty": "",
+    "blank": " \t\n ",
+    "nonsense": "qwertz",
+    "huge": "get " * 20_000,
+    "unicode": "gét 1 öak 🪵 \u202e\u0661",
+    "control characters": "get 1 oak\x00\x1b[2J\x07",
+    "half a surrogate pair": "get \ud800",
+    "markup": "<tool_call>{}</tool_call>",
+    "format": "{0} %s ${HOME} {goal}",
+}
+
+
+async def run_checks(subject: Subject, checks: Sequence[Check] | None = None) -> tuple[Result, ...]:
+    return tuple([await _run(check, subject) for check in checks or CHECKS])
+
+
+async def _run(check: Check, subject: Subject) -> Result:
+    name = check.__name__.replace("_", " ")
+    try:
+        await check(subject)
+    except Skipped as reason:
+        return Result(check=name, passed=True, detail=f"left out: {reason}")
+    except (Violation, EnvError) as error:
+        return Result(check=name, passed=False, detail=str(error))
+    return Result(check=name, passed=True)
+
+
+# --- playing ---
+
+
+async def transcript(client: EnvClient, task: str, seed: int, max_steps: int) -> Transcript:
+    """An episode played by whatever the environment itself suggests, with something senseless now and then."""
+    session = await client.open(task, seed)
+    seen: list[tuple[str, float, bool, bool, str]] = [(session.first.text, 0.0, False, False, "reset")]
+    try:
+        for number in range(max_steps):
+            step = await session.step(await _some_action(session, number))
+            seen.append(_seen(step))
+            if step.ended:
+                break
+    finally:
+        await session.close()
+    return tuple(seen)
+
+
+async def _some_action(session: Session, number: int) -> str:
+    if number % 5 == 4:
+        return BAD_ACTIONS["nonsense"]
+    suggested = await (session.noise_action(number) if number % 3 == 1 else session.advice())
+    listed = session.first.valid_actions or ("",)
+    return suggested if suggested is not None else listed[number % len(listed)]
+
+
+def _seen(step: Step) -> tuple[str, float, bool, bool, str]:
+    return step.observation.text, step.reward, step.terminated, step.truncated, step.status.value
+
+
+async def _sample(subject: Subject) -> list[str]:
+    """Tasks spread evenly over every split, each once."""
+    splits = (await subject.client.spec()).splits
+    tasks: dict[str, None] = {}
+    for split in splits:
+        ids = [task.id for task in await subject.client.tasks(split)]
+        stride = max(1, len(ids) // subject.num_tasks)
+        tasks |= dict.fromkeys(islice(ids, 0, None, stride))
+    spread = max(1, len(tasks) // subject.num_tasks)
+    return list(tasks)[::spread]
+
+
+async def _transcripts(client: EnvClient, tasks: Sequence[str], max_steps: int) -> list[Transcript]:
+    return [await transcript(client, task, 7, max_steps) for task in tasks]
+
+
+def _require(holds: bool, violation: str) -> None:
+    if not holds:
+        raise Violation(violation)
+
+
+def _require_same(tasks: Sequence[str], first: Sequence[Transcript], second: Sequence[Transcript], when: str) -> None:
+    for task, one, other in zip(tasks, first, second, strict=True):
+        if one == other:
+            continue
+        pairs = enumerate(zip(one, other, strict=False))
+        number = next((number for number, (a, b) in pairs if a != b), min(len(one), len(other)))
+        raise Violation(f"task '{task}' went another way {when}, from step {number} on")
+
+
+# --- the checks ---
+
+
+async def splits_hold_tasks_with_unique_ids(subject: Subject) -> None:
+    spec = await subject.client.spec()
+    _require(len(spec.splits) > 0, "there is no split")
+    for split in spec.splits:
+        ids = [task.id for task in await subject.client.tasks(split)]
+        _require(len(set(ids)) == len(ids), f"split '{split}' lists a task twice")
+        _require(all(ids), f"split '{split}' has a task without an id")
+        again = [task.id for task in await subject.client.tasks(split)]
+        _require(ids == again, f"split '{split}' lists its tasks in another order when asked again")
+
+
+async def ids_are_those_of_earlier_releases(subject: Subject) -> None:
+    if not subject.frozen_ids:
+        raise Skipped("no ids of an earlier release were given")
+    for split, frozen in subject.frozen_ids.items():
+        ids = [task.id for task in await subject.client.tasks(split)]
+        _require(ids[: len(frozen)] == list(frozen), f"split '{split}' no longer begins with the ids it had")
+
+
+async def train_and_test_share_no_task(subject: Subject) -> None:
+    spec = await subject.client.spec()
+    if not {"train", "test"} <= set(spec.splits):
+        raise Skipped("there are no splits called train and test")
+    train, test = [{task.id for task in await subject.client.tasks(split)} for split in ("train", "test")]
+    _require(not train & test, f"'{next(iter(train & test), '')}' is in train and in test")
+
+
+async def unknown_splits_and_tasks_are_refused(subject: Subject) -> None:
+    await _refused(subject.client.tasks("no-such-split"), UnknownSplit, "an unknown split")
+    await _refused(subject.client.open("no-such-task", 0), UnknownTask, "an unknown task")
+
+
+async def same_task_and_seed_give_the_same_episode_twice(subject: Subject) -> None:
+    tasks = await _sample(subject)
+    first = await _transcripts(subject.client, tasks, subject.max_steps)
+    second = await _transcripts(subject.client, tasks, subject.max_steps)
+    _require_same(tasks, first, second, "the second time")
+
+
+async def neighbours_change_nothing(subject: Subject) -> None:
+    tasks = await _sample(subject)
+    alone = await _transcripts(subject.client, tasks, subject.max_steps)
+    wanted = [tasks[number % len(tasks)] for number in range(max(subject.neighbours, len(tasks)))]
+    crowd = await asyncio.gather(*(transcript(subject.client, task, 7, subject.max_steps) for task in wanted))
+    _require_same(wanted, [alone[tasks.index(task)] for task in wanted], crowd, f"among {len(wanted)} neighbours")
+
+
+async def another_process_with_another_hash_seed_gives_the_same_episode(subject: Subject) -> None:
+    if subject.command is None:
+        raise Skipped("it cannot be started in a process of its own from here")
+    tasks = await _sample(subject)
+    here = await _transcripts(subject.client, tasks, subject.max_steps)
+    ids = [task.id for task in await subject.client.tasks((await subject.client.spec()).splits[0])]
+    for hash_seed in ("1", "4242"):
+        there, ids_there = await _elsewhere(subject, subject.command, tasks, hash_seed)
+        _require(ids == ids_there, f"the ids are others in another process, with PYTHONHASHSEED={hash_seed}")
+        _require_same(tasks, here, there, f"in another process, with PYTHONHASHSEED={hash_seed}")
+
+
+async def _elsewhere(
+    subject: Subject, command: ServeCommand, tasks: Sequence[str], hash_seed: str
+) -> tuple[list[Transcript], list[str]]:
+    environ: Mapping[str, str] = {**command.environ, "PYTHONHASHSEED": hash_seed}
+    moved = ServeCommand(
+        env=command.env,
+        options=command.options,
+        arguments=command.arguments,
+        environ=environ,
+        program=command.program,
+    )
+    with TemporaryDirectory(prefix="agym-check-") as folder:
+        async with ServerProcess(moved, log=Path(folder) / "server.log") as server:
+            client = HttpEnv(server.url)
+            try:
+                ids = [task.id for task in await client.tasks((await client.spec()).splits[0])]
+                return await _transcripts(client, tasks, subject.max_steps), ids
+            finally:
+                await client.close()
+
+
+async def the_expert_solves_what_it_claims(subject: Subject) -> None:
+    spec, tasks = await subject.client.spec(), await _sample(subject)
+    scores = [score for task in tasks if (score := await _expert_score(subject, task)) is not None]
+    if not scores:
+        raise Skipped("there is no expert")
+    solved = sum(math.isclose(score, spec.score_range[1]) for score in scores) / len(scores)
+    _require(solved >= subject.expert_share, f"the expert solves {solved:.0%} of what it claims to solve")
+
+
+async def _expert_score(subject: Subject, task: str) -> float | None:
+    actions = await subject.client.expert(task, 3)
+    if actions is None:
+        return None
+    session = await subject.client.open(task, 3)
+    try:
+        rewards: list[float] = []
+        for action in actions:
+            step = await session.step(action)
+            rewards.append(step.reward)
+            if step.ended:
+                break
+        return score_of((await subject.client.spec()).score, rewards)
+    finally:
+        await session.close()
+
+
+async def advice_leads_to_the_goal_from_anywhere(subject: Subject) -> None:
+    spec, tasks = await subject.client.spec(), await _sample(subject)
+    for task in tasks:
+        session = await subject.client.open(task, 5)
+        try:
+            if await session.advice() is None:
+                raise Skipped("there is no advice")
+            score = await _advised(session, subject.max_steps)
+        finally:
+            await session.close()
+        _require(score == spec.score_range[1], f"advice does not lead to the goal of '{task}' after noise")
+
+
+async def _advised(session: Session, max_steps: int) -> float:
+    """The last reward after noise on every third of the first thirty steps and advice on all others."""
+    for number in range(max_steps):
+        noise = await session.noise_action(number) if number % 3 == 0 and number < 30 else None
+        action = noise if noise is not None else await session.advice()
+        if action is None:
+            break
+        step = await session.step(action)
+        if step.ended:
+            return step.reward
+    return -math.inf
+
+
+async def scores_stay_in_their_range(subject: Subject) -> None:
+    spec, tasks = await subject.client.spec(), await _sample(subject)
+    low, high = spec.score_range
+    for task in tasks:
+        seen = await transcript(subject.client, task, 11, subject.max_steps)
+        score = score_of(spec.score, [reward for _, reward, *_ in seen[1:]])
+        _require(low <= score <= high, f"task '{task}' ended with a score of {score}, outside {low} to {high}")
+
+
+async def an_episode_ends_at_most_one_way(subject: Subject) -> None:
+    for task in await _sample(subject):
+        seen = await transcript(subject.client, task, 13, subject.max_steps)
+        both = [number for number, (_, _, terminated, truncated, _) in enumerate(seen) if terminated and truncated]
+        _require(not both, f"task '{task}' both terminated and truncated, at step {both and both[0]}")
+
+
+async def stepping_after_the_end_is_refused(subject: Subject) -> None:
+    for task in await _sample(subject):
+        session = await subject.client.open(task, 3)
+        try:
+            if await _play_to_the_end(subject, session, task):
+                await _refused(session.step("inventory"), EpisodeOver, f"a step after the end of '{task}'")
+                return
+        finally:
+            await session.close()
+    raise Skipped("no episode could be brought to its end")
+
+
+async def _play_to_the_end(subject: Subject, session: Session, task: str) -> bool:
+    for action in await subject.client.expert(task, 3) or [""] * subject.max_steps:
+        if (await session.step(action)).ended:
+            return True
+    return False
+
+
+async def bad_actions_are_answered_and_change_no_score(subject: Subject) -> None:
+    """Each is answered by an observation, earns nothing that was not there, and leaves the episode playable."""
+    spec, task = await subject.client.spec(), (await _sample(subject))[0]
+    for name, action in BAD_ACTIONS.items():
+        session = await subject.client.open(task, 0)
+        try:
+            before = await session.step(action)
+            after = await session.step(action)
+        finally:
+            await session.close()
+        _require(before.status is not Status.OK, f"the action '{name}' was taken for a good one")
+        _require(len(before.observation.text) < 2_000, f"the answer to the action '{name}' repeats it at length")
+        _require(before.reward == after.reward, f"the action '{name}' changed the score")
+        _require(not before.ended and spec.score_range[0] <= before.reward, f"the action '{name}' ended the episode")
+
+
+async def closing_twice_is_harmless_and_stepping_after_it_refused(subject: Subject) -> None:
+    session = await subject.client.open((await _sample(subject))[0], 0)
+    await session.close()
+    await session.close()
+    await _refused(session.step("inventory"), EpisodeOver, "a step after the close")
+
+
+async def _refused(call: Awaitable[object], expected: type[EnvError], what: str) -> None:
+    try:
+        await call
+    except expected:
+        return
+    except EnvError as error:
+        raise Violation(f"{what} raised {type(error).__name__}, not {expected.__name__}") from error
+    raise Violation(f"{what} was not refused")
+
+
+CHECKS: Sequence[Check] = (
+    splits_hold_tasks_with_unique_ids,
+    ids_are_those_of_earlier_releases,
+    train_and_test_share_no_task,
+    unknown_splits_and_tasks_are_refused,
+    same_task_and_seed_give_the_same_episode_twice,
+    neighbours_change_nothing,
+    another_process_with_another_hash_seed_gives_the_same_episode,
+    the_expert_solves_what_it_claims,
+    advice_leads_to_the_goal_from_anywhere,
+    scores_stay_in_their_range,
+    an_episode_ends_at_most_one_way,
+    stepping_after_the_end_is_refused,
+    bad_actions_are_answered_and_change_no_score,
+    closing_twice_is_harmless_and_stepping_after_it_refused,
+)

@@ -1,0 +1,5 @@
+"""Counting, the smallest complete environment; see README.md."""
+
+from .env import Counter, create
+
+__all__ = ["Counter", "create"]

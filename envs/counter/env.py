@@ -1,0 +1,118 @@
+"""Counting: reach a number by adding to, or taking from, the one shown. Made to be copied.
+
+The score is how near the number has come, so this is also the example of partial credit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from random import Random
+
+from ..errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
+from ..protocol import Env, EnvSpec, Json, Observation, Runs, Score, Status, Step
+
+__all__ = ["Counter", "create"]
+
+_GOALS: Mapping[str, tuple[int, ...]] = {
+    "train": tuple(goal for goal in range(1, 31) if goal % 3),
+    "test": tuple(goal for goal in range(1, 31) if goal % 3 == 0),
+}
+_MOVES: Mapping[str, int] = {"add 1": 1, "add 5": 5, "take 1": -1}
+_NO_COMMAND = "That is not a command: give add 1, add 5 or take 1."
+_MAX_STEPS = 20
+
+
+def create(options: Mapping[str, Json]) -> Counter:
+    """What the registry calls: options in, an instance out."""
+    for name in options:
+        raise BadOption(f"counter has no option '{name[:40]}'")
+    return Counter()
+
+
+class Counter(Env):
+    spec = EnvSpec(
+        name="counter",
+        version="1",
+        summary="reach a number, one small sum at a time",
+        splits=("train", "test"),
+        score=Score.LAST,
+        prompt="Change the number until it is the goal. Each turn, give one command: add 1, add 5 or take 1.",
+        max_turns=10,
+        runs=Runs.INLINE,
+    )
+
+    def __init__(self) -> None:
+        self._goal: int | None = None
+        self._number = 0
+        self._num_steps = 0
+
+    def tasks(self, split: str) -> tuple[str, ...]:
+        if split not in _GOALS:
+            raise UnknownSplit(f"counter has no split '{split[:40]}', only {' and '.join(_GOALS)}")
+        return tuple(f"reach-{goal}" for goal in _GOALS[split])
+
+    def reset(self, task: str, seed: int) -> Observation:
+        self._goal, self._number, self._num_steps = _goal(task), _start(task, seed), 0
+        return Observation(text=f"The number is {self._number}; the goal is {self._goal}.", valid_actions=tuple(_MOVES))
+
+    def step(self, action: str) -> Step:
+        if self._goal is None:
+            raise EpisodeOver("counter has no episode under way: reset it first")
+        move = _MOVES.get(action.strip().lower())
+        self._number += move or 0
+        self._num_steps += 1
+        reached, too_long = self._number == self._goal, self._num_steps >= _MAX_STEPS
+        text = _NO_COMMAND if move is None else f"The number is {self._number}."
+        step = Step(
+            observation=Observation(text=text, valid_actions=tuple(_MOVES)),
+            # an action that was not understood leaves the score where it was
+            reward=1.0 if reached else max(0.0, 0.9 - abs(self._goal - self._number) / 40),
+            terminated=reached,
+            truncated=too_long and not reached,
+            status=Status.OK if move is not None else Status.INVALID,
+        )
+        if step.ended:
+            self._goal = None
+        return step
+
+    def difficulty(self, task: str) -> str:
+        return "near" if _goal(task) <= 15 else "far"
+
+    def expert(self, task: str, seed: int) -> tuple[str, ...]:
+        number, actions = _start(task, seed), []
+        while (action := _toward(_goal(task), number)) is not None:
+            number += _MOVES[action]
+            actions.append(action)
+        return tuple(actions)
+
+    def advice(self) -> str | None:
+        return None if self._goal is None else _toward(self._goal, self._number)
+
+    def noise_action(self, rng: Random) -> str:
+        return rng.choice(tuple(_MOVES))
+
+    def corpus(self) -> Iterator[str]:
+        yield self.spec.prompt
+        yield from _MOVES
+        yield from (f"The number is {number}; the goal is {number}." for number in range(40))
+        yield _NO_COMMAND
+
+
+def _goal(task: str) -> int:
+    known = {f"reach-{goal}": goal for goals in _GOALS.values() for goal in goals}
+    if task not in known:
+        raise UnknownTask(f"counter has no task '{task[:60]}'")
+    return known[task]
+
+
+def _start(task: str, seed: int) -> int:
+    """Somewhere below the goal, the same for the same task and seed."""
+    return Random(f"{task} {seed}").randrange(_goal(task))
+
+
+def _toward(goal: int, number: int) -> str | None:
+    if number == goal:
+        return None
+    if number > goal:
+        return "take 1"
+    return "add 5" if goal - number >= 5 else "add 1"

@@ -1,0 +1,196 @@
+"""Instances of one environment, lent out one per episode, and every call into them made safe to await.
+
+A call runs where `spec.runs` says. What the environment raises on purpose passes through; anything else becomes an
+`EnvFault`, and the instance that raised it is never used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from random import Random
+from typing import Any, ParamSpec, TypeVar
+
+from .errors import EnvError, EnvFault, FaultKind
+from .protocol import Deadlines, Env, EnvFactory, EnvSpec, Observation, Runs, Step, TaskInfo
+
+__all__ = ["EnvPool", "Held"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class EnvPool:
+    """Makes instances as they are needed and keeps some for the next episode."""
+
+    def __init__(
+        self, factory: EnvFactory, *, deadlines: Deadlines | None = None, threads: int = 8, keep: int = 64
+    ) -> None:
+        self._factory = factory
+        self._keep = keep
+        # never played: it answers what is asked about tasks; made at once, so that wrong options show at once
+        self._desk = factory()
+        self._idle: list[tuple[Env, Executor | None]] = []
+        self._threads = ThreadPoolExecutor(threads, "env") if self.spec.runs is Runs.POOL else None
+        self.deadlines = deadlines or Deadlines()
+        self.num_threads = threads
+        self.stuck = 0
+        """Calls given up that have not come back; each holds a thread."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self._desk.spec
+
+    def tasks(self, split: str) -> tuple[TaskInfo, ...]:
+        desk = self._desk
+        return tuple(TaskInfo(id=task, difficulty=desk.difficulty(task)) for task in desk.tasks(split))
+
+    def corpus(self) -> tuple[str, ...]:
+        return tuple(self._desk.corpus())
+
+    async def take(self) -> Held:
+        """An instance for one episode; it must be given back."""
+        if self._idle:
+            return Held(self, *self._idle.pop())
+        executor = self._executor()
+        try:
+            env = await _Calls(self, executor).run(self.deadlines.open_s, self._factory)
+        except EnvError:
+            self._shut_own_thread(executor)
+            raise
+        return Held(self, env, executor)
+
+    async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
+        held = await self.take()
+        try:
+            return await held.expert(task, seed)
+        finally:
+            await held.give_back()
+
+    async def close(self) -> None:
+        self._keep, idle = 0, self._idle
+        self._idle = []
+        for env, executor in idle:
+            await Held(self, env, executor).give_back()
+        self._desk.close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _take_in(self, env: Env, executor: Executor | None) -> bool:
+        """Whether the instance is kept for another episode."""
+        if len(self._idle) >= self._keep:
+            return False
+        self._idle.append((env, executor))
+        return True
+
+    def _executor(self) -> Executor | None:
+        return ThreadPoolExecutor(1, "env") if self.spec.runs is Runs.THREAD else self._threads
+
+    def _shut_own_thread(self, executor: Executor | None) -> None:
+        if executor is not None and self.spec.runs is Runs.THREAD:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+
+class Held:
+    """An instance on loan."""
+
+    def __init__(self, pool: EnvPool, env: Env, executor: Executor | None) -> None:
+        self._pool = pool
+        self._env = env
+        self._executor = executor
+        self._calls = _Calls(pool, executor)
+        self._returned = False
+
+    async def reset(self, task: str, seed: int) -> Observation:
+        return await self._calls.run(self._pool.deadlines.open_s, self._env.reset, task, seed)
+
+    async def step(self, action: str) -> Step:
+        return await self._calls.run(self._pool.deadlines.step_s, self._env.step, action)
+
+    async def advice(self) -> str | None:
+        return await self._calls.run(self._pool.deadlines.step_s, self._env.advice)
+
+    async def noise_action(self, seed: int) -> str | None:
+        return await self._calls.run(self._pool.deadlines.step_s, self._env.noise_action, Random(seed))
+
+    async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
+        return await self._calls.run(self._pool.deadlines.open_s, self._env.expert, task, seed)
+
+    async def give_back(self) -> None:
+        """End the loan; never raises, and may be called more than once."""
+        if self._returned:
+            return
+        self._returned = True
+        if self._calls.lost is not None:
+            self._calls.lost.add_done_callback(self._clean_up_late)
+        elif self._calls.broken or not self._pool._take_in(self._env, self._executor):
+            await self._throw_away()
+
+    async def _throw_away(self) -> None:
+        with suppress(EnvError):  # trouble with what is thrown away is nobody's trouble
+            await self._calls.run(self._pool.deadlines.close_s, self._env.close)
+        self._pool._shut_own_thread(self._executor)
+
+    def _clean_up_late(self, lost: asyncio.Future[Any]) -> None:
+        with suppress(RuntimeError):  # the executor may be gone by now
+            if self._executor is not None:
+                self._executor.submit(self._env.close)
+        self._pool._shut_own_thread(self._executor)
+
+
+class _Calls:
+    """Calls into one instance, with their deadlines."""
+
+    def __init__(self, pool: EnvPool, executor: Executor | None) -> None:
+        self._pool = pool
+        self._executor = executor
+        self.broken = False
+        """It raised what it should not have."""
+        self.lost: asyncio.Future[Any] | None = None
+        """A call that was given up: until it comes back no other may be made."""
+
+    async def run(self, timeout_s: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            if self._executor is None:
+                return function(*args, **kwargs)
+            return await self._in_thread(self._executor, timeout_s, partial(function, *args, **kwargs))
+        except EnvFault:
+            self.broken = True
+            raise
+        except EnvError:
+            raise
+        except Exception as error:
+            self.broken = True
+            raise EnvFault(f"{self._doing(function)} raised {type(error).__name__}: {error}") from error
+
+    async def _in_thread(self, executor: Executor, timeout_s: float, function: partial[T]) -> T:
+        if self.lost is not None:
+            raise EnvFault(f"{self._doing(function.func)} waits for a call that hangs", kind=FaultKind.DEADLINE)
+        future = asyncio.get_running_loop().run_in_executor(executor, function)
+        try:
+            done, _ = await asyncio.wait([future], timeout=timeout_s)
+        except asyncio.CancelledError:
+            self._give_up(future)
+            raise
+        if not done:
+            self._give_up(future)
+            message = f"{self._doing(function.func)} did not come back within {timeout_s:g} s"
+            raise EnvFault(message, kind=FaultKind.DEADLINE)
+        return future.result()
+
+    def _doing(self, function: Callable[..., object]) -> str:
+        return f"{self._pool.spec.name}: {getattr(function, '__name__', 'make')}"
+
+    def _give_up(self, future: asyncio.Future[T]) -> None:
+        # a thread cannot be stopped, and asyncio's cancel would only make us forget it
+        self.lost = future
+        self._pool.stuck += 1
+        future.add_done_callback(self._came_back)
+
+    def _came_back(self, future: asyncio.Future[T]) -> None:
+        self._pool.stuck -= 1
+        if not future.cancelled():
+            future.exception()  # looked at, so that it is not reported as never retrieved

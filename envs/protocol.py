@@ -1,0 +1,225 @@
+"""The contract between an environment and whoever plays it.
+
+What enters: a task's id, a seed, and actions as text. What leaves: observations, rewards and endings. `Env` is what an
+author writes, plain and synchronous; `EnvClient` and `Session` are what a player sees, the same whether the environment
+lives in this process or behind HTTP.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from random import Random
+from typing import Protocol, TypeAlias
+
+__all__ = [
+    "Deadlines",
+    "Env",
+    "EnvClient",
+    "EnvFactory",
+    "EnvSpec",
+    "Json",
+    "Observation",
+    "Runs",
+    "Score",
+    "Session",
+    "Status",
+    "Step",
+    "TaskInfo",
+    "score_of",
+]
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+
+
+class Score(StrEnum):
+    """How an episode's score follows from the rewards of its steps."""
+
+    LAST = "last"
+    """Each reward is the score so far."""
+    MAX = "max"
+    """The best reward counts."""
+    SUM = "sum"
+    """Rewards add up."""
+
+
+_FOLDS: Mapping[Score, Callable[[Sequence[float]], float]] = {
+    Score.LAST: lambda rewards: rewards[-1],
+    Score.MAX: max,
+    Score.SUM: sum,
+}
+
+
+def score_of(score: Score, rewards: Sequence[float]) -> float:
+    """The score of an episode; one without a step has earned nothing."""
+    return float(_FOLDS[score](rewards)) if rewards else 0.0
+
+
+class Runs(StrEnum):
+    """Where a call into the environment may run."""
+
+    INLINE = "inline"
+    """In the event loop's thread: every call returns within microseconds."""
+    POOL = "pool"
+    """In any thread, one call at a time."""
+    THREAD = "thread"
+    """In one thread that stays the same for the life of the instance."""
+
+
+class Status(StrEnum):
+    """What the environment made of an action."""
+
+    OK = "ok"
+    REFUSED = "refused"
+    """Understood, but not possible now; the observation says why."""
+    INVALID = "invalid"
+    """Not understood; the observation says what is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What the agent is shown."""
+
+    text: str
+    valid_actions: tuple[str, ...] | None = None
+    """Every action possible now, where the environment can list them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The answer to one action."""
+
+    observation: Observation
+    reward: float = 0.0
+    terminated: bool = False
+    """The task has come to its end, won or lost."""
+    truncated: bool = False
+    """The environment stopped the episode for a reason outside the task, such as its own limit of steps."""
+    status: Status = Status.OK
+    info: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> bool:
+        return self.terminated or self.truncated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInfo:
+    """A task as a player sees it before playing."""
+
+    id: str
+    difficulty: str | None = None
+    """The group under which results are told apart, such as `depth3`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvSpec:
+    """What is known about an environment before any episode."""
+
+    name: str
+    version: str
+    """Changes whenever the same task and seed no longer give the same episode."""
+    summary: str
+    splits: tuple[str, ...]
+    score: Score = Score.LAST
+    score_range: tuple[float, float] = (0.0, 1.0)
+    prompt: str = ""
+    """What the agent must know to act: the commands and their form."""
+    max_turns: int | None = None
+    """A horizon within which every task can be solved."""
+    runs: Runs = Runs.POOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """How long a player waits, in seconds, retries included."""
+
+    open_s: float = 60.0
+    step_s: float = 30.0
+    close_s: float = 5.0
+
+
+class Env(ABC):
+    """One environment, one episode at a time. Making one is cheap: what takes long waits for the first reset.
+
+    Ids are stable strings; the same task and seed give the same episode on every machine. An action that makes no sense
+    is answered by an observation with `Status.INVALID`, never by an exception: exceptions are for callers' mistakes
+    (`UnknownTask`, `EpisodeOver`) and for trouble of the environment's own, which players see as an `EnvFault`.
+    """
+
+    spec: EnvSpec
+
+    @abstractmethod
+    def tasks(self, split: str) -> tuple[str, ...]:
+        """The ids of a split, always in the same order."""
+
+    @abstractmethod
+    def reset(self, task: str, seed: int) -> Observation:
+        """Begin an episode, whatever went before."""
+
+    @abstractmethod
+    def step(self, action: str) -> Step:
+        """Act; `EpisodeOver` where no episode is under way."""
+
+    def close(self) -> None:  # noqa: B027 - most environments hold nothing
+        """Let go of everything; may be called more than once."""
+
+    def difficulty(self, task: str) -> str | None:
+        """The group under which this task's results are told apart."""
+        return None
+
+    def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
+        """Actions that solve this episode from its start, if a solution is known. May end the episode under way."""
+        return None
+
+    def advice(self) -> str | None:
+        """What an expert would do now, wherever the episode stands; None if there is no knowing."""
+        return None
+
+    def noise_action(self, rng: Random) -> str | None:
+        """A well-formed action that need not be a good one."""
+        return None
+
+    def corpus(self) -> Iterable[str]:
+        """Texts that together hold every word the environment says or understands, to make a tokenizer from."""
+        return ()
+
+
+EnvFactory: TypeAlias = Callable[[], Env]
+"""Makes a fresh instance; instances share nothing that changes."""
+
+
+class Session(Protocol):
+    """One episode under way."""
+
+    @property
+    def first(self) -> Observation:
+        """What the reset showed."""
+
+    async def step(self, action: str) -> Step: ...
+
+    async def advice(self) -> str | None: ...
+
+    async def noise_action(self, seed: int) -> str | None: ...
+
+    async def close(self) -> None:
+        """Give the environment back; never raises, and may be called more than once."""
+
+
+class EnvClient(Protocol):
+    """An environment, near or far."""
+
+    async def spec(self) -> EnvSpec: ...
+
+    async def tasks(self, split: str) -> tuple[TaskInfo, ...]: ...
+
+    async def open(self, task: str, seed: int) -> Session:
+        """Begin an episode."""
+
+    async def expert(self, task: str, seed: int) -> tuple[str, ...] | None: ...
+
+    async def corpus(self) -> tuple[str, ...]: ...
+
+    async def close(self) -> None: ...

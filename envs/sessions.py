@@ -1,0 +1,175 @@
+"""The sessions of a server: opened, stepped, closed, and taken back when nobody asks for them any longer.
+
+Knows nothing of HTTP. A repeated request is answered, not carried out again: a step says its number, and an opening may
+bring its own key, so that a client which lost the answer can simply ask once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from secrets import token_hex
+from typing import Any, TypeVar
+
+from .errors import BadRequest, EnvFault, FaultKind, OutOfStep, UnknownSession
+from .pool import EnvPool, Held
+from .protocol import Observation, Step
+
+__all__ = ["Opened", "Sessions"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    session: str
+    observation: Observation
+
+
+@dataclass(slots=True, kw_only=True)
+class _Entry:
+    task: str
+    seed: int
+    lease_until: float
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One call at a time; a repeated request waits for the one it repeats."""
+    held: Held | None = None
+    first: Observation | None = None
+    last: Step | None = None
+    num_steps: int = 0
+
+
+class Sessions:
+    """All episodes under way in this process."""
+
+    def __init__(self, pool: EnvPool, *, limit: int, lease_s: float, clock: Callable[[], float]) -> None:
+        self._pool = pool
+        self._limit = limit
+        self._lease_s = lease_s
+        self._clock = clock
+        self._entries: dict[str, _Entry] = {}
+        self._draining = False
+        self.num_expired = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, session: object) -> bool:
+        return session in self._entries
+
+    async def open(self, task: str, seed: int, key: str | None = None) -> Opened:
+        session = key if key is not None else token_hex(16)
+        entry = self._entries.get(session) or self._enter(session, task, seed)
+        if (entry.task, entry.seed) != (task, seed):
+            raise BadRequest(f"session '{session[:40]}' was opened for another task or seed")
+        async with entry.lock:
+            entry.lease_until = self._clock() + self._lease_s
+            if entry.first is None:
+                await self._begin(session, entry)
+            return Opened(session=session, observation=_present(entry.first, session))
+
+    def _enter(self, session: str, task: str, seed: int) -> _Entry:
+        if self._draining:
+            raise EnvFault("the server is stopping and opens no more sessions", kind=FaultKind.BUSY)
+        if len(self._entries) >= self._limit:
+            raise EnvFault(f"all {self._limit} sessions are taken", kind=FaultKind.BUSY)
+        entry = _Entry(task=task, seed=seed, lease_until=self._clock() + self._lease_s)
+        self._entries[session] = entry
+        return entry
+
+    async def _begin(self, session: str, entry: _Entry) -> None:
+        held = None
+        try:
+            held = await self._pool.take()
+            entry.first = await held.reset(entry.task, entry.seed)
+            entry.held = held
+            self._entries[session] = entry  # an earlier request with the same key may have failed and removed it
+        finally:
+            if entry.first is None:
+                self._entries.pop(session, None)
+                if held is not None:
+                    await held.give_back()
+
+    async def step(self, session: str, action: str, number: int | None = None) -> Step:
+        """Act; `number` counts the session's steps from 0, and a number just answered gets the same answer again."""
+        entry = self._entry(session)
+        async with entry.lock:
+            held = _present(entry.held, session)
+            if number == entry.num_steps - 1 and entry.last is not None:
+                return entry.last
+            if number not in (None, entry.num_steps):
+                raise OutOfStep(f"expected step {entry.num_steps} of session '{session[:40]}', not {number}")
+            step = await self._guarded(session, held.step(action))
+            entry.last, entry.num_steps = step, entry.num_steps + 1
+            return step
+
+    async def reset(self, session: str, task: str, seed: int) -> Observation:
+        """Begin another episode in the same session."""
+        entry = self._entry(session)
+        async with entry.lock:
+            observation = await self._guarded(session, _present(entry.held, session).reset(task, seed))
+            entry.task, entry.seed = task, seed
+            entry.first, entry.last, entry.num_steps = observation, None, 0
+            return observation
+
+    async def advice(self, session: str) -> str | None:
+        entry = self._entry(session)
+        async with entry.lock:
+            return await self._guarded(session, _present(entry.held, session).advice())
+
+    async def noise_action(self, session: str, seed: int) -> str | None:
+        entry = self._entry(session)
+        async with entry.lock:
+            return await self._guarded(session, _present(entry.held, session).noise_action(seed))
+
+    async def close(self, session: str) -> None:
+        entry = self._entry(session)
+        async with entry.lock:
+            await self._drop(session)
+
+    async def expire(self) -> int:
+        """Close what nobody has asked for within its lease; a session in the midst of a call is in use."""
+        now = self._clock()
+        late = [key for key, entry in self._entries.items() if entry.lease_until < now and not entry.lock.locked()]
+        for session in late:
+            await self._drop(session)
+        self.num_expired += len(late)
+        return len(late)
+
+    def refuse_new(self) -> None:
+        self._draining = True
+
+    async def close_all(self) -> None:
+        self.refuse_new()
+        for session in list(self._entries):
+            await self._drop(session)
+        await self._pool.close()
+
+    def _entry(self, session: str) -> _Entry:
+        entry = self._entries.get(session)
+        if entry is None:
+            raise UnknownSession(f"no session '{session[:40]}': closed, expired, or lost when the server was restarted")
+        entry.lease_until = self._clock() + self._lease_s
+        return entry
+
+    async def _guarded(self, session: str, call: Coroutine[Any, Any, T]) -> T:
+        """A session whose environment has failed is over."""
+        try:
+            return await call
+        except (EnvFault, asyncio.CancelledError):
+            await self._drop(session)
+            raise
+
+    async def _drop(self, session: str) -> None:
+        entry = self._entries.pop(session, None)
+        if entry is not None and entry.held is not None:
+            held, entry.held = entry.held, None
+            await held.give_back()
+
+
+def _present(value: T | None, session: str) -> T:
+    """What an open session has; it may have been closed while this request waited for its turn."""
+    if value is None:
+        raise UnknownSession(f"session '{session[:40]}' was closed")
+    return value

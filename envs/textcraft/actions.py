@@ -1,0 +1,100 @@
+"""Text to action, strictly: what is not one of the three commands is `Malformed`, with the reason.
+
+    get 2 oak
+    craft 1 oak rod using 2 oak, 1 tin
+    inventory
+
+Letter case and the amount of white space do not matter; everything else does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+__all__ = ["MAX_LENGTH", "Action", "Craft", "Get", "Inventory", "Malformed", "Reason", "parse"]
+
+MAX_LENGTH = 400
+
+_NAME = r"[a-z]+(?: [a-z]+)*"
+_AMOUNT = rf"[1-9][0-9]{{0,2}} {_NAME}"
+_GET = re.compile(rf"get ([1-9][0-9]{{0,2}}) ({_NAME})")
+_CRAFT = re.compile(rf"craft ([1-9][0-9]{{0,2}}) ({_NAME}) using ({_AMOUNT}(?: ?, ?{_AMOUNT})*)")
+
+
+class Reason:
+    """Why a text is no action; the keys of each phrase book's `malformed`."""
+
+    EMPTY = "empty"
+    LONG = "long"
+    LINES = "lines"
+    COMMAND = "command"
+    GET = "get"
+    CRAFT = "craft"
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    count: int
+    item: str
+
+
+@dataclass(frozen=True, slots=True)
+class Craft:
+    count: int
+    item: str
+    using: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    reason: str
+
+
+Action: TypeAlias = Get | Craft | Inventory | Malformed
+
+
+def parse(text: str) -> Action:
+    if len(text) > MAX_LENGTH:
+        return Malformed(Reason.LONG)
+    words = text.lower().split()
+    if not words:
+        return Malformed(Reason.EMPTY)
+    if len(text.strip().splitlines()) > 1:
+        return Malformed(Reason.LINES)
+    line = " ".join(words)
+    return _PARSERS.get(words[0], _unknown)(line)
+
+
+def _get(line: str) -> Action:
+    match = _GET.fullmatch(line)
+    return Get(int(match[1]), match[2]) if match else Malformed(Reason.GET)
+
+
+def _craft(line: str) -> Action:
+    match = _CRAFT.fullmatch(line)
+    if match is None:
+        return Malformed(Reason.CRAFT)
+    return Craft(int(match[1]), match[2], tuple(_amount(part) for part in match[3].split(",")))
+
+
+def _amount(part: str) -> tuple[str, int]:
+    count, _, item = part.strip().partition(" ")
+    return item, int(count)
+
+
+def _inventory(line: str) -> Action:
+    return Inventory() if line == "inventory" else Malformed(Reason.COMMAND)
+
+
+def _unknown(line: str) -> Action:
+    return Malformed(Reason.COMMAND)
+
+
+_PARSERS = {"get": _get, "craft": _craft, "inventory": _inventory}

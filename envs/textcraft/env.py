@@ -1,0 +1,188 @@
+"""TextCraft: pick things up, craft parts from them, parts from parts, until the goal is made.
+
+An episode shows the crafting commands that the goal needs, among some that it does not. The score is 1 when the goal is
+crafted and 0 until then. Only the commands shown work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from operator import attrgetter
+from random import Random
+from typing import Any
+
+from ..errors import EpisodeOver, UnknownSplit, UnknownTask
+from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
+from .actions import Action, Craft, Get, Inventory, Malformed, parse
+from .options import DEPTHS, read_options
+from .phrases import PLAIN, TERSE
+from .planner import plan
+from .world import HELD_OUT, Goal, Recipe, World, amounts
+from .worlds import load
+
+__all__ = ["SPEC", "TextCraft", "create"]
+
+SPEC = EnvSpec(
+    name="textcraft",
+    version="1",
+    summary="craft an item from what can be picked up, level by level",
+    splits=(*HELD_OUT, *(f"depth{depth}" for depth in DEPTHS)),
+    runs=Runs.INLINE,
+)
+
+_MAX_TURNS = {"small": 12, "full": 30}
+
+
+def create(options: Mapping[str, Json]) -> TextCraft:
+    return TextCraft(options)
+
+
+class TextCraft(Env):
+    def __init__(self, options: Mapping[str, Json]) -> None:
+        self._options = read_options(options)
+        self._world: World = load(self._options.world)
+        self._phrases = TERSE if self._options.terse else PLAIN
+        self.spec = replace(SPEC, prompt=self._phrases.prompt, max_turns=_MAX_TURNS[self._options.world])
+        self._goal: str | None = None
+        self._shown: dict[str, Recipe] = {}
+        self._held: dict[str, int] = {}
+
+    # --- tasks ---
+
+    def tasks(self, split: str) -> tuple[str, ...]:
+        if split not in self.spec.splits:
+            raise UnknownSplit(f"textcraft has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
+        # the splits by depth are for measuring: parts of test
+        held_out = HELD_OUT.get(split, True)
+        wanted = {int(split.removeprefix("depth"))} if split not in HELD_OUT else set(DEPTHS)
+        wanted &= set(self._options.depths)
+        goals = self._world.goals.values()
+        return tuple(self._id(goal) for goal in goals if goal.depth in wanted and goal.held_out == held_out)
+
+    def difficulty(self, task: str) -> str:
+        return f"depth{self._find(task).depth}"
+
+    def _id(self, goal: Goal) -> str:
+        return f"{self._world.name}/{goal.item.replace(' ', '-')}"
+
+    def _find(self, task: str) -> Goal:
+        world, _, item = task.partition("/")
+        goal = self._world.goals.get(item.replace("-", " ")) if world == self._world.name else None
+        if goal is None or self._id(goal) != task:
+            raise UnknownTask(f"textcraft has no task '{task[:60]}' in its world '{self._world.name}'")
+        return goal
+
+    # --- playing ---
+
+    def reset(self, task: str, seed: int) -> Observation:
+        self._goal, self._held = self._find(task).item, {}
+        self._shown = self._draw(task, seed)
+        commands = "\n".join(recipe.command for recipe in self._shown.values())
+        return Observation(text=self._phrases.opening.format(commands=commands, goal=self._goal))
+
+    def _draw(self, task: str, seed: int) -> dict[str, Recipe]:
+        """The crafting commands of an episode: those needed and some others, by product."""
+        rng = Random(f"{task} {seed}")
+        needed = self._world.needed(self._find(task), rng)
+        recipes = [*needed, *self._world.distractors(needed, self._options.max_distractors, rng)]
+        rng.shuffle(recipes)
+        if not self._options.shuffle:
+            recipes.sort(key=attrgetter("depth"))
+        return {recipe.product: recipe for recipe in recipes}
+
+    def step(self, action: str) -> Step:
+        if self._goal is None:
+            raise EpisodeOver("textcraft has no episode under way: reset it first")
+        command = parse(action)
+        return _HANDLERS[type(command)](self, command)
+
+    def _get(self, command: Get) -> Step:
+        if command.item not in self._world.base:
+            return self._refuse(self._phrases.not_found.format(item=command.item))
+        self._held[command.item] = self._held.get(command.item, 0) + command.count
+        return _say(self._phrases.got.format(what=f"{command.count} {command.item}"))
+
+    def _craft(self, command: Craft) -> Step:
+        recipe = self._shown.get(command.item)
+        if recipe is None:
+            return self._refuse(self._phrases.no_recipe.format(item=command.item))
+        if command.count != recipe.makes or sorted(command.using) != sorted(recipe.needs):
+            return self._refuse(self._phrases.wrong_recipe.format(item=command.item))
+        missing = [(item, count - self._held.get(item, 0)) for item, count in recipe.needs]
+        lacking = [(item, count) for item, count in missing if count > 0]
+        if lacking:
+            return self._refuse(self._phrases.missing.format(item=command.item, what=amounts(lacking)))
+        return self._make(recipe)
+
+    def _make(self, recipe: Recipe) -> Step:
+        for item, count in recipe.needs:
+            self._held[item] -= count
+        self._held[recipe.product] = self._held.get(recipe.product, 0) + recipe.makes
+        what = f"{recipe.makes} {recipe.product}"
+        if recipe.product != self._goal:
+            return _say(self._phrases.crafted.format(what=what))
+        self._goal = None
+        return Step(observation=Observation(text=self._phrases.reached.format(what=what)), reward=1.0, terminated=True)
+
+    def _inventory(self, command: Inventory) -> Step:
+        held = [(item, count) for item, count in sorted(self._held.items()) if count]
+        return _say(self._phrases.held.format(what=amounts(held)) if held else self._phrases.empty)
+
+    def _malformed(self, command: Malformed) -> Step:
+        observation = Observation(text=self._phrases.malformed[command.reason])
+        return Step(observation=observation, status=Status.INVALID)
+
+    def _refuse(self, text: str) -> Step:
+        return Step(observation=Observation(text=text), status=Status.REFUSED)
+
+    # --- demonstrations ---
+
+    def expert(self, task: str, seed: int) -> tuple[str, ...]:
+        return tuple(plan(self._draw(task, seed), self._find(task).item, {}))
+
+    def advice(self) -> str | None:
+        return None if self._goal is None else next(plan(self._shown, self._goal, self._held))
+
+    def noise_action(self, rng: Random) -> str | None:
+        """Something that the crafting commands shown suggest, whether or not it is possible or of use."""
+        if self._goal is None:
+            return None
+        recipe = rng.choice(list(self._shown.values()))
+        base = [(item, count) for item, count in recipe.needs if item in self._world.base]
+        kind = rng.random()
+        if kind < 0.05:
+            return "inventory"
+        if kind < 0.5 and base:
+            item, count = rng.choice(base)
+            return f"get {count} {item}"
+        return recipe.command
+
+    def corpus(self) -> Iterator[str]:
+        """Commands and answers about everything that training may show, and the bare name of every other item."""
+        phrases = self._phrases
+        yield from filter(None, (phrases.prompt, phrases.empty, "inventory", *phrases.malformed.values()))
+        yield " ".join(str(count) for count in range(1, 13))
+        for recipe in self._world.samples():
+            yield recipe.command
+            yield phrases.opening.format(commands=recipe.command, goal=recipe.product)
+            yield phrases.crafted.format(what=f"{recipe.makes} {recipe.product}")
+            yield phrases.reached.format(what=f"{recipe.makes} {recipe.product}")
+            yield from (phrases.missing.format(item=recipe.product, what=amounts([need])) for need in recipe.needs)
+            yield from (f"get {count} {item}" for item, count in recipe.needs if item in self._world.base)
+        for item in sorted({*self._world.base, *self._world.goals}):
+            yield from (phrase.format(item=item) for phrase in (phrases.not_found, phrases.no_recipe))
+            yield phrases.wrong_recipe.format(item=item)
+            yield from (phrase.format(what=f"1 {item}") for phrase in (phrases.got, phrases.held))
+
+
+def _say(text: str) -> Step:
+    return Step(observation=Observation(text=text))
+
+
+_HANDLERS: Mapping[type[Action], Callable[[TextCraft, Any], Step]] = {
+    Get: TextCraft._get,
+    Craft: TextCraft._craft,
+    Inventory: TextCraft._inventory,
+    Malformed: TextCraft._malformed,
+}

@@ -1,0 +1,225 @@
+"""Messages between client and server: dataclasses to JSON and back, strictly.
+
+What is read must have exactly the fields that are expected, of exactly their types: anything else is a `WireError`, and
+whoever reads decides whose mistake that is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from .protocol import EnvSpec, Json, Observation, Runs, Score, Status, Step, TaskInfo
+
+__all__ = [
+    "PROTOCOL",
+    "Fields",
+    "WireError",
+    "dump",
+    "load_object",
+    "observation_from",
+    "observation_to",
+    "options_from",
+    "spec_from",
+    "spec_to",
+    "step_read",
+    "step_to",
+    "tasks_from",
+    "tasks_to",
+]
+
+PROTOCOL = 1
+"""Both sides must agree on it."""
+
+E = TypeVar("E", bound=StrEnum)
+V = TypeVar("V")
+
+
+class WireError(Exception):
+    """A message that is not what was agreed."""
+
+
+# --- text ---
+
+
+def dump(data: object) -> bytes:
+    # ASCII only: an observation may hold half of a surrogate pair, which UTF-8 cannot carry
+    return json.dumps(data, separators=(",", ":")).encode("ascii")
+
+
+def load_object(body: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(body, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"not JSON: {str(error)[:80]}") from error
+    if not isinstance(data, dict):
+        raise WireError(f"expected a JSON object, not {_kind(data)}")
+    return data
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is not a number")
+
+
+def _kind(value: object) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+class Fields:
+    """A JSON object being read: each field is taken once, by type, and none may be left over."""
+
+    def __init__(self, data: object, what: str) -> None:
+        if not isinstance(data, dict):
+            raise WireError(f"{what}: expected an object, not {_kind(data)}")
+        self._data = dict(data)
+        self._what = what
+
+    def text(self, name: str) -> str:
+        return self._take(name, str, "text")
+
+    def flag(self, name: str) -> bool:
+        return self._take(name, bool, "true or false")
+
+    def whole(self, name: str) -> int:
+        return self._take(name, int, "a whole number")
+
+    def number(self, name: str) -> float:
+        if type(self._data.get(name)) is int:
+            return float(self.whole(name))
+        return self._take(name, float, "a number")
+
+    def items(self, name: str) -> list[Any]:
+        return self._take(name, list, "a list")
+
+    def table(self, name: str) -> dict[str, Any]:
+        return self._take(name, dict, "an object")
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        items = self.items(name)
+        if not all(type(item) is str for item in items):
+            raise WireError(f"{self._what}: '{name}' must hold nothing but text")
+        return tuple(items)
+
+    def choice(self, name: str, choices: type[E]) -> E:
+        value = self.text(name)
+        try:
+            return choices(value)
+        except ValueError:
+            raise WireError(f"{self._what}: '{name}' must be one of {', '.join(choices)}") from None
+
+    def has(self, name: str) -> bool:
+        """Whether an optional field is there; null counts as absent."""
+        if self._data.get(name) is not None:
+            return True
+        self._data.pop(name, None)
+        return False
+
+    def done(self) -> None:
+        if self._data:
+            raise WireError(f"{self._what}: unknown field '{next(iter(self._data))[:40]}'")
+
+    def _take(self, name: str, kind: type[V], expected: str) -> V:
+        if name not in self._data:
+            raise WireError(f"{self._what}: '{name}' is missing")
+        value = self._data.pop(name)
+        if type(value) is not kind:  # not isinstance: true is no number
+            raise WireError(f"{self._what}: '{name}' must be {expected}, not {_kind(value)}")
+        return value
+
+
+# --- messages ---
+
+
+def observation_to(observation: Observation) -> dict[str, Json]:
+    return {"text": observation.text, "valid_actions": observation.valid_actions}
+
+
+def observation_from(data: object) -> Observation:
+    fields = Fields(data, "observation")
+    valid_actions = fields.texts("valid_actions") if fields.has("valid_actions") else None
+    observation = Observation(text=fields.text("text"), valid_actions=valid_actions)
+    fields.done()
+    return observation
+
+
+def step_to(step: Step) -> dict[str, Json]:
+    return {
+        "observation": observation_to(step.observation),
+        "reward": step.reward,
+        "terminated": step.terminated,
+        "truncated": step.truncated,
+        "status": step.status.value,
+        "info": step.info,
+    }
+
+
+def step_read(fields: Fields) -> Step:
+    return Step(
+        observation=observation_from(fields.table("observation")),
+        reward=fields.number("reward"),
+        terminated=fields.flag("terminated"),
+        truncated=fields.flag("truncated"),
+        status=fields.choice("status", Status),
+        info=fields.table("info"),
+    )
+
+
+def spec_to(spec: EnvSpec) -> dict[str, Json]:
+    return {
+        "name": spec.name,
+        "version": spec.version,
+        "summary": spec.summary,
+        "splits": spec.splits,
+        "score": spec.score.value,
+        "score_range": spec.score_range,
+        "prompt": spec.prompt,
+        "max_turns": spec.max_turns,
+        "runs": spec.runs.value,
+    }
+
+
+def spec_from(data: object) -> EnvSpec:
+    fields = Fields(data, "spec")
+    low, high = _score_range(fields.items("score_range"))
+    spec = EnvSpec(
+        name=fields.text("name"),
+        version=fields.text("version"),
+        summary=fields.text("summary"),
+        splits=fields.texts("splits"),
+        score=fields.choice("score", Score),
+        score_range=(low, high),
+        prompt=fields.text("prompt"),
+        max_turns=fields.whole("max_turns") if fields.has("max_turns") else None,
+        runs=fields.choice("runs", Runs),
+    )
+    fields.done()
+    return spec
+
+
+def _score_range(ends: Sequence[object]) -> tuple[float, float]:
+    if len(ends) != 2:
+        raise WireError("spec: 'score_range' must hold two numbers")
+    fields = Fields({"low": ends[0], "high": ends[1]}, "score_range")
+    return fields.number("low"), fields.number("high")
+
+
+def tasks_to(tasks: Sequence[TaskInfo]) -> list[Json]:
+    return [{"id": task.id, "difficulty": task.difficulty} for task in tasks]
+
+
+def tasks_from(data: Sequence[object]) -> tuple[TaskInfo, ...]:
+    return tuple(_task_from(item) for item in data)
+
+
+def _task_from(data: object) -> TaskInfo:
+    fields = Fields(data, "task")
+    task = TaskInfo(id=fields.text("id"), difficulty=fields.text("difficulty") if fields.has("difficulty") else None)
+    fields.done()
+    return task
+
+
+def options_from(text: str) -> Mapping[str, Json]:
+    """Options given as JSON text, as on a command line."""
+    return load_object(text.encode("utf-8"))

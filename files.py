@@ -1,0 +1,286 @@
+"""Files on disk: the Library that recipes are read through, the search for recipes in folders, and atomic writes.
+
+Enters: paths as a person wrote them. Leaves: Sources, Targets, or the Diagnostic that says why there is none. Only the
+command line side uses this; the language sees files through the `Library` protocol alone.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .dsl.decode import MAX_BYTES, decode
+from .dsl.diagnostics import Diagnostic
+from .dsl.library import SUFFIXES, Found, Refusal, Trouble, candidates, explain
+from .dsl.source import Source
+from .dsl.suggest import nearest, shown
+
+__all__ = ["STDIN", "DiskLibrary", "Search", "Target", "find", "is_base", "shipped_names", "write_atomically"]
+
+STDIN = "-"
+PACKAGE = Path(os.path.realpath(__file__)).parent
+SHIPPED = PACKAGE / "recipes"
+PROJECT_MARKS = (".git", "pyproject.toml")
+BASE_FOLDER = "base"
+LOOKS_LIKE_RECIPE = re.compile(rb"""^(?:agym|"agym"|'agym')[ \t]*:|recipe\.v1\.json""", re.MULTILINE)
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLibrary:
+    """Recipes on this disk, and those that the package ships, each file read once."""
+
+    cwd: Path
+    shipped: Path = SHIPPED
+    _read: dict[str, bytes | Refusal] = field(default_factory=dict)
+    _projects: dict[str, str] = field(default_factory=dict)
+
+    def read(self, reference: str, base: Source | None) -> Found | Refusal:
+        """A file by the path that a recipe names, or a shipped recipe by its name; files win."""
+        paths = self._paths(reference, base)
+        if isinstance(paths, Trouble):
+            return Refusal(trouble=paths)
+        refusals = []
+        for path in (*paths, *self._shipped_paths(reference)):
+            found = self._found(path, base)
+            if isinstance(found, Found):
+                return found
+            refusals.append(found)
+        # a file that is there and cannot be read says more than the others that are not there
+        told = next((each for each in refusals if each.trouble is not Trouble.MISSING), refusals[0])
+        return told if told.trouble is not Trouble.MISSING else self._missing(paths[0])
+
+    def open(self, reference: str) -> Source | Diagnostic:
+        """The recipe that the command line names: a path, or the name of a shipped one."""
+        found = self.read(reference, None)
+        if isinstance(found, Refusal):
+            return explain(found, reference, Source(reference, "").span(0, 0))
+        return decode(found.name, found.data, key=found.key)
+
+    def _paths(self, reference: str, base: Source | None) -> tuple[str, ...] | Trouble:
+        if base is None:
+            return (os.path.join(self.cwd, os.path.expanduser(reference)),)
+        folder = os.path.dirname(os.path.join(self.cwd, base.identity))
+        return candidates(reference, folder, self._project(folder))
+
+    def _shipped_paths(self, reference: str) -> tuple[str, ...]:
+        paths = candidates(reference, str(self.shipped), str(self.shipped))
+        return () if isinstance(paths, Trouble) else paths
+
+    def _project(self, folder: str) -> str:
+        if folder not in self._projects:
+            self._projects[folder] = str(project_of(Path(folder), self.shipped))
+        return self._projects[folder]
+
+    def _found(self, path: str, base: Source | None) -> Found | Refusal:
+        key = os.path.realpath(path)
+        if base is not None and self._leaves(key, base):
+            return Refusal(trouble=Trouble.OUTSIDE, detail="it is a link")
+        if key not in self._read:
+            # by the path itself: what a link to a pipe leads to has no name
+            self._read[key] = _content(path)
+        content = self._read[key]
+        return content if isinstance(content, Refusal) else Found(name=self._name(path), key=key, data=content)
+
+    def _leaves(self, key: str, base: Source) -> bool:
+        """Whether a link led out of both the project and the shipped recipes."""
+        project = self._project(os.path.dirname(os.path.join(self.cwd, base.identity)))
+        return not any(_inside(key, os.path.realpath(folder)) for folder in (project, self.shipped))
+
+    def _name(self, path: str) -> str:
+        """Relative where it lies under the working folder, as a person would type it."""
+        return os.path.relpath(path, self.cwd) if _inside(path, str(self.cwd)) else path
+
+    def _missing(self, path: str) -> Refusal:
+        beside = (entry for entry in _listing(os.path.dirname(path)) if entry.endswith(SUFFIXES))
+        return Refusal(trouble=Trouble.MISSING, known=(*beside, *shipped_names(self.shipped)))
+
+
+def project_of(folder: Path, shipped: Path = SHIPPED) -> Path:
+    """How far references may lead: the nearest folder above that looks like a project's root, else the folder itself."""
+    if _inside(str(folder), str(shipped)):
+        return shipped
+    above = (folder, *folder.parents)
+    return next((each for each in above if any((each / mark).exists() for mark in PROJECT_MARKS)), folder)
+
+
+def shipped_names(shipped: Path = SHIPPED) -> tuple[str, ...]:
+    """Names of the recipes that come with the package, bases included."""
+    return tuple(path.relative_to(shipped).with_suffix("").as_posix() for path in sorted(shipped.rglob("*.yaml")))
+
+
+def _content(path: str) -> bytes | Refusal:
+    try:
+        if os.path.isdir(path):
+            return Refusal(trouble=Trouble.FOLDER)
+        with open(path, "rb") as file:
+            # one byte over the limit is enough to be refused, and /dev/zero ends there too
+            return file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return Refusal(trouble=Trouble.MISSING)
+    except (OSError, ValueError) as error:
+        return Refusal(trouble=Trouble.UNREADABLE, detail=_reason(error))
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _listing(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+# --- finding -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A recipe to look at."""
+
+    path: str
+    """As it is shown, and as the Library opens it."""
+    base: bool
+    """Whether it is only there to be extended, and may leave out what a recipe needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What the arguments of a command lead to."""
+
+    targets: tuple[Target, ...]
+    problems: tuple[Diagnostic, ...]
+    """Arguments that lead to no recipe."""
+    left_out: int
+    """YAML files in the named folders that are not recipes."""
+
+
+def find(arguments: Sequence[str], cwd: Path, shipped: Path = SHIPPED) -> Search:
+    """The recipes behind files, folders, globs, names of shipped recipes and `-`, each once, in order."""
+    targets: dict[str, Target] = {}
+    problems: list[Diagnostic] = []
+    left_out = 0
+    for argument in arguments:
+        paths, others = _expand(argument, cwd, shipped)
+        left_out += others
+        if not paths:
+            problems.append(_no_recipe(argument, cwd, shipped, others))
+        for path in paths:
+            key = os.path.realpath(os.path.join(cwd, path))
+            targets.setdefault(key, Target(path=path, base=is_base(path)))
+    return Search(targets=tuple(targets.values()), problems=tuple(problems), left_out=left_out)
+
+
+def is_base(path: str) -> bool:
+    """A file in a folder named `base` is a part of recipes, not a recipe."""
+    return BASE_FOLDER in Path(path).parts[:-1]
+
+
+def _expand(argument: str, cwd: Path, shipped: Path) -> tuple[list[str], int]:
+    path = os.path.join(cwd, os.path.expanduser(argument))
+    if argument == STDIN:
+        return [argument], 0
+    if os.path.isdir(path):
+        return _in_folder(argument, path)
+    if os.path.lexists(path) or argument in shipped_names(shipped):
+        return [argument], 0
+    if glob.has_magic(argument):
+        return _matches(argument, cwd)
+    return [], 0
+
+
+def _in_folder(shown_as: str, folder: str) -> tuple[list[str], int]:
+    recipes: list[str] = []
+    others = 0
+    for path in _yaml_files(folder):
+        if _is_recipe(path):
+            recipes.append(os.path.normpath(os.path.join(shown_as, os.path.relpath(path, folder))))
+        else:
+            others += 1
+    return recipes, others
+
+
+def _yaml_files(folder: str) -> Iterator[str]:
+    for here, folders, files in os.walk(folder):
+        # in place: os.walk then leaves them out
+        folders[:] = sorted(each for each in folders if not _skipped(os.path.join(here, each)))
+        yield from (os.path.join(here, name) for name in sorted(files) if name.endswith(SUFFIXES))
+
+
+def _skipped(folder: str) -> bool:
+    """Hidden folders, virtual environments and installed JavaScript hold no recipes of this project."""
+    name = os.path.basename(folder)
+    return name.startswith(".") or name == "node_modules" or os.path.exists(os.path.join(folder, "pyvenv.cfg"))
+
+
+def _is_recipe(path: str) -> bool:
+    """A file that says `agym:` at its top level, or has the schema's modeline; unreadable ones are looked at, to say so."""
+    content = _content(path)
+    return isinstance(content, Refusal) or LOOKS_LIKE_RECIPE.search(content) is not None
+
+
+def _matches(pattern: str, cwd: Path) -> tuple[list[str], int]:
+    paths = sorted(glob.glob(os.path.expanduser(pattern), root_dir=cwd, recursive=True))
+    return [path for path in paths if os.path.isfile(os.path.join(cwd, path))], 0
+
+
+def _no_recipe(argument: str, cwd: Path, shipped: Path, others: int) -> Diagnostic:
+    nowhere = Source(argument, "").span(0, 0)
+    path = os.path.join(cwd, os.path.expanduser(argument))
+    if os.path.isdir(path):
+        message = f"no recipe in the folder {shown(argument)}" + (f", only {others} other YAML files" if others else "")
+        help_line = "a recipe is a .yaml or .yml file with a top-level key 'agym'"
+        return Diagnostic(code="no-recipes", message=message, span=nowhere, help=help_line)
+    if glob.has_magic(argument):
+        message = f"no file matches {shown(argument)}"
+        return Diagnostic(code="no-recipes", message=message, span=nowhere, help="quote the pattern, or name files")
+    return Diagnostic(
+        code="file-not-found", message=f"{shown(argument)} is not there", span=nowhere, help=_meant(argument, path, shipped)
+    )
+
+
+def _meant(argument: str, path: str, shipped: Path) -> str:
+    folder = os.path.dirname(argument)
+    beside = (os.path.join(folder, name) for name in _listing(os.path.dirname(path)) if name.endswith(SUFFIXES))
+    near = nearest(argument, (*beside, *shipped_names(shipped)))
+    return f"did you mean '{near}'?" if near else "name a file, a folder, or one of `agym recipes`"
+
+
+# --- writing -------------------------------------------------------------------------------------------------------
+
+
+def write_atomically(path: Path, text: str, *, replace: bool = False) -> None:
+    """All of the text or nothing; FileExistsError where something is there and `replace` is not said."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        if replace:
+            os.replace(temporary, path)
+        else:
+            # unlike a check before the write, a link cannot lose a race
+            os.link(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

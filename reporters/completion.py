@@ -1,0 +1,156 @@
+"""Completion scripts for shells: what can follow `agym`, written out once, so that no key press starts a program.
+
+Enters: the commands as data. Leaves: a script for bash, zsh or fish. Where nothing is known, the shell's own completion
+of files is left to it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+__all__ = ["Command", "bash", "fish", "zsh"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command and what it takes."""
+
+    name: str
+    summary: str
+    options: Mapping[str, str]
+    """Every spelling of every option, and what it does."""
+    values: Mapping[str, tuple[str, ...]]
+    """Options that take a value, and the values where they are few."""
+    words: tuple[str, ...]
+    """What may stand without an option; none where any file may."""
+    files: bool
+
+
+# --- bash ----------------------------------------------------------------------------------------------------------
+
+BASH = """\
+# bash completion of agym; to use it: source <(agym completion bash)
+_agym() {{
+  local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD - 1]}}" command="" i
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    case "${{COMP_WORDS[i]}}" in
+      {names}) command="${{COMP_WORDS[i]}}"; break ;;
+    esac
+  done
+  COMPREPLY=()
+  case "$command $previous" in
+{values}
+  esac
+  case "$command $current" in
+    " "*) COMPREPLY=($(compgen -W {all_names} -- "$current")) ;;
+{options}
+{words}
+  esac
+}}
+complete -o bashdefault -o default -F _agym agym
+"""
+
+
+def bash(commands: tuple[Command, ...]) -> str:
+    names = [command.name for command in commands]
+    return BASH.format(
+        names="|".join(names),
+        all_names=shlex.quote(" ".join((*names, "--help", "--version"))),
+        values="\n".join(_bash_values(commands)),
+        options="\n".join(_bash_case(f'"{each.name} -"*', each.options) for each in commands),
+        words="\n".join(_bash_case(f'"{each.name} "*', each.words) for each in commands if each.words),
+    )
+
+
+def _bash_values(commands: Iterable[Command]) -> Iterator[str]:
+    for command in commands:
+        for option, values in command.values.items():
+            # an option whose values are not known still keeps the words of its command from being offered
+            reply = f"COMPREPLY=({_compgen(values)}); return" if values else "return"
+            yield f'    "{command.name} {option}") {reply} ;;'
+
+
+def _bash_case(pattern: str, words: Iterable[str]) -> str:
+    return f"    {pattern}) COMPREPLY=({_compgen(words)}) ;;"
+
+
+def _compgen(words: Iterable[str]) -> str:
+    return f'$(compgen -W {shlex.quote(" ".join(words))} -- "$current")'
+
+
+# --- zsh -----------------------------------------------------------------------------------------------------------
+
+ZSH = """\
+#compdef agym
+# zsh completion of agym; to use it: agym completion zsh > a folder of $fpath, as _agym
+_agym() {{
+  local -a commands
+  commands=(
+{names}
+  )
+  if (( CURRENT == 2 )); then
+    _describe command commands
+    return
+  fi
+  shift words
+  (( CURRENT-- ))
+  case "$words[1]" in
+{cases}
+  esac
+}}
+if [[ "$funcstack[1]" == _agym ]]; then _agym "$@"; else compdef _agym agym; fi
+"""
+
+
+def zsh(commands: tuple[Command, ...]) -> str:
+    names = (f"    {shlex.quote(f'{each.name}:{each.summary}')}" for each in commands)
+    return ZSH.format(names="\n".join(names), cases="\n".join(map(_zsh_case, commands)))
+
+
+def _zsh_case(command: Command) -> str:
+    parts = [shlex.quote(part) for part in (*_zsh_options(command), *_zsh_words(command))]
+    return f"    {command.name}) _arguments {' '.join(parts)} ;;"
+
+
+def _zsh_options(command: Command) -> Iterator[str]:
+    for option, text in command.options.items():
+        said = text.replace("[", r"\[").replace("]", r"\]").replace(":", r"\:")
+        values = command.values.get(option)
+        what = "" if values is None else f":value:({' '.join(values)})" if values else ":value:_files"
+        yield f"*{option}[{said}]{what}"
+
+
+def _zsh_words(command: Command) -> Iterator[str]:
+    if command.words:
+        yield f"1:word:({' '.join(command.words)})"
+    elif command.files:
+        yield "*:file:_files"
+
+
+# --- fish ----------------------------------------------------------------------------------------------------------
+
+
+def fish(commands: tuple[Command, ...]) -> str:
+    lines = ["# fish completion of agym; to use it: agym completion fish | source"]
+    for command in commands:
+        lines += _fish(command)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _fish(command: Command) -> Iterator[str]:
+    here = f"complete -c agym -n '__fish_seen_subcommand_from {command.name}'"
+    yield f"complete -c agym -n __fish_use_subcommand -f -a {command.name} -d {_fish_text(command.summary)}"
+    for option, text in command.options.items():
+        kind = "-l" if option.startswith("--") else "-s"
+        values = command.values.get(option)
+        what = "" if values is None else f" -x -a {_fish_text(' '.join(values))}" if values else " -r"
+        yield f"{here} {kind} {option.lstrip('-')}{what} -d {_fish_text(text)}"
+    if command.words or not command.files:
+        yield f"{here} -f" + (f" -a {_fish_text(' '.join(command.words))}" if command.words else "")
+
+
+def _fish_text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

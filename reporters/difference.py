@@ -1,0 +1,83 @@
+"""Two recipes, key by key: what one has and the other has not, and what they set differently.
+
+Enters: two recipes as plain data, in which a stage holds only what it does not inherit. Leaves: Changes in the order of
+the keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Absent", "Change", "changes", "difference_json", "difference_text"]
+
+Flat = Mapping[tuple[str, ...], Any]
+
+
+class Absent:
+    """Stands for a value that is not there, which null is not."""
+
+
+ABSENT = Absent()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A key, with its value in the one and the other recipe."""
+
+    key: tuple[str, ...]
+    before: Any
+    after: Any
+
+
+def changes(before: Any, after: Any) -> tuple[Change, ...]:
+    """Every key whose value differs."""
+    old, new = dict(_flat(before, ())), dict(_flat(after, ()))
+    keys = [*old, *(key for key in new if key not in old)]
+    found = (Change(key, old.get(key, ABSENT), new.get(key, ABSENT)) for key in keys)
+    return tuple(each for each in found if not _same(each.before, each.after))
+
+
+def _flat(data: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Leaves by their path; a stage of the schedule goes by its name."""
+    if isinstance(data, Mapping) and data:
+        for key, value in data.items():
+            yield from _flat(value, (*path, str(key)))
+    elif isinstance(data, list) and any(isinstance(item, dict) for item in data):
+        for i, item in enumerate(data):
+            name = item.get("stage", i) if isinstance(item, dict) else i
+            yield from _flat(item, (*path, str(name)))
+    else:
+        yield path, data
+
+
+def _same(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and bool(a == b)
+
+
+def difference_text(found: tuple[Change, ...], names: tuple[str, str]) -> str:
+    """Lines that begin with `-` for the first recipe and `+` for the second."""
+    if not found:
+        return f"{names[0]} and {names[1]} say the same\n"
+    lines = [f"--- {names[0]}", f"+++ {names[1]}"]
+    for each in found:
+        key = ".".join(each.key)
+        lines += [
+            f"{sign} {key}: {json.dumps(value, ensure_ascii=False)}"
+            for sign, value in (("-", each.before), ("+", each.after))
+            if not isinstance(value, Absent)
+        ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def difference_json(found: tuple[Change, ...]) -> str:
+    """A list of objects with `key`, and `before` and `after` where there is such a value."""
+    return json.dumps([_as_data(each) for each in found], indent=2, ensure_ascii=False) + "\n"
+
+
+def _as_data(change: Change) -> dict[str, Any]:
+    sides = {"before": change.before, "after": change.after}
+    present = {side: value for side, value in sides.items() if not isinstance(value, Absent)}
+    return {"key": ".".join(change.key), **present}

@@ -1,0 +1,89 @@
+"""A Plan as a graph, for a page that draws Mermaid or for Graphviz.
+
+Enters: a Plan. Leaves: text; a box per stage, a node per op, an arrow per wire, dashed where it comes from the step
+before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+
+from ..dsl.plan import Op, Plan, PlanStage, Wire
+
+__all__ = ["plan_dot", "plan_mermaid"]
+
+MERMAID = str.maketrans({"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;"})
+
+
+def plan_mermaid(plan: Plan) -> str:
+    return "".join(f"{line}\n" for line in _mermaid(plan))
+
+
+def _mermaid(plan: Plan) -> Iterator[str]:
+    yield "flowchart LR"
+    for stage in plan.stages:
+        yield f"  subgraph s{stage.index}[{_mermaid_text(_title(stage))}]"
+        yield from (f"    {_id(stage, op.id)}[{_mermaid_text(_label(op))}]" for op in stage.ops)
+        for op in stage.ops:
+            yield from (f"    {_mermaid_wire(stage, wire, op)}" for wire in op.inputs)
+        yield "  end"
+    yield from (f"  s{before.index} ==> s{after.index}" for before, after in pairwise(plan.stages))
+
+
+def _mermaid_wire(stage: PlanStage, wire: Wire, op: Op) -> str:
+    arrow = "-.->" if wire.previous else "-->"
+    return f"{_id(stage, wire.op)} {arrow}|{wire.type}| {_id(stage, op.id)}"
+
+
+def _mermaid_text(text: str) -> str:
+    """In quotes, with what Mermaid would take for syntax as character references."""
+    return f'"{text.translate(MERMAID)}"'
+
+
+def plan_dot(plan: Plan) -> str:
+    return "".join(f"{line}\n" for line in _dot(plan))
+
+
+def _dot(plan: Plan) -> Iterator[str]:
+    yield f"digraph {_dot_text(plan.name)} {{"
+    yield "  rankdir=LR; compound=true; node [shape=box];"
+    for stage in plan.stages:
+        yield f"  subgraph cluster_{stage.index} {{"
+        yield f"    label={_dot_text(_title(stage))};"
+        yield from (f"    {_id(stage, op.id)} [label={_dot_text(_label(op))}];" for op in stage.ops)
+        for op in stage.ops:
+            yield from (f"    {_dot_wire(stage, wire, op)}" for wire in op.inputs)
+        yield "  }"
+    yield from (f"  {_border(before, after)}" for before, after in pairwise(plan.stages))
+    yield "}"
+
+
+def _dot_wire(stage: PlanStage, wire: Wire, op: Op) -> str:
+    style = ", style=dashed" if wire.previous else ""
+    return f"{_id(stage, wire.op)} -> {_id(stage, op.id)} [label={_dot_text(wire.type)}{style}];"
+
+
+def _border(before: PlanStage, after: PlanStage) -> str:
+    ends = f"ltail=cluster_{before.index}, lhead=cluster_{after.index}"
+    return f"{_id(before, before.ops[-1].id)} -> {_id(after, after.ops[0].id)} [{ends}, style=bold];"
+
+
+def _dot_text(text: str) -> str:
+    # quotes and backslashes are written as in JSON
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _id(stage: PlanStage, op: str) -> str:
+    return f"s{stage.index}_{op}"
+
+
+def _title(stage: PlanStage) -> str:
+    turns = f", {stage.budget.max_turns} turns" if stage.budget.max_turns else ""
+    return f"{stage.settings.stage}: {stage.settings.algorithm.use}{turns}"
+
+
+def _label(op: Op) -> str:
+    every = f", every {op.every} steps" if op.every > 1 else ""
+    return f"{op.id}{f' ({op.role})' if op.role else ''}{every}"

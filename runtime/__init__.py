@@ -1,0 +1,1 @@
+"""Plan in, run folder out."""

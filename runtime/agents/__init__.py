@@ -1,0 +1,1 @@
+"""How a model becomes an agent: prompt formats, each with a strict parser."""

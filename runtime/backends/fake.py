@@ -1,0 +1,192 @@
+"""Engines without a model, for unit tests of what stands around them. Pure, quick, and the same on every machine.
+
+The "model" is one number, its skill: the probability of the token that `skilled` says comes next; what is left is
+shared by all other tokens. An update raises it with the sum of `advantage x learn`, so that a run can be seen to learn,
+and sampler and learner agree exactly on every log-prob as long as they hold the same weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ..ports import (
+    FinishReason,
+    Floats,
+    NamedTensors,
+    Sampled,
+    SampleRequest,
+    SyncError,
+    TrainSequence,
+    UpdateFault,
+    UpdateMetrics,
+    UpdateSettings,
+    WeightUpdate,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["FakeLearner", "FakeModel", "FakeSampler", "cycle"]
+
+SKILL = "skill"
+
+
+def cycle(vocab: int) -> Callable[[Sequence[int]], int]:
+    """A skill to be learnt: count on, and begin again."""
+    return lambda ids: (ids[-1] + 1) % vocab
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeModel:
+    """What sampler and learner both know."""
+
+    vocab: int
+    skilled: Callable[[Sequence[int]], int]
+    """The token that a skilled player says next."""
+
+    def logprob(self, skill: float, ids: Sequence[int], token: int) -> float:
+        p = 1 / (1 + math.exp(-skill))
+        return math.log(p if token == self.skilled(ids) else (1 - p) / (self.vocab - 1))
+
+    def draw(self, skill: float, ids: Sequence[int], rng: random.Random) -> int:
+        best = self.skilled(ids)
+        if rng.random() < 1 / (1 + math.exp(-skill)):
+            return best
+        other = rng.randrange(self.vocab - 1)
+        return other + (other >= best)
+
+    def logprobs(self, skill: float, ids: Sequence[int]) -> Floats:
+        """Of `ids[1:]`."""
+        return np.array([self.logprob(skill, ids[:at], ids[at]) for at in range(1, len(ids))], np.float32)
+
+
+@dataclass(slots=True, kw_only=True)
+class FakeSampler:
+    """Answers at once."""
+
+    model: FakeModel
+    skill: float | None = None
+    version: int = 0
+    paused: bool = False
+    closed: bool = False
+    requests: list[SampleRequest] = field(default_factory=list)
+    """All that was asked for, in order."""
+
+    async def sample(self, request: SampleRequest) -> Sampled:
+        skill = self._ready()
+        self.requests.append(replace(request, prompt=tuple(request.prompt)))
+        rng = random.Random(request.seed)
+        ids, logprobs = list(request.prompt), list[float]()
+        finish = FinishReason.LENGTH
+        while len(logprobs) < request.max_tokens and finish is FinishReason.LENGTH:
+            token = self.model.draw(skill, ids, rng)
+            logprobs.append(self.model.logprob(skill, ids, token))
+            ids.append(token)
+            if token in request.draw.stop_ids:
+                finish = FinishReason.STOP
+        drawn = tuple(ids[len(request.prompt) :])
+        return Sampled(ids=drawn, logprobs=tuple(logprobs), versions=(self.version,) * len(drawn), finish=finish)
+
+    async def score(self, ids: Sequence[int]) -> Floats:
+        return self.model.logprobs(self._ready(), ids)
+
+    async def load(self, update: WeightUpdate) -> None:
+        self.skill = cast(float, dict(update.tensors)[SKILL])
+        self.version = update.version
+        difference = np.abs(self.model.logprobs(self.skill, update.probe.ids) - update.probe.logprobs).max()
+        if not difference <= update.probe.tolerance:
+            raise SyncError(f"log-probs on the probe differ by {difference:.2g}")
+
+    async def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def _ready(self) -> float:
+        if self.skill is None or self.paused or self.closed:
+            raise RuntimeError("expected a sampler with weights that is neither paused nor closed")
+        return self.skill
+
+
+@dataclass(slots=True, kw_only=True)
+class FakeLearner:
+    """Learns one number."""
+
+    model: FakeModel
+    skill: float = 0.0
+    updates: int = 0
+
+    def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
+        tokens = sum(int(sequence.learn.sum()) for sequence in sequences)
+        gain = sum(self._gain(sequence) for sequence in sequences)
+        fault = self._fault(tokens, gain, settings)
+        if fault is None:
+            self.skill += settings.lr * gain / tokens
+            self.updates += 1
+        return UpdateMetrics(
+            fault=fault,
+            loss=-gain / max(tokens, 1),
+            policy_loss=-gain / max(tokens, 1),
+            entropy=0.0,
+            reference_kl=0.0,
+            sampler_kl=0.0,
+            ratio_mean=1.0,
+            ratio_error=0.0,
+            clipped_low=0.0,
+            clipped_high=0.0,
+            grad_norm=abs(gain),
+            lr=settings.lr,
+            tokens=tokens,
+            sequences=sum(1 for sequence in sequences if sequence.learn.any()),
+            micro_batches=1,
+        )
+
+    def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
+        return [np.where(sequence.learn, self._logprobs(sequence), np.float32(0)) for sequence in sequences]
+
+    def weights(self) -> NamedTensors:
+        return [(SKILL, cast("Tensor", self.skill))]
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "fake.json").write_text(json.dumps({"skill": self.skill, "updates": self.updates}))
+
+    def load(self, folder: Path) -> None:
+        state: dict[str, Any] = json.loads((folder / "fake.json").read_text())
+        self.skill, self.updates = state["skill"], state["updates"]
+
+    def export(self, folder: Path) -> None:
+        self.save(folder)
+
+    def close(self) -> None:
+        pass
+
+    def _logprobs(self, sequence: TrainSequence) -> Floats:
+        return np.append(np.float32(0), self.model.logprobs(self.skill, sequence.ids.tolist()))
+
+    def _gain(self, sequence: TrainSequence) -> float:
+        """Advantages of skilled tokens less those of the others."""
+        ids = sequence.ids.tolist()
+        learnt = np.flatnonzero(sequence.learn).tolist()
+        signs = [1.0 if ids[at] == self.model.skilled(ids[:at]) else -1.0 for at in learnt]
+        return float(np.dot(sequence.advantages[learnt], signs))
+
+    def _fault(self, tokens: int, gain: float, settings: UpdateSettings) -> UpdateFault | None:
+        if not tokens:
+            return UpdateFault.EMPTY
+        if not math.isfinite(gain):
+            return UpdateFault.NAN
+        limit = settings.limits.grad_norm
+        return UpdateFault.GRAD_NORM if limit is not None and abs(gain) > limit else None

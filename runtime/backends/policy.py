@@ -1,0 +1,103 @@
+"""A causal language model as the learner sees it: rows of packed sequences in, log-probs of learnt tokens out.
+
+The model is that of `transformers`, with attention that keeps packed sequences apart; the output layer is applied only
+where its result is wanted. `FrozenPolicy` is the same without gradients or an optimiser: the reference that a
+divergence is measured from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from ...dsl.recipe import DType
+from ..loss import token_logprobs
+from ..models import ModelSource, load_causal_model
+from ..packing import Row, pack, packed_attention, scatter
+from ..ports import Floats, LearnerSettings, NamedTensors, TrainSequence
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+__all__ = ["ATTENTION", "TORCH_DTYPES", "FrozenPolicy", "Policy", "hub_names", "load_policy"]
+
+ATTENTION = "agym_packed"
+OUTPUT_LAYER = "lm_head.weight"
+TORCH_DTYPES = {DType.FP32: torch.float32, DType.BF16: torch.bfloat16, DType.FP16: torch.float16}
+
+
+class Policy(nn.Module):
+    """Log-probs and entropies of the learnt tokens of a row."""
+
+    def __init__(self, causal: PreTrainedModel, logit_elements: int) -> None:
+        super().__init__()
+        self.causal = causal
+        self._logit_elements = logit_elements
+
+    def forward(self, row: Row, temperature: float) -> tuple[Tensor, Tensor]:
+        hidden_1TD = self.causal.base_model(
+            input_ids=row.ids_T[None],
+            position_ids=row.positions_T[None],
+            attention_mask=None,
+            use_cache=False,
+            layout=row.layout,
+        ).last_hidden_state
+        hidden_ND = hidden_1TD[0].index_select(0, row.predict_N)
+        return token_logprobs(hidden_ND, self.output_layer, row.targets_N, temperature, self._logit_elements)
+
+    @property
+    def vocab(self) -> int:
+        return int(self.causal.config.vocab_size)
+
+    @property
+    def output_layer(self) -> Tensor:
+        weight = self.causal.get_output_embeddings().weight
+        assert isinstance(weight, Tensor)
+        return weight
+
+
+class FrozenPolicy:
+    """A policy that does not learn."""
+
+    def __init__(self, settings: LearnerSettings, device: torch.device) -> None:
+        self._policy = load_policy(settings).to(device).eval().requires_grad_(False)
+        self._capacity = settings.tokens_per_micro_batch
+        self._device = device
+
+    def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
+        """Of each token given those before it, 0 at the first and where nothing is learnt."""
+        rows = pack(sequences, self._capacity, self._device)
+        with torch.no_grad():
+            return scatter(rows, [self._policy(row, temperature)[0] for row in rows], sequences)
+
+    def follow(self, weights: NamedTensors) -> None:
+        """Takes over a learner's weights, to stay there."""
+        own = dict(hub_names(self._policy))
+        with torch.no_grad():
+            for name, tensor in weights:
+                if name in own:
+                    own.pop(name).copy_(tensor)
+        if own:
+            raise ValueError(f"no weights came for {', '.join(sorted(own))}")
+
+
+def load_policy(settings: LearnerSettings) -> Policy:
+    """The policy of a model folder, in training's precision."""
+    from transformers import AttentionInterface
+
+    # registering the same function under the same name again changes nothing
+    AttentionInterface.register(ATTENTION, packed_attention)
+    source = ModelSource(path=str(settings.model), trust_remote_code=settings.trust_remote_code)
+    causal = load_causal_model(source, str(TORCH_DTYPES[settings.dtype]).removeprefix("torch."), ATTENTION)
+    if settings.activation_checkpointing:
+        causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return Policy(causal, settings.logit_elements)
+
+
+def hub_names(policy: Policy) -> Iterator[tuple[str, nn.Parameter]]:
+    """Parameters by the names of the model's own folder; a tied output layer is not among them."""
+    for name, parameter in policy.named_parameters():
+        yield name.removeprefix("causal."), parameter

@@ -1,0 +1,127 @@
+"""What an episode is to be credited for: its rewards turn by turn, and the tokens that they are spread over.
+
+Enters: plain numbers. Leaves: Credit, checked. Only sampled tokens exist here: what the environment wrote has no place
+in it, so it can cost no discount and enter no statistic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Credit", "CreditError", "Float64s"]
+
+Float64s = NDArray[np.float64]
+
+
+class CreditError(ValueError):
+    """The numbers of an episode do not fit each other, or one that is needed is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Credit:
+    """One episode, as far as advantages are concerned."""
+
+    lengths: tuple[int, ...]
+    """Sampled tokens of each turn; at least one each."""
+    rewards: tuple[float, ...]
+    """Of each turn, on its last sampled token; the outcome is added to that of the last turn."""
+    truncated: bool = False
+    """It was cut off, and would have gone on: only then does `bootstrap` count."""
+    states: tuple[str, ...] | None = None
+    """Names of the states that the turns were taken from; an empty name is a state that nobody knows."""
+    learnt: tuple[bool, ...] | None = None
+    """Whether each turn is learnt from. One that is not has advantage 0 and enters no statistic over tokens; its
+    rewards and its time count for the others. All are, if not given."""
+    values: Float64s | None = None
+    """The critic's value before each sampled token."""
+    bootstrap: float | None = None
+    """The critic's value after the last one."""
+    token_rewards: Float64s | None = None
+    """Further reward of each sampled token: the divergence from a reference, taken off."""
+    greedy: Credit | None = None
+    """The greedy episode of the same task."""
+
+    def __post_init__(self) -> None:
+        if not self.lengths or min(self.lengths) < 1:
+            raise CreditError(f"every turn needs a sampled token, got turns of {list(self.lengths)}")
+        turns: list[tuple[str, Sequence[object] | None]] = [
+            ("rewards", self.rewards),
+            ("states", self.states),
+            ("learnt", self.learnt),
+        ]
+        for name, given in turns:
+            if given is not None and len(given) != len(self.lengths):
+                raise CreditError(f"expected {name} for {len(self.lengths)} turns, got {len(given)}")
+        for name, array in (("values", self.values), ("token_rewards", self.token_rewards)):
+            if array is not None and array.shape != (self.num_tokens,):
+                raise CreditError(f"expected {name} for {self.num_tokens} tokens, got shape {array.shape}")
+        self._refuse_unknown()
+
+    def _refuse_unknown(self) -> None:
+        """One NaN would spread over the whole batch by its mean."""
+        numbers = {
+            "rewards": self.rewards,
+            "values": () if self.values is None else self.values,
+            "bootstrap": () if self.bootstrap is None else (self.bootstrap,),
+            "token_rewards": () if self.token_rewards is None else self.token_rewards,
+        }
+        for name, given in numbers.items():
+            if not np.isfinite(given).all():
+                raise CreditError(f"expected finite {name}, got {np.asarray(given)}")
+
+    @property
+    def num_turns(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(self.lengths)
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """The first token of each turn."""
+        return self.ends - np.asarray(self.lengths, np.int64) + 1
+
+    @property
+    def ends(self) -> NDArray[np.int64]:
+        """The last token of each turn."""
+        return np.cumsum(self.lengths, dtype=np.int64) - 1
+
+    @property
+    def turn_rewards(self) -> Float64s:
+        return np.asarray(self.rewards, np.float64)
+
+    @property
+    def extra(self) -> Float64s:
+        """`token_rewards`, or zeros."""
+        return np.zeros(self.num_tokens) if self.token_rewards is None else self.token_rewards.astype(np.float64)
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """Of each token, whether it is learnt from."""
+        learnt = [True] * self.num_turns if self.learnt is None else self.learnt
+        return np.asarray(learnt, np.bool_)[self.turns]
+
+    @property
+    def after(self) -> float:
+        """The value of what would have come next: none, unless the episode was cut off."""
+        if not self.truncated:
+            return 0.0
+        if self.bootstrap is None:
+            raise CreditError("an episode that was cut off needs a bootstrap value")
+        return self.bootstrap
+
+    @property
+    def known_values(self) -> Float64s:
+        if self.values is None:
+            raise CreditError("baseline 'critic' needs the critic's values, and this episode has none")
+        return self.values.astype(np.float64)
+
+    @property
+    def turns(self) -> NDArray[np.int64]:
+        """Of each token, its turn."""
+        return np.repeat(np.arange(self.num_turns, dtype=np.int64), self.lengths)

@@ -1,0 +1,126 @@
+"""What is sampled and learnt from: Task, Turn, Segment, Episode, Group, Ending. Frozen values, no behaviour.
+
+An episode is what happened, token by token. A segment is one token sequence that the model saw: one for the whole
+episode while the agent sees all of its past, several where its memory was cut or summarised in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Ending", "Episode", "Group", "Segment", "Task", "Turn"]
+
+
+class Ending(StrEnum):
+    """Why an episode ended."""
+
+    DONE = "done"
+    """The environment said so."""
+    HORIZON = "horizon"
+    """No turn was left."""
+    BUDGET = "budget"
+    """No token was left for another turn."""
+    INVALID = "invalid"
+    """Too many replies without an action."""
+    ENV_FAULT = "env_fault"
+    """The environment failed, not the agent; never learnt from."""
+    CANCELLED = "cancelled"
+    """The run no longer wanted it; never learnt from."""
+
+    @property
+    def truncated(self) -> bool:
+        return self in (Ending.HORIZON, Ending.BUDGET)
+
+    @property
+    def trainable(self) -> bool:
+        return self not in (Ending.ENV_FAULT, Ending.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One attempt to be made: what, where, and the seed of everything drawn in it."""
+
+    environment: str
+    id: str
+    seed: int
+    """Of the environment; equal for all episodes of a group."""
+    difficulty: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One reply of the agent and what the environment answered."""
+
+    segment: int
+    """Index of the segment that holds its tokens."""
+    start: int
+    end: int
+    """The sampled tokens are `segment.ids[start:end]`."""
+    reply: str
+    action: str | None
+    """None where the reply held no action."""
+    observation: str
+    reward: float
+    """From the environment, for this turn alone."""
+    state: str = ""
+    """Names the state the turn was taken from, where the environment tells; equal states, equal names."""
+
+    @property
+    def invalid(self) -> bool:
+        return self.action is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Segment:
+    """A token sequence as the model saw it, and which of its tokens the model itself sampled."""
+
+    ids: NDArray[np.int32]
+    sampled: NDArray[np.bool_]
+    """True where the token was drawn by the model; only these are learnt."""
+    logprobs: NDArray[np.float32]
+    """Of sampled tokens, under the distribution they were drawn from; 0 elsewhere."""
+    versions: NDArray[np.int32]
+    """Of the weights that drew the token; -1 elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Episode:
+    """One attempt at a task."""
+
+    task: Task
+    index: int
+    """Its place in its group."""
+    segments: tuple[Segment, ...]
+    turns: tuple[Turn, ...]
+    ending: Ending
+    horizon: int
+    score: float
+    success: bool
+    fault: str = ""
+    """What failed, under `env_fault`."""
+    retries: int = 0
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def sampled_tokens(self) -> int:
+        return int(sum(int(segment.sampled.sum()) for segment in self.segments))
+
+    @property
+    def total_tokens(self) -> int:
+        return sum(len(segment.ids) for segment in self.segments)
+
+    @property
+    def invalid_turns(self) -> int:
+        return sum(turn.invalid for turn in self.turns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Group:
+    """Episodes of one task."""
+
+    task: Task
+    episodes: tuple[Episode, ...]

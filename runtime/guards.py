@@ -1,0 +1,73 @@
+"""What must not go unnoticed: a judgement of each step, by the recipe's `guards`.
+
+Enters: what the step measured, how often each bound was passed before. Leaves: what is to be done, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..dsl.recipe import Guards, OnFault
+from .ports import UpdateFault
+from .progress import Guarding
+
+__all__ = ["GuardStop", "Signs", "Verdict", "judge"]
+
+
+class GuardStop(Exception):
+    """A guard ended the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signs:
+    """What guards look at; None where the step measured no such thing."""
+
+    fault: UpdateFault | None = None
+    """The worst of the step's updates."""
+    entropy: float | None = None
+    zero_std_frac: float | None = None
+    invalid_rate: float | None = None
+    mismatch_kl: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a step leads to."""
+
+    action: OnFault | None = None
+    reason: str = ""
+
+
+def judge(guards: Guards, counted: Guarding, signs: Signs) -> Verdict:
+    """The first guard that speaks, faults of the update before slow decay. Counts strikes on the way."""
+    if signs.fault is not None and signs.fault in _FAULTS:
+        what, action = _FAULTS[signs.fault]
+        counted.skipped_updates += 1
+        return Verdict(action=action(guards), reason=what)
+    for name, sign, passed in _DECAY:
+        value, bound = sign(signs), getattr(guards, name)
+        if bound is None or value is None or not passed(value, bound):
+            counted.strikes.pop(name, None)
+            continue
+        counted.strikes[name] = strikes = counted.strikes.get(name, 0) + 1
+        if strikes >= guards.patience:
+            return Verdict(
+                action=OnFault.STOP, reason=f"guard '{name}': {value:.4g} against {bound:.4g}, {strikes} steps in a row"
+            )
+    return Verdict()
+
+
+_FAULTS: Mapping[UpdateFault, tuple[str, Callable[[Guards], OnFault]]] = {
+    UpdateFault.NAN: ("the loss or a gradient is not a number", lambda guards: guards.on_nan),
+    UpdateFault.KL: ("the divergence from the sampling policy passed 'kl_max'", lambda guards: guards.on_kl),
+    UpdateFault.GRAD_NORM: ("the gradient's norm passed 'grad_norm_max'", lambda guards: guards.on_grad_norm),
+}
+"""An empty update is no fault: all groups were left out, and the step taught nothing."""
+
+_DECAY: tuple[tuple[str, Callable[[Signs], float | None], Callable[[float, float], bool]], ...] = (
+    ("entropy_min", lambda signs: signs.entropy, lambda value, bound: value < bound),
+    ("zero_std_max", lambda signs: signs.zero_std_frac, lambda value, bound: value > bound),
+    ("invalid_max", lambda signs: signs.invalid_rate, lambda value, bound: value > bound),
+    ("mismatch_max", lambda signs: signs.mismatch_kl, lambda value, bound: value > bound),
+)

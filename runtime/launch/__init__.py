@@ -1,0 +1,1 @@
+"""Where workers live: nothing else in the package knows."""

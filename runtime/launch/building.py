@@ -1,0 +1,132 @@
+"""From a plan to workers: the model folder, the engines' settings, the engines.
+
+Enters: a Plan. Leaves: plain workers, wherever this is called. Only here do a recipe's words become an engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...dsl.plan import Plan
+from ...dsl.recipe import DType, Init
+from ..agents.formats import FORMATS
+from ..models import ModelSizes, ModelSource, TokenizerSizes, load_tokenizer, make_model, make_tokenizer
+from ..ports import LearnerSettings, OptimizerSettings, SamplerSettings, Scorer
+from ..rendering import Chat
+from ..seeds import derive
+from ..workers import LearnerWorker, RolloutWorker
+from ..worlds import Worlds
+
+if TYPE_CHECKING:
+    from ..backends.deepspeed import DeepSpeedLearner
+
+__all__ = ["learner_worker", "prepare_model", "rollout_worker"]
+
+_TOLERANCE = {DType.FP32: 1e-4, DType.BF16: 0.5, DType.FP16: 0.2}
+"""Of a probe's log-probs: what the precision alone may cost on random ids."""
+
+
+async def prepare_model(plan: Plan, root: Path, worlds: Worlds) -> ModelSource:
+    """The model to start from; made in the run folder where the recipe says `init`."""
+    model = plan.model
+    if model.init is None:
+        assert model.path is not None, "a verified plan names a model"
+        return ModelSource(path=model.path, revision=model.revision, trust_remote_code=model.trust_remote_code)
+    folder = root / "model"
+    if not (folder / "config.json").is_file():
+        texts = await _texts(plan, model.init, worlds)
+        sizes = model.init.tokenizer
+        tokenizer = make_tokenizer(TokenizerSizes(kind=sizes.kind, vocab=sizes.vocab), texts)
+        make_model(_sizes(model.init, _context(plan)), tokenizer, derive(plan.seed, "model"), folder)
+    return ModelSource(path=str(folder))
+
+
+async def _texts(plan: Plan, init: Init, worlds: Worlds) -> list[str]:
+    if init.tokenizer.corpus is not None:
+        return Path(init.tokenizer.corpus).read_text(encoding="utf-8").splitlines()
+    texts: list[str] = []
+    for stage in plan.stages:
+        form = FORMATS[stage.settings.agent.format]
+        for world in (await worlds.all(stage.settings.environments)).values():
+            texts += [world.spec.prompt, form.rules, *(await world.client.corpus())]
+            texts += [form.write(""), form.read("").problem]
+    return list(dict.fromkeys(text for text in texts if text))
+
+
+def _sizes(init: Init, positions: int) -> ModelSizes:
+    return ModelSizes(
+        family=init.family,
+        layers=init.layers,
+        hidden=init.hidden,
+        heads=init.heads,
+        kv_heads=init.kv_heads,
+        intermediate=init.intermediate,
+        tie_embeddings=init.tie_embeddings,
+        positions=positions,
+    )
+
+
+def _context(plan: Plan) -> int:
+    return max(stage.settings.agent.context_tokens for stage in plan.stages)
+
+
+def _dtype(plan: Plan) -> DType:
+    if plan.model.dtype is not DType.AUTO:
+        return plan.model.dtype
+    return DType.BF16 if plan.hardware.gpus_per_node else DType.FP32
+
+
+def rollout_worker(plan: Plan, model: ModelSource, worlds: Worlds, clock: Callable[[], float]) -> RolloutWorker:
+    from ..backends.vllm import VllmSampler
+
+    tokenizer = load_tokenizer(model, _template(plan))
+    hardware = plan.hardware.rollout
+    settings = SamplerSettings(
+        model=Path(model.path),
+        dtype=_dtype(plan),
+        context_tokens=_context(plan),
+        slots=plan.rollout.slots or max(stage.budget.episodes_per_step for stage in plan.stages) or 1,
+        block_size=hardware.block_size,
+        cache_bytes=None if hardware.kv_cache_gb is None else int(hardware.kv_cache_gb * 2**30),
+        memory_share=hardware.memory_share,
+        eager=hardware.eager if hardware.eager is not None else plan.hardware.gpus_per_node == 0,
+        trust_remote_code=model.trust_remote_code,
+    )
+    sampler = VllmSampler(settings, tokenizer.decode)
+    return RolloutWorker(sampler, Chat(tokenizer), tokenizer.encode, worlds, clock)
+
+
+def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
+    from ..backends.deepspeed import DeepSpeedLearner
+
+    settings = _learner_settings(plan, model)
+    learner = DeepSpeedLearner(settings)
+    return LearnerWorker(learner, lambda: _reference(settings, learner), learner.vocab, _TOLERANCE[_dtype(plan)])
+
+
+def _reference(settings: LearnerSettings, learner: DeepSpeedLearner) -> Scorer:
+    from ..backends.policy import FrozenPolicy
+
+    return FrozenPolicy(settings, learner.device)
+
+
+def _learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:
+    optimizer, train = plan.stages[0].settings.algorithm.optimizer, plan.hardware.train
+    return LearnerSettings(
+        model=Path(model.path),
+        dtype=_dtype(plan),
+        zero=train.zero,
+        offload=train.offload,
+        optimizer=OptimizerSettings(betas=optimizer.betas, eps=optimizer.eps, weight_decay=optimizer.weight_decay),
+        tokens_per_micro_batch=train.tokens_per_micro_batch or max(_context(plan), 16384),
+        activation_checkpointing=train.activation_checkpointing and plan.hardware.gpus_per_node > 0,
+        trust_remote_code=model.trust_remote_code,
+    )
+
+
+def _template(plan: Plan) -> str | None:
+    if plan.model.chat_template is None:
+        return None
+    return Path(plan.model.chat_template).read_text(encoding="utf-8")

@@ -1,0 +1,72 @@
+"""Every worker in this process: the embedded default, on one machine.
+
+Enters: a Plan, a run folder, how to reach environments. Leaves: a Crew. One thread does everything in turn, so at
+`staleness: 0` with environments in this process the order of all requests is fixed, and with it every bit of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ...dsl.plan import Plan
+from ...dsl.recipe import Environment, TaskSelection
+from ...envs.protocol import TaskInfo
+from ..episode import Episode, Group, Task
+from ..ports import Floats, TrainSequence, UpdateMetrics, UpdateSettings
+from ..rollout import Budgets, Order
+from ..workers import DemoStyle, LearnerWorker, PlayStyle, RolloutWorker
+from ..worlds import Open, Worlds
+from .building import learner_worker, prepare_model, rollout_worker
+
+__all__ = ["InlineCrew", "launch"]
+
+
+class InlineCrew:
+    """One worker of each kind, called directly."""
+
+    def __init__(self, rollout: RolloutWorker, learner: LearnerWorker) -> None:
+        self._rollout = rollout
+        self._learner = learner
+
+    async def tasks(
+        self, name: str, environment: Environment, selection: TaskSelection, seed: int
+    ) -> tuple[TaskInfo, ...]:
+        return await self._rollout.tasks(name, environment, selection, seed)
+
+    async def play(self, orders: Sequence[Order], style: PlayStyle, seen: Callable[[Episode], None]) -> list[Group]:
+        return await self._rollout.play(orders, style, seen)
+
+    async def demonstrate(self, tasks: Sequence[Task], style: DemoStyle, budgets: Budgets, seed: int) -> list[Episode]:
+        return await self._rollout.demonstrate(tasks, style, budgets, seed)
+
+    async def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
+        return self._learner.learner.update(sequences, settings)
+
+    async def logprobs(
+        self, sequences: Sequence[TrainSequence], temperature: float, *, reference: bool
+    ) -> list[Floats]:
+        return self._learner.logprobs(sequences, temperature, reference=reference)
+
+    async def sync(self, version: int) -> None:
+        await self._rollout.load(self._learner.handover(version))
+
+    async def save(self, folder: Path) -> None:
+        self._learner.learner.save(folder)
+
+    async def load(self, folder: Path) -> None:
+        self._learner.learner.load(folder)
+
+    async def export(self, folder: Path) -> None:
+        self._learner.learner.export(folder)
+
+    async def close(self) -> None:
+        await self._rollout.close()
+        self._learner.learner.close()
+
+
+async def launch(plan: Plan, root: Path, open_client: Open, clock: Callable[[], float]) -> InlineCrew:
+    """Model, environments and engines of a plan, ready to work."""
+    worlds = Worlds(open_client)
+    model = await prepare_model(plan, root, worlds)
+    return InlineCrew(rollout_worker(plan, model, worlds, clock), learner_worker(plan, model))

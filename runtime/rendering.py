@@ -1,0 +1,125 @@
+"""Messages to tokens, without ever touching a token that is already there.
+
+Enters: a tokenizer with a chat template. Leaves: the ids that open a conversation, and the ids that stand between a
+reply and the next. A reply's own ids are never rendered: they are those that were sampled.
+
+The chat template is a function of the whole conversation, so it could rewrite the past (drop thoughts, move the system
+prompt). `Chat` therefore proves, before the first episode, that appending messages only appends text, and refuses a
+template for which that is not so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["Chat", "Message", "TemplateError", "Tokenizer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is said to the model."""
+
+    role: str
+    """`system`, `user` or `tool`."""
+    content: str
+
+
+class TemplateError(Exception):
+    """The chat template changes what was already rendered; training on it would not be training on what was sampled."""
+
+
+class Tokenizer(Protocol):
+    """What is needed of a tokenizer."""
+
+    def render(self, messages: Sequence[dict[str, str]], *, reply: bool) -> str:
+        """The template's text; with `reply`, up to where the model's next words begin."""
+        ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+    @property
+    def end_of_reply(self) -> int:
+        """The token with which the model ends a reply."""
+        ...
+
+
+_NEUTRAL = "ok"
+_PROBES = ("Thought: x\nAction: y", "<think>\nfirst\n</think>\n\nAction: y", "  spaced \n")
+"""Replies that templates are known to rewrite: thoughts, surrounding space."""
+_OPENINGS = (
+    (Message("system", "s"), Message("user", "u")),
+    (Message("user", "u"),),
+)
+
+
+class Chat:
+    """Renders what is new, and only that."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._end = tokenizer.decode([tokenizer.end_of_reply])
+        self.rewrites = self._prove()
+        """Replies that the template would show differently once they are past; here they stay as they were sampled."""
+
+    @property
+    def end_of_reply(self) -> int:
+        return self._tokenizer.end_of_reply
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The reply's text without its end token."""
+        end = self._tokenizer.end_of_reply
+        return self._tokenizer.decode(ids[:-1] if len(ids) and ids[-1] == end else ids)
+
+    def begin(self, messages: Sequence[Message]) -> list[int]:
+        """Opens a conversation, up to where the first reply begins."""
+        return self._tokenizer.encode(self._tokenizer.render(_plain(messages), reply=True))
+
+    def follow(self, messages: Sequence[Message]) -> list[int]:
+        """What stands between a reply's end token and the next reply."""
+        return self._tokenizer.encode(self._between(_OPENINGS[0], messages))
+
+    def _between(self, opening: Sequence[Message], messages: Sequence[Message]) -> str:
+        before = self._tokenizer.render(_plain(opening), reply=True) + _NEUTRAL + self._end
+        after = self._after(opening, _NEUTRAL, messages)
+        if not after.startswith(before):
+            at = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), len(after))
+            raise TemplateError(
+                "the chat template rewrites what was already said once another message follows: expected "
+                f"{before[max(0, at - 20) : at + 20]!r}, got {after[max(0, at - 20) : at + 20]!r}"
+            )
+        return after[len(before) :]
+
+    def _after(self, opening: Sequence[Message], reply: str, messages: Sequence[Message]) -> str:
+        said = [*_plain(opening), {"role": "assistant", "content": reply}, *_plain(messages)]
+        return self._tokenizer.render(said, reply=True)
+
+    def _prove(self) -> tuple[str, ...]:
+        message = (Message("user", "m"),)
+        expected = self._between(_OPENINGS[0], message)
+        rewrites = []
+        for opening in _OPENINGS:
+            if (between := self._between(opening, message)) != expected:
+                raise TemplateError(
+                    f"the chat template renders a message as {between!r} or as {expected!r}, by what was said before"
+                )
+            before = self._tokenizer.render(_plain(opening), reply=True)
+            for reply in _PROBES:
+                after = self._after(opening, reply, message)
+                if not (after.startswith(before) and after.endswith(expected)):
+                    raise TemplateError(
+                        f"the chat template changes what stands around the reply {reply!r}: got {after!r}"
+                    )
+                if after != before + reply + self._end + expected:
+                    rewrites.append(reply)
+        end = self._tokenizer.encode(self._end)
+        if end != [self._tokenizer.end_of_reply]:
+            raise TemplateError(f"the end token {self._end!r} is read back as {end}, not as itself")
+        return tuple(dict.fromkeys(rewrites))
+
+
+def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:
+    return [{"role": message.role, "content": message.content} for message in messages]

@@ -1,0 +1,102 @@
+"""Numbers about episodes: means, shares, intervals. Pure: equal inputs, in whatever order, give equal bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import comb, fsum, nan
+
+import numpy as np
+
+from .comparison import spread_of
+from .episode import Ending, Episode
+from .reward import Scored
+
+__all__ = ["Interval", "bootstrap", "group_row", "mean", "pass_at", "rollout_row"]
+
+_RESAMPLES = 2000
+
+
+def mean(values: Iterable[float]) -> float:
+    """Exact before the division, so that the order of the values changes nothing."""
+    known = list(values)
+    return fsum(known) / len(known) if known else nan
+
+
+def rollout_row(episodes: Sequence[Episode]) -> dict[str, float]:
+    """What a step's episodes were like. Faults are counted apart and enter no other number."""
+    whole = [episode for episode in episodes if episode.ending.trainable]
+    replies = sum(len(episode.turns) for episode in whole)
+    counts: dict[str, float] = {
+        "rollout/episodes": len(whole),
+        "rollout/faults": sum(episode.ending is Ending.ENV_FAULT for episode in episodes),
+        "rollout/retries": sum(episode.retries for episode in episodes),
+    }
+    if not whole:
+        return counts
+    return {
+        **counts,
+        "rollout/success": mean(episode.success for episode in whole),
+        "rollout/score": mean(episode.score for episode in whole),
+        "rollout/turns": mean(len(episode.turns) for episode in whole),
+        "rollout/length": mean(episode.sampled_tokens for episode in whole),
+        "rollout/tokens": sum(episode.sampled_tokens for episode in whole),
+        "rollout/invalid_rate": sum(episode.invalid_turns for episode in whole) / max(replies, 1),
+        "rollout/truncated_rate": mean(episode.ending.truncated for episode in whole),
+        "horizon/hit_rate": mean(episode.ending is Ending.HORIZON for episode in whole),
+        **_by_environment(whole),
+    }
+
+
+def _by_environment(episodes: Sequence[Episode]) -> dict[str, float]:
+    names = sorted({episode.task.environment for episode in episodes})
+    if len(names) < 2:
+        return {}
+    return {
+        f"rollout/{name}/success": mean(e.success for e in episodes if e.task.environment == name) for name in names
+    }
+
+
+def group_row(groups: Sequence[Sequence[Scored]]) -> dict[str, float]:
+    """What the groups were like as groups."""
+    totals = [[scored.total for scored in group] for group in groups if group]
+    if not totals:
+        return {}
+    return {
+        "rollout/reward": mean(total for group in totals for total in group),
+        "group/zero_std_frac": mean(spread_of(group) == 0 for group in totals),
+        "group/std": mean(spread_of(group) for group in totals),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Where a mean lies, with some confidence."""
+
+    low: float
+    high: float
+
+
+def bootstrap(values: Sequence[float], confidence: float, seed: int) -> Interval:
+    """The percentile interval of the mean under resampling of `values`, one per task."""
+    if len(values) < 2:
+        return Interval(low=nan, high=nan)
+    data = np.asarray(values, np.float64)
+    draws = np.random.Generator(np.random.PCG64(seed)).integers(0, len(data), (_RESAMPLES, len(data)))
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(data[draws].mean(axis=1), [tail, 1 - tail])
+    return Interval(low=float(low), high=float(high))
+
+
+def pass_at(k: int, samples: int, successes: int) -> float:
+    """The chance that one of `k` episodes succeeds, estimated without bias from `samples` of them."""
+    if not 1 <= k <= samples:
+        raise ValueError(f"expected k from 1 to {samples}, got {k}")
+    return 1.0 - comb(samples - successes, k) / comb(samples, k)
+
+
+def by_task(episodes: Sequence[Episode]) -> Mapping[str, list[Episode]]:
+    found: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        found.setdefault(episode.task.id, []).append(episode)
+    return found

@@ -1,0 +1,56 @@
+"""From what a recipe says of an environment to one that can be played.
+
+Enters: environment settings, and how to reach each kind. Leaves: Worlds, opened when they are first asked for, shared
+by all stages that want the same one, closed together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+
+from ..dsl.recipe import Environment
+from ..envs.protocol import EnvClient
+from .rollout import World
+
+__all__ = ["Open", "Worlds"]
+
+Open = Callable[[str, Environment], Awaitable[EnvClient]]
+"""Reaches an environment: in this process, on a server of ours, or at an address."""
+
+
+class Worlds:
+    """The environments of a run."""
+
+    def __init__(self, open_client: Open, prompt: str | None = None) -> None:
+        self._open = open_client
+        self._prompt = prompt
+        self._clients: dict[str, EnvClient] = {}
+
+    async def get(self, name: str, settings: Environment) -> World:
+        key = _identity(settings)
+        if key not in self._clients:
+            self._clients[key] = await self._open(name, settings)
+        client = self._clients[key]
+        return World(
+            name=name,
+            client=client,
+            spec=await client.spec(),
+            success_at=settings.success_at,
+            prompt=self._prompt,
+        )
+
+    async def all(self, settings: Mapping[str, Environment]) -> dict[str, World]:
+        return {name: await self.get(name, each) for name, each in settings.items()}
+
+    async def close(self) -> None:
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            await client.close()
+
+
+def _identity(settings: Environment) -> str:
+    """Equal for settings that lead to the same environment, whatever tasks and weights they go with."""
+    where = (settings.use, settings.url, settings.dialect, settings.kind, settings.token)
+    how = (settings.replicas, settings.transport, dict(settings.options))
+    return json.dumps([*where, *how], sort_keys=True, default=list)

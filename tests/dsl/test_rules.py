@@ -1,0 +1,833 @@
+"""Rules: for each, recipes that it refuses, with the key and the words, and recipes that it lets pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from agym.dsl import rules
+from agym.dsl.algorithm import (
+    Algorithm,
+    Baseline,
+    Correction,
+    DataSource,
+    Estimator,
+    KLPlace,
+    Level,
+    LossKind,
+    Normalise,
+    Preset,
+    Reference,
+)
+from agym.dsl.case import Case
+from agym.dsl.catalog import Catalog
+from agym.dsl.codes import CODES
+from agym.dsl.diagnostics import Diagnostic, Severity
+from agym.dsl.expr import Expr
+from agym.dsl.lower import lower
+from agym.dsl.places import Listed
+from agym.dsl.recipe import (
+    Dialect,
+    DType,
+    Environment,
+    Eval,
+    Format,
+    Gpu,
+    Init,
+    Judge,
+    Launcher,
+    Layout,
+    Lora,
+    Model,
+    ModelShape,
+    Offload,
+    Planning,
+    Recipe,
+    Reflection,
+    RewardSource,
+    Sink,
+    Tasks,
+    TaskSelection,
+)
+from agym.dsl.shapes import shape_of
+from agym.dsl.verify import verify_plan
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+Changes = dict[str, Any]
+Fires = tuple[Changes, str, str]
+"""Changes of the small recipe, the key at which it is said, a part of what is said."""
+
+
+def al(**algorithm: Any) -> Changes:
+    return {f"schedule.*.algorithm.{key.replace('__', '.')}": value for key, value in algorithm.items()}
+
+
+def world(environment: Environment) -> Changes:
+    return {"schedule.*.environments": {"craft": environment}}
+
+
+def tasks(**both: TaskSelection) -> Changes:
+    return world(Environment(use="textcraft", tasks=Tasks(**both)))
+
+
+def init(**sizes: Any) -> Changes:
+    return {"model": Model(init=Init(**sizes))}
+
+
+def judged(source: RewardSource, **changes: Any) -> Changes:
+    judge = Judge(url="http://127.0.0.1:1/v1", model="x", **changes)
+    return {"schedule.*.reward.source": source, "schedule.*.reward.judge": judge}
+
+
+TOY = ModelShape(layers=1, hidden=8, heads=4, kv_heads=2, intermediate=8, vocab=8)
+CRITIC = al(advantage__baseline=Baseline.CRITIC, advantage__normalise=Normalise.BATCH_STD)
+SFT, DPO, EVAL = al(use=Preset.SFT), al(use=Preset.DPO), al(use=Preset.EVAL)
+DPO_ROLLOUT = DPO | al(data__source=DataSource.ROLLOUT)
+FOUR: Changes = {"hardware.gpus_per_node": 4}
+SPLIT: Changes = FOUR | {"hardware.layout": Layout.SPLIT}
+H100: Changes = {"hardware.gpus_per_node": 8, "hardware.gpu": Gpu.H100}
+SEVEN: Changes = {"model.path": "Qwen/Qwen2.5-7B-Instruct"}
+A_SECOND: Changes = {"schedule.1.stage": "exploit"}
+FOREIGN = Environment(url="http://x", dialect=Dialect.AGENTGYM, kind="babyai")
+BEST = "checkpoint.best"
+
+CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
+    # --- model
+    "model_rules.one_origin": (
+        [
+            ({"model": Model()}, "model", "needs 'path' or 'init'"),
+            ({"model.init": Init()}, "model.init", "expected one of them"),
+        ],
+        [{}, init()],
+    ),
+    "model_rules.heads_divide": (
+        [
+            (init(hidden=100, heads=3), "model.init.heads", "3 heads do not divide a width of 100"),
+            (init(hidden=20, heads=4), "model.init.heads", "would be 5 wide"),
+            (init(heads=4, kv_heads=3), "model.init.kv_heads", "3 key-value heads do not divide 4 heads"),
+        ],
+        [{}, init(), init(hidden=64, heads=2, kv_heads=1)],
+    ),
+    "model_rules.shape_divides": (
+        [
+            ({"model.shape": replace(TOY, hidden=9)}, "model.shape.heads", "4 heads do not divide a width of 9"),
+            ({"model.shape": replace(TOY, kv_heads=3)}, "model.shape.kv_heads", "3 key-value heads"),
+        ],
+        [{"model.shape": TOY}, {"model.shape": replace(TOY, hidden=9, head_dim=4)}],
+    ),
+    "model_rules.within_positions": (
+        [({"schedule.*.agent.context_tokens": 32_769}, "agent.context_tokens", "more than the 32768 that")],
+        [
+            {"schedule.*.agent.context_tokens": 32_768},
+            {"schedule.*.agent.context_tokens": 10**6, "model.path": "./mine"},
+        ],
+    ),
+    "model_rules.adapters_exist": (
+        [
+            ({"model.lora": Lora(targets=("q_proj", "qproj"))}, "model.lora.targets.1", "no layer 'qproj'"),
+            ({"model.lora": Lora(targets=())}, "model.lora.targets", "at least one layer"),
+        ],
+        [{}, {"model.lora": Lora()}, {"model": Model(path="./mine", lora=Lora(targets=("c_attn",)))}],
+    ),
+    "model_rules.adapters_have_one_reference": (
+        [
+            (
+                {"model.lora": Lora()} | al(kl__coef=0.1, kl__reference=Reference.STAGE),
+                "algorithm.kl.reference",
+                "the reference is the base model",
+            )
+        ],
+        [
+            {"model.lora": Lora()} | al(kl__coef=0.1),
+            {"model.lora": Lora()} | al(kl__reference=Reference.STAGE),
+            al(kl__coef=0.1, kl__reference=Reference.STAGE),
+        ],
+    ),
+    "model_rules.precision_fits": (
+        [
+            ({"model.dtype": DType.FP16}, "model.dtype", "fp16 needs GPUs"),
+            ({"model.dtype": DType.BF16, "hardware.train.zero": 0}, "hardware.train.zero", "wrong first update"),
+            (FOUR | {"hardware.train.zero": 0}, "hardware.train.zero", "expected stage 1 or higher"),
+        ],
+        [{"hardware.train.zero": 0}, FOUR | {"hardware.train.zero": 0, "model.dtype": DType.FP32}, FOUR],
+    ),
+    # --- environments
+    "environment_rules.at_least_one": (
+        [
+            ({"environments": {}}, "environments", "at least one environment"),
+            ({"schedule.1.environments": {}}, "schedule.1.environments", "leaves out every environment"),
+        ],
+        [{}],
+    ),
+    "environment_rules.one_origin": (
+        [
+            (world(Environment()), "environments.craft", "'craft' needs 'use' or 'url'"),
+            (world(Environment(use="textcraft", url="http://x")), "environments.craft.url", "expected one of them"),
+        ],
+        [{}, world(Environment(url="http://x"))],
+    ),
+    "environment_rules.registered": (
+        [(world(Environment(use="textcarft")), "environments.craft.use", "'textcarft' is not registered")],
+        [{}, world(Environment(url="http://x"))],
+    ),
+    "environment_rules.kind_given": (
+        [(world(replace(FOREIGN, kind=None)), "environments.craft", "needs 'kind'")],
+        [{}, world(FOREIGN), world(Environment(url="http://x"))],
+    ),
+    "environment_rules.options_known": (
+        [
+            (
+                world(Environment(use="textcraft", options={"max_dept": 3})),
+                "environments.craft.options.max_dept",
+                "has no option 'max_dept'",
+            )
+        ],
+        [world(Environment(use="textcraft", options={"max_depth": 3})), world(Environment(use="?", options={"a": 1}))],
+    ),
+    "environment_rules.options_right": (
+        [
+            (
+                world(Environment(use="textcraft", options={"max_depth": 0})),
+                "environments.craft.options.max_depth",
+                "option 'max_depth': 0 is less than the minimum of 1",
+            ),
+            (
+                world(Environment(use="textcraft", options={"max_depth": "x" * 300})),
+                "environments.craft.options.max_depth",
+                "...",
+            ),
+        ],
+        [world(Environment(use="textcraft", options={"max_depth": 3, "other": ()}))],
+    ),
+    "environment_rules.selections_whole": (
+        [
+            (tasks(train=TaskSelection()), "environments.craft.tasks.train", "'split', 'ids' or 'file'"),
+            (tasks(eval=TaskSelection(ids=())), "environments.craft.tasks.eval.ids", "at least one task"),
+            (
+                tasks(eval=TaskSelection(split="test", file="x")),
+                "environments.craft.tasks.eval.file",
+                "'file' takes the place of 'split'",
+            ),
+        ],
+        [{}, tasks(train=TaskSelection(ids=("a",)), eval=TaskSelection(file="x"))],
+    ),
+    "environment_rules.splits_known": (
+        [(tasks(train=TaskSelection(split="trian")), "environments.craft.tasks.train.split", "no split 'trian'")],
+        [{}, world(Environment(url="http://x", tasks=Tasks(train=TaskSelection(split="any"))))],
+    ),
+    "environment_rules.eval_split_known": (
+        [({"eval.tasks": "tset"}, "eval.tasks", "'textcraft' has no split 'tset'")],
+        [{"eval.tasks": "test"}, {"eval": None}],
+    ),
+    "environment_rules.ranges_fit": (
+        [
+            (
+                tasks(train=TaskSelection(split="train", range=(5, 5))),
+                "environments.craft.tasks.train.range",
+                "first task below 5, not 5",
+            ),
+            (
+                tasks(eval=TaskSelection(split="test", range=(0, 101))),
+                "environments.craft.tasks.eval.range",
+                "split 'test' has 100 tasks, not 101",
+            ),
+        ],
+        [tasks(train=TaskSelection(split="train", range=(0, 400)))],
+    ),
+    "environment_rules.not_measured_on_training_tasks": (
+        [
+            (tasks(eval=TaskSelection(split="train")), "environments.craft.tasks.eval", "split 'train' is both"),
+            ({"eval.tasks": "train"}, "eval.tasks", "split 'train' is both"),
+            (
+                tasks(train=TaskSelection(ids=("a", "b")), eval=TaskSelection(ids=("b", "c"))),
+                "environments.craft.tasks.eval",
+                "task 'b' is both",
+            ),
+            (
+                tasks(train=TaskSelection(file="x"), eval=TaskSelection(file="x")),
+                "environments.craft.tasks.eval",
+                "file 'x' is both",
+            ),
+            (
+                tasks(
+                    train=TaskSelection(split="train", range=(0, 50)), eval=TaskSelection(split="train", range=(49, 60))
+                ),
+                "environments.craft.tasks.eval",
+                "split 'train' is both",
+            ),
+        ],
+        [
+            {},
+            tasks(eval=TaskSelection(split="train")) | {"eval": None},
+            tasks(eval=TaskSelection(split="train")) | {"eval.tasks": "test"},
+            tasks(train=TaskSelection(split="train", range=(0, 50)), eval=TaskSelection(split="train", range=(50, 60))),
+        ],
+    ),
+    "environment_rules.some_weight": (
+        [({"schedule.*.environments.craft.weight": 0}, "environments", "every environment has weight 0")],
+        [{}, {"schedule.*.environments.craft.weight": Expr("linear(0, 1, 10)")}],
+    ),
+    "environment_rules.experts_there": (
+        [
+            (SFT | world(FOREIGN), "algorithm.data.source", "no scripted solutions"),
+            (world(FOREIGN) | {"schedule.*.agent.demonstrations": 1}, "agent.demonstrations", "no scripted solutions"),
+        ],
+        [SFT, world(FOREIGN), SFT | world(Environment(url="http://x"))],
+    ),
+    # --- algorithm
+    "algorithm_rules.updates_divide_a_step": (
+        [
+            (al(groups_per_update=5), "algorithm.groups_per_update", "5 groups do not divide a step of 16"),
+            (al(groups_per_update=32), "algorithm.groups_per_update", "32 groups do not divide"),
+        ],
+        [{}, al(groups_per_update=None), SFT | al(groups_per_update=5)],
+    ),
+    "algorithm_rules.groups_have_someone_to_compare": (
+        [
+            (al(group_size=1), "algorithm.group_size", "advantage 0"),
+            (al(group_size=1, advantage__baseline=Baseline.CRITIC), "algorithm.group_size", "advantage 0"),
+            (
+                CRITIC | al(group_size=1, advantage__estimator=Estimator.STEP_GROUPS),
+                "algorithm.group_size",
+                "no steps to compare",
+            ),
+        ],
+        [{}, CRITIC | al(group_size=1), SFT | al(group_size=1)],
+    ),
+    "algorithm_rules.groups_pass_the_filter": (
+        [
+            (CRITIC | al(group_size=1), "algorithm.filter.groups", "leaves out every group"),
+            (
+                CRITIC | al(group_size=1, filter__groups=Expr("std > 0.1 or size > 1")),
+                "algorithm.filter.groups",
+                "every",
+            ),
+        ],
+        [
+            {},
+            CRITIC | al(group_size=1, filter__groups=Expr("true")),
+            CRITIC | al(group_size=1, filter__groups=Expr("mean > 0.5")),
+            CRITIC | al(group_size=1, filter__groups=Expr("std >= 0")),
+        ],
+    ),
+    "algorithm_rules.estimator_has_its_baseline": (
+        [
+            (
+                al(advantage__estimator=Estimator.GAE),
+                "algorithm.advantage.estimator",
+                "'gae' needs the values of a critic",
+            ),
+            (
+                CRITIC | al(advantage__estimator=Estimator.STEP_GROUPS),
+                "algorithm.advantage.baseline",
+                "a critic takes the group's place",
+            ),
+        ],
+        [{}, CRITIC | al(advantage__estimator=Estimator.BILEVEL_GAE), al(advantage__estimator=Estimator.STEP_GROUPS)],
+    ),
+    "algorithm_rules.ratio_fits_the_loss": (
+        [
+            (al(loss__kind=LossKind.GSPO), "algorithm.loss.ratio", "per episode, not per token"),
+            (al(loss__kind=LossKind.CISPO, loss__ratio=Level.TURN), "algorithm.loss.ratio", "per token, not per turn"),
+        ],
+        [{}, al(loss__kind=LossKind.GSPO, loss__ratio=Level.EPISODE), al(loss__ratio=Level.TURN)],
+    ),
+    "algorithm_rules.repeated_updates_have_a_ratio": (
+        [(al(loss__kind=LossKind.POLICY_GRADIENT), "algorithm.loss.kind", "several updates")],
+        [{}, al(loss__kind=LossKind.POLICY_GRADIENT, groups_per_update=None)],
+    ),
+    "algorithm_rules.penalty_has_tokens_to_sit_on": (
+        [
+            (
+                al(kl__coef=0.1, kl__place=KLPlace.REWARD, advantage__estimator=Estimator.STEP_GROUPS),
+                "algorithm.kl.place",
+                "would blur",
+            )
+        ],
+        [
+            al(kl__coef=0.1, kl__place=KLPlace.REWARD),
+            al(kl__place=KLPlace.REWARD, advantage__estimator=Estimator.STEP_GROUPS),
+        ],
+    ),
+    "algorithm_rules.stale_episodes_are_corrected": (
+        [
+            (
+                {"hardware.staleness": 2} | al(importance__correction=Correction.NONE),
+                "algorithm.importance.correction",
+                "2 versions old",
+            )
+        ],
+        [{"hardware.staleness": 2}, al(importance__correction=Correction.NONE)],
+    ),
+    "algorithm_rules.weights_have_a_range": (
+        [
+            (
+                al(importance__correction=Correction.MASK, importance__floor=2.0),
+                "algorithm.importance.floor",
+                "below the cap of 2, not 2",
+            )
+        ],
+        [{}, al(importance__floor=2.0), al(importance__correction=Correction.MASK, importance__floor=0.5)],
+    ),
+    "algorithm_rules.sampling_explores": (
+        [({"schedule.*.sampling.temperature": 0}, "sampling.temperature", "every attempt is the same")],
+        [
+            {},
+            SFT | {"schedule.*.sampling.temperature": 0},
+            {"schedule.*.sampling.temperature": Expr("linear(1, 0, 9)")},
+        ],
+    ),
+    "algorithm_rules.sampled_distribution_is_the_trained_one": (
+        [
+            ({"schedule.*.sampling.top_p": 0.9}, "sampling.top_p", "'top_p' leaves out tokens"),
+            ({"schedule.*.sampling.top_k": 20}, "sampling.top_k", "'top_k' leaves out tokens"),
+            ({"schedule.*.sampling.min_p": 0.1}, "sampling.min_p", "'min_p' leaves out tokens"),
+        ],
+        [{}, DPO_ROLLOUT | {"schedule.*.sampling.top_p": 0.9}],
+    ),
+    "algorithm_rules.judge_is_given": (
+        [({"schedule.*.reward.source": RewardSource.JUDGE}, "reward.source", "'source: judge' needs a judge")],
+        [{}, judged(RewardSource.JUDGE), SFT | {"schedule.*.reward.source": RewardSource.JUDGE}],
+    ),
+    "algorithm_rules.pairs_are_compared": (
+        [
+            (al(use=Preset.MTPO), "algorithm.use", "'mtpo' learns from a judge"),
+            (judged(RewardSource.PAIRWISE) | al(group_size=1), "algorithm.group_size", "no pair to compare"),
+        ],
+        [{}, judged(RewardSource.PAIRWISE) | al(use=Preset.MTPO)],
+    ),
+    "algorithm_rules.reward_ranges_are_in_order": (
+        [
+            ({"schedule.*.reward.clip": (1.0, 1.0)}, "reward.clip", "not 1 and 1"),
+            (judged(RewardSource.JUDGE, scale=(10.0, 0.0)), "reward.judge.scale", "not 10 and 0"),
+        ],
+        [{}, {"schedule.*.reward.clip": (-1.0, 1.0)}, judged(RewardSource.JUDGE)],
+    ),
+    "algorithm_rules.data_has_a_path": (
+        [(SFT | al(data__source=DataSource.FILE), "algorithm.data.source", "'source: file' needs a 'path'")],
+        [SFT, SFT | al(data__source=DataSource.EPISODES, data__path="runs/x"), al(data__source=DataSource.FILE)],
+    ),
+    "algorithm_rules.pairs_can_be_made": (
+        [
+            (DPO, "algorithm.data.source", "always the best one"),
+            (DPO_ROLLOUT | al(group_size=1), "algorithm.group_size", "no pair to learn from"),
+            (DPO_ROLLOUT | al(preference__level=Level.TOKEN), "algorithm.preference.level", "'episode' or 'turn'"),
+        ],
+        [DPO_ROLLOUT, SFT],
+    ),
+    # --- schedule
+    "schedule_rules.at_least_one_stage": ([({"schedule": ()}, "schedule", "at least one stage")], [{}]),
+    "schedule_rules.names_differ": ([(A_SECOND, "schedule.1.stage", "two stages are called 'exploit'")], [{}]),
+    "schedule_rules.stages_end": (
+        [({"schedule.1.until": None}, "schedule.1", "stage 'explore' needs 'until'")],
+        [{}, EVAL | {"schedule.*.until": None}, al(use=Preset.AGENT_EVOL) | {"schedule.*.until": None}],
+    ),
+    "schedule_rules.ends_are_bounded": (
+        [
+            ({"schedule.1.until": Expr("last(success) > 0.9")}, "schedule.1.until", "no number of steps is sure"),
+            ({"schedule.1.until": Expr("true")}, "schedule.1.until", "is always true"),
+            ({"schedule.1.until": Expr("1 > 2")}, "schedule.1.until", "is never true"),
+        ],
+        [{}, {"schedule.1.until": None}, {"schedule.1.until": Expr("step > 3 and total_step > 110")}],
+    ),
+    "schedule_rules.turns_are_given": (
+        [({"schedule.1.turns": None}, "schedule.1", "stage 'explore' needs 'turns'")],
+        [{}, {"schedule.1.turns": None, "schedule.1.environments.craft.turns": 20}, SFT | {"schedule.*.turns": None}],
+    ),
+    "schedule_rules.horizon_grows": (
+        [
+            ({"schedule.1.turns": 7}, "schedule.1.turns", "the stage before allows more turns"),
+            ({"schedule.0.turns": Expr("4 + step")}, "schedule.1.turns", "the stage before allows more turns"),
+            ({"schedule.0.turns": Expr("8 - step // 20")}, "schedule.0.turns", "falls within this stage"),
+            (
+                {"schedule.1.turns": Expr("5 if default(last(success), 0) > 0.5 else 7")},
+                "schedule.1.turns",
+                "the stage before allows more turns",
+            ),
+            (
+                {"schedule.1.environments.craft.turns": 5},
+                "schedule.1.environments.craft.turns",
+                "the stage before allows more turns",
+            ),
+        ],
+        [
+            {},
+            {"schedule.1.turns": 7, "schedule.1.shrink": True},
+            {"schedule.1.turns": 8},
+            {"schedule.0.turns": Expr("clip(step, 4, 16)")},
+            {"schedule.1.turns": Expr("7 if default(last(success), 0) > 0.5 else 9")},
+            {"schedule.0.algorithm.use": Preset.SFT, "schedule.0.turns": 99},
+        ],
+    ),
+    "schedule_rules.a_turn_fits_the_context": (
+        [
+            ({"schedule.*.agent.tokens_per_turn": 8192}, "agent.tokens_per_turn", "do not fit in an episode of 8192"),
+            ({"schedule.*.agent.observation_tokens": 9000}, "agent.observation_tokens", "9000 tokens at a time"),
+            ({"schedule.*.agent.planning": Planning(tokens=9000)}, "agent.planning", "9000 tokens at a time"),
+            ({"schedule.*.agent.reflection": Reflection(tokens=9000)}, "agent.reflection", "9000 tokens at a time"),
+        ],
+        [{}, {"schedule.*.agent.tokens_per_turn": 8191}],
+    ),
+    "schedule_rules.turns_fit_the_context": (
+        [
+            ({"schedule.1.turns": 17}, "schedule.1.turns", "may sample 8704 tokens, and an episode has 8192"),
+            ({"schedule.1.turns": Expr("8 + step")}, "schedule.1.turns", "it may end after 16 turns"),
+        ],
+        [
+            {},
+            SFT | {"schedule.*.turns": 99},
+            {"schedule.1.turns": 17, "schedule.*.agent.tokens_per_turn": Expr("9 + step")},
+        ],
+    ),
+    "schedule_rules.guided_replies_are_lists": (
+        [
+            (
+                {"schedule.*.agent.guided": True, "schedule.*.agent.format": Format.CODE},
+                "agent.guided",
+                "actions that can be listed",
+            )
+        ],
+        [{"schedule.*.agent.guided": True}, {"schedule.*.agent.format": Format.CODE}],
+    ),
+    # --- hardware
+    "hardware_rules.tensor_parallel_divides_heads": (
+        [
+            (FOUR | {"hardware.rollout.tensor_parallel": 4}, "hardware.rollout.tensor_parallel", "14 heads equally"),
+            (
+                {"model.shape": replace(TOY, heads=12, kv_heads=3), "hardware.rollout.tensor_parallel": 2} | FOUR,
+                "hardware.rollout.tensor_parallel",
+                "3 key-value heads equally",
+            ),
+        ],
+        [
+            FOUR | {"hardware.rollout.tensor_parallel": 2},
+            FOUR | SEVEN | {"hardware.rollout.tensor_parallel": 4},
+            FOUR | {"hardware.rollout.tensor_parallel": 4, "model.path": "./mine"},
+            # key-value heads are copied where there are fewer of them than GPUs
+            FOUR | {"model.shape": replace(TOY, kv_heads=1), "hardware.rollout.tensor_parallel": 4},
+        ],
+    ),
+    "hardware_rules.engines_fit_the_machines": (
+        [
+            (FOUR | {"hardware.rollout.tensor_parallel": 7}, "hardware.rollout.tensor_parallel", "a machine of 4"),
+            (
+                {"hardware.gpus_per_node": 3, "hardware.rollout.tensor_parallel": 2},
+                "hardware.rollout.tensor_parallel",
+                "3 GPUs cannot be shared out among engines of 2",
+            ),
+            (
+                SPLIT | {"hardware.nodes": 2, "hardware.train.gpus": 2, "hardware.rollout.tensor_parallel": 3},
+                "hardware.rollout.tensor_parallel",
+                "have to reach over two machines",
+            ),
+        ],
+        [{}, FOUR | {"hardware.rollout.tensor_parallel": 2}, SPLIT | {"hardware.rollout.tensor_parallel": 2}],
+    ),
+    "hardware_rules.split_adds_up": (
+        [
+            (SPLIT | {"hardware.rollout.gpus": 4}, "hardware.rollout.gpus", "0 would learn and 4 sample"),
+            (
+                SPLIT | {"hardware.rollout.gpus": 1, "hardware.train.gpus": 2},
+                "hardware.rollout.gpus",
+                "are not the 4 that there are",
+            ),
+            (SPLIT | {"hardware.train.gpus": 5}, "hardware.train.gpus", "5 would learn and -1 sample"),
+            (
+                {"hardware.gpus_per_node": 1, "hardware.layout": Layout.SPLIT},
+                "hardware.layout",
+                "needs at least two GPUs",
+            ),
+        ],
+        [{}, FOUR, SPLIT, SPLIT | {"hardware.rollout.gpus": 1}],
+    ),
+    "hardware_rules.one_process_has_one_gpu": (
+        [
+            (FOUR | {"hardware.launcher": Launcher.INLINE}, "hardware.launcher", "cannot use 4 GPUs"),
+            ({"hardware.nodes": 2, "hardware.launcher": Launcher.INLINE}, "hardware.launcher", "cannot use 2 machines"),
+        ],
+        [{}, FOUR, {"hardware.gpus_per_node": 1, "hardware.launcher": Launcher.INLINE}],
+    ),
+    "hardware_rules.offload_has_its_stage": (
+        [
+            (
+                FOUR | {"hardware.train.offload": Offload.ALL, "hardware.train.zero": 2},
+                "hardware.train.offload",
+                "needs ZeRO stage 3, not 2",
+            ),
+            (
+                FOUR | {"hardware.train.offload": Offload.OPTIMIZER, "hardware.train.zero": 0},
+                "hardware.train.offload",
+                "stage 1 or higher, not 0",
+            ),
+        ],
+        [{}, FOUR | {"hardware.train.offload": Offload.ALL, "hardware.train.zero": 3}],
+    ),
+    "hardware_rules.overlap_needs_room": (
+        [(FOUR | {"hardware.staleness": 1}, "hardware.staleness", "take turns on the same GPUs")],
+        [{"hardware.staleness": 1}, SPLIT | {"hardware.staleness": 1}, FOUR],
+    ),
+    "hardware_rules.micro_batch_holds_an_episode": (
+        [
+            (
+                {"hardware.train.tokens_per_micro_batch": 8191},
+                "hardware.train.tokens_per_micro_batch",
+                "8192 tokens does not fit in a forward pass of 8191",
+            )
+        ],
+        [{}, {"hardware.train.tokens_per_micro_batch": 8192}],
+    ),
+    "hardware_rules.cache_holds_an_episode": (
+        [({"hardware.rollout.kv_cache_gb": 0.2}, "hardware.rollout.kv_cache_gb", "takes 0.2 GB, and there are 0.2")],
+        [{}, {"hardware.rollout.kv_cache_gb": 0.21}, {"hardware.rollout.kv_cache_gb": 1e-6, "model.path": "./mine"}],
+    ),
+    "hardware_rules.everything_fits_in_a_card": (
+        [
+            (
+                H100 | {"model.path": "Qwen/Qwen2.5-72B-Instruct", "hardware.train.zero": 3},
+                "hardware.gpu",
+                "this one holds 84.8",
+            ),
+            (SEVEN | FOUR | {"hardware.gpu_memory_gb": 30.0}, "hardware.gpu_memory_gb", "this one holds 30.0"),
+        ],
+        [{}, H100 | SEVEN, FOUR | SEVEN, H100 | {"model.path": "./mine"}],
+    ),
+    "hardware_rules.engine_fits_its_share": (
+        [
+            (
+                H100 | SEVEN | {"hardware.rollout.memory_share": 0.2},
+                "hardware.rollout.memory_share",
+                "its share of a card is",
+            ),
+        ],
+        [H100 | SEVEN, {"hardware.rollout.memory_share": 0.01}],
+    ),
+    # --- the run
+    "run_rules.eval_stages_have_settings": (
+        [(EVAL | {"eval": None}, "algorithm.use", "stage 'explore' measures as 'eval' says, and 'eval' is null")],
+        [{}, EVAL, {"eval": None}],
+    ),
+    "run_rules.samples_differ": (
+        [
+            ({"eval": Eval(temperature=0, samples=8)}, "eval.samples", "all 8 samples of a task are the same"),
+            ({"eval": Eval(temperature=0, greedy=True)}, "eval.greedy", "greedy already"),
+        ],
+        [{}, {"eval": None}, {"eval": Eval(temperature=0)}, {"eval": Eval(samples=8, greedy=True)}],
+    ),
+    "run_rules.best_metric_is_measured": (
+        [
+            ({BEST: "success"}, BEST, "expected a metric as 'group/name', not 'success'"),
+            ({BEST: "eval/success"}, BEST, "expected 'eval/environment/metric'"),
+            ({BEST: "eval/carft/success"}, BEST, "no environment 'carft'"),
+            ({BEST: "eval/craft/sucess"}, BEST, "no measurement is called 'sucess'"),
+            ({BEST: "eval/craft/success", "eval": None}, BEST, "nothing is measured"),
+        ],
+        [{}, {BEST: "eval/craft/success"}, {BEST: "eval/all/pass@8"}, {BEST: "rollout/reward", "eval": None}],
+    ),
+    "run_rules.sinks_exist": (
+        [
+            ({"logging": (Sink(use="tensorbord"),)}, "logging.0.use", "no sink is called 'tensorbord'"),
+            ({"logging": (Sink(use="wandb"), Sink(use="wandb"))}, "logging.1.use", "go to 'wandb' twice"),
+        ],
+        [{}, {"logging": (Sink(use="wandb"), Sink(use="tensorboard"))}],
+    ),
+    "run_rules.built_environments": (
+        [(world(Environment(use="web")), "environments.craft.use", "cannot run environment 'web' yet")],
+        [{}, world(Environment(use="unknown"))],
+    ),
+    "run_rules.built_parts": (
+        [
+            (al(use=Preset.MTPO), "algorithm.use", "cannot run 'algorithm.use=mtpo' yet: preferences"),
+            ({"schedule.0.agent.reflection": Reflection()}, "agent.reflection", "second attempts"),
+            ({"hardware.staleness": 1}, "hardware.staleness", "overlap"),
+            (world(Environment(url="http://x")), "environments.craft.url", "servers"),
+            ({"logging": (Sink(use="wandb", offline=True),)}, "logging.0.offline", "offline"),
+        ],
+        [{}, {"logging": (Sink(use="wandb"),)}],
+    ),
+}
+UNBUILT = {
+    "algorithm.use=mtpo": "preferences",
+    "agent.reflection": "second attempts",
+    "hardware.staleness": "overlap",
+    "environments.*.url": "servers",
+    "logging.*.offline=true": "offline",
+}
+
+
+def name_of(rule: Any) -> str:
+    return f"{rule.__module__.rsplit('.', 1)[-1]}.{rule.__name__}"
+
+
+RULES = {name_of(rule): rule for rule in rules.RULES}
+
+
+@pytest.fixture
+def say(change: Callable[..., Any], recipe: Recipe, catalog: Catalog) -> Callable[..., list[Diagnostic]]:
+    """What one rule says of the small recipe with changes, where a person wrote one key."""
+
+    def said(name: str, changes: Changes, key: str = "name") -> list[Diagnostic]:
+        changed = change(recipe, changes)
+        shape = shape_of(changed.model)
+        case = Case(recipe=changed, places=Listed([key]), catalog=replace(catalog, unbuilt=UNBUILT), shape=shape)
+        return list(RULES[name](case))
+
+    return said
+
+
+def test_every_rule_has_cases_of_both_sorts() -> None:
+    assert set(CASES) == set(RULES)
+    assert all(fires and passes for fires, passes in CASES.values())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_rule_speaks_at_the_key_that_is_wrong(say: Callable[..., list[Diagnostic]], name: str) -> None:
+    for changes, key, words in CASES[name][0]:
+        found = [(diagnostic.span.text, diagnostic.message) for diagnostic in say(name, changes, key)]
+        assert any(text == key and words in message for text, message in found), (key, words, found)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_rule_is_silent_where_all_is_well(say: Callable[..., list[Diagnostic]], name: str) -> None:
+    for changes in CASES[name][1]:
+        assert [diagnostic.message for diagnostic in say(name, changes)] == [], changes
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_rule_says_is_one_plain_sentence(say: Callable[..., list[Diagnostic]], name: str) -> None:
+    for changes, key, _ in CASES[name][0]:
+        for diagnostic in say(name, changes, key):
+            assert diagnostic.code in CODES, diagnostic.code
+            assert diagnostic.message[:1] == diagnostic.message[:1].lower() or diagnostic.message.startswith("ZeRO")
+            assert not diagnostic.message.endswith(".") or diagnostic.message.endswith("...")
+            assert "\n" not in diagnostic.message
+
+
+WARNINGS = {
+    "algorithm_rules.repeated_updates_have_a_ratio",
+    "algorithm_rules.sampled_distribution_is_the_trained_one",
+    "schedule_rules.turns_fit_the_context",
+    "run_rules.built_environments",
+    "run_rules.built_parts",
+}
+
+
+@pytest.mark.parametrize("name", set(CASES) - {"schedule_rules.ends_are_bounded"})
+def test_what_may_work_is_a_warning_and_what_cannot_an_error(say: Callable[..., list[Diagnostic]], name: str) -> None:
+    wanted = Severity.WARNING if name in WARNINGS else Severity.ERROR
+    for changes, key, _ in CASES[name][0]:
+        assert {diagnostic.severity for diagnostic in say(name, changes, key)} == {wanted}
+
+
+def test_a_stage_without_a_bound_is_a_warning(say: Callable[..., list[Diagnostic]]) -> None:
+    unbounded = say("schedule_rules.ends_are_bounded", {"schedule.1.until": Expr("last(success) > 0.9")})
+    assert [(each.code, each.severity) for each in unbounded] == [("unbounded-stage", Severity.WARNING)]
+    assert unbounded[0].help == "write 'last(success) > 0.9 or step >= 1000'"
+
+
+# --- what is said --------------------------------------------------------------------------------------------------
+
+
+def test_near_names_are_offered(say: Callable[..., list[Diagnostic]]) -> None:
+    helps = {
+        "environment_rules.registered": "did you mean 'textcraft'?",
+        "environment_rules.options_known": "did you mean 'max_depth'?",
+        "environment_rules.splits_known": "did you mean 'train'?",
+        "environment_rules.eval_split_known": "did you mean 'test'?",
+        "run_rules.sinks_exist": "did you mean 'tensorboard'?",
+    }
+    for name, text in helps.items():
+        assert say(name, CASES[name][0][0][0])[0].help == text
+
+
+def test_the_first_of_two_stages_is_pointed_at(say: Callable[..., list[Diagnostic]]) -> None:
+    (found,) = say("schedule_rules.names_differ", A_SECOND, "schedule.0.stage")
+    assert [note.span.text for note in found.notes] == ["schedule.0.stage"]
+
+
+def test_memory_comes_with_its_table_and_what_helps(say: Callable[..., list[Diagnostic]]) -> None:
+    learner = SEVEN | FOUR | {"hardware.gpu_memory_gb": 30.0, "hardware.layout": Layout.SPLIT}
+    found = {each.message: each.help for each in say("hardware_rules.everything_fits_in_a_card", learner)}
+    # 15.23 + 15.23 / 2 + 91.39 / 2 + 0.8 + 3.49 + 1.87 + 1.5
+    (message,) = found
+    assert message == "a card would have to hold 76.2 GB, and this one holds 30.0"
+    assert found[message] == (
+        "learner: weights 15.2, gradients 7.6, optimizer 45.7, buckets 0.8, activations 3.5, logits 1.9, process 1.5 GB"
+        ": raise 'train.zero', write 'train.offload: optimizer', use more GPUs, or lower 'agent.context_tokens'"
+    )
+
+
+# --- all together --------------------------------------------------------------------------------------------------
+
+
+def test_the_small_recipe_is_right(recipe: Recipe, catalog: Catalog) -> None:
+    assert rules.check(recipe, Listed(["name"]), catalog) == ()
+
+
+def test_what_two_stages_inherit_is_said_once_and_in_file_order(
+    change: Callable[..., Any], recipe: Recipe, catalog: Catalog
+) -> None:
+    wrong = change(
+        recipe, al(groups_per_update=5) | {"schedule.*.sampling.temperature": 0, "logging": (Sink(use="x"),)}
+    )
+    keys = ["logging.0.use", "algorithm.groups_per_update", "sampling.temperature", "guards.on_kl"]
+    found = rules.check(wrong, Listed(keys), catalog)
+    assert [diagnostic.span.text for diagnostic in found] == keys
+    assert [diagnostic.code for diagnostic in found] == ["unknown-name", "not-divisible", "no-signal", "no-effect"]
+
+
+def test_sizes_that_the_caller_read_are_used(change: Callable[..., Any], recipe: Recipe, catalog: Catalog) -> None:
+    folder = change(recipe, FOUR | {"model.path": "./mine", "hardware.rollout.tensor_parallel": 4})
+    assert rules.check(folder, Listed(["name"]), catalog) == ()
+    codes = [each.code for each in rules.check(folder, Listed(["name"]), catalog, replace(TOY, heads=6))]
+    assert codes == ["not-divisible"]
+
+
+POOL: dict[str, list[Any]] = {
+    "model.path": ["Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-7B", "./mine"],
+    "model.lora": [None, Lora(rank=4)],
+    "model.dtype": list(DType),
+    "eval": [None, Eval(), Eval(every=3)],
+    "hardware.nodes": [1, 2],
+    "hardware.gpus_per_node": [0, 1, 2, 4],
+    "hardware.gpu": [None, Gpu.A10, Gpu.H200],
+    "hardware.layout": list(Layout),
+    "hardware.launcher": list(Launcher),
+    "hardware.staleness": [0, 1],
+    "hardware.rollout.tensor_parallel": [1, 2],
+    "hardware.rollout.gpus": [None, 1, 2],
+    "hardware.train.zero": [0, 1, 2, 3],
+    "hardware.train.offload": list(Offload),
+    "schedule.0.turns": [None, 1, 8, Expr("4 + step // 10"), Expr("clip(total_step, 2, 6)"), Expr("9 - step")],
+    "schedule.1.turns": [8, 20, Expr("8 + total_step // 100"), Expr("20 if default(last(success), 0) > 0.5 else 10")],
+    "schedule.0.until": [None, Expr("step >= 1"), Expr("step >= 60 or last(success) > 0.9"), Expr("last(kl) > 1")],
+    "schedule.1.until": [Expr("total_step >= 150"), Expr("step >= 20"), Expr("step >= 200000")],
+    "schedule.1.shrink": [False, True],
+    "schedule.0.environments.craft.turns": [None, 12],
+    "schedule.0.algorithm": [
+        *(Algorithm(use=preset) for preset in (Preset.SFT, Preset.EVAL, Preset.AGENT_EVOL, Preset.GRPO)),
+        Algorithm(use=Preset.DPO, data=replace(Algorithm().data, source=DataSource.ROLLOUT)),
+        Algorithm(use=Preset.DPO, data=replace(Algorithm().data, source=DataSource.FILE, path="x")),
+        Algorithm(use=Preset.TURN_DPO, data=replace(Algorithm().data, source=DataSource.ROLLOUT)),
+    ],
+    "schedule.1.algorithm.group_size": [1, 2, 8],
+    "schedule.1.algorithm.groups_per_update": [None, 4, 5],
+    "schedule.1.algorithm.advantage.baseline": list(Baseline),
+    "schedule.1.algorithm.kl.coef": [0, 0.1, Expr("linear(0, 1, 10)")],
+    "schedule.*.agent.context_tokens": [512, 600, 8192, 30_000],
+    "schedule.1.agent.reflection": [None, Reflection(attempts=3)],
+}
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key, values in POOL.items()}))
+def test_whatever_the_rules_let_pass_lowers_to_a_plan_that_can_run(
+    change: Callable[..., Any], recipe: Recipe, catalog: Catalog, changes: Changes
+) -> None:
+    changed = change(recipe, changes)
+    found = rules.check(changed, Listed(["name"]), catalog)
+    if any(each.severity is Severity.ERROR for each in found):
+        return
+    assert verify_plan(lower(changed, shape_of(changed.model), (), "0" * 64, catalog)) == ()

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+from agym.envs.errors import EnvFault, EpisodeOver, FaultKind, UnknownTask
+from agym.envs.pool import EnvPool
+from agym.envs.protocol import Deadlines, Env, EnvSpec, Observation, Runs, Step
+
+Make = Callable[[], Env]
+
+
+async def test_an_instance_given_back_plays_the_next_episode(scripted: Make, journal: list[str]) -> None:
+    pool = EnvPool(scripted)
+    for task in ("train-0", "train-1"):
+        held = await pool.take()
+        await held.reset(task, 0)
+        await held.give_back()
+    assert journal == ["reset train-0 0", "reset train-1 0"]
+    await pool.close()
+    assert journal[2:] == ["close", "close"]  # the one that played, and the one that only answers questions
+
+
+async def test_an_instance_that_raised_is_closed_and_not_used_again(scripted: Make, journal: list[str]) -> None:
+    pool = EnvPool(scripted)
+    held = await pool.take()
+    await held.reset("train-0", 0)
+    with pytest.raises(EnvFault, match="scripted: step raised ValueError: told to raise") as caught:
+        await held.step("raise")
+    assert caught.value.kind is FaultKind.CRASHED
+    await held.give_back()
+    assert journal[-1] == "close"
+    await pool.close()
+    assert journal.count("close") == 2
+
+
+async def test_a_mistake_of_the_caller_leaves_the_instance_good(scripted: Make, journal: list[str]) -> None:
+    pool = EnvPool(scripted)
+    held = await pool.take()
+    with pytest.raises(UnknownTask):
+        await held.reset("no-such", 0)
+    with pytest.raises(EpisodeOver):
+        await held.step("hello")
+    await held.give_back()
+    assert "close" not in journal
+    await pool.close()
+
+
+async def test_giving_back_twice_lends_the_instance_once(scripted: Make, journal: list[str]) -> None:
+    pool = EnvPool(scripted)
+    held = await pool.take()
+    await held.give_back()
+    await held.give_back()
+    one, other = await pool.take(), await pool.take()
+    await one.reset("train-0", 0)
+    with pytest.raises(EpisodeOver):
+        await other.step("hello")
+    await one.give_back()
+    await other.give_back()
+    await pool.close()
+
+
+async def test_no_more_instances_are_kept_than_asked_for(scripted: Make, journal: list[str]) -> None:
+    pool = EnvPool(scripted, keep=1)
+    held = [await pool.take() for _ in range(3)]
+    for one in held:
+        await one.give_back()
+    assert journal == ["close", "close"]
+    await pool.close()
+
+
+async def test_calls_in_threads_do_not_hold_each_other_up(threaded: Make) -> None:
+    pool = EnvPool(threaded, threads=4)
+    held = [await pool.take() for _ in range(4)]
+    loop = asyncio.get_running_loop()
+    await asyncio.gather(*(one.reset("train-0", 0) for one in held))
+    start = loop.time()
+    await asyncio.gather(*(one.step("sleep 0.2") for one in held))
+    assert loop.time() - start < 0.6
+    for one in held:
+        await one.give_back()
+    await pool.close()
+
+
+async def test_a_call_that_hangs_is_named_and_given_up(threaded: Make, journal: list[str]) -> None:
+    pool = EnvPool(threaded, deadlines=Deadlines(step_s=0.05))
+    held = await pool.take()
+    await held.reset("train-0", 0)
+    with pytest.raises(EnvFault, match=r"scripted: step did not come back within 0.05 s") as caught:
+        await held.step("sleep 0.3")
+    assert caught.value.kind is FaultKind.DEADLINE
+    assert pool.stuck == 1
+    with pytest.raises(EnvFault, match="waits for a call that hangs"):
+        await held.step("hello")
+    await held.give_back()
+    assert "close" not in journal  # it cannot be called while it hangs
+    await asyncio.sleep(0.5)
+    assert pool.stuck == 0
+    assert journal[-1] == "close"
+    await pool.close()
+
+
+async def test_a_call_that_was_cancelled_keeps_its_instance_from_others(threaded: Make) -> None:
+    pool = EnvPool(threaded)
+    held = await pool.take()
+    await held.reset("train-0", 0)
+    step = asyncio.create_task(held.step("sleep 0.2"))
+    await asyncio.sleep(0.05)
+    step.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await step
+    await held.give_back()
+    other = await pool.take()
+    with pytest.raises(EpisodeOver):  # a fresh one, not the one that sleeps
+        await other.step("hello")
+    await other.give_back()
+    await asyncio.sleep(0.3)
+    await pool.close()
+
+
+class ThreadTold(Env):
+    """Says which thread it was called from."""
+
+    spec = EnvSpec(name="told", version="1", summary="", splits=("train",), runs=Runs.THREAD)
+
+    def tasks(self, split: str) -> tuple[str, ...]:
+        return ("t",)
+
+    def reset(self, task: str, seed: int) -> Observation:
+        return Observation(text=str(threading.get_ident()))
+
+    def step(self, action: str) -> Step:
+        return Step(observation=Observation(text=str(threading.get_ident())))
+
+
+async def test_an_environment_that_needs_its_own_thread_always_gets_the_same() -> None:
+    pool = EnvPool(ThreadTold)
+    one, other = await pool.take(), await pool.take()
+    threads = [(await held.reset("t", 0)).text for held in (one, other)]
+    assert threads[0] != threads[1]
+    assert [(await held.step("")).observation.text for held in (one, other)] == threads
+    await one.give_back()
+    again = await pool.take()
+    assert (await again.step("")).observation.text == threads[0]
+    await again.give_back()
+    await other.give_back()
+    await pool.close()
+
+
+async def test_an_environment_that_cannot_be_made_is_a_fault() -> None:
+    made: list[Env] = []
+
+    def make() -> Env:
+        if made:
+            raise OSError("no more")
+        made.append(ThreadTold())
+        return made[0]
+
+    pool = EnvPool(make)
+    with pytest.raises(EnvFault, match="raised OSError: no more"):
+        await pool.take()
+    await pool.close()
+
+
+async def test_the_expert_is_asked_on_an_instance_of_its_own(scripted: Make) -> None:
+    pool = EnvPool(scripted)
+    held = await pool.take()
+    await held.reset("train-0", 0)
+    assert await pool.expert("train-1", 0) == ("win",)
+    assert (await held.step("hello")).observation.text == "echo hello"
+    await held.give_back()
+    await pool.close()

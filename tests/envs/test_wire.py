@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from agym.envs.protocol import EnvSpec, Observation, Runs, Score, Status, Step, TaskInfo
+from agym.envs.wire import (
+    Fields,
+    WireError,
+    dump,
+    load_object,
+    observation_from,
+    observation_to,
+    spec_from,
+    spec_to,
+    step_read,
+    step_to,
+    tasks_from,
+    tasks_to,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+texts = st.text(st.characters())  # lone surrogates included: an environment may say anything
+observations = st.builds(Observation, text=texts, valid_actions=st.none() | st.lists(texts).map(tuple))
+steps = st.builds(
+    Step,
+    observation=observations,
+    reward=st.floats(allow_nan=False, allow_infinity=False),
+    terminated=st.booleans(),
+    truncated=st.booleans(),
+    status=st.sampled_from(Status),
+    info=st.dictionaries(texts, st.none() | st.integers(-(2**60), 2**60) | texts | st.booleans()),
+)
+
+SPEC = EnvSpec(
+    name="n", version="2", summary="s", splits=("a", "b"), score=Score.MAX, score_range=(-1.0, 2.0), runs=Runs.THREAD
+)
+
+
+def sent(data: object) -> Any:
+    return json.loads(dump(data))
+
+
+@given(steps)
+def test_every_step_comes_back_as_it_was(step: Step) -> None:
+    fields = Fields(sent(step_to(step)), "step")
+    assert step_read(fields) == step
+    fields.done()
+
+
+@given(observations)
+def test_every_observation_comes_back_as_it_was(observation: Observation) -> None:
+    assert observation_from(sent(observation_to(observation))) == observation
+
+
+def test_a_spec_comes_back_as_it_was() -> None:
+    assert spec_from(sent(spec_to(SPEC))) == SPEC
+
+
+def test_tasks_come_back_as_they_were() -> None:
+    tasks = (TaskInfo(id="a", difficulty="easy"), TaskInfo(id="b"))
+    assert tasks_from(sent(tasks_to(tasks))) == tasks
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"reward": "1"}, "'reward' must be a number, not str"),
+        ({"reward": True}, "'reward' must be a number, not bool"),
+        ({"reward": None}, "'reward' must be a number, not null"),
+        ({"terminated": 0}, "'terminated' must be true or false, not int"),
+        ({"status": "splendid"}, "'status' must be one of ok, refused, invalid"),
+        ({"info": []}, "'info' must be an object, not list"),
+        ({"observation": {"text": 3}}, "'text' must be text, not int"),
+        ({"observation": {"text": "", "valid_actions": [1]}}, "'valid_actions' must hold nothing but text"),
+        ({"bonus": 1}, "unknown field 'bonus'"),
+    ],
+)
+def test_a_step_that_is_not_exactly_right_is_refused(change: dict[str, object], complaint: str) -> None:
+    fields = Fields(sent(step_to(Step(observation=Observation(text="")))) | change, "step")
+    with pytest.raises(WireError, match=complaint):
+        _read_all(fields)
+
+
+def _read_all(fields: Fields) -> None:
+    step_read(fields)
+    fields.done()
+
+
+def test_a_field_that_is_missing_is_named() -> None:
+    with pytest.raises(WireError, match="'text' is missing"):
+        observation_from({})
+
+
+def test_a_whole_number_may_stand_for_a_reward() -> None:
+    assert Fields({"reward": 1}, "step").number("reward") == 1.0
+
+
+@pytest.mark.parametrize("ends", [[0.0], [0.0, "1"], [0.0, 1.0, 2.0]])
+def test_a_score_range_is_two_numbers(ends: list[object]) -> None:
+    with pytest.raises(WireError, match=r"score_range|'high'"):
+        spec_from(sent(spec_to(SPEC)) | {"score_range": ends})
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[1]", b"null", b'{"a": NaN}', b'{"a": -Infinity}', b"\xff{}", b"[" * 100_000, b"9" * 10_000]
+)
+def test_what_is_no_json_object_is_refused(body: bytes) -> None:
+    with pytest.raises(WireError):
+        load_object(body)

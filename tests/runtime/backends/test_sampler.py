@@ -1,0 +1,420 @@
+"""The vLLM sampler, real, and what it and the learner must agree on."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from agym.runtime.ports import (
+    Draw,
+    FinishReason,
+    Probe,
+    Sampled,
+    SampleRequest,
+    SamplerError,
+    SamplerSettings,
+    SyncError,
+    TrainSequence,
+    UpdateSettings,
+    WeightUpdate,
+)
+
+from .conftest import VOCAB
+
+pytestmark = [
+    pytest.mark.heavy,
+    # the engines' own
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+Make = Callable[..., object]
+PROBE = random.Random(3).choices(range(VOCAB), k=100)
+
+
+def whole(ids: Iterable[int]) -> TrainSequence:
+    """A sequence of which all is scored."""
+    ids = np.array(list(ids), np.int32)
+    learn = np.ones(len(ids), np.bool_)
+    learn[0] = False
+    return TrainSequence(ids=ids, learn=learn, advantages=np.zeros(len(ids), np.float32))
+
+
+def handover(learner: object, version: int, tolerance: float = 1e-5) -> WeightUpdate:
+    logprobs = learner.logprobs([whole(PROBE)], 1.0)[0][1:]
+    return WeightUpdate(
+        version=version,
+        tensors=learner.weights(),
+        probe=Probe(ids=PROBE, logprobs=logprobs, tolerance=tolerance),
+    )
+
+
+def request(prompt: Iterable[int], seed: int, max_tokens: int = 8, **draw: object) -> SampleRequest:
+    return SampleRequest(prompt=list(prompt), draw=Draw(**draw), max_tokens=max_tokens, seed=seed)
+
+
+async def episode(sampler: object, index: int, turns: int, draw: Draw) -> TrainSequence:
+    """A world that answers each reply with random tokens."""
+    world = random.Random(index)
+    ids = [world.randrange(VOCAB) for _ in range(world.randrange(2, 60))]
+    learn, logprobs = [False] * len(ids), [0.0] * len(ids)
+    for turn in range(turns):
+        drawn = await sampler.sample(
+            SampleRequest(prompt=ids, draw=draw, max_tokens=world.randint(1, 12), seed=index * 1000 + turn)
+        )
+        answer = [world.randrange(VOCAB) for _ in range(world.randrange(1, 9))]
+        ids += [*drawn.ids, *answer]
+        learn += [True] * len(drawn.ids) + [False] * len(answer)
+        logprobs += [*drawn.logprobs, *[0.0] * len(answer)]
+    return TrainSequence(
+        ids=np.array(ids, np.int32),
+        learn=np.array(learn),
+        advantages=np.array([world.gauss(0, 1) for _ in ids], np.float32),
+        old_logprobs=np.array(logprobs, np.float32),
+    )
+
+
+async def episodes(sampler: object, count: int, turns: int = 5, **draw: object) -> list[TrainSequence]:
+    return await asyncio.gather(*(episode(sampler, index, turns, Draw(**draw)) for index in range(count)))
+
+
+def run(scenario: Callable[[], Awaitable[object]]) -> object:
+    return asyncio.run(scenario())
+
+
+def identical(some: list[TrainSequence], others: list[TrainSequence]) -> bool:
+    return all(
+        np.array_equal(one.ids, other.ids) and np.array_equal(one.old_logprobs, other.old_logprobs)
+        for one, other in zip(some, others, strict=True)
+    )
+
+
+def shift(learner: object, names: Iterable[str] | None = None, by: float = 0.02) -> None:
+    """Moves weights, as an update would."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, tensor in learner.weights():
+            if names is None or name in names:
+                tensor += by * torch.randn(tensor.shape, generator=generator)
+
+
+# --- agreement
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_sampled_logprobs_are_the_learners_own(sampler: object, learner: Make, temperature: float):
+    engine = learner()
+
+    async def scenario() -> list[TrainSequence]:
+        await sampler.load(handover(engine, 0))
+        return await episodes(sampler, 200, temperature=temperature, stop_ids=(1,))
+
+    played = run(scenario)
+    scored = engine.logprobs(played, temperature)
+    assert sum(int(each.learn.sum()) for each in played) > 4000
+    worst = max(np.abs(one - each.old_logprobs).max() for one, each in zip(scored, played, strict=True))
+    assert worst < 1e-4
+
+
+def test_fresh_samples_have_a_ratio_of_one(sampler: object, learner: Make):
+    engine = learner()
+
+    async def scenario() -> None:
+        for version in range(3):
+            await sampler.load(handover(engine, version))
+            metrics = engine.update(await episodes(sampler, 32), UpdateSettings(lr=1e-3))
+            assert metrics.fault is None
+            assert metrics.ratio_error < 1e-4
+
+    run(scenario)
+
+
+def test_a_change_of_any_tensor_reaches_the_sampler(sampler: object, learner: Make):
+    engine = learner()
+    names = [name for name, _ in engine.weights()]
+    assert {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"} < set(names)
+    # fresh weights are so small that what attention looks at hardly matters; make it matter
+    shift(engine, by=0.2)
+
+    async def scenario() -> None:
+        await sampler.load(handover(engine, 0))
+        for version, name in enumerate(names, 1):
+            before = await sampler.score(PROBE)
+            shift(engine, [name])
+            await sampler.load(handover(engine, version))
+            assert np.abs(await sampler.score(PROBE) - before).max() > 1e-3, name
+
+    run(scenario)
+
+
+def test_sampler_without_the_learners_weights_is_found_out(sampler: object, learner: Make):
+    one, other = learner(), learner()
+    shift(other, ["model.layers.1.mlp.up_proj.weight"])
+
+    async def scenario() -> None:
+        update = dataclasses.replace(handover(one, 1), tensors=other.weights())
+        with pytest.raises(SyncError, match="holds other weights than version 1"):
+            await sampler.load(update)
+        not_numbers = [(name, tensor * float("nan")) for name, tensor in one.weights()]
+        with pytest.raises(SyncError):
+            await sampler.load(dataclasses.replace(handover(one, 1), tensors=not_numbers))
+        await sampler.load(handover(one, 1))
+
+    run(scenario)
+
+
+def test_nothing_cached_under_old_weights_is_used_with_new_ones(sampler: object, learner: Make):
+    engine = learner()
+    prompt = PROBE * 3
+
+    async def scenario() -> tuple[Sampled, Sampled]:
+        await sampler.load(handover(engine, 0))
+        before = await sampler.sample(request(prompt, 0))
+        shift(engine)
+        await sampler.load(handover(engine, 1))
+        return before, await sampler.sample(request(prompt, 0))
+
+    before, after = run(scenario)
+    scored = engine.logprobs([whole([*prompt, *after.ids])], 1.0)[0][len(prompt) :]
+    np.testing.assert_allclose(after.logprobs, scored, atol=1e-5)
+    assert before.logprobs != after.logprobs
+
+
+def test_request_under_way_goes_on_under_new_weights_as_if_it_had_always_had_them(sampler: object, learner: Make):
+    old, new = learner(), learner()
+    shift(new)
+
+    async def scenario() -> Sampled:
+        await sampler.load(handover(old, 4))
+        asked = asyncio.create_task(sampler.sample(request(PROBE, 0, max_tokens=200)))
+        while not (sampler._running and len(next(iter(sampler._running.values())).ids) > 20):
+            await asyncio.sleep(0)
+        await sampler.load(handover(new, 5))
+        return await asked
+
+    drawn = run(scenario)
+    changed = drawn.versions.index(5)
+    assert changed > 20
+    assert drawn.versions == (4,) * changed + (5,) * (200 - changed)
+    scored = [engine.logprobs([whole([*PROBE, *drawn.ids])], 1.0)[0][len(PROBE) :] for engine in (old, new)]
+    np.testing.assert_allclose(drawn.logprobs[:changed], scored[0][:changed], atol=1e-5)
+    np.testing.assert_allclose(drawn.logprobs[changed:], scored[1][changed:], atol=1e-5)
+
+
+# --- determinism
+
+
+def test_same_run_gives_the_same_bits_whatever_the_engine_did_before(
+    sampler: object, learner: Make, sampler_settings: SamplerSettings
+):
+    from agym.runtime.backends.vllm import VllmSampler
+
+    engine = learner()
+
+    async def scenario() -> tuple[list[TrainSequence], ...]:
+        fresh = VllmSampler(sampler_settings)
+        await episodes(sampler, 7, turns=3)
+        played = []
+        for each in (sampler, fresh, sampler):
+            await each.load(handover(engine, 0))
+            played.append(await episodes(each, 100))
+        await fresh.close()
+        return tuple(played)
+
+    first, fresh, again = run(scenario)
+    assert identical(first, fresh)
+    assert identical(first, again)
+
+
+def test_what_is_drawn_does_not_depend_on_who_else_is_being_sampled(sampler: object, learner: Make):
+    async def scenario() -> tuple[list[TrainSequence], list[TrainSequence]]:
+        await sampler.load(handover(learner(), 0))
+        together = await episodes(sampler, 30)
+        alone = [await episode(sampler, index, 5, Draw()) for index in range(30)]
+        return together, alone
+
+    for one, other in zip(*run(scenario), strict=True):
+        assert np.array_equal(one.ids, other.ids)
+        np.testing.assert_allclose(one.old_logprobs, other.old_logprobs, atol=1e-5)
+
+
+def test_building_an_engine_leaves_the_process_as_it_was(sampler_settings: SamplerSettings):
+    from agym.runtime.backends.vllm import VllmSampler
+
+    def state() -> tuple[object, ...]:
+        return random.getstate(), tuple(np.random.get_state()[1]), torch.get_rng_state().tolist(), torch.set_num_threads
+
+    random.seed(1)
+    np.random.seed(2)
+    torch.manual_seed(3)
+    before = state()
+    engine = VllmSampler(sampler_settings)
+    assert state() == before
+    asyncio.run(engine.close())
+
+
+def test_learner_outlives_the_sampler(learner: Make, sampler_settings: SamplerSettings, sequences: Make):
+    from agym.runtime.backends.vllm import VllmSampler
+
+    engine = learner(zero=1)
+    asyncio.run(VllmSampler(sampler_settings).close())
+    assert engine.update(sequences(0), UpdateSettings(lr=1e-3)).fault is None
+
+
+# --- requests
+
+
+@pytest.fixture
+def ready(sampler: object, learner: Make) -> object:
+    asyncio.run(sampler.load(handover(learner(), 0)))
+    return sampler
+
+
+def test_reply_ends_with_the_stop_token_or_at_its_length(ready: object):
+    async def scenario() -> tuple[Sampled, Sampled]:
+        free = await ready.sample(request(PROBE, 0, max_tokens=6))
+        return free, await ready.sample(request(PROBE, 0, max_tokens=6, stop_ids=(free.ids[2],)))
+
+    free, stopped = run(scenario)
+    assert (len(free.ids), free.finish) == (6, FinishReason.LENGTH)
+    assert (stopped.ids, stopped.finish) == (free.ids[:3], FinishReason.STOP)
+
+
+def test_reply_ends_with_the_token_that_completes_a_stop_text(ready: object):
+    async def scenario() -> tuple[Sampled, Sampled]:
+        free = await ready.sample(request(PROBE, 0, max_tokens=20))
+        text = ready._decode(free.ids[4:6])
+        return free, await ready.sample(request(PROBE, 0, max_tokens=20, stop_texts=(text, "never")))
+
+    free, stopped = run(scenario)
+    assert len(stopped.ids) <= 6
+    assert (stopped.ids, stopped.finish) == (free.ids[: len(stopped.ids)], FinishReason.STOP)
+    assert not ready._running
+
+
+def test_greedy_takes_the_likeliest(ready: object):
+    async def scenario() -> tuple[Sampled, ...]:
+        return tuple([await ready.sample(request(PROBE, seed, temperature=0.0)) for seed in (1, 2)])
+
+    one, other = run(scenario)
+    assert one.ids == other.ids
+
+
+def test_logprobs_are_those_of_the_distribution_that_was_cut(ready: object):
+    async def scenario() -> Sampled:
+        return await ready.sample(request(PROBE, 0, max_tokens=40, top_k=1))
+
+    assert run(scenario).logprobs == (0.0,) * 40
+
+
+def test_reply_fills_the_context_and_no_more(ready: object, sampler_settings: SamplerSettings):
+    async def scenario() -> Sampled:
+        return await ready.sample(request([5] * (sampler_settings.context_tokens - 3), 0, max_tokens=50))
+
+    assert len(run(scenario).ids) == 3
+
+
+@pytest.mark.parametrize("length", [0, 512])
+def test_prompt_that_leaves_no_room_is_refused(ready: object, length: int):
+    with pytest.raises(ValueError, match=f"expected a prompt of 1 to 511 tokens, got {length}"):
+        run(lambda: ready.sample(request([5] * length, 0)))
+
+
+def test_cancelled_request_leaves_nothing_behind(ready: object):
+    async def scenario() -> None:
+        asked = [asyncio.create_task(ready.sample(request(PROBE, seed, max_tokens=300))) for seed in range(3)]
+        other = asyncio.create_task(ready.sample(request(PROBE, 9, max_tokens=20)))
+        for at, rounds in enumerate((0, 1, 40)):
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            asked[at].cancel()
+        assert len((await other).ids) == 20
+        ended = await asyncio.gather(*asked, return_exceptions=True)
+        assert all(isinstance(each, asyncio.CancelledError) for each in ended)
+        assert not ready._running
+        assert not ready._waiting
+        assert ready._core.engine_core.scheduler.get_num_unfinished_requests() == 0
+
+    run(scenario)
+
+
+def test_paused_sampler_keeps_requests_and_answers_when_resumed(ready: object):
+    async def scenario() -> None:
+        asked = asyncio.create_task(ready.sample(request(PROBE, 0, max_tokens=100)))
+        for _ in range(30):
+            await asyncio.sleep(0)
+        await ready.pause()
+        drawn = len(next(iter(ready._running.values())).ids)
+        await asyncio.sleep(0.05)
+        assert 0 < drawn < 100
+        assert len(next(iter(ready._running.values())).ids) == drawn
+        ready.resume()
+        assert len((await asked).ids) == 100
+
+    run(scenario)
+
+
+def test_weights_can_come_while_paused_and_it_stays_paused(ready: object, learner: Make):
+    async def scenario() -> None:
+        await ready.pause()
+        await ready.load(handover(learner(), 1))
+        asked = asyncio.create_task(ready.sample(request(PROBE, 0)))
+        await asyncio.sleep(0.05)
+        assert not asked.done()
+        ready.resume()
+        assert (await asked).versions == (1,) * 8
+
+    run(scenario)
+
+
+# --- failure
+
+
+class BrokenCore:
+    """An engine that takes requests and fails at the first step."""
+
+    def __init__(self, settings: SamplerSettings) -> None:
+        self.engine_core = SimpleNamespace()
+
+    def add_request(self, request: object) -> None:
+        pass
+
+    def get_output(self) -> object:
+        raise MemoryError("no memory for the batch")
+
+
+def test_engine_that_fails_fails_all_that_is_under_way_and_all_that_follows(sampler_settings: SamplerSettings):
+    from agym.runtime.backends.vllm import VllmSampler
+
+    async def scenario() -> None:
+        sampler = VllmSampler(dataclasses.replace(sampler_settings, weights_follow=False), start=BrokenCore)
+        failures = await asyncio.gather(
+            *(sampler.sample(request(PROBE, seed)) for seed in range(3)), return_exceptions=True
+        )
+        assert [str(failure) for failure in failures] == ["the sampling engine failed: no memory for the batch"] * 3
+        with pytest.raises(SamplerError, match="has failed before"):
+            await sampler.sample(request(PROBE, 0))
+
+    run(scenario)
+
+
+def test_sampling_before_the_first_weights_is_refused(sampler_settings: SamplerSettings):
+    from agym.runtime.backends.vllm import VllmSampler
+
+    with pytest.raises(SamplerError, match="expected weights before the first request"):
+        run(lambda: VllmSampler(sampler_settings, start=BrokenCore).sample(request(PROBE, 0)))
+
+
+def test_stop_texts_without_a_tokenizer_are_refused(sampler_settings: SamplerSettings):
+    from agym.runtime.backends.vllm import VllmSampler
+
+    settings = dataclasses.replace(sampler_settings, weights_follow=False)
+    with pytest.raises(ValueError, match="stop texts need a tokenizer"):
+        run(lambda: VllmSampler(settings, start=BrokenCore).sample(request(PROBE, 0, stop_texts=("x",))))

@@ -1,0 +1,168 @@
+"""Which groups, episodes and turns are learnt from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from agym.dsl.algorithm import Filter
+from agym.dsl.expr import Expr
+from agym.dsl.recipe import OnTruncated, OnVoidTurn
+from agym.runtime.episode import Ending, Episode, Segment, Task, Turn
+from agym.runtime.filters import Policies, Reason, countable, highest, mask, missing, passes, sizeable
+from agym.runtime.reward import Clock, Scored
+
+CLOCK: Clock = {"step": 3.0, "total_step": 13.0, "stage": "explore", "stage_index": 1.0}
+
+
+def played(*actions: str | None, ending: Ending = Ending.DONE, success: bool = False) -> Episode:
+    """One sampled token per turn, one given before each."""
+    turns = tuple(
+        Turn(segment=0, start=2 * k + 1, end=2 * k + 2, reply="", action=action, observation="", reward=0.0)
+        for k, action in enumerate(actions)
+    )
+    size = 2 * len(actions)
+    ids = np.zeros(size, np.int32)
+    segment = Segment(ids=ids, sampled=np.arange(size) % 2 == 1, logprobs=np.zeros(size, np.float32), versions=ids)
+    return Episode(
+        task=Task(environment="maze", id="t", seed=0),
+        index=0,
+        segments=(segment,),
+        turns=turns,
+        ending=ending,
+        horizon=4,
+        score=0.0,
+        success=success,
+    )
+
+
+def scored(total: float = 0.0, *actions: str | None, **rest: Any) -> Scored:
+    episode = played(*(actions or ("go",)), **rest)
+    return Scored(episode=episode, outcome=total, turn_rewards=(0.0,) * len(episode.turns))
+
+
+def group(*totals: float) -> list[Scored]:
+    return [scored(total) for total in totals]
+
+
+# --- groups ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("totals", "kept"), [((1, 0), True), ((0.1, 0.1, 0.1), False), ((1, 1), False), ((1,), False), ((), False)]
+)
+def test_by_default_groups_without_spread_are_left_out(totals: tuple[float, ...], kept: bool) -> None:
+    assert passes(group(*totals), Filter(), CLOCK) is kept
+
+
+def test_groups_are_kept_by_any_expression_of_theirs() -> None:
+    rule = Filter(groups=Expr("0.2 < mean < 0.8 and size >= 3 and step > 2"))
+    assert passes(group(1, 0, 0), rule, CLOCK)
+    assert not passes(group(1, 0), rule, CLOCK)
+    assert not passes(group(1, 1, 1), rule, CLOCK)
+    assert not passes(group(1, 0, 0), rule, {**CLOCK, "step": 2.0})
+
+
+def test_solved_counts_successes_and_not_rewards() -> None:
+    rule = Filter(groups=Expr("solved == 0.5"))
+    assert passes([scored(0.1, success=True), scored(0.7)], rule, CLOCK)
+
+
+def test_the_groups_with_the_widest_spread_are_kept_in_their_order() -> None:
+    groups = [group(0.6, 0.4), group(1, 0), group(1, 1), group(0.8, 0)]
+    assert highest(groups, 0.5) == (1, 3)
+    assert highest(groups, 1.0) == (0, 1, 2, 3)
+
+
+def test_of_equally_wide_groups_the_earlier_stay() -> None:
+    assert highest([group(1, 0), group(0, 1), group(1, 0)], 0.5) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("share", "of", "kept"), [(0.25, 8, 2), (0.25, 9, 3), (0.01, 5, 1), (0.07, 100, 7), (0.5, 0, 0)]
+)
+def test_a_share_of_groups_is_rounded_up(share: float, of: int, kept: int) -> None:
+    assert len(highest([group(1, 0)] * of, share)) == kept
+
+
+def test_what_is_missing_is_sampled_for_so_many_rounds() -> None:
+    settings = Filter(resample=True, max_resamples=2)
+    assert [missing(5, 8, rounds, settings) for rounds in range(4)] == [3, 3, 0, 0]
+
+
+def test_a_full_step_and_one_that_is_too_full_need_nothing() -> None:
+    settings = Filter(resample=True)
+    assert missing(8, 8, 0, settings) == 0
+    assert missing(9, 8, 0, settings) == 0
+
+
+def test_nothing_is_sampled_again_unless_asked_for() -> None:
+    assert missing(0, 8, 0, Filter()) == 0
+
+
+# --- episodes and turns ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", list(Ending))
+def test_faults_and_cancellations_do_not_count_and_failures_do(ending: Ending) -> None:
+    assert countable(played("go", ending=ending)) is (ending not in (Ending.ENV_FAULT, Ending.CANCELLED))
+
+
+def test_an_episode_in_which_nothing_was_sampled_does_not_count() -> None:
+    assert not countable(played(ending=Ending.BUDGET))
+
+
+def test_without_policies_everything_is_learnt() -> None:
+    found = mask(scored(0.0, "go", None, ending=Ending.HORIZON), Policies(), CLOCK)
+    assert (found.turns, found.reason) == ((True, True), None)
+
+
+@pytest.mark.parametrize(
+    ("ending", "learnt"),
+    [(Ending.HORIZON, False), (Ending.BUDGET, False), (Ending.DONE, True), (Ending.INVALID, True)],
+)
+def test_episodes_that_were_cut_off_can_be_masked(ending: Ending, learnt: bool) -> None:
+    found = mask(scored(0.0, "go", "go", ending=ending), Policies(on_truncated=OnTruncated.MASK), CLOCK)
+    assert found.turns == (learnt, learnt)
+    assert found.reason is (None if learnt else Reason.TRUNCATED)
+
+
+def test_void_turns_can_be_masked_alone() -> None:
+    found = mask(scored(0.0, "go", None, "go"), Policies(on_void_turn=OnVoidTurn.MASK_TURN), CLOCK)
+    assert (found.turns, found.reason) == ((True, False, True), None)
+
+
+def test_a_void_turn_can_mask_its_episode() -> None:
+    policies = Policies(on_void_turn=OnVoidTurn.MASK_EPISODE)
+    void = mask(scored(0.0, "go", None, "go"), policies, CLOCK)
+    assert (void.turns, void.reason) == ((False, False, False), Reason.VOID_TURN)
+    assert mask(scored(0.0, "go", "go"), policies, CLOCK).turns == (True, True)
+
+
+def test_episodes_can_be_masked_by_an_expression() -> None:
+    policies = Policies(episodes=Expr("invalid_turns < 2"))
+    assert mask(scored(0.0, "go", None), policies, CLOCK).turns == (True, True)
+    found = mask(scored(0.0, None, None), policies, CLOCK)
+    assert (found.turns, found.reason) == ((False, False), Reason.RULE)
+
+
+def test_an_expression_without_an_answer_masks() -> None:
+    assert mask(scored(), Policies(episodes=Expr("difficulty < 3")), CLOCK).reason is Reason.RULE
+
+
+def test_an_episode_masked_twice_is_counted_once() -> None:
+    policies = Policies(episodes=Expr("success"), on_truncated=OnTruncated.MASK, on_void_turn=OnVoidTurn.MASK_EPISODE)
+    assert mask(scored(0.0, None, ending=Ending.HORIZON), policies, CLOCK).reason is Reason.TRUNCATED
+
+
+# --- small advantages -----------------------------------------------------------------------------------------------
+
+
+def test_episodes_with_hardly_an_advantage_are_left_out() -> None:
+    advantages = [[np.array([0.1, -0.1]), np.array([0.0, -0.5])], [np.array([0.5, 0.0, 0.0])]]
+    assert sizeable(advantages, 0.5) == [[False, True], [True]]
+
+
+def test_without_a_limit_no_episode_is_too_small() -> None:
+    assert sizeable([[np.zeros(2), np.zeros(0)]], 0.0) == [[True, True]]

@@ -1,0 +1,237 @@
+"""The objective: each term against its definition, and what must not depend on how an update is cut up."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from agym.dsl.algorithm import Aggregation, Correction, KLEstimator, LossKind
+from agym.runtime.loss import LossInputs, importance_weights, kl_estimate, loss_terms, token_logprobs, token_scale
+from agym.runtime.ports import LossSettings, Normaliser
+
+ALL = 1 << 30
+
+
+def inputs(
+    logprobs: list[float], advantages: list[float], old: list[float] | None = None, **more: object
+) -> LossInputs:
+    count = len(logprobs)
+    return LossInputs(
+        **{
+            "logprobs_N": torch.tensor(logprobs, requires_grad=True),
+            "entropy_N": torch.ones(count),
+            "advantages_N": torch.tensor(advantages),
+            "scale_N": torch.full((count,), 1 / max(count, 1)),
+            "old_N": None if old is None else torch.tensor(old),
+            **more,
+        }
+    )
+
+
+def head(tokens: int = 7, hidden: int = 5, vocab: int = 11) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return (
+        torch.randn(tokens, hidden, generator=generator, requires_grad=True),
+        torch.randn(vocab, hidden, generator=generator, requires_grad=True),
+        torch.randint(vocab, (tokens,), generator=generator),
+    )
+
+
+# --- log-probs
+
+
+def test_logprobs_and_entropy_are_those_of_the_tempered_distribution():
+    hidden, weight, targets = head()
+    logprobs, entropy = token_logprobs(hidden, weight, targets, 0.7, ALL)
+    distribution = torch.distributions.Categorical(logits=hidden @ weight.T / 0.7)
+    torch.testing.assert_close(logprobs, distribution.log_prob(targets))
+    torch.testing.assert_close(entropy, distribution.entropy())
+
+
+@pytest.mark.parametrize("elements", [11, 30, 76])
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_logits_in_pieces_give_the_same_values_and_gradients(elements: int, temperature: float):
+    results = []
+    for limit in (ALL, elements):
+        hidden, weight, targets = head()
+        logprobs, entropy = token_logprobs(hidden, weight, targets, temperature, limit)
+        (logprobs * torch.arange(7.0) + 0.3 * entropy.square()).sum().backward()
+        results.append((logprobs.detach(), entropy.detach(), hidden.grad, weight.grad))
+    for whole, pieces in zip(*results, strict=True):
+        torch.testing.assert_close(whole, pieces, rtol=1e-5, atol=1e-5)
+
+
+def test_logits_in_pieces_pass_a_gradient_check_in_double_precision():
+    hidden, weight, targets = (tensor.double() if tensor.is_floating_point() else tensor for tensor in head(4, 3, 5))
+    pieces = [tensor.detach().requires_grad_() for tensor in (hidden, weight)]
+    # log-probs are taken in single precision, which bounds how well differences can agree
+    assert torch.autograd.gradcheck(
+        lambda h, w: token_logprobs(h, w, targets, 1.0, 5), pieces, eps=1e-2, atol=1e-3, rtol=1e-2
+    )
+
+
+def test_entropy_is_a_number_where_a_token_is_impossible():
+    weight = torch.tensor([[1.0], [-math.inf]])
+    _, entropy = token_logprobs(torch.ones(1, 1), weight, torch.tensor([0]), 1.0, ALL)
+    assert entropy.tolist() == [0.0]
+
+
+# --- surrogates
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "gradient_flows"),
+    [
+        (1.0, 1.0, -1.0, True),
+        (1.5, 1.0, -1.2, False),
+        (0.5, 1.0, -0.5, True),
+        (1.5, -1.0, 1.5, True),
+        (0.5, -1.0, 0.8, False),
+    ],
+)
+def test_clipping_cuts_the_gradient_only_on_the_side_that_would_run_away(
+    ratio: float, advantage: float, loss: float, gradient_flows: bool
+):
+    given = inputs([math.log(ratio)], [advantage], [0.0])
+    terms = loss_terms(given, LossSettings())
+    terms.loss.backward()
+    assert terms.loss.item() == pytest.approx(loss)
+    assert (given.logprobs_N.grad != 0).all() == gradient_flows
+    assert float(terms.clipped_low + terms.clipped_high) == (0 if gradient_flows else 1)
+
+
+def test_dual_clip_bounds_the_loss_of_a_bad_token_that_got_likelier():
+    given = inputs([math.log(9.0), math.log(9.0)], [-1.0, 1.0], [0.0, 0.0])
+    plain = loss_terms(given, LossSettings()).loss.item()
+    dual = loss_terms(given, LossSettings(dual_clip=3.0)).loss.item()
+    assert plain == pytest.approx((9.0 - 1.2) / 2)
+    assert dual == pytest.approx((3.0 - 1.2) / 2)
+
+
+def test_ratio_far_beyond_a_float_is_still_a_number():
+    terms = loss_terms(inputs([200.0, -200.0], [0.0, 0.0], [0.0, 0.0]), LossSettings())
+    assert math.isfinite(terms.loss.item())
+    assert math.isfinite(terms.sampler_kl.item())
+
+
+def test_policy_gradient_with_advantage_one_is_the_cross_entropy():
+    given = inputs([-0.5, -1.5], [1.0, 1.0])
+    terms = loss_terms(given, LossSettings(kind=LossKind.POLICY_GRADIENT))
+    terms.loss.backward()
+    assert terms.loss.item() == pytest.approx(1.0)
+    assert given.logprobs_N.grad.tolist() == [-0.5, -0.5]
+    assert float(terms.ratio) == 2.0
+
+
+def test_clipped_loss_without_old_logprobs_is_refused():
+    with pytest.raises(ValueError, match="ppo_clip needs"):
+        loss_terms(inputs([0.0], [1.0]), LossSettings())
+
+
+def test_importance_weights_scale_the_policy_term_and_not_the_others():
+    given = inputs([0.0, 0.0], [1.0, 1.0], [0.0, 0.0], weights_N=torch.tensor([2.0, 0.0]))
+    terms = loss_terms(given, LossSettings(entropy_coef=0.5))
+    assert terms.policy_loss.item() == pytest.approx(-1.0)
+    assert terms.loss.item() == pytest.approx(-1.0 - 0.5)
+
+
+@pytest.mark.parametrize(
+    ("correction", "expected"),
+    [
+        (Correction.NONE, [1.0, 1.0, 1.0]),
+        (Correction.TRUNCATE, [0.25, 1.0, 2.0]),
+        (Correction.MASK, [0.0, 1.0, 0.0]),
+    ],
+)
+def test_importance_weights_are_capped_or_left_out(correction: Correction, expected: list[float]):
+    learner = torch.tensor([0.25, 1.0, 4.0]).log()
+    weights = importance_weights(learner, torch.zeros(3), correction, cap=2.0, floor=0.5)
+    assert weights.tolist() == pytest.approx(expected)
+
+
+# --- divergences
+
+
+def test_kl_estimates_are_those_of_their_definitions():
+    logprobs, other = torch.tensor([-1.0, -2.0]), torch.tensor([-1.5, -1.0])
+    log_ratio = other - logprobs
+    expected = {
+        KLEstimator.K1: -log_ratio,
+        KLEstimator.K2: log_ratio.square() / 2,
+        KLEstimator.K3: log_ratio.exp() - log_ratio - 1,
+    }
+    for estimator, values in expected.items():
+        torch.testing.assert_close(kl_estimate(estimator, logprobs, other), values)
+
+
+@pytest.mark.parametrize("estimator", [KLEstimator.K1, KLEstimator.K3])
+def test_kl_estimates_have_the_divergence_as_their_mean(estimator: KLEstimator):
+    generator = torch.Generator().manual_seed(1)
+    p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.3, 0.3, 0.4])
+    drawn = torch.multinomial(p, 200_000, replacement=True, generator=generator)
+    estimate = kl_estimate(estimator, p.log()[drawn], q.log()[drawn]).mean()
+    assert estimate.item() == pytest.approx((p * (p / q).log()).sum().item(), abs=3e-3)
+
+
+def test_divergence_from_the_reference_enters_the_loss_with_its_weight_and_clamp():
+    given = inputs([0.0, 0.0], [0.0, 0.0], [0.0, 0.0], reference_N=torch.tensor([-1.0, -30.0]))
+    terms = loss_terms(given, LossSettings(kl_coef=0.1, kl_estimator=KLEstimator.K1, kl_clamp=5.0))
+    assert terms.reference_kl.item() == pytest.approx(6.0)
+    assert terms.loss.item() == pytest.approx(0.1 * 6.0 / 2)
+
+
+def test_divergence_without_reference_logprobs_is_refused():
+    with pytest.raises(ValueError, match="the reference's log-probs are missing"):
+        loss_terms(inputs([0.0], [1.0], [0.0]), LossSettings(kl_coef=0.1))
+
+
+def test_entropy_bonus_lowers_the_loss():
+    terms = loss_terms(inputs([0.0], [0.0], [0.0]), LossSettings(entropy_coef=0.25))
+    assert terms.loss.item() == pytest.approx(-0.25)
+
+
+# --- aggregation
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "expected"),
+    [
+        (Aggregation.TOKEN_MEAN, [1 / 4] * 4),
+        (Aggregation.SEQUENCE_MEAN, [1 / 2, 1 / 6, 1 / 6, 1 / 6]),
+        (Aggregation.FIXED_LENGTH, [1 / 20] * 4),
+    ],
+)
+def test_aggregation_gives_each_token_its_share(aggregation: Aggregation, expected: list[float]):
+    lengths, sequence = torch.tensor([1, 3]), torch.tensor([0, 1, 1, 1])
+    scale = token_scale(lengths, sequence, aggregation, 10, Normaliser(tokens=4, sequences=2))
+    assert scale.tolist() == pytest.approx(expected)
+
+
+def test_fixed_length_without_a_length_is_refused():
+    with pytest.raises(ValueError, match="fixed_length needs a length"):
+        token_scale(
+            torch.tensor([1]), torch.tensor([0]), Aggregation.FIXED_LENGTH, None, Normaliser(tokens=1, sequences=1)
+        )
+
+
+@pytest.mark.parametrize("aggregation", list(Aggregation))
+def test_losses_of_micro_batches_add_up_to_that_of_the_update(aggregation: Aggregation):
+    generator = torch.Generator().manual_seed(2)
+    lengths = torch.tensor([3, 1, 5])
+    whole = Normaliser(tokens=9, sequences=3)
+    logprobs, old, advantages = torch.randn(3, 9, generator=generator)
+    settings = LossSettings(aggregation=aggregation, length=6, entropy_coef=0.1)
+
+    def loss(tokens: slice, sequences: slice) -> float:
+        own = lengths[sequences]
+        scale = token_scale(own, torch.arange(len(own)).repeat_interleave(own), aggregation, 6, whole)
+        given = inputs([], [], [], entropy_N=torch.ones(int(own.sum())), scale_N=scale)
+        given = dataclasses.replace(
+            given, logprobs_N=logprobs[tokens], advantages_N=advantages[tokens], old_N=old[tokens]
+        )
+        return loss_terms(given, settings).loss.item()
+
+    parts = loss(slice(0, 4), slice(0, 2)) + loss(slice(4, 9), slice(2, 3))
+    assert parts == pytest.approx(loss(slice(0, 9), slice(0, 3)), abs=1e-6)

@@ -1,0 +1,132 @@
+"""Rows: nothing padded, nothing lost, nothing mixed up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from agym.runtime.packing import Layout, idle_row, pack, packed_attention, plan_rows, scatter, totals
+from agym.runtime.ports import Normaliser, TrainSequence
+from hypothesis import given
+from hypothesis import strategies as st
+
+CPU = torch.device("cpu")
+
+
+def sequence(length: int, learn: tuple[int, ...], start: int = 0, **more: object) -> TrainSequence:
+    mask = np.zeros(length, np.bool_)
+    mask[list(learn)] = True
+    ids = np.arange(start, start + length, dtype=np.int32)
+    return TrainSequence(**{"ids": ids, "learn": mask, "advantages": ids.astype(np.float32), **more})
+
+
+@given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 60))
+def test_every_used_sequence_is_in_one_row_and_rows_fit(lengths: list[int], capacity: int):
+    rows = plan_rows(lengths, capacity)
+    assert sorted(at for row in rows for at in row) == [at for at, length in enumerate(lengths) if length]
+    assert all(sum(lengths[at] for at in row) <= capacity or len(row) == 1 for row in rows)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(50, 200))
+def test_rows_are_filled_before_another_is_begun(lengths: list[int], capacity: int):
+    rows = plan_rows(lengths, capacity)
+    sizes = [sum(lengths[at] for at in row) for row in rows]
+    for size, following in zip(sizes, rows[1:], strict=False):
+        assert size + lengths[following[0]] > capacity
+
+
+def test_a_row_holds_tokens_positions_and_learnt_tokens_one_after_the_other():
+    (row,) = pack([sequence(3, (2,)), sequence(4, (1, 3), start=10)], 100, CPU)
+    assert row.members == (1, 0)
+    assert row.ids_T.tolist() == [10, 11, 12, 13, 0, 1, 2]
+    assert row.positions_T.tolist() == [0, 1, 2, 3, 0, 1, 2]
+    assert row.predict_N.tolist() == [0, 2, 5]
+    assert row.targets_N.tolist() == [11, 13, 2]
+    assert row.advantages_N.tolist() == [11.0, 13.0, 2.0]
+    assert row.sequence_N.tolist() == [0, 0, 1]
+    assert row.lengths_S.tolist() == [2, 1]
+    assert row.old_N is None
+
+
+def test_tokens_after_the_last_learnt_one_and_sequences_without_any_are_left_out():
+    (row,) = pack([sequence(9, (2,)), sequence(5, ())], 100, CPU)
+    assert row.members == (0,)
+    assert row.ids_T.tolist() == [0, 1, 2]
+
+
+def test_optional_values_travel_with_their_tokens():
+    old = np.array([0.0, -1.0, -2.0], np.float32)
+    (row,) = pack([sequence(3, (1, 2), old_logprobs=old, weights=old * 2)], 100, CPU)
+    assert row.old_N is not None
+    assert row.weights_N is not None
+    assert (row.old_N.tolist(), row.weights_N.tolist()) == ([-1.0, -2.0], [-2.0, -4.0])
+
+
+def test_values_come_back_to_the_sequences_they_belong_to():
+    sequences = [sequence(3, (2,)), sequence(6, ()), sequence(4, (1, 3), start=10), sequence(2, (1,), start=20)]
+    rows = pack(sequences, 5, CPU)
+    assert len(rows) == 2
+    back = scatter(rows, [row.targets_N for row in rows], sequences)
+    assert [values.tolist() for values in back] == [[0, 0, 2], [0] * 6, [0, 11, 0, 13], [0, 21]]
+
+
+def test_totals_count_learnt_tokens_and_the_sequences_that_have_some():
+    assert totals([sequence(3, (1, 2)), sequence(3, ()), sequence(2, (1,))]) == Normaliser(tokens=3, sequences=2)
+
+
+def test_learning_the_first_token_is_refused():
+    with pytest.raises(ValueError, match="sequence 1: nothing predicts the first token"):
+        pack([sequence(2, (1,)), sequence(2, (0,))], 10, CPU)
+
+
+def test_values_of_another_length_are_refused():
+    with pytest.raises(ValueError, match="sequence 0: expected 3 values in 'old_logprobs', one per token; got 2"):
+        pack([sequence(3, (1,), old_logprobs=np.zeros(2, np.float32))], 10, CPU)
+
+
+def test_values_that_only_some_sequences_have_are_refused():
+    with pytest.raises(ValueError, match="sequence 1: expected 'weights' in all sequences of an update or in none"):
+        pack([sequence(2, (1,), weights=np.ones(2, np.float32)), sequence(2, (1,))], 10, CPU)
+
+
+def test_nothing_to_learn_makes_no_row():
+    assert pack([sequence(4, ())], 10, CPU) == []
+    assert pack([], 10, CPU) == []
+
+
+def test_idle_row_is_a_row():
+    assert idle_row(CPU).advantages_N.tolist() == [0.0]
+
+
+# --- attention
+
+
+class OneLayer(torch.nn.Module):
+    """What attention asks of the layer it stands in: nothing."""
+
+
+def states(heads: int, tokens: int, seed: int) -> torch.Tensor:
+    return torch.randn(1, heads, tokens, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def layout(lengths: list[int]) -> Layout:
+    return pack([sequence(length, (length - 1,)) for length in lengths], 1000, CPU)[0].layout
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_attention_over_a_row_is_that_over_each_sequence_alone(kv_heads: int):
+    lengths = [7, 4, 4, 2]
+    query, key, value = states(4, 17, 0), states(kv_heads, 17, 1), states(kv_heads, 17, 2)
+    out, _ = packed_attention(OneLayer(), query, key, value, None, layout=layout(lengths), scaling=0.3)
+    alone = [
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3, enable_gqa=True)
+        for q, k, v in zip(query.split(lengths, 2), key.split(lengths, 2), value.split(lengths, 2), strict=True)
+    ]
+    torch.testing.assert_close(out, torch.cat(alone, 2).transpose(1, 2), rtol=1e-6, atol=1e-6)
+
+
+def test_attention_longer_than_the_models_window_is_refused():
+    with pytest.raises(NotImplementedError, match="attention window of 4 tokens"):
+        packed_attention(
+            OneLayer(), states(1, 5, 0), states(1, 5, 1), states(1, 5, 2), None, layout=layout([5]), sliding_window=4
+        )

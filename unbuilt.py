@@ -1,0 +1,50 @@
+"""Parts of the recipe language that this version cannot run yet; when one is built, its line goes.
+
+A key is `key=value`, or `key` for anything but its default; `*` stands for a name of the recipe's own. The text says
+what the part is. `validate` tells of them by name, and a run refuses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["UNBUILT"]
+
+UNBUILT: Mapping[str, str] = {
+    "agent.demonstrations": "expert episodes in the prompt",
+    "agent.format=code": "the agent format 'code'",
+    "agent.format=tools": "the agent format 'tools'",
+    "agent.guided": "guided decoding",
+    "agent.memory.kind=summary": "memory by summary",
+    "agent.memory.kind=window": "memory by window",
+    "agent.parallel_calls": "parallel tool calls",
+    "agent.planning": "planning",
+    "agent.reflection": "reflection",
+    "algorithm.use=agent_evol": "the algorithm 'agent_evol'",
+    "algorithm.use=bilevel_ppo": "the algorithm 'bilevel_ppo'",
+    "algorithm.use=cispo": "the algorithm 'cispo'",
+    "algorithm.use=dapo": "the algorithm 'dapo'",
+    "algorithm.use=dpo": "the algorithm 'dpo'",
+    "algorithm.use=dr_grpo": "the algorithm 'dr_grpo'",
+    "algorithm.use=eval": "a stage that only measures",
+    "algorithm.use=gigpo": "the algorithm 'gigpo'",
+    "algorithm.use=gspo": "the algorithm 'gspo'",
+    "algorithm.use=loop": "the algorithm 'loop'",
+    "algorithm.use=mtpo": "the algorithm 'mtpo'",
+    "algorithm.use=ppo": "the algorithm 'ppo'",
+    "algorithm.use=reinforce": "the algorithm 'reinforce'",
+    "algorithm.use=reinforce_pp": "the algorithm 'reinforce_pp'",
+    "algorithm.use=relay": "the algorithm 'relay'",
+    "algorithm.use=remax": "the algorithm 'remax'",
+    "algorithm.use=rloo": "the algorithm 'rloo'",
+    "algorithm.use=starpo_s": "the algorithm 'starpo_s'",
+    "algorithm.use=turn_dpo": "the algorithm 'turn_dpo'",
+    "environments.*.dialect=agentgym": "playing on a server of the AgentGym dialect",
+    "environments.*.dialect=openenv": "playing on a server of the OpenEnv dialect",
+    "hardware.layout=split": "GPUs of their own for sampling and learning",
+    "hardware.nodes": "several nodes",
+    "model.lora": "LoRA",
+    "reward.judge": "the judge",
+    "reward.source=judge": "rewards from a judge",
+    "reward.source=pairwise": "rewards from a judge of pairs",
+}
