@@ -104,7 +104,7 @@ class DiskLibrary:
 
 
 def project_of(folder: Path, shipped: Path = SHIPPED) -> Path:
-    """How far references may lead: the nearest folder above that looks like a project's root, else the folder itself."""
+    """How far references may lead: to the nearest folder above that marks a project, else the folder itself."""
     if _inside(str(folder), str(shipped)):
         return shipped
     above = (folder, *folder.parents)
@@ -227,7 +227,7 @@ def _skipped(folder: str) -> bool:
 
 
 def _is_recipe(path: str) -> bool:
-    """A file that says `agym:` at its top level, or has the schema's modeline; unreadable ones are looked at, to say so."""
+    """Says `agym:` at its top level, or has the schema's modeline; an unreadable file is taken, to be told of."""
     content = _content(path)
     return isinstance(content, Refusal) or LOOKS_LIKE_RECIPE.search(content) is not None
 
@@ -248,7 +248,10 @@ def _no_recipe(argument: str, cwd: Path, shipped: Path, others: int) -> Diagnost
         message = f"no file matches {shown(argument)}"
         return Diagnostic(code="no-recipes", message=message, span=nowhere, help="quote the pattern, or name files")
     return Diagnostic(
-        code="file-not-found", message=f"{shown(argument)} is not there", span=nowhere, help=_meant(argument, path, shipped)
+        code="file-not-found",
+        message=f"{shown(argument)} is not there",
+        span=nowhere,
+        help=_meant(argument, path, shipped),
     )
 
 

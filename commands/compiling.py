@@ -41,9 +41,7 @@ class Compiler:
         return decode(STDIN_NAME, self.shell.stdin.read(MAX_BYTES + 1), key=key)
 
     def compile(self, source: Source, *, base: bool = False) -> Compiled:
-        return compile_recipe(
-            source, self.library, self.settings, self.shell.environ, self.catalog, incomplete=base
-        )
+        return compile_recipe(source, self.library, self.settings, self.shell.environ, self.catalog, incomplete=base)
 
     def check(self, target: Target) -> Checked:
         """One recipe of many, for a report."""

@@ -90,7 +90,7 @@ def _environment_needs(plan: Plan, known: Catalog) -> Iterator[Need]:
     used = {env.use for stage in plan.stages for env in stage.settings.environments.values() if env.use}
     for name in sorted(used):
         extra = known.environments[name].extra
-        if extra in ENV_PACKAGES:
+        if extra is not None and extra in ENV_PACKAGES:
             yield Need(ENV_PACKAGES[extra], f"environment {name}", extra)
     if any(env.url for stage in plan.stages for env in stage.settings.environments.values()):
         yield Need(("httpx",), "an environment by url", "serve")

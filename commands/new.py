@@ -1,4 +1,4 @@
-"""`agym new NAME [--from RECIPE]`: a first recipe of one's own, copied from one that works. The only command that writes."""
+"""`agym new NAME [--from RECIPE]`: a recipe of one's own, copied from one that works. The only command that writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ HEADER = re.compile(r"(?:#.*\n|[ \t]*\n)*")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="name of the run; NAME.yaml is written")
-    parser.add_argument("--from", dest="origin", default="quickstart", metavar="RECIPE", help="what to copy (default: quickstart)")
+    parser.add_argument(
+        "--from", dest="origin", default="quickstart", metavar="RECIPE", help="what to copy (default: quickstart)"
+    )
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
 
 
@@ -49,7 +51,9 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 def _checked_name(file: Path, force: bool) -> str:
     if not SLUG.fullmatch(file.stem) or file.stem == STDIN:
-        raise UsageError(f"'{file.stem[:40]}' is not a name for a run: use lower-case letters, digits, '.', '_' and '-'")
+        raise UsageError(
+            f"'{file.stem[:40]}' is not a name for a run: use lower-case letters, digits, '.', '_' and '-'"
+        )
     if not file.parent.is_dir():
         raise UsageError(f"the folder {file.parent} is not there")
     if os.path.lexists(file) and not force:

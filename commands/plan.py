@@ -33,7 +33,9 @@ FORMATS: Mapping[str, Callable[[Plan, Style], str]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recipe", metavar="RECIPE", help="a recipe, or the name of a shipped one, or - for standard input")
+    parser.add_argument(
+        "recipe", metavar="RECIPE", help="a recipe, or the name of a shipped one, or - for standard input"
+    )
     parser.add_argument("--format", choices=FORMATS, default="tree", help="how to show it (default: tree)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the recipe")
     parser.add_argument("--run", type=int, metavar="N", help="which run of a matrix, counted from 1")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
-from typing import Any
 
+from ..dsl.reference import UnknownKey, describe
 from ..files import PACKAGE
-from ..reporters.field_doc import UnknownField, field_doc
 from .shell import Exit, Shell, UsageError
 
 __all__ = ["add_arguments", "run", "schema_file", "schema_names"]
 
 FOLDER = PACKAGE / "schemas"
+RECIPE = "recipe"
+ALGORITHM = "algorithm.use"
 
 
 def schema_names() -> tuple[str, ...]:
@@ -26,21 +26,30 @@ def schema_file(name: str) -> Path:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", default="recipe", choices=schema_names(), help="which (default: recipe)")
+    parser.add_argument("name", nargs="?", default=RECIPE, choices=schema_names(), help="which (default: recipe)")
     parser.add_argument("--field", metavar="KEY", help="what a key means, such as algorithm.kl")
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    text = schema_file(arguments.name).read_text(encoding="utf-8")
     if arguments.field is None:
-        shell.out.write(text)
+        shell.out.write(schema_file(arguments.name).read_text(encoding="utf-8"))
         return Exit.RIGHT
-    shell.out.write(_documentation(json.loads(text), arguments.field, shell.width))
+    if arguments.name != RECIPE:
+        raise UsageError(f"--field explains keys of a recipe, not of '{arguments.name}'")
+    shell.out.write(_documentation(arguments.field, shell.width))
     return Exit.RIGHT
 
 
-def _documentation(schema: Any, key: str, width: int) -> str:
+def _documentation(key: str, width: int) -> str:
     try:
-        return field_doc(schema, key, width)
-    except UnknownField as error:
+        text = describe(key)
+    except UnknownKey as error:
         raise UsageError(str(error)) from error
+    return text + _algorithms(width) if key.endswith(ALGORITHM) else text
+
+
+def _algorithms(width: int) -> str:
+    from ..dsl.presets import presets
+    from ..reporters.algorithms import algorithms_text
+
+    return "  values\n" + algorithms_text(presets().values(), width)

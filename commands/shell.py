@@ -1,4 +1,4 @@
-"""What a command may touch: its streams, its folder, its environment. Handed in, so that nothing else is reached for."""
+"""What a command may touch: its streams, folder, environment. Handed in, so that nothing else is reached for."""
 
 from __future__ import annotations
 

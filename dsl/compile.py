@@ -77,7 +77,7 @@ def compile_recipe(
     *,
     incomplete: bool = False,
 ) -> Compiled:
-    """All runs of a recipe. With `incomplete`, keys may be missing, as they are from a recipe that is there to be extended."""
+    """All runs of a recipe. With `incomplete`, keys may be missing: it is only there to be extended."""
     composed = compose(source, library, settings, environ, shorthand_of)
     phases = _Phases(source, library, catalog or Catalog(), lenient=incomplete or composed.partial)
     found = list(composed.diagnostics)
@@ -105,7 +105,7 @@ class _Phases:
     def run(self, variant: Variant, found: list[Diagnostic]) -> Iterator[CompiledVariant]:
         """The run, if nothing is wrong with it; what is wrong is added to `found`."""
         bound = bind(variant.tree)
-        # the schema refuses nothing that binding lets pass, and knows better words: it is asked where there is need of them
+        # the schema refuses nothing that binding lets pass, but has better words: asked only where needed
         shape_errors = check_shape(variant.tree, recipe_v1()) if bound.rejected else ()
         wrong = self._allowed((*shape_errors, *bound.diagnostics))
         if bound.recipe is None and not _has_errors(wrong):

@@ -96,12 +96,22 @@ def options_right(case: Case) -> Iterator[Diagnostic]:
 
 
 def _option_errors(case: Case, path: Path, value: Any, schema: Mapping[str, Any]) -> Iterator[Diagnostic]:
-    from jsonschema import Draft7Validator  # slow to import, and most recipes set no options
-
     plain = _plain(value)
+    if _clearly_right(plain, schema):
+        return
+    from jsonschema import Draft7Validator  # slow to import, and most options are flags or names
+
     for error in Draft7Validator(schema).iter_errors(plain):
         inner = (*path, *error.absolute_path)
         yield case.error("bad-option", f"option '{path[-1]}': {_one_line(error.message)}", *inner)
+
+
+def _clearly_right(value: Any, schema: Mapping[str, Any]) -> bool:
+    """One of the names there are, or a flag, where that is all that is asked for."""
+    asked = {word: schema[word] for word in schema if word not in ("description", "default", "examples")}
+    if asked.keys() == {"enum"}:
+        return isinstance(value, str) and value in asked["enum"]
+    return asked == {"type": "boolean"} and isinstance(value, bool)
 
 
 def _plain(value: Any) -> Any:

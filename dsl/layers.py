@@ -121,7 +121,10 @@ def _over_preset(own: MapNode | None, use: Preset) -> MapNode:
 
 
 def _with_algorithm(node: MapNode, algorithm: MapNode, inherited: Entry | None = None) -> MapNode:
-    entry = get(node, "algorithm") or inherited
+    entry = get(node, "algorithm")
+    if entry is not None and not isinstance(entry.value, MapNode):
+        return node  # no algorithm at all, which is for the reader to say
+    entry = entry or inherited
     span = algorithm.span
     key = entry.key if entry else ScalarNode(value="algorithm", text=Text.made("algorithm", span), span=span)
     return with_entry(node, Entry(key=key, value=algorithm))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from .algorithm import Kind, Preset
@@ -40,7 +40,7 @@ class PresetInfo:
 
 @cache
 def _texts() -> Mapping[str, str]:
-    text = files(__package__).joinpath("presets.yaml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("presets.yaml").read_text(encoding="utf-8")
     return {match[1]: match[0] for match in ENTRY.finditer(text)}
 
 

@@ -1,12 +1,12 @@
 """The native dialect: resources, status codes, typed errors.
 
-    GET /health  GET /schema  GET /tasks?split=S  GET /corpus  POST /expert {task, seed}
-    POST /sessions {task, seed, key?}               -> 201 {session, observation}
-    POST /sessions/ID/step {action, number?}        -> 200 step
-    POST /sessions/ID/advice {}                     -> 200 {action}
-    POST /sessions/ID/noise {seed}                  -> 200 {action}
-    DELETE /sessions/ID                             -> 204
-    any error                                       -> 4xx or 5xx {error: {code, message, kind?}}
+GET /health  GET /schema  GET /tasks?split=S  GET /corpus  POST /expert {task, seed}
+POST /sessions {task, seed, key?}               -> 201 {session, observation}
+POST /sessions/ID/step {action, number?}        -> 200 step
+POST /sessions/ID/advice {}                     -> 200 {action}
+POST /sessions/ID/noise {seed}                  -> 200 {action}
+DELETE /sessions/ID                             -> 204
+any error                                       -> 4xx or 5xx {error: {code, message, kind?}}
 """
 
 from __future__ import annotations

@@ -55,12 +55,16 @@ async def _serve(app: EnvServer, listener: socket.socket) -> None:
     server = _Server(
         uvicorn.Config(app, access_log=False, log_level="warning", timeout_graceful_shutdown=_STOP_S, lifespan="on")
     )
-    sys.stdout.buffer.write(dump({"url": url_of(listener)}) + b"\n")
-    sys.stdout.flush()
     await server.serve(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            sys.stdout.buffer.write(dump({"url": url_of(listener)}) + b"\n")
+        sys.stdout.flush()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Stop at a signal, as ever, but do not die of it afterwards: a stop that was asked for is no failure."""

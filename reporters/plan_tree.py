@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-
 from ..dsl.algorithm import Kind
 from ..dsl.plan import MemoryUse, Phase, Placement, Plan, PlanStage, Role, Worker, peaks
 from .quantity import binary, count, plural

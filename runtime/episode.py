@@ -1,4 +1,4 @@
-"""What is sampled and learnt from: Task, Turn, Segment, Episode, Group, Ending. Frozen values, no behaviour.
+"""What is said, sampled and learnt from: Message, Task, Turn, Segment, Episode, Group, Ending. Frozen values.
 
 An episode is what happened, token by token. A segment is one token sequence that the model saw: one for the whole
 episode while the agent sees all of its past, several where its memory was cut or summarised in between.
@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Ending", "Episode", "Group", "Segment", "Task", "Turn"]
+__all__ = ["Ending", "Episode", "Group", "Message", "Segment", "Task", "Turn"]
 
 
 class Ending(StrEnum):
@@ -38,6 +38,15 @@ class Ending(StrEnum):
     @property
     def trainable(self) -> bool:
         return self not in (Ending.ENV_FAULT, Ending.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is said to the model."""
+
+    role: str
+    """`system`, `user` or `tool`."""
+    content: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +111,8 @@ class Episode:
     success: bool
     fault: str = ""
     """What failed, under `env_fault`."""
+    opening: tuple[Message, ...] = ()
+    """What was said before the first reply."""
     retries: int = 0
     seconds: float = field(default=0.0, compare=False)
 

@@ -43,7 +43,6 @@ def judge(guards: Guards, counted: Guarding, signs: Signs) -> Verdict:
     """The first guard that speaks, faults of the update before slow decay. Counts strikes on the way."""
     if signs.fault is not None and signs.fault in _FAULTS:
         what, action = _FAULTS[signs.fault]
-        counted.skipped_updates += 1
         return Verdict(action=action(guards), reason=what)
     for name, sign, passed in _DECAY:
         value, bound = sign(signs), getattr(guards, name)

@@ -1,7 +1,7 @@
 """Everything that decides a run's future and is not a weight: where it stands, what it has measured, what it is owed.
 
 Enters: a checkpoint's `progress.json`. Leaves: the same, and the facts that expressions of the schedule may use. The
-horizon, the learning rate and the end of a stage are pure functions of this.
+horizon, the learning rate, the end of a stage and whether to measure are pure functions of this.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 
+from .reward import Moments
 from .tasks import Mixture
 
 __all__ = ["HISTORY", "Guarding", "Progress", "StageFacts"]
@@ -23,7 +25,6 @@ class Guarding:
     """What the guards have counted."""
 
     roll_backs: int = 0
-    skipped_updates: int = 0
     strikes: dict[str, int] = field(default_factory=dict)
 
 
@@ -35,28 +36,41 @@ class Progress:
     stage: int = 0
     step: int = 0
     version: int = 0
-    """Of the weights: optimiser updates made."""
+    """Of the weights; grows with every change of theirs, and never falls."""
+    updates: int = 0
+    """Since the optimiser was fresh."""
     episodes: int = 0
     """Finished in this stage."""
     sampled_tokens: int = 0
     """Sampled in this stage."""
     data_position: int = 0
-    """Sequences of an offline stage learnt from so far."""
+    """Demonstrations of this stage learnt from so far."""
     kl_scale: float = 1.0
     """Of an adaptive KL coefficient."""
+    measured_at: int = -1
+    """The `total_step` of the last measurement."""
     best: float | None = None
+    best_step: int = -1
+    """The `total_step` at which `checkpoint.best` was highest."""
     metrics_bytes: int = 0
+    finished: bool = False
     history: dict[str, list[float]] = field(default_factory=dict)
+    scales: dict[str, Moments] = field(default_factory=dict)
+    """Of rewards, by environment."""
     mixture: Mixture = field(default_factory=Mixture)
     guarding: Guarding = field(default_factory=Guarding)
-    started_eval: bool = False
-    """Whether the measurement before the first step was made."""
+
+    def count_step(self) -> None:
+        self.step += 1
+        self.total_step += 1
 
     def measure(self, metrics: Mapping[str, float]) -> None:
+        """Adds to the windows; what is no number was not measured."""
         for name, value in metrics.items():
-            values = self.history.setdefault(name, [])
-            values.append(value)
-            del values[:-HISTORY]
+            if isfinite(value):
+                values = self.history.setdefault(name, [])
+                values.append(value)
+                del values[:-HISTORY]
 
     def next_stage(self) -> None:
         """The clock, the counters and the windows of a stage start anew."""
@@ -64,12 +78,16 @@ class Progress:
         self.step = self.episodes = self.sampled_tokens = self.data_position = 0
         self.history.clear()
 
+    def copy(self) -> Progress:
+        return self.from_json(self.to_json())
+
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(asdict(self), sort_keys=True, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Progress:
         data = json.loads(text)
+        data["scales"] = {name: Moments(**each) for name, each in data["scales"].items()}
         data["mixture"] = Mixture(**data["mixture"])
         data["guarding"] = Guarding(**data["guarding"])
         return cls(**data)

@@ -11,22 +11,15 @@ template for which that is not so.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Chat", "Message", "TemplateError", "Tokenizer"]
+from .episode import Message
+from .errors import RunError
+
+__all__ = ["LEFT_OUT", "Chat", "Message", "TemplateError", "Tokenizer"]
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What is said to the model."""
-
-    role: str
-    """`system`, `user` or `tool`."""
-    content: str
-
-
-class TemplateError(Exception):
+class TemplateError(RunError):
     """The chat template changes what was already rendered; training on it would not be training on what was sampled."""
 
 
@@ -47,6 +40,8 @@ class Tokenizer(Protocol):
         ...
 
 
+LEFT_OUT = "\n[the middle is left out]\n"
+_HALF = "\N{REPLACEMENT CHARACTER}"
 _NEUTRAL = "ok"
 _PROBES = ("Thought: x\nAction: y", "<think>\nfirst\n</think>\n\nAction: y", "  spaced \n")
 """Replies that templates are known to rewrite: thoughts, surrounding space."""
@@ -73,6 +68,16 @@ class Chat:
         """The reply's text without its end token."""
         end = self._tokenizer.end_of_reply
         return self._tokenizer.decode(ids[:-1] if len(ids) and ids[-1] == end else ids)
+
+    def cut(self, text: str, tokens: int | None) -> str:
+        """The text, or, where it is longer, its first and last tokens around a line that says so."""
+        # no token is less than a byte, so that most texts need not be read to be known as short
+        if tokens is None or len(text.encode()) <= tokens or len(ids := self._tokenizer.encode(text)) <= tokens:
+            return text
+        room = max(tokens - len(self._tokenizer.encode(LEFT_OUT)), 2)
+        head, tail = self._tokenizer.decode(ids[: room - room // 2]), self._tokenizer.decode(ids[-(room // 2) :])
+        # a letter may be several tokens, and the cut may go through one
+        return head.rstrip(_HALF) + LEFT_OUT + tail.lstrip(_HALF)
 
     def begin(self, messages: Sequence[Message]) -> list[int]:
         """Opens a conversation, up to where the first reply begins."""

@@ -3,27 +3,45 @@
 Enters: a task, an environment, an agent format, a sampler, budgets. Leaves: an Episode. Nothing is rendered twice and
 no sampled token is ever re-tokenised. No barrier stands between turns: a slot that gets free takes the next episode at
 once, and the order in which episodes start is fixed by their place in the step, not by which one ended first.
+
+Whatever goes wrong on the environment's side (an exception of any kind, silence, an answer that makes no sense) is a
+fault: the episode is played again from its start, with the same seed, and in the end left out; it is never a failure.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from math import isfinite
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from ..dsl.recipe import OnInvalid
-from ..envs.errors import EnvFault, FaultKind
+from ..envs.errors import EnvError, EnvFault, FaultKind
 from ..envs.protocol import EnvClient, EnvSpec, Score, Session, Status, Step, score_of
 from .agents.formats import AgentFormat
-from .episode import Ending, Episode, Group, Segment, Task, Turn
+from .episode import Ending, Episode, Group, Message, Segment, Task, Turn
+from .errors import StepRefused
 from .ports import Draw, Sampled, Sampler, SampleRequest
-from .rendering import Chat, Message
+from .rendering import Chat
 from .seeds import derive
 
-__all__ = ["Budgets", "Order", "Phases", "Player", "World", "play_groups"]
+__all__ = [
+    "Budgets",
+    "Gates",
+    "Order",
+    "Phases",
+    "Player",
+    "World",
+    "asked",
+    "in_slots",
+    "opened",
+    "persistently",
+    "play_groups",
+]
 
 T = TypeVar("T")
 
@@ -48,6 +66,26 @@ class Phases:
     step_timeout_s: float = 30.0
     episode_timeout_s: float = 1800.0
     retries: int = 2
+    reset_limit: int | None = None
+    """Episodes that start at the same time, at the most."""
+    step_limit: int | None = None
+    """Episodes that wait for an answer at the same time, at the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """What keeps no more than so many episodes in a phase; waiting at a gate is on nobody's time but the episode's."""
+
+    reset: AbstractAsyncContextManager[Any]
+    step: AbstractAsyncContextManager[Any]
+
+    @classmethod
+    def of(cls, phases: Phases) -> Self:
+        return cls(_gate(phases.reset_limit), _gate(phases.step_limit))
+
+
+def _gate(limit: int | None) -> AbstractAsyncContextManager[Any]:
+    return nullcontext() if limit is None else asyncio.Semaphore(limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +96,6 @@ class World:
     client: EnvClient
     spec: EnvSpec
     success_at: float = 1.0
-    prompt: str | None = None
-    """A system prompt of the recipe's own."""
 
 
 @dataclass(slots=True)
@@ -101,47 +137,36 @@ class Player:
     sampler: Sampler
     chat: Chat
     format: AgentFormat
+    prompt: str | None
+    """A system prompt of the recipe's own."""
     draw: Draw
     phases: Phases
+    gates: Gates
     clock: Callable[[], float]
 
     async def attempt(self, world: World, task: Task, index: int, budgets: Budgets, seed: int) -> Episode:
         """Plays, again after a fault as often as allowed; a fault that stays is the episode's ending."""
-        started = self.clock()
-        for retry in range(self.phases.retries + 1):
-            try:
-                episode = await self._once(world, task, index, budgets, seed)
-            except EnvFault as fault:
-                last = fault
-            else:
-                return replace(episode, retries=retry, seconds=self.clock() - started)
-        return _lost(task, index, budgets, f"{last.kind}: {last}", self.phases.retries, self.clock() - started)
 
-    async def _once(self, world: World, task: Task, index: int, budgets: Budgets, seed: int) -> Episode:
-        session = await _within(
-            world.client.open(task.id, task.seed),
-            self.phases.reset_timeout_s,
-            f"{world.name} to start task '{task.id}'",
-        )
-        try:
-            return await _within(
-                self._play(world, session, task, index, budgets, seed),
-                self.phases.episode_timeout_s,
-                f"{world.name} to finish task '{task.id}'",
-            )
-        finally:
-            await session.close()
+        async def once() -> Episode:
+            async with opened(world, task, self.phases, self.gates) as session:
+                what = f"the episode of task '{task.id}' in {world.name} to end"
+                return await asked(
+                    self._play(world, session, task, index, budgets, seed), self.phases.episode_timeout_s, what
+                )
+
+        return await persistently(once, task, index, budgets.horizon, self.phases.retries, self.clock)
 
     async def _play(
         self, world: World, session: Session, task: Task, index: int, budgets: Budgets, seed: int
     ) -> Episode:
+        first = self.chat.cut(session.first.text, budgets.observation_tokens)
+        opening = self.format.opening(world.spec.prompt, first, self.prompt)
         tape = _Transcript()
-        tape.given(self.chat.begin(self.format.opening(world.spec.prompt, session.first.text, world.prompt)))
+        tape.given(self.chat.begin(opening))
         turns: list[Turn] = []
         ending = Ending.HORIZON
-        invalid_in_a_row = 0
+        state, invalid_in_a_row = "", 0
         while len(turns) < budgets.horizon:
-            # the reply's end token must fit too, so that a cut reply can be closed and the next message follow it
             room = budgets.context_tokens - len(tape.ids)
             if room < 1:
                 ending = Ending.BUDGET
@@ -160,13 +185,24 @@ class Player:
             if reading.action is None:
                 step, messages = None, self.format.correction(reading.problem)
             else:
-                step = await _within(
-                    session.step(reading.action), self.phases.step_timeout_s, f"{world.name} to answer '{text[:60]}'"
-                )
-                messages = self.format.observation(step.observation.text)
+                step = await self._step(world, session, reading.action)
+                shown = self.chat.cut(step.observation.text, budgets.observation_tokens)
+                messages = self.format.observation(shown)
             invalid = step is None or step.status is Status.INVALID
             invalid_in_a_row = invalid_in_a_row + 1 if invalid else 0
-            turns.append(_turn(start, end, text, reading.action, step, messages))
+            turns.append(
+                Turn(
+                    segment=0,
+                    start=start,
+                    end=end,
+                    reply=text,
+                    action=None if invalid else reading.action,
+                    observation="\n".join(message.content for message in messages),
+                    reward=0.0 if step is None else step.reward,
+                    state=state,
+                )
+            )
+            state = state if step is None else str(step.info.get("state", ""))
             if step is not None and step.ended:
                 ending = Ending.DONE if step.terminated else Ending.HORIZON
                 break
@@ -175,7 +211,8 @@ class Player:
                 break
             if len(turns) == budgets.horizon:
                 break
-            follow = self._follow(tape, messages, budgets)
+            follow = self._follow(tape, messages)
+            # a turn that has no room for a reply is not begun
             if len(tape.ids) + len(follow) >= budgets.context_tokens:
                 ending = Ending.BUDGET
                 break
@@ -190,25 +227,19 @@ class Player:
             horizon=budgets.horizon,
             score=score,
             success=score >= world.success_at,
+            opening=opening,
         )
 
-    def _follow(self, tape: _Transcript, messages: Sequence[Message], budgets: Budgets) -> list[int]:
+    async def _step(self, world: World, session: Session, action: str) -> Step:
+        async with self.gates.step:
+            what = f"{world.name} to answer '{action[:60]}'"
+            step = await asked(session.step(action), self.phases.step_timeout_s, what)
+        return _sound(step, world.name)
+
+    def _follow(self, tape: _Transcript, messages: Sequence[Message]) -> list[int]:
         """What is given before the next reply; an end token that the model did not draw is given, never learnt."""
         closed = tape.ids[-1] == self.chat.end_of_reply
         return ([] if closed else [self.chat.end_of_reply]) + self.chat.follow(messages)
-
-
-def _turn(start: int, end: int, text: str, action: str | None, step: Step | None, messages: Sequence[Message]) -> Turn:
-    return Turn(
-        segment=0,
-        start=start,
-        end=end,
-        reply=text,
-        action=None if step is None or step.status is Status.INVALID else action,
-        observation="\n".join(message.content for message in messages),
-        reward=0.0 if step is None else step.reward,
-        state=str(step.info.get("state", "")) if step is not None else "",
-    )
 
 
 def _gives_up(invalid: bool, in_a_row: int, budgets: Budgets) -> bool:
@@ -222,23 +253,48 @@ def _score(kind: Score, turns: Sequence[Turn]) -> float:
     return score_of(kind, [turn.reward for turn in turns if turn.action is not None])
 
 
-def _lost(task: Task, index: int, budgets: Budgets, fault: str, retries: int, seconds: float) -> Episode:
+def _sound(step: Step, name: str) -> Step:
+    if not (isinstance(step, Step) and isinstance(step.observation.text, str) and isfinite(step.reward)):
+        raise EnvFault(f"{name} gave an answer that makes no sense: {str(step)[:80]}", kind=FaultKind.GARBAGE)
+    return step
+
+
+# --- faults --------------------------------------------------------------------------------------------------------
+
+
+async def persistently(
+    once: Callable[[], Awaitable[Episode]],
+    task: Task,
+    index: int,
+    horizon: int,
+    retries: int,
+    clock: Callable[[], float],
+) -> Episode:
+    """Tries again after a fault as often as allowed; a fault that stays is the episode's ending."""
+    started = clock()
+    for retry in range(retries + 1):
+        try:
+            episode = await once()
+        except EnvFault as error:
+            fault = f"{error.kind}: {error}"
+        else:
+            return replace(episode, retries=retry, seconds=clock() - started)
     return Episode(
         task=task,
         index=index,
         segments=(),
         turns=(),
         ending=Ending.ENV_FAULT,
-        horizon=budgets.horizon,
+        horizon=horizon,
         score=0.0,
         success=False,
         fault=fault,
         retries=retries,
-        seconds=seconds,
+        seconds=clock() - started,
     )
 
 
-async def _within(awaitable: Awaitable[T], seconds: float, what: str) -> T:
+async def asked(awaitable: Awaitable[T], seconds: float, what: str) -> T:
     """Every wait has an end, and says what it waited for."""
     try:
         async with asyncio.timeout(seconds):
@@ -247,38 +303,20 @@ async def _within(awaitable: Awaitable[T], seconds: float, what: str) -> T:
         raise EnvFault(f"waited {seconds:g} s for {what}", kind=FaultKind.DEADLINE) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """A group to be played."""
-
-    task: Task
-    size: int
-    budgets: Budgets
-    seed: int
-
-
-async def play_groups(
-    player: Player,
-    worlds: Mapping[str, World],
-    orders: Sequence[Order],
-    slots: int,
-    seen: Callable[[Episode], None] = lambda episode: None,
-) -> list[Group]:
-    """All episodes of all groups, at most `slots` at the same time; groups come back in the order asked for."""
-    jobs = [(order, index) for order in orders for index in range(order.size)]
-    results: list[Episode | None] = [None] * len(jobs)
-    upcoming = iter(enumerate(jobs))
-
-    async def slot() -> None:
-        for at, (order, index) in upcoming:
-            world = worlds[order.task.environment]
-            seed = derive(order.seed, "episode", index)
-            episode = await player.attempt(world, order.task, index, order.budgets, seed)
-            results[at] = episode
-            seen(episode)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(min(slots, len(jobs))):
-            group.create_task(slot())
-    episodes = iter([episode for episode in results if episode is not None])
-    return [Group(task=order.task, episodes=tuple(next(episodes) for _ in range(order.size))) for order in orders]
+@asynccontextmanager
+async def opened(world: World, task: Task, phases: Phases, gates: Gates) -> AsyncIterator[Session]:
+    """A session for one episode, given back whatever happens. What the environment's side raises comes as an EnvFault;
+    what is asked of it in vain, such as a task that it does not have, ends the run."""
+    try:
+        async with gates.reset:
+            what = f"{world.name} to start task '{task.id}'"
+            session = await asked(world.client.open(task.id, task.seed), phases.reset_timeout_s, what)
+        try:
+            yield session
+        finally:
+            with suppress(Exception):  # a session that cannot be closed is of no use to anybody any more
+                await asked(session.close(), phases.step_timeout_s, "")
+    except (EnvFault, RunError, SamplerError):
+        raise
+    except EnvError as error:
+        raise StepRefused(f"environment '{world.name}', task '{task.id}': {error}") from error

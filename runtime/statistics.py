@@ -1,18 +1,33 @@
-"""Numbers about episodes: means, shares, intervals. Pure: equal inputs, in whatever order, give equal bits."""
+"""Numbers about episodes and updates: means, shares, intervals. Pure: equal inputs, in whatever order, give equal bits.
+
+What was not measured is no number: NaN here, and left out wherever numbers are kept.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb, fsum, nan
+from math import comb, fsum, isfinite, nan
 
 import numpy as np
 
 from .comparison import spread_of
 from .episode import Ending, Episode
+from .ports import UpdateFault, UpdateMetrics
 from .reward import Scored
 
-__all__ = ["Interval", "bootstrap", "group_row", "mean", "pass_at", "rollout_row"]
+__all__ = [
+    "Interval",
+    "bootstrap",
+    "group_row",
+    "mean",
+    "pass_at",
+    "rate",
+    "rollout_row",
+    "step_facts",
+    "train_row",
+    "worst",
+]
 
 _RESAMPLES = 2000
 
@@ -20,7 +35,11 @@ _RESAMPLES = 2000
 def mean(values: Iterable[float]) -> float:
     """Exact before the division, so that the order of the values changes nothing."""
     known = list(values)
-    return fsum(known) / len(known) if known else nan
+    return fsum(known) / len(known) if known and all(map(isfinite, known)) else nan
+
+
+def rate(amount: float, seconds: float) -> float:
+    return amount / seconds if seconds > 0 else nan
 
 
 def rollout_row(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -95,8 +114,54 @@ def pass_at(k: int, samples: int, successes: int) -> float:
     return 1.0 - comb(samples - successes, k) / comb(samples, k)
 
 
-def by_task(episodes: Sequence[Episode]) -> Mapping[str, list[Episode]]:
-    found: dict[str, list[Episode]] = {}
-    for episode in episodes:
-        found.setdefault(episode.task.id, []).append(episode)
-    return found
+# --- updates -------------------------------------------------------------------------------------------------------
+
+
+def train_row(updates: Sequence[UpdateMetrics]) -> dict[str, float | int]:
+    """What a step's updates were like."""
+    if not updates:
+        return {"train/updates": 0}
+    return {
+        "train/updates": sum(update.fault is None for update in updates),
+        "train/skipped": sum(update.fault is not None for update in updates),
+        "train/loss": mean(update.loss for update in updates),
+        "train/policy_loss": mean(update.policy_loss for update in updates),
+        "train/entropy": mean(update.entropy for update in updates),
+        "train/kl": mean(update.reference_kl for update in updates),
+        "train/grad_norm": mean(update.grad_norm for update in updates),
+        "train/clipped_low": mean(update.clipped_low for update in updates),
+        "train/clipped_high": mean(update.clipped_high for update in updates),
+        "train/lr": updates[-1].lr,
+        "train/tokens": sum(update.tokens for update in updates),
+    }
+
+
+def worst(updates: Sequence[UpdateMetrics]) -> UpdateFault | None:
+    faults = {update.fault for update in updates}
+    return next((fault for fault in UpdateFault if fault in faults), None)
+
+
+# --- under the names of expressions --------------------------------------------------------------------------------
+
+_FACTS = {
+    "success": "rollout/success",
+    "reward": "rollout/reward",
+    "turns": "rollout/turns",
+    "length": "rollout/length",
+    "invalid_rate": "rollout/invalid_rate",
+    "truncated_rate": "rollout/truncated_rate",
+    "zero_std_frac": "group/zero_std_frac",
+}
+
+
+def step_facts(measured: Mapping[str, float], updates: Sequence[UpdateMetrics]) -> dict[str, float]:
+    """A step's metrics, as far as a schedule may ask for them."""
+    facts = {fact: measured[name] for fact, name in _FACTS.items() if name in measured}
+    if not updates:
+        return facts
+    return facts | {
+        "kl": mean(update.reference_kl for update in updates),
+        "entropy": mean(update.entropy for update in updates),
+        "loss": updates[-1].loss,
+        "grad_norm": updates[-1].grad_norm,
+    }

@@ -14,12 +14,13 @@ import numpy as np
 from ..dsl.recipe import TaskSelection
 from ..envs.protocol import EnvClient, TaskInfo
 from .episode import Task
+from .errors import StepRefused
 from .seeds import derive
 
 __all__ = ["Mixture", "Pool", "SelectionError", "chosen", "shuffled", "spread"]
 
 
-class SelectionError(Exception):
+class SelectionError(StepRefused):
     """The recipe's selection of tasks does not fit what the environment has."""
 
 

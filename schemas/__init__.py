@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 __all__ = ["load", "recipe_v1"]
@@ -12,7 +12,7 @@ __all__ = ["load", "recipe_v1"]
 
 def load(name: str) -> dict[str, Any]:
     """A schema by the name of its file, without `.json`; a copy of one's own."""
-    schema: dict[str, Any] = json.loads(files(__name__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    schema: dict[str, Any] = json.loads(Path(__file__).with_name(f"{name}.json").read_text(encoding="utf-8"))
     return schema
 
 

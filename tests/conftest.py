@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from agym.cli import main
+from hypothesis import settings
+
+# how long an example takes says more of the machine than of the code
+settings.register_profile("agym", deadline=None)
+settings.load_profile("agym")
 
 ROOT = Path(__file__).resolve().parents[1]
+ENGINES = ("deepspeed", "numpy", "ray", "tokenizers", "torch", "transformers", "vllm")
+ABSENT = tuple(name for name in ENGINES if find_spec(name) is None)
+NEEDS_ABSENT = re.compile(rf"^\s*(?:import|from) (?:{'|'.join(ABSENT)})\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """A file of tests that needs an engine is left out where that engine is not installed; the header says so."""
+    file = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
+    needs = ABSENT and file.suffix == ".py" and file.is_file() and NEEDS_ABSENT.search(file.read_text(encoding="utf-8"))
+    return True if needs else None
+
+
+def pytest_report_header() -> str:
+    return f"left out: tests that need {', '.join(ABSENT)}" if ABSENT else "all engines are installed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +64,7 @@ def root() -> Path:
 @pytest.fixture
 def agym(tmp_path: Path) -> Agym:
     """`agym("validate", "a.yaml", stdin=b"...")` in `tmp_path`."""
+
     def call(*words: str, stdin: bytes = b"", cwd: Path = tmp_path) -> Called:
         out, err, stdin_before = io.StringIO(), io.StringIO(), sys.stdin
         sys.stdin = Input(stdin)

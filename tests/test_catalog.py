@@ -126,7 +126,8 @@ def plugin(tmp_path: Path) -> Iterator[Path]:
     for folder in (package.parent, package):
         (folder / "__init__.py").write_text("raise RuntimeError('imported')\n", encoding="utf-8")
     (package / "env.json").write_text(
-        json.dumps({"version": 1, "name": "maze", "summary": "find the way out", "splits": {"train": 10}}), encoding="utf-8"
+        json.dumps({"version": 1, "name": "maze", "summary": "find the way out", "splits": {"train": 10}}),
+        encoding="utf-8",
     )
     sys.path.insert(0, str(tmp_path))
     yield package
@@ -150,7 +151,9 @@ def test_an_installed_plugin_is_in_the_catalog(plugin: Path) -> None:
     folder = plugin.parents[1] / "agym_test_plugin-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: agym-test-plugin\nVersion: 1.0\nSummary: mazes\n")
-    points = "[agym.envs]\nmaze = agym_test_plugin.maze:create\nbare = agym_test_plugin:create\n[agym.sinks]\npaper = p:S\n"
+    points = (
+        "[agym.envs]\nmaze = agym_test_plugin.maze:create\nbare = agym_test_plugin:create\n[agym.sinks]\npaper = p:S\n"
+    )
     (folder / "entry_points.txt").write_text(points)
     known = catalog()
     assert known.environments["maze"].splits == {"train": 10}

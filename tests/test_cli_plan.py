@@ -117,7 +117,7 @@ def test_dot_is_balanced_and_names_every_op(agym: Agym) -> None:
     assert out.startswith('digraph "quickstart" {')
     assert out.count("{") == out.count("}")
     assert 's1_advantage [label="advantage"];' in out
-    assert "[label=\"weights\", style=dashed]" in out
+    assert '[label="weights", style=dashed]' in out
 
 
 @pytest.mark.parametrize("command", ["plan", "show", "doctor"])
@@ -193,16 +193,18 @@ def test_diff_is_key_by_key_and_does_not_repeat_what_stages_inherit(agym: Agym, 
     other = study.with_name("other.yaml")
     text = MATRIX.split("matrix:")[0]
     study.write_text(text, encoding="utf-8")
-    other.write_text(text.replace("until: step >= 10", "until: step >= 20") + "algorithm: {lr: 2e-6}\n", encoding="utf-8")
+    other.write_text(
+        text.replace("until: step >= 10", "until: step >= 20") + "algorithm: {lr: 2e-6}\n", encoding="utf-8"
+    )
     called = agym("show", "study.yaml", "--diff", "other.yaml")
-    assert (called.code, called.out) == (
-        0,
+    assert called.code == 0
+    assert called.out == (
         "--- study.yaml\n"
         "+++ other.yaml\n"
         "- algorithm.lr: 1e-06\n"
         "+ algorithm.lr: 2e-06\n"
         '- schedule.first.until: "step >= 10"\n'
-        '+ schedule.first.until: "step >= 20"\n',
+        '+ schedule.first.until: "step >= 20"\n'
     )
     assert json.loads(agym("show", "study.yaml", "--diff", "other.yaml", "--format", "json").out)[0] == {
         "key": "algorithm.lr",

@@ -152,7 +152,10 @@ def test_shipped_recipes_are_known_by_name(agym: Agym, folder: Path) -> None:
 def test_arguments_without_a_recipe_give_2_and_the_others_are_checked_all_the_same(agym: Agym, folder: Path) -> None:
     called = agym("validate", "wrong.yam", "right.yaml", "nothing/*.yaml")
     assert called.code == 2
-    assert "wrong.yam:1:1: error[file-not-found]: 'wrong.yam' is not there\n  help: did you mean 'wrong.yaml'?" in called.out
+    assert (
+        "wrong.yam:1:1: error[file-not-found]: 'wrong.yam' is not there\n  help: did you mean 'wrong.yaml'?"
+        in called.out
+    )
     assert "error[no-recipes]: no file matches 'nothing/*.yaml'" in called.out
     assert called.out.endswith("2 errors\n")
 

@@ -90,7 +90,12 @@ def test_other_shells_accept_the_script_where_they_are_installed(agym: Agym, tmp
 
 def test_quotes_in_a_summary_do_not_end_the_script(tmp_path: Path) -> None:
     odd = Command(
-        name="it", summary="don't `stop` $HERE", options={"--x": "it's [odd]: yes"}, values={"--x": ()}, words=(), files=True
+        name="it",
+        summary="don't `stop` $HERE",
+        options={"--x": "it's [odd]: yes"},
+        values={"--x": ()},
+        words=(),
+        files=True,
     )
     file = tmp_path / "odd.bash"
     file.write_text(bash((odd,)), encoding="utf-8")

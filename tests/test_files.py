@@ -140,7 +140,11 @@ def test_the_command_line_may_name_a_shipped_recipe(tmp_path: Path) -> None:
 def test_a_folder_a_missing_file_and_a_binary_one_each_have_their_diagnostic(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00\x01")
-    codes = [answer.code for name in ("folder", "no.yaml", "binary.yaml") if isinstance(answer := opened(tmp_path, name), Diagnostic)]
+    codes = [
+        answer.code
+        for name in ("folder", "no.yaml", "binary.yaml")
+        if isinstance(answer := opened(tmp_path, name), Diagnostic)
+    ]
     assert codes == ["file-refused", "file-not-found", "not-utf8"]
 
 

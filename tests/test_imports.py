@@ -86,7 +86,7 @@ def test_help_loads_neither_the_yaml_reader_nor_the_checker_nor_rich() -> None:
 
 
 def test_a_right_recipe_is_checked_without_the_schema_checker_and_without_a_search_for_plugins() -> None:
-    found = loaded(("jsonschema", "rich", "importlib"), "validate", "agentgym-rl/textcraft-scaling-inter")
+    found = loaded(("jsonschema", "rich", "importlib"), "validate", "quickstart")
     assert {name.split(".")[0] for name in found} == {"0", "importlib"}
     assert "importlib.metadata" not in found
 

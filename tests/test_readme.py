@@ -45,7 +45,11 @@ def test_the_recipe_of_the_readme_is_right(agym: Agym) -> None:
 
 def test_the_mistake_on_top_of_the_readme_is_shown_as_it_says(agym: Agym, tmp_path: Path) -> None:
     shown = blocks("", README)[0]
-    text = "agym: 1\nname: my-run\nextends: base/grpo-7b\n" + "\n" * 8 + "environments:\n  textcraft:\n    use: textcarft\n"
+    text = (
+        "agym: 1\nname: my-run\nextends: base/grpo-7b\n"
+        + "\n" * 8
+        + "environments:\n  textcraft:\n    use: textcarft\n"
+    )
     text += "schedule: [{stage: go, turns: 10, until: step >= 10}]\n"
     (tmp_path / "my-run.yaml").write_text(text, encoding="utf-8")
     assert agym("validate", "my-run.yaml").out.startswith(shown)

@@ -51,7 +51,10 @@ def found(recipe: Source) -> Report:
     deep = Source("recipe.yaml", TEXT, included_from=span(middle, "recipe"))
     note = Note("the first is here", span(deep, "name"))
     warning = Diagnostic(
-        code="not-built", message="50% is: not, built\nyet", span=span(recipe, "name: x\nenv"), severity=Severity.WARNING
+        code="not-built",
+        message="50% is: not, built\nyet",
+        span=span(recipe, "name: x\nenv"),
+        severity=Severity.WARNING,
     )
     return report([checked("child.yaml", unknown(deep, notes=(note,))), checked("recipe.yaml", warning)])
 

@@ -10,21 +10,30 @@ The goals come from a frozen file with lines such as `train 2 oak gear`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from random import Random
 
 from .world import HELD_OUT, Goal, Recipe, amounts
 
-__all__ = ["EXTRAS", "DrawnWorld"]
+__all__ = ["EXTRAS", "Draw", "DrawnWorld"]
 
 EXTRAS = ("glue", "oil", "dye", "pitch")
-_WITH_EXTRA = 0.25
-_MOST = 3
-"""Of a material that can be picked up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """What recipes may ask for; the less, the easier."""
+
+    extras: float = 0.25
+    """Share of the recipes that ask for an extra."""
+    max_amount: int = 3
+    """The most of a bare material that a recipe asks for."""
 
 
 class DrawnWorld:
-    def __init__(self, name: str, text: str) -> None:
+    def __init__(self, name: str, text: str, draw: Draw) -> None:
         self.name = name
+        self._draw = draw
         self.goals: dict[str, Goal] = {}
         for line in text.splitlines():
             split, depth, item = line.split(" ", 2)
@@ -66,10 +75,10 @@ class DrawnWorld:
         return rng.choice(below) if below else None
 
     def _recipe(self, goal: Goal, part: Goal | None, rng: Random) -> Recipe:
-        main = (part.item, 1) if part else (_material(goal.item), rng.randint(1, _MOST))
+        main = (part.item, 1) if part else (_material(goal.item), rng.randint(1, self._draw.max_amount))
         extra = (rng.choice(EXTRAS), 1)
         # the extra comes first: close to the name it belongs to, a very small model finds it sooner
-        needs = (extra, main) if rng.random() < _WITH_EXTRA else (main,)
+        needs = (extra, main) if rng.random() < self._draw.extras else (main,)
         command = f"craft 1 {goal.item} using {amounts(needs)}"
         return Recipe(product=goal.item, makes=1, needs=needs, depth=goal.depth, command=command)
 

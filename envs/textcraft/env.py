@@ -41,7 +41,7 @@ def create(options: Mapping[str, Json]) -> TextCraft:
 class TextCraft(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
         self._options = read_options(options)
-        self._world: World = load(self._options.world)
+        self._world: World = load(self._options.world, self._options.draw)
         self._phrases = TERSE if self._options.terse else PLAIN
         self.spec = replace(SPEC, prompt=self._phrases.prompt, max_turns=_MAX_TURNS[self._options.world])
         self._goal: str | None = None

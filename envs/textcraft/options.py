@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 from ..errors import BadOption
 from ..protocol import Json
+from .drawn import Draw
 from .worlds import WORLDS
 
 __all__ = ["DEPTHS", "Options", "read_options"]
@@ -29,6 +30,8 @@ class Options:
     """Crafting commands of no use for the goal, at the most."""
     shuffle: bool = True
     """Crafting commands in any order; if false, parts come before what is made of them."""
+    draw: Draw = field(default_factory=Draw)
+    """What the recipes of the small world may ask for; its fields are options of their own."""
 
 
 def read_options(options: Mapping[str, Json]) -> Options:
@@ -38,19 +41,22 @@ def read_options(options: Mapping[str, Json]) -> Options:
             hint = f"; did you mean '{close[0]}'?" if close else f"; expected one of {', '.join(_READERS)}"
             raise BadOption(f"textcraft has no option '{name[:40]}'{hint}")
     read: dict[str, Any] = {name: _READERS[name](value) for name, value in options.items()}
-    return Options(**read)
+    drawn = {name: read.pop(name) for name in _DRAWN if name in read}
+    if drawn and read.get("world") != "small":
+        raise BadOption(f"textcraft option '{next(iter(drawn))}' has no effect in a world whose recipes are fixed")
+    return Options(**read, draw=Draw(**drawn))
 
 
 def _world(value: Json) -> str:
-    if value not in WORLDS:
+    if not isinstance(value, str) or value not in WORLDS:
         raise BadOption(f"textcraft option 'world' must be one of {', '.join(WORLDS)}")
-    return str(value)
+    return value
 
 
 def _depths(value: Json) -> tuple[int, ...]:
     listed = value if isinstance(value, list | tuple) else [value]
     depths = tuple(depth for depth in DEPTHS if depth in listed)
-    if not depths or len(depths) != len(listed):
+    if not depths or len(depths) != len(listed) or any(isinstance(depth, bool) for depth in listed):
         raise BadOption("textcraft option 'depths' must list different depths from 1 to 5")
     return depths
 
@@ -61,16 +67,26 @@ def _flag(name: str, value: Json) -> bool:
     return value
 
 
-def _max_distractors(value: Json) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 20:
-        raise BadOption("textcraft option 'max_distractors' must be a whole number from 0 to 20")
+def _whole(name: str, low: int, high: int, value: Json) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise BadOption(f"textcraft option '{name}' must be a whole number from {low} to {high}")
     return value
+
+
+def _share(name: str, value: Json) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise BadOption(f"textcraft option '{name}' must be a number from 0 to 1")
+    return float(value)
 
 
 _READERS: Mapping[str, Callable[[Json], object]] = {
     "world": _world,
     "depths": _depths,
     "terse": partial(_flag, "terse"),
-    "max_distractors": _max_distractors,
+    "max_distractors": partial(_whole, "max_distractors", 0, 20),
     "shuffle": partial(_flag, "shuffle"),
+    "extras": partial(_share, "extras"),
+    "max_amount": partial(_whole, "max_amount", 1, 9),
 }
+
+_DRAWN = ("extras", "max_amount")

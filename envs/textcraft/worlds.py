@@ -6,15 +6,19 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 
-from .drawn import DrawnWorld
+from .drawn import Draw, DrawnWorld
 from .fixed import FixedWorld
 from .world import World
 
 __all__ = ["WORLDS", "load"]
 
-WORLDS: Mapping[str, Callable[[str, str], World]] = {"full": FixedWorld, "small": DrawnWorld}
+WORLDS: Mapping[str, Callable[[str, str, Draw], World]] = {
+    "full": lambda name, text, draw: FixedWorld(name, text),
+    "small": DrawnWorld,
+}
 
 
 @cache  # a world never changes, and reading it takes milliseconds
-def load(name: str) -> World:
-    return WORLDS[name](name, files(__package__).joinpath("data", f"{name}.txt").read_text("utf-8"))
+def load(name: str, draw: Draw | None = None) -> World:
+    text = files(__package__).joinpath("data", f"{name}.txt").read_text("utf-8")
+    return WORLDS[name](name, text, draw or Draw())

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...dsl.recipe import Format
-from ..rendering import Message
+from ..episode import Message
 
-__all__ = ["FORMATS", "AgentFormat", "Reading", "format_named"]
+__all__ = ["FORMATS", "AgentFormat", "Reading"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,3 @@ FORMATS: Mapping[Format, AgentFormat] = {
     ),
     Format.PLAIN: AgentFormat(rules="", read=_read_plain, write=lambda action: action),
 }
-
-
-def format_named(name: Format) -> AgentFormat:
-    return FORMATS[name]
-
-
-def texts(formats: Sequence[AgentFormat]) -> tuple[str, ...]:
-    """Everything these formats may say or expect, for a tokenizer that must know all words."""
-    return tuple(text for each in formats for text in (each.rules, each.write("")) if text)

@@ -352,7 +352,8 @@ def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
         "gpu_memory_utilization": settings.memory_share,
         "logprobs_mode": "processed_logprobs",
         "load_format": "dummy" if settings.weights_follow else "auto",
-        # weights come with the output layer written out; tied, a CPU engine would go on using the old one unnoticed
+        # weights come with the output layer written out, and the engine has one of its own to put it in: of a tied one
+        # a CPU engine keeps a copy, which outlives new embeddings unnoticed
         "hf_overrides": {"tie_word_embeddings": False} if settings.weights_follow else {},
         "use_tqdm_on_load": False,
         "disable_log_stats": True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.expr import Expr
 from agym.dsl.library import MemoryLibrary
 from agym.dsl.recipe import Format, MemoryKind, Recipe
-from agym.dsl.resolved import resolved
+from agym.dsl.reflect import record
+from agym.dsl.resolved import plain, resolved
 from agym.dsl.shape import check
 from agym.dsl.source import Source
 from agym.dsl.tree import MapNode, parse
@@ -370,34 +372,13 @@ def test_a_resolved_recipe_leaves_out_what_has_no_effect_and_says_a_stage_in_sho
 
 # --- never a traceback ---------------------------------------------------------------------------------------------
 
-names = st.sampled_from(
-    [
-        "agym",
-        "name",
-        "model",
-        "environments",
-        "schedule",
-        "algorithm",
-        "use",
-        "lr",
-        "kl",
-        "coef",
-        "stage",
-        "turns",
-        "agent",
-        "reward",
-        "judge",
-        "eval",
-        "logging",
-        "tasks",
-        "train",
-        "betas",
-        "optimizer",
-        "filter",
-        "token",
-        "url",
-    ]
+sections = st.sampled_from(
+    ["environments", "schedule", "algorithm", "kl", "agent", "reward", "judge", "eval", "logging"]
 )
+keys = st.sampled_from(
+    ["agym", "name", "model", "use", "lr", "coef", "stage", "turns", "tasks", "betas", "token", "url"]
+)
+names = sections | keys
 scalars = st.sampled_from([None, True, 0, 1, -1, 2.5, "", "x", "grpo", "sft", "step", "1 +", "${vars.a}", "a" * 50])
 odd = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=5), max_leaves=30
@@ -405,14 +386,16 @@ odd = st.recursive(
 
 
 @given(st.dictionaries(names, odd, max_size=8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_any_tree_is_bound_or_refused_with_a_reason(data: dict[str, object]) -> None:
-    root = parse(Source("odd.yaml", yaml.safe_dump(data))).root
+    root = parse(Source("odd.yaml", json.dumps(data))).root
     assert isinstance(root, MapNode)
     shape = check(root, recipe_v1())
     made = bind(root)
     assert made.recipe is not None or made.diagnostics or made.rejected
-    assert made.recipe is None or not shape
+    assert made.recipe is None or not made.rejected
+    assert made.rejected or not shape, "what the schema forbids is rejected here too"
+    assert shape or made.diagnostics or "${" in str(data) or not made.rejected, "and the other way round"
     for path in (("algorithm", "lr"), ("schedule", 0, "algorithm"), ("environments", "x", "use"), ()):
         made.places.key(*path)
         made.places.origin(*path)
@@ -420,11 +403,58 @@ def test_any_tree_is_bound_or_refused_with_a_reason(data: dict[str, object]) -> 
 
 
 @given(st.dictionaries(names, odd, max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_what_passes_the_schema_is_a_recipe_or_has_diagnostics(extra: dict[str, object]) -> None:
     base = yaml.safe_load(TOP + ONE)
-    root = parse(Source("odd.yaml", yaml.safe_dump(base | extra))).root
+    root = parse(Source("odd.yaml", json.dumps(base | extra))).root
     assert isinstance(root, MapNode)
     made = bind(root)
-    if not check(root, recipe_v1()) and "${" not in str(extra):
-        assert made.recipe is not None or made.diagnostics
+    shape = check(root, recipe_v1())
+    assert bool(shape) == bool(made.rejected) or "${" in str(extra)
+    assert shape or made.recipe is not None or made.diagnostics or "${" in str(extra)
+
+
+FULL = (
+    TOP.replace("some/model", "{path: a, lora: {}}")
+    + """
+agent: {planning: 3, reflection: 2}
+reward: {judge: {url: "http://x", model: m}, overlong: {}, clip: [0, 1]}
+algorithm: {use: dapo}
+schedule:
+  - {stage: a, turns: 3, algorithm: ppo}
+  - {stage: b, turns: "min(3, step + 1)", algorithm: {lr: 1}, environments: {craft: null, web: {url: "http://h"}}}
+logging: [wandb, {use: mlflow}]
+"""
+)
+
+
+def whole() -> Any:
+    """Every key of a recipe and of two stages, as plain data."""
+    made = bound(FULL).recipe
+    assert made is not None
+    return plain(made, record(Recipe))
+
+
+def places_in(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    children = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [path] * bool(path) + [each for step, inner in children for each in places_in(inner, (*path, step))]
+
+
+PLACES = places_in(whole())
+changes = st.sampled_from(
+    [None, True, 0, 1, -1, 2.5, 1e9, "", "x", "grpo", "true", "step", [], [1], ["a", "b"], {}, {"a": 1}]
+)
+
+
+@given(st.sampled_from(PLACES), changes)
+@settings(max_examples=120, deadline=None)
+def test_the_schema_and_the_types_agree_on_every_value_at_every_key(path: tuple[Any, ...], value: object) -> None:
+    data = node = whole()
+    for step in path[:-1]:
+        node = node[step]
+    node[path[-1]] = value
+    root = parse(Source("changed.yaml", json.dumps(data))).root
+    assert isinstance(root, MapNode)
+    made, shape = bind(root), check(root, recipe_v1())
+    assert bool(shape) == bool(made.rejected), (shape, made.rejected)
+    assert (made.recipe is None) == bool(shape or any(each.severity == "error" for each in made.diagnostics))

@@ -114,22 +114,34 @@ def test_defaults_and_requirements_are_those_of_the_class() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mine:
-    """A section of a plugin."""
+    """A section
+    of a plugin."""
 
     turns: DynInt | None = None
     words: Annotated[tuple[str, ...], Nested(), Example(["a"])] | None = None
-    rest: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Foreign:
-    """A field that no recipe can hold."""
-
+class _Raw:
     raw: bytes = b""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Anything:
+    rest: Mapping[str, Any]
+
+
 def test_marks_are_found_inside_an_optional() -> None:
-    with pytest.raises(TypeError):
-        record(_Mine)  # a map of Any is no map of a recipe unless it is marked Wide
-    with pytest.raises(TypeError, match="bytes"):
-        record(_Foreign)
+    mine = record(_Mine)
+    turns, words = mine.fields["turns"], mine.fields["words"]
+    assert isinstance(turns.type, Number)
+    assert (turns.nullable, turns.type.scope, turns.type.bounds.at_least) == (True, "schedule", 1)
+    assert isinstance(words.type, Series)
+    assert (words.nullable, words.type.bare, words.example) == (True, True, ["a"])
+    assert mine.doc == "A section of a plugin."
+
+
+@pytest.mark.parametrize("cls", [_Raw, _Anything])
+def test_a_type_that_no_recipe_can_hold_is_refused(cls: type) -> None:
+    with pytest.raises(TypeError, match="a recipe cannot hold"):
+        record(cls)

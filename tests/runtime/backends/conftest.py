@@ -26,12 +26,15 @@ os.environ.update(
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder: 0.1M parameters, tied embeddings, a byte-level vocabulary."""
-    folder = tmp_path_factory.mktemp("model")
+    return model_folder(tmp_path_factory.mktemp("model"), hidden=64)
+
+
+def model_folder(folder: Path, hidden: int) -> Path:
     words = random.Random(0)
     text = " ".join("".join(words.choices("abcdefg", k=5)) for _ in range(500))
     tokenizer = make_tokenizer(TokenizerSizes(vocab=VOCAB), [text])
     assert len(tokenizer) == VOCAB
-    sizes = ModelSizes(layers=3, hidden=64, heads=2, kv_heads=1, tie_embeddings=True, positions=1024)
+    sizes = ModelSizes(layers=3, hidden=hidden, heads=2, kv_heads=1, tie_embeddings=True, positions=1024)
     make_model(sizes, tokenizer, 0, folder)
     return folder
 

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,7 +26,7 @@ from agym.runtime.ports import (
     WeightUpdate,
 )
 
-from .conftest import VOCAB
+from .conftest import VOCAB, model_folder
 
 pytestmark = [
     pytest.mark.heavy,
@@ -136,20 +137,28 @@ def test_fresh_samples_have_a_ratio_of_one(sampler: object, learner: Make):
     run(scenario)
 
 
-def test_a_change_of_any_tensor_reaches_the_sampler(sampler: object, learner: Make):
-    engine = learner()
+@pytest.mark.parametrize("hidden", [64, 192])
+def test_a_change_of_any_tensor_reaches_the_sampler(tmp_path: Path, learner: Make, hidden: int):
+    """Narrow models are multiplied plainly, wide ones with packed weights."""
+    from agym.runtime.backends.vllm import VllmSampler
+
+    model = model_folder(tmp_path, hidden)
+    engine = learner(model=model)
     names = [name for name, _ in engine.weights()]
     assert {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"} < set(names)
     # fresh weights are so small that what attention looks at hardly matters; make it matter
     shift(engine, by=0.2)
 
     async def scenario() -> None:
-        await sampler.load(handover(engine, 0))
-        for version, name in enumerate(names, 1):
-            before = await sampler.score(PROBE)
+        sampler = VllmSampler(SamplerSettings(model=model, context_tokens=128, slots=4))
+        before = np.inf
+        for version, name in enumerate(["", *names]):
             shift(engine, [name])
-            await sampler.load(handover(engine, version))
-            assert np.abs(await sampler.score(PROBE) - before).max() > 1e-3, name
+            await sampler.load(handover(engine, version, tolerance=1e-4))
+            after = await sampler.score(PROBE)
+            assert np.abs(after - before).max() > 1e-3, name
+            before = after
+        await sampler.close()
 
     run(scenario)
 

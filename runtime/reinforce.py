@@ -1,0 +1,238 @@
+"""A step of reinforcement: draw tasks, play them, score, compare, learn.
+
+Enters: a Context. Leaves: a StepResult; what was learnt is in the learner. Nothing that can be refused comes after the
+first update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from ..dsl.algorithm import KL, Correction, Importance
+from ..dsl.recipe import DType
+from .context import Context, StepResult, budgets_of, draw_of, play_style, refuse_faults, update_settings
+from .correction import importance_weights
+from .episode import Group
+from .errors import StepRefused
+from .filters import missing, passes
+from .guards import Signs
+from .lesson import Scorebook, lesson, scored
+from .ports import Floats, TrainSequence, UpdateMetrics
+from .reward import RewardError
+from .rollout import Order
+from .statistics import group_row, rate, rollout_row, step_facts, train_row, worst
+from .tasks import shuffled
+
+__all__ = ["rl_step"]
+
+
+async def rl_step(context: Context) -> StepResult:
+    """Draw tasks, play them, score, compare, learn."""
+    started = context.clock()
+    groups, rounds = await _groups(context)
+    played = context.clock()
+    book = _scored(context, groups)
+    context.progress.scales = dict(book.scales)
+    teaching = lesson(book.groups, context.stage, context.names())
+    batches, mismatch = await _with_logprobs(context, teaching.groups)
+    prepared = context.clock()
+    updates = await _learn(context, batches)
+    learnt = context.clock()
+    mismatch = mismatch or _first(updates)
+    episodes = tuple(episode for group in groups for episode in group.episodes)
+    context.progress.episodes += len(episodes)
+    context.progress.sampled_tokens += sum(episode.sampled_tokens for episode in episodes)
+    measured = rollout_row(episodes) | group_row(book.groups)
+    row = {
+        "horizon/turns": max(episode.horizon for episode in episodes),
+        "horizon/stage": context.progress.stage,
+        **measured,
+        **{f"filter/masked_{reason}": count for reason, count in sorted(teaching.masked.items())},
+        "filter/kept_groups": teaching.kept_groups,
+        "filter/rounds": rounds,
+        **train_row(updates),
+        **(mismatch.row if mismatch else {}),
+        "timing_s/rollout": played - started,
+        "timing_s/prepare": prepared - played,
+        "timing_s/update": learnt - prepared,
+        "perf/tokens_per_s": rate(sum(episode.sampled_tokens for episode in episodes), played - started),
+        "perf/update_tokens_per_s": rate(sum(update.tokens for update in updates), learnt - prepared),
+    }
+    facts = step_facts(measured, updates)
+    return StepResult(
+        updates=sum(update.fault is None for update in updates),
+        facts=facts,
+        row=row,
+        signs=Signs(
+            fault=worst(updates),
+            entropy=facts.get("entropy"),
+            zero_std_frac=facts.get("zero_std_frac"),
+            invalid_rate=facts.get("invalid_rate"),
+            mismatch_kl=mismatch.kl if mismatch else None,
+        ),
+        episodes=episodes,
+    )
+
+
+# --- playing -------------------------------------------------------------------------------------------------------
+
+
+async def _groups(context: Context) -> tuple[list[Group], int]:
+    """A step's groups; under `filter.resample` further ones until enough of them teach something."""
+    algorithm = context.stage.algorithm
+    groups = await _play(context, algorithm.groups_per_step, 0)
+    rounds = 0
+    while wanted := missing(_passing(context, groups), algorithm.groups_per_step, rounds, algorithm.filter):
+        rounds += 1
+        groups += await _play(context, wanted, rounds)
+    return groups, rounds
+
+
+async def _play(context: Context, count: int, rounds: int) -> list[Group]:
+    weights = {name: context.value(environment.weight) for name, environment in context.stage.environments.items()}
+    tasks = context.progress.mixture.draw(context.pools, weights, count, context.plan.seed)
+    size = context.stage.algorithm.group_size
+    orders = [
+        Order(
+            task=task,
+            size=size,
+            budgets=budgets_of(context, context.stage.environments[task.environment]),
+            seed=context.seed("group", rounds, at),
+        )
+        for at, task in enumerate(tasks)
+    ]
+    context.reporter.phase("rollout")
+    style = play_style(context, count * size, draw_of(context))
+    groups = await context.crew.play(orders, style, context.reporter.episode)
+    refuse_faults(context, [episode for group in groups for episode in group.episodes], "rollout")
+    return groups
+
+
+def _passing(context: Context, groups: Sequence[Group]) -> int:
+    book = _scored(context, groups)
+    return sum(passes(group, context.stage.algorithm.filter, context.names()) for group in book.groups)
+
+
+def _scored(context: Context, groups: Sequence[Group]) -> Scorebook:
+    void = context.value(context.stage.reward.invalid_turn)
+    try:
+        return scored(groups, context.stage, void, context.names(), context.progress.scales)
+    except RewardError as error:
+        raise StepRefused(f"reward: {error}") from error
+
+
+# --- log-probs -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mismatch:
+    """How far the learner's log-probs of sampled tokens are from the sampler's, both with the same weights."""
+
+    kl: float
+    """Mean k3 estimate per token."""
+    ratio_error: float
+    """Largest |ratio - 1|."""
+
+    @property
+    def row(self) -> dict[str, float]:
+        return {"mismatch/kl": self.kl, "mismatch/ratio_error": self.ratio_error}
+
+
+def _first(updates: Sequence[UpdateMetrics]) -> _Mismatch | None:
+    """Before its first update the learner is still the sampler's twin, and the update measures what lies between."""
+    return _Mismatch(kl=updates[0].sampler_kl, ratio_error=updates[0].ratio_error) if updates else None
+
+
+async def _with_logprobs(
+    context: Context, groups: list[list[TrainSequence]]
+) -> tuple[list[list[TrainSequence]], _Mismatch | None]:
+    """Adds what the loss compares with, where it does: the reference's log-probs, and the learner's own before it."""
+    algorithm = context.stage.algorithm
+    flat = [sequence for group in groups for sequence in group]
+    if not flat:
+        return groups, None
+    mismatch = None
+    temperature = context.value(context.stage.sampling.temperature)
+    if context.value(algorithm.kl.coef) > 0:
+        context.reporter.phase("reference")
+        found = await context.crew.logprobs(flat, temperature, reference=True)
+        flat = [replace(sequence, reference_logprobs=values) for sequence, values in zip(flat, found, strict=True)]
+    if _corrects(context):
+        context.reporter.phase("old log-probs")
+        found = await context.crew.logprobs(flat, temperature, reference=False)
+        mismatch = _between(flat, found)
+        flat = [_corrected(sequence, own, algorithm.importance) for sequence, own in zip(flat, found, strict=True)]
+    rest = iter(flat)
+    return [[next(rest) for _ in group] for group in groups], mismatch
+
+
+def _corrects(context: Context) -> bool:
+    """In fp32 on fresh samples the sampler's log-probs are the learner's own to 1e-5: a second forward buys nothing."""
+    exact = context.plan.model.dtype is DType.FP32 or (
+        context.plan.model.dtype is DType.AUTO and context.plan.hardware.gpus_per_node == 0
+    )
+    return not exact and context.stage.algorithm.importance.correction is not Correction.NONE
+
+
+def _sampled_logprobs(sequence: TrainSequence) -> Floats:
+    assert sequence.old_logprobs is not None, "sampled sequences carry the log-probs they were drawn with"
+    return sequence.old_logprobs
+
+
+def _corrected(sequence: TrainSequence, own: Floats, settings: Importance) -> TrainSequence:
+    weights = importance_weights(own, _sampled_logprobs(sequence), sequence.learn, settings)
+    return replace(sequence, old_logprobs=own, weights=weights)
+
+
+def _between(sequences: Sequence[TrainSequence], own: Sequence[Floats]) -> _Mismatch:
+    differences = [
+        (mine - _sampled_logprobs(sequence)).astype(np.float64)[sequence.learn]
+        for sequence, mine in zip(sequences, own, strict=True)
+    ]
+    log_ratio = np.concatenate(differences)
+    error = np.expm1(log_ratio)
+    return _Mismatch(kl=float((error - log_ratio).mean()), ratio_error=float(np.abs(error).max()))
+
+
+# --- learning ------------------------------------------------------------------------------------------------------
+
+
+async def _learn(context: Context, groups: list[list[TrainSequence]]) -> list[UpdateMetrics]:
+    """Passes over the groups in a shuffled order; stops early when the policy has moved far enough from the sampler."""
+    algorithm, updates = context.stage.algorithm, list[UpdateMetrics]()
+    if not groups:
+        return updates
+    context.reporter.phase("update")
+    for epoch in range(algorithm.epochs):
+        order = shuffled(len(groups), context.seed("order", epoch))
+        for places in _parts(order, algorithm.groups_per_update or algorithm.groups_per_step):
+            sequences = [sequence for place in places for sequence in groups[place]]
+            updates.append(await context.crew.update(sequences, update_settings(context)))
+            if updates[-1].fault is None:
+                context.progress.updates += 1
+                context.progress.kl_scale *= kl_factor(updates[-1].reference_kl, algorithm.kl)
+            if algorithm.kl_stop is not None and updates[-1].sampler_kl > algorithm.kl_stop:
+                return updates
+    return updates
+
+
+def _parts(order: Sequence[int], most: int) -> list[Sequence[int]]:
+    """As few parts as can be, as equal as can be: where groups were filtered out, no update is left with a mere rest."""
+    count = -(-len(order) // most)
+    borders = [len(order) * part // count for part in range(count + 1)]
+    return [order[low:high] for low, high in pairwise(borders)]
+
+
+def kl_factor(measured: float, settings: KL) -> float:
+    """What an adaptive weight is multiplied with after an update: at twice the target it doubles in `target_steps`.
+
+    2 ** (e / target_steps), e = measured / target - 1 held within -1 and 1
+    """
+    if settings.target is None:
+        return 1.0
+    error = min(max(measured / settings.target - 1, -1.0), 1.0)
+    return float(2.0 ** (error / settings.target_steps))

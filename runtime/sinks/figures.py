@@ -1,0 +1,63 @@
+"""Numbers and foreign text as people read them on one line.
+
+Enters: a number, a duration, text written by a model, an environment or a library. Leaves: short text that is safe to
+print: whatever could move the cursor, change colours or turn the direction of a line is written as an escape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite, isnan
+
+__all__ = ["clean", "duration", "number", "numeric", "share"]
+
+_ELLIPSIS = "..."
+_ABSENT = "-"
+
+
+def number(value: float) -> str:
+    """Three digits that count; thousands in full."""
+    if isnan(value):
+        return _ABSENT
+    if not isfinite(value):
+        return str(value)
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    if value and abs(value) < 0.001:
+        return f"{value:.1e}"
+    return f"{value:.3g}"
+
+
+def share(value: float) -> str:
+    """A part of one."""
+    return _ABSENT if isnan(value) else f"{value:.2f}"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours}h {minutes:02d}m"
+    return f"{hours // 24}d {hours % 24:02d}h"
+
+
+def numeric(row: Mapping[str, float | int | str], name: str) -> float | None:
+    """A metric of a row; None where the row has no such number."""
+    value = row.get(name)
+    return float(value) if isinstance(value, (int, float)) and not isnan(value) else None
+
+
+def clean(text: str, limit: int) -> str:
+    """One line of at most `limit` characters, all of them printable."""
+    # cut first: a reply of a million characters costs no more than a short one
+    cut = text[: limit + 1]
+    safe = cut if cut.isprintable() else "".join(map(_printable, cut))
+    return safe if len(safe) <= limit else safe[: max(limit - len(_ELLIPSIS), 0)] + _ELLIPSIS[:limit]
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,22 @@
+"""Takes secrets out of text that is shown or kept: what libraries say when they fail may quote a key or an address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+__all__ = ["redacted"]
+
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+_USER_IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+@")
+_SHORTEST = 6
+"""Shorter values are everyday words, and would take them out of every sentence."""
+
+
+def redacted(text: str, environ: Mapping[str, str]) -> str:
+    """Without the values of variables that are named like secrets, and without users and passwords of addresses."""
+    secrets = {value for name, value in environ.items() if _SECRET_NAME.search(name) and len(value) >= _SHORTEST}
+    # the longest first: one may be a part of another
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return _USER_IN_ADDRESS.sub("***@", text)

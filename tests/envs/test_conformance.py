@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from agym.envs.client import HttpEnv, InlineEnv
+from agym.envs.conformance import CHECKS, Check, Result, Subject, run_checks
+from agym.envs.errors import EpisodeOver, UnknownSplit, UnknownTask
+from agym.envs.protocol import Env, EnvSpec, Observation, Runs, Status, Step
+from agym.envs.registry import factory
+from agym.envs.supervise import ServeCommand, ServerProcess
+
+ENVIRONMENTS: dict[str, ServeCommand] = {
+    "counter": ServeCommand(env="counter"),
+    "textcraft": ServeCommand(env="textcraft"),
+    "textcraft, small and terse": ServeCommand(
+        env="textcraft", options={"world": "small", "terse": True, "max_distractors": 2, "shuffle": False}
+    ),
+}
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+async def test_every_environment_conforms(name: str, check: Check) -> None:
+    command = ENVIRONMENTS[name]
+    client = InlineEnv(factory(command.env, command.options))
+    (result,) = await run_checks(Subject(client=client, command=command), [check])
+    assert result.passed, result.detail
+    await client.close()
+
+
+async def test_an_environment_behind_a_url_conforms(tmp_path: Path) -> None:
+    async with ServerProcess(ENVIRONMENTS["counter"], log=tmp_path / "server.log") as server:
+        client = HttpEnv(server.url)
+        results = await run_checks(Subject(client=client, num_tasks=3))
+        assert all(result.passed for result in results), results
+        await client.close()
+
+
+# --- the suite catches what it is there to catch ---
+
+
+class Flawed(Env):
+    """Conforms, but for one flaw."""
+
+    def __init__(self, flaw: str = "", shared: list[int] | None = None) -> None:
+        self.flaw = flaw
+        self.shared = shared if shared is not None else []
+        self.spec = EnvSpec(name="flawed", version="1", summary="", splits=("train", "test"), runs=Runs.INLINE)
+        self.number = -1
+        self.calls = 0
+
+    def tasks(self, split: str) -> tuple[str, ...]:
+        if split not in self.spec.splits:
+            if self.flaw == "unknown split":
+                return ()
+            raise _unknown("split")
+        self.calls += 1
+        ids = [f"{split}-{number}" for number in range(4)]
+        if self.flaw == "overlap":
+            ids.append("both")
+        if self.flaw == "twice":
+            ids.append(ids[0])
+        return tuple(ids if self.flaw != "order" or self.calls % 2 else reversed(ids))
+
+    def reset(self, task: str, seed: int) -> Observation:
+        if not task.startswith(("train", "test", "both")):
+            raise _unknown("task")
+        self.number = 3
+        extra = ""
+        if self.flaw == "chance":
+            extra = str(Random().random())
+        if self.flaw == "hash":
+            extra = str(hash(task))
+        if self.flaw == "shared":
+            self.shared.append(1)
+            extra = str(len(self.shared))
+        return Observation(text=f"{task} {seed} {extra}")
+
+    def step(self, action: str) -> Step:
+        if self.number == 0 and self.flaw != "after the end":
+            raise EpisodeOver("over")
+        good = action in ("down", "wait")
+        if not good:
+            return self._bad(action)
+        self.number -= action == "down"
+        won = self.number <= 0
+        reward = 2.0 if self.flaw == "range" else float(won)
+        if self.flaw == "expert":
+            reward = 0.0
+        return Step(
+            observation=Observation(text=str(self.number)),
+            reward=reward,
+            terminated=won,
+            truncated=won and self.flaw == "two ends",
+        )
+
+    def _bad(self, action: str) -> Step:
+        if self.flaw == "crash" and "\x00" in action:
+            raise ValueError("embedded null byte")
+        text = action if self.flaw == "echo" else "what?"
+        status = Status.OK if self.flaw == "takes anything" else Status.INVALID
+        self.shared.append(1)
+        reward = len(self.shared) / 1000 if self.flaw == "pays for nonsense" else 0.0
+        return Step(observation=Observation(text=text), status=status, reward=reward)
+
+    def expert(self, task: str, seed: int) -> tuple[str, ...]:
+        return ("down",) * 3
+
+    def advice(self) -> str | None:
+        return None if self.number <= 0 else "wait" if self.flaw == "bad advice" else "down"
+
+    def noise_action(self, rng: Random) -> str:
+        return "wait" if self.flaw == "bad advice" else rng.choice(("down", "wait"))
+
+
+def _unknown(what: str) -> Exception:
+    return {"split": UnknownSplit, "task": UnknownTask}[what](f"unknown {what}")
+
+
+async def failures(make: Callable[[], Env], **chosen: object) -> dict[str, str]:
+    client = InlineEnv(make)
+    results: tuple[Result, ...] = await run_checks(Subject(client=client, num_tasks=4, max_steps=20, **chosen))  # type: ignore[arg-type]
+    await client.close()
+    return {result.check: result.detail for result in results if not result.passed}
+
+
+def test_an_environment_without_a_flaw_passes() -> None:
+    assert asyncio.run(failures(Flawed)) == {}
+
+
+@pytest.mark.parametrize(
+    ("flaw", "check", "detail"),
+    [
+        ("twice", "splits hold tasks with unique ids", "lists a task twice"),
+        ("order", "splits hold tasks with unique ids", "in another order"),
+        ("overlap", "train and test share no task", "'both' is in train and in test"),
+        ("unknown split", "unknown splits and tasks are refused", "an unknown split was not refused"),
+        ("chance", "same task and seed give the same episode twice", "another way the second time, from step 0"),
+        ("shared", "neighbours change nothing", "among 32 neighbours"),
+        ("expert", "the expert solves what it claims", "solves 0%"),
+        ("bad advice", "advice leads to the goal from anywhere", "does not lead to the goal"),
+        ("range", "scores stay in their range", "a score of 2.0"),
+        ("two ends", "an episode ends at most one way", "both terminated and truncated"),
+        ("after the end", "stepping after the end is refused", "was not refused"),
+        ("crash", "bad actions are answered and change no score", "embedded null byte"),
+        ("echo", "bad actions are answered and change no score", "'huge' repeats it at length"),
+        ("takes anything", "bad actions are answered and change no score", "'empty' was taken for a good one"),
+        ("pays for nonsense", "bad actions are answered and change no score", "changed the score"),
+    ],
+)
+async def test_each_flaw_is_caught_by_its_check(flaw: str, check: str, detail: str) -> None:
+    shared: list[int] = []
+    found = await failures(lambda: Flawed(flaw, shared))
+    assert detail in found.get(check, f"nothing, but {found}")
+
+
+async def test_ids_that_changed_since_a_release_are_caught() -> None:
+    frozen = {"test": ["test-0", "test-1"]}
+    assert await failures(Flawed, frozen_ids=frozen) == {}
+    found = await failures(Flawed, frozen_ids={"test": ["test-1", "test-0"]})
+    assert "no longer begins with the ids it had" in found["ids are those of earlier releases"]
+
+
+async def test_what_hangs_on_the_hash_seed_is_caught_in_another_process(tmp_path: Path) -> None:
+    (tmp_path / "hashed.py").write_text(HASHED)
+    command = ServeCommand(env="hashed", program=(sys.executable, str(tmp_path / "hashed.py")))
+    check = next(check for check in CHECKS if "another_process" in check.__name__)
+    client = InlineEnv(lambda: Flawed("hash"))
+    (result,) = await run_checks(Subject(client=client, command=command), [check])
+    assert "went another way in another process" in result.detail
+    await client.close()
+
+
+HASHED = f"""
+import asyncio, socket, sys, uvicorn
+sys.path[:0] = {[str(Path(__file__).parent)]!r}
+from test_conformance import Flawed
+from agym.envs.server import EnvServer
+listener = socket.socket(fileno=int(sys.argv[sys.argv.index("--fd") + 1]))
+config = uvicorn.Config(EnvServer(lambda: Flawed("hash")), log_level="warning", lifespan="on")
+asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
+"""

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from collections import Counter
+from importlib.resources import files
+from random import Random
+
+import pytest
+from agym.envs.textcraft import generate
+from agym.envs.textcraft.fixed import FixedWorld
+from agym.envs.textcraft.world import World, chain
+from agym.envs.textcraft.worlds import WORLDS, load
+
+DATA = files("agym.envs.textcraft").joinpath("data")
+
+
+@pytest.fixture(params=sorted(WORLDS))
+def world(request: pytest.FixtureRequest) -> World:
+    return load(request.param)
+
+
+def full() -> FixedWorld:
+    world = load("full")
+    assert isinstance(world, FixedWorld)
+    return world
+
+
+def test_the_frozen_files_are_what_the_generator_writes() -> None:
+    assert DATA.joinpath("small.txt").read_text() == "".join(f"{line}\n" for line in generate.small_world())
+    patterns = DATA.joinpath("full.patterns").read_text()
+    assert DATA.joinpath("full.txt").read_text() == "".join(f"{line}\n" for line in generate.full_world(patterns))
+
+
+def test_there_are_goals_enough_at_every_depth_on_both_sides(world: World) -> None:
+    counts = Counter((goal.held_out, goal.depth) for goal in world.goals.values())
+    assert sum(counts.values()) >= 500
+    assert sum(count for (held_out, _), count in counts.items() if held_out) >= 100
+    assert {depth for _, depth in counts} == {1, 2, 3, 4, 5}
+    assert all(counts[held_out, depth] >= 20 for held_out in (True, False) for depth in range(1, 6))
+
+
+def test_names_are_words_that_every_client_can_write(world: World) -> None:
+    for item in {*world.goals, *world.base}:
+        assert item.replace(" ", "").isascii()
+        assert item.replace(" ", "").isalpha()
+        assert item == item.lower()
+        assert "using" not in item.split()
+
+
+def test_nothing_that_can_be_picked_up_is_a_goal(world: World) -> None:
+    assert not world.base & world.goals.keys()
+
+
+def test_the_depth_of_a_goal_is_the_length_of_the_longest_way_up(world: World) -> None:
+    for goal in world.goals.values():
+        depths: dict[str, int] = {}
+        for recipe in world.needed(goal, Random(1)):
+            depths[recipe.product] = 1 + max(depths.get(item, 0) for item, _ in recipe.needs)
+            assert recipe.depth == depths[recipe.product]
+        assert depths[goal.item] == goal.depth
+
+
+def test_no_training_episode_shows_a_held_out_item(world: World) -> None:
+    held_out = {goal.item for goal in world.goals.values() if goal.held_out}
+    for goal in world.goals.values():
+        rng = Random(goal.item)
+        needed = world.needed(goal, rng)
+        shown = [*needed, *world.distractors(needed, 20, rng)]
+        items = {item for recipe in shown for item in (recipe.product, *dict(recipe.needs))}
+        # a test episode shows its own goal, and no other of its kind
+        assert items & held_out == ({goal.item} if goal.held_out else set())
+
+
+def test_a_distraction_is_never_a_second_way_to_something_needed(world: World) -> None:
+    for goal in list(world.goals.values())[::7]:
+        rng = Random(goal.item)
+        needed = world.needed(goal, rng)
+        products = [recipe.product for recipe in (*needed, *world.distractors(needed, 20, rng))]
+        assert len(set(products)) == len(products)
+
+
+def test_no_held_out_recipe_asks_for_what_a_training_recipe_asks_for() -> None:
+    world = full()
+    asked = {True: set(), False: set()}  # type: ignore[var-annotated]
+    for recipe in world.recipes.values():
+        asked[world.goals[recipe.product].held_out].add(frozenset(item for item, _ in recipe.needs))
+    assert not asked[True] & asked[False]
+
+
+def test_held_out_forms_of_the_full_world_are_unknown_to_training() -> None:
+    world = full()
+    forms = {True: set(), False: set()}  # type: ignore[var-annotated]
+    for goal in world.goals.values():
+        forms[goal.held_out].add(goal.item.split()[-1])
+    assert not forms[True] & forms[False]
+
+
+def test_each_material_and_each_form_of_the_small_world_is_on_both_sides() -> None:
+    for half in (0, 1):
+        sides = [
+            {goal.item.split()[half] for goal in load("small").goals.values() if goal.held_out is h} for h in (0, 1)
+        ]
+        assert sides[0] == sides[1]
+
+
+def test_recipes_of_the_small_world_tell_nothing_about_the_next_episode() -> None:
+    world = load("small")
+    goal = world.goals["oak plate"]
+    commands = {world.needed(goal, Random(seed))[-1].command for seed in range(60)}
+    assert len(commands) >= 10  # 3 amounts, with none or one of 4 extras
+
+
+def test_recipes_of_the_full_world_stay() -> None:
+    world = load("full")
+    goal = world.goals["oak wagon"]
+    assert world.needed(goal, Random(1)) == world.needed(goal, Random(2))
+
+
+def test_every_item_of_the_training_split_is_among_the_samples(world: World) -> None:
+    shown = {recipe.product for recipe in world.samples()}
+    assert shown == {goal.item for goal in world.goals.values() if not goal.held_out}
+
+
+def test_a_chain_names_a_part_that_two_recipes_share_once() -> None:
+    recipes = full().recipes
+    products = [recipe.product for recipe in chain(recipes, "oak ladder")]
+    assert products == ["oak plank", "oak dowel", "oak beam", "oak ladder"]
+
+
+def test_a_line_that_is_no_recipe_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a recipe"):
+        FixedWorld("bad", "train 1 make 1 oak from nothing")

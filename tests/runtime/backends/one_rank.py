@@ -1,0 +1,46 @@
+"""One rank of a learner, as a launcher starts it: rank, ranks, store, model, ZeRO stage, where to put the result."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed
+from agym.runtime.backends.deepspeed import DeepSpeedLearner
+from agym.runtime.ports import LearnerSettings, TrainSequence, UpdateSettings
+
+
+def batch() -> list[TrainSequence]:
+    rng = np.random.default_rng(0)
+    return [_sequence(rng, int(length)) for length in rng.integers(5, 120, 13)]
+
+
+def _sequence(rng: np.random.Generator, length: int) -> TrainSequence:
+    learn = rng.random(length) < 0.3
+    learn[0], learn[-1] = False, True
+    return TrainSequence(
+        ids=rng.integers(0, 250, length).astype(np.int32),
+        learn=learn,
+        advantages=rng.normal(size=length).astype(np.float32),
+        old_logprobs=(-5.7 + 0.1 * rng.normal(size=length)).astype(np.float32),
+    )
+
+
+def main(rank: int, ranks: int, store: str, model: Path, zero: int, result: Path) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    learner = DeepSpeedLearner(LearnerSettings(model=model, zero=zero, tokens_per_micro_batch=150))
+    # the last rank has one sequence and waits through the micro-batches of the others
+    share = batch() if ranks == 1 else batch()[:-1] if rank == 0 else batch()[-1:]
+    metrics = [learner.update(share, UpdateSettings(lr=1e-3)) for _ in range(2)]
+    scored = learner.logprobs(share, 1.0)
+    weights = {name: tensor.clone() for name, tensor in learner.weights()}
+    if rank == 0:
+        torch.save({"metrics": metrics, "weights": weights, "scored": scored[0]}, result)
+    torch.distributed.barrier()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]), int(sys.argv[5]), Path(sys.argv[6]))

@@ -1,0 +1,42 @@
+"""Two ranks take the step that one takes, however unevenly the sequences are shared out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.heavy
+
+
+def result(folder: Path, ranks: int, model: Path, zero: int) -> dict[str, Any]:
+    folder.mkdir()
+    script = Path(__file__).with_name("one_rank.py")
+    started = [
+        subprocess.Popen(
+            [sys.executable, script, str(rank), str(ranks), folder / "store", model, str(zero), folder / "result"],
+            stderr=subprocess.PIPE,
+        )
+        for rank in range(ranks)
+    ]
+    for process in started:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors.decode()
+    return torch.load(folder / "result", weights_only=False)
+
+
+@pytest.mark.parametrize("zero", [0, 2, 3])
+def test_two_ranks_take_the_step_that_one_takes(tmp_path: Path, model: Path, zero: int):
+    one, two = (result(tmp_path / str(ranks), ranks, model, zero) for ranks in (1, 2))
+    for alone, shared in zip(one["metrics"], two["metrics"], strict=True):
+        assert shared.fault is None
+        assert (shared.tokens, shared.sequences) == (alone.tokens, alone.sequences)
+        for name in ("loss", "entropy", "grad_norm", "ratio_error", "sampler_kl"):
+            assert getattr(shared, name) == pytest.approx(getattr(alone, name), rel=1e-5, abs=1e-6)
+    for name, tensor in one["weights"].items():
+        torch.testing.assert_close(two["weights"][name], tensor, rtol=0, atol=2e-5)
+    assert two["scored"] == pytest.approx(one["scored"], abs=1e-4)

@@ -1,0 +1,290 @@
+"""Recipes that are wrong, each with the exact text that it must give, and recipes that are right.
+
+A file `recipes_bad/**/CODE--what-it-is.yaml` is a test as soon as it is there; beside it, in a file with the suffix
+`.txt`, is what `agym validate` prints when it is called in `recipes_bad`. A file in `recipes_good` must give nothing,
+or the warnings in its `.txt`. What lies in a folder named `base` is a part of the others.
+
+    python tests/test_corpus.py --update     writes the texts anew, to be read in the diff
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from agym.catalog import catalog
+from agym.cli import main
+from agym.dsl.algorithm import Preset
+from agym.dsl.codec import dumps, loads
+from agym.dsl.codes import CODES
+from agym.dsl.compile import Compiled, compile_recipe
+from agym.dsl.keys import NAME, Keys
+from agym.dsl.plan import Plan
+from agym.dsl.source import Source
+from agym.dsl.tree import ListNode, MapNode, Node, parse
+from agym.files import DiskLibrary
+from agym.reporters.resolved import resolved_yaml
+from agym.schemas import recipe_v1
+
+ROOT = Path(__file__).resolve().parents[1]
+BAD = ROOT / "tests" / "recipes_bad"
+GOOD = ROOT / "tests" / "recipes_good"
+PARTS = "base"
+
+TOKEN = "CORPUS_TOKEN"
+"""The one environment variable that these recipes may count on."""
+SECRET = "not-to-be-shown"
+
+NOT_FROM_A_FILE = {"bad-setting", "no-recipes"}
+"""Codes of the command line rather than of a recipe."""
+WITHOUT_A_LINE = {"empty-file", "not-utf8"}
+"""Codes of files that hold nothing that could be shown."""
+COMING = "not-built"
+"""Of parts that a later version runs: no mistake of a recipe."""
+
+HEAD = re.compile(
+    r"(?P<file>[^:\n]+):(?P<line>\d+):(?P<column>\d+): (?P<severity>error|warning)\[(?P<code>[a-z0-9-]+)\]: .+"
+)
+LINE = re.compile(r" +(?P<number>\d+) \| (?P<text>.*)")
+MARKS = re.compile(r" +\| (?P<blank> *)(?P<carets>\^+)")
+COUNT = re.compile(r"\d+ (error|warning|recipe)s? .*")
+UNSEEMLY = re.compile(r'Traceback|internal error|File "|[A-Za-z]+Error\b|object at 0x|<class |\bNone\b|\bdict\b')
+
+
+def recipes(folder: Path) -> list[str]:
+    """By their paths within the folder; parts of others left out."""
+    found = (path.relative_to(folder) for path in folder.rglob("*.yaml"))
+    return sorted(path.as_posix() for path in found if PARTS not in path.parts)
+
+
+BROKEN = recipes(BAD)
+RIGHT = recipes(GOOD)
+
+
+# --- what is printed -----------------------------------------------------------------------------------------------
+
+
+def validated(folder: Path, recipe: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of `agym validate RECIPE` in a folder."""
+    out, err = StringIO(), StringIO()
+    with chdir(folder), redirect_stdout(out), redirect_stderr(err):
+        code = main(["validate", "--format", "text", recipe])
+    return code, out.getvalue(), err.getvalue()
+
+
+def expected(folder: Path, recipe: str) -> str:
+    file = (folder / recipe).with_suffix(".txt")
+    return file.read_bytes().decode() if file.exists() else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One diagnostic, read back from the text."""
+
+    file: str
+    line: int
+    column: int
+    severity: str
+    code: str
+    block: str
+    excerpt: str | None
+    """The line of the file as it is shown."""
+    blank: int
+    """Columns before the carets."""
+    carets: int
+
+
+def shown(text: str) -> list[Shown]:
+    blocks = [block.rstrip("\n") for block in text.split("\n\n")]
+    return [_shown(block) for block in blocks if block and not COUNT.fullmatch(block)]
+
+
+def _shown(block: str) -> Shown:
+    head, *rest = block.split("\n")
+    match = HEAD.fullmatch(head)
+    assert match, f"no place, severity and code in: {head}"
+    line = LINE.fullmatch(rest[0]) if rest else None
+    marks = MARKS.fullmatch(rest[1]) if line else None
+    assert not line or marks, f"no caret under: {rest[0]}"
+    return Shown(
+        file=match["file"],
+        line=int(match["line"]),
+        column=int(match["column"]),
+        severity=match["severity"],
+        code=match["code"],
+        block=block,
+        excerpt=line["text"] if line else None,
+        blank=len(marks["blank"]) if marks else 0,
+        carets=len(marks["carets"]) if marks else 0,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN, SECRET)
+
+
+# --- recipes that are wrong ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", BROKEN)
+def test_a_broken_recipe_gives_exactly_the_text_beside_it(recipe: str) -> None:
+    code, out, err = validated(BAD, recipe)
+    assert out == expected(BAD, recipe)
+    assert err == ""
+    assert code == 1
+    assert SECRET not in out
+
+
+@pytest.mark.parametrize("recipe", BROKEN)
+def test_the_text_names_the_code_and_points_at_a_token_for_each_mistake(recipe: str) -> None:
+    text = expected(BAD, recipe)
+    found = shown(text)
+    named = Path(recipe).name.split("--")[0]
+    assert named in {each.code for each in found if each.severity == "error"}
+    assert not UNSEEMLY.search(text), "words of a programmer"
+    for each in found:
+        assert each.code in CODES
+        points_at_a_token(each)
+    assert in_file_order(found)
+
+
+def points_at_a_token(each: Shown) -> None:
+    """The line is that of the file, and the carets stand under something, or where it is missing."""
+    data = (BAD / each.file).read_bytes()
+    if each.excerpt is None:
+        assert each.code in WITHOUT_A_LINE, each.block
+        return
+    line = re.split(r"\r?\n", data.decode("utf-8-sig", "replace"))[each.line - 1]
+    assert each.column <= len(line) + 1
+    if each.excerpt.isascii() and "..." not in each.excerpt and "\t" not in line and line.isprintable():
+        assert each.excerpt == line.rstrip()
+        assert each.blank == each.column - 1
+    marked = each.excerpt[each.blank : each.blank + each.carets]
+    is_at_the_end = each.blank >= len(each.excerpt.rstrip())
+    assert marked.strip() or is_at_the_end or each.code in ("expr-syntax", "tab-indentation"), each.block
+
+
+def in_file_order(found: list[Shown]) -> bool:
+    """Within each file by line and column; warnings stand among the errors."""
+    return all((a.line, a.column) <= (b.line, b.column) for a, b in pairwise(found) if a.file == b.file)
+
+
+def test_there_are_three_hundred_broken_recipes() -> None:
+    assert len(BROKEN) >= 330
+
+
+def test_every_text_belongs_to_a_recipe() -> None:
+    texts = {path.with_suffix(".yaml") for folder in (BAD, GOOD) for path in folder.rglob("*.txt")}
+    assert [text for text in texts if not text.exists()] == []
+
+
+def test_every_code_is_shown_by_two_recipes_or_more() -> None:
+    codes = [code for recipe in BROKEN for code in {each.code for each in shown(expected(BAD, recipe))}]
+    codes += [code for recipe in RIGHT for code in {each.code for each in shown(expected(GOOD, recipe))}]
+    assert [code for code in CODES if codes.count(code) < 2 and code not in NOT_FROM_A_FILE] == []
+
+
+def test_the_misspelt_recipes_are_those_that_the_bench_makes() -> None:
+    told = subprocess.run([sys.executable, ROOT / "bench" / "located.py", "--check"], capture_output=True, text=True)
+    assert (told.returncode, told.stderr) == (0, ""), told.stdout
+
+
+# --- recipes that are right ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", RIGHT)
+def test_a_good_recipe_gives_nothing_but_the_warnings_beside_it(recipe: str) -> None:
+    code, out, err = validated(GOOD, recipe)
+    assert warnings(out) == expected(GOOD, recipe)
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize("recipe", RIGHT)
+def test_the_plans_of_a_good_recipe_survive_json_and_what_show_prints(recipe: str) -> None:
+    runs = compiled(GOOD, recipe, (GOOD / recipe).read_bytes().decode("utf-8-sig")).variants
+    assert runs
+    for run in runs:
+        text = dumps(run.plan)
+        assert dumps(loads(Plan, text)) == text
+        again = compiled(GOOD, recipe, resolved_yaml(run.tree))
+        # one run of a matrix is not a matrix any more
+        assert [dumps(each.plan) for each in again.variants] == [dumps(replace(run.plan, choices={}))]
+
+
+def test_the_complete_recipes_have_every_key_that_there_is() -> None:
+    keys = Keys(recipe_v1())
+    written = {path for recipe in RIGHT if recipe.startswith("complete-") for path in key_paths(keys, recipe)}
+    in_stages = {path[1:] for path in written if path[0] == "schedule"}
+    inherited = {path for path in keys.known if path[0] == "schedule" and path[1:] in keys.known}
+    # a selection of tasks is the same in both places
+    alike = {path for path in keys.known if path[2:3] == ("tasks",) and path[-1] in ("ids", "range", "limit", "file")}
+    assert sorted(keys.known.keys() - written - in_stages - inherited - alike) == []
+
+
+def test_each_preset_has_a_good_recipe_of_its_own() -> None:
+    assert [preset for preset in Preset if f"algorithm-{preset}.yaml" not in RIGHT] == []
+
+
+def warnings(text: str) -> str:
+    """What is said, without what a later version will run and without the count."""
+    return "\n".join(f"{each.block}\n" for each in shown(text) if each.code != COMING)
+
+
+def compiled(folder: Path, recipe: str, text: str) -> Compiled:
+    source = Source(recipe, text, key=str(folder / recipe))
+    return compile_recipe(source, DiskLibrary(folder), (), {TOKEN: SECRET}, catalog())
+
+
+def key_paths(keys: Keys, recipe: str) -> set[tuple[str, ...]]:
+    root = parse(Source(recipe, (GOOD / recipe).read_text(encoding="utf-8"))).root
+    assert root is not None
+    return set(_paths(keys, root, ()))
+
+
+def _paths(keys: Keys, node: Node, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if isinstance(node, ListNode):
+        for item in node.items:
+            yield from _paths(keys, item, path)
+    for entry in node.entries if isinstance(node, MapNode) else ():
+        below = (*path, entry.name) if (*path, entry.name) in keys.known else (*path, NAME)
+        yield below
+        yield from _paths(keys, entry.value, below)
+
+
+# --- writing the texts anew ----------------------------------------------------------------------------------------
+
+
+def update() -> None:
+    os.environ[TOKEN] = SECRET
+    for recipe in BROKEN:
+        write(BAD / recipe, validated(BAD, recipe)[1])
+    for recipe in RIGHT:
+        code, out, _ = validated(GOOD, recipe)
+        if code:
+            print(f"{recipe} is refused, and a good recipe must not be:\n{out}")
+        else:
+            write(GOOD / recipe, warnings(out))
+
+
+def write(recipe: Path, text: str) -> None:
+    file = recipe.with_suffix(".txt")
+    if text:
+        file.write_bytes(text.encode())
+    else:
+        file.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--update"]:
+        sys.exit("python tests/test_corpus.py --update")
+    update()
