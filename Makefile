@@ -43,13 +43,15 @@ types: setup
 imports: setup
 	$(BIN)/lint-imports --config pyproject.toml
 
-docs: setup  ## writes the schema and the recipe reference from the code
-	$(BIN)/python -m agym.dsl.schema
-	$(BIN)/python -m agym.dsl.reference
+docs: setup  ## writes the schemas and the recipe reference from the code
+	$(BIN)/python -m agym.dsl.shape.schema
+	$(BIN)/python -m agym.dsl.shape.plan_schema
+	$(BIN)/python -m agym.dsl.shape.reference
 
 docs-check: setup
-	@$(BIN)/python -m agym.dsl.schema --check
-	@$(BIN)/python -m agym.dsl.reference --check
+	@$(BIN)/python -m agym.dsl.shape.schema --check
+	@$(BIN)/python -m agym.dsl.shape.plan_schema --check
+	@$(BIN)/python -m agym.dsl.shape.reference --check
 
 bench: setup  ## how long validate takes, whole cold processes
 	$(BIN)/python bench/validate.py

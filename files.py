@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .dsl.decode import MAX_BYTES, decode
+from .dsl.compose.library import SUFFIXES, Found, Refusal, Trouble, candidates, explain
 from .dsl.diagnostics import Diagnostic
-from .dsl.library import SUFFIXES, Found, Refusal, Trouble, candidates, explain
 from .dsl.source import Source
 from .dsl.suggest import nearest, shown
+from .dsl.text.decode import MAX_BYTES, decode
 
 __all__ = ["STDIN", "DiskLibrary", "Search", "Target", "find", "is_base", "shipped_names", "write_atomically"]
 

@@ -22,15 +22,15 @@ from typing import Any, TypeVar
 from agym.catalog import catalog
 from agym.dsl.catalog import Catalog
 from agym.dsl.compile import compile_recipe
-from agym.dsl.decode import decode
 from agym.dsl.diagnostics import Diagnostic, Severity
-from agym.dsl.expr_functions import PLAIN, SCHEDULES, WINDOWS
-from agym.dsl.keys import NAME, Keys, Pattern
+from agym.dsl.expression.functions import PLAIN, SCHEDULES, WINDOWS
+from agym.dsl.expression.scopes import SCOPES
 from agym.dsl.recipe import Lora
-from agym.dsl.scopes import SCOPES
+from agym.dsl.shape.keys import NAME, Keys, Pattern
 from agym.dsl.source import Source
-from agym.dsl.tree import Entry, ListNode, MapNode, Node, ScalarNode, parse
-from agym.dsl.tree import Path as Steps
+from agym.dsl.text.decode import decode
+from agym.dsl.text.tree import Entry, ListNode, MapNode, Node, ScalarNode, parse
+from agym.dsl.text.tree import Path as Steps
 from agym.files import DiskLibrary
 from agym.reporters.excerpt import excerpt
 from agym.schemas import recipe_v1

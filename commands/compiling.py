@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from ..dsl.catalog import Catalog
 from ..dsl.compile import Compiled, CompiledVariant, compile_recipe
-from ..dsl.decode import MAX_BYTES, decode
 from ..dsl.diagnostics import Diagnostic
 from ..dsl.source import Source
+from ..dsl.text.decode import MAX_BYTES, decode
 from ..files import STDIN, DiskLibrary, Target
 from ..reporters.report import Checked, report
 from ..reporters.text import Style, report_text

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..catalog import catalog
+from ..dsl.binding.kinds import learns
 from ..dsl.catalog import Catalog
 from ..dsl.compile import CompiledVariant
-from ..dsl.kinds import learns
 from ..dsl.plan import Plan
 from ..dsl.recipe import Launcher
 from ..files import DiskLibrary

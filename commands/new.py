@@ -10,7 +10,7 @@ from pathlib import Path
 from ..catalog import catalog
 from ..dsl.diagnostics import Diagnostic
 from ..dsl.source import Source
-from ..dsl.tree import get, parse
+from ..dsl.text.tree import get, parse
 from ..files import STDIN, DiskLibrary, write_atomically
 from .compiling import Compiler
 from .recipes import header

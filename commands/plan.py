@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Callable, Mapping
 
 from ..catalog import catalog
-from ..dsl.codec import dumps
 from ..dsl.compile import CompiledVariant
 from ..dsl.plan import Plan
+from ..dsl.planning.codec import dumps
 from ..files import DiskLibrary
 from ..reporters.plan_graph import plan_dot, plan_mermaid
 from ..reporters.text import Style

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..dsl.reference import UnknownKey, describe
+from ..dsl.shape.reference import UnknownKey, describe
 from ..files import PACKAGE
 from .shell import Exit, Shell, UsageError
 
@@ -49,7 +49,7 @@ def _documentation(key: str, width: int) -> str:
 
 
 def _algorithms(width: int) -> str:
-    from ..dsl.presets import presets
+    from ..dsl.binding.presets import presets
     from ..reporters.algorithms import algorithms_text
 
     return "  values\n" + algorithms_text(presets().values(), width)

@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Mapping
 
 from ..catalog import catalog
+from ..dsl.binding.resolved import resolved
 from ..dsl.compile import CompiledVariant
-from ..dsl.resolved import resolved
-from ..dsl.tree import Node, Path
+from ..dsl.text.tree import Node, Path
 from ..files import DiskLibrary
 from ..reporters.difference import changes, difference_json, difference_text
 from ..reporters.resolved import resolved_data, resolved_yaml

@@ -14,22 +14,22 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ..schemas import recipe_v1
-from .bind import Bound, bind
+from .binding.bind import Bound, bind
 from .catalog import Catalog
-from .codec import canonical
-from .compose import Variant, compose
+from .compose.compose import Variant, compose
+from .compose.library import Found, Library
 from .diagnostics import Diagnostic, Severity, in_file_order
-from .library import Found, Library
-from .lower import lower
 from .plan import Plan
+from .planning.codec import canonical
+from .planning.lower import lower
+from .planning.shapes import is_folder, shape_from_config, shape_of
+from .planning.verify import verify_plan
 from .recipe import Model, ModelShape, Recipe
-from .reflect import Record, record, type_at
-from .rules import check as check_rules
-from .shape import check as check_shape
-from .shapes import is_folder, shape_from_config, shape_of
+from .rules.rules import check as check_rules
+from .shape.reflect import Record, record, type_at
+from .shape.shape import check as check_shape
 from .source import Source
-from .tree import MapNode, Path
-from .verify import verify_plan
+from .text.tree import MapNode, Path
 
 __all__ = ["Compiled", "CompiledVariant", "InvalidPlan", "compile_recipe"]
 

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .diagnostics import Diagnostic, Severity
-from .expr_ast import Literal, Member, Name, Node, Problem, Value, walk
-from .expr_check import examine
-from .expr_eval import Facts, MappingFacts, compiled
-from .expr_parse import parse
-from .expr_steps import StageStart, changes, first_true, used_names
-from .scopes import ExprType
+from .expression.check import examine
+from .expression.evaluate import Facts, MappingFacts, compiled
+from .expression.nodes import Literal, Member, Name, Node, Problem, Value, walk
+from .expression.parse import parse
+from .expression.scopes import ExprType
+from .expression.steps import StageStart, changes, first_true, used_names
 from .source import Text
 
 __all__ = [

@@ -17,6 +17,7 @@ from uuid import uuid4
 import httpx
 
 from .errors import EnvError, EnvFault, EpisodeOver, FaultKind, ProtocolMismatch, UnknownSession, error_from
+from .keepalive import KeepAlive
 from .pool import EnvPool, Held
 from .protocol import Deadlines, EnvFactory, EnvSpec, Json, Observation, Step, TaskInfo
 from .wire import PROTOCOL, Fields, WireError, dump, load_object, observation_from, spec_from, step_read, tasks_from
@@ -111,9 +112,8 @@ class HttpEnv:
                 headers={"authorization": f"Bearer {token}"} if token is not None else {},
                 timeout=None,  # each call has a deadline over all its tries
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=1024),
-                transport=transport,
+                transport=transport or (KeepAlive() if url.startswith("http:") else None),
                 trust_env=False,
-                verify=url.startswith("https:"),  # certificates take 20 ms to read, for nothing where none is shown
             )
         )
 

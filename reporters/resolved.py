@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..dsl.scalars import Refused, resolve
-from ..dsl.tree import ListNode, MapNode, Node, Path, ScalarNode
+from ..dsl.text.scalars import Refused, resolve
+from ..dsl.text.tree import ListNode, MapNode, Node, Path, ScalarNode
 
 __all__ = ["resolved_data", "resolved_yaml"]
 

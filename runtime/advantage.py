@@ -29,7 +29,7 @@ from math import fsum, sqrt
 import numpy as np
 
 from ..dsl.algorithm import Advantage, Baseline, Estimator, Normalise
-from ..dsl.combinations import READS, supported
+from ..dsl.rules.combinations import READS, supported
 from .comparison import DIFFERENCES, SPREADS, aligned, mean_of
 from .credit import Credit, CreditError, Float64s
 

@@ -88,13 +88,17 @@ class Context:
         """A number of the recipe, as it stands at this step."""
         if not isinstance(number, Expr):
             return float(number)
-        value = number.number(StageFacts(self.progress, self.stage.stage, "schedule"))
+        value = number.number(self.facts("schedule"))
         if value is None or not isfinite(value):
             at = f"stage '{self.stage.stage}', step {self.progress.step}"
             raise StepRefused(f"{at}: '{number.text}' has no value; expected a number")
         return value
 
+    def facts(self, scope: str) -> StageFacts:
+        return StageFacts(self.progress, self.stage.stage, scope)
+
     def names(self) -> Clock:
+        """What every expression may ask for."""
         return {
             "step": float(self.progress.step),
             "total_step": float(self.progress.total_step),

@@ -91,7 +91,9 @@ def _conversation(data: Mapping[str, Any], where: str) -> Conversation:
 def _of_record(data: Mapping[str, Any]) -> Conversation:
     return Conversation(
         opening=tuple(Message(each["role"], each["content"]) for each in data["opening"]),
-        replies=tuple(Reply(text=turn["reply"], told=(Message("user", turn["observation"]),)) for turn in data["turns"]),
+        replies=tuple(
+            Reply(text=turn["reply"], told=(Message("user", turn["observation"]),)) for turn in data["turns"]
+        ),
         task=Task(**data["task"]),
         score=float(data["score"]),
         success=bool(data["success"]),

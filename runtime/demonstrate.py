@@ -1,29 +1,62 @@
-"""Episodes played by an environment's scripted expert, in the tokens that the model itself would have produced.
+"""Demonstrations in the tokens that the model itself would have produced: an expert's play, or a given conversation.
 
-Enters: a task, an environment that can advise, a share of noise. Leaves: an Episode whose `sampled` marks the tokens to
-imitate. After a random action the expert is asked again from where that led, so that recovering is shown as well.
+Enters: a task and an environment that can advise or knows a solution, or a text. Leaves: an Episode whose `sampled`
+marks the tokens to imitate. After a random action the expert is asked again from where that led, so that recovering is
+shown as well. What is imitated is made of words that the model knows, or it is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
 from ..dsl.algorithm import LossOn
-from ..envs.protocol import Session, Status, Step, score_of
+from ..envs.protocol import Session, Status, score_of
 from .agents.formats import AgentFormat
+from .dataset import Conversation
 from .episode import Ending, Episode, Segment, Task, Turn
+from .errors import RunError
+from .models import UnknownWord
 from .rendering import Chat
-from .rollout import Budgets, World
+from .rollout import Budgets, Gates, Phases, World, asked, opened, persistently
 from .seeds import derive
 
 __all__ = ["Demonstrator", "NoExpert"]
 
+T = TypeVar("T")
 
-class NoExpert(Exception):
+
+class NoExpert(RunError):
     """The environment knows no solution to imitate."""
+
+
+@dataclass(slots=True)
+class _Tape:
+    """The tokens so far, and which of them are learnt."""
+
+    ids: list[int] = field(default_factory=list)
+    learnt: list[bool] = field(default_factory=list)
+
+    def add(self, ids: Sequence[int], *, learn: bool) -> tuple[int, int]:
+        start = len(self.ids)
+        self.ids += ids
+        self.learnt += [learn] * len(ids)
+        return start, len(self.ids)
+
+    def segment(self, turns: Sequence[Turn], context_tokens: int) -> Segment:
+        """Up to the end of the last reply: nothing is learnt of what came after it."""
+        length = turns[-1].end if turns else min(len(self.ids), context_tokens)
+        mask = np.asarray(self.learnt[:length], np.bool_)
+        mask[0] = False  # nothing predicts the first token
+        return Segment(
+            ids=np.asarray(self.ids[:length], np.int32),
+            sampled=mask,
+            logprobs=np.zeros(len(mask), np.float32),
+            versions=np.full(len(mask), -1, np.int32),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,85 +65,140 @@ class Demonstrator:
 
     chat: Chat
     encode: Callable[[str], list[int]]
+    """Of words to be imitated: raises UnknownWord."""
     format: AgentFormat
+    prompt: str | None
+    phases: Phases
+    gates: Gates
     noise: float
     loss_on: LossOn
+    clock: Callable[[], float]
 
     async def attempt(self, world: World, task: Task, budgets: Budgets, seed: int) -> Episode:
-        session = await world.client.open(task.id, task.seed)
-        try:
-            return await self._play(world, session, task, budgets, seed)
-        finally:
-            await session.close()
+        """As an agent would: again after a fault, and in the end without it."""
+
+        async def once() -> Episode:
+            async with opened(world, task, self.phases, self.gates) as session:
+                return await self._play(world, session, task, budgets, seed)
+
+        return await persistently(once, task, 0, budgets.horizon, self.phases.retries, self.clock)
 
     async def _play(self, world: World, session: Session, task: Task, budgets: Budgets, seed: int) -> Episode:
-        draws = np.random.Generator(np.random.PCG64(derive(seed, "noise")))
         everything = self.loss_on is LossOn.ALL
-        opening = self.format.opening(world.spec.prompt, session.first.text, world.prompt)
-        ids = self.chat.begin(opening)
-        learnt = [everything] * len(ids)
+        first = self.chat.cut(session.first.text, budgets.observation_tokens)
+        opening = self.format.opening(world.spec.prompt, first, self.prompt)
+        tape = _Tape()
+        tape.add(self.chat.begin(opening), learn=everything)
         turns: list[Turn] = []
         ending = Ending.HORIZON
-        while len(turns) < budgets.horizon:
-            noisy = bool(draws.random() < self.noise)
-            action = await self._action(session, task, noisy, derive(seed, "action", len(turns)))
+        async for action, noisy in self._actions(world, session, task, budgets.horizon, seed):
             text = self.format.write(action)
-            reply = [*self.encode(text), self.chat.end_of_reply]
-            if len(ids) + len(reply) > budgets.context_tokens:
+            reply = self._reply(text, f"task '{task.id}' of environment '{world.name}'")
+            if len(tape.ids) + len(reply) > budgets.context_tokens:
                 ending = Ending.BUDGET
                 break
-            start = len(ids)
-            ids += reply
-            learnt += [everything or not noisy or self.loss_on is LossOn.ACTIONS] * len(reply)
-            step = await session.step(action)
-            turns.append(_turn(start, len(ids), text, action, step))
+            start, end = tape.add(reply, learn=everything or not noisy or self.loss_on is LossOn.ACTIONS)
+            step = await self._asked(session.step(action), world, task)
+            shown = self.chat.cut(step.observation.text, budgets.observation_tokens)
+            turns.append(
+                Turn(
+                    segment=0,
+                    start=start,
+                    end=end,
+                    reply=text,
+                    action=None if step.status is Status.INVALID else action,
+                    observation=shown,
+                    reward=step.reward,
+                )
+            )
             if step.ended:
                 ending = Ending.DONE if step.terminated else Ending.HORIZON
                 break
-            follow = self.chat.follow(self.format.observation(step.observation.text))
-            ids += follow
-            learnt += [everything] * len(follow)
+            tape.add(self.chat.follow(self.format.observation(shown)), learn=everything)
         score = score_of(world.spec.score, [turn.reward for turn in turns])
         return Episode(
             task=task,
             index=0,
-            segments=(_segment(ids, learnt),),
+            segments=(tape.segment(turns, budgets.context_tokens),),
             turns=tuple(turns),
             ending=ending,
             horizon=budgets.horizon,
             score=score,
             success=score >= world.success_at,
+            opening=opening,
         )
 
-    async def _action(self, session: Session, task: Task, noisy: bool, seed: int) -> str:
-        action = await session.noise_action(seed) if noisy else None
-        action = action if action is not None else await session.advice()
-        if action is None:
+    async def _actions(
+        self, world: World, session: Session, task: Task, horizon: int, seed: int
+    ) -> AsyncIterator[tuple[str, bool]]:
+        """Actions, and whether each is noise; fewer than `horizon` where the expert is at a loss."""
+        draws = np.random.Generator(np.random.PCG64(derive(seed, "noise")))
+        script = await self._script(world, session, task)
+        for turn in range(horizon):
+            noisy = bool(draws.random() < self.noise)
+            action = None
+            if noisy:
+                action = await self._asked(session.noise_action(derive(seed, "action", turn)), world, task)
+            if action is None:
+                noisy = False
+                action = next(script, None) if script else await self._asked(session.advice(), world, task)
+            if action is None:
+                return
+            yield action, noisy
+
+    async def _script(self, world: World, session: Session, task: Task) -> Iterator[str] | None:
+        """A solution known from the start, where the environment cannot advise on the way."""
+        if await self._asked(session.advice(), world, task) is not None:
+            return None
+        script = await self._asked(world.client.expert(task.id, task.seed), world, task)
+        if script is None:
             raise NoExpert(
-                f"environment '{task.environment}' knows no solution of task '{task.id}': expected an environment with "
-                "an expert, or `data: {source: file, path: ...}`"
+                f"environment '{world.name}' knows no solution of task '{task.id}': expected an environment with an "
+                "expert, or 'data: {source: file, path: ...}'"
             )
-        return action
+        if self.noise:
+            raise NoExpert(
+                f"environment '{world.name}' knows solutions from the start of a task only, not from where a random "
+                "action led: expected 'data.noise: 0'"
+            )
+        return iter(script)
 
+    async def _asked(self, awaitable: Awaitable[T], world: World, task: Task) -> T:
+        return await asked(awaitable, self.phases.step_timeout_s, f"{world.name} to show task '{task.id}'")
 
-def _turn(start: int, end: int, text: str, action: str, step: Step) -> Turn:
-    return Turn(
-        segment=0,
-        start=start,
-        end=end,
-        reply=text,
-        action=None if step.status is Status.INVALID else action,
-        observation=step.observation.text,
-        reward=step.reward,
-    )
+    # --- given conversations
 
+    def render(self, conversation: Conversation, context_tokens: int) -> Episode:
+        """A conversation in tokens, up to the last reply that still fits."""
+        everything = self.loss_on is LossOn.ALL
+        tape = _Tape()
+        tape.add(self.chat.begin(conversation.opening), learn=everything)
+        turns: list[Turn] = []
+        for at, reply in enumerate(conversation.replies):
+            ids = self._reply(reply.text, f"reply {at + 1} of task '{conversation.task.id}'")
+            if len(tape.ids) + len(ids) > context_tokens:
+                break
+            start, end = tape.add(ids, learn=everything or reply.learn)
+            told = "\n".join(message.content for message in reply.told)
+            turns.append(
+                Turn(segment=0, start=start, end=end, reply=reply.text, action=reply.text, observation=told, reward=0.0)
+            )
+            if at + 1 < len(conversation.replies):
+                tape.add(self.chat.follow(reply.told), learn=everything)
+        return Episode(
+            task=conversation.task,
+            index=0,
+            segments=(tape.segment(turns, context_tokens),),
+            turns=tuple(turns),
+            ending=Ending.DONE if len(turns) == len(conversation.replies) else Ending.BUDGET,
+            horizon=max(len(conversation.replies), 1),
+            score=conversation.score,
+            success=conversation.success,
+            opening=conversation.opening,
+        )
 
-def _segment(ids: Sequence[int], learnt: Sequence[bool]) -> Segment:
-    mask = np.asarray(learnt, np.bool_)
-    mask[0] = False  # nothing predicts the first token
-    return Segment(
-        ids=np.asarray(ids, np.int32),
-        sampled=mask,
-        logprobs=np.zeros(len(ids), np.float32),
-        versions=np.full(len(ids), -1, np.int32),
-    )
+    def _reply(self, text: str, what: str) -> list[int]:
+        try:
+            return [*self.encode(text), self.chat.end_of_reply]
+        except UnknownWord as error:
+            raise RunError(f"demonstrations, {what}: {error}") from error

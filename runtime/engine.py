@@ -1,26 +1,33 @@
 """Walks the plan: stages, steps, measurements, saves.
 
-Enters: a Plan, a run folder, a crew. Leaves: a trained model in that folder, and the outcome. All that decides what
-comes next is in `Progress` and in the learner, and both are in every checkpoint: a run that was killed and resumed
-takes the same steps as one that never was.
+Enters: a Plan, a run folder, a crew. Leaves: a trained model in that folder, and the outcome. What comes next is a pure
+function of `Progress`, and that is in every checkpoint beside the learner: a run that was killed at any moment and
+resumed takes the same steps, and writes the same rows, as one that never was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
 
-from ..dsl.algorithm import Kind
+from ..dsl.algorithm import Kind, Reference
 from ..dsl.plan import Plan, PlanStage
-from ..dsl.recipe import OnFault
-from .evaluate import Measuring, measure
+from ..dsl.recipe import Eval, OnFault, SaveEpisodes
+from .context import Context, StepResult
+from .episode import Episode
+from .errors import RunError, StepRefused
+from .evaluate import measure, refuse_overlap
 from .guards import GuardStop, Verdict, judge
-from .progress import Progress, StageFacts
+from .ports import OptimizerSettings
+from .progress import Progress
+from .records import lines
 from .reporting import Reporter, Row
-from .stages import STEPS, Context, StepResult
+from .stages import STEPS
 from .workers import Crew
-from .workspace import Metrics, Workspace
+from .workspace import MODEL, Metrics, Workspace
 
 __all__ = ["Engine", "Outcome", "OutcomeKind", "StopSignal"]
 
@@ -47,6 +54,10 @@ class StopSignal:
     wanted: bool = False
 
 
+class _Stopped(Exception):
+    """The signal was seen."""
+
+
 class Engine:
     """One run."""
 
@@ -66,82 +77,168 @@ class Engine:
         self._clock = clock
         self._stop = stop or StopSignal()
         self._progress = Progress()
-        self._metrics: Metrics | None = None
+        self._opened: Metrics | None = None
+        self._entered: Context | None = None
         self._synced = -1
+        """Version of the weights that the sampler holds."""
+        self._saved = -1
+        """The `total_step` of the newest checkpoint."""
 
     async def run(self) -> Outcome:
+        _refuse(self._plan)
         await self._restore()
         try:
-            return await self._walk()
+            if not self._progress.finished:
+                await self._walk()
+            return self._outcome(OutcomeKind.FINISHED)
+        except _Stopped:
+            await self._save()
+            return self._outcome(OutcomeKind.INTERRUPTED)
         except GuardStop as stop:
-            return Outcome(kind=OutcomeKind.GUARDED, steps=self._progress.total_step, reason=str(stop))
+            return self._outcome(OutcomeKind.GUARDED, str(stop))
+        except StepRefused:
+            await self._save()
+            raise
         finally:
             self._rows.close()
 
+    def _outcome(self, kind: OutcomeKind, reason: str = "") -> Outcome:
+        return Outcome(kind=kind, steps=self._progress.total_step, reason=reason)
+
     @property
     def _rows(self) -> Metrics:
-        assert self._metrics is not None, "metrics are opened by _restore"
-        return self._metrics
+        assert self._opened is not None, "metrics are opened by _restore"
+        return self._opened
+
+    @property
+    def _context(self) -> Context:
+        assert self._entered is not None, "a stage is entered before anything is done in it"
+        return self._entered
+
+    @property
+    def _stage(self) -> PlanStage:
+        return self._plan.stages[self._progress.stage]
 
     # --- the walk --------------------------------------------------------------------------------------------------
 
-    async def _walk(self) -> Outcome:
-        progress = self._progress
-        if self._plan.eval is not None and self._plan.eval.at_start and not progress.started_eval:
-            await self._evaluate()
-        progress.started_eval = True
-        while progress.stage < len(self._plan.stages):
-            stage = self._plan.stages[progress.stage]
-            context = await self._enter(stage)
-            while not self._over(stage):
-                if self._stop.wanted:
-                    await self._save()
-                    return Outcome(kind=OutcomeKind.INTERRUPTED, steps=progress.total_step)
-                await self._step(stage, context)
-            progress.next_stage()
-        await self._finish()
-        return Outcome(kind=OutcomeKind.FINISHED, steps=progress.total_step)
-
-    def _over(self, stage: PlanStage) -> bool:
-        until = stage.settings.until
-        if self._progress.step == 0:
-            return False
-        return until is None or until.holds(StageFacts(self._progress, stage.settings.stage, "until"))
-
-    async def _enter(self, stage: PlanStage) -> Context:
-        self._reporter.phase(f"stage {stage.settings.stage}")
-        return await Context.of(self._plan, stage, self._crew, self._progress, self._reporter, self._clock)
-
-    async def _step(self, stage: PlanStage, context: Context) -> None:
-        progress, started = self._progress, self._clock()
-        if stage.kind in (Kind.RL, Kind.EVOLVE):
-            await self._sync()
-        result = await STEPS[stage.kind](context)
-        progress.version += result.updates
-        progress.step += 1
-        progress.total_step += 1
-        progress.measure(result.facts)
-        verdict = judge(self._plan.guards, progress.guarding, result.signs)
-        if stage.kind is Kind.RL:
-            await self._sync()
-        self._write(self._row(stage, result, verdict, self._clock() - started))
-        await self._obey(verdict)
-        await self._after_step()
-
-    async def _after_step(self) -> None:
-        every = self._plan.eval
-        if every is not None and self._progress.total_step % every.every == 0:
-            await self._evaluate()
-        if self._progress.total_step % self._plan.checkpoint.every == 0:
-            await self._save()
-
-    async def _finish(self) -> None:
-        every, progress = self._plan.eval, self._progress
-        if every is not None and every.at_end and progress.total_step % every.every != 0:
-            await self._evaluate()
+    async def _walk(self) -> None:
+        while True:
+            await self._enter()
+            while await self._goes_on():
+                await self._step()
+            if self._stage is self._plan.stages[-1]:
+                break
+            self._progress.next_stage()
+        settings = self._plan.eval
+        if settings is not None and settings.at_end and self._progress.measured_at != self._progress.total_step:
+            await self._evaluate(settings)
+        self._progress.finished = True
         await self._save()
 
-    # --- what a step leads to --------------------------------------------------------------------------------------
+    async def _goes_on(self) -> bool:
+        """Does what is due between two steps; whether the stage has another."""
+        self._look_up()
+        settings = self._plan.eval
+        if settings is not None and self._is_measured_now(settings):
+            await self._evaluate(settings)
+            self._look_up()
+        if self._is_saved_now():
+            await self._save()
+        return not self._is_over()
+
+    def _look_up(self) -> None:
+        if self._stop.wanted:
+            raise _Stopped
+
+    def _is_measured_now(self, settings: Eval) -> bool:
+        total = self._progress.total_step
+        return self._progress.measured_at != total and (total % settings.every == 0 if total else settings.at_start)
+
+    def _is_saved_now(self) -> bool:
+        total = self._progress.total_step
+        return self._saved != total and (self._is_regular(total) or self._progress.best_step == total)
+
+    def _is_regular(self, total_step: int) -> bool:
+        return total_step > 0 and total_step % self._plan.checkpoint.every == 0
+
+    def _is_over(self) -> bool:
+        until = self._stage.settings.until
+        if self._progress.step == 0:
+            return False
+        return until is None or until.holds(self._context.facts("until"))
+
+    # --- stages ----------------------------------------------------------------------------------------------------
+
+    async def _enter(self) -> None:
+        stage, progress = self._stage, self._progress
+        self._reporter.phase(f"stage {stage.settings.stage}")
+        before = self._plan.stages[stage.index - 1] if stage.index else None
+        if progress.step == 0 and before is not None:
+            # the divergence that the weight was adapted to is another one
+            progress.kl_scale = progress.kl_scale if _pull(before) == _pull(stage) else 1.0
+        await self._optimise(fresh=progress.step == 0 and before is not None and _lesson(before) != _lesson(stage))
+        self._entered = await Context.of(self._plan, stage, self._crew, progress, self._reporter, self._clock)
+        if self._plan.eval is not None and stage.kind is not Kind.EVAL:
+            await refuse_overlap(self._context, self._plan.eval)
+        await self._refer()
+
+    async def _optimise(self, *, fresh: bool) -> None:
+        optimizer = self._stage.settings.algorithm.optimizer
+        settings = OptimizerSettings(betas=optimizer.betas, eps=optimizer.eps, weight_decay=optimizer.weight_decay)
+        await self._crew.optimise_by(settings, fresh=fresh)
+        if fresh:
+            self._progress.updates = 0
+
+    async def _refer(self) -> None:
+        """Divergences are measured from the start of the run, or from the start of this stage, kept for a resume."""
+        kl, name = self._stage.settings.algorithm.kl, self._stage.settings.stage
+        if self._stage.kind is not Kind.RL or kl.coef == 0 or kl.reference is Reference.START:
+            await self._crew.refer_to(None)
+            return
+        if self._progress.step == 0:
+            with _disk("reference"), self._space.new_reference(name) as folder:
+                await self._crew.export(folder)
+        await self._crew.refer_to(self._space.reference(name))
+
+    # --- a step ----------------------------------------------------------------------------------------------------
+
+    async def _step(self) -> None:
+        if self._stage.kind is Kind.EVAL:
+            assert self._plan.eval is not None, "a verified plan with a stage that measures says how"
+            self._progress.count_step()
+            await self._evaluate(self._plan.eval)
+            return
+        before = self._progress.copy()
+        try:
+            await self._learn()
+        except StepRefused:
+            self._progress = before  # tasks were drawn that nobody has learnt from
+            raise
+
+    async def _learn(self) -> None:
+        progress, started = self._progress, self._clock()
+        if self._stage.kind is Kind.RL:
+            await self._sync()
+        synced = self._clock()
+        result = await STEPS[self._stage.kind](self._context)
+        progress.version += result.updates
+        progress.count_step()
+        progress.measure(result.facts)
+        verdict = judge(self._plan.guards, progress.guarding, result.signs)
+        self._write_episodes(result.episodes, "train")
+        self._write(self._row(result, verdict, sync=synced - started, step=self._clock() - started))
+        await self._obey(verdict)
+
+    def _row(self, result: StepResult, verdict: Verdict, *, sync: float, step: float) -> Row:
+        return {
+            "total_step": self._progress.total_step,
+            "stage": self._stage.settings.stage,
+            "step": self._progress.step,
+            **result.row,
+            **({"guard/action": verdict.action.value} if verdict.action else {}),
+            "timing_s/sync": sync,
+            "timing_s/step": step,
+        }
 
     async def _sync(self) -> None:
         """The sampler gets the learner's weights, if it has older ones."""
@@ -150,17 +247,16 @@ class Engine:
             await self._crew.sync(self._progress.version)
             self._synced = self._progress.version
 
-    async def _evaluate(self) -> None:
-        assert self._plan.eval is not None
+    async def _evaluate(self, settings: Eval) -> None:
         await self._sync()
         self._reporter.phase("eval")
-        stage = self._plan.stages[min(self._progress.stage, len(self._plan.stages) - 1)]
-        measuring = Measuring(
-            plan=self._plan, stage=stage, total_step=self._progress.total_step, crew=self._crew, clock=self._clock
-        )
-        measured = await measure(measuring, self._reporter)
+        measured = await measure(self._context, settings)
+        self._progress.measured_at = self._progress.total_step
         self._progress.measure({"eval_success": float(measured.row["eval/success"])})
+        self._write_episodes(measured.episodes, "eval")
         self._write(measured.row)
+
+    # --- guards ----------------------------------------------------------------------------------------------------
 
     async def _obey(self, verdict: Verdict) -> None:
         if verdict.action is None:
@@ -174,49 +270,102 @@ class Engine:
 
     async def _roll_back(self, reason: str) -> None:
         """The weights and the optimiser as they were; the clock and the data go on, or the same would happen again."""
-        guarding, good = self._progress.guarding, self._space.checkpoints()
+        guarding = self._progress.guarding
         guarding.roll_backs += 1
         if guarding.roll_backs > self._plan.guards.max_roll_backs:
             raise GuardStop(f"{reason}; and {self._plan.guards.max_roll_backs} roll-backs did not help")
+        # a checkpoint that only an interrupted run has must not decide where this one goes
+        good = [(step, folder) for step, folder in self._space.checkpoints() if self._is_regular(step)]
         if not good:
             self._reporter.note("no checkpoint to roll back to yet: the update was left out instead")
             return
         step, folder = good[-1]
+        then = Progress.from_json((folder / _PROGRESS).read_text())
         await self._crew.load(folder)
-        self._progress.version += 1  # weights that were never sampled from under any older number
+        await self._optimise(fresh=_lesson(self._plan.stages[then.stage]) != _lesson(self._stage))
+        self._progress.version += 1  # the sampler has to get them again
         self._reporter.note(f"rolled back to the weights of step {step}")
 
-    # --- folder ----------------------------------------------------------------------------------------------------
+    # --- the folder ------------------------------------------------------------------------------------------------
 
     async def _restore(self) -> None:
         good = self._space.checkpoints()
         if good:
-            _, folder = good[-1]
-            self._progress = Progress.from_json((folder / "progress.json").read_text())
+            self._saved, folder = good[-1]
+            self._progress = Progress.from_json((folder / _PROGRESS).read_text())
             await self._crew.load(folder)
-        self._metrics = Metrics(self._space.root / "metrics.jsonl", keep_bytes=self._progress.metrics_bytes)
+        self._space.forget_episodes(after=self._progress.total_step)
+        self._opened = Metrics(self._space.root / "metrics.jsonl", keep_bytes=self._progress.metrics_bytes)
 
     async def _save(self) -> None:
         self._reporter.phase("save")
-        self._progress.metrics_bytes = self._rows.size
-        with self._space.checkpoint(self._progress.total_step) as folder:
-            await self._crew.save(folder)
-            if self._plan.checkpoint.export:
-                await self._crew.export(folder / "model")
-            (folder / "progress.json").write_text(self._progress.to_json())
-        steps = [step for step, _ in self._space.checkpoints()]
-        self._space.drop(steps[: -self._plan.checkpoint.keep])
+        progress = self._progress
+        progress.metrics_bytes = self._rows.size
+        with _disk("save"):
+            with self._space.checkpoint(progress.total_step) as folder:
+                await self._crew.save(folder)
+                if self._plan.checkpoint.export:
+                    await self._crew.export(folder / MODEL)
+                (folder / _PROGRESS).write_text(progress.to_json())
+            self._saved = progress.total_step
+            self._space.drop(self._superseded([step for step, _ in self._space.checkpoints()]))
 
-    def _row(self, stage: PlanStage, result: StepResult, verdict: Verdict, seconds: float) -> Row:
-        return {
-            "total_step": self._progress.total_step,
-            "stage": stage.settings.stage,
-            "step": self._progress.step,
-            **result.row,
-            "guard/action": verdict.action.value if verdict.action else "",
-            "timing_s/step": seconds,
-        }
+    def _superseded(self, steps: Sequence[int]) -> list[int]:
+        """All but the newest, those to roll back to, and the best."""
+        candidates = steps if self._progress.finished else [step for step in steps if self._is_regular(step)]
+        kept = {*candidates[-self._plan.checkpoint.keep :], steps[-1], self._progress.best_step}
+        return [step for step in steps if step not in kept]
+
+    def _write_episodes(self, episodes: Sequence[Episode], purpose: str) -> None:
+        wanted = self._plan.checkpoint.episodes
+        if wanted is SaveEpisodes.NONE or (purpose == "train" and wanted is SaveEpisodes.EVAL) or not episodes:
+            return
+        step, stage = self._progress.total_step, self._stage.settings.stage
+        with _disk("episodes"):
+            kind = "-eval" if purpose == "eval" else ""
+            self._space.write_episodes(step, kind, lines(episodes, purpose=purpose, total_step=step, stage=stage))
 
     def _write(self, row: Row) -> None:
-        self._rows.append(row)
-        self._reporter.row(row)
+        known = {name: value for name, value in row.items() if not isinstance(value, float) or isfinite(value)}
+        self._note_best(known)
+        with _disk("metrics"):
+            self._rows.append(known)
+        self._reporter.row(known)
+
+    def _note_best(self, row: Row) -> None:
+        progress, value = self._progress, row.get(self._plan.checkpoint.best or "")
+        if isinstance(value, float) and (progress.best is None or value > progress.best):
+            progress.best, progress.best_step = value, progress.total_step
+
+
+_PROGRESS = "progress.json"
+
+
+def _lesson(stage: PlanStage) -> object:
+    """What an optimiser's averages are of: where it changes they start anew, and with them the warm-up."""
+    return stage.kind, stage.settings.algorithm.optimizer
+
+
+def _pull(stage: PlanStage) -> object:
+    return stage.kind, stage.settings.algorithm.kl
+
+
+@contextmanager
+def _disk(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        where = f"'{error.filename}': " if error.filename else ""
+        raise RunError(f"{what}: {where}{error.strerror or error}; make room, or mend it, and resume") from error
+
+
+# --- what is not built ---------------------------------------------------------------------------------------------
+
+
+def _refuse(plan: Plan) -> None:
+    """Before anything starts: a run that would quietly do something else than it says."""
+    if plan.hardware.staleness > 0:
+        raise RunError("hardware.staleness: sampling with older weights is not built yet; expected 0")
+    for stage in plan.stages:
+        if stage.kind not in STEPS and stage.kind is not Kind.EVAL:
+            raise RunError(f"stage '{stage.settings.stage}': stages of kind '{stage.kind}' are not built yet")

@@ -13,4 +13,4 @@ class RunError(Exception):
 
 
 class StepRefused(RunError):
-    """As RunError, and raised before the step has learnt anything: the state at its start is saved before the run ends."""
+    """As RunError, and raised before the step has learnt anything: the state at its start is saved."""

@@ -1,41 +1,25 @@
 """Measuring: tasks that are never learnt from, at the horizons and temperatures that the recipe asks for.
 
-Enters: a plan, a crew whose sampler holds the weights to be measured. Leaves: one row for the run folder. The seeds are
-the same at every measurement, so that two of them differ by the weights alone.
+Enters: a stage's Context, a crew whose sampler holds the weights to be measured. Leaves: one row for the run folder and
+the episodes behind it. The seeds are the same at every measurement, so that two of them differ by the weights alone;
+for the same reason tokens are drawn from all that the model says, whatever `sampling` cuts off in training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from ..dsl.plan import Plan, PlanStage
 from ..dsl.recipe import Environment, Eval, TaskSelection
+from .context import Context, budgets_of, play_style, refuse_faults
 from .episode import Episode, Group, Task
+from .errors import RunError
 from .ports import Draw
-from .reporting import Reporter
-from .rollout import Budgets, Order, Phases
+from .rollout import Order
 from .seeds import derive
 from .statistics import bootstrap, mean, pass_at
-from .workers import Crew, PlayStyle
 
-__all__ = ["Measured", "Measuring", "measure"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measuring:
-    """One measurement to be made."""
-
-    plan: Plan
-    stage: PlanStage
-    total_step: int
-    crew: Crew
-    clock: Callable[[], float]
-
-    @property
-    def settings(self) -> Eval:
-        assert self.plan.eval is not None, "nothing is measured without an 'eval'"
-        return self.plan.eval
+__all__ = ["Measured", "measure", "refuse_overlap"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,107 +30,108 @@ class Measured:
     episodes: tuple[Episode, ...]
 
 
-async def measure(what: Measuring, reporter: Reporter) -> Measured:
+async def measure(context: Context, settings: Eval) -> Measured:
     """Every environment at every horizon, sampled and, if asked for, greedy."""
-    started = what.clock()
-    row: dict[str, float | int | str] = {"total_step": what.total_step, "stage": what.stage.settings.stage}
+    started = context.clock()
+    row: dict[str, float | int | str] = {"total_step": context.progress.total_step, "stage": context.stage.stage}
     episodes: list[Episode] = []
     successes = []
-    for name, environment in what.stage.settings.environments.items():
-        tasks = await _tasks(what, name, environment)
-        horizons = _horizons(what, environment)
+    for name, environment in context.stage.environments.items():
+        tasks = await _tasks(context, settings, name, environment)
+        horizons = _horizons(context, settings, environment)
         for horizon in sorted(horizons):
+            groups = await _play(context, tasks, environment, horizon, settings.temperature, settings.samples)
+            numbers = _numbers(context, settings, groups)
             suffix = "" if horizon == max(horizons) else f"@{horizon}"
-            groups = await _play(what, name, tasks, horizon, what.settings.temperature, what.settings.samples, reporter)
-            numbers = _numbers(what, groups)
             row |= {f"eval/{name}{suffix}/{key}": value for key, value in numbers.items()}
             episodes += [episode for group in groups for episode in group.episodes]
         successes.append(numbers["success"])
-        if what.settings.greedy:
-            groups = await _play(what, name, tasks, max(horizons), 0.0, 1, reporter)
-            row |= {f"eval/{name}/greedy_{key}": value for key, value in _numbers(what, groups).items()}
-    return Measured(
-        row={**row, "eval/success": mean(successes), "timing_s/eval": what.clock() - started}, episodes=tuple(episodes)
-    )
+        if settings.greedy:
+            groups = await _play(context, tasks, environment, max(horizons), 0.0, 1)
+            numbers = _numbers(context, replace(settings, samples=1), groups)
+            row |= {f"eval/{name}/greedy_{key}": value for key, value in numbers.items()}
+            episodes += [episode for group in groups for episode in group.episodes]
+    row |= {"eval/success": mean(successes), "timing_s/eval": context.clock() - started}
+    return Measured(row=row, episodes=tuple(episodes))
 
 
-async def _tasks(what: Measuring, name: str, environment: Environment) -> list[Task]:
-    selection = environment.tasks.eval
-    if what.settings.tasks is not None:
-        selection = TaskSelection(split=what.settings.tasks)
-    if what.settings.limit is not None:
-        limit = min(what.settings.limit, selection.limit or what.settings.limit)
-        selection = TaskSelection(
-            split=selection.split, ids=selection.ids, file=selection.file, range=selection.range, limit=limit
-        )
-    infos = await what.crew.tasks(name, environment, selection, derive(what.plan.seed, "eval tasks"))
+def _selection(settings: Eval, environment: Environment) -> TaskSelection:
+    selection = environment.tasks.eval if settings.tasks is None else TaskSelection(split=settings.tasks)
+    if settings.limit is None:
+        return selection
+    return replace(selection, limit=min(settings.limit, selection.limit or settings.limit))
+
+
+async def _tasks(context: Context, settings: Eval, name: str, environment: Environment) -> list[Task]:
+    seed = derive(context.plan.seed, "eval tasks")
+    infos = await context.crew.tasks(name, environment, _selection(settings, environment), seed)
     return [
         Task(
             environment=name,
             id=info.id,
-            seed=derive(what.plan.seed, "eval", name, info.id),
+            seed=derive(context.plan.seed, "eval", name, info.id),
             difficulty=info.difficulty or "",
         )
         for info in infos
     ]
 
 
-def _horizons(what: Measuring, environment: Environment) -> tuple[int, ...]:
-    if what.settings.turns is not None:
-        return what.settings.turns
-    fixed = environment.turns if isinstance(environment.turns, int) else None
-    return (fixed or max(stage.budget.max_turns for stage in what.plan.stages),)
+async def refuse_overlap(context: Context, settings: Eval) -> None:
+    """What is learnt from measures nothing."""
+    for name, environment in context.stage.environments.items():
+        measured = {task.id for task in await _tasks(context, settings, name, environment)}
+        both = sorted(measured & {task.id for task in context.pools[name].tasks})
+        if both:
+            raise RunError(
+                f"eval: {len(both)} tasks of '{name}' are learnt from and measured on, such as '{both[0]}'; expected "
+                "'tasks.train' and 'tasks.eval' to have none in common"
+            )
+
+
+def _horizons(context: Context, settings: Eval, environment: Environment) -> tuple[int, ...]:
+    if settings.turns is not None:
+        return settings.turns
+    if isinstance(environment.turns, int):
+        return (environment.turns,)
+    return (max(stage.budget.max_turns for stage in context.plan.stages) or _LONGEST,)
+
+
+_LONGEST = 32
+"""Turns of a measurement in a run that plays nothing else and says nothing of it."""
 
 
 async def _play(
-    what: Measuring,
-    name: str,
+    context: Context,
     tasks: Sequence[Task],
+    environment: Environment,
     horizon: int,
     temperature: float,
     samples: int,
-    reporter: Reporter,
 ) -> list[Group]:
-    agent, sampling, rollout = what.stage.settings.agent, what.stage.settings.sampling, what.plan.rollout
-    tokens = agent.tokens_per_turn
-    budgets = Budgets(
-        horizon=horizon,
-        tokens_per_turn=tokens if isinstance(tokens, int) else agent.context_tokens,
-        context_tokens=agent.context_tokens,
-        invalid_limit=agent.invalid_limit,
-        on_invalid=agent.on_invalid,
-        observation_tokens=agent.observation_tokens,
-    )
     orders = [
         Order(
             task=task,
             size=samples,
-            budgets=budgets,
-            seed=derive(what.plan.seed, "eval", name, task.id, str(temperature)),
+            budgets=budgets_of(context, environment, horizon),
+            seed=derive(context.plan.seed, "eval", task.environment, task.id, str(temperature)),
         )
         for task in tasks
     ]
-    style = PlayStyle(
-        format=agent.format,
-        environments=what.stage.settings.environments,
-        draw=Draw(temperature=temperature, stop_texts=sampling.stop),
-        phases=Phases(
-            reset_timeout_s=rollout.reset_timeout_s,
-            step_timeout_s=rollout.step_timeout_s,
-            episode_timeout_s=rollout.episode_timeout_s,
-            retries=rollout.retries,
-        ),
-        slots=rollout.slots or len(tasks) * samples,
-    )
-    return await what.crew.play(orders, style, reporter.episode)
+    draw = Draw(temperature=temperature, stop_texts=context.stage.sampling.stop)
+    groups = await context.crew.play(orders, play_style(context, len(tasks) * samples, draw), context.reporter.episode)
+    refuse_faults(context, [episode for group in groups for episode in group.episodes], "eval")
+    return groups
 
 
-def _numbers(what: Measuring, groups: Sequence[Group]) -> dict[str, float]:
+# --- numbers -------------------------------------------------------------------------------------------------------
+
+
+def _numbers(context: Context, settings: Eval, groups: Sequence[Group]) -> dict[str, float]:
     """Per task first, so that a task that lost an episode to a fault counts as much as the others."""
     counted = [[e for e in group.episodes if e.ending.trainable] for group in groups]
     counted = [group for group in counted if group]
     shares = [mean(episode.success for episode in group) for group in counted]
-    interval = bootstrap(shares, what.settings.confidence, derive(what.plan.seed, "bootstrap"))
+    interval = bootstrap(shares, settings.confidence, derive(context.plan.seed, "bootstrap"))
     numbers = {
         "success": mean(shares),
         "ci_low": interval.low,
@@ -156,7 +141,7 @@ def _numbers(what: Measuring, groups: Sequence[Group]) -> dict[str, float]:
         "tasks": float(len(counted)),
         "faults": float(sum(not e.ending.trainable for group in groups for e in group.episodes)),
     }
-    return numbers | _at_k(counted, what.settings.samples) | _by_difficulty(counted)
+    return numbers | _at_k(counted, settings.samples) | _by_difficulty(counted)
 
 
 def _at_k(groups: Sequence[Sequence[Episode]], samples: int) -> dict[str, float]:

@@ -43,8 +43,8 @@ def token_logprobs(
     rows = max(1, max_elements // head_VD.shape[0])
     if hidden_ND.shape[0] <= rows:
         return _logprobs_and_entropy(_log_softmax(hidden_ND, head_VD, temperature), targets_N)
-    logprobs_N, entropy_N = _InPieces.apply(hidden_ND, head_VD, targets_N, temperature, rows)
-    return logprobs_N, entropy_N
+    in_pieces: Callable[..., tuple[Tensor, Tensor]] = _InPieces.apply
+    return in_pieces(hidden_ND, head_VD, targets_N, temperature, rows)
 
 
 def _log_softmax(hidden_ND: Tensor, head_VD: Tensor, temperature: float) -> Tensor:

@@ -48,7 +48,8 @@ CHAT_TEMPLATE = (
 """Two tokens around each message and no white space of its own: a small model has no tokens to waste."""
 
 _BYTES = 256
-_UNKNOWN = "[UNK]"
+UNKNOWN = "<|unknown|>"
+"""What an environment may say and a word-level vocabulary lacks."""
 
 
 class VocabularyTooSmall(ValueError):
@@ -117,13 +118,15 @@ class ModelTokenizer:
         return str(text)
 
     def encode(self, text: str) -> list[int]:
-        try:
-            return list(self._tokenizer.encode(text, add_special_tokens=False))
-        except Exception as error:
-            # what the tokenizers library raises for a missing word has no class of its own
-            if _UNKNOWN not in str(error):
-                raise
-            raise UnknownWord(f"expected only words of the vocabulary in '{text[:200]}'") from error
+        """What is read: a word that the vocabulary lacks is the token for unknown words."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def encode_known(self, text: str) -> list[int]:
+        """What is to be said: raises UnknownWord, so that nobody learns to say "unknown"."""
+        ids = self.encode(text)
+        if self._tokenizer.unk_token_id in ids:
+            raise UnknownWord(f"expected only words of the vocabulary in '{text[:200]}'")
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         text = self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
@@ -144,6 +147,7 @@ def make_tokenizer(sizes: TokenizerSizes, texts: Iterable[str]) -> PreTrainedTok
         tokenizer_object=fast,
         eos_token=END,
         pad_token=PAD,
+        unk_token=UNKNOWN if sizes.kind is TokenizerKind.WORD else None,
         additional_special_tokens=list(ROLES),
         clean_up_tokenization_spaces=False,
     )
@@ -183,17 +187,17 @@ def _train_words(vocab: int, texts: Iterable[str]) -> FastTokenizer:
     for text in texts:
         for word, _ in splitter.pre_tokenize_str(text):
             counts[word] = counts.get(word, 0) + 1
-    if len(counts) + len(SPECIAL) > vocab:
+    special = (*SPECIAL, UNKNOWN)
+    if len(counts) + len(special) > vocab:
         raise VocabularyTooSmall(
-            f"expected room for {len(counts)} words and {len(SPECIAL)} special tokens; got {vocab}"
+            f"expected room for {len(counts)} words and {len(special)} special tokens; got {vocab}"
         )
     words = sorted(counts, key=lambda word: (-counts[word], word))
-    places = {word: at for at, word in enumerate((*SPECIAL, *words))}
-    # the token for unknown words is not in the vocabulary, so an unknown word is an error and not a silent loss
-    tokenizer = Tokenizer(models.WordLevel(places, unk_token=_UNKNOWN))
+    places = {word: at for at, word in enumerate((*special, *words))}
+    tokenizer = Tokenizer(models.WordLevel(places, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = splitter
     tokenizer.decoder = _spaced()
-    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.add_special_tokens(list(special))
     return tokenizer
 
 

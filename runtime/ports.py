@@ -300,6 +300,10 @@ class Learner(Scorer, Protocol):
         """One optimiser step over all `sequences`, in as many micro-batches as they need."""
         ...
 
+    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+        """Sets the optimiser's constants; `fresh` also forgets what it has averaged."""
+        ...
+
     def weights(self) -> NamedTensors:
         """The weights, one tensor at a time; valid until the next update."""
         ...

@@ -221,7 +221,7 @@ async def _learn(context: Context, groups: list[list[TrainSequence]]) -> list[Up
 
 
 def _parts(order: Sequence[int], most: int) -> list[Sequence[int]]:
-    """As few parts as can be, as equal as can be: where groups were filtered out, no update is left with a mere rest."""
+    """As few as can be, as equal as can be: where groups were filtered out, no update is left with a mere rest."""
     count = -(-len(order) // most)
     borders = [len(order) * part // count for part in range(count + 1)]
     return [order[low:high] for low, high in pairwise(borders)]

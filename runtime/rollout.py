@@ -11,9 +11,10 @@ fault: the episode is played again from its start, with the same seed, and in th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import isfinite
 from typing import Any, Self, TypeVar
 
@@ -149,10 +150,14 @@ class Player:
 
         async def once() -> Episode:
             async with opened(world, task, self.phases, self.gates) as session:
-                what = f"the episode of task '{task.id}' in {world.name} to end"
-                return await asked(
-                    self._play(world, session, task, index, budgets, seed), self.phases.episode_timeout_s, what
-                )
+                try:
+                    async with asyncio.timeout(self.phases.episode_timeout_s):
+                        return await self._play(world, session, task, index, budgets, seed)
+                except TimeoutError:
+                    what = f"the episode of task '{task.id}' in {world.name} to end"
+                    raise EnvFault(
+                        f"waited {self.phases.episode_timeout_s:g} s for {what}", kind=FaultKind.DEADLINE
+                    ) from None
 
         return await persistently(once, task, index, budgets.horizon, self.phases.retries, self.clock)
 
@@ -295,28 +300,89 @@ async def persistently(
 
 
 async def asked(awaitable: Awaitable[T], seconds: float, what: str) -> T:
-    """Every wait has an end, and says what it waited for."""
+    """An environment's answer. The wait has an end and says what it was for; whatever goes wrong is a fault."""
     try:
         async with asyncio.timeout(seconds):
             return await awaitable
     except TimeoutError:
         raise EnvFault(f"waited {seconds:g} s for {what}", kind=FaultKind.DEADLINE) from None
+    except (EnvFault, StepRefused):
+        raise
+    except Exception as error:
+        raise EnvFault(f"{type(error).__name__} while waiting for {what}: {error}") from error
 
 
 @asynccontextmanager
 async def opened(world: World, task: Task, phases: Phases, gates: Gates) -> AsyncIterator[Session]:
-    """A session for one episode, given back whatever happens. What the environment's side raises comes as an EnvFault;
-    what is asked of it in vain, such as a task that it does not have, ends the run."""
+    """A session for one episode, given back whatever happens."""
+    async with gates.reset:
+        session = await asked(_open(world, task), phases.reset_timeout_s, f"{world.name} to start task '{task.id}'")
     try:
-        async with gates.reset:
-            what = f"{world.name} to start task '{task.id}'"
-            session = await asked(world.client.open(task.id, task.seed), phases.reset_timeout_s, what)
-        try:
-            yield session
-        finally:
-            with suppress(Exception):  # a session that cannot be closed is of no use to anybody any more
-                await asked(session.close(), phases.step_timeout_s, "")
-    except (EnvFault, RunError, SamplerError):
+        if not isinstance(session.first.text, str):
+            raise EnvFault(f"{world.name} showed nothing that can be read at the start", kind=FaultKind.GARBAGE)
+        yield session
+    finally:
+        with suppress(EnvFault):  # what cannot be closed is of no use to anybody any more
+            await asked(session.close(), phases.step_timeout_s, f"{world.name} to take a session back")
+
+
+async def _open(world: World, task: Task) -> Session:
+    try:
+        return await world.client.open(task.id, task.seed)
+    except EnvFault:
         raise
     except EnvError as error:
+        # a task that it does not have, a token that it does not know: no retry mends these
         raise StepRefused(f"environment '{world.name}', task '{task.id}': {error}") from error
+
+
+# --- groups --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A group to be played."""
+
+    task: Task
+    size: int
+    budgets: Budgets
+    seed: int
+
+
+async def play_groups(
+    player: Player,
+    worlds: Mapping[str, World],
+    orders: Sequence[Order],
+    slots: int,
+    seen: Callable[[Episode], None] = lambda episode: None,
+) -> list[Group]:
+    """All episodes of all groups, at most `slots` at the same time; groups come back in the order asked for."""
+
+    async def play(order: Order, index: int) -> Episode:
+        world, seed = worlds[order.task.environment], derive(order.seed, "episode", index)
+        episode = await player.attempt(world, order.task, index, order.budgets, seed)
+        seen(episode)
+        return episode
+
+    played = iter(
+        await in_slots([partial(play, order, index) for order in orders for index in range(order.size)], slots)
+    )
+    return [Group(task=order.task, episodes=tuple(next(played) for _ in range(order.size))) for order in orders]
+
+
+async def in_slots(jobs: Sequence[Callable[[], Awaitable[T]]], slots: int) -> list[T]:
+    """What the jobs give, in their order; they start in it too, as slots get free. The first trouble ends them all."""
+    results: dict[int, T] = {}
+    upcoming = iter(enumerate(jobs))
+
+    async def slot() -> None:
+        for at, job in upcoming:
+            results[at] = await job()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(slots, len(jobs))):
+                group.create_task(slot())
+    except BaseExceptionGroup as troubles:
+        raise troubles.exceptions[0] from None
+    return [results[at] for at in range(len(jobs))]

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -14,24 +16,30 @@ import numpy as np
 
 from ..dsl.algorithm import LossOn
 from ..dsl.recipe import Environment, Format, TaskSelection
+from ..envs.errors import EnvError
 from ..envs.protocol import TaskInfo
 from .agents.formats import FORMATS
+from .dataset import Conversation
 from .demonstrate import Demonstrator
 from .episode import Episode, Group, Task
+from .errors import RunError, StepRefused
 from .ports import (
     Draw,
     Floats,
     Learner,
+    OptimizerSettings,
     Probe,
     Sampler,
+    SamplerError,
     Scorer,
+    SyncError,
     TrainSequence,
     UpdateMetrics,
     UpdateSettings,
     WeightUpdate,
 )
 from .rendering import Chat
-from .rollout import Budgets, Order, Phases, Player, play_groups
+from .rollout import Budgets, Gates, Order, Phases, Player, World, in_slots, play_groups
 from .seeds import derive
 from .tasks import chosen
 from .worlds import Worlds
@@ -44,6 +52,8 @@ class PlayStyle:
     """How the episodes of one step are played, the same for all."""
 
     format: Format
+    prompt: str | None
+    """A file with the system prompt, instead of the format's and the environment's own."""
     environments: Mapping[str, Environment]
     draw: Draw
     phases: Phases
@@ -55,9 +65,13 @@ class DemoStyle:
     """How demonstrations are made."""
 
     format: Format
+    prompt: str | None
     environments: Mapping[str, Environment]
+    phases: Phases
+    slots: int
     noise: float
     loss_on: LossOn
+    context_tokens: int
 
 
 class Crew(Protocol):
@@ -72,6 +86,16 @@ class Crew(Protocol):
     async def demonstrate(
         self, tasks: Sequence[Task], style: DemoStyle, budgets: Budgets, seed: int
     ) -> list[Episode]: ...
+
+    async def render(self, conversations: Sequence[Conversation], style: DemoStyle) -> list[Episode]: ...
+
+    async def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+        """Sets the optimiser's constants; `fresh` also forgets what it has averaged."""
+        ...
+
+    async def refer_to(self, model: Path | None) -> None:
+        """What divergences are measured from: a model folder, or the model that the run started from."""
+        ...
 
     async def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics: ...
 
@@ -112,76 +136,148 @@ class RolloutWorker:
     async def tasks(
         self, name: str, environment: Environment, selection: TaskSelection, seed: int
     ) -> tuple[TaskInfo, ...]:
-        world = await self._worlds.get(name, environment)
-        return await chosen(world.client, selection, _listed(selection), name, seed)
+        with _environments(name):
+            world = await self._worlds.get(name, environment)
+            return await chosen(world.client, selection, _listed(selection), name, seed)
 
     async def play(self, orders: Sequence[Order], style: PlayStyle, seen: Callable[[Episode], None]) -> list[Group]:
         player = Player(
             sampler=self.sampler,
             chat=self._chat,
             format=FORMATS[style.format],
+            prompt=_text(style.prompt),
             draw=replace(style.draw, stop_ids=(*style.draw.stop_ids, self._chat.end_of_reply)),
             phases=style.phases,
+            gates=Gates.of(style.phases),
             clock=self._clock,
         )
-        # what was cached while measuring or before a restart must not decide the last bits of what is sampled now
-        await self.sampler.forget()
-        return await play_groups(player, await self._worlds.all(style.environments), orders, style.slots, seen)
+        worlds = await self._all_worlds(style.environments)
+        with _sampling():
+            # what was cached while measuring or before a restart must not decide the last bits of what is sampled now
+            await self.sampler.forget()
+            return await play_groups(player, worlds, orders, style.slots, seen)
 
     async def demonstrate(self, tasks: Sequence[Task], style: DemoStyle, budgets: Budgets, seed: int) -> list[Episode]:
-        demonstrator = Demonstrator(
+        worlds, demonstrator = await self._all_worlds(style.environments), self._demonstrator(style)
+        jobs = [
+            partial(demonstrator.attempt, worlds[task.environment], task, budgets, derive(seed, task.id, at))
+            for at, task in enumerate(tasks)
+        ]
+        return await in_slots(jobs, style.slots)
+
+    async def render(self, conversations: Sequence[Conversation], style: DemoStyle) -> list[Episode]:
+        demonstrator = self._demonstrator(style)
+        return [demonstrator.render(each, style.context_tokens) for each in conversations]
+
+    def _demonstrator(self, style: DemoStyle) -> Demonstrator:
+        return Demonstrator(
             chat=self._chat,
             encode=self._encode,
             format=FORMATS[style.format],
+            prompt=_text(style.prompt),
+            phases=style.phases,
+            gates=Gates.of(style.phases),
             noise=style.noise,
             loss_on=style.loss_on,
+            clock=self._clock,
         )
-        worlds = await self._worlds.all(style.environments)
-        # one after the other: demonstrations are made once, and their order is that of the data
-        return [
-            await demonstrator.attempt(worlds[task.environment], task, budgets, derive(seed, task.id, at))
-            for at, task in enumerate(tasks)
-        ]
+
+    async def _all_worlds(self, environments: Mapping[str, Environment]) -> dict[str, World]:
+        with _environments(", ".join(environments)):
+            return await self._worlds.all(environments)
 
     async def load(self, update: WeightUpdate) -> None:
-        await self.sampler.load(update)
+        with _sampling():
+            await self.sampler.load(update)
 
     async def close(self) -> None:
         await self.sampler.close()
         await self._worlds.close()
 
 
+@contextmanager
+def _environments(names: str) -> Iterator[None]:
+    """What an environment says before any episode is for the operator to hear."""
+    try:
+        yield
+    except EnvError as error:
+        raise StepRefused(f"environment {names}: {error}") from error
+
+
+@contextmanager
+def _sampling() -> Iterator[None]:
+    try:
+        yield
+    except SamplerError as error:
+        # the weights are the learner's, and safe
+        raise StepRefused(f"sampler: {error}; resume to start it anew") from error
+    except SyncError as error:
+        raise RunError(f"sync: {error}") from error
+
+
 def _listed(selection: TaskSelection) -> tuple[str, ...] | None:
-    if selection.file is None:
+    text = _text(selection.file)
+    if text is None:
         return None
-    lines = Path(selection.file).read_text(encoding="utf-8").splitlines()
-    return tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+    return tuple(line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#"))
+
+
+def _text(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"'{path}' cannot be read: {error}") from error
 
 
 class LearnerWorker:
     """Learns: the policy's learner, and the reference it is held to, if any."""
 
-    def __init__(self, learner: Learner, reference: Callable[[], Scorer], vocab: int, tolerance: float) -> None:
+    def __init__(
+        self, learner: Learner, reference: Callable[[Path | None], Scorer], vocab: int, tolerance: float
+    ) -> None:
         self.learner = learner
         self._probe = probe_ids(vocab)
         self._make_reference = reference
         self._reference: Scorer | None = None
+        self._referred: Path | None = None
         self._tolerance = tolerance
+
+    def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
+        try:
+            return self.learner.update(sequences, settings)
+        except (MemoryError, RuntimeError) as error:
+            if not _out_of_memory(error):
+                raise
+            raise RunError(
+                "update: the learner is out of memory; resume with a smaller 'hardware.train.tokens_per_micro_batch' "
+                f"({str(error)[:120]})"
+            ) from error
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float, *, reference: bool) -> list[Floats]:
         return (self.reference if reference else self.learner).logprobs(sequences, temperature)
+
+    def refer_to(self, model: Path | None) -> None:
+        if model != self._referred:
+            self._referred, self._reference = model, None
 
     @property
     def reference(self) -> Scorer:
         # made when first asked for: a run without a divergence term never pays for it
         if self._reference is None:
-            self._reference = self._make_reference()
+            self._reference = self._make_reference(self._referred)
         return self._reference
 
     def handover(self, version: int) -> WeightUpdate:
         """The weights, and a probe with which whoever gets them can prove that they arrived."""
         probe = Probe(ids=self._probe, logprobs=probe_logprobs(self.learner, self._probe), tolerance=self._tolerance)
         return WeightUpdate(version=version, tensors=self.learner.weights(), probe=probe)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    # torch has a class of its own for a GPU's memory, and none for a CPU's
+    return isinstance(error, MemoryError) or "out of memory" in str(error) or "allocate memory" in str(error)
 
 
 def probe_ids(vocab: int, length: int = 48) -> tuple[int, ...]:

@@ -2,7 +2,11 @@
 
 Enters: a plan's canonical text and what is to be kept. Leaves: files that are whole or not there.
 
-    <output>/<name>/recipe.yaml plan.json manifest.json metrics.jsonl episodes/ checkpoints/step-N/ logs/
+    recipe.yaml plan.json manifest.json metrics.jsonl logs/
+    checkpoints/step-N/     whole, or not there under that name
+    weights/step-N/         a model folder, of a checkpoint that is kept no more
+    references/STAGE/       a model folder that divergences are measured from
+    episodes/step-N.jsonl   and step-N-eval.jsonl
 """
 
 from __future__ import annotations
@@ -16,15 +20,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .errors import RunError
+
 __all__ = ["CHECKPOINTS", "FolderError", "Metrics", "Workspace", "write_atomically"]
 
 CHECKPOINTS = "checkpoints"
+MODEL = "model"
 _STEP = "step-"
 _UNFINISHED = ".unfinished-"
 _REPLACED = ".replaced-"
 
 
-class FolderError(Exception):
+_BEGUN = {".lock", ".recipe.yaml.unfinished", ".plan.json.unfinished", "recipe.yaml", CHECKPOINTS, "episodes", "logs"}
+"""All that a start may leave that was ended before it wrote the plan."""
+
+
+class FolderError(RunError):
     """The folder cannot be used: in use, taken, or of another plan."""
 
 
@@ -38,9 +49,11 @@ class Workspace:
     @classmethod
     def start(cls, root: Path, plan: str, recipe: str, *, fresh: bool = False) -> Workspace:
         """A new folder; what a folder of that name held is moved aside under `fresh`, never deleted."""
-        if root.exists() and any(root.iterdir()):
-            if not fresh:
-                raise FolderError(f"'{root}' holds a run already: resume it with --resume, or start anew with --fresh")
+        held = {path.name for path in root.iterdir()} - _BEGUN if root.exists() else set[str]()
+        if held and not fresh:
+            what = "holds a run already: resume it with --resume" if "plan.json" in held else "is not empty: empty it"
+            raise FolderError(f"'{root}' {what}, or start anew with --fresh")
+        if held:
             os.close(_lock(root))
             _move_aside(root)
         (root / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
@@ -73,8 +86,19 @@ class Workspace:
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         write_atomically(self.root / "manifest.json", json.dumps(manifest, indent=2, sort_keys=True) + "\n")
 
-    def write_episodes(self, name: str, lines: list[str]) -> None:
-        write_atomically(self.root / "episodes" / f"{name}.jsonl", "".join(line + "\n" for line in lines))
+    def write_episodes(self, step: int, kind: str, lines: list[str]) -> None:
+        """Those that led to a step, or, as another kind, those that it was measured by."""
+        file = self.root / "episodes" / f"{_STEP}{step:06d}{kind}.jsonl"
+        write_atomically(file, "".join(line + "\n" for line in lines))
+
+    def forget_episodes(self, after: int) -> None:
+        """Those of steps that are yet to be made."""
+        for file in (self.root / "episodes").glob(f"{_STEP}*.jsonl"):
+            if int(file.stem.split("-")[1]) > after:
+                file.unlink()
+
+    def reference(self, stage: str) -> Path:
+        return self.root / "references" / stage
 
     def checkpoints(self) -> list[tuple[int, Path]]:
         """Whole checkpoints, by step."""
@@ -84,35 +108,51 @@ class Workspace:
     @contextmanager
     def checkpoint(self, step: int) -> Iterator[Path]:
         """A folder to fill; it takes its name only when it is whole and on the disk."""
-        folder = self.root / CHECKPOINTS / f"{_UNFINISHED}{step}"
-        final = self.root / CHECKPOINTS / f"{_STEP}{step}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        try:
+        with _filled(self.root / CHECKPOINTS / f"{_STEP}{step}") as folder:
             yield folder
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        _sync_tree(folder)
-        replaced = self.root / CHECKPOINTS / f"{_REPLACED}{step}"
-        if final.exists():
-            final.rename(replaced)
-        folder.rename(final)
-        _sync(final.parent)
-        shutil.rmtree(replaced, ignore_errors=True)
+
+    @contextmanager
+    def new_reference(self, stage: str) -> Iterator[Path]:
+        """A folder to fill, whole or not there, as a checkpoint."""
+        with _filled(self.reference(stage)) as folder:
+            yield folder
 
     def _mend(self) -> None:
-        """After a kill: no half-written checkpoint stays, no replaced one is lost."""
-        folder = self.root / CHECKPOINTS
-        for left in folder.glob(f"{_UNFINISHED}*"):
+        """After a kill: no half-written folder stays, no replaced one is lost."""
+        for left in self.root.glob(f"*/{_UNFINISHED}*"):
             shutil.rmtree(left)
-        for old in folder.glob(f"{_REPLACED}*"):
-            final = folder / f"{_STEP}{old.name.removeprefix(_REPLACED)}"
+        for old in self.root.glob(f"*/{_REPLACED}*"):
+            final = old.with_name(old.name.removeprefix(_REPLACED))
             shutil.rmtree(old) if final.exists() else old.rename(final)
 
     def drop(self, steps: list[int]) -> None:
+        """Lets checkpoints go; the weights that they hold for others to load stay."""
         for step in steps:
-            shutil.rmtree(self.root / CHECKPOINTS / f"{_STEP}{step}", ignore_errors=True)
+            folder, kept = self.root / CHECKPOINTS / f"{_STEP}{step}", self.root / "weights" / f"{_STEP}{step}"
+            if (folder / MODEL).is_dir():
+                shutil.rmtree(kept, ignore_errors=True)
+                kept.parent.mkdir(exist_ok=True)
+                (folder / MODEL).rename(kept)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _filled(final: Path) -> Iterator[Path]:
+    final.parent.mkdir(exist_ok=True)
+    folder, replaced = final.with_name(_UNFINISHED + final.name), final.with_name(_REPLACED + final.name)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    _sync_tree(folder)
+    if final.exists():
+        final.rename(replaced)
+    folder.rename(final)
+    _sync(final.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 class Metrics:
@@ -121,7 +161,7 @@ class Metrics:
     def __init__(self, path: Path, *, keep_bytes: int = 0) -> None:
         path.touch()
         with path.open("r+b") as file:
-            file.truncate(keep_bytes)
+            file.truncate(min(keep_bytes, path.stat().st_size))
         self._file = path.open("ab")
 
     @property
@@ -129,7 +169,7 @@ class Metrics:
         return self._file.tell()
 
     def append(self, row: Mapping[str, float | int | str]) -> None:
-        self._file.write(json.dumps(row, allow_nan=True).encode() + b"\n")
+        self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
 

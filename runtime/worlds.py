@@ -22,9 +22,8 @@ Open = Callable[[str, Environment], Awaitable[EnvClient]]
 class Worlds:
     """The environments of a run."""
 
-    def __init__(self, open_client: Open, prompt: str | None = None) -> None:
+    def __init__(self, open_client: Open) -> None:
         self._open = open_client
-        self._prompt = prompt
         self._clients: dict[str, EnvClient] = {}
 
     async def get(self, name: str, settings: Environment) -> World:
@@ -32,13 +31,7 @@ class Worlds:
         if key not in self._clients:
             self._clients[key] = await self._open(name, settings)
         client = self._clients[key]
-        return World(
-            name=name,
-            client=client,
-            spec=await client.spec(),
-            success_at=settings.success_at,
-            prompt=self._prompt,
-        )
+        return World(name=name, client=client, spec=await client.spec(), success_at=settings.success_at)
 
     async def all(self, settings: Mapping[str, Environment]) -> dict[str, World]:
         return {name: await self.get(name, each) for name, each in settings.items()}

@@ -9,7 +9,7 @@ import pytest
 from agym.catalog import ENVS, BadEnvironment, Registered, catalog, data_file_of, read_environment
 from agym.dsl.catalog import EnvironmentInfo
 from agym.dsl.recipe import Recipe
-from agym.dsl.reflect import Choice, record, type_at
+from agym.dsl.shape.reflect import Choice, record, type_at
 from agym.schemas import load
 from agym.unbuilt import UNBUILT
 from jsonschema import Draft7Validator

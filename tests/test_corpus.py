@@ -24,13 +24,13 @@ import pytest
 from agym.catalog import catalog
 from agym.cli import main
 from agym.dsl.algorithm import Preset
-from agym.dsl.codec import dumps, loads
 from agym.dsl.codes import CODES
 from agym.dsl.compile import Compiled, compile_recipe
-from agym.dsl.keys import NAME, Keys
 from agym.dsl.plan import Plan
+from agym.dsl.planning.codec import dumps, loads
+from agym.dsl.shape.keys import NAME, Keys
 from agym.dsl.source import Source
-from agym.dsl.tree import ListNode, MapNode, Node, parse
+from agym.dsl.text.tree import ListNode, MapNode, Node, parse
 from agym.files import DiskLibrary
 from agym.reporters.resolved import resolved_yaml
 from agym.schemas import recipe_v1

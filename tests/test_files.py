@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
-from agym.dsl.decode import MAX_BYTES
+from agym.dsl.compose.library import Found, Refusal, Trouble
 from agym.dsl.diagnostics import Diagnostic
-from agym.dsl.library import Found, Refusal, Trouble
 from agym.dsl.source import Source
+from agym.dsl.text.decode import MAX_BYTES
 from agym.files import SHIPPED, DiskLibrary, find, project_of, shipped_names, write_atomically
 
 

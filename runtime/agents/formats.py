@@ -7,7 +7,7 @@ reply holds none. A parser never guesses: what it cannot read it refuses, and th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...dsl.recipe import Format

@@ -105,6 +105,23 @@ class DeepSpeedLearner:
         busy = [(row, output) for row, output in zip(rows, outputs, strict=True) if row is not None]
         return scatter([row for row, _ in busy], [output for _, output in busy], sequences)
 
+    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+        """Sets the optimiser's constants; `fresh` also forgets what it has averaged.
+
+        Weight decay is for the first group, the matrices; where the learner was built without any there is but one
+        group, of all parameters, and none can come later.
+        """
+        groups = self._optimizer.param_groups
+        if settings.weight_decay and len(groups) == 1:
+            raise ValueError("expected a learner built with weight decay, so that matrices have a group of their own")
+        for group, decay in zip(groups, (settings.weight_decay, 0.0), strict=False):
+            group.update(betas=settings.betas, eps=settings.eps, weight_decay=decay)
+        if fresh:
+            for state in self._optimizer.state.values():
+                for average in state.values():
+                    if isinstance(average, Tensor):
+                        average.zero_()
+
     def _rows(self, sequences: Sequence[TrainSequence]) -> list[Row | None]:
         """This rank's micro-batches; None where it has none left and another rank still has."""
         rows = pack(sequences, self._settings.tokens_per_micro_batch, self.device)

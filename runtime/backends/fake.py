@@ -21,6 +21,7 @@ from ..ports import (
     FinishReason,
     Floats,
     NamedTensors,
+    OptimizerSettings,
     Sampled,
     SampleRequest,
     SyncError,
@@ -155,6 +156,9 @@ class FakeLearner:
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
         return [np.where(sequence.learn, self._logprobs(sequence), np.float32(0)) for sequence in sequences]
+
+    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+        pass
 
     def weights(self) -> NamedTensors:
         return [(SKILL, cast("Tensor", self.skill))]

@@ -6,6 +6,7 @@ Enters: a Plan. Leaves: plain workers, wherever this is called. Only here do a r
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from ...dsl.recipe import DType, Init
 from ..agents.formats import FORMATS
 from ..models import ModelSizes, ModelSource, TokenizerSizes, load_tokenizer, make_model, make_tokenizer
 from ..ports import LearnerSettings, OptimizerSettings, SamplerSettings, Scorer
-from ..rendering import Chat
+from ..rendering import LEFT_OUT, Chat
 from ..seeds import derive
 from ..workers import LearnerWorker, RolloutWorker
 from ..worlds import Worlds
@@ -26,6 +27,8 @@ __all__ = ["learner_worker", "prepare_model", "rollout_worker"]
 
 _TOLERANCE = {DType.FP32: 1e-4, DType.BF16: 0.5, DType.FP16: 0.2}
 """Of a probe's log-probs: what the precision alone may cost on random ids."""
+_MEASURED_AT_ONCE = 64
+"""Episodes in progress at the same time in a run that plays only to measure."""
 
 
 async def prepare_model(plan: Plan, root: Path, worlds: Worlds) -> ModelSource:
@@ -51,8 +54,13 @@ async def _texts(plan: Plan, init: Init, worlds: Worlds) -> list[str]:
         form = FORMATS[stage.settings.agent.format]
         for world in (await worlds.all(stage.settings.environments)).values():
             texts += [world.spec.prompt, form.rules, *(await world.client.corpus())]
-            texts += [form.write(""), form.read("").problem]
+            texts += [form.write(""), *(form.read(reply).problem for reply in _UNREADABLE)]
+        texts += [LEFT_OUT] if stage.settings.agent.observation_tokens else []
     return list(dict.fromkeys(text for text in texts if text))
+
+
+_UNREADABLE = ("", "Action:", "Action: a\nAction: b", "Action: a\nb")
+"""Replies that one format or another refuses, so that its words for that are known."""
 
 
 def _sizes(init: Init, positions: int) -> ModelSizes:
@@ -87,7 +95,7 @@ def rollout_worker(plan: Plan, model: ModelSource, worlds: Worlds, clock: Callab
         model=Path(model.path),
         dtype=_dtype(plan),
         context_tokens=_context(plan),
-        slots=plan.rollout.slots or max(stage.budget.episodes_per_step for stage in plan.stages) or 1,
+        slots=plan.rollout.slots or max(stage.budget.episodes_per_step for stage in plan.stages) or _MEASURED_AT_ONCE,
         block_size=hardware.block_size,
         cache_bytes=None if hardware.kv_cache_gb is None else int(hardware.kv_cache_gb * 2**30),
         memory_share=hardware.memory_share,
@@ -95,7 +103,7 @@ def rollout_worker(plan: Plan, model: ModelSource, worlds: Worlds, clock: Callab
         trust_remote_code=model.trust_remote_code,
     )
     sampler = VllmSampler(settings, tokenizer.decode)
-    return RolloutWorker(sampler, Chat(tokenizer), tokenizer.encode, worlds, clock)
+    return RolloutWorker(sampler, Chat(tokenizer), tokenizer.encode_known, worlds, clock)
 
 
 def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
@@ -103,23 +111,28 @@ def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
 
     settings = _learner_settings(plan, model)
     learner = DeepSpeedLearner(settings)
-    return LearnerWorker(learner, lambda: _reference(settings, learner), learner.vocab, _TOLERANCE[_dtype(plan)])
+    return LearnerWorker(
+        learner, lambda folder: _reference(settings, learner, folder), learner.vocab, _TOLERANCE[_dtype(plan)]
+    )
 
 
-def _reference(settings: LearnerSettings, learner: DeepSpeedLearner) -> Scorer:
+def _reference(settings: LearnerSettings, learner: DeepSpeedLearner, folder: Path | None) -> Scorer:
     from ..backends.policy import FrozenPolicy
 
-    return FrozenPolicy(settings, learner.device)
+    return FrozenPolicy(replace(settings, model=folder or settings.model), learner.device)
 
 
 def _learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:
-    optimizer, train = plan.stages[0].settings.algorithm.optimizer, plan.hardware.train
+    train = plan.hardware.train
+    # each stage sets its own constants; here it counts whether any of them decays
+    optimizers = [stage.settings.algorithm.optimizer for stage in plan.stages]
+    decay = max(optimizer.weight_decay for optimizer in optimizers)
     return LearnerSettings(
         model=Path(model.path),
         dtype=_dtype(plan),
         zero=train.zero,
         offload=train.offload,
-        optimizer=OptimizerSettings(betas=optimizer.betas, eps=optimizer.eps, weight_decay=optimizer.weight_decay),
+        optimizer=OptimizerSettings(betas=optimizers[0].betas, eps=optimizers[0].eps, weight_decay=decay),
         tokens_per_micro_batch=train.tokens_per_micro_batch or max(_context(plan), 16384),
         activation_checkpointing=train.activation_checkpointing and plan.hardware.gpus_per_node > 0,
         trust_remote_code=model.trust_remote_code,

@@ -12,8 +12,9 @@ from pathlib import Path
 from ...dsl.plan import Plan
 from ...dsl.recipe import Environment, TaskSelection
 from ...envs.protocol import TaskInfo
+from ..dataset import Conversation
 from ..episode import Episode, Group, Task
-from ..ports import Floats, TrainSequence, UpdateMetrics, UpdateSettings
+from ..ports import Floats, OptimizerSettings, TrainSequence, UpdateMetrics, UpdateSettings
 from ..rollout import Budgets, Order
 from ..workers import DemoStyle, LearnerWorker, PlayStyle, RolloutWorker
 from ..worlds import Open, Worlds
@@ -40,8 +41,17 @@ class InlineCrew:
     async def demonstrate(self, tasks: Sequence[Task], style: DemoStyle, budgets: Budgets, seed: int) -> list[Episode]:
         return await self._rollout.demonstrate(tasks, style, budgets, seed)
 
+    async def render(self, conversations: Sequence[Conversation], style: DemoStyle) -> list[Episode]:
+        return await self._rollout.render(conversations, style)
+
+    async def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+        self._learner.learner.optimise_by(settings, fresh=fresh)
+
+    async def refer_to(self, model: Path | None) -> None:
+        self._learner.refer_to(model)
+
     async def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
-        return self._learner.learner.update(sequences, settings)
+        return self._learner.update(sequences, settings)
 
     async def logprobs(
         self, sequences: Sequence[TrainSequence], temperature: float, *, reference: bool

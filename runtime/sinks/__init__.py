@@ -1,1 +1,1 @@
-"""Where a run tells of itself: the console, and services that keep metrics. `fanout.Fanout` is what the engine holds."""
+"""Where a run tells of itself: the console, and services that keep metrics. The engine holds a `fanout.Fanout`."""

@@ -20,6 +20,7 @@ from .standing import Standing
 
 if TYPE_CHECKING:
     from rich.console import Console as Screen
+    from rich.console import Group
 
 __all__ = ["Console", "LiveConsole", "PlainConsole", "Terminal", "console_on", "wants_live"]
 
@@ -118,12 +119,13 @@ class LiveConsole:
         self._lines: deque[str] = deque()
         self._changed = True
         self._painter = _Painter(self.draw, clock)
-        self._live = Live(console=screen, auto_refresh=False, transient=True, get_renderable=self._frame)
+        self._live = Live(console=screen, auto_refresh=False, transient=True, get_renderable=self.frame)
 
-    def start(self) -> None:
-        """Draws by itself from here on."""
+    def start(self, *, by_itself: bool = True) -> None:
+        """Takes the lower part of the terminal, and draws there by itself or when told to."""
         self._live.start()
-        self._painter.start()
+        if by_itself:
+            self._painter.start()
 
     def phase(self, name: str) -> None:
         self._standing.phase = name
@@ -167,7 +169,8 @@ class LiveConsole:
 
         self._screen.print(Text(text), soft_wrap=True)
 
-    def _frame(self) -> object:
+    def frame(self) -> Group:
+        """What is shown now."""
         from .live import frame
 
         return frame(self._standing, self._clock() - self._began, self._screen.width)

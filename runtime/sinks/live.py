@@ -38,12 +38,10 @@ def _lines(standing: Standing, elapsed_s: float, width: int) -> Iterator[Text]:
     yield Text("─" * width, style="dim")
     yield _where(standing)
     yield from _success(standing)
-    told = [fact for fact in facts(standing.last) if not fact.startswith("success ")]
-    if told:
-        yield Text("  ".join(told))
+    yield from _facts(standing, width)
     first = dict(standing.first_eval)
     for name, measure in standing.last_eval:
-        yield _measured(name, first[name] if name in first else measure, measure)
+        yield _measured(name, first.get(name, measure), measure)
     yield _clock(standing, elapsed_s)
     if standing.episode is not None:
         yield from _episode(standing.episode, width)
@@ -68,6 +66,19 @@ def _success(standing: Standing) -> Iterator[Text]:
     if value is not None or curve:
         now = share(value) if value is not None else "-"
         yield Text.assemble("success ", (now, "bold green"), "  ", (curve, "green"))
+
+
+def _facts(standing: Standing, width: int) -> Iterator[Text]:
+    """On as many lines as they need: none is cut off."""
+    told = ""
+    # success has a line of its own
+    for fact in (fact for fact in facts(standing.last) if not fact.startswith("success ")):
+        if told and len(told) + 2 + len(fact) > width:
+            yield Text(told)
+            told = ""
+        told = f"{told}  {fact}" if told else fact
+    if told:
+        yield Text(told)
 
 
 def _measured(name: str, first: Measure, last: Measure) -> Text:

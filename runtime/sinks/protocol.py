@@ -1,7 +1,8 @@
 """The one seam to services that keep metrics: a Sink, and what a factory gets to open one.
 
-A sink may raise whatever it likes from `write`, `note` and `close`: `fanout` switches it off and the run goes on. From its
-factory a RunError means that the recipe or the machine must be mended first; anything else, that this sink is left out.
+A sink may raise whatever it likes from `write`, `note` and `close`: `fanout` switches it off and the run goes on. From
+its factory a RunError means that the recipe or the machine must be mended first; anything else, that this sink is left
+out.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import Any, Protocol
 
 from ...dsl.plan import Plan
 from ...dsl.recipe import Sink as Settings
+from ..errors import RunError
 from ..reporting import Row
-from ..stages import RunError
 
-__all__ = ["Factory", "Opening", "RunError", "Sink", "imported", "known_options", "remembered"]
+__all__ = ["Factory", "Opening", "Sink", "imported", "known_options", "remembered"]
 
 
 class Sink(Protocol):
@@ -55,7 +56,8 @@ def imported(module: str, sink: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise RunError(f"logging: '{sink}' needs a package that is not here ({error}): pip install 'agym[{sink}]'") from error
+        missing = f"logging: '{sink}' needs a package that is not here ({error})"
+        raise RunError(f"{missing}: pip install 'agym[{sink}]'") from error
 
 
 def known_options(opening: Opening, known: Collection[str]) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """Where a run stands, as far as the console shows it.
 
-Enters: what a Reporter hears. Leaves: attributes for `live` and `plain`. One thread writes; another may read at any time:
-every attribute is replaced whole, never changed in place.
+Enters: what a Reporter hears. Leaves: attributes for `live` and `plain`. One thread writes; another may read at any
+time: what it reads is replaced whole, or safe to copy while it grows.
 """
 
 from __future__ import annotations

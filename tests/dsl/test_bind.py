@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 import yaml
 from agym.dsl.algorithm import Aggregation, Baseline, DataSource, Preset
-from agym.dsl.bind import Bound, bind
+from agym.dsl.binding.bind import Bound, bind
+from agym.dsl.binding.resolved import plain, resolved
 from agym.dsl.catalog import Catalog
 from agym.dsl.codes import CODES
 from agym.dsl.compile import compile_recipe
-from agym.dsl.compose import compose
+from agym.dsl.compose.compose import compose
+from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.expr import Expr
-from agym.dsl.library import MemoryLibrary
 from agym.dsl.recipe import Format, MemoryKind, Recipe
-from agym.dsl.reflect import record
-from agym.dsl.resolved import plain, resolved
-from agym.dsl.shape import check
+from agym.dsl.shape.reflect import record
+from agym.dsl.shape.shape import check
 from agym.dsl.source import Source
-from agym.dsl.tree import MapNode, parse
+from agym.dsl.text.tree import MapNode, parse
 from agym.schemas import recipe_v1
 from hypothesis import given, settings
 from hypothesis import strategies as st

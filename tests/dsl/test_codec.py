@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import pytest
-from agym.dsl.codec import CodecError, canonical, dumps, from_json, loads, to_json
 from agym.dsl.expr import Expr
 from agym.dsl.fields import Bounds, DynInt, DynPositive, Json, Pattern, Scope, Secret
+from agym.dsl.planning.codec import CodecError, canonical, dumps, from_json, loads, to_json
 from agym.dsl.recipe import Recipe
 from hypothesis import given
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 from agym.dsl.algorithm import Advantage, Baseline, Estimator, Normalise
-from agym.dsl.combinations import READS, supported
+from agym.dsl.rules.combinations import READS, supported
 
 ALL = [
     Advantage(estimator=estimator, baseline=baseline, normalise=normalise)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from agym.dsl.decode import MAX_BYTES, decode, without_surrogates
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
+from agym.dsl.text.decode import MAX_BYTES, decode, without_surrogates
 
 
 def refused(data: bytes) -> Diagnostic:

@@ -6,8 +6,8 @@ import pytest
 from agym.dsl.codes import CODES
 from agym.dsl.diagnostics import Diagnostic, Severity
 from agym.dsl.expr import Expr, ExprType, check, constant, mentions, names, type_of, value_range
-from agym.dsl.expr_functions import SIGNATURES
-from agym.dsl.scopes import SCOPES
+from agym.dsl.expression.functions import SIGNATURES
+from agym.dsl.expression.scopes import SCOPES
 from agym.dsl.source import Source, Text
 
 NUMBER, INTEGER, BOOLEAN, TEXT = ExprType.NUMBER, ExprType.INTEGER, ExprType.BOOLEAN, ExprType.TEXT

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from agym.dsl.expr import Expr, ExprType, MappingFacts, check
-from agym.dsl.expr_check import MAX_COST
-from agym.dsl.expr_functions import DEFAULT, MAX_WINDOW, PLAIN, SCHEDULES, WINDOWS
-from agym.dsl.expr_parse import MAX_DEPTH, MAX_LENGTH, MAX_TOKENS
-from agym.dsl.scopes import SCOPES
+from agym.dsl.expression.check import MAX_COST
+from agym.dsl.expression.functions import DEFAULT, MAX_WINDOW, PLAIN, SCHEDULES, WINDOWS
+from agym.dsl.expression.parse import MAX_DEPTH, MAX_LENGTH, MAX_TOKENS
+from agym.dsl.expression.scopes import SCOPES
 from agym.dsl.source import Source, Text
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "expressions.md").read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from agym.dsl.codes import CODES
-from agym.dsl.library import WORDS, Found, MemoryLibrary, Refusal, Trouble, candidates, explain
+from agym.dsl.compose.library import WORDS, Found, MemoryLibrary, Refusal, Trouble, candidates, explain
 from agym.dsl.source import Source
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from agym.dsl.algorithm import Baseline, DataSource, KLPlace, Preset
 from agym.dsl.catalog import Catalog
-from agym.dsl.codec import dumps, loads
 from agym.dsl.expr import Expr
-from agym.dsl.lower import lower
 from agym.dsl.plan import Op, OpKind, Plan, PlanStage, Role
+from agym.dsl.planning.codec import dumps, loads
+from agym.dsl.planning.lower import lower
+from agym.dsl.planning.shapes import shape_of
+from agym.dsl.planning.verify import verify_plan
 from agym.dsl.recipe import Gpu, Hardware, Launcher, Layout, Lora, Planning, Recipe, Reflection, Transport
-from agym.dsl.shapes import shape_of
-from agym.dsl.verify import verify_plan
 
 Change = Callable[..., Any]
 SHA = "0" * 64

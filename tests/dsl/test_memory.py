@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from agym.dsl.memory import (
+from agym.dsl.plan import MemoryItem, MemoryUse, Phase, Role, peaks
+from agym.dsl.planning.memory import (
     Sizing,
     activation_bytes,
     adapter_parameters,
@@ -20,7 +21,7 @@ from agym.dsl.memory import (
     parameters,
     width,
 )
-from agym.dsl.plan import MemoryItem, MemoryUse, Phase, Role, peaks
+from agym.dsl.planning.shapes import KNOWN, published, shape_from_config, shape_from_init, shape_of
 from agym.dsl.recipe import (
     DType,
     Family,
@@ -34,7 +35,6 @@ from agym.dsl.recipe import (
     Offload,
     TokenizerInit,
 )
-from agym.dsl.shapes import KNOWN, published, shape_from_config, shape_from_init, shape_of
 
 PUBLISHED = {
     "Qwen/Qwen2.5-0.5B": 494_032_768,

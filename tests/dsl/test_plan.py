@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 from agym.dsl.algorithm import Baseline, DataSource, Kind, Preset
-from agym.dsl.codec import CodecError, dumps, loads, to_json
 from agym.dsl.expr import Expr
-from agym.dsl.lower import lower
 from agym.dsl.plan import MemoryItem, Op, OpKind, Plan, PortType, Role
-from agym.dsl.plan_schema import SCHEMA_FILE, plan_schema
-from agym.dsl.plan_schema import text as schema_text
+from agym.dsl.planning.codec import CodecError, dumps, loads, to_json
+from agym.dsl.planning.lower import lower
+from agym.dsl.planning.shapes import shape_of
+from agym.dsl.planning.verify import verify_plan
 from agym.dsl.recipe import Environment, Gpu, Layout, Model, Recipe, Stage
-from agym.dsl.shapes import shape_of
-from agym.dsl.verify import verify_plan
+from agym.dsl.shape.plan_schema import SCHEMA_FILE, plan_schema
+from agym.dsl.shape.plan_schema import text as schema_text
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator

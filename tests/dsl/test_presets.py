@@ -17,15 +17,15 @@ from agym.dsl.algorithm import (
     Preset,
     Relabel,
 )
-from agym.dsl.bind import bind
+from agym.dsl.binding.bind import bind
+from agym.dsl.binding.kinds import has_critic, has_reference, kind_of
+from agym.dsl.binding.presets import PresetInfo, named, preset, preset_of, presets
 from agym.dsl.expr import Expr
-from agym.dsl.keys import Keys
-from agym.dsl.kinds import has_critic, has_reference, kind_of
-from agym.dsl.presets import PresetInfo, named, preset, preset_of, presets
-from agym.dsl.relevance import relevant
-from agym.dsl.shape import check
+from agym.dsl.rules.relevance import relevant
+from agym.dsl.shape.keys import Keys
+from agym.dsl.shape.shape import check
 from agym.dsl.source import Source
-from agym.dsl.tree import MapNode, Node, parse
+from agym.dsl.text.tree import MapNode, Node, parse
 from agym.schemas import recipe_v1
 
 ALL = list(presets().values())

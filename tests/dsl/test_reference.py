@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from agym.dsl.algorithm import Preset
 from agym.dsl.recipe import Recipe
-from agym.dsl.reference import REFERENCE_FILE, UnknownKey, describe, main, text
-from agym.dsl.reflect import record, records
+from agym.dsl.shape.reference import REFERENCE_FILE, UnknownKey, describe, main, text
+from agym.dsl.shape.reflect import record, records
 
 PAGE = text()
 

@@ -11,7 +11,7 @@ from agym.dsl.algorithm import Algorithm, Preset
 from agym.dsl.expr import ExprType
 from agym.dsl.fields import DynInt, Example, Nested
 from agym.dsl.recipe import Environment, Recipe, Sink, Stage
-from agym.dsl.reflect import (
+from agym.dsl.shape.reflect import (
     Choice,
     Constant,
     Flag,

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from agym.dsl import relevance
 from agym.dsl.algorithm import (
     Aggregation,
     Algorithm,
@@ -20,11 +19,11 @@ from agym.dsl.algorithm import (
     LossOn,
     Preset,
 )
+from agym.dsl.binding.kinds import kind_of
+from agym.dsl.binding.places import Listed
+from agym.dsl.binding.presets import presets
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.expr import Expr
-from agym.dsl.kinds import kind_of
-from agym.dsl.places import Listed
-from agym.dsl.presets import presets
 from agym.dsl.recipe import (
     Dialect,
     Format,
@@ -42,6 +41,7 @@ from agym.dsl.recipe import (
     Sink,
     Transport,
 )
+from agym.dsl.rules.rules import relevance
 
 Changes = dict[str, Any]
 Cases = dict[str, tuple[list[Changes], list[Changes]]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from agym.dsl.scalars import Refused, ScalarValue, resolve
+from agym.dsl.text.scalars import Refused, ScalarValue, resolve
 
 
 @pytest.mark.parametrize(

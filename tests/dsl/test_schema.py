@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from agym.dsl.algorithm import Preset
 from agym.dsl.recipe import Judge, Recipe, Stage
-from agym.dsl.reflect import record, records
-from agym.dsl.schema import SCHEMA_FILE, main, recipe_schema, text
+from agym.dsl.shape.reflect import record, records
+from agym.dsl.shape.schema import SCHEMA_FILE, main, recipe_schema, text
 from agym.schemas import recipe_v1
 from jsonschema import Draft7Validator
 

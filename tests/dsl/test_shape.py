@@ -7,15 +7,15 @@ import time
 
 import pytest
 from agym.dsl.codes import CODES
-from agym.dsl.compose import compose
+from agym.dsl.compose.compose import compose
+from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
-from agym.dsl.foreign import FOREIGN, FOREIGN_VALUES
-from agym.dsl.keys import NAME, Keys
-from agym.dsl.library import MemoryLibrary
-from agym.dsl.shape import MOST, check
+from agym.dsl.shape.foreign import FOREIGN, FOREIGN_VALUES
+from agym.dsl.shape.keys import NAME, Keys
+from agym.dsl.shape.shape import MOST, check
 from agym.dsl.source import Source
 from agym.dsl.spelling import closest, distance
-from agym.dsl.tree import Node, parse
+from agym.dsl.text.tree import Node, parse
 from agym.schemas import recipe_v1
 
 TOP = """agym: 1

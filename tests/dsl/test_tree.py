@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from agym.dsl.source import Source
-from agym.dsl.tree import (
+from agym.dsl.text.tree import (
     MAX_DEPTH,
     ListNode,
     MapNode,

@@ -6,7 +6,7 @@ import pytest
 from agym.dsl.codes import CODES
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
-from agym.dsl.tree import parse, to_data
+from agym.dsl.text.tree import parse, to_data
 
 
 def diagnostics(text: str, fast: bool = True) -> tuple[Diagnostic, ...]:

@@ -50,7 +50,7 @@ def fuzz_expression(scope: str, want: str) -> Callable[[str], None]:
 def fuzz_recipe(text: str) -> None:
     """Reads a text as YAML; every diagnostic can be shown."""
     from agym.dsl.source import Source
-    from agym.dsl.tree import parse
+    from agym.dsl.text.tree import parse
 
     for diagnostic in parse(Source("recipe.yaml", text)).diagnostics:
         assert str(diagnostic.span)

@@ -10,11 +10,11 @@ from itertools import pairwise
 import lark
 from agym.dsl.diagnostics import Severity
 from agym.dsl.expr import Expr, ExprType, MappingFacts, StageStart, check, step_bound, table, type_of, value_range
-from agym.dsl.expr_ast import Problem
-from agym.dsl.expr_functions import SIGNATURES
-from agym.dsl.expr_grammar import GRAMMAR
-from agym.dsl.expr_parse import MAX_DEPTH, parse
-from agym.dsl.scopes import SCOPES, Fact
+from agym.dsl.expression.functions import SIGNATURES
+from agym.dsl.expression.grammar import GRAMMAR
+from agym.dsl.expression.nodes import Problem
+from agym.dsl.expression.parse import MAX_DEPTH, parse
+from agym.dsl.expression.scopes import SCOPES, Fact
 from agym.dsl.source import Source, Text
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 from agym.dsl.codes import CODES
-from agym.dsl.compose import compose
-from agym.dsl.decode import decode
+from agym.dsl.compose.compose import compose
+from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
-from agym.dsl.library import MemoryLibrary
 from agym.dsl.source import Source
-from agym.dsl.tree import ListNode, MapNode, Node, Parsed, ScalarNode, parse, to_data
+from agym.dsl.text.decode import decode
+from agym.dsl.text.tree import ListNode, MapNode, Node, Parsed, ScalarNode, parse, to_data
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agym.dsl.algorithm import Advantage, Baseline, Estimator, Normalise
-from agym.dsl.combinations import READS, supported
+from agym.dsl.rules.combinations import READS, supported
 from agym.runtime.advantage import advantages
 from agym.runtime.credit import Credit
 from hypothesis import HealthCheck, given, settings

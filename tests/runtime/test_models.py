@@ -62,9 +62,17 @@ def test_a_word_is_the_same_token_wherever_it_stands():
     assert made.encode("craft plank\nplank") == [*made.encode("craft"), plank, *made.encode("\n"), plank]
 
 
-def test_unknown_word_is_refused_and_not_lost():
+def test_unknown_word_may_be_heard_and_not_said():
+    made = tokenizer(TokenizerKind.WORD)
+    assert made.decode(made.encode("craft zebra plank")) == "craft<|unknown|>plank"
+    assert made.encode_known("craft plank") == made.encode("craft plank")
     with pytest.raises(UnknownWord, match="expected only words of the vocabulary in 'craft zebra'"):
-        tokenizer(TokenizerKind.WORD).encode("craft zebra")
+        made.encode_known("craft zebra")
+
+
+def test_every_text_is_known_to_a_vocabulary_of_bytes():
+    made = tokenizer(TokenizerKind.BPE)
+    assert made.encode_known("zebra") == made.encode("zebra")
 
 
 @pytest.mark.parametrize("kind", list(TokenizerKind))

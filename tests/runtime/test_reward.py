@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from agym.dsl.expr import Expr
+from agym.dsl.expression.scopes import SCOPES
 from agym.dsl.recipe import Overlong, Reward, RewardNormalise
-from agym.dsl.scopes import SCOPES
 from agym.runtime.credit import CreditError
 from agym.runtime.episode import Ending, Episode, Segment, Task, Turn
 from agym.runtime.reward import (

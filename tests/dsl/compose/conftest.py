@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from agym.dsl.compose import Composed, compose
+from agym.dsl.compose.compose import Composed, compose
+from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
-from agym.dsl.library import MemoryLibrary
 from agym.dsl.source import Source
-from agym.dsl.tree import Node, at, to_data
+from agym.dsl.text.tree import Node, at, to_data
 
 SHIPPED = {"base/grpo-7b": "algorithm: {use: grpo, lr: 1e-6}\nhardware: {nodes: 1}\n"}
 SHORTHANDS = {("algorithm",): "use"}

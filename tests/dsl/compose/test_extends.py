@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from agym.dsl.extends import MAX_CHAIN
+from agym.dsl.compose.extends import MAX_CHAIN
 
 Composing = Callable[..., Any]
 

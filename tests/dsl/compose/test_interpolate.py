@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from agym.dsl.interpolate import escape
-from agym.dsl.tree import ScalarNode
+from agym.dsl.compose.interpolate import escape
+from agym.dsl.text.tree import ScalarNode
 
 Composing = Callable[..., Any]
 

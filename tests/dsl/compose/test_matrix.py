@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from agym.dsl.matrix import MAX_RUNS
+from agym.dsl.compose.matrix import MAX_RUNS
 
 Composing = Callable[..., Any]
 

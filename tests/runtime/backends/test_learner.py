@@ -181,6 +181,21 @@ def test_weight_decay_spares_norms(learner: Make, sequences: Sequences):
     assert changed == {name for name, tensor in one.items() if tensor.ndim > 1}
 
 
+@pytest.mark.parametrize("zero", [0, 2])
+def test_optimiser_made_fresh_takes_the_step_of_a_new_one(learner: Make, sequences: Sequences, zero: int):
+    from agym.runtime.ports import OptimizerSettings
+
+    constants = OptimizerSettings(betas=(0.8, 0.9), eps=1e-6)
+    used, new = learner(zero=zero), learner(zero=zero)
+    frozen = dataclasses.replace(STEP, lr=0.0)
+    for at in range(3):
+        used.update(sequences(at), frozen)
+    for engine in (used, new):
+        engine.optimise_by(constants, fresh=engine is used)
+        engine.update(sequences(4), STEP)
+    assert same(weights(used), weights(new))
+
+
 def test_imitation_makes_the_imitated_likelier(learner: Make, sequences: Sequences):
     batch = [
         dataclasses.replace(each, advantages=np.ones_like(each.advantages), old_logprobs=None) for each in sequences(0)

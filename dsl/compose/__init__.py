@@ -1,0 +1,1 @@
+"""From the files of a recipe to whole trees: bases, settings, the matrix, references."""

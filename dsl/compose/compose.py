@@ -1,0 +1,150 @@
+"""One recipe from all that it is put together of: `extends`, `--set`, `matrix`, `vars`, `${...}`.
+
+Enters: a Source, the Library, settings, the environment. Leaves: one tree per run, in which `extends`, `vars`, `matrix`
+and every `${...}` are gone and each node knows where it was written, and all that was wrong on the way. A part that
+fails leaves the others to be checked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from ..diagnostics import Diagnostic, in_file_order
+from ..source import Source
+from ..text.tree import MAX_DEPTH, MAX_NODES, MapNode, Node, ScalarNode, children, get
+from .extends import extend, recipe_root
+from .interpolate import Interpolator
+from .library import Library
+from .matrix import Choice, Expanded, expand
+from .merge import Shorthand, no_shorthand, without
+from .settings import apply_settings
+
+__all__ = ["Composed", "Variant", "compose"]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One run of a recipe."""
+
+    tree: MapNode
+    choices: tuple[tuple[str, str], ...]
+    """Axis and value for each axis of the matrix; empty without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """All runs, and all that is wrong."""
+
+    variants: tuple[Variant, ...]
+    """Also where there are errors, so that later checks can find more; none where the recipe itself cannot be read."""
+    diagnostics: tuple[Diagnostic, ...]
+    partial: bool = False
+    """Whether a base could not be read: what is missing from the trees may be there."""
+
+
+def compose(
+    source: Source,
+    library: Library,
+    settings: Sequence[str] = (),
+    environ: Mapping[str, str] = MappingProxyType({}),
+    shorthand: Shorthand = no_shorthand,
+) -> Composed:
+    """`shorthand` tells what a bare scalar stands for, so that `algorithm: grpo` can be merged with a map."""
+    root, diagnostics = recipe_root(source)
+    if root is None:
+        return Composed((), diagnostics)
+    extended = extend(root, source, library, shorthand)
+    assigned = apply_settings(extended.tree, settings, shorthand)
+    expanded = expand(assigned.tree, assigned.paths, shorthand)
+    found = [*diagnostics, *extended.diagnostics, *assigned.diagnostics, *expanded.diagnostics]
+    variants = tuple(_variants(expanded, environ, found))
+    return Composed(variants, tuple(in_file_order(found)), extended.partial)
+
+
+def _variants(expanded: Expanded, environ: Mapping[str, str], found: list[Diagnostic]) -> Iterator[Variant]:
+    interpolator: Interpolator | None = None
+    for tree, choices in expanded.trees:
+        if interpolator is None or expanded.touches_vars:
+            interpolator = _with_variables(tree, environ)
+        variant = _variant(tree, choices, interpolator)
+        found += dict.fromkeys(interpolator.diagnostics)
+        interpolator.diagnostics.clear()
+        if variant is not None:
+            yield variant
+
+
+def _with_variables(tree: MapNode, environ: Mapping[str, str]) -> Interpolator:
+    entry = get(tree, "vars")
+    variables = entry.value if entry else None
+    interpolator = Interpolator(variables, environ)
+    if isinstance(variables, MapNode):
+        interpolator.diagnostics += _literal_secrets(variables)
+        interpolator.check_variables()
+    elif variables is not None and not _is_null(variables):
+        message = "expected a map from names to values"
+        span = variables.span
+        interpolator.diagnostics.append(
+            Diagnostic(code="wrong-type", message=message, span=span, help="write vars: {name: value}")
+        )
+    return interpolator
+
+
+def _variant(tree: MapNode, choices: tuple[Choice, ...], interpolator: Interpolator) -> Variant | None:
+    body = interpolator.node(without(tree, "vars"))
+    size, depth = interpolator.measure.of(body)
+    if size > MAX_NODES or depth > MAX_DEPTH:
+        code = "too-large" if size > MAX_NODES else "too-deep"
+        message = f"this recipe grows to {size} values, {depth} deep; expected at most {MAX_NODES} and {MAX_DEPTH}"
+        span = tree.span.source.span(tree.span.start, tree.span.start)
+        interpolator.diagnostics.append(Diagnostic(code=code, message=message, span=span, help="use vars less often"))
+        return None
+    labels = tuple((choice.axis, _label(interpolator.node(choice.value))) for choice in choices)
+    return Variant(body, labels) if isinstance(body, MapNode) else None
+
+
+def _label(node: Node) -> str:
+    """A value as short text, for the name of a run."""
+    if isinstance(node, ScalarNode):
+        return node.redacted or node.text.value
+    return " ".join(node.span.text.split())
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.value is None
+
+
+SECRET_WORDS = {"token", "password", "passwd", "passphrase", "secret", "secrets", "apikey", "credential", "credentials"}
+SECRET_PAIRS = {("api", "key"), ("access", "key"), ("secret", "key"), ("private", "key"), ("auth", "key")}
+VOCABULARY = {"bos", "eos", "pad", "unk", "sep", "cls", "mask", "stop", "start", "end", "special", "think", "image"}
+
+
+def _literal_secrets(variables: Node) -> Iterator[Diagnostic]:
+    """Variables that are secrets by their name, and stand in the file for everyone to read."""
+    if isinstance(variables, MapNode):
+        for entry in variables.entries:
+            if _names_secret(entry.name) and _is_literal(entry.value):
+                name = re.sub(r"\W+", "_", entry.name).upper()
+                yield Diagnostic(
+                    code="literal-secret",
+                    message=f"'{entry.name}' looks like a secret, which must not stand in a recipe",
+                    span=entry.key.span,
+                    help=f"write {entry.name}: ${{env:{name}}}",
+                )
+    for child in children(variables):
+        yield from _literal_secrets(child)
+
+
+def _names_secret(name: str) -> bool:
+    words = [word for word in re.split(r"[\W_]+", re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()) if word]
+    if not words or VOCABULARY & set(words):
+        return False
+    return words[-1] in SECRET_WORDS or tuple(words[-2:]) in SECRET_PAIRS
+
+
+def _is_literal(value: Node) -> bool:
+    return (
+        isinstance(value, ScalarNode) and isinstance(value.value, str) and value.value != "" and "${" not in value.value
+    )

@@ -1,0 +1,152 @@
+"""`extends`: the recipes that a recipe is laid over.
+
+Enters: a recipe's tree and the library. Leaves: one tree with all of them merged, left to right and the recipe itself
+on top, without the key. Each file is read once; a chain that closes, or grows too long, is reported where it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+
+from ..diagnostics import Diagnostic, Note
+from ..source import Source, Span
+from ..suggest import shown
+from ..text.decode import decode
+from ..text.tree import ListNode, MapNode, Node, ScalarNode, get, parse
+from .library import Library, Refusal, explain
+from .merge import Shorthand, merge, no_shorthand, without
+
+__all__ = ["MAX_CHAIN", "Extended", "extend", "recipe_root"]
+
+MAX_CHAIN = 16
+MAX_READS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """A recipe with its bases."""
+
+    tree: MapNode
+    partial: bool
+    """Whether a base is missing from it, so that a key it lacks may be there."""
+    diagnostics: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """A file on the way to the current one."""
+
+    source: Source
+    leads_on: Span
+    """The `extends` value that leads to the next."""
+
+
+def extend(tree: MapNode, source: Source, library: Library, shorthand: Shorthand = no_shorthand) -> Extended:
+    """`tree` is what `source` holds."""
+    loader = _Loader(library, shorthand)
+    merged = loader.with_bases(tree, source, ())
+    return Extended(merged, loader.partial, tuple(loader.diagnostics))
+
+
+def recipe_root(source: Source) -> tuple[MapNode | None, tuple[Diagnostic, ...]]:
+    """The map that a recipe is."""
+    parsed = parse(source)
+    if parsed.root is None or isinstance(parsed.root, MapNode):
+        return parsed.root, parsed.diagnostics
+    if parsed.diagnostics:  # the value is wrong already, such as 'turns:10' without its space
+        return None, parsed.diagnostics
+    what = "a list" if isinstance(parsed.root, ListNode) else shown(parsed.root.text.value)
+    span = _first_line(parsed.root.span)
+    message = f"expected a recipe, a map of keys, found {what}"
+    wrong = Diagnostic(code="wrong-type", message=message, span=span, help="begin with 'agym: 1'")
+    return None, (*parsed.diagnostics, wrong)
+
+
+def _first_line(span: Span) -> Span:
+    return span.source.span(span.start, span.start + len(span.text.split("\n", 1)[0]))
+
+
+class _Loader:
+    def __init__(self, library: Library, shorthand: Shorthand) -> None:
+        self.library = library
+        self.shorthand = shorthand
+        self.diagnostics: list[Diagnostic] = []
+        self.partial = False
+        self.num_reads = 0
+        self.loaded: dict[str, MapNode | None] = {}
+
+    def with_bases(self, tree: MapNode, source: Source, chain: tuple[_Link, ...]) -> MapNode:
+        entry = get(tree, "extends")
+        if entry is None:
+            return tree
+        bases = [self.base(node, source, chain) for node in self.references(entry.value)]
+        layers: list[Node] = [base for base in bases if base is not None]
+        self.partial = self.partial or len(layers) < len(bases)
+        merged = reduce(lambda below, over: merge(below, over, self.shorthand), [*layers, without(tree, "extends")])
+        return merged if isinstance(merged, MapNode) else tree
+
+    def references(self, value: Node) -> Iterator[ScalarNode]:
+        if isinstance(value, ScalarNode) and value.value is None:
+            return
+        for node in value.items if isinstance(value, ListNode) else (value,):
+            if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
+                self.report(
+                    "wrong-type",
+                    "expected the name of a recipe, or a list of names",
+                    node.span,
+                    "write extends: base.yaml",
+                )
+            elif "${" in node.value:
+                message = "'extends' cannot hold '${...}': it is read before they are replaced"
+                self.report("bad-reference", message, node.span, "write the path itself")
+            else:
+                yield node
+                continue
+            self.partial = True
+
+    def base(self, node: ScalarNode, source: Source, chain: tuple[_Link, ...]) -> MapNode | None:
+        chain = (*chain, _Link(source, node.span))
+        if len(chain) > MAX_CHAIN:
+            message = f"a chain of more than {MAX_CHAIN} recipes, each extending the next"
+            self.report("extends-too-long", message, node.span, "extend fewer, or a list of them")
+            return None
+        self.num_reads += 1
+        if self.num_reads > MAX_READS:
+            if self.num_reads == MAX_READS + 1:
+                self.report("too-large", f"more than {MAX_READS} recipes are extended", node.span, "extend fewer")
+            return None
+        found = self.library.read(node.text.value, source)
+        if isinstance(found, Refusal):
+            self.diagnostics.append(explain(found, node.text.value, node.span))
+            return None
+        closing = next((link for link in chain if link.source.identity == found.key), None)
+        if closing is not None:
+            self.cycle(node, chain, closing)
+            return None
+        if found.key not in self.loaded:
+            self.loaded[found.key] = None
+            self.loaded[found.key] = self.load(found.name, found.data, found.key, node, chain)
+        return self.loaded[found.key]
+
+    def load(self, name: str, data: bytes, key: str, node: ScalarNode, chain: tuple[_Link, ...]) -> MapNode | None:
+        source = decode(name, data, included_from=node.span, key=key)
+        if isinstance(source, Diagnostic):
+            self.diagnostics.append(source)
+            return None
+        root, diagnostics = recipe_root(source)
+        self.diagnostics += diagnostics
+        return None if root is None else self.with_bases(root, source, chain)
+
+    def cycle(self, node: ScalarNode, chain: tuple[_Link, ...], closing: _Link) -> None:
+        names = [link.source.name for link in chain[chain.index(closing) :]]
+        if len(names) == 1:
+            self.report("extends-cycle", "a recipe cannot extend itself", node.span, "name another recipe")
+            return
+        message = f"recipes extend each other: {' -> '.join([*names, names[0]])}"
+        note = Note("the cycle begins here", closing.leads_on)
+        self.report("extends-cycle", message, node.span, "remove one of these 'extends'", note)
+
+    def report(self, code: str, message: str, span: Span, help: str | None, *notes: Note) -> None:  # noqa: A002
+        self.diagnostics.append(Diagnostic(code=code, message=message, span=span, help=help, notes=notes))

@@ -1,0 +1,313 @@
+"""`${vars.x}` and `${env:NAME}`: what they stand for.
+
+Enters: a tree, the variables, the environment. Leaves: the tree without references. A value that is one reference takes
+over the node it names, with its type and its place; inside text a reference becomes text, and errors in that text point
+at the reference. `$${` is a literal `${`. What came from the environment is marked, so that it is never shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ..diagnostics import Diagnostic, Note
+from ..source import Span, Text
+from ..suggest import did_you_mean, nearest, shown
+from ..text.decode import SURROGATE
+from ..text.scalars import Refused, ScalarValue, resolve
+from ..text.tree import (
+    MAX_ADVICE,
+    MAX_DEPTH,
+    MAX_NODES,
+    MAX_SCALAR,
+    Entry,
+    ListNode,
+    MapNode,
+    Measure,
+    Node,
+    ScalarNode,
+    get,
+)
+from .settings import Step, parse_path
+
+__all__ = ["Interpolator", "escape"]
+
+TOKEN = re.compile(r"\$\$\{|\$\{(?P<inner>[^{}]*)\}|\$\{")
+ENV = re.compile(r"env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::(?P<kind>[-?])(?P<rest>.*))?", re.DOTALL)
+NOT_ENV = re.compile(r"(?:oc\.)?env[.:]\s*(\w+)|([A-Z_][A-Z0-9_]*)")
+MAX_NESTING = MAX_DEPTH + 32
+"""Levels of values and references within each other, far from where Python would stop."""
+
+
+def escape(text: str) -> str:
+    """Text that reads as itself in a recipe."""
+    return text.replace("${", "$${")
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """One `${...}`, and the value it stands in."""
+
+    node: ScalarNode
+    start: int
+    end: int
+    inner_start: int
+    inner: str
+
+    @property
+    def span(self) -> Span:
+        return self.node.text.span(self.start, self.end)
+
+    @property
+    def written(self) -> str:
+        return self.node.text.value[self.start : self.end]
+
+    def text(self, start: int, end: int) -> Text:
+        """A part of what stands between the braces."""
+        return self.node.text.part(self.inner_start + start, self.inner_start + end)
+
+
+class Interpolator:
+    """Replaces references; each node once, however often it is shared."""
+
+    def __init__(self, variables: Node | None, environ: Mapping[str, str]) -> None:
+        self.variables = variables if isinstance(variables, MapNode) else None
+        self._by_name = {entry.name: entry.value for entry in self.variables.entries} if self.variables else {}
+        self.environ = environ
+        self.diagnostics: list[Diagnostic] = []
+        self.measure = Measure()
+        self._done: dict[int, tuple[Node, Node]] = {}
+        """By identity: the node, held so that its identity stays its own, and what became of it."""
+        self._open: dict[int, tuple[str, Span]] = {}
+        """The variables that are being worked out, with the reference that led to each."""
+        self._depth = 0
+
+    def check_variables(self) -> None:
+        """All of them, also those that nothing refers to: a mistake in one is a mistake before it is used."""
+        for entry in self.variables.entries if self.variables else ():
+            self._open[id(entry.value)] = (f"vars.{entry.name}", entry.key.span)
+            self.node(entry.value)
+            self._open.clear()
+
+    def node(self, node: Node) -> Node:
+        """The node without references; the same object where it has none."""
+        done = self._done.get(id(node))
+        if done is None:
+            done = self._done[id(node)] = (node, self._deeper(node))
+        return done[1]
+
+    def _deeper(self, node: Node) -> Node:
+        if self._depth >= MAX_NESTING:
+            self._report("too-deep", "values and variables are nested too deep here", node.span, None)
+            return node
+        self._depth += 1
+        try:
+            if isinstance(node, MapNode):
+                return self._map(node)
+            return self._list(node) if isinstance(node, ListNode) else self._scalar(node)
+        finally:
+            self._depth -= 1
+
+    def _map(self, node: MapNode) -> MapNode:
+        entries = []
+        for entry in node.entries:
+            if "${" in entry.name:
+                self._report("bad-reference", "a key cannot hold '${...}'", entry.key.span, "write the key itself")
+            value = self.node(entry.value)
+            entries.append(entry if value is entry.value else Entry(key=entry.key, value=value))
+        same = all(new is old for new, old in zip(entries, node.entries, strict=True))
+        return node if same else MapNode(entries=tuple(entries), span=node.span)
+
+    def _list(self, node: ListNode) -> ListNode:
+        items = [self.node(item) for item in node.items]
+        same = all(new is old for new, old in zip(items, node.items, strict=True))
+        return node if same else ListNode(items=tuple(items), span=node.span)
+
+    def _scalar(self, node: ScalarNode) -> Node:
+        if not isinstance(node.value, str) or "${" not in node.value:
+            return node
+        whole = TOKEN.fullmatch(node.value)
+        if whole and whole["inner"] is not None:
+            return self._resolved(_reference(node, whole)) or node
+        return self._spliced(node)
+
+    def _spliced(self, node: ScalarNode) -> ScalarNode:
+        parts = list(self._parts(node))
+        length = sum(len(part.value) for part, _ in parts)
+        if length > MAX_SCALAR:
+            message = f"this becomes a text of {length} characters, expected at most {MAX_SCALAR}"
+            self._report("too-large", message, node.span, None)
+            return node
+        text = Text.joined((part for part, _ in parts), node.span)
+        secret = any(redacted is not None for _, redacted in parts)
+        kept = (escape(part.value) if redacted is None else redacted for part, redacted in parts)
+        return replace(node, value=text.value, text=text, redacted="".join(kept) if secret else None)
+
+    def _parts(self, node: ScalarNode) -> Iterator[tuple[Text, str | None]]:
+        """The text in order, each part with what to show instead of it where it is secret."""
+        at = 0
+        for match in TOKEN.finditer(node.text.value):
+            if at < match.start():
+                yield node.text.part(at, match.start()), None
+            at = match.end()
+            if match.group() == "$${":
+                yield Text.made("${", node.text.span(*match.span())), None
+            elif match["inner"] is None:
+                self._report_open(node, match)
+                yield node.text.part(match.start(), len(node.text.value)), None
+                return
+            else:
+                yield self._part(_reference(node, match))
+        if at < len(node.text.value):
+            yield node.text.part(at, len(node.text.value)), None
+
+    def _part(self, reference: _Reference) -> tuple[Text, str | None]:
+        found = self._resolved(reference)
+        if isinstance(found, ScalarNode) and found.value is not None:
+            return Text.made(found.text.value, reference.span), found.redacted
+        if found is not None:
+            what = {MapNode: "a map", ListNode: "a list"}.get(type(found), "null")
+            message = f"{shown(reference.written)} is {what}, which cannot stand inside text"
+            self._report("bad-reference", message, reference.span, "make it the whole value, or refer to a part of it")
+        return reference.node.text.part(reference.start, reference.end), None
+
+    def _report_open(self, node: ScalarNode, match: re.Match[str]) -> None:
+        closes = "}" in node.text.value[match.end() :]
+        message = "'${...}' cannot hold braces" if closes else "'${' is never closed"
+        end = node.text.value.index("}", match.end()) + 1 if closes else match.end()
+        advice = (
+            "give what is inside a name under vars" if closes else "write '}' at its end, or '$${' for the text itself"
+        )
+        self._report("bad-reference", message, node.text.span(match.start(), end), advice)
+
+    # References
+
+    def _resolved(self, reference: _Reference) -> Node | None:
+        """What a reference stands for; None where that is wrong, which is then reported."""
+        if reference.inner.startswith("vars."):
+            return self._variable(reference)
+        env = ENV.fullmatch(reference.inner)
+        if env:
+            return self._environment(reference, env)
+        self._unknown_form(reference)
+        return None
+
+    def _environment(self, reference: _Reference, match: re.Match[str]) -> ScalarNode | None:
+        name, kind = match["name"], match["kind"]
+        value = self.environ.get(name)
+        if value is None or (not value and kind):
+            if kind == "-":
+                return self._default(reference, match)
+            self._not_set(reference, match)
+            return None
+        if SURROGATE.search(value):
+            message = f"the environment variable '{name}' holds bytes that are not UTF-8"
+            self._report("bad-reference", message, reference.span, None)
+            return None
+        text = Text.made(value, reference.span)
+        plain = reference.node.plain
+        return ScalarNode(
+            value=_typed(value, plain), text=text, span=reference.span, plain=plain, redacted=reference.written
+        )
+
+    def _default(self, reference: _Reference, match: re.Match[str]) -> ScalarNode:
+        text = reference.text(*match.span("rest"))
+        plain = reference.node.plain
+        return ScalarNode(value=_typed(text.value, plain), text=text, span=reference.span, plain=plain)
+
+    def _not_set(self, reference: _Reference, match: re.Match[str]) -> None:
+        name, reason = match["name"], (match["rest"] or "").strip()
+        message = f"the environment variable '{name}' is not set" + (f": {reason[:120]}" if reason else "")
+        advice = f"set {name}, or write ${{env:{name}:-default}}"
+        self._report("env-not-set", message, reference.span, advice)
+
+    def _unknown_form(self, reference: _Reference) -> None:
+        inner = reference.inner.strip()
+        env = NOT_ENV.fullmatch(inner)
+        name = re.split(r"[.:]", inner, maxsplit=1)[-1]
+        variable = nearest(name, self._by_name) if name and len(self.diagnostics) < MAX_ADVICE else None
+        forms = "write ${vars.NAME}, ${env:NAME} or ${env:NAME:-default}, or '$${' for the text '${'"
+        advice = f"did you mean '${{vars.{variable}}}'?" if variable else forms
+        if env and not variable:
+            advice = f"did you mean '${{env:{env.group(1) or env.group(2)}}}'?"
+        message = f"{shown(reference.written)} refers to nothing: only vars and env can be referred to"
+        self._report("bad-reference", message, reference.span, advice)
+
+    def _variable(self, reference: _Reference) -> Node | None:
+        path = reference.text(len("vars."), len(reference.inner))
+        steps = parse_path(path, "bad-reference", "the name of a variable, as in ${vars.last}")
+        if isinstance(steps, Diagnostic):
+            self.diagnostics.append(steps)
+            return None
+        target: Node | None = self.variables
+        finished = False
+        for step in steps:
+            if isinstance(target, ScalarNode) and not finished:
+                target, finished = self._worked_out(target, reference, step), True
+            at_top = target is self.variables and not step.is_index
+            below = self._by_name.get(step.name) if at_top else _child(target, step)
+            if below is None:
+                self._unknown_variable(reference, step, target)
+                return None
+            target = below
+        if target is None or finished:
+            return target
+        return self._worked_out(target, reference, steps[-1])
+
+    def _worked_out(self, target: Node, reference: _Reference, step: Step) -> Node | None:
+        """The value of a variable, whose own references are followed; a cycle among them is reported once."""
+        if id(target) in self._open:
+            self._cycle(target, reference)
+            return None
+        self._open[id(target)] = (reference.inner, reference.span)
+        try:
+            value = self.node(target)
+        finally:
+            del self._open[id(target)]
+        return self._bounded(value, step)
+
+    def _bounded(self, value: Node, step: Step) -> Node | None:
+        size, depth = self.measure.of(value)
+        if size > MAX_NODES:
+            self._report("too-large", f"this variable holds more than {MAX_NODES} values", step.span, None)
+            return None
+        if depth > MAX_DEPTH:
+            self._report("too-deep", f"this variable is nested more than {MAX_DEPTH} deep", step.span, None)
+            return None
+        return value
+
+    def _cycle(self, target: Node, reference: _Reference) -> None:
+        names = list(self._open)
+        chain = [self._open[key] for key in names[names.index(id(target)) :]]
+        way = " -> ".join([name for name, _ in chain[:8]] + [reference.inner])
+        note = Note("the cycle begins here", chain[0][1])
+        self._report("vars-cycle", f"a variable refers to itself: {way[:200]}", reference.span, None, note)
+
+    def _unknown_variable(self, reference: _Reference, step: Step, inside: Node | None) -> None:
+        names = [entry.name for entry in inside.entries] if isinstance(inside, MapNode) else []
+        where = f"'{step.name}' is not in {shown(reference.written)}" if inside is not self.variables else None
+        message = where or f"there is no variable '{step.name}'"
+        known = did_you_mean(step.name, names) if len(self.diagnostics) < MAX_ADVICE else None
+        advice = known or f"write vars: {{{step.name}: ...}} at the top of the recipe"
+        self._report("unknown-var", message, step.span, advice)
+
+    def _report(self, code: str, message: str, span: Span, help: str | None, *notes: Note) -> None:  # noqa: A002
+        self.diagnostics.append(Diagnostic(code=code, message=message, span=span, help=help, notes=notes))
+
+
+def _reference(node: ScalarNode, match: re.Match[str]) -> _Reference:
+    return _Reference(node, match.start(), match.end(), match.start("inner"), match["inner"])
+
+
+def _child(node: Node | None, step: Step) -> Node | None:
+    if isinstance(node, ListNode) and step.name.isdecimal():
+        return node.items[int(step.name)] if int(step.name) < len(node.items) else None
+    entry = None if step.is_index else get(node, step.name)
+    return entry.value if entry else None
+
+
+def _typed(value: str, plain: bool) -> ScalarValue:
+    """As YAML reads it where the reference is not quoted; an empty one is empty text, and not null."""
+    known = resolve(value) if plain and value else value
+    return value if isinstance(known, Refused) else known

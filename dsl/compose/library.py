@@ -1,0 +1,188 @@
+"""The one seam to files: where `extends` and other references in a recipe are looked up.
+
+Enters: a reference as a person wrote it, and the source that it stands in. Leaves: what the file holds, or a Refusal
+that says why it may not be read. The rules about paths are here and pure; only reading itself is left to the libraries.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from ..diagnostics import Diagnostic
+from ..source import Source, Span
+from ..suggest import nearest, shown
+
+__all__ = ["SUFFIXES", "Found", "Library", "MemoryLibrary", "Refusal", "Trouble", "candidates", "explain"]
+
+
+class Trouble(StrEnum):
+    """Why a reference cannot be read."""
+
+    MISSING = "missing"
+    FOLDER = "folder"
+    URL = "url"
+    ABSOLUTE = "absolute"
+    OUTSIDE = "outside"
+    UNREADABLE = "unreadable"
+    BAD_NAME = "bad-name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A file that was read."""
+
+    name: str
+    """What a person sees: a path like the one they wrote, or the name of a shipped recipe."""
+    key: str
+    """The same for the same file, however it was referred to."""
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A reference that was not read."""
+
+    trouble: Trouble
+    detail: str = ""
+    """What the system said."""
+    known: tuple[str, ...] = ()
+    """Names that would have been found."""
+
+
+class Library(Protocol):
+    """Whatever holds recipes and the texts they refer to."""
+
+    def read(self, reference: str, base: Source | None) -> Found | Refusal:
+        """`reference` as written in `base`; None for one from the command line, which may lead anywhere."""
+        ...
+
+
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+DRIVE = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+SUFFIXES = (".yaml", ".yml")
+
+
+def candidates(reference: str, folder: str, project: str) -> tuple[str, ...] | Trouble:
+    """The paths where a reference may lie, best first; none of them outside `project`.
+
+    Paths are absolute or all relative to one place, with '/'. `folder` is that of the file that refers.
+    """
+    trouble = _not_a_path(reference)
+    if trouble is not None:
+        return trouble
+    path = posixpath.normpath(posixpath.join(folder, reference))
+    if not _inside(path, project):
+        return Trouble.OUTSIDE
+    has_suffix = posixpath.splitext(path)[1] in SUFFIXES
+    return (path,) if has_suffix else (path, *(path + suffix for suffix in SUFFIXES))
+
+
+def _not_a_path(reference: str) -> Trouble | None:
+    if not reference.strip() or CONTROL.search(reference) or len(reference) > 1000:
+        return Trouble.BAD_NAME
+    if URL.match(reference):
+        return Trouble.URL
+    is_absolute = reference.startswith(("/", "~")) or DRIVE.match(reference)
+    return Trouble.ABSOLUTE if is_absolute else None
+
+
+def _inside(path: str, project: str) -> bool:
+    project = posixpath.normpath(project)
+    if project == ".":
+        return not path.startswith(("../", "/")) and path != ".."
+    return path == project or path.startswith(project.rstrip("/") + "/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Words:
+    """How a trouble is told; `{what}` is the reference."""
+
+    code: str
+    message: str
+    help: str
+
+
+WORDS: Mapping[Trouble, _Words] = {
+    Trouble.MISSING: _Words(
+        code="file-not-found",
+        message="there is no file or shipped recipe {what}",
+        help="paths count from the folder of this file",
+    ),
+    Trouble.FOLDER: _Words(
+        code="file-refused", message="{what} is a folder, expected a file", help="name a file in it"
+    ),
+    Trouble.URL: _Words(
+        code="file-refused",
+        message="{what} is a URL, and nothing is fetched while a recipe is read",
+        help="save it beside this file and name that",
+    ),
+    Trouble.ABSOLUTE: _Words(
+        code="file-refused",
+        message="{what} is an absolute path, which means something else on every machine",
+        help="write a path that counts from the folder of this file",
+    ),
+    Trouble.OUTSIDE: _Words(
+        code="file-refused",
+        message="{what} leads out of the project",
+        help="the project is the nearest folder above the recipe that holds .git or pyproject.toml, or its own folder",
+    ),
+    Trouble.UNREADABLE: _Words(code="file-refused", message="{what} cannot be read", help="check its permissions"),
+    Trouble.BAD_NAME: _Words(
+        code="file-refused", message="{what} is not the name of a file", help="write a path like base.yaml"
+    ),
+}
+
+
+def explain(refusal: Refusal, reference: str, span: Span) -> Diagnostic:
+    """What to tell the person who wrote the reference at `span`."""
+    words = WORDS[refusal.trouble]
+    near = nearest(reference, refusal.known) if refusal.trouble is Trouble.MISSING else None
+    detail = f": {refusal.detail}" if refusal.detail else ""
+    return Diagnostic(
+        code=words.code,
+        message=words.message.format(what=shown(reference)) + detail,
+        span=span,
+        help=f"did you mean '{near}'?" if near else words.help,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLibrary:
+    """Files by path, and shipped recipes by name, held in memory: for tests and for editors with unsaved text."""
+
+    files: Mapping[str, str | bytes]
+    shipped: Mapping[str, str | bytes] = field(default_factory=dict)
+    project: str = "."
+
+    def read(self, reference: str, base: Source | None) -> Found | Refusal:
+        if base is None:
+            return self._found(reference, self.files.get(reference)) or self._missing()
+        paths = candidates(reference, posixpath.dirname(base.identity), self.project)
+        if isinstance(paths, Trouble):
+            return Refusal(trouble=paths)
+        in_files = (self._found(path, self.files.get(path)) for path in paths)
+        found = next((file for file in in_files if file), None)
+        return found or self._found(reference, self.shipped.get(reference)) or self._not_a_file(paths[0])
+
+    def _found(self, name: str, content: str | bytes | None) -> Found | None:
+        if content is None:
+            return None
+        data = content.encode("utf-8") if isinstance(content, str) else content
+        return Found(name=name, key=name, data=data)
+
+    def _not_a_file(self, path: str) -> Refusal:
+        is_folder = any(name.startswith(path + "/") for name in self.files)
+        return Refusal(trouble=Trouble.FOLDER) if is_folder else self._missing()
+
+    def _missing(self) -> Refusal:
+        return Refusal(trouble=Trouble.MISSING, known=tuple(self._names()))
+
+    def _names(self) -> Iterator[str]:
+        yield from self.files
+        yield from self.shipped

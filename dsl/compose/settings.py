@@ -1,0 +1,209 @@
+"""`--set algorithm.lr=3e-6`: a value put into a tree from outside; also the paths that a matrix and `${vars...}` use.
+
+Enters: a tree, paths, values. Leaves: a new tree, or what is wrong with the path, at its exact step. Each `--set` is a
+source of its own, so that its values know where they came from. Unknown keys are not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..diagnostics import Diagnostic
+from ..source import Source, Span, Text
+from ..suggest import shown
+from ..text.decode import without_surrogates
+from ..text.traps import foreign_character
+from ..text.tree import MAX_DEPTH, Entry, ListNode, MapNode, Node, Path, ScalarNode, get, parse
+from .merge import Shorthand, no_shorthand, opened, with_entry
+
+__all__ = ["Assigned", "Step", "apply_settings", "assign", "parse_path", "path_name"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One part of a path: `schedule`, `[0]`, `0`."""
+
+    text: Text
+    """The name or the digits alone."""
+    is_index: bool
+    """Written in brackets: a place in a list and never a key."""
+
+    @property
+    def name(self) -> str:
+        return self.text.value
+
+    @property
+    def span(self) -> Span:
+        return self.text.span(0, len(self.text.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A tree after settings, and which paths they went to."""
+
+    tree: MapNode
+    paths: tuple[tuple[Step, ...], ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+STEP = re.compile(r'(?P<dot>\.)?(?:"(?P<quoted>[^"]+)"|(?P<name>[^\s.\[\]"=:{},]+))|\[(?P<index>[0-9]{1,6})\]')
+HOW = "write KEY=VALUE, as in algorithm.lr=3e-6 or schedule[0].turns=5"
+
+
+def parse_path(path: Text, code: str, expected: str) -> tuple[Step, ...] | Diagnostic:
+    """`a.b[0]."c.d"` in steps; `code` and what was `expected` are for the error."""
+    steps: list[Step] = []
+    at = 0
+    while at < len(path.value) or not steps:
+        match = STEP.match(path.value, at)
+        fits = match and (match["index"] is not None or bool(match["dot"]) == bool(steps)) and (steps or match["name"])
+        if match is None or not fits or len(steps) == MAX_DEPTH:
+            return _bad_path(path, at, code, expected)
+        group = match.lastgroup or "name"
+        steps.append(Step(path.part(*match.span(group)), group == "index"))
+        at = match.end()
+    return tuple(steps)
+
+
+def _bad_path(path: Text, at: int, code: str, expected: str) -> Diagnostic:
+    found = f"found {shown(path.value[at:])}" if at < len(path.value) else "found nothing"
+    return Diagnostic(
+        code=code,
+        message=f"expected {expected}, {found}",
+        span=path.span(at, at + 1),
+        help="write names with '.' between them and places in a list as [0]",
+    )
+
+
+def path_name(steps: Sequence[Step]) -> str:
+    """A path as one would write it."""
+    return ".".join(step.name for step in steps)
+
+
+class _WrongPath(Exception):
+    """A step that leads nowhere; caught where the path began."""
+
+    def __init__(self, step: Step, message: str, advice: str | None) -> None:
+        self.step, self.message, self.advice = step, message, advice
+        super().__init__(message)
+
+
+def assign(
+    tree: MapNode, steps: Sequence[Step], value: Node, code: str, shorthand: Shorthand = no_shorthand
+) -> MapNode | Diagnostic:
+    """The tree with `value` at a path; maps on the way are made, lists must be long enough."""
+    try:
+        result = _placed(tree, tuple(steps), value, shorthand, ())
+    except _WrongPath as wrong:
+        return Diagnostic(code=code, message=wrong.message, span=wrong.step.span, help=wrong.advice)
+    return result if isinstance(result, MapNode) else tree
+
+
+def _placed(node: Node | None, steps: tuple[Step, ...], value: Node, shorthand: Shorthand, path: Path) -> Node:
+    if not steps:
+        return value
+    step, rest = steps[0], steps[1:]
+    if isinstance(node, ListNode):
+        index = _index(step, node, path)
+        item = _placed(node.items[index], rest, value, shorthand, (*path, index))
+        return ListNode(items=(*node.items[:index], item, *node.items[index + 1 :]), span=node.span)
+    inside = _as_map(node, step, shorthand, path)
+    entry = get(inside, step.name)
+    inner = _placed(entry.value if entry else None, rest, value, shorthand, (*path, step.name))
+    key = ScalarNode(value=step.name, text=step.text, span=step.span)
+    return with_entry(inside, Entry(key=key, value=inner))
+
+
+def _as_map(node: Node | None, step: Step, shorthand: Shorthand, path: Path) -> MapNode:
+    where = _where(path)
+    if step.is_index:
+        raise _WrongPath(step, f"{where} is no list", "write a key after a '.'")
+    if node is None or (isinstance(node, ScalarNode) and node.value is None):
+        return MapNode(entries=(), span=step.span)
+    inside = opened(node, shorthand, path)
+    if inside is None:
+        written = node.text.value if isinstance(node, ScalarNode) else ""
+        raise _WrongPath(
+            step, f"{where} is {shown(written)}, not a map", f"set {path[-1]} itself to a map" if path else None
+        )
+    return inside
+
+
+def _index(step: Step, node: ListNode, path: Path) -> int:
+    count = len(node.items)
+    if not step.name.isdecimal():
+        raise _WrongPath(step, f"{_where(path)} is a list, expected a number from 0", f"write [0] to [{count - 1}]")
+    if int(step.name) >= count:
+        message = f"{_where(path)} has {count} item{'s' * (count != 1)}, and counting begins at 0"
+        raise _WrongPath(step, message, f"the last one is [{count - 1}]" if count else None)
+    return int(step.name)
+
+
+def _where(path: Path) -> str:
+    return f"'{'.'.join(map(str, path))}'" if path else "a recipe"
+
+
+def apply_settings(tree: MapNode, settings: Sequence[str], shorthand: Shorthand = no_shorthand) -> Assigned:
+    """Each setting in turn; a later one wins over an earlier one."""
+    diagnostics: list[Diagnostic] = []
+    paths: list[tuple[Step, ...]] = []
+    for number, setting in enumerate(settings, start=1):
+        done = _apply(tree, Source(f"--set #{number}", without_surrogates(setting)), shorthand)
+        if isinstance(done, Assigned):
+            tree = done.tree
+            paths += done.paths
+            diagnostics += done.diagnostics
+        else:
+            diagnostics += done
+    return Assigned(tree, tuple(paths), tuple(diagnostics))
+
+
+def _apply(tree: MapNode, source: Source, shorthand: Shorthand) -> Assigned | tuple[Diagnostic, ...]:
+    setting = _read_setting(source)
+    if isinstance(setting, tuple):
+        return setting
+    if setting.steps[0].name == "extends":
+        message = "'extends' cannot be set: it is read before settings are"
+        return (Diagnostic(code="bad-setting", message=message, span=setting.steps[0].span, help="write it in a file"),)
+    changed = assign(tree, _matrix_axis(setting), setting.value, "bad-setting", shorthand)
+    if isinstance(changed, Diagnostic):
+        return (*setting.diagnostics, changed)
+    return Assigned(changed, (setting.steps,), setting.diagnostics)
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    path: Text
+    steps: tuple[Step, ...]
+    value: Node
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def _read_setting(source: Source) -> _Setting | tuple[Diagnostic, ...]:
+    foreign = foreign_character(source, 0)
+    if foreign:
+        return (foreign,)
+    equals = source.text.find("=")
+    if equals < 0:
+        message = f"expected KEY=VALUE, found {shown(source.text)}"
+        return (Diagnostic(code="bad-setting", message=message, span=source.span(0, len(source.text)), help=HOW),)
+    path = Text.exact(source.span(0, equals))
+    steps = parse_path(path, "bad-setting", "a key like algorithm.lr or schedule[0].turns")
+    if isinstance(steps, Diagnostic):
+        return (steps,)
+    if not source.text[equals + 1 :].strip():
+        message = f"no value for '{path_name(steps)}'"
+        span = source.span(equals + 1, len(source.text))
+        return (Diagnostic(code="bad-setting", message=message, span=span, help="write null, or '\"\"' for no text"),)
+    parsed = parse(source, equals + 1)
+    return _Setting(path, steps, parsed.root, parsed.diagnostics) if parsed.root else parsed.diagnostics
+
+
+def _matrix_axis(setting: _Setting) -> tuple[Step, ...]:
+    """The steps, with `matrix.algorithm.lr` as two of them: an axis is one key, dots and all."""
+    steps = setting.steps
+    if steps[0].name != "matrix" or len(steps) < 3:
+        return steps
+    return steps[0], Step(setting.path.part(setting.path.value.index(".") + 1, len(setting.path.value)), False)

@@ -1,0 +1,1 @@
+"""The expression language: grammar, types, limits, values."""

@@ -1,0 +1,259 @@
+"""Text to a tree of nodes, or the one Problem that says why there is none.
+
+The tables are those of `grammar.lark`; this file drives them. Length, tokens and depth are bounded, so that whatever
+walks a tree may recurse.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from ..suggest import shown
+from .nodes import (
+    Binary,
+    Call,
+    Choice,
+    Compare,
+    Literal,
+    Logic,
+    Member,
+    Name,
+    Node,
+    Problem,
+    Unary,
+    children,
+)
+from .tables import FINAL, IGNORED, KEYWORDS, RULES, STATES, TOKENS
+
+__all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_TOKENS", "MAX_WHOLE", "Failure", "Token", "parse"]
+
+MAX_LENGTH = 2000
+"""Characters."""
+MAX_TOKENS = 600
+MAX_DEPTH = 100
+"""Nodes from the top to the deepest; a sum of n terms is n deep."""
+MAX_WHOLE = 2**53
+"""Whole numbers up to here are exact in a double."""
+
+_END = "$END"
+_SCANNER = re.compile("|".join(f"(?P<{name}>{regex})" for name, regex in TOKENS.items()))
+
+
+class Token(NamedTuple):
+    """A word of the language."""
+
+    type: str
+    text: str
+    start: int
+    end: int
+
+
+class Failure(Exception):
+    """Leaves the parser with the mistake; never leaves this package."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> Node | Problem:
+    """The tree of an expression, or what is wrong with its form."""
+    try:
+        _require_length(text)
+        tree = _tree(text, _tokens(text))
+        _require_depth(tree)
+    except Failure as failure:
+        return failure.problem
+    return tree
+
+
+def _require_length(text: str) -> None:
+    if len(text) > MAX_LENGTH:
+        raise Failure(_bound(f"an expression has at most {MAX_LENGTH} characters, not {len(text)}", 0, len(text)))
+
+
+def _require_depth(tree: Node) -> None:
+    level = [tree]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in children(node)]
+        if not level:
+            return
+    raise Failure(_bound(f"the expression nests deeper than {MAX_DEPTH} levels", level[0].start, level[0].end))
+
+
+def _bound(message: str, start: int, end: int) -> Problem:
+    return Problem(code="expr-bound", message=message, start=start, end=end)
+
+
+def _tokens(text: str) -> list[Token]:
+    tokens: list[Token] = []
+    at = 0
+    while at < len(text):
+        match = _SCANNER.match(text, at)
+        if match is None:
+            from .mistakes import bad_character
+
+            raise Failure(bad_character(text, at, tokens))
+        kind = str(match.lastgroup)
+        if kind != IGNORED:
+            word = match.group()
+            tokens.append(Token(KEYWORDS.get(word, kind), word, at, match.end()))
+        at = match.end()
+    if len(tokens) > MAX_TOKENS:
+        raise Failure(_bound(f"an expression has at most {MAX_TOKENS} words and signs", tokens[MAX_TOKENS].start, at))
+    return tokens
+
+
+def _tree(text: str, tokens: list[Token]) -> Node:
+    states = [0]
+    values: list[Any] = []
+    for index, token in enumerate([*tokens, Token(_END, "", len(text), len(text))]):
+        while (action := STATES[states[-1]].get(token.type)) is not None and action < 0:
+            origin, length, build = RULES[~action]
+            values[-length:] = [_BUILD[build](values[-length:])]
+            del states[-length:]
+            states.append(STATES[states[-1]][origin])
+            if token.type == _END and states[-1] == FINAL:
+                return values[0]  # type: ignore[no-any-return]
+        if action is None:
+            from .mistakes import unexpected
+
+            raise Failure(unexpected(text, tokens, index, _accepted(states)))
+        states.append(action)
+        values.append(token)
+    raise AssertionError("the end is either accepted or refused")
+
+
+def _accepted(states: list[int]) -> frozenset[str]:
+    return frozenset(t for t in (*TOKENS, *KEYWORDS.values(), _END) if t != IGNORED and _accepts(states, t))
+
+
+def _accepts(states: list[int], terminal: str) -> bool:
+    """Whether the terminal could stand here: a state's row alone says so too often, because its reductions may fail."""
+    stack = list(states)
+    while (action := STATES[stack[-1]].get(terminal)) is not None and action < 0:
+        origin, length, _ = RULES[~action]
+        del stack[-length:]
+        stack.append(STATES[stack[-1]][origin])
+        if terminal == _END and stack[-1] == FINAL:
+            return True
+    return action is not None
+
+
+# --- one function for each name after `->` in the grammar: what was matched, to a node -----------------------------
+
+
+def _number(parts: list[Any]) -> Literal:
+    token: Token = parts[0]
+    value, whole = float(token.text), token.text.isdigit()
+    if value == float("inf"):
+        raise Failure(_bound(f"{shown(token.text)} is too large for a number", token.start, token.end))
+    if whole and int(token.text) > MAX_WHOLE:
+        message = f"whole numbers are exact up to 2**53 only, and {shown(token.text)} is larger"
+        raise Failure(_bound(message, token.start, token.end))
+    return Literal(token.start, token.end, value, whole)
+
+
+def _text(parts: list[Any]) -> Literal:
+    return Literal(parts[0].start, parts[0].end, parts[0].text[1:-1])
+
+
+def _boolean(parts: list[Any]) -> Literal:
+    return Literal(parts[0].start, parts[0].end, parts[0].type == "TRUE")
+
+
+def _name(parts: list[Any]) -> Name:
+    return Name(parts[0].start, parts[0].end, parts[0].text)
+
+
+def _unary(parts: list[Any]) -> Unary:
+    sign, operand = parts
+    if isinstance(operand, Token):
+        operand = _number([operand])
+    return Unary(sign.start, operand.end, sign.text, operand)
+
+
+def _binary(parts: list[Any]) -> Binary:
+    left, sign, right = parts
+    return Binary(left.start, right.end, sign.text, left, right)
+
+
+def _compare(parts: list[Any]) -> Compare:
+    left, sign, right = parts
+    return Compare(left.start, right.end, (sign.text,), (left, right))
+
+
+def _chain(parts: list[Any]) -> Compare:
+    left, sign, right = parts
+    return Compare(left.start, right.end, (*left.operators, sign.text), (*left.operands, right))
+
+
+def _logic(parts: list[Any]) -> Logic:
+    left, word, right = parts
+    same = isinstance(left, Logic) and left.operator == word.text
+    return Logic(left.start, right.end, word.text, (*(left.items if same else (left,)), right))
+
+
+def _choice(parts: list[Any]) -> Choice:
+    then, _, condition, _, otherwise = parts
+    return Choice(then.start, otherwise.end, then, condition, otherwise)
+
+
+def _member(parts: list[Any]) -> Member:
+    item, *_, values, closing = parts
+    return Member(item.start, closing.end, item, tuple(_constant(v) for v in values), parts[1].type == "NOT")
+
+
+def _constant(value: Literal | Unary) -> Literal:
+    if isinstance(value, Literal):
+        return value
+    operand = value.operand
+    assert isinstance(operand, Literal)
+    assert isinstance(operand.value, float)
+    return Literal(value.start, value.end, -operand.value, operand.whole)
+
+
+def _call(parts: list[Any]) -> Call:
+    name, closing = parts[0], parts[-1]
+    return Call(name.start, closing.end, name.text, name.start, tuple(parts[2]))
+
+
+def _empty_call(parts: list[Any]) -> Call:
+    return Call(parts[0].start, parts[2].end, parts[0].text, parts[0].start, ())
+
+
+def _parentheses(parts: list[Any]) -> Node:
+    inner: Node = parts[1]
+    return inner._replace(start=parts[0].start, end=parts[2].end)
+
+
+def _first(parts: list[Any]) -> list[Any]:
+    return parts
+
+
+def _further(parts: list[Any]) -> list[Any]:
+    return [*parts[0], parts[2]]
+
+
+def _same(parts: list[Any]) -> Any:
+    return parts[0]
+
+
+def _table(functions: Iterable[Callable[[list[Any]], Any]]) -> dict[str, Callable[[list[Any]], Any]]:
+    return {function.__name__[1:]: function for function in functions}
+
+
+_BUILD = {
+    "": _same,
+    "not_member": _member,
+    **_table(
+        [
+            *(_number, _text, _boolean, _name, _unary, _binary, _compare, _chain, _logic, _choice),
+            *(_member, _call, _empty_call, _parentheses, _first, _further),
+        ]
+    ),
+}

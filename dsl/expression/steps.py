@@ -1,0 +1,202 @@
+"""What an expression does over the steps of a stage, as far as it depends on steps alone.
+
+Enters: a tree, and where in the run its stage starts. Leaves: the step by which a condition must be true; the steps at
+which a number changes. Both are bounded in time, and say None rather than guess.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from .calls import schedule_parts
+from .evaluate import Read, decided_by, negated, reader
+from .functions import NAN, SCHEDULES
+from .nodes import Binary, Call, Compare, Literal, Logic, Name, Node, Unary, Value, walk
+from .parse import MAX_WHOLE
+from .scopes import SCOPES
+
+__all__ = ["MAX_SCAN", "MAX_TABLE", "StageStart", "changes", "first_true", "used_names"]
+
+MAX_SCAN = 10_000
+"""Steps that are tried one by one where a condition cannot be solved."""
+MAX_TABLE = 100_000
+"""Steps of the longest table."""
+_MAX_WORK = 1_000_000
+"""Nodes that are evaluated for one answer; a large expression is followed over fewer steps."""
+
+_COUNTERS = frozenset({"step", "total_step"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageStart:
+    """Where in the run a stage starts."""
+
+    stage: str = ""
+    stage_index: int | None = None
+    total_step: int | None = 0
+    """Steps of the stages before; None if that is not known exactly."""
+
+    def line_base(self, name: str) -> float | None:
+        """The value of a name at step 0."""
+        return {"step": 0.0, "total_step": self.total_step, "stage_index": self.stage_index}.get(name)
+
+
+class _Line(NamedTuple):
+    """slope * step + base."""
+
+    slope: float
+    base: float
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Facts of a moment of which nothing but the step is known."""
+
+    start: StageStart
+    step: float = 0.0
+    scope: str = "until"
+
+    def value(self, name: str) -> float | bool | str | None:
+        if name == "step":
+            return self.step
+        if name == "total_step":
+            return None if self.start.total_step is None else self.start.total_step + self.step
+        if name == "stage":
+            return self.start.stage or None
+        return self.start.stage_index if name == "stage_index" else None
+
+    def window(self, name: str, size: int) -> tuple[float, ...]:
+        return ()
+
+
+def used_names(tree: Node) -> frozenset[str]:
+    """All names, with the `step` that a schedule counts by itself."""
+    names = {node.name for node in walk(tree) if isinstance(node, Name)}
+    schedules = (node for node in walk(tree) if isinstance(node, Call) and node.function in SCHEDULES)
+    return frozenset(names | {"step" for node in schedules if schedule_parts(node)[1] is None})
+
+
+def changes(tree: Node, steps: int, start: StageStart) -> tuple[tuple[int, Value], ...] | None:
+    """(step, value) wherever the value is another than at the step before; None if more than steps decide it."""
+    clock = _Clock(start, scope="schedule")
+    names = used_names(tree)
+    if steps > _reach(tree, MAX_TABLE) or not _is_timed(tree, clock):
+        return None
+    read = reader(tree, SCOPES["schedule"])
+    found: list[tuple[int, Value]] = []
+    for step in range(steps if names & _COUNTERS else min(steps, 1)):
+        clock.step = float(step)
+        value = read(clock)
+        if not found or (value != found[-1][1] and (value == value or found[-1][1] == found[-1][1])):
+            found.append((step, value))
+    return tuple(found)
+
+
+def first_true(tree: Node, start: StageStart) -> int | None:
+    """The first step, from 1, at which a condition is true whatever the metrics are; None if there may be none."""
+    clock = _Clock(start)
+    read = _certain(tree, clock)
+    for step in _candidates(tree, clock):
+        clock.step = float(step)
+        if read(clock) is True:
+            return step
+    return None
+
+
+def _reach(tree: Node, most: int) -> int:
+    return min(most, _MAX_WORK // sum(1 for _ in walk(tree)))
+
+
+def _is_timed(node: Node, clock: _Clock) -> bool:
+    return all(clock.value(name) is not None for name in used_names(node))
+
+
+def _certain(node: Node, clock: _Clock) -> Read:
+    """The condition with "unknown" for each part that more than steps decide, `default(...)` of a metric included."""
+    if _is_timed(node, clock):
+        return reader(node, SCOPES["until"])
+    if isinstance(node, Logic):
+        return decided_by(node.operator == "or", [_certain(item, clock) for item in node.items])
+    if isinstance(node, Unary):
+        return negated(_certain(node.operand, clock))
+    return lambda _: NAN
+
+
+def _candidates(tree: Node, clock: _Clock) -> Iterable[int]:
+    """Steps that are worth a try, in order: where a comparison turns, or one after the other if that is not solved."""
+    turns = _turns(tree, clock)
+    return (
+        range(1, _reach(tree, MAX_SCAN) + 1)
+        if turns is None
+        else sorted({1} | {t for t in turns if 1 <= t <= MAX_WHOLE})
+    )
+
+
+def _turns(node: Node, clock: _Clock) -> set[int] | None:
+    """The steps before and after each one at which a condition may turn; None where that cannot be solved."""
+    match node:
+        case Logic():
+            return _union(_turns(item, clock) for item in node.items)
+        case Unary(operator="not"):
+            return _turns(node.operand, clock)
+        case _ if not _is_timed(node, clock) or not used_names(node) & _COUNTERS:
+            return set()
+        case Compare():
+            return _union(_crossing(_line(a, clock), _line(b, clock)) for a, b in pairwise(node.operands))
+        case _:
+            return None
+
+
+def _union(parts: Iterable[set[int] | None]) -> set[int] | None:
+    result: set[int] = set()
+    for part in parts:
+        if part is None:
+            return None
+        result |= part
+    return result
+
+
+def _crossing(a: _Line | None, b: _Line | None) -> set[int] | None:
+    """Whole steps around the one at which two lines cross; one more on each side, for what rounding does."""
+    if a is None or b is None:
+        return None
+    if a.slope == b.slope:
+        return set()
+    step = (b.base - a.base) / (a.slope - b.slope)
+    return set(range(math.floor(step) - 1, math.floor(step) + 3)) if math.isfinite(step) else None
+
+
+def _line(node: Node, clock: _Clock) -> _Line | None:
+    """A number as slope * step + base, if it is one."""
+    match node:
+        case Literal(value=float(value)):
+            return _Line(0.0, value)
+        case Name(name=name):
+            base = clock.start.line_base(name)
+            return None if base is None else _Line(float(name in _COUNTERS), base)
+        case Unary(operator=("-" | "+") as sign):
+            return _combined("*", _Line(0.0, -1.0 if sign == "-" else 1.0), _line(node.operand, clock))
+        case Binary():
+            return _combined(node.operator, _line(node.left, clock), _line(node.right, clock))
+        case _:
+            return None
+
+
+def _combined(operator: str, a: _Line | None, b: _Line | None) -> _Line | None:
+    if a is None or b is None:
+        return None
+    match operator:
+        case "+":
+            return _Line(a.slope + b.slope, a.base + b.base)
+        case "-":
+            return _Line(a.slope - b.slope, a.base - b.base)
+        case "*" if not a.slope or not b.slope:
+            return _Line(a.slope * b.base + b.slope * a.base, a.base * b.base)
+        case "/" if not b.slope and b.base:
+            return _Line(a.slope / b.base, a.base / b.base)
+        case _:
+            return None

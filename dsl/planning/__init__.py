@@ -1,0 +1,1 @@
+"""From a Recipe to a verified Plan: ops, placement, budgets, memory."""

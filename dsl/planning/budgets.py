@@ -1,0 +1,225 @@
+"""What a step of each stage costs, and what the estimate of memory depends on.
+
+Enters: a Recipe and the sizes of its model. Leaves: a StageBudget per stage, and a Sizing. `rules` refuses by these
+figures what `lower` would write into the plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+from ..algorithm import Algorithm, Baseline, Kind
+from ..binding.kinds import has_critic, has_reference, is_played, kind_of, learns, samples
+from ..plan import StageBudget
+from ..recipe import Layout, ModelShape, Recipe, Stage
+from ..rules.dynamics import Number, Span, Steps, horizon, known, limits, spans
+from .memory import Sizing, capacity_bytes, width
+from .placement import counts
+from .shapes import published
+
+__all__ = ["horizons", "sizing", "stage_budgets", "stage_spans", "turn_tokens"]
+
+
+# --- a step of a stage ---------------------------------------------------------------------------------------------
+
+
+def stage_spans(recipe: Recipe) -> tuple[Span, ...]:
+    """When each stage runs; an 'eval' stage is over after one step, exploring in rounds after its rounds."""
+    return spans([(stage.stage, stage.until, _own_bound(stage.algorithm)) for stage in recipe.schedule])
+
+
+def _own_bound(algorithm: Algorithm) -> int | None:
+    return {Kind.EVAL: 1, Kind.EVOLVE: algorithm.evolve.rounds}.get(kind_of(algorithm))
+
+
+def stage_budgets(recipe: Recipe) -> tuple[StageBudget, ...]:
+    return tuple(_budget(stage, span) for stage, span in zip(recipe.schedule, stage_spans(recipe), strict=True))
+
+
+def _budget(stage: Stage, span: Span) -> StageBudget:
+    algorithm = stage.algorithm
+    episodes = _episodes(algorithm)
+    turns = _most_turns(stage, span) if is_played(algorithm) else 0
+    return StageBudget(
+        episodes_per_step=episodes,
+        max_turns=turns,
+        max_sampled_tokens_per_step=episodes * _sampled_tokens(stage, turns) if samples(algorithm) else 0,
+        max_trained_tokens_per_step=_trained_sequences(algorithm) * stage.agent.context_tokens,
+        updates_per_step=_updates(algorithm),
+        max_steps=span.steps,
+        horizon=_widest(stage, span) if is_played(algorithm) else (),
+    )
+
+
+def _episodes(algorithm: Algorithm) -> int:
+    """Episodes of training tasks in one step."""
+    return _EPISODES[kind_of(algorithm)](algorithm) if samples(algorithm) else 0
+
+
+def _group_episodes(algorithm: Algorithm) -> int:
+    greedy = 1 if algorithm.advantage.baseline is Baseline.GREEDY else 0
+    return (algorithm.group_size + greedy) * algorithm.groups_per_step
+
+
+_EPISODES: Mapping[Kind, Callable[[Algorithm], int]] = {
+    Kind.RL: _group_episodes,
+    Kind.SFT: lambda a: a.groups_per_step,
+    Kind.PREFERENCE: lambda a: a.group_size * a.groups_per_step,
+    Kind.EVOLVE: lambda a: a.groups_per_step * a.evolve.samples,
+    Kind.EVAL: lambda a: 0,
+}
+
+
+def _updates(algorithm: Algorithm) -> int:
+    """Optimiser updates in one step, at the most."""
+    kind = kind_of(algorithm)
+    if kind is Kind.EVAL:
+        return 0
+    if kind is Kind.RL:
+        return algorithm.epochs * -(-algorithm.groups_per_step // _groups_per_update(algorithm))
+    if not samples(algorithm):
+        return 1
+    return algorithm.epochs * -(-_sequences(algorithm) // algorithm.batch_size)
+
+
+def _groups_per_update(algorithm: Algorithm) -> int:
+    return algorithm.groups_per_update or algorithm.groups_per_step
+
+
+def _sequences(algorithm: Algorithm) -> int:
+    """Sequences, or pairs, that the episodes of one step can give."""
+    if kind_of(algorithm) is not Kind.PREFERENCE:
+        return _episodes(algorithm)
+    return algorithm.groups_per_step * algorithm.preference.pairs_per_group
+
+
+def _trained_sequences(algorithm: Algorithm) -> int:
+    """Sequences that pass through the learner in one step, both sides of a pair counted."""
+    kind = kind_of(algorithm)
+    if kind is Kind.EVAL:
+        return 0
+    if kind is Kind.RL:
+        return algorithm.group_size * algorithm.groups_per_step * algorithm.epochs
+    given = _sequences(algorithm) * algorithm.epochs if samples(algorithm) else algorithm.batch_size
+    return _sides(algorithm) * given
+
+
+def _sampled_tokens(stage: Stage, turns: int) -> int:
+    """Tokens that the model can sample in one episode."""
+    return min(stage.agent.context_tokens, turns * _per_turn(stage)) * _attempts(stage)
+
+
+def _attempts(stage: Stage) -> int:
+    return stage.agent.reflection.attempts if stage.agent.reflection else 1
+
+
+def _per_turn(stage: Stage) -> int:
+    plan = stage.agent.planning.tokens if stage.agent.planning else 0
+    highest = limits(stage.agent.tokens_per_turn)[1]
+    # an expression without an upper limit is held by the context all the same
+    return plan + (int(highest) if math.isfinite(highest) else stage.agent.context_tokens)
+
+
+def turn_tokens(stage: Stage) -> int | None:
+    """Tokens of one turn, where they do not change with the run."""
+    tokens = known(stage.agent.tokens_per_turn)
+    return None if tokens is None else int(tokens)
+
+
+# --- the horizon ---------------------------------------------------------------------------------------------------
+
+
+def horizons(stage: Stage) -> Iterator[tuple[str, Number]]:
+    """The horizon in each environment of a stage: its own, or else the stage's."""
+    for name, environment in stage.environments.items():
+        turns = environment.turns if environment.turns is not None else stage.turns
+        if turns is not None:
+            yield name, turns
+
+
+def _widest(stage: Stage, span: Span) -> Steps:
+    """The largest horizon of all environments at each step; nothing where more than steps decide it."""
+    tables = [horizon(turns, span) for _, turns in horizons(stage)]
+    if not tables or None in tables:
+        return ()
+    steps = sorted({step for table in tables if table for step, _ in table})
+    widest = [(step, max(_at(table, step) for table in tables if table)) for step in steps]
+    return tuple(each for i, each in enumerate(widest) if i == 0 or each[1] != widest[i - 1][1])
+
+
+def _at(table: Steps, step: int) -> int:
+    return next(turns for start, turns in reversed(table) if start <= step)
+
+
+def _most_turns(stage: Stage, span: Span) -> int:
+    table = _widest(stage, span)
+    if table:
+        return max(turns for _, turns in table)
+    highest = max((limits(turns)[1] for _, turns in horizons(stage)), default=1.0)
+    # each turn takes at least one token, so that the context ends what no limit does
+    return int(highest) if math.isfinite(highest) else stage.agent.context_tokens
+
+
+# --- memory --------------------------------------------------------------------------------------------------------
+
+
+def sizing(recipe: Recipe, shape: ModelShape) -> Sizing:
+    """What the estimate of memory depends on."""
+    hardware = recipe.hardware
+    algorithms = [stage.algorithm for stage in recipe.schedule]
+    placed = counts(hardware)
+    context = max((stage.agent.context_tokens for stage in recipe.schedule), default=recipe.agent.context_tokens)
+    on_gpus = hardware.gpus_per_node > 0
+    cache = hardware.rollout.kv_cache_gb
+    return Sizing(
+        shape=shape,
+        critic=_critic_shape(recipe, shape),
+        lora=recipe.model.lora,
+        reference=recipe.model.lora is None and any(has_reference(each) for each in algorithms),
+        width=width(recipe.model.dtype, on_gpus),
+        zero=hardware.train.zero,
+        offload=hardware.train.offload,
+        checkpointing=hardware.train.activation_checkpointing,
+        ranks=max(placed.learners, 1),
+        ranks_per_node=max(placed.learners_per_node, 1),
+        tensor_parallel=hardware.rollout.tensor_parallel if on_gpus else 1,
+        engines_per_node=max(placed.engines_per_node, 1),
+        colocated=hardware.layout is Layout.COLOCATED,
+        host=not on_gpus,
+        learns=any(learns(each) for each in algorithms),
+        samples=recipe.eval is not None or any(is_played(each) for each in algorithms),
+        micro_batch_tokens=hardware.train.tokens_per_micro_batch or _longest_sequence(recipe),
+        context_tokens=context,
+        slots_per_engine=-(-_slots(recipe) // max(placed.engines, 1)),
+        cache_bytes=None if cache is None else int(cache * 10**9),
+        capacity=capacity_bytes(hardware),
+        memory_share=hardware.rollout.memory_share,
+    )
+
+
+def _critic_shape(recipe: Recipe, shape: ModelShape) -> ModelShape | None:
+    """Sizes of the first stage's critic that there is; the policy's where its own are not known."""
+    for stage in recipe.schedule:
+        if has_critic(stage.algorithm):
+            known_critic = published(stage.algorithm.critic.path)
+            return known_critic.shape if known_critic else shape
+    return None
+
+
+def _longest_sequence(recipe: Recipe) -> int:
+    """One episode of full length; both sides of a pair, whose loss cannot be split."""
+    return max(
+        (stage.agent.context_tokens * _sides(stage.algorithm) for stage in recipe.schedule),
+        default=recipe.agent.context_tokens,
+    )
+
+
+def _sides(algorithm: Algorithm) -> int:
+    return 2 if kind_of(algorithm) is Kind.PREFERENCE else 1
+
+
+def _slots(recipe: Recipe) -> int:
+    if recipe.rollout.slots is not None:
+        return recipe.rollout.slots
+    return max((_episodes(stage.algorithm) for stage in recipe.schedule), default=0) or 1

@@ -1,0 +1,89 @@
+"""A Recipe to a Plan: ops, placement, budget. Assumes that `rules.check` found no error.
+
+Enters: a bound recipe and the sizes of its model. Leaves: a Plan of which `verify_plan` says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..binding.kinds import kind_of, learns, roles
+from ..catalog import Catalog
+from ..plan import VERSION, Budget, Plan, PlanStage
+from ..recipe import Environment, ModelShape, Recipe
+from .budgets import sizing, stage_budgets
+from .graph import stage_ops
+from .memory import adapter_parameters, capacity_bytes, estimate, parameters
+from .placement import place
+
+__all__ = ["lower"]
+
+
+def lower(
+    recipe: Recipe,
+    shape: ModelShape | None,
+    choices: Sequence[tuple[str, str]] | Mapping[str, str],
+    recipe_sha256: str,
+    catalog: Catalog | None = None,
+) -> Plan:
+    """The plan of one run. The catalog tells which environments are light enough to need no server."""
+    light = {name for name, info in catalog.environments.items() if info.light} if catalog else set()
+    needed = roles(recipe.model, recipe.schedule, evaluates=recipe.eval is not None)
+    return Plan(
+        version=VERSION,
+        recipe_sha256=recipe_sha256,
+        name=recipe.name,
+        description=recipe.description,
+        seed=recipe.seed,
+        output=recipe.output,
+        tags=recipe.tags,
+        choices=dict(choices),
+        model=recipe.model,
+        shape=shape,
+        stages=_stages(recipe),
+        rollout=recipe.rollout,
+        eval=recipe.eval,
+        checkpoint=recipe.checkpoint,
+        hardware=recipe.hardware,
+        guards=recipe.guards,
+        logging=recipe.logging,
+        placement=place(recipe.hardware, needed, _environments(recipe), light),
+        budget=_budget(recipe, shape),
+    )
+
+
+def _stages(recipe: Recipe) -> tuple[PlanStage, ...]:
+    return tuple(
+        PlanStage(
+            index=index,
+            kind=kind_of(stage.algorithm),
+            settings=stage,
+            ops=stage_ops(stage, recipe.model, recipe.eval, recipe.checkpoint),
+            budget=budget,
+        )
+        for index, (stage, budget) in enumerate(zip(recipe.schedule, stage_budgets(recipe), strict=True))
+    )
+
+
+def _environments(recipe: Recipe) -> dict[str, Environment]:
+    """Those that some stage plays or measures in, each as its first stage has it."""
+    found: dict[str, Environment] = {}
+    for stage in recipe.schedule:
+        for name, environment in stage.environments.items():
+            found.setdefault(name, environment)
+    return found
+
+
+def _budget(recipe: Recipe, shape: ModelShape | None) -> Budget:
+    capacity = capacity_bytes(recipe.hardware)
+    if shape is None:
+        return Budget(parameters=None, trainable_parameters=None, capacity_bytes=capacity, memory=())
+    lora = recipe.model.lora
+    adapters = adapter_parameters(shape, lora) if lora else 0
+    trained = (adapters or parameters(shape)) if any(learns(each.algorithm) for each in recipe.schedule) else 0
+    return Budget(
+        parameters=parameters(shape) + adapters,
+        trainable_parameters=trained,
+        capacity_bytes=capacity,
+        memory=estimate(sizing(recipe, shape)),
+    )

@@ -1,0 +1,359 @@
+"""How much memory a run takes: parameters, optimiser states, activations, caches, in bytes per card.
+
+Enters: the sizes of a model and how the run splits it (a Sizing). Leaves: MemoryUse per role. Each formula
+is explained in docs/memory.md. Whole numbers throughout; what is split is rounded up, as the largest share decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ..plan import MemoryItem, MemoryUse, Phase, Role
+from ..recipe import DType, Gpu, Hardware, Lora, ModelShape, Offload
+
+__all__ = [
+    "CARDS",
+    "Sizing",
+    "activation_bytes",
+    "adapter_parameters",
+    "capacity_bytes",
+    "critic_parameters",
+    "engine_limit",
+    "estimate",
+    "head_dim",
+    "kv_bytes_per_token",
+    "layer_parameters",
+    "logit_bytes",
+    "one_episode_cache",
+    "parameters",
+    "width",
+]
+
+LOGIT_CHUNK_TOKENS = 1024
+"""Tokens whose logits exist at the same time; log-probabilities are computed chunk by chunk."""
+BUCKET_ELEMENTS = 200_000_000
+"""Elements of one communication bucket of the learner; two are in flight."""
+ENGINE_BATCH_TOKENS = 8192
+"""Tokens in one forward pass of a sampling engine, at the most."""
+ENGINE_SEQUENCES = 256
+"""Sequences that a sampling engine draws from at the same time, at the most."""
+PROCESS_BYTES = 1_500_000_000
+"""Device context, kernels, communicators and fragmentation of one process on a card."""
+
+_GIB = 2**30
+CARDS: Mapping[Gpu, int] = {
+    Gpu.A10: 22 * _GIB,
+    Gpu.L4: 22 * _GIB,
+    Gpu.RTX_4090: 23 * _GIB,
+    Gpu.A100_40: 39 * _GIB,
+    Gpu.L40S: 44 * _GIB,
+    Gpu.A100_80: 79 * _GIB,
+    Gpu.H100: 79 * _GIB,
+    Gpu.H200: 139 * _GIB,
+    Gpu.B200: 178 * _GIB,
+}
+"""Memory of each card that a program can use, which is a little less than what is printed on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizing:
+    """Everything that the estimate depends on."""
+
+    shape: ModelShape
+    critic: ModelShape | None
+    """None without a critic."""
+    lora: Lora | None
+    reference: bool
+    """Whether a second, frozen copy of the policy is held."""
+    width: int
+    """Bytes of one weight."""
+    zero: int
+    offload: Offload
+    checkpointing: bool
+    ranks: int
+    """Learners in all, between which ZeRO splits."""
+    ranks_per_node: int
+    tensor_parallel: int
+    engines_per_node: int
+    colocated: bool
+    """Whether engines and learners use the same cards."""
+    host: bool
+    """Whether everything runs on the CPU."""
+    learns: bool
+    """Whether any stage updates weights."""
+    samples: bool
+    """Whether anything is played, to learn from or to measure."""
+    micro_batch_tokens: int
+    context_tokens: int
+    slots_per_engine: int
+    """Episodes that one engine has in progress."""
+    cache_bytes: int | None
+    """The cache that was asked for, on a CPU."""
+    capacity: int | None
+    """Memory of a card; None on a CPU or an unknown card."""
+    memory_share: float
+
+
+# --- parameters ----------------------------------------------------------------------------------------------------
+
+
+def head_dim(shape: ModelShape) -> int:
+    """Width of one attention head."""
+    return shape.head_dim or shape.hidden // shape.heads
+
+
+def _projections(shape: ModelShape) -> Mapping[str, tuple[int, int]]:
+    """Inputs and outputs of each linear layer of a block."""
+    attended = shape.heads * head_dim(shape)
+    keys = shape.kv_heads * head_dim(shape)
+    return {
+        "q_proj": (shape.hidden, attended),
+        "k_proj": (shape.hidden, keys),
+        "v_proj": (shape.hidden, keys),
+        "o_proj": (attended, shape.hidden),
+        "gate_proj": (shape.hidden, shape.intermediate),
+        "up_proj": (shape.hidden, shape.intermediate),
+        "down_proj": (shape.intermediate, shape.hidden),
+    }
+
+
+def layer_parameters(shape: ModelShape) -> int:
+    """Parameters of one block: seven matrices, two norms, and biases or head norms where the family has them."""
+    matrices = sum(rows * columns for rows, columns in _projections(shape).values())
+    biases = (shape.heads + 2 * shape.kv_heads) * head_dim(shape) if shape.attention_bias else 0
+    head_norms = 2 * head_dim(shape) if shape.qk_norm else 0
+    return matrices + biases + head_norms + 2 * shape.hidden
+
+
+def parameters(shape: ModelShape) -> int:
+    """All parameters; a tied output layer counts once."""
+    embedding = shape.vocab * shape.hidden
+    output = 0 if shape.tie_embeddings else embedding
+    return embedding + shape.layers * layer_parameters(shape) + shape.hidden + output
+
+
+def critic_parameters(shape: ModelShape) -> int:
+    """A backbone with one number per token in place of the output layer."""
+    return shape.vocab * shape.hidden + shape.layers * layer_parameters(shape) + shape.hidden + shape.hidden
+
+
+def adapter_parameters(shape: ModelShape, lora: Lora) -> int:
+    """Two thin matrices per target and block; a target that the block does not have adds nothing."""
+    sides = _projections(shape)
+    thin = sum(sum(sides[target]) for target in set(lora.targets) if target in sides)
+    return shape.layers * lora.rank * thin
+
+
+# --- activations and caches ----------------------------------------------------------------------------------------
+
+
+def _layer_activation_bytes(shape: ModelShape, width: int) -> int:
+    """What the backward pass of one block needs of its forward pass, per token, with fused attention."""
+    dim = head_dim(shape)
+    norms = 2 * shape.hidden * (4 + 2 * width)
+    attention = 2 * (shape.heads + shape.kv_heads) * dim * width
+    head_norms = (shape.heads + shape.kv_heads) * dim * (4 + width) if shape.qk_norm else 0
+    feed_forward = 4 * shape.intermediate * width
+    return norms + attention + head_norms + feed_forward
+
+
+def activation_bytes(shape: ModelShape, tokens: int, width: int, checkpointing: bool) -> int:
+    """With checkpointing each block keeps its input, and one block at a time is computed again."""
+    block = _layer_activation_bytes(shape, width)
+    if not checkpointing:
+        return tokens * shape.layers * block
+    return tokens * (shape.layers * shape.hidden * width + block)
+
+
+def logit_bytes(shape: ModelShape, tokens: int) -> int:
+    """Logits, their log-softmax and its gradient, in fp32, of one chunk."""
+    return 3 * 4 * min(tokens, LOGIT_CHUNK_TOKENS) * shape.vocab
+
+
+def kv_bytes_per_token(shape: ModelShape, width: int, tensor_parallel: int = 1) -> int:
+    """Keys and values of one token in all blocks, on one of the cards that share an engine."""
+    return 2 * shape.layers * _up(shape.kv_heads, tensor_parallel) * head_dim(shape) * width
+
+
+def one_episode_cache(sizing: Sizing) -> int:
+    """Cache of one episode of full length: the least that an engine can work with."""
+    return sizing.context_tokens * kv_bytes_per_token(sizing.shape, sizing.width, sizing.tensor_parallel)
+
+
+def width(dtype: DType, on_gpus: bool) -> int:
+    """Bytes of one weight; `auto` is bf16 on GPUs and fp32 on a CPU."""
+    if dtype is DType.AUTO:
+        return 2 if on_gpus else 4
+    return 4 if dtype is DType.FP32 else 2
+
+
+def capacity_bytes(hardware: Hardware) -> int | None:
+    """Memory of one card, as far as the recipe tells."""
+    if hardware.gpus_per_node == 0:
+        return None
+    if hardware.gpu_memory_gb is not None:
+        return int(hardware.gpu_memory_gb * 10**9)
+    return CARDS[hardware.gpu] if hardware.gpu else None
+
+
+# --- the estimate --------------------------------------------------------------------------------------------------
+
+
+def estimate(sizing: Sizing) -> tuple[MemoryUse, ...]:
+    """Memory of each role on its card or host, learners first; on a CPU all of it is host memory of each machine."""
+    trained = _learning_roles(sizing) if sizing.learns else ()
+    engines = (_use(Role.ROLLOUT, _engine_items(sizing, trained)),) if sizing.samples else ()
+    return tuple(_in_place(use, sizing) for use in (*trained, *engines))
+
+
+def _learning_roles(sizing: Sizing) -> tuple[MemoryUse, ...]:
+    policy, policy_host = _policy_items(sizing)
+    critic, critic_host = _critic_items(sizing)
+    uses = (
+        _use(Role.LEARNER, policy),
+        _use(Role.LEARNER, policy_host, host=True),
+        _use(Role.CRITIC, critic),
+        _use(Role.CRITIC, critic_host, host=True),
+        _use(Role.REFERENCE, _reference_items(sizing)),
+    )
+    return tuple(use for use in uses if use.items)
+
+
+def _policy_items(sizing: Sizing) -> tuple[list[MemoryItem], list[MemoryItem]]:
+    whole = parameters(sizing.shape)
+    adapters = adapter_parameters(sizing.shape, sizing.lora) if sizing.lora else 0
+    card, host = _states(sizing, whole + adapters, adapters or whole, sizing.shape, Phase.LEARNING)
+    tokens = sizing.micro_batch_tokens
+    card += [
+        _activations(sizing, sizing.shape, Phase.LEARNING),
+        MemoryItem(what="logits", bytes=logit_bytes(sizing.shape, tokens), phase=Phase.LEARNING),
+    ]
+    return card + _process(sizing), host
+
+
+def _critic_items(sizing: Sizing) -> tuple[list[MemoryItem], list[MemoryItem]]:
+    if sizing.critic is None:
+        return [], []
+    size = critic_parameters(sizing.critic)
+    card, host = _states(sizing, size, size, sizing.critic, Phase.VALUING)
+    return [*card, _activations(sizing, sizing.critic, Phase.VALUING)], host
+
+
+def _reference_items(sizing: Sizing) -> list[MemoryItem]:
+    if not sizing.reference:
+        return []
+    share = sizing.ranks if sizing.zero == 3 else 1
+    return [MemoryItem(what="weights", bytes=_up(parameters(sizing.shape), share) * sizing.width)]
+
+
+def _states(
+    sizing: Sizing, held: int, trained: int, shape: ModelShape, phase: Phase
+) -> tuple[list[MemoryItem], list[MemoryItem]]:
+    """Weights, gradients and optimiser of one network: what is on the card, what is on the host per rank."""
+    zero, ranks = sizing.zero, sizing.ranks
+    weights = MemoryItem(what="weights", bytes=_up(held, ranks if zero == 3 else 1) * sizing.width)
+    gradients = _up(trained, ranks if zero >= 2 else 1)
+    optimizer = _up(trained, ranks if zero >= 1 else 1) * _optimizer_bytes(sizing)
+    card = [weights] if sizing.offload is not Offload.ALL else []
+    host = [weights] if sizing.offload is Offload.ALL else []
+    if sizing.offload is Offload.NONE:
+        card += [
+            MemoryItem(what="gradients", bytes=gradients * sizing.width, phase=phase),
+            MemoryItem(what="optimizer", bytes=optimizer),
+        ]
+    else:
+        # an optimiser on the host takes its gradients there, in fp32; below stage 2 the card keeps its own as well
+        host += [
+            MemoryItem(what="gradients", bytes=_up(trained, ranks) * 4),
+            MemoryItem(what="optimizer", bytes=optimizer),
+        ]
+        card += [MemoryItem(what="gradients", bytes=gradients * sizing.width, phase=phase)] if zero < 2 else []
+    return card + _communication(sizing, trained, shape, phase), host
+
+
+def _optimizer_bytes(sizing: Sizing) -> int:
+    """Two moments in fp32, and a master copy unless plain fp32 weights are their own."""
+    return 8 if sizing.width == 4 and sizing.zero == 0 else 12
+
+
+def _communication(sizing: Sizing, trained: int, shape: ModelShape, phase: Phase) -> list[MemoryItem]:
+    """Buckets for gradients, and under stage 3 the weights that are gathered: the largest layer and the next."""
+    items = []
+    if sizing.ranks > 1 and sizing.zero >= 1:
+        bucket = 2 * min(trained, BUCKET_ELEMENTS) * sizing.width
+        items.append(MemoryItem(what="buckets", bytes=bucket, phase=phase))
+    if sizing.zero == 3 and (sizing.ranks > 1 or sizing.offload is Offload.ALL):
+        largest = max(layer_parameters(shape), shape.vocab * shape.hidden)
+        items.append(MemoryItem(what="gathered weights", bytes=2 * largest * sizing.width, phase=phase))
+    return items
+
+
+def _activations(sizing: Sizing, shape: ModelShape, phase: Phase) -> MemoryItem:
+    size = activation_bytes(shape, sizing.micro_batch_tokens, sizing.width, sizing.checkpointing)
+    return MemoryItem(what="activations", bytes=size, phase=phase)
+
+
+def _process(sizing: Sizing) -> list[MemoryItem]:
+    return [] if sizing.host else [MemoryItem(what="process", bytes=PROCESS_BYTES)]
+
+
+def _engine_items(sizing: Sizing, neighbours: Iterable[MemoryUse]) -> list[MemoryItem]:
+    shape, share = sizing.shape, sizing.tensor_parallel
+    held = parameters(shape) + (adapter_parameters(shape, sizing.lora) if sizing.lora else 0)
+    weights = MemoryItem(what="weights", bytes=_up(held, share) * sizing.width, phase=Phase.SAMPLING)
+    own = [weights, *_workspace(sizing), *_process(sizing)]
+    taken = sum(item.bytes for item in own)
+    cache = _host_cache(sizing) if sizing.host else _card_cache(sizing, taken, neighbours)
+    return [*own, MemoryItem(what="cache", bytes=cache, phase=Phase.SAMPLING)]
+
+
+def _workspace(sizing: Sizing) -> list[MemoryItem]:
+    """Activations of one forward pass, and the logits of what is drawn."""
+    if sizing.host:
+        return []
+    shape = sizing.shape
+    per_token = _up(2 * shape.intermediate, sizing.tensor_parallel) + 4 * shape.hidden
+    forward = ENGINE_BATCH_TOKENS * per_token * sizing.width
+    drawn = 2 * 4 * ENGINE_SEQUENCES * shape.vocab
+    return [MemoryItem(what="workspace", bytes=forward + drawn, phase=Phase.SAMPLING)]
+
+
+def _host_cache(sizing: Sizing) -> int:
+    if sizing.cache_bytes is not None:
+        return sizing.cache_bytes
+    return sizing.slots_per_engine * one_episode_cache(sizing)
+
+
+def _card_cache(sizing: Sizing, taken: int, neighbours: Iterable[MemoryUse]) -> int:
+    """All that is left of the engine's share; never less than one episode needs, so that a lack shows."""
+    limit = engine_limit(sizing, neighbours)
+    least = one_episode_cache(sizing)
+    return least if limit is None else max(least, limit - taken)
+
+
+def engine_limit(sizing: Sizing, neighbours: Iterable[MemoryUse]) -> int | None:
+    """What an engine may take of a card: its share, and no more than what learners leave while they wait."""
+    if sizing.capacity is None:
+        return None
+    share = int(sizing.memory_share * sizing.capacity)
+    if not sizing.colocated:
+        return share
+    held = sum(item.bytes for use in neighbours if not use.host for item in use.items if item.phase is Phase.RESIDENT)
+    return min(share, sizing.capacity - held)
+
+
+def _in_place(use: MemoryUse, sizing: Sizing) -> MemoryUse:
+    """What is on a card stays per card; what is in host memory is that of all processes of a machine."""
+    if not (use.host or sizing.host):
+        return use
+    count = sizing.engines_per_node if use.role is Role.ROLLOUT else sizing.ranks_per_node
+    return _use(use.role, [replace(item, bytes=item.bytes * count) for item in use.items], host=True)
+
+
+def _use(role: Role, items: Iterable[MemoryItem], host: bool = False) -> MemoryUse:
+    return MemoryUse(role=role, items=tuple(items), host=host)
+
+
+def _up(amount: int, shares: int) -> int:
+    return -(-amount // shares)

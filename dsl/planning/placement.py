@@ -1,0 +1,157 @@
+"""Which worker runs on which machine and card.
+
+Enters: a recipe's `hardware` and which roles its stages need. Leaves: counts of ranks and engines, and a Placement.
+Assumes that `rules.check` found the counts possible; `misfit` is what it asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from ..plan import Placement, Role, Worker
+from ..recipe import Environment, Hardware, Launcher, Layout, Transport
+
+__all__ = ["Counts", "counts", "environment_workers", "launcher", "misfit", "place"]
+
+Card = tuple[int, int]
+"""A node and an index on it."""
+
+ON_LEARNERS = (Role.LEARNER, Role.CRITIC, Role.REFERENCE)
+"""Roles that live in the learners' processes, rank by rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many processes learn and how many sample; where they run in one process, one of each."""
+
+    learners: int
+    learners_per_node: int
+    engines: int
+    engines_per_node: int
+
+
+def launcher(hardware: Hardware) -> Launcher:
+    """What `auto` comes to: Ray from two GPUs or two machines on."""
+    if hardware.launcher is not Launcher.AUTO:
+        return hardware.launcher
+    many = hardware.nodes * max(hardware.gpus_per_node, 1) > 1
+    return Launcher.RAY if many or hardware.ray_address is not None else Launcher.INLINE
+
+
+def split_gpus(hardware: Hardware) -> tuple[int, int]:
+    """GPUs that learn and GPUs that sample under `layout: split`; what one does not name the other leaves."""
+    total = hardware.nodes * hardware.gpus_per_node
+    learning, sampling = hardware.train.gpus, hardware.rollout.gpus
+    if learning is None and sampling is None:
+        return total - total // 2, total // 2
+    if learning is None:
+        return total - (sampling or 0), sampling or 0
+    return learning, total - learning if sampling is None else sampling
+
+
+def counts(hardware: Hardware) -> Counts:
+    """Ranks and engines; the per-node figures are those of the fullest node."""
+    if hardware.gpus_per_node == 0:
+        return Counts(learners=hardware.nodes, learners_per_node=1, engines=hardware.nodes, engines_per_node=1)
+    learners, engines = _learner_cards(hardware), _engine_cards(hardware)
+    return Counts(
+        learners=len(learners),
+        learners_per_node=_fullest([node for node, _ in learners]),
+        engines=len(engines),
+        engines_per_node=_fullest([cards[0][0] for cards in engines]),
+    )
+
+
+def misfit(hardware: Hardware) -> str | None:
+    """Why the engines do not fit the machines' GPUs, if they do not."""
+    if hardware.gpus_per_node == 0:
+        return None
+    share = hardware.rollout.tensor_parallel
+    wanted = len(_sampling_cards(hardware)) // share
+    left = len(_sampling_cards(hardware)) % share
+    if left:
+        return f"{len(_sampling_cards(hardware))} GPUs cannot be shared out among engines of {share}"
+    if len(_engine_cards(hardware)) < wanted:
+        return f"an engine of {share} GPUs would have to reach over two machines"
+    return None
+
+
+def place(
+    hardware: Hardware, roles: Collection[Role], environments: Mapping[str, Environment], light: Collection[str] = ()
+) -> Placement:
+    """All workers of a run, role by role, each role's ranks from 0."""
+    on_cards = _workers_on_cards if hardware.gpus_per_node else _workers_on_hosts
+    workers = [*on_cards(hardware, roles), *environment_workers(environments, light)]
+    return Placement(launcher=launcher(hardware).value, workers=tuple(workers))
+
+
+def environment_workers(environments: Mapping[str, Environment], light: Collection[str]) -> Iterator[Worker]:
+    """Server processes, all on the first machine; none for what runs in the trainer's process or runs already."""
+    rank = 0
+    for name, environment in environments.items():
+        if not _is_served(environment, light):
+            continue
+        for replica in range(environment.replicas):
+            yield Worker(id=f"environment/{name}/{replica}", role=Role.ENVIRONMENT, rank=rank, node=0, gpus=())
+            rank += 1
+
+
+def _is_served(environment: Environment, light: Collection[str]) -> bool:
+    if environment.url is not None or environment.transport is Transport.INLINE:
+        return False
+    return environment.transport is Transport.HTTP or environment.replicas > 1 or environment.use not in light
+
+
+def _workers_on_hosts(hardware: Hardware, roles: Collection[Role]) -> Iterator[Worker]:
+    for role in (Role.ROLLOUT, *ON_LEARNERS):
+        if role in roles:
+            yield from (_worker(role, rank, rank, ()) for rank in range(hardware.nodes))
+
+
+def _workers_on_cards(hardware: Hardware, roles: Collection[Role]) -> Iterator[Worker]:
+    if Role.ROLLOUT in roles:
+        for rank, cards in enumerate(_engine_cards(hardware)):
+            yield _worker(Role.ROLLOUT, rank, cards[0][0], tuple(index for _, index in cards))
+    for role in ON_LEARNERS:
+        if role in roles:
+            yield from (_worker(role, rank, *_one(card)) for rank, card in enumerate(_learner_cards(hardware)))
+
+
+def _worker(role: Role, rank: int, node: int, gpus: tuple[int, ...]) -> Worker:
+    return Worker(id=f"{role.value}/{rank}", role=role, rank=rank, node=node, gpus=gpus)
+
+
+def _one(card: Card) -> tuple[int, tuple[int, ...]]:
+    return card[0], (card[1],)
+
+
+def _cards(hardware: Hardware) -> list[Card]:
+    return [(node, index) for node in range(hardware.nodes) for index in range(hardware.gpus_per_node)]
+
+
+def _learner_cards(hardware: Hardware) -> list[Card]:
+    cards = _cards(hardware)
+    return cards if hardware.layout is Layout.COLOCATED else cards[: split_gpus(hardware)[0]]
+
+
+def _sampling_cards(hardware: Hardware) -> list[Card]:
+    cards = _cards(hardware)
+    if hardware.layout is Layout.COLOCATED:
+        return cards
+    learning, sampling = split_gpus(hardware)
+    return cards[learning : learning + sampling]
+
+
+def _engine_cards(hardware: Hardware) -> list[tuple[Card, ...]]:
+    """Cards of each engine: whole engines node by node, as none may reach over two."""
+    share = hardware.rollout.tensor_parallel
+    engines = []
+    for node in range(hardware.nodes):
+        cards = [card for card in _sampling_cards(hardware) if card[0] == node]
+        engines += [tuple(cards[i : i + share]) for i in range(0, len(cards) - share + 1, share)]
+    return engines
+
+
+def _fullest(nodes: list[int]) -> int:
+    return max((nodes.count(node) for node in set(nodes)), default=0)

@@ -1,0 +1,340 @@
+"""Rules about how the weights learn: parts that need or exclude each other, signals that are always 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..algorithm import (
+    Algorithm,
+    Baseline,
+    Correction,
+    DataSource,
+    Estimator,
+    Kind,
+    KLPlace,
+    Level,
+    LossKind,
+    Normalise,
+    Preset,
+)
+from ..binding.kinds import is_offline, kind_of, pulls_to_reference, samples
+from ..binding.places import Path
+from ..diagnostics import Diagnostic
+from ..expr import MappingFacts, names
+from ..recipe import Reward, RewardSource
+from .case import Case, Rule
+from .dynamics import known
+
+__all__ = ["ALGORITHM_RULES"]
+
+NEED_A_CRITIC = (Estimator.GAE, Estimator.BILEVEL_GAE)
+CARRY_TURN_REWARDS = (Estimator.REWARD_TO_GO, Estimator.TURN_RETURNS, *NEED_A_CRITIC)
+COMPARE_A_GROUP = (Baseline.GROUP_MEAN, Baseline.LEAVE_ONE_OUT)
+
+
+def _algorithms(case: Case, *kinds: Kind) -> Iterator[tuple[Path, Algorithm]]:
+    for base, stage in case.stages():
+        if kind_of(stage.algorithm) in kinds:
+            yield (*base, "algorithm"), stage.algorithm
+
+
+# --- groups --------------------------------------------------------------------------------------------------------
+
+
+def updates_divide_a_step(case: Case) -> Iterator[Diagnostic]:
+    for path, algorithm in _algorithms(case, Kind.RL):
+        part = algorithm.groups_per_update
+        if part is not None and algorithm.groups_per_step % part:
+            yield case.error(
+                "not-divisible",
+                f"updates of {part} groups do not divide a step of {algorithm.groups_per_step}",
+                *path,
+                "groups_per_update",
+                hint=f"{algorithm.groups_per_step} is divided by {_divisors(algorithm.groups_per_step)}",
+            )
+
+
+def _divisors(number: int) -> str:
+    found = [each for each in range(1, min(number, 1024) + 1) if number % each == 0]
+    return ", ".join(map(str, found[-8:]))
+
+
+def groups_have_someone_to_compare(case: Case) -> Iterator[Diagnostic]:
+    for path, algorithm in _algorithms(case, Kind.RL):
+        advantage = algorithm.advantage
+        if algorithm.group_size > 1:
+            continue
+        if advantage.baseline in COMPARE_A_GROUP or advantage.normalise is Normalise.GROUP_STD:
+            yield case.error(
+                "no-signal",
+                "a group of one has advantage 0, so that nothing would be learnt",
+                *path,
+                "group_size",
+                hint="write 2 or more, or another 'advantage.baseline' and 'advantage.normalise'",
+            )
+        elif advantage.estimator is Estimator.STEP_GROUPS:
+            yield case.error("no-signal", "a group of one has no steps to compare with", *path, "group_size")
+
+
+def groups_pass_the_filter(case: Case) -> Iterator[Diagnostic]:
+    for path, algorithm in _algorithms(case, Kind.RL):
+        if algorithm.group_size == 1 and _drops_groups_of_one(algorithm):
+            yield case.error(
+                "no-signal",
+                "the rewards of a group of one have a standard deviation of 0, so that this leaves out every group",
+                *path,
+                "filter",
+                "groups",
+                hint="write 'groups: \"true\"'",
+            )
+
+
+def _drops_groups_of_one(algorithm: Algorithm) -> bool:
+    condition = algorithm.filter.groups
+    if not names(condition) <= {"std", "size"}:
+        return False
+    return not condition.holds(MappingFacts(scope="group", values={"std": 0.0, "size": 1.0}))
+
+
+# --- advantage and loss --------------------------------------------------------------------------------------------
+
+
+def estimator_has_its_baseline(case: Case) -> Iterator[Diagnostic]:
+    for path, algorithm in _algorithms(case, Kind.RL):
+        advantage = algorithm.advantage
+        critic = advantage.baseline is Baseline.CRITIC
+        if advantage.estimator in NEED_A_CRITIC and not critic:
+            yield case.error(
+                "conflict",
+                f"'{advantage.estimator}' needs the values of a critic",
+                *path,
+                "advantage",
+                "estimator",
+                hint="write 'baseline: critic', or another estimator",
+            )
+        if advantage.estimator is Estimator.STEP_GROUPS and critic:
+            yield case.error(
+                "conflict",
+                "'step_groups' compares steps within a group, and a critic takes the group's place",
+                *path,
+                "advantage",
+                "baseline",
+                hint="write 'baseline: group_mean'",
+            )
+
+
+def ratio_fits_the_loss(case: Case) -> Iterator[Diagnostic]:
+    needed = {LossKind.GSPO: Level.EPISODE, LossKind.CISPO: Level.TOKEN}
+    for path, algorithm in _algorithms(case, Kind.RL):
+        level = needed.get(algorithm.loss.kind)
+        if level is not None and algorithm.loss.ratio is not level:
+            yield case.error(
+                "conflict",
+                f"'{algorithm.loss.kind}' is defined by a ratio per {level}, not per {algorithm.loss.ratio}",
+                *path,
+                "loss",
+                "ratio",
+                hint=f"write 'ratio: {level}', or 'kind: ppo_clip' with this ratio",
+            )
+
+
+def repeated_updates_have_a_ratio(case: Case) -> Iterator[Diagnostic]:
+    for path, algorithm in _algorithms(case, Kind.RL):
+        part = algorithm.groups_per_update or algorithm.groups_per_step
+        many = algorithm.epochs > 1 or part < algorithm.groups_per_step
+        if many and algorithm.loss.kind is LossKind.POLICY_GRADIENT:
+            yield case.warning(
+                "off-policy",
+                "a step makes several updates, and 'policy_gradient' has no ratio that corrects the later ones",
+                *path,
+                "loss",
+                "kind",
+                hint="write 'kind: ppo_clip', or one update per step",
+            )
+
+
+def penalty_has_tokens_to_sit_on(case: Case) -> Iterator[Diagnostic]:
+    for path, algorithm in _algorithms(case, Kind.RL):
+        in_reward = pulls_to_reference(algorithm) and algorithm.kl.place is KLPlace.REWARD
+        if in_reward and algorithm.advantage.estimator is Estimator.STEP_GROUPS:
+            yield case.error(
+                "conflict",
+                "'step_groups' compares what the environment gave, which a divergence in the reward would blur",
+                *path,
+                "kl",
+                "place",
+                hint="write 'place: loss'",
+            )
+
+
+# --- off-policy ----------------------------------------------------------------------------------------------------
+
+
+def stale_episodes_are_corrected(case: Case) -> Iterator[Diagnostic]:
+    staleness = case.recipe.hardware.staleness
+    if staleness == 0:
+        return
+    for path, algorithm in _algorithms(case, Kind.RL):
+        if algorithm.importance.correction is Correction.NONE:
+            yield case.error(
+                "off-policy",
+                f"episodes may be {staleness} versions old, and nothing corrects for it",
+                *path,
+                "importance",
+                "correction",
+                hint="write 'correction: truncate', or 'hardware.staleness: 0'",
+                notes=(case.note("the staleness", "hardware", "staleness"),),
+            )
+
+
+def weights_have_a_range(case: Case) -> Iterator[Diagnostic]:
+    for path, algorithm in _algorithms(case, Kind.RL):
+        importance = algorithm.importance
+        if importance.correction is Correction.MASK and importance.floor >= importance.cap:
+            message = f"expected a floor below the cap of {importance.cap:g}, not {importance.floor:g}"
+            yield case.error("bad-range", message, *path, "importance", "floor")
+
+
+# --- sampling ------------------------------------------------------------------------------------------------------
+
+
+def sampling_explores(case: Case) -> Iterator[Diagnostic]:
+    for base, stage in case.stages():
+        if samples(stage.algorithm) and known(stage.sampling.temperature) == 0:
+            yield case.error(
+                "no-signal",
+                "at temperature 0 every attempt is the same, and nothing can be learnt from comparing them",
+                *base,
+                "sampling",
+                "temperature",
+                hint="write 1.0; 'eval.temperature' may be 0",
+            )
+
+
+def sampled_distribution_is_the_trained_one(case: Case) -> Iterator[Diagnostic]:
+    for base, stage in case.stages():
+        if kind_of(stage.algorithm) is not Kind.RL:
+            continue
+        cut = {"top_p": stage.sampling.top_p < 1, "top_k": stage.sampling.top_k > 0, "min_p": stage.sampling.min_p > 0}
+        for key in (key for key, is_cut in cut.items() if is_cut):
+            yield case.warning(
+                "cut-sampling",
+                f"'{key}' leaves out tokens that the learner still counts, so that the two policies differ",
+                *base,
+                "sampling",
+                key,
+            )
+
+
+# --- reward --------------------------------------------------------------------------------------------------------
+
+
+def _rewards(case: Case) -> Iterator[tuple[Path, Reward, Algorithm]]:
+    for base, stage in case.stages():
+        if samples(stage.algorithm):
+            yield base, stage.reward, stage.algorithm
+
+
+def judge_is_given(case: Case) -> Iterator[Diagnostic]:
+    for base, reward, _ in _rewards(case):
+        if reward.source is not RewardSource.ENVIRONMENT and reward.judge is None:
+            yield case.error(
+                "missing-key",
+                f"'source: {reward.source}' needs a judge",
+                *base,
+                "reward",
+                "source",
+                hint="write 'judge: {url: ..., model: ...}' beside it",
+            )
+
+
+def pairs_are_compared(case: Case) -> Iterator[Diagnostic]:
+    for base, reward, algorithm in _rewards(case):
+        pairwise = reward.source is RewardSource.PAIRWISE
+        if algorithm.use is Preset.MTPO and not pairwise:
+            yield case.error(
+                "conflict",
+                "'mtpo' learns from a judge that compares episodes in pairs",
+                *base,
+                "algorithm",
+                "use",
+                hint="write 'reward: {source: pairwise, judge: {...}}'",
+            )
+        if pairwise and kind_of(algorithm) in (Kind.RL, Kind.PREFERENCE) and algorithm.group_size < 2:
+            yield case.error(
+                "no-signal",
+                "a group of one holds no pair to compare",
+                *base,
+                "algorithm",
+                "group_size",
+                hint="write 2 or more",
+            )
+
+
+def reward_ranges_are_in_order(case: Case) -> Iterator[Diagnostic]:
+    for base, reward, _ in _rewards(case):
+        if reward.clip is not None and reward.clip[0] >= reward.clip[1]:
+            yield case.error("bad-range", _order(reward.clip), *base, "reward", "clip")
+        if reward.judge is not None and reward.judge.scale[0] >= reward.judge.scale[1]:
+            yield case.error("bad-range", _order(reward.judge.scale), *base, "reward", "judge", "scale")
+
+
+def _order(pair: tuple[float, float]) -> str:
+    return f"expected the lower bound first, not {pair[0]:g} and {pair[1]:g}"
+
+
+# --- learning from given episodes ----------------------------------------------------------------------------------
+
+
+def data_has_a_path(case: Case) -> Iterator[Diagnostic]:
+    for base, stage in case.stages():
+        data = stage.algorithm.data
+        reads = data.source in (DataSource.FILE, DataSource.EPISODES)
+        if is_offline(stage.algorithm) and reads and data.path is None:
+            yield case.error(
+                "missing-key",
+                f"'source: {data.source}' needs a 'path'",
+                *base,
+                "algorithm",
+                "data",
+                "source",
+                hint="for example 'path: data/demonstrations.jsonl'",
+            )
+
+
+def pairs_can_be_made(case: Case) -> Iterator[Diagnostic]:
+    for path, algorithm in _algorithms(case, Kind.PREFERENCE):
+        if algorithm.data.source is DataSource.EXPERT:
+            yield case.error(
+                "conflict",
+                "a scripted solution is always the best one, and makes no pair with a worse",
+                *path,
+                "data",
+                "source",
+                hint="write 'source: rollout', or 'episodes' of a run",
+            )
+        if samples(algorithm) and algorithm.group_size < 2:
+            yield case.error("no-signal", "a group of one holds no pair to learn from", *path, "group_size")
+        if algorithm.preference.level is Level.TOKEN:
+            message = "a pair is two episodes or two turns: expected 'episode' or 'turn'"
+            yield case.error("bad-value", message, *path, "preference", "level")
+
+
+ALGORITHM_RULES: tuple[Rule, ...] = (
+    updates_divide_a_step,
+    groups_have_someone_to_compare,
+    groups_pass_the_filter,
+    estimator_has_its_baseline,
+    ratio_fits_the_loss,
+    repeated_updates_have_a_ratio,
+    penalty_has_tokens_to_sit_on,
+    stale_episodes_are_corrected,
+    weights_have_a_range,
+    sampling_explores,
+    sampled_distribution_is_the_trained_one,
+    judge_is_given,
+    pairs_are_compared,
+    reward_ranges_are_in_order,
+    data_has_a_path,
+    pairs_can_be_made,
+)

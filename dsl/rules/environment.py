@@ -1,0 +1,279 @@
+"""Rules about environments: that they exist, which tasks and options they have, what is learnt from and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..algorithm import DataSource
+from ..binding.kinds import is_offline
+from ..binding.places import Path
+from ..catalog import EnvironmentInfo
+from ..diagnostics import Diagnostic
+from ..recipe import Dialect, Environment, TaskSelection
+from ..suggest import did_you_mean, shown
+from .case import Case, Rule
+from .dynamics import is_zero
+
+__all__ = ["ENVIRONMENT_RULES"]
+
+
+def at_least_one(case: Case) -> Iterator[Diagnostic]:
+    if not case.recipe.environments:
+        yield case.missing(
+            "expected at least one environment",
+            "environments",
+            hint="write 'environments: {textcraft: {use: textcraft}}'",
+        )
+        return
+    for base, stage in case.stages():
+        if not stage.environments:
+            yield case.error("bad-value", "this stage leaves out every environment", *base, "environments")
+
+
+def one_origin(case: Case) -> Iterator[Diagnostic]:
+    for path, environment in case.environments():
+        if environment.use is None and environment.url is None:
+            yield case.missing(
+                f"environment '{path[-1]}' needs 'use' or 'url'",
+                *path,
+                hint="'use' names a registered one, 'url' a server that runs already",
+            )
+        if environment.use is not None and environment.url is not None:
+            yield case.error(
+                "conflict",
+                "'url' is of a server that runs already and 'use' starts one: expected one of them",
+                *path,
+                "url",
+                notes=(case.note("'use' is here", *path, "use"),),
+            )
+
+
+def registered(case: Case) -> Iterator[Diagnostic]:
+    for path, environment in case.environments():
+        if environment.use is not None and environment.use not in case.catalog.environments:
+            yield case.error(
+                "unknown-environment",
+                f"environment {shown(environment.use)} is not registered",
+                *path,
+                "use",
+                hint=did_you_mean(environment.use, case.catalog.environments),
+            )
+
+
+def kind_given(case: Case) -> Iterator[Diagnostic]:
+    for path, environment in case.environments():
+        if environment.url is not None and environment.dialect is Dialect.AGENTGYM and environment.kind is None:
+            yield case.missing(
+                "'dialect: agentgym' needs 'kind': its servers reply differently",
+                *path,
+                hint="for example 'kind: babyai'",
+            )
+
+
+# --- options -------------------------------------------------------------------------------------------------------
+
+
+def options_known(case: Case) -> Iterator[Diagnostic]:
+    for path, environment, info in _registered(case):
+        for name in environment.options:
+            if name not in info.options:
+                yield case.error(
+                    "unknown-option",
+                    f"environment '{info.name}' has no option {shown(name)}",
+                    *path,
+                    "options",
+                    name,
+                    hint=did_you_mean(name, info.options),
+                )
+
+
+def options_right(case: Case) -> Iterator[Diagnostic]:
+    for path, environment, info in _registered(case):
+        for name, value in environment.options.items():
+            if name in info.options:
+                yield from _option_errors(case, (*path, "options", name), value, info.options[name])
+
+
+def _option_errors(case: Case, path: Path, value: Any, schema: Mapping[str, Any]) -> Iterator[Diagnostic]:
+    plain = _plain(value)
+    if _clearly_right(plain, schema):
+        return
+    from jsonschema import Draft7Validator  # slow to import, and most options are flags or names
+
+    for error in Draft7Validator(schema).iter_errors(plain):
+        inner = (*path, *error.absolute_path)
+        yield case.error("bad-option", f"option '{path[-1]}': {_one_line(error.message)}", *inner)
+
+
+def _clearly_right(value: Any, schema: Mapping[str, Any]) -> bool:
+    """One of the names there are, or a flag, where that is all that is asked for."""
+    asked = {word: schema[word] for word in schema if word not in ("description", "default", "examples")}
+    if asked.keys() == {"enum"}:
+        return isinstance(value, str) and value in asked["enum"]
+    return asked == {"type": "boolean"} and isinstance(value, bool)
+
+
+def _plain(value: Any) -> Any:
+    """Lists as a JSON Schema knows them."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
+
+
+def _one_line(message: str) -> str:
+    flat = " ".join(message.split())
+    return flat if len(flat) <= 200 else f"{flat[:197]}..."
+
+
+# --- tasks ---------------------------------------------------------------------------------------------------------
+
+
+def selections_whole(case: Case) -> Iterator[Diagnostic]:
+    for path, selection, _ in _selections(case):
+        ways = [key for key in ("split", "ids", "file") if getattr(selection, key) is not None]
+        if not ways:
+            yield case.missing("expected a selection of tasks: 'split', 'ids' or 'file'", *path)
+        for extra in ways[1:]:
+            yield case.error(
+                "conflict", f"'{extra}' takes the place of '{ways[0]}': expected one of them", *path, extra
+            )
+        if selection.ids is not None and not selection.ids:
+            yield case.error("bad-value", "expected at least one task", *path, "ids")
+
+
+def splits_known(case: Case) -> Iterator[Diagnostic]:
+    for path, selection, info in _selections(case):
+        if info is not None and info.splits and selection.split is not None and selection.split not in info.splits:
+            yield case.error(
+                "unknown-split",
+                f"environment '{info.name}' has no split {shown(selection.split)}",
+                *path,
+                "split",
+                hint=did_you_mean(selection.split, info.splits),
+            )
+
+
+def eval_split_known(case: Case) -> Iterator[Diagnostic]:
+    evaluation = case.recipe.eval
+    if evaluation is None or evaluation.tasks is None:
+        return
+    for _, _, info in _registered(case):
+        if info.splits and evaluation.tasks not in info.splits:
+            yield case.error(
+                "unknown-split",
+                f"environment '{info.name}' has no split {shown(evaluation.tasks)}",
+                "eval",
+                "tasks",
+                hint=did_you_mean(evaluation.tasks, info.splits),
+            )
+
+
+def ranges_fit(case: Case) -> Iterator[Diagnostic]:
+    for path, selection, info in _selections(case):
+        if selection.range is None:
+            continue
+        first, end = selection.range
+        size = info.splits.get(selection.split or "") if info else None
+        if first >= end:
+            yield case.error("bad-range", f"expected a first task below {end}, not {first}", *path, "range")
+        elif size is not None and end > size:
+            yield case.error("bad-range", f"split '{selection.split}' has {size} tasks, not {end}", *path, "range")
+
+
+def not_measured_on_training_tasks(case: Case) -> Iterator[Diagnostic]:
+    """Where the same split, or the same ids, would be both; what files hold is known only when the run starts."""
+    evaluation = case.recipe.eval
+    if evaluation is None:
+        return
+    for path, environment in case.environments():
+        train, measured = environment.tasks.train, environment.tasks.eval
+        if evaluation.tasks is not None:
+            if evaluation.tasks == train.split and train.range is None:
+                yield _on_train(case, f"split '{train.split}'", (*path, "tasks", "train"), ("eval", "tasks"))
+        elif overlap := _overlap(train, measured):
+            yield _on_train(case, overlap, (*path, "tasks", "train"), (*path, "tasks", "eval"))
+
+
+def _on_train(case: Case, what: str, train: Path, measured: Path) -> Diagnostic:
+    return case.error(
+        "eval-on-train",
+        f"{what} is both learnt from and measured on",
+        *measured,
+        hint="measure on another split, or give each its own 'range'",
+        notes=(case.note("learnt from here", *train),),
+    )
+
+
+def _overlap(train: TaskSelection, measured: TaskSelection) -> str | None:
+    both = set(train.ids or ()) & set(measured.ids or ())
+    if both:
+        return f"task {shown(min(both))}"
+    if train.file is not None and train.file == measured.file:
+        return f"file {shown(train.file)}"
+    if train.split is None or train.split != measured.split:
+        return None
+    if train.range is not None and measured.range is not None and not _ranges_overlap(train.range, measured.range):
+        return None
+    return f"split {shown(train.split)}"
+
+
+def _ranges_overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    return a[0] < b[1] and b[0] < a[1]
+
+
+# --- the mixture ---------------------------------------------------------------------------------------------------
+
+
+def some_weight(case: Case) -> Iterator[Diagnostic]:
+    for base, stage in case.stages():
+        if stage.environments and all(is_zero(each.weight) for each in stage.environments.values()):
+            yield case.error("bad-value", "every environment has weight 0: expected one above 0", *base, "environments")
+
+
+def experts_there(case: Case) -> Iterator[Diagnostic]:
+    """Other people's servers play no scripted solutions."""
+    for base, stage in case.stages():
+        expert = is_offline(stage.algorithm) and stage.algorithm.data.source is DataSource.EXPERT
+        for name, environment in stage.environments.items():
+            if environment.url is None or environment.dialect is Dialect.NATIVE:
+                continue
+            if expert:
+                yield _no_expert(case, name, (*base, "algorithm", "data", "source"))
+            if stage.agent.demonstrations:
+                yield _no_expert(case, name, (*base, "agent", "demonstrations"))
+
+
+def _no_expert(case: Case, name: str, path: Path) -> Diagnostic:
+    return case.error("no-expert", f"environment '{name}' is a foreign server and has no scripted solutions", *path)
+
+
+def _registered(case: Case) -> Iterator[tuple[Path, Environment, EnvironmentInfo]]:
+    for path, environment in case.environments():
+        info = case.catalog.environments.get(environment.use or "")
+        if info is not None:
+            yield path, environment, info
+
+
+def _selections(case: Case) -> Iterator[tuple[Path, TaskSelection, EnvironmentInfo | None]]:
+    for path, environment in case.environments():
+        info = case.catalog.environments.get(environment.use or "")
+        yield (*path, "tasks", "train"), environment.tasks.train, info
+        yield (*path, "tasks", "eval"), environment.tasks.eval, info
+
+
+ENVIRONMENT_RULES: tuple[Rule, ...] = (
+    at_least_one,
+    one_origin,
+    registered,
+    kind_given,
+    options_known,
+    options_right,
+    selections_whole,
+    splits_known,
+    eval_split_known,
+    ranges_fit,
+    not_measured_on_training_tasks,
+    some_weight,
+    experts_there,
+)

@@ -1,0 +1,232 @@
+"""Rules about machines: how GPUs are shared out, what the engines demand, whether everything fits in a card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..diagnostics import Diagnostic
+from ..plan import MemoryUse, Phase, Role, peaks
+from ..planning.budgets import sizing
+from ..planning.memory import Sizing, engine_limit, estimate, one_episode_cache
+from ..planning.placement import launcher, misfit, split_gpus
+from ..recipe import Launcher, Layout, Offload
+from .case import Case, Rule
+
+__all__ = ["HARDWARE_RULES"]
+
+
+def tensor_parallel_divides_heads(case: Case) -> Iterator[Diagnostic]:
+    share, shape = case.recipe.hardware.rollout.tensor_parallel, case.shape
+    if shape is None or case.recipe.hardware.gpus_per_node == 0:
+        return
+    path = ("hardware", "rollout", "tensor_parallel")
+    if shape.heads % share:
+        yield case.error("not-divisible", f"{share} GPUs cannot share the model's {shape.heads} heads equally", *path)
+    elif shape.kv_heads % share and share % shape.kv_heads:
+        message = f"{share} GPUs cannot share the model's {shape.kv_heads} key-value heads equally"
+        yield case.error("not-divisible", message, *path)
+
+
+def engines_fit_the_machines(case: Case) -> Iterator[Diagnostic]:
+    hardware = case.recipe.hardware
+    share = hardware.rollout.tensor_parallel
+    if hardware.gpus_per_node == 0 or _split_fault(case):
+        return
+    if share > hardware.gpus_per_node:
+        message = f"an engine of {share} GPUs does not fit in a machine of {hardware.gpus_per_node}"
+    else:
+        message = misfit(hardware) or ""
+    if message:
+        yield case.error(
+            "gpus-do-not-fit",
+            message,
+            "hardware",
+            "rollout",
+            "tensor_parallel",
+            hint="choose a number that divides the GPUs that sample on each machine",
+        )
+
+
+def split_adds_up(case: Case) -> Iterator[Diagnostic]:
+    fault = _split_fault(case)
+    if fault:
+        named = [side for side in ("rollout", "train") if getattr(case.recipe.hardware, side).gpus is not None]
+        path = ("hardware", named[0], "gpus") if named else ("hardware", "layout")
+        yield case.error("gpus-do-not-fit", fault, *path)
+
+
+def _split_fault(case: Case) -> str | None:
+    hardware = case.recipe.hardware
+    total = hardware.nodes * hardware.gpus_per_node
+    if total == 0 or hardware.layout is not Layout.SPLIT:
+        return None
+    if total == 1:
+        return "'layout: split' needs at least two GPUs"
+    learning, sampling = split_gpus(hardware)
+    if min(learning, sampling) < 1:
+        return f"of {total} GPUs, {learning} would learn and {sampling} sample: expected at least one each"
+    if learning + sampling != total:
+        return f"{learning} GPUs that learn and {sampling} that sample are not the {total} that there are"
+    return None
+
+
+def one_process_has_one_gpu(case: Case) -> Iterator[Diagnostic]:
+    hardware = case.recipe.hardware
+    if launcher(hardware) is not Launcher.INLINE:
+        return
+    if hardware.nodes > 1 or hardware.gpus_per_node > 1:
+        what = f"{hardware.nodes} machines" if hardware.nodes > 1 else f"{hardware.gpus_per_node} GPUs"
+        yield case.error(
+            "conflict",
+            f"'launcher: inline' runs everything in one process, which cannot use {what}",
+            "hardware",
+            "launcher",
+            hint="write 'launcher: ray', or leave it out",
+        )
+
+
+def offload_has_its_stage(case: Case) -> Iterator[Diagnostic]:
+    train = case.recipe.hardware.train
+    needed = {Offload.OPTIMIZER: 1, Offload.ALL: 3}.get(train.offload, 0)
+    if train.zero < needed:
+        at_least = "stage 3" if needed == 3 else "stage 1 or higher"
+        yield case.error(
+            "conflict",
+            f"'offload: {train.offload}' needs ZeRO {at_least}, not {train.zero}",
+            "hardware",
+            "train",
+            "offload",
+            hint=f"write 'zero: {needed}'",
+        )
+
+
+def overlap_needs_room(case: Case) -> Iterator[Diagnostic]:
+    hardware = case.recipe.hardware
+    if hardware.staleness and hardware.gpus_per_node and hardware.layout is Layout.COLOCATED:
+        yield case.error(
+            "conflict",
+            "sampling and learning take turns on the same GPUs, so that neither can run ahead",
+            "hardware",
+            "staleness",
+            hint="write 'layout: split', or 'staleness: 0'",
+        )
+
+
+def micro_batch_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
+    size = case.recipe.hardware.train.tokens_per_micro_batch
+    for _, stage in case.stages():
+        if size is not None and size < stage.agent.context_tokens:
+            yield case.error(
+                "over-budget",
+                f"an episode of {stage.agent.context_tokens} tokens does not fit in a forward pass of {size}",
+                "hardware",
+                "train",
+                "tokens_per_micro_batch",
+                hint="raise it to 'agent.context_tokens' or more, or leave it out",
+            )
+
+
+# --- memory --------------------------------------------------------------------------------------------------------
+
+
+def cache_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
+    """On a CPU the cache has a size of its own."""
+    asked = case.recipe.hardware.rollout.kv_cache_gb
+    if asked is None or case.shape is None or case.recipe.hardware.gpus_per_node:
+        return
+    needed = one_episode_cache(sizing(case.recipe, case.shape))
+    if asked * 10**9 < needed:
+        yield case.error(
+            "out-of-memory",
+            f"the cache of one episode takes {_gb(needed)} GB, and there are {asked:g}",
+            "hardware",
+            "rollout",
+            "kv_cache_gb",
+        )
+
+
+def everything_fits_in_a_card(case: Case) -> Iterator[Diagnostic]:
+    size = _sized(case)
+    if size is None or size.capacity is None:
+        return
+    uses = estimate(size)
+    for role, peak in peaks(uses, case.recipe.hardware.layout).items():
+        if peak > size.capacity:
+            yield _too_large(case, role, peak, size.capacity, uses)
+
+
+def engine_fits_its_share(case: Case) -> Iterator[Diagnostic]:
+    size = _sized(case)
+    if size is None or size.capacity is None:
+        return
+    uses = estimate(size)
+    engine = next((use for use in uses if use.role is Role.ROLLOUT), None)
+    share = int(size.memory_share * size.capacity)
+    taken = sum(item.bytes for item in engine.items) if engine else 0
+    if engine is not None and share < taken <= size.capacity and _limit(size, uses) == share:
+        yield case.error(
+            "out-of-memory",
+            f"an engine with the cache of one episode takes {_gb(taken)} GB, and its share of a card is {_gb(share)}",
+            "hardware",
+            "rollout",
+            "memory_share",
+            hint=f"{_table(engine)}; raise 'memory_share' or 'tensor_parallel', or lower 'agent.context_tokens'",
+        )
+
+
+def _limit(size: Sizing, uses: Iterable[MemoryUse]) -> int | None:
+    return engine_limit(size, [use for use in uses if use.role is not Role.ROLLOUT])
+
+
+def _sized(case: Case) -> Sizing | None:
+    hardware = case.recipe.hardware
+    if case.shape is None or not hardware.gpus_per_node or _split_fault(case) or misfit(hardware):
+        return None
+    return sizing(case.recipe, case.shape)
+
+
+def _too_large(case: Case, role: Role, peak: int, capacity: int, uses: Iterable[MemoryUse]) -> Diagnostic:
+    hardware = case.recipe.hardware
+    split = hardware.layout is Layout.SPLIT
+    here = [use for use in uses if not use.host and (not split or (use.role is Role.ROLLOUT) is (role is Role.ROLLOUT))]
+    sampling = role is Role.ROLLOUT or _phase(here, Phase.SAMPLING) > _phase(here, Phase.LEARNING)
+    return case.error(
+        "out-of-memory",
+        f"a card would have to hold {_gb(peak)} GB, and this one holds {_gb(capacity)}",
+        "hardware",
+        "gpu" if hardware.gpu_memory_gb is None else "gpu_memory_gb",
+        hint=f"{'; '.join(map(_table, here))}: {_SAMPLING_ADVICE if sampling else _LEARNING_ADVICE}",
+    )
+
+
+def _phase(uses: Iterable[MemoryUse], phase: Phase) -> int:
+    return sum(item.bytes for use in uses for item in use.items if item.phase is phase)
+
+
+_LEARNING_ADVICE = (
+    "raise 'train.zero', write 'train.offload: optimizer', use more GPUs, or lower 'agent.context_tokens'"
+)
+_SAMPLING_ADVICE = "raise 'rollout.tensor_parallel', or lower 'agent.context_tokens'"
+
+
+def _table(use: MemoryUse) -> str:
+    parts = [f"{item.what} {_gb(item.bytes)}" for item in use.items if item.bytes >= 5 * 10**7]
+    return f"{use.role}: {', '.join(parts) or 'under 0.1'} GB"
+
+
+def _gb(size: int) -> str:
+    return f"{size / 10**9:.1f}"
+
+
+HARDWARE_RULES: tuple[Rule, ...] = (
+    tensor_parallel_divides_heads,
+    engines_fit_the_machines,
+    split_adds_up,
+    one_process_has_one_gpu,
+    offload_has_its_stage,
+    overlap_needs_room,
+    micro_batch_holds_an_episode,
+    cache_holds_an_episode,
+    everything_fits_in_a_card,
+    engine_fits_its_share,
+)

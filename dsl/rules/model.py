@@ -1,0 +1,165 @@
+"""Rules about the model: where it comes from, how its sizes divide, what its precision and adapters allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..algorithm import Reference
+from ..binding.kinds import pulls_to_reference
+from ..diagnostics import Diagnostic
+from ..planning.memory import width
+from ..planning.shapes import published
+from ..recipe import DType, Init, Lora
+from ..suggest import did_you_mean, shown
+from .case import Case, Rule
+
+__all__ = ["MODEL_RULES"]
+
+LAYERS = Lora().targets
+"""Linear layers of the architectures whose sizes are known."""
+
+
+def one_origin(case: Case) -> Iterator[Diagnostic]:
+    model = case.recipe.model
+    if model.path is None and model.init is None:
+        yield case.missing(
+            "the model needs 'path' or 'init'",
+            "model",
+            hint="write 'path: Qwen/Qwen2.5-0.5B-Instruct', or 'init: {...}'",
+        )
+    if model.path is not None and model.init is not None:
+        yield case.error(
+            "conflict",
+            "'init' makes a model from scratch and 'path' names one that exists: expected one of them",
+            "model",
+            "init",
+            hint="leave one of the two out",
+            notes=(case.note("'path' is here", "model", "path"),),
+        )
+
+
+def heads_divide(case: Case) -> Iterator[Diagnostic]:
+    init = case.recipe.model.init
+    if init is None:
+        return
+    if init.hidden % init.heads:
+        yield _not_divisible(case, "heads", f"{init.heads} heads do not divide a width of {init.hidden}")
+    elif (init.hidden // init.heads) % 2:
+        # rotary embeddings turn the numbers of a head in pairs
+        yield _not_divisible(
+            case, "heads", f"a head would be {init.hidden // init.heads} wide, and an even number is needed"
+        )
+    if init.heads % _kv_heads(init):
+        yield _not_divisible(case, "kv_heads", f"{_kv_heads(init)} key-value heads do not divide {init.heads} heads")
+
+
+def _kv_heads(init: Init) -> int:
+    return init.kv_heads or init.heads
+
+
+def _not_divisible(case: Case, key: str, message: str) -> Diagnostic:
+    return case.error("not-divisible", message, "model", "init", key)
+
+
+def shape_divides(case: Case) -> Iterator[Diagnostic]:
+    shape = case.recipe.model.shape
+    if shape is not None and shape.head_dim is None and shape.hidden % shape.heads:
+        yield case.error(
+            "not-divisible",
+            f"{shape.heads} heads do not divide a width of {shape.hidden}",
+            "model",
+            "shape",
+            "heads",
+            hint="give 'head_dim' if the model's heads are of another width",
+        )
+    if shape is not None and shape.heads % shape.kv_heads:
+        yield case.error(
+            "not-divisible",
+            f"{shape.kv_heads} key-value heads do not divide {shape.heads} heads",
+            "model",
+            "shape",
+            "kv_heads",
+        )
+
+
+def within_positions(case: Case) -> Iterator[Diagnostic]:
+    known = published(case.recipe.model.path)
+    for base, stage in case.stages():
+        if known is not None and stage.agent.context_tokens > known.max_positions:
+            yield case.error(
+                "context-too-long",
+                f"{stage.agent.context_tokens} tokens of context are more than the {known.max_positions} that"
+                f" {shown(case.recipe.model.path or '')} can see",
+                *base,
+                "agent",
+                "context_tokens",
+            )
+
+
+def adapters_exist(case: Case) -> Iterator[Diagnostic]:
+    lora = case.recipe.model.lora
+    if lora is None or case.shape is None:
+        return
+    if not lora.targets:
+        yield case.error("bad-value", "expected at least one layer that gets an adapter", "model", "lora", "targets")
+    for index, target in enumerate(lora.targets):
+        if target not in LAYERS:
+            yield case.error(
+                "unknown-name",
+                f"the model has no layer {shown(target)}",
+                "model",
+                "lora",
+                "targets",
+                index,
+                hint=did_you_mean(target, LAYERS),
+            )
+
+
+def adapters_have_one_reference(case: Case) -> Iterator[Diagnostic]:
+    if case.recipe.model.lora is None:
+        return
+    for base, stage in case.stages():
+        if pulls_to_reference(stage.algorithm) and stage.algorithm.kl.reference is Reference.STAGE:
+            yield case.error(
+                "conflict",
+                "with 'lora' the reference is the base model, and cannot be the policy at the start of a stage",
+                *base,
+                "algorithm",
+                "kl",
+                "reference",
+                hint="write 'reference: start', or train all weights",
+            )
+
+
+def precision_fits(case: Case) -> Iterator[Diagnostic]:
+    model, hardware = case.recipe.model, case.recipe.hardware
+    on_gpus = hardware.gpus_per_node > 0
+    if model.dtype is DType.FP16 and not on_gpus:
+        yield case.error(
+            "conflict",
+            "fp16 needs GPUs, and this recipe runs on the CPU",
+            "model",
+            "dtype",
+            hint="write 'bf16' or 'fp32'",
+        )
+    # the learner's engine steps an empty optimiser once at its start there, and the first update comes out too small
+    if width(model.dtype, on_gpus) == 2 and hardware.train.zero == 0:
+        yield case.error(
+            "conflict",
+            "ZeRO stage 0 takes a wrong first update in half precision: expected stage 1 or higher",
+            "hardware",
+            "train",
+            "zero",
+            hint="write 'zero: 1', or 'dtype: fp32' for the model",
+        )
+
+
+MODEL_RULES: tuple[Rule, ...] = (
+    one_origin,
+    heads_divide,
+    shape_divides,
+    within_positions,
+    adapters_exist,
+    adapters_have_one_reference,
+    precision_fits,
+)

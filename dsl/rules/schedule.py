@@ -1,0 +1,197 @@
+"""Rules about stages and budgets: each ends, its horizon is given and grows, and an episode fits its context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from ..algorithm import Kind
+from ..binding.kinds import is_played, kind_of, learns
+from ..binding.places import Path
+from ..diagnostics import Diagnostic
+from ..planning.budgets import horizons, stage_spans, turn_tokens
+from ..recipe import Format, Stage
+from ..suggest import shown
+from .case import Case, Rule
+from .dynamics import Number, Span, Steps, horizon, limits, settled
+
+__all__ = ["SCHEDULE_RULES"]
+
+
+# --- stages --------------------------------------------------------------------------------------------------------
+
+
+def at_least_one_stage(case: Case) -> Iterator[Diagnostic]:
+    if not case.recipe.schedule:
+        yield case.missing(
+            "expected at least one stage", "schedule", hint="write '- {stage: train, turns: 20, until: step >= 100}'"
+        )
+
+
+def names_differ(case: Case) -> Iterator[Diagnostic]:
+    first: dict[str, int] = {}
+    for index, stage in enumerate(case.recipe.schedule):
+        before = first.setdefault(stage.stage, index)
+        if before != index:
+            yield case.error(
+                "duplicate-name",
+                f"two stages are called {shown(stage.stage)}",
+                "schedule",
+                index,
+                "stage",
+                notes=(case.note("the first is here", "schedule", before, "stage"),),
+            )
+
+
+def stages_end(case: Case) -> Iterator[Diagnostic]:
+    for base, stage in case.stages():
+        if stage.until is None and kind_of(stage.algorithm) not in (Kind.EVAL, Kind.EVOLVE):
+            yield case.missing(
+                f"stage '{stage.stage}' needs 'until': when it ends", *base, hint="for example 'until: step >= 100'"
+            )
+
+
+def ends_are_bounded(case: Case) -> Iterator[Diagnostic]:
+    """A stage that waits for a metric may wait for ever."""
+    for (base, stage), span in zip(case.stages(), stage_spans(case.recipe), strict=True):
+        if stage.until is None or not learns(stage.algorithm):
+            continue
+        always = settled(stage.until, "until")
+        if always is not None:
+            yield _constant_end(case, base, always)
+        elif span.steps is None:
+            yield case.warning(
+                "unbounded-stage",
+                f"no number of steps is sure to end stage '{stage.stage}'",
+                *base,
+                "until",
+                hint=f"write '{stage.until.text[:60]} or step >= 1000'",
+            )
+
+
+def _constant_end(case: Case, base: Path, always: bool) -> Diagnostic:
+    what = "is always true, so that the stage ends after one step" if always else "is never true: the stage never ends"
+    return case.error("constant-until", f"this {what}", *base, "until", hint="for example 'step >= 100'")
+
+
+# --- the horizon ---------------------------------------------------------------------------------------------------
+
+
+def turns_are_given(case: Case) -> Iterator[Diagnostic]:
+    for base, stage in case.stages():
+        without = [name for name, each in stage.environments.items() if each.turns is None]
+        if is_played(stage.algorithm) and stage.turns is None and without:
+            yield case.missing(
+                f"stage '{stage.stage}' needs 'turns': how many an episode may take",
+                *base,
+                hint="for example 'turns: 20'",
+            )
+
+
+def horizon_grows(case: Case) -> Iterator[Diagnostic]:
+    """Within a stage and from each to the next, environment by environment, as far as it is known before the run."""
+    spans = stage_spans(case.recipe)
+    reached: dict[str, tuple[Number, Span]] = {}
+    for (base, stage), span in zip(case.stages(), spans, strict=True):
+        if not is_played(stage.algorithm):
+            continue
+        for name, turns in horizons(stage):
+            path = _turns_path(base, stage, name)
+            before = reached.get(name)
+            if not stage.shrink and before is not None and _falls(*before, turns, span):
+                yield _shrinks(case, path, "the stage before allows more turns")
+            if not stage.shrink and _falls_within(turns, span):
+                yield _shrinks(case, path, "the horizon falls within this stage")
+            reached[name] = (turns, span)
+
+
+def _turns_path(base: Path, stage: Stage, name: str) -> Path:
+    own = stage.environments[name].turns is not None
+    return (*base, "environments", name, "turns") if own else (*base, "turns")
+
+
+def _shrinks(case: Case, path: Path, message: str) -> Diagnostic:
+    return case.error(
+        "horizon-shrinks", message, *path, hint="write 'shrink: true' in this stage if that is what you want"
+    )
+
+
+def _falls(before: Number, span_before: Span, turns: Number, span: Span) -> bool:
+    """Whether the last horizon of one stage is sure to be above the first of the next."""
+    table, first = horizon(before, span_before), horizon(turns, span)
+    lowest = first[0][1] if first else limits(turns)[1]
+    return (_reached(table, span_before) if table else limits(before)[0]) > lowest
+
+
+def _reached(table: Steps, span: Span) -> int:
+    """The horizon at a stage's end; of one that may end at any step, the lowest that it can be."""
+    return table[-1][1] if span.steps is not None else min(turns for _, turns in table)
+
+
+def _falls_within(turns: Number, span: Span) -> bool:
+    values = [value for _, value in horizon(turns, span) or ()]
+    return any(later < earlier for earlier, later in pairwise(values))
+
+
+# --- budgets of an episode -----------------------------------------------------------------------------------------
+
+
+def a_turn_fits_the_context(case: Case) -> Iterator[Diagnostic]:
+    for base, stage in case.stages():
+        agent, tokens = stage.agent, turn_tokens(stage)
+        parts = {
+            "tokens_per_turn": tokens or 0,
+            "observation_tokens": agent.observation_tokens or 0,
+            "planning": agent.planning.tokens if agent.planning else 0,
+            "reflection": agent.reflection.tokens if agent.reflection else 0,
+        }
+        for key, size in parts.items():
+            if size >= agent.context_tokens:
+                yield case.error(
+                    "over-budget",
+                    f"{size} tokens at a time do not fit in an episode of {agent.context_tokens}",
+                    *base,
+                    "agent",
+                    key,
+                    hint="raise 'agent.context_tokens', or lower this",
+                )
+
+
+def turns_fit_the_context(case: Case) -> Iterator[Diagnostic]:
+    """Only what is sampled is known: prompts and observations come on top."""
+    for (base, stage), span in zip(case.stages(), stage_spans(case.recipe), strict=True):
+        tokens, context = turn_tokens(stage), stage.agent.context_tokens
+        if tokens is None or not is_played(stage.algorithm) or tokens >= context:
+            continue
+        for name, turns in horizons(stage):
+            table = horizon(turns, span)
+            most = max((value for _, value in table), default=0) if table else 0
+            if most * tokens > context:
+                yield case.warning(
+                    "budget-ends-early",
+                    f"{most} turns may sample {most * tokens} tokens, and an episode has {context}: it may end after"
+                    f" {context // tokens} turns",
+                    *_turns_path(base, stage, name),
+                    hint="raise 'agent.context_tokens', or lower 'agent.tokens_per_turn'",
+                )
+
+
+def guided_replies_are_lists(case: Case) -> Iterator[Diagnostic]:
+    for base, stage in case.stages():
+        if stage.agent.guided and stage.agent.format is Format.CODE:
+            yield case.error(
+                "conflict", "'guided' needs actions that can be listed, and code cannot", *base, "agent", "guided"
+            )
+
+
+SCHEDULE_RULES: tuple[Rule, ...] = (
+    at_least_one_stage,
+    names_differ,
+    stages_end,
+    ends_are_bounded,
+    turns_are_given,
+    horizon_grows,
+    a_turn_fits_the_context,
+    turns_fit_the_context,
+    guided_replies_are_lists,
+)

@@ -1,0 +1,175 @@
+"""What was expected and what was found, in words, and what to write where the kind of a value is wrong.
+
+Enters: a node and the schema's alternatives. Leaves: parts of a diagnostic's sentence, and its help. What came from the
+environment is shown as the reference that it came by, never as itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..suggest import shown
+from ..text.tree import ListNode, MapNode, Node, ScalarNode
+
+__all__ = ["Mistyped", "advice", "found", "in_words", "written"]
+
+Schema = Mapping[str, Any]
+
+WORDS = {
+    "object": "a map",
+    "array": "a list",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+}
+
+
+def in_words(branches: Iterable[Schema]) -> str:
+    """`a map or text`; expressions and references go without saying."""
+    names = list(dict.fromkeys(name for branch in branches for name in _names(branch)))
+    names = [name for name in names if name != "null"] or names
+    words = [WORDS.get(name, name) for name in names]
+    return ", ".join(words[:-1]) + " or " + words[-1] if len(words) > 1 else words[0] if words else "something else"
+
+
+def _names(branch: Schema) -> list[str]:
+    if "$ref" in branch:
+        return [] if branch["$ref"].endswith("/reference") else ["object"]
+    if "x-scope" in branch:
+        return ["an expression"] if branch["type"] != "string" else []
+    types = branch.get("type", [])
+    return [types] if isinstance(types, str) else list(types)
+
+
+def written(node: Node) -> str:
+    """A scalar's text, without what is secret in it."""
+    if not isinstance(node, ScalarNode):
+        return ""
+    return node.redacted if node.redacted is not None else node.text.value
+
+
+def found(node: Node) -> str:
+    """What stands there, as a noun."""
+    if isinstance(node, MapNode):
+        return "a map"
+    if isinstance(node, ListNode):
+        return "a list"
+    if node.value is None:
+        return "null" if node.text.value else "nothing"
+    if isinstance(node.value, str):
+        return f"the text {shown(written(node))}" if written(node) else "empty text"
+    return shown(written(node))[1:-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistyped:
+    """A value of the wrong kind."""
+
+    node: Node
+    branches: tuple[Schema, ...]
+    """What would have been right."""
+    key: str | None
+    takes: Callable[[str], bool]
+    """Whether a key of the map that is expected would take the value."""
+    keys: tuple[str, ...]
+
+    def wants(self, name: str) -> bool:
+        return any(name in _names(branch) for branch in self.branches)
+
+    @property
+    def text(self) -> str | None:
+        """The value, where it is text."""
+        return written(self.node) if isinstance(self.node, ScalarNode) and isinstance(self.node.value, str) else None
+
+
+def advice(case: Mistyped) -> str | None:
+    """What to write instead, where that can be told."""
+    return next((help_text for rule in RULES if (help_text := rule(case))), None)
+
+
+YES = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+
+
+def _yes(case: Mistyped) -> str | None:
+    word = (case.text or "").lower()
+    if not case.wants("boolean") or word not in YES:
+        return None
+    return f"write {YES[word]}: in YAML 1.2 {shown(case.text or '')} is text"
+
+
+def _quoted(case: Mistyped) -> str | None:
+    text = (case.text or "").strip()
+    if case.wants("boolean") and text.lower() in ("true", "false"):
+        return f"write {text.lower()}, without quotes"
+    if (case.wants("integer") or case.wants("number")) and text.lstrip("-").isdecimal():
+        return f"write {text[:40]}, without quotes"
+    return None
+
+
+def _digit(case: Mistyped) -> str | None:
+    is_digit = isinstance(case.node, ScalarNode) and case.node.value in (0, 1) and written(case.node) in ("0", "1")
+    return f"write {'true' if written(case.node) == '1' else 'false'}" if case.wants("boolean") and is_digit else None
+
+
+def _nothing(case: Mistyped) -> str | None:
+    if not isinstance(case.node, ScalarNode) or case.node.value is not None:
+        return None
+    return "write a value, or leave the key out"
+
+
+def _unquoted(case: Mistyped) -> str | None:
+    if not isinstance(case.node, ScalarNode) or not case.wants("string") or isinstance(case.node.value, str):
+        return None
+    return f"put it in quotes: '{written(case.node)[:40]}'"
+
+
+def _fraction(case: Mistyped) -> str | None:
+    is_fraction = isinstance(case.node, ScalarNode) and isinstance(case.node.value, float)
+    return "write it without a fraction" if case.wants("integer") and is_fraction else None
+
+
+def _bare_item(case: Mistyped) -> str | None:
+    if not isinstance(case.node, ScalarNode) or not case.wants("array"):
+        return None
+    return f"write [{shown(written(case.node))[1:-1]}]"
+
+
+def _one_item(case: Mistyped) -> str | None:
+    if not isinstance(case.node, ListNode):
+        return None
+    if case.wants("object") and case.node.items and all(isinstance(item, MapNode) for item in case.node.items):
+        return "write a map, without the dashes"
+    return "write the item alone, without a list" if len(case.node.items) == 1 else "only one can be given here"
+
+
+def _one_entry(case: Mistyped) -> str | None:
+    if not isinstance(case.node, MapNode) or not case.wants("array"):
+        return None
+    return "write a list of maps: put '- ' before each, or [{...}]"
+
+
+def _key_that_takes_it(case: Mistyped) -> str | None:
+    """`kl: 0.001` for `kl: {coef: 0.001}`."""
+    if not isinstance(case.node, ScalarNode) or not case.wants("object"):
+        return None
+    key = next((key for key in case.keys if case.takes(key)), None)
+    value = shown(written(case.node))[1:-1]
+    return f"write {case.key}: {{{key}: {value}}}" if key and case.key else None
+
+
+RULES: tuple[Callable[[Mistyped], str | None], ...] = (
+    _yes,
+    _quoted,
+    _digit,
+    _nothing,
+    _unquoted,
+    _fraction,
+    _bare_item,
+    _key_that_takes_it,
+    _one_item,
+    _one_entry,
+)

@@ -1,0 +1,1 @@
+"""YAML text to a tree of nodes that know where they stand."""

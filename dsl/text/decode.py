@@ -1,0 +1,83 @@
+"""Bytes to a Source.
+
+Enters: what a file holds. Leaves: a Source whose text is Unicode without a byte order mark, or the one Diagnostic that
+says why there is none. Line ends stay as they are, so that offsets match the file.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..diagnostics import Diagnostic
+from ..source import Source, Span
+
+__all__ = ["MAX_BYTES", "decode", "without_surrogates"]
+
+MAX_BYTES = 1 << 20
+"""A recipe is a page or two; whatever is larger is another kind of file."""
+
+BOM = "\ufeff"
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+# 32 before 16: the mark of UTF-32-LE begins with that of UTF-16-LE.
+WIDE_MARKS = {
+    b"\xff\xfe\x00\x00": "UTF-32",
+    b"\x00\x00\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+
+
+def decode(name: str, data: bytes, *, included_from: Span | None = None, key: str | None = None) -> Source | Diagnostic:
+    """`name` is what a person sees; `key` what the library calls the file."""
+    if len(data) > MAX_BYTES:
+        nowhere = Source(name, "", included_from, key).span(0, 0)
+        message = f"the file is larger than {MAX_BYTES >> 20} MiB"
+        return Diagnostic(code="too-large", message=message, span=nowhere, help="is this a recipe?")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return _not_utf8(name, data, error, included_from, key)
+    wide = _wide(data)
+    if wide is not None:
+        return _not_text(Source(name, "", included_from, key).span(0, 0), wide)
+    return Source(name, text.removeprefix(BOM), included_from, key)
+
+
+def without_surrogates(text: str) -> str:
+    """Text from the command line or the environment, in which the system hides bytes that are not UTF-8.
+
+    Each becomes NUL, which can be printed and which no source may hold.
+    """
+    return SURROGATE.sub("\0", text)
+
+
+def _not_utf8(
+    name: str, data: bytes, error: UnicodeDecodeError, included_from: Span | None, key: str | None
+) -> Diagnostic:
+    wide = _wide(data)
+    if wide is not None:
+        return _not_text(Source(name, "", included_from, key).span(0, 0), wide)
+    # Latin-1 gives each stray byte a character, so that the excerpt shows the line, and is right for most such files.
+    before = data[: error.start].decode("utf-8").removeprefix(BOM)
+    source = Source(name, before + data[error.start :].decode("latin-1"), included_from, key)
+    return Diagnostic(
+        code="not-utf8",
+        message=f"byte 0x{data[error.start]:02x} is not UTF-8",
+        span=source.span(len(before), len(before) + 1),
+        help="save the file as UTF-8",
+    )
+
+
+def _wide(data: bytes) -> str | None:
+    """Which encoding of two or four bytes per character this is; None for any other."""
+    for mark, encoding in WIDE_MARKS.items():
+        if data.startswith(mark):
+            return encoding
+    looks_wide = len(data) >= 2 and len(data) % 2 == 0 and (data[:1] == b"\0") != (data[1:2] == b"\0")
+    return "UTF-16" if looks_wide else None
+
+
+def _not_text(span: Span, encoding: str) -> Diagnostic:
+    message = f"the file is {encoding}, expected UTF-8"
+    return Diagnostic(code="not-utf8", message=message, span=span, help="save the file as UTF-8")

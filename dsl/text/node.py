@@ -1,0 +1,138 @@
+"""What a tree is made of, and how to find a way in it.
+
+Enters: values with their spans, from `tree.py` and from everything that changes a tree. Leaves: frozen nodes; a change
+makes new nodes along its path and shares the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..source import Span, Text
+from .scalars import ScalarValue
+
+__all__ = [
+    "Entry",
+    "ListNode",
+    "MapNode",
+    "Measure",
+    "Node",
+    "Path",
+    "ScalarNode",
+    "ScalarValue",
+    "at",
+    "children",
+    "get",
+    "to_data",
+]
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScalarNode:
+    """One value."""
+
+    value: ScalarValue
+    text: Text
+    """Its characters as text, quotes and escapes undone, each with its place: `node.text.span(3, 7)`."""
+    span: Span
+    """The whole token, quotes included."""
+    plain: bool = True
+    """Neither quoted nor a block."""
+    redacted: str | None = None
+    """What to print and write in its place, with `${env:NAME}` kept; None where nothing came from the environment."""
+
+    @property
+    def secret(self) -> bool:
+        """Whether any of it came from the environment: never to be printed or written."""
+        return self.redacted is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Entry:
+    """A key and its value."""
+
+    key: ScalarNode
+    value: Node
+
+    @property
+    def name(self) -> str:
+        """The key as text, which every key is."""
+        return self.key.text.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MapNode:
+    """Entries in file order; no key twice."""
+
+    entries: tuple[Entry, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ListNode:
+    """Items in file order."""
+
+    items: tuple[Node, ...]
+    span: Span
+
+
+Node = ScalarNode | MapNode | ListNode
+
+
+def get(node: Node | None, key: str) -> Entry | None:
+    """The entry of a key; None also where `node` is no map."""
+    if not isinstance(node, MapNode):
+        return None
+    return next((entry for entry in node.entries if entry.key.text.value == key), None)
+
+
+def at(node: Node | None, path: Path) -> Node | None:
+    """The node at a path; None where the path leads nowhere."""
+    for step in path:
+        node = _child(node, step)
+    return node
+
+
+def _child(node: Node | None, step: str | int) -> Node | None:
+    if isinstance(step, str):
+        entry = get(node, step)
+        return entry.value if entry else None
+    inside = isinstance(node, ListNode) and 0 <= step < len(node.items)
+    return node.items[step] if inside and isinstance(node, ListNode) else None
+
+
+def to_data(node: Node) -> Any:
+    """Plain data without spans: dict, list and scalars."""
+    if isinstance(node, MapNode):
+        return {entry.key.text.value: to_data(entry.value) for entry in node.entries}
+    if isinstance(node, ListNode):
+        return [to_data(item) for item in node.items]
+    return node.value
+
+
+class Measure:
+    """How many nodes a tree has, shared ones counted each time, and how deep it is; each is visited once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Node, int, int]] = {}
+        """By identity; the node is held so that no other takes its identity."""
+
+    def of(self, node: Node) -> tuple[int, int]:
+        """Size and depth."""
+        if isinstance(node, ScalarNode):
+            return 1, 1
+        known = self._known.get(id(node))
+        if known is None:
+            parts = [self.of(child) for child in children(node)]
+            size, depth = 1 + sum(size for size, _ in parts), 1 + max((depth for _, depth in parts), default=0)
+            known = self._known[id(node)] = (node, size, depth)
+        return known[1:]
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    if isinstance(node, MapNode):
+        return tuple(entry.value for entry in node.entries)
+    return node.items if isinstance(node, ListNode) else ()

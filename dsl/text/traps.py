@@ -1,0 +1,171 @@
+"""What YAML reads without complaint and nobody means, and what no recipe may hold.
+
+Enters: a place in a source. Leaves: the Diagnostic that says what happened there and what to write.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..diagnostics import Diagnostic
+from ..source import Source, Span
+from ..suggest import shown
+
+__all__ = [
+    "DIRECTIVE",
+    "MAY_BE_TRAP",
+    "bad_escape",
+    "explain_plain",
+    "foreign_character",
+    "in_quotes",
+    "several_documents",
+    "torn_by_comma",
+    "without_colon",
+    "without_space",
+    "yaml_directive",
+    "yaml_tag",
+]
+
+FOREIGN = re.compile("[^\t\n\r -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|\r(?!\n)")
+DIRECTIVE = re.compile(r"^%[^\r\n]*", re.MULTILINE)
+LOOKALIKES = {**dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‘’‚‛", "'"), "\xa0": " ", "\u200b": "", "\u3000": " "}
+MAY_BE_TRAP = re.compile(rf"\A[-{''.join(LOOKALIKES)}]|[:\n]")
+"""What `explain_plain` need not look at does not match."""
+GLUED_KEY = re.compile(r"([A-Za-z_][\w.-]*):(?!//)([^\s:].*)", re.DOTALL)
+GLUED_ITEM = re.compile(r"-([A-Za-z\"'\[{].*)", re.DOTALL)
+
+
+def foreign_character(source: Source, start: int) -> Diagnostic | None:
+    """The first character or line that no recipe may hold, whatever it means to YAML."""
+    match = FOREIGN.search(source.text, start)
+    if match:
+        code = f"U+{ord(match.group()):04X}"
+        return Diagnostic(
+            code="control-character",
+            message=f"the character {code} cannot stand in a recipe",
+            span=source.span(*match.span()),
+            help=f'remove it, or write "\\u{ord(match.group()):04x}" inside double quotes',
+        )
+    directive = DIRECTIVE.search(source.text, start)
+    if directive is None or not _only_comments(source.text[start : directive.start()]):
+        return None
+    return yaml_directive(source.span(*directive.span()))
+
+
+def _only_comments(text: str) -> bool:
+    return all(not line.strip() or line.lstrip().startswith("#") for line in text.split("\n"))
+
+
+def yaml_directive(span: Span) -> Diagnostic:
+    message = f"the directive {shown(span.text)} has no meaning in a recipe"
+    return Diagnostic(code="yaml-directive", message=message, span=span, help="remove the line; recipes are YAML 1.2")
+
+
+def explain_plain(span: Span, own_line: bool) -> Diagnostic | None:
+    """A plain value that YAML takes for text and its writer meant otherwise; `own_line`: it does not follow its key."""
+    text = span.text
+    if text[0] in LOOKALIKES:
+        return _lookalike(span)
+    if own_line and (found := without_space(span)):
+        return found
+    return _swallowed_item(span) if "\n" in text else None
+
+
+def _lookalike(span: Span) -> Diagnostic:
+    char = span.text[0]
+    plain = LOOKALIKES[char]
+    quotes = plain in ("'", '"')
+    return Diagnostic(
+        code="smart-quotes" if quotes else "control-character",
+        message=f"'{char}' is no quote to YAML" if quotes else f"the character U+{ord(char):04X} is no space to YAML",
+        span=span.source.span(span.start, span.start + 1),
+        help=f"write {plain} instead" if quotes else "write a normal space",
+    )
+
+
+def without_space(span: Span) -> Diagnostic | None:
+    """`turns:10` and `-item`: text to YAML, for the space is missing."""
+    first_line = span.text.split("\n", 1)[0].rstrip()
+    key, item = GLUED_KEY.fullmatch(first_line), GLUED_ITEM.fullmatch(first_line)
+    if key:
+        return Diagnostic(
+            code="missing-space",
+            message=f"expected a space after ':' in {shown(first_line)}",
+            span=span.source.span(span.start, span.start + len(first_line)),
+            help=f"write '{key.group(1)}: {key.group(2)[:40]}'",
+        )
+    if item:
+        return Diagnostic(
+            code="missing-space",
+            message=f"expected a space after '-' in {shown(first_line)}",
+            span=span.source.span(span.start, span.start + len(first_line)),
+            help=f"write '- {item.group(1)[:40]}'",
+        )
+    return None
+
+
+def _swallowed_item(span: Span) -> Diagnostic | None:
+    """A `- ` further in than the item above it: YAML reads both as one text."""
+    match = re.search(r"\n *(- [^\r\n]*)", span.text)
+    if match is None:
+        return None
+    return Diagnostic(
+        code="bad-indentation",
+        message=f"{shown(match.group(1))} is indented like a part of the value above it",
+        span=span.source.span(span.start + match.start(1), span.start + match.end(1)),
+        help="give it as many spaces as the items beside it, or put it under a key",
+    )
+
+
+def torn_by_comma(whole: Span, key: str | None) -> Diagnostic:
+    """A plain value in `{...}` or `[...]` that a comma ended."""
+    fixed = in_quotes(whole.text)
+    return Diagnostic(
+        code="comma-in-flow",
+        message=f"a comma ends a plain value inside '{{...}}' and '[...]': {shown(whole.text)} is torn apart",
+        span=whole,
+        help=f"write {key}: {fixed}" if key else f"write {fixed}",
+    )
+
+
+def without_colon(span: Span) -> Diagnostic:
+    """An entry of `{...}` that has no value."""
+    return without_space(span) or Diagnostic(
+        code="missing-value",
+        message=f"expected 'key: value' inside '{{...}}', found {shown(span.text)}",
+        span=span,
+        help="write '${vars.NAME}' for a variable" if span.text.startswith("{") else "write 'key: value'",
+    )
+
+
+def yaml_tag(span: Span) -> Diagnostic:
+    return Diagnostic(
+        code="yaml-tag",
+        message=f"the tag {shown(span.text)} has no meaning in a recipe",
+        span=span,
+        help="write the value alone; quotes make it text",
+    )
+
+
+def bad_escape(span: Span) -> Diagnostic:
+    return Diagnostic(
+        code="bad-escape",
+        message=f"{shown(span.text)} is not an escape of a double-quoted text",
+        span=span,
+        help="write \\\\ for a backslash, or use single quotes, which know no escapes",
+    )
+
+
+def several_documents(span: Span) -> Diagnostic:
+    return Diagnostic(
+        code="several-documents",
+        message="a second document begins here, expected one recipe in a file",
+        span=span,
+        help="put it into a file of its own, or remove the '---'",
+    )
+
+
+def in_quotes(text: str) -> str:
+    """A value in quotes, as a person would write it."""
+    flat = " ".join(text.split())[:120]
+    return f"'{flat}'" if '"' in flat or "\\" in flat else f'"{flat}"'

@@ -1,0 +1,482 @@
+"""YAML text to a tree of nodes in which every key and value knows its span.
+
+Enters: a Source. Leaves: a Node, and the diagnostics of what is wrong with it. No value is interpreted beyond the YAML
+1.2 core types; what a key means is not known here.
+
+The tree is built from the parser's events, one at a time and without recursion, so that nesting, aliases and sheer size
+are stopped by a limit before they cost anything. An alias shares the nodes of its anchor, which keep their own spans.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..diagnostics import Diagnostic, Note
+from ..source import Piece, Source, Span, Text
+from ..suggest import did_you_mean, shown
+from .decode import MAX_BYTES, SURROGATE
+from .failures import Failure, Seen, explain_failure
+from .node import (
+    Entry,
+    ListNode,
+    MapNode,
+    Measure,
+    Node,
+    Path,
+    ScalarNode,
+    at,
+    children,
+    get,
+    to_data,
+)
+from .scalars import Refused, ScalarValue, resolve
+from .traps import (
+    MAY_BE_TRAP,
+    bad_escape,
+    explain_plain,
+    foreign_character,
+    several_documents,
+    torn_by_comma,
+    without_colon,
+    yaml_tag,
+)
+from .unfold import unfold
+
+__all__ = [
+    "MAX_ADVICE",
+    "MAX_DEPTH",
+    "MAX_NODES",
+    "MAX_SCALAR",
+    "Entry",
+    "ListNode",
+    "MapNode",
+    "Measure",
+    "Node",
+    "Parsed",
+    "Path",
+    "ScalarNode",
+    "ScalarValue",
+    "at",
+    "children",
+    "get",
+    "parse",
+    "to_data",
+]
+
+MAX_DEPTH = 64
+MAX_NODES = 20_000
+"""With every alias counted as often as it is used."""
+MAX_ADVICE = 20
+"""Looking for what a name should have been takes time, and nobody reads more."""
+MAX_SCALAR = 1 << 16
+"""Characters in one key or value; longer text belongs into a file of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A tree as far as there is one, and everything wrong with it."""
+
+    root: Node | None
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def parse(source: Source, start: int = 0, *, fast: bool = True) -> Parsed:
+    """The tree of the text from `start` on; spans count from the beginning of the source all the same.
+
+    `fast` takes libyaml where it is installed; the parser written in Python gives the same nodes ten times slower, and
+    refuses tabs that separate.
+    """
+    builder = _Builder(source, start)
+    try:
+        builder.run(fast)
+    except _Stopped:
+        return Parsed(None, tuple(builder.diagnostics))
+    return Parsed(builder.root, tuple(builder.diagnostics))
+
+
+class _Stopped(Exception):
+    """The rest cannot be read; why is in the diagnostics."""
+
+
+def _events(source: Source, start: int, fast: bool) -> Iterator[Any]:
+    """The parser's events, and at last its Failure if it gave up."""
+    import yaml  # costs 20 ms, which `agym --help` should not pay
+
+    loader_type: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader) if fast else yaml.BaseLoader
+    try:
+        yield from iter(loader_type(source.text[start:]).get_event, None)
+    except (yaml.YAMLError, ValueError) as error:
+        yield Failure.of(error, start)
+
+
+PROPERTIES = re.compile(r"(?:[&!]\S*(?:\s|(?<=\s)#[^\n]*)*)+")
+"""Anchor and tag, which the parser counts as part of the value."""
+TAG = re.compile(r"![^\s,]*")
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A list or map that is still open."""
+
+    is_map: bool
+    flow: bool
+    start: int
+    anchor: str | None
+    items: list[Node] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    key: Node | None = None
+    key_end: int = 0
+    drop: bool = False
+    """The key was refused, and its value goes with it."""
+    torn: dict[int, list[ScalarNode]] = field(default_factory=dict)
+    """By entry: the pieces into which commas tore its value."""
+    unclosed: int = 0
+    """Parentheses that are open after the last of these pieces."""
+    size: int = 1
+    depth: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Anchor:
+    """What an alias stands for; no node while it is still open."""
+
+    node: Node | None = None
+    size: int = 0
+    depth: int = 0
+
+
+class _Builder:
+    """Puts nodes together as events come in."""
+
+    def __init__(self, source: Source, start: int) -> None:
+        self.source = source
+        self.text = source.text
+        self.offset = start
+        self.root: Node | None = None
+        self.diagnostics: list[Diagnostic] = []
+        self.frames: list[_Frame] = []
+        self.anchors: dict[str, _Anchor] = {}
+        self.count = 0
+        self.end = start
+        """Where the last token ended."""
+        self.last = (start, start, "")
+        """The last scalar: its range, and the quote or sign that opened it."""
+        self.documents = 0
+
+    def run(self, fast: bool) -> None:
+        self.check_text()
+        for event in _events(self.source, self.offset, fast):
+            handler = HANDLERS.get(type(event).__name__)
+            if handler:
+                handler(self, event)
+        if self.root is None or (isinstance(self.root, ScalarNode) and self.root.plain and not self.root.text.value):
+            self.stop("empty-file", "the file holds no recipe", self.offset, self.offset, "begin with 'agym: 1'")
+
+    def check_text(self) -> None:
+        if len(self.text) > MAX_BYTES:
+            message = f"the text has {len(self.text)} characters, expected at most {MAX_BYTES}"
+            self.stop("too-large", message, 0, 0, "is this a recipe?")
+        foreign = foreign_character(self.source, self.offset)
+        if foreign:
+            self.diagnostics.append(foreign)
+            raise _Stopped
+
+    def report(self, code: str, message: str, span: Span, help: str | None = None, *notes: Note) -> None:  # noqa: A002
+        self.diagnostics.append(Diagnostic(code=code, message=message, span=span, help=help, notes=notes))
+
+    def stop(self, code: str, message: str, start: int, end: int, help: str) -> None:  # noqa: A002
+        self.report(code, message, self.source.span(start, end), help)
+        raise _Stopped
+
+    # Events
+
+    def fail(self, failure: Failure) -> None:
+        self.diagnostics.append(explain_failure(self.source, failure, Seen(*self.last)))
+        raise _Stopped
+
+    def document(self, event: Any) -> None:
+        self.documents += 1
+        if self.documents > 1:
+            at = self.offset + event.start_mark.index
+            self.diagnostics.append(several_documents(self.source.span(at, at + 3)))
+            raise _Stopped
+
+    def scalar(self, event: Any) -> None:
+        start, end = self.place(event)
+        style = event.style or ""
+        if start == end:
+            start = end = self.empty_place(start)
+        if end - start > MAX_SCALAR:
+            message = f"a text of {end - start} characters, expected at most {MAX_SCALAR}"
+            self.stop("too-large", message, start, start + 1, "put it into a file of its own")
+        self.add(1)
+        self.last = (start, end, style)
+        node = self.quoted(start, end, style, event.value) if style else self.plain(start, end, event.value)
+        if node.span.end > self.end:
+            self.end = node.span.end
+        if event.anchor:
+            self.anchors[event.anchor] = _Anchor(node, 1, 1)
+        self.attach(node, 1, 1)
+
+    def quoted(self, start: int, end: int, style: str, value: str) -> ScalarNode:
+        text = unfold(self.source, start, end, style, value)
+        # the parser counts the blank lines after a block as part of it
+        span = Span(self.source, start, start + len(self.text[start:end].rstrip()))
+        if style == '"' and SURROGATE.search(value):
+            self.diagnostics.append(bad_escape(span))
+            text = Text.made(SURROGATE.sub("?", value), span)
+        return ScalarNode(value=text.value, text=text, span=span, plain=False)
+
+    def plain(self, start: int, end: int, value: str) -> ScalarNode:
+        # most values of a recipe are plain and on one line, so this path is kept short
+        span = Span(self.source, start, end)
+        raw = self.text[start:end]
+        text = (
+            Text(value, (Piece(end - start, span, True),))
+            if raw == value
+            else unfold(self.source, start, end, "", value)
+        )
+        if MAY_BE_TRAP.search(raw) and (trap := explain_plain(span, self.on_own_line(start))):
+            self.diagnostics.append(trap)
+        known = resolve(value)
+        if isinstance(known, Refused):
+            self.report(known.code, known.message, span, known.help)
+            known = value
+        return ScalarNode(value=known, text=text, span=span)
+
+    def on_own_line(self, start: int) -> bool:
+        """Whether a value stands on a later line than its key, or is the whole text."""
+        if not self.frames:
+            return self.offset == 0
+        frame = self.frames[-1]
+        return frame.is_map and not frame.flow and frame.key is not None and "\n" in self.text[frame.key_end : start]
+
+    def empty_place(self, start: int) -> int:
+        """Where a value that is not there should have been: after the colon of its key."""
+        frame = self.frames[-1] if self.frames else None
+        if frame is None or not frame.is_map or frame.key is None:
+            return start
+        return self.colon_after(frame.key_end) or frame.key_end
+
+    def colon_after(self, key_end: int) -> int | None:
+        match = COLON.match(self.text, key_end)
+        return match.end() if match else None
+
+    def alias(self, event: Any) -> None:
+        start, end = self.offset + event.start_mark.index, self.offset + event.end_mark.index
+        span = Span(self.source, start, end)
+        self.end, self.last = end, (start, end, "*")
+        anchor = self.anchors.get(event.anchor)
+        if anchor is None:
+            known = did_you_mean(event.anchor, self.anchors) if len(self.diagnostics) < MAX_ADVICE else None
+            self.report("unknown-alias", f"no anchor '&{event.anchor}' stands above this alias", span, known)
+        elif anchor.node is None:
+            self.report("recursive-alias", f"'*{event.anchor}' stands inside the value it refers to", span)
+        frame = self.frames[-1] if self.frames else None
+        if frame and frame.is_map and frame.key is None:
+            self.report("key-type", "expected a key, found an alias", span, "write the key itself")
+            frame.key, frame.key_end, frame.drop = self.nothing(span), end, True
+        elif anchor is None or anchor.node is None:
+            self.attach(self.nothing(span), 1, 1)
+        else:
+            self.add(anchor.size)
+            self.attach(anchor.node, anchor.size, anchor.depth)
+
+    def nothing(self, span: Span) -> ScalarNode:
+        return ScalarNode(value=None, text=Text.made("", span), span=span)
+
+    def open(self, event: Any) -> None:
+        start, _ = self.place(event)
+        flow = bool(event.flow_style) and self.text[start : start + 1] in ("{", "[")
+        is_map = type(event).__name__ == "MappingStartEvent"
+        if len(self.frames) >= MAX_DEPTH:
+            self.too_deep(start)
+        self.add(1)
+        if event.anchor:
+            self.anchors[event.anchor] = _Anchor()
+        self.frames.append(_Frame(is_map, flow, start, event.anchor))
+        self.end = start + flow
+
+    def close(self, event: Any) -> None:
+        frame = self.frames.pop()
+        if frame.flow:
+            self.end = self.offset + event.end_mark.index
+        span = Span(self.source, frame.start, max(frame.start, self.end))
+        node: Node = self.map_node(frame, span) if frame.is_map else self.list_node(frame, span)
+        if frame.anchor:
+            self.anchors[frame.anchor] = _Anchor(node, frame.size, frame.depth)
+        self.attach(node, frame.size, frame.depth)
+
+    # Parts
+
+    def place(self, event: Any) -> tuple[int, int]:
+        """The range of a value without its anchor; its tag is reported."""
+        start, end = self.offset + event.start_mark.index, self.offset + event.end_mark.index
+        if event.anchor or event.tag:
+            properties = PROPERTIES.match(self.text, start)
+            value_start = properties.end() if properties else start
+            if event.tag:
+                self.diagnostics.append(yaml_tag(self.tag_span(start)))
+            start = min(value_start, end) if end > start else value_start
+        return start, end
+
+    def tag_span(self, start: int) -> Span:
+        tag = TAG.search(self.text, start)
+        return self.source.span(*tag.span()) if tag else self.source.span(start, start + 1)
+
+    def add(self, size: int) -> None:
+        self.count += size
+        if self.count > MAX_NODES:
+            message = f"more than {MAX_NODES} values, aliases counted as often as they are used"
+            self.stop("too-large", message, self.end, self.end, "split it, or remove aliases of aliases")
+
+    def attach(self, node: Node, size: int, depth: int) -> None:
+        """Hands a finished node to the list or map around it."""
+        if len(self.frames) + depth - 1 > MAX_DEPTH:
+            self.too_deep(self.end)
+        if not self.frames:
+            self.root = node
+            return
+        frame = self.frames[-1]
+        frame.size, frame.depth = frame.size + size, max(frame.depth, depth + 1)
+        if not frame.is_map:
+            frame.items.append(node)
+        elif frame.key is None:
+            self.take_key(frame, node)
+        else:
+            self.take_value(frame, frame.key, node)
+
+    def too_deep(self, at: int) -> None:
+        message = f"nested more than {MAX_DEPTH} deep"
+        self.stop("too-deep", message, at, at + 1, "a recipe needs no more than ten levels")
+
+    def take_key(self, frame: _Frame, node: Node) -> None:
+        frame.key, frame.key_end, frame.drop = node, self.end, not isinstance(node, ScalarNode)
+        if frame.drop:
+            template = "{{" in self.text[max(node.span.start - 1, 0) : node.span.start + 2]
+            advice = 'write "${vars.NAME}" for a variable' if template else "write the key as text"
+            self.report("key-type", "expected a key that is text, found a list or map", node.span, advice)
+
+    def take_value(self, frame: _Frame, key: Node, value: Node) -> None:
+        dropped, frame.key = frame.drop, None
+        if dropped or not isinstance(key, ScalarNode):
+            return
+        if frame.flow and self.colon_after(frame.key_end) is None:
+            self.without_value(frame, key)
+        elif isinstance(key.value, str):
+            frame.entries.append(Entry(key=key, value=value))
+        else:
+            what = shown(key.text.value) if key.text.value else "nothing"
+            self.report("key-type", f"expected a key that is text, found {what}", key.span, "put the key in quotes")
+
+    def without_value(self, frame: _Frame, key: ScalarNode) -> None:
+        """`{until: step >= 100, x}`: what a comma cut off, or an entry that someone forgot to finish."""
+        if self.text[frame.start - 1 : frame.start] == "{":
+            return  # `{{ x }}`: the map around it reports that it has a map for a key
+        index = len(frame.entries) - 1
+        pieces = frame.torn.get(index)
+        if pieces and frame.unclosed > 0:
+            pieces.append(key)
+            frame.unclosed += _num_unclosed(key)
+            return
+        value = frame.entries[-1].value if frame.entries and not pieces else None
+        if isinstance(value, ScalarNode) and value.plain and value.value is not None:
+            frame.torn[index] = [value, key]
+            frame.unclosed = _num_unclosed(value) + _num_unclosed(key)
+        else:
+            self.diagnostics.append(without_colon(key.span))
+
+    def joined(self, first: ScalarNode, last: ScalarNode) -> Span:
+        return Span(self.source, first.span.start, last.span.end)
+
+    def mended(self, pieces: list[ScalarNode], key: str | None) -> ScalarNode:
+        """The value that a comma tore apart, reported once and then as if it had been quoted."""
+        whole = self.joined(pieces[0], pieces[-1])
+        self.diagnostics.append(torn_by_comma(whole, key))
+        text = Text.exact(whole)
+        return ScalarNode(value=text.value, text=text, span=whole, plain=False)
+
+    def list_node(self, frame: _Frame, span: Span) -> ListNode:
+        items = frame.items
+        if frame.flow and "(" in self.text[span.start : span.end]:
+            items = list(self.with_torn_items(items))
+        return ListNode(items=tuple(items), span=span)
+
+    def with_torn_items(self, items: list[Node]) -> Iterator[Node]:
+        """Items that a comma tore apart within parentheses, put together again."""
+        pieces: list[ScalarNode] = []
+        unclosed = 0
+        for item in items:
+            if not isinstance(item, ScalarNode) or not item.plain:
+                yield from (*pieces, item)
+                pieces, unclosed = [], 0
+                continue
+            unclosed = max(unclosed + _num_unclosed(item), 0)
+            pieces.append(item)
+            if unclosed == 0:
+                yield self.mended(pieces, None) if len(pieces) > 1 else item
+                pieces = []
+        yield from pieces
+
+    def map_node(self, frame: _Frame, span: Span) -> MapNode:
+        for index, pieces in frame.torn.items():
+            entry = frame.entries[index]
+            frame.entries[index] = replace(entry, value=self.mended(pieces, entry.name))
+        own = self.without_duplicates(frame.entries)
+        if not any(_is_merge(entry) for entry in own):
+            return MapNode(entries=tuple(own), span=span)
+        return MapNode(entries=tuple(self.merged(own)), span=span)
+
+    def without_duplicates(self, entries: list[Entry]) -> list[Entry]:
+        first: dict[str, Entry] = {}
+        for entry in entries:
+            before = first.setdefault(entry.name, entry)
+            if before is not entry:
+                note = Note("first written here", before.key.span)
+                message = f"the key {shown(entry.name)} is written twice"
+                self.report("duplicate-key", message, entry.key.span, "remove one of them", note)
+        return list(first.values())
+
+    def merged(self, own: list[Entry]) -> Iterator[Entry]:
+        """`<<: *base` taken in: own keys win, then earlier maps over later ones."""
+        taken = {entry.name for entry in own if not _is_merge(entry)}
+        for entry in own:
+            if not _is_merge(entry):
+                yield entry
+                continue
+            for inherited in self.merge_sources(entry.value):
+                if inherited.name not in taken:
+                    taken.add(inherited.name)
+                    yield inherited
+
+    def merge_sources(self, value: Node) -> Iterator[Entry]:
+        for node in value.items if isinstance(value, ListNode) else (value,):
+            if isinstance(node, MapNode):
+                yield from node.entries
+            else:
+                self.report("bad-merge", "'<<' takes a map or a list of maps", node.span, "write '<<: *name'")
+
+
+def _is_merge(entry: Entry) -> bool:
+    return entry.key.plain and entry.key.value == "<<"
+
+
+def _num_unclosed(node: ScalarNode) -> int:
+    return node.text.value.count("(") - node.text.value.count(")")
+
+
+COLON = re.compile(r"\s*(?:#[^\n]*\n\s*)*:")
+
+HANDLERS: dict[str, Callable[[_Builder, Any], None]] = {
+    "Failure": _Builder.fail,
+    "DocumentStartEvent": _Builder.document,
+    "ScalarEvent": _Builder.scalar,
+    "AliasEvent": _Builder.alias,
+    "SequenceStartEvent": _Builder.open,
+    "MappingStartEvent": _Builder.open,
+    "SequenceEndEvent": _Builder.close,
+    "MappingEndEvent": _Builder.close,
+}

@@ -1,0 +1,133 @@
+"""A lean way for httpx to reach a plain-HTTP server: connections kept open, one request at a time on each.
+
+What enters: httpx requests whose bodies are bytes. What leaves: responses, or httpx's own transport errors. A general
+connection pool walks all its connections for every request; with hundreds of sessions that costs milliseconds a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import httptools
+import httpx
+
+__all__ = ["KeepAlive"]
+
+
+class KeepAlive(httpx.AsyncBaseTransport):
+    """For the host of one server; the last connection used is the first used again."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Connection] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        connection = self._next_idle() or await _connect(request.url)
+        try:
+            response, reusable = await connection.ask(request)
+        except BaseException:
+            connection.close()  # what is still on its way would be taken for the next answer
+            raise
+        if reusable:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        return response
+
+    async def aclose(self) -> None:
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+        await asyncio.sleep(0)  # lets the loop close the sockets
+
+    def _next_idle(self) -> _Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.alive:
+                return connection
+        return None
+
+
+async def _connect(url: httpx.URL) -> _Connection:
+    loop = asyncio.get_running_loop()
+    try:
+        _, connection = await loop.create_connection(_Connection, url.host, url.port or 80)
+    except OSError as error:
+        raise httpx.ConnectError(str(error)) from error
+    return connection
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[httpx.Response] | None = None
+        self._reusable = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body: list[bytes] = []
+
+    @property
+    def alive(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    async def ask(self, request: httpx.Request) -> tuple[httpx.Response, bool]:
+        """The answer, and whether the connection may be used again."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise httpx.WriteError("the connection was closed")
+        self._answer = asyncio.get_running_loop().create_future()
+        transport.write(_written(request))
+        response = await self._answer
+        self._answer = None
+        self._begin()
+        return response, self._reusable
+
+    def _fail(self, error: httpx.TransportError) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+
+    # --- called by the event loop ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None:  # nobody asked: whatever comes would be taken for the next answer
+            self.close()
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(httpx.RemoteProtocolError(f"that is not HTTP: {error}"))
+            self.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._fail(httpx.ReadError("the connection was closed before the answer was whole"))
+
+    # --- called by the parser ---
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name, value))
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._answer is not None and not self._answer.done():
+            status, body = self._parser.get_status_code(), b"".join(self._body)
+            self._reusable = self._parser.should_keep_alive()  # it knows only now
+            self._answer.set_result(httpx.Response(status, headers=self._headers, content=body))
+
+
+def _written(request: httpx.Request) -> bytes:
+    lines = [b"%s %s HTTP/1.1" % (request.method.encode("ascii"), request.url.raw_path)]
+    lines += [b"%s: %s" % header for header in request.headers.raw]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + request.content

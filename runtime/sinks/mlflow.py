@@ -1,0 +1,101 @@
+"""MLflow: a tracking server, or a folder.
+
+Enters: rows and notes. Leaves: a run of MLflow. Where the recipe gives no `uri` it is MLFLOW_TRACKING_URI, and without
+that, or offline, the folder `logs/mlflow` of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from ..errors import RunError
+from ..reporting import Row
+from .protocol import Opening, imported, known_options, remembered
+
+__all__ = ["MlflowSink", "metric_name", "open_mlflow"]
+
+_IN_A_NAME = re.compile(r"[^\w\-. :/]", re.ASCII)
+_BATCH = 1000
+_NOTE = 4000
+_SWITCHES = {
+    # reports of use to its makers: not for us to send on a user's behalf
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    # a folder is what an offline run writes
+    "MLFLOW_ALLOW_FILE_STORE": "true",
+}
+"""MLflow can be told these by the environment of its process alone; what a user has set stays."""
+
+
+def open_mlflow(opening: Opening) -> MlflowSink:
+    known_options(opening, ())
+    uri, plan = _address(opening), opening.plan
+    for name, value in _SWITCHES.items():
+        os.environ.setdefault(name, value)
+    client = imported("mlflow.tracking", "mlflow").MlflowClient(tracking_uri=uri)
+    name = opening.settings.project or plan.name
+    known = client.get_experiment_by_name(name)
+    experiment = known.experiment_id if known else client.create_experiment(name)
+    tags = {"seed": str(plan.seed), "recipe_sha256": plan.recipe_sha256, **plan.choices, **dict.fromkeys(plan.tags, "")}
+    run = remembered(
+        opening, "mlflow-run", lambda: str(client.create_run(experiment, run_name=plan.name, tags=tags).info.run_id)
+    )
+    client.update_run(run, status="RUNNING")
+    return MlflowSink(client, run, opening.wall_clock)
+
+
+def _address(opening: Opening) -> str:
+    settings, folder = opening.settings, (opening.folder / "logs" / "mlflow").absolute().as_uri()
+    if not settings.offline:
+        return settings.uri or opening.environ.get("MLFLOW_TRACKING_URI") or folder
+    if settings.uri is None:
+        return folder
+    if not settings.uri.startswith(("file:", "sqlite:")) and "://" in settings.uri:
+        raise RunError("logging: 'mlflow' is offline and has the address of a server: leave out one of the two")
+    return settings.uri if ":" in settings.uri else Path(settings.uri).absolute().as_uri()
+
+
+def metric_name(name: str) -> str:
+    """`pass@8` is not a name there."""
+    return _IN_A_NAME.sub("_", name.replace("@", "_at_"))
+
+
+class MlflowSink:
+    """Finite numbers by `total_step`; texts as tags."""
+
+    def __init__(self, client: Any, run: str, wall_clock: Callable[[], float]) -> None:
+        self._client = client
+        self._run = run
+        self._wall_clock = wall_clock
+        self._metric: Any = imported("mlflow.entities", "mlflow").Metric
+        self._texts: Mapping[str, str] = {}
+        self._notes = 0
+
+    def write(self, row: Row) -> None:
+        step, now = int(row.get("total_step", 0)), int(self._wall_clock() * 1000)
+        metrics = [
+            self._metric(metric_name(name), float(value), now, step)
+            for name, value in row.items()
+            # a server takes no NaN, and a missing point says the same
+            if isinstance(value, (int, float)) and isfinite(value) and name != "total_step"
+        ]
+        for start in range(0, len(metrics), _BATCH):
+            self._client.log_batch(self._run, metrics=metrics[start : start + _BATCH])
+        self._write_texts({name: value for name, value in row.items() if isinstance(value, str)})
+
+    def _write_texts(self, texts: Mapping[str, str]) -> None:
+        for name, value in texts.items():
+            if self._texts.get(name) != value:
+                self._client.set_tag(self._run, metric_name(name), value)
+        self._texts = {**self._texts, **texts}
+
+    def note(self, text: str) -> None:
+        self._notes += 1
+        self._client.set_tag(self._run, f"note.{self._notes:04}", text[:_NOTE])
+
+    def close(self, *, failed: bool) -> None:
+        self._client.set_terminated(self._run, status="FAILED" if failed else "FINISHED")

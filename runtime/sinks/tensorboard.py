@@ -1,0 +1,80 @@
+"""Event files for TensorBoard, by its own writer: no torch, no TensorFlow.
+
+Enters: rows and notes. Leaves: `logs/tensorboard/events.out.tfevents.*` in the run folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..reporting import Row
+from .protocol import Opening, imported, known_options
+
+__all__ = ["TensorBoardSink", "open_tensorboard"]
+
+_FLUSH_S = 10
+_QUEUE = 100
+
+
+def open_tensorboard(opening: Opening) -> TensorBoardSink:
+    known_options(opening, ())
+    writer = imported("tensorboard.summary.writer.event_file_writer", "tensorboard")
+    folder = opening.folder / "logs" / "tensorboard"
+    return TensorBoardSink(
+        writer.EventFileWriter(str(folder), max_queue_size=_QUEUE, flush_secs=_FLUSH_S), opening.wall_clock
+    )
+
+
+class TensorBoardSink:
+    """One scalar per number; notes as text."""
+
+    def __init__(self, writer: Any, wall_clock: Callable[[], float]) -> None:
+        self._writer = writer
+        self._wall_clock = wall_clock
+        self._events: Any = imported("tensorboard.compat.proto.event_pb2", "tensorboard")
+        self._summaries: Any = imported("tensorboard.compat.proto.summary_pb2", "tensorboard")
+        self._tensors: Any = imported("tensorboard.compat.proto.tensor_pb2", "tensorboard")
+        self._types: Any = imported("tensorboard.compat.proto.types_pb2", "tensorboard")
+        self._step: int | None = None
+
+    def write(self, row: Row) -> None:
+        step = int(row.get("total_step", 0))
+        if self._step is None:
+            self._begin(step)
+        self._step = step
+        value = self._summaries.Summary.Value
+        self._add(
+            step,
+            summary=self._summaries.Summary(
+                value=[
+                    value(tag=name, simple_value=float(number))
+                    for name, number in row.items()
+                    if isinstance(number, (int, float)) and name != "total_step"
+                ]
+            ),
+        )
+
+    def note(self, text: str) -> None:
+        plugin = self._summaries.SummaryMetadata.PluginData(plugin_name="text")
+        value = self._summaries.Summary.Value(
+            tag="note",
+            metadata=self._summaries.SummaryMetadata(plugin_data=plugin),
+            tensor=self._tensors.TensorProto(
+                dtype=self._types.DT_STRING,
+                string_val=[text.encode()],
+                tensor_shape={"dim": [{"size": 1}]},
+            ),
+        )
+        self._add(self._step or 0, summary=self._summaries.Summary(value=[value]))
+
+    def close(self, *, failed: bool) -> None:
+        self._writer.close()
+
+    def _begin(self, step: int) -> None:
+        """What an earlier process wrote of steps that a resumed run takes again is to be forgotten."""
+        log = self._events.SessionLog
+        self._add(step, session_log=log(status=log.START))
+
+    def _add(self, step: int, **content: Any) -> None:
+        self._writer.add_event(self._events.Event(wall_time=self._wall_clock(), step=step, **content))

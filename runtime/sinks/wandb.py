@@ -1,0 +1,73 @@
+"""Weights & Biases, online or on this disk.
+
+Enters: rows and notes. Leaves: a run of wandb; files in `logs/wandb`. The key is read by wandb itself, from
+WANDB_API_KEY: it passes through no recipe, no plan and none of our hands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from ..errors import RunError
+from ..reporting import Row
+from .protocol import Opening, imported, known_options, remembered
+
+__all__ = ["WandbSink", "open_wandb"]
+
+_OPTIONS = ("group", "job_type", "notes")
+_KEY = "WANDB_API_KEY"
+_QUIET = {
+    "silent": True,
+    # nothing but metrics: the terminal is ours, a command line may hold secrets, and sampling the machine costs time
+    "console": "off",
+    "disable_code": True,
+    "disable_git": True,
+    "x_disable_machine_info": True,
+    "x_disable_meta": True,
+    "x_disable_stats": True,
+}
+
+
+def open_wandb(opening: Opening) -> WandbSink:
+    settings, plan = opening.settings, opening.plan
+    options = known_options(opening, _OPTIONS)
+    if not settings.offline and not opening.environ.get(_KEY):
+        raise RunError(f"logging: wandb needs a key in the variable {_KEY}; set it, or write 'offline: true'")
+    wandb = imported("wandb", "wandb")
+    folder = opening.folder / "logs" / "wandb"
+    folder.mkdir(parents=True, exist_ok=True)
+    run = wandb.init(
+        project=settings.project or plan.name,
+        entity=settings.entity,
+        name=plan.name,
+        id=remembered(opening, "wandb-run", lambda: uuid4().hex[:12]),
+        resume=None if settings.offline else "allow",
+        tags=list(plan.tags),
+        config={"seed": plan.seed, "recipe_sha256": plan.recipe_sha256, **plan.choices},
+        dir=str(folder),
+        mode="offline" if settings.offline else "online",
+        settings=wandb.Settings(**_QUIET),
+        **options,
+    )
+    return WandbSink(run, wandb.teardown)
+
+
+class WandbSink:
+    """Rows by `total_step`."""
+
+    def __init__(self, run: Any, teardown: Any) -> None:
+        self._run = run
+        self._teardown = teardown
+        self._step = 0
+
+    def write(self, row: Row) -> None:
+        self._step = int(row.get("total_step", self._step))
+        self._run.log({name: value for name, value in row.items() if name != "total_step"}, step=self._step)
+
+    def note(self, text: str) -> None:
+        self._run.log({"note": text}, step=self._step)
+
+    def close(self, *, failed: bool) -> None:
+        self._run.finish(exit_code=int(failed))
+        self._teardown()  # ends the process that wandb keeps beside ours

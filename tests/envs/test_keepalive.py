@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from agym.envs.keepalive import KeepAlive
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+
+
+class Peer:
+    """A server that gives each request the next of the answers it was told to give; None closes the connection."""
+
+    def __init__(self, answers: Sequence[bytes | None]) -> None:
+        self._answers = list(answers)
+        self.num_connections = 0
+        self.requests: list[bytes] = []
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.num_connections += 1
+        self.writers.append(writer)
+        try:
+            while self._answers:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(dict(httpx.Headers(_pairs(head))).get("content-length", 0))
+                self.requests.append(head + await reader.readexactly(length))
+                answer = self._answers.pop(0)
+                if answer is None:
+                    break
+                writer.write(answer)
+                await writer.drain()
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+
+
+def _pairs(head: bytes) -> list[tuple[str, str]]:
+    lines = head.decode("ascii").split("\r\n")[1:-2]
+    return [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
+
+
+@asynccontextmanager
+async def reached(answers: Sequence[bytes | None]) -> AsyncIterator[tuple[httpx.AsyncClient, Peer]]:
+    peer = Peer(answers)
+    server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with httpx.AsyncClient(transport=KeepAlive(), base_url=f"http://127.0.0.1:{port}", timeout=None) as http:
+        yield http, peer
+    server.close()
+    for writer in peer.writers:
+        writer.close()
+    await asyncio.sleep(0.01)
+
+
+async def test_a_connection_is_used_again() -> None:
+    async with reached([OK, OK, OK]) as (http, peer):
+        for _ in range(3):
+            response = await http.post("/x?y=1", content=b"body")
+            assert (response.status_code, response.json()) == (200, {})
+        assert peer.num_connections == 1
+        assert peer.requests[0].startswith(b"POST /x?y=1 HTTP/1.1\r\n")
+        assert peer.requests[0].endswith(b"\r\n\r\nbody")
+
+
+async def test_requests_at_the_same_time_have_connections_of_their_own() -> None:
+    async with reached([OK] * 4) as (http, peer):
+        await asyncio.gather(*(http.get("/") for _ in range(4)))
+        assert peer.num_connections == 4
+
+
+async def test_an_answer_in_pieces_is_put_together() -> None:
+    chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n"
+    async with reached([chunked, OK]) as (http, peer):
+        assert (await http.get("/")).content == b"{}"
+        assert (await http.get("/")).content == b"{}"
+        assert peer.num_connections == 1
+
+
+async def test_a_server_that_wants_no_more_on_a_connection_gets_another() -> None:
+    closing = OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+    async with reached([closing, OK]) as (http, peer):
+        await http.get("/")
+        await http.get("/")
+        assert peer.num_connections == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (None, httpx.ReadError),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", httpx.RemoteProtocolError),
+    ],
+)
+async def test_what_is_no_answer_is_an_error_and_the_next_request_starts_anew(
+    answer: bytes | None, error: type[Exception]
+) -> None:
+    async with reached([answer, OK]) as (http, peer):
+        with pytest.raises(error):
+            await http.get("/")
+        assert (await http.get("/")).status_code == 200
+        assert peer.num_connections == 2
+
+
+async def test_an_answer_that_stops_half_way_is_an_error() -> None:
+    async with reached([OK[:-1], None]) as (http, peer):
+        half = asyncio.create_task(http.get("/"))
+        await asyncio.sleep(0.05)
+        peer.writers[0].close()
+        with pytest.raises(httpx.ReadError):
+            await half
+
+
+async def test_the_answer_to_a_request_given_up_is_not_taken_for_the_next() -> None:
+    async with reached([b"", OK]) as (http, peer):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(http.get("/first"), 0.05)
+        assert (await http.get("/second")).status_code == 200
+        assert peer.num_connections == 2
+
+
+async def test_words_that_nobody_asked_for_are_not_taken_for_an_answer() -> None:
+    async with reached([OK + OK, OK]) as (http, peer):
+        await http.get("/")
+        assert (await http.get("/")).status_code == 200
+        assert len(peer.requests) == 2
+
+
+async def test_nobody_at_home_is_a_connect_error() -> None:
+    async with httpx.AsyncClient(transport=KeepAlive()) as http:
+        with pytest.raises(httpx.ConnectError):
+            await http.get("http://127.0.0.1:1/")

@@ -1,0 +1,247 @@
+"""What each sink keeps, read back by the service's own reader; and what it refuses before a run starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from math import isnan, nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agym.dsl.plan import Plan
+from agym.dsl.recipe import Sink as Settings
+from agym.runtime.errors import RunError
+from agym.runtime.sinks.mlflow import metric_name, open_mlflow
+from agym.runtime.sinks.protocol import Opening, imported, remembered
+from agym.runtime.sinks.registry import SINKS, factory_of
+from agym.runtime.sinks.tensorboard import open_tensorboard
+from agym.runtime.sinks.wandb import open_wandb
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def opening(plan: Plan, tmp_path: Path) -> Make:
+    def made(use: str, environ: dict[str, str] | None = None, **settings: Any) -> Opening:
+        chosen = Settings(use=use, **settings)
+        return Opening(settings=chosen, plan=plan, folder=tmp_path, environ=environ or {}, wall_clock=lambda: 1000.0)
+
+    return made
+
+
+# --- tensorboard ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Callable[[], Iterator[Any]]:
+    """By TensorBoard's own reader, of all files in the order they were written."""
+    loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
+
+    def read() -> Iterator[Any]:
+        for file in sorted((tmp_path / "logs" / "tensorboard").iterdir()):
+            yield from loader.EventFileLoader(str(file)).Load()
+
+    return read
+
+
+def scalars(events: Iterator[Any]) -> dict[str, list[tuple[int, float]]]:
+    found: dict[str, list[tuple[int, float]]] = {}
+    for event in events:
+        for value in event.summary.value:
+            if value.tensor.float_val:
+                found.setdefault(value.tag, []).append((event.step, value.tensor.float_val[0]))
+    return found
+
+
+def test_every_number_of_a_row_is_a_scalar_of_its_step(opening: Make, events: Make, step_row: Make) -> None:
+    sink = open_tensorboard(opening("tensorboard"))
+    sink.write(step_row(11))
+    sink.write(step_row(12, **{"rollout/success": 0.75, "train/kl": nan}))
+    sink.close(failed=False)
+    found = scalars(events())
+    assert found["rollout/success"] == [(11, 0.5), (12, 0.75)]
+    assert isnan(found["train/kl"][1][1])
+    assert set(found) == {name for name, value in step_row(1).items() if not isinstance(value, str)} - {"total_step"}
+
+
+def test_a_note_is_text_at_the_step_it_was_said(opening: Make, events: Make, step_row: Make) -> None:
+    sink = open_tensorboard(opening("tensorboard"))
+    sink.write(step_row(11))
+    sink.note("rolled back to the weights of step 10")
+    sink.close(failed=False)
+    said = [(e.step, v.tensor.string_val[0]) for e in events() for v in e.summary.value if v.tag == "note"]
+    assert said == [(11, b"rolled back to the weights of step 10")]
+
+
+def test_steps_that_a_resumed_run_takes_again_are_there_once(opening: Make, step_row: Make, tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.plugin_event_accumulator")
+    for steps in ((11, 12, 13), (12, 13, 14)):
+        sink = open_tensorboard(opening("tensorboard"))
+        for step in steps:
+            sink.write(step_row(step))
+        sink.close(failed=False)
+        # the files are told apart by the second and the process they were begun in
+        for file in (tmp_path / "logs" / "tensorboard").glob("events*.0"):
+            file.rename(file.with_name(f"events.out.tfevents.{steps[0]:010}.part"))
+    read = accumulator.EventAccumulator(str(tmp_path / "logs" / "tensorboard"))
+    read.Reload()
+    assert [event.step for event in read.Tensors("rollout/success")] == [11, 12, 13, 14]
+
+
+# --- mlflow --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [("eval/craft/pass@8", "eval/craft/pass_at_8"), ("train/kl", "train/kl"), ("eval/größe#1", "eval/gr__e_1")],
+)
+def test_a_metric_has_a_name_that_mlflow_takes(name: str, there: str) -> None:
+    assert metric_name(name) == there
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::PendingDeprecationWarning")
+def test_mlflow_keeps_rows_notes_and_the_ending_in_a_folder(
+    opening: Make, step_row: Make, eval_row: Make, tmp_path: Path
+) -> None:
+    tracking = pytest.importorskip("mlflow.tracking")
+    for failed, steps in ((True, (11, 12)), (False, (13,))):
+        sink = open_mlflow(opening("mlflow", offline=True))
+        for step in steps:
+            sink.write(step_row(step, **{"train/kl": nan}))
+        sink.write(eval_row(steps[-1], **{"eval/textcraft/pass@4": 0.7}))
+        sink.note("a guard spoke")
+        sink.close(failed=failed)
+    client = tracking.MlflowClient(tracking_uri=(tmp_path / "logs" / "mlflow").as_uri())
+    (run,) = client.search_runs([client.get_experiment_by_name("craft").experiment_id])
+    history = client.get_metric_history(run.info.run_id, "rollout/success")
+    assert [(point.step, point.value, point.timestamp) for point in history] == [
+        (s, 0.5, 1_000_000) for s in (11, 12, 13)
+    ]
+    assert "train/kl" not in run.data.metrics
+    assert run.data.metrics["eval/textcraft/pass_at_4"] == 0.7
+    assert run.data.tags["stage"] == "exploit"
+    assert run.data.tags["note.0001"] == "a guard spoke"
+    assert run.info.status == "FINISHED"
+
+
+def test_an_offline_mlflow_takes_no_server(opening: Make) -> None:
+    with pytest.raises(RunError, match="'mlflow' is offline and has the address of a server"):
+        open_mlflow(opening("mlflow", offline=True, uri="https://user:pass@example.org"))
+
+
+# --- wandb ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_wandb_keeps_rows_offline_and_no_key(opening: Make, step_row: Make, tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    sink = open_wandb(opening("wandb", {"WANDB_API_KEY": "k" * 40}, offline=True, options={"group": "ablation"}))
+    sink.write(step_row(11))
+    sink.write(step_row(12, **{"rollout/success": 0.75}))
+    sink.note("a guard spoke")
+    sink.close(failed=False)
+    records = list(wandb_records(tmp_path / "logs" / "wandb"))
+    run = next(record.run for record in records if record.HasField("run"))
+    assert (run.project, run.display_name, run.run_group, list(run.tags)) == ("craft", "craft", "ablation", ["tiny"])
+    rows = [items(record.history.item) for record in records if record.HasField("history")]
+    assert [(row["_step"], row["rollout/success"]) for row in rows] == [("11", "0.5"), ("12", "0.75")]
+    assert rows[1]["note"] == '"a guard spoke"'
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert not [file for file in files if b"k" * 40 in file.read_bytes()]
+
+
+def wandb_records(folder: Path) -> Iterator[Any]:
+    """By wandb's own reader."""
+    from wandb.proto import wandb_internal_pb2
+    from wandb.sdk.internal.datastore import DataStore
+
+    (file,) = folder.rglob("*.wandb")
+    store = DataStore()
+    store.open_for_scan(str(file))
+    while (data := store.scan_data()) is not None:
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        yield record
+
+
+def items(found: Any) -> dict[str, str]:
+    return {item.key or "/".join(item.nested_key): item.value_json for item in found}
+
+
+def test_wandb_online_needs_a_key_from_the_environment(opening: Make) -> None:
+    with pytest.raises(RunError, match="a key in the variable WANDB_API_KEY; set it, or write 'offline: true'"):
+        open_wandb(opening("wandb"))
+
+
+# --- what all have in common ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(SINKS))
+def test_an_option_that_a_sink_does_not_have_is_refused(opening: Make, name: str) -> None:
+    with pytest.raises(RunError, match=f"'{name}' has no option 'api_key': expected "):
+        SINKS[name](opening(name, offline=True, options={"api_key": "x"}))
+
+
+def test_a_missing_package_is_told_with_the_line_that_installs_it() -> None:
+    with pytest.raises(RunError, match=r"'wandb' needs a package .*no_such.*: pip install 'agym\[wandb\]'"):
+        imported("no_such_package", "wandb")
+
+
+def test_no_library_is_imported_before_a_sink_is_opened() -> None:
+    code = (
+        "import sys, agym.runtime.sinks.fanout\n"
+        "print([name for name in ('wandb', 'mlflow', 'tensorboard', 'rich', 'torch') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_a_resumed_run_is_known_by_the_name_it_had(opening: Make) -> None:
+    assert remembered(opening("wandb"), "wandb-run", lambda: "first") == "first"
+    assert remembered(opening("wandb"), "wandb-run", lambda: "second") == "first"
+
+
+def test_the_table_has_the_sinks_that_a_recipe_may_name() -> None:
+    from agym.catalog import SINKS as KNOWN
+
+    assert set(SINKS) == set(KNOWN)
+
+
+# --- plugins -------------------------------------------------------------------------------------------------------
+
+
+class Point:
+    """An entry point of an installed plugin."""
+
+    def __init__(self, name: str, found: Any) -> None:
+        self.name, self.value, self._found = name, "paper:open", found
+
+    def load(self) -> Any:
+        if isinstance(self._found, Exception):
+            raise self._found
+        return self._found
+
+
+def test_a_plugin_brings_a_sink() -> None:
+    assert factory_of("paper", lambda: [Point("paper", open_wandb)]) is open_wandb  # type: ignore[list-item]
+
+
+def test_a_plugin_takes_over_no_name_of_ours() -> None:
+    assert factory_of("wandb", lambda: [Point("wandb", print)]) is open_wandb  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        ([], "no sink is called 'paper' on this machine"),
+        ([Point("paper", ValueError("broken"))], r"paper:open, cannot be loaded: ValueError\('broken'\)"),
+        ([Point("paper", 7)], "paper:open, is no function that opens a sink"),
+    ],
+    ids=["absent", "broken", "no function"],
+)
+def test_a_plugin_that_cannot_be_used_is_told_of(points: list[Any], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        factory_of("paper", lambda: points)
