@@ -10,6 +10,7 @@ from collections.abc import Mapping
 __all__ = ["COMMANDS"]
 
 COMMANDS: Mapping[str, str] = {
+    "run": "train the agent that a recipe describes",
     "validate": "check recipes, and point at every mistake",
     "plan": "show what a recipe would do, before it takes a GPU",
     "show": "print a recipe as it is after extends, vars and settings",

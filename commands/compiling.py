@@ -6,11 +6,11 @@ Enters: a path or a shipped name. Leaves: what the compiler made of it, or the e
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..dsl.catalog import Catalog
 from ..dsl.compile import Compiled, CompiledVariant, compile_recipe
-from ..dsl.diagnostics import Diagnostic
+from ..dsl.diagnostics import Diagnostic, Severity
 from ..dsl.source import Source
 from ..dsl.text.decode import MAX_BYTES, decode
 from ..files import STDIN, DiskLibrary, Target
@@ -21,6 +21,7 @@ from .shell import Exit, Shell, UsageError
 __all__ = ["Compiler", "choose"]
 
 STDIN_NAME = "<stdin>"
+NOT_BUILT = "not-built"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,18 @@ class Compiler:
             return self.tell(reference, source)
         compiled = self.compile(source)
         code = self._told(reference, compiled)
+        return compiled.variants if code is Exit.RIGHT else code
+
+    def runnable(self, reference: str) -> tuple[CompiledVariant, ...] | Exit:
+        """As `runs`, for a recipe that is to be run now: parts that this version lacks are mistakes."""
+        source = self.open(reference)
+        if isinstance(source, Diagnostic):
+            return self.tell(reference, source)
+        compiled = self.compile(source)
+        strict = tuple(
+            replace(each, severity=Severity.ERROR) if each.code == NOT_BUILT else each for each in compiled.diagnostics
+        )
+        code = self._told(reference, replace(compiled, diagnostics=strict))
         return compiled.variants if code is Exit.RIGHT else code
 
     def one(self, reference: str, number: int | None) -> CompiledVariant | Exit:

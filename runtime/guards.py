@@ -50,7 +50,7 @@ def judge(guards: Guards, counted: Guarding, signs: Signs) -> Verdict:
             counted.strikes.pop(name, None)
             continue
         counted.strikes[name] = strikes = counted.strikes.get(name, 0) + 1
-        if strikes >= guards.patience:
+        if strikes >= guards.patience or name in _AT_ONCE:
             return Verdict(
                 action=OnFault.STOP, reason=f"guard '{name}': {value:.4g} against {bound:.4g}, {strikes} steps in a row"
             )
@@ -63,6 +63,9 @@ _FAULTS: Mapping[UpdateFault, tuple[str, Callable[[Guards], OnFault]]] = {
     UpdateFault.GRAD_NORM: ("the gradient's norm passed 'grad_norm_max'", lambda guards: guards.on_grad_norm),
 }
 """An empty update is no fault: all groups were left out, and the step taught nothing."""
+
+_AT_ONCE = ("mismatch_max",)
+"""Engines that disagree are no decay that may pass."""
 
 _DECAY: tuple[tuple[str, Callable[[Signs], float | None], Callable[[float, float], bool]], ...] = (
     ("entropy_min", lambda signs: signs.entropy, lambda value, bound: value < bound),

@@ -26,14 +26,15 @@ NEEDS_ABSENT = re.compile(rf"^\s*(?:import|from) (?:{'|'.join(ABSENT)})\b", re.M
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """A file of tests that needs an engine is left out where that engine is not installed; the header says so."""
+    """A file of tests that needs an engine is left out where that engine is not installed; the last lines say so."""
     file = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
     needs = ABSENT and file.suffix == ".py" and file.is_file() and NEEDS_ABSENT.search(file.read_text(encoding="utf-8"))
     return True if needs else None
 
 
-def pytest_report_header() -> str:
-    return f"left out: tests that need {', '.join(ABSENT)}" if ABSENT else "all engines are installed"
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if ABSENT:
+        terminalreporter.write_line(f"left out, for they are not installed: tests that need {', '.join(ABSENT)}")
 
 
 @dataclass(frozen=True, slots=True)

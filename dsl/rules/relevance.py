@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Generic, TypeVar
 
 from ..algorithm import (
@@ -62,7 +63,12 @@ class Condition(Generic[C]):
 
     @property
     def path(self) -> Path:
-        return tuple(self.key.split("."))
+        return _split(self.key)
+
+
+@cache
+def _split(key: str) -> Path:
+    return tuple(key.split("."))
 
 
 # --- algorithm -----------------------------------------------------------------------------------------------------

@@ -157,10 +157,8 @@ def _items(holder: Any, head: str) -> Iterator[tuple[str | int, Any, Any]]:
         yield from ((index, value, None) for index, value in enumerate(holder) if head == "*")
     elif isinstance(holder, dict):
         yield from ((name, value, None) for name, value in holder.items() if head in ("*", name))
-    elif is_dataclass(holder):
-        yield from (
-            (each.name, getattr(holder, each.name), _default(each)) for each in fields(holder) if each.name == head
-        )
+    elif is_dataclass(holder) and head in holder.__dataclass_fields__:
+        yield head, getattr(holder, head), _default(holder.__dataclass_fields__[head])
 
 
 def _default(field: Field[Any]) -> Any:

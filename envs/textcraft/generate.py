@@ -3,7 +3,7 @@
 Both are functions of what is written here and in `data/full.patterns`, free of chance. What is held out for the test
 split is never part of another recipe, so no training episode makes it on the way or shows its command:
 
-- small: the goals are 32 materials x 16 forms; a form fixes the depth. A quarter of each form's and each material's is
+- small: the goals are 64 materials x 16 forms; a form fixes the depth. An eighth of each form's and each material's is
   held out. There are no recipes in the file: `drawn.py` draws them for each episode.
 - full: a hand-written pattern stands for a family of recipes, and whole families are held out.
 """
@@ -21,7 +21,9 @@ __all__ = ["full_world", "small_world"]
 MATERIALS = (
     *("oak", "pine", "ash", "elm", "iron", "tin", "zinc", "lead", "gold", "jade", "onyx", "opal", "clay", "chalk"),
     *("flint", "slate", "wool", "silk", "hemp", "linen", "wax", "cork", "bone", "horn", "coal", "salt", "sand"),
-    *("glass", "amber", "reed", "straw", "felt"),
+    *("glass", "amber", "reed", "straw", "felt", "birch", "cedar", "maple", "teak", "beech", "yew", "copper", "brass"),
+    *("bronze", "steel", "nickel", "silver", "ruby", "pearl", "topaz", "beryl", "agate", "quartz", "marble", "granite"),
+    *("basalt", "cotton", "jute", "velvet", "suede", "paper", "rubber", "ivory", "coral", "shell", "bamboo", "willow"),
 )
 
 FORMS: tuple[tuple[str, ...], ...] = (
@@ -33,7 +35,7 @@ FORMS: tuple[tuple[str, ...], ...] = (
 )
 """By depth, from 1."""
 
-_HELD_OUT = 4
+_HELD_OUT = 8
 """One item in so many."""
 
 

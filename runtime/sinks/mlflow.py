@@ -27,6 +27,9 @@ _SWITCHES = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     # a folder is what an offline run writes
     "MLFLOW_ALLOW_FILE_STORE": "true",
+    # without these an unreachable server holds up the start of a run for minutes
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
 """MLflow can be told these by the environment of its process alone; what a user has set stays."""
 
@@ -60,8 +63,9 @@ def _address(opening: Opening) -> str:
 
 
 def metric_name(name: str) -> str:
-    """`pass@8` is not a name there."""
-    return _IN_A_NAME.sub("_", name.replace("@", "_at_"))
+    """`pass@8` is no name there; and in a folder none may go on where another ends: only the first slash stays."""
+    group, slash, rest = _IN_A_NAME.sub("_", name.replace("@", "_at_")).partition("/")
+    return group + slash + rest.replace("/", ".")
 
 
 class MlflowSink:

@@ -17,6 +17,7 @@ __all__ = ["WandbSink", "open_wandb"]
 
 _OPTIONS = ("group", "job_type", "notes")
 _KEY = "WANDB_API_KEY"
+_INIT_TIMEOUT_S = 30.0
 _QUIET = {
     "silent": True,
     # nothing but metrics: the terminal is ours, a command line may hold secrets, and sampling the machine costs time
@@ -47,7 +48,7 @@ def open_wandb(opening: Opening) -> WandbSink:
         config={"seed": plan.seed, "recipe_sha256": plan.recipe_sha256, **plan.choices},
         dir=str(folder),
         mode="offline" if settings.offline else "online",
-        settings=wandb.Settings(**_QUIET),
+        settings=wandb.Settings(init_timeout=_INIT_TIMEOUT_S, **_QUIET),
         **options,
     )
     return WandbSink(run, wandb.teardown)

@@ -13,8 +13,17 @@ from hypothesis import strategies as st
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.0, "0"), (1.0, "1"), (5.25, "5.25"), (-0.0123, "-0.0123"), (1.2e-4, "1.2e-04"), (1234567.8, "1,234,568")]
-    + [(nan, "-"), (inf, "inf"), (123.4, "123")],
+    [
+        (0.0, "0"),
+        (1.0, "1"),
+        (5.25, "5.25"),
+        (-0.0123, "-0.0123"),
+        (1.2e-4, "1.2e-04"),
+        (123.4, "123"),
+        (1234567.8, "1,234,568"),
+        (nan, "-"),
+        (inf, "inf"),
+    ],
 )
 def test_a_number_has_three_digits_that_count(value: float, text: str) -> None:
     assert number(value) == text

@@ -1,0 +1,461 @@
+"""A run in miniature, with everything in it but the engines: a table that learns, a world that answers, real workers.
+
+The policy is a table of logits by the third last token, drawn from by each request's own seed and moved along the
+gradient with momentum: what is drawn, in which order it is learnt, and what the optimiser remembers all change numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from agym.dsl.catalog import Catalog, EnvironmentInfo
+from agym.dsl.compile import compile_recipe
+from agym.dsl.plan import Plan
+from agym.dsl.source import Source
+from agym.envs.client import InlineEnv
+from agym.envs.protocol import Env, EnvClient, EnvSpec, Observation, Runs, Score, Status, Step
+from agym.runtime.engine import Engine, Outcome, StopSignal
+from agym.runtime.launch.inline import InlineCrew
+from agym.runtime.models import UnknownWord
+from agym.runtime.ports import (
+    FinishReason,
+    Floats,
+    OptimizerSettings,
+    Sampled,
+    SampleRequest,
+    SyncError,
+    TrainSequence,
+    UpdateFault,
+    UpdateMetrics,
+    UpdateSettings,
+    WeightUpdate,
+)
+from agym.runtime.rendering import Chat
+from agym.runtime.reporting import Silent
+from agym.runtime.workers import Crew, LearnerWorker, RolloutWorker
+from agym.runtime.worlds import Worlds
+from agym.runtime.workspace import Workspace
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+SPECIAL = ("<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|unknown|>")
+WORDS = (*SPECIAL, "say", "0", "1", "2", "3", "4", "wrong", "empty", "write", "an", "action", "is", "your", "reply", ".")
+TOKEN = re.compile(r"<\|\w+\|>|\w+|\.")
+
+
+class Words:
+    """One token per word; a word it does not know is a token of its own when read, and an error when said."""
+
+    end_of_reply = 0
+
+    def render(self, messages: Sequence[Mapping[str, str]], *, reply: bool) -> str:
+        said = "".join(f"<|{message['role']}|>{message['content']}<|end|>" for message in messages)
+        return said + ("<|assistant|>" if reply else "")
+
+    def encode(self, text: str) -> list[int]:
+        return [WORDS.index(word.lower()) if word.lower() in WORDS else 4 for word in TOKEN.findall(text)]
+
+    def encode_known(self, text: str) -> list[int]:
+        if 4 in (ids := self.encode(text)):
+            raise UnknownWord(f"expected only words of the vocabulary in '{text}'")
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return re.sub(r"(?<=\|>) | (?=<\|)", "", " ".join(WORDS[at] for at in ids))
+
+
+# --- a world ---------------------------------------------------------------------------------------------------------
+
+
+class Echo(Env):
+    """Say the number that is shown; the next one follows from the seed. Two right answers win."""
+
+    spec = EnvSpec(
+        name="echo", version="1", summary="say it", splits=("train", "test"), score=Score.SUM, runs=Runs.INLINE
+    )
+
+    def __init__(self) -> None:
+        self._draws = Random(0)
+        self._wanted = 0
+        self._right = 0
+
+    def tasks(self, split: str) -> tuple[str, ...]:
+        return tuple(f"{split}-{at}" for at in range(5 if split == "train" else 3))
+
+    def difficulty(self, task: str) -> str:
+        return "even" if task.endswith(("0", "2", "4")) else "odd"
+
+    def reset(self, task: str, seed: int) -> Observation:
+        self._draws, self._right = Random(f"{task} {seed}"), 0
+        return self._show()
+
+    def _show(self) -> Observation:
+        self._wanted = self._draws.randrange(4)
+        return Observation(text=f"say {self._wanted}")
+
+    def step(self, action: str) -> Step:
+        if action not in "01234" or not action:
+            return Step(observation=Observation(text="wrong"), status=Status.INVALID)
+        right = action == str(self._wanted)
+        self._right += right
+        return Step(observation=self._show(), reward=0.5 * right, terminated=self._right == 2)
+
+    def advice(self) -> str | None:
+        return str(self._wanted)
+
+    def noise_action(self, rng: Random) -> str | None:
+        return str(rng.randrange(4))
+
+
+# --- engines ---------------------------------------------------------------------------------------------------------
+
+Table = np.ndarray
+
+
+def log_softmax(logits: Table) -> Table:
+    moved = logits - logits.max(-1, keepdims=True)
+    return moved - np.log(np.exp(moved).sum(-1, keepdims=True))
+
+
+def seen(ids: Sequence[int], at: int) -> int:
+    """What decides the token at a place: before a reply, the last word that was said."""
+    return int(ids[at - 3]) if at >= 3 else 0
+
+
+def logprobs_of(table: Table, ids: Sequence[int], temperature: float = 1.0) -> Floats:
+    """Of `ids[1:]`."""
+    rows = log_softmax(table[[seen(ids, at) for at in range(1, len(ids))]] / temperature)
+    return rows[np.arange(len(ids) - 1), list(ids[1:])].astype(np.float32)
+
+
+@dataclass
+class TableSampler:
+    table: Table | None = None
+    version: int = -1
+    requests: list[SampleRequest] = field(default_factory=list)
+    forgotten: int = 0
+    broken: Exception | None = None
+
+    async def sample(self, request: SampleRequest) -> Sampled:
+        if self.broken is not None:
+            raise self.broken
+        assert self.table is not None
+        self.requests.append(request)
+        draws = np.random.Generator(np.random.PCG64(request.seed))
+        ids, logprobs, finish = list(request.prompt), list[float](), FinishReason.LENGTH
+        while len(logprobs) < request.max_tokens and finish is FinishReason.LENGTH:
+            temperature = request.draw.temperature
+            row = log_softmax(self.table[seen(ids, len(ids))] / (temperature or 1.0))
+            token = int(row.argmax()) if temperature == 0 else int(draws.choice(len(row), p=np.exp(row)))
+            ids.append(token)
+            logprobs.append(float(np.float32(row[token])))
+            if token in request.draw.stop_ids:
+                finish = FinishReason.STOP
+        drawn = tuple(ids[len(request.prompt) :])
+        return Sampled(ids=drawn, logprobs=tuple(logprobs), versions=(self.version,) * len(drawn), finish=finish)
+
+    async def score(self, ids: Sequence[int]) -> Floats:
+        assert self.table is not None
+        return logprobs_of(self.table, ids)
+
+    async def load(self, update: WeightUpdate) -> None:
+        ((_, tensor),) = update.tensors
+        self.table, self.version = cast(Any, tensor).copy(), update.version
+        if np.abs(logprobs_of(self.table, update.probe.ids) - update.probe.logprobs).max() > update.probe.tolerance:
+            raise SyncError("other weights")
+
+    async def forget(self) -> None:
+        self.forgotten += 1
+
+    async def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass
+class TableLearner:
+    table: Table = field(default_factory=lambda: np.random.Generator(np.random.PCG64(7)).normal(0, 0.3, (len(WORDS),) * 2))
+    momentum: Table = field(default_factory=lambda: np.zeros((len(WORDS),) * 2))
+    optimizer: OptimizerSettings | None = None
+    updates: list[UpdateSettings] = field(default_factory=list)
+    fresh: int = 0
+    faults: dict[int, UpdateFault] = field(default_factory=dict)
+    """What goes wrong, by the number of the update, counted over the life of the weights."""
+    made: int = 0
+
+    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+        self.optimizer = settings
+        if fresh:
+            self.fresh += 1
+            self.momentum = np.zeros_like(self.momentum)
+
+    def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
+        self.updates.append(settings)
+        self.made += 1
+        gradient, logprobs, tokens, entropy, reference_kl, sampler_kl = np.zeros_like(self.table), [], 0, 0.0, 0.0, 0.0
+        for sequence in sequences:
+            for at in np.flatnonzero(sequence.learn).tolist():
+                place = seen(sequence.ids, at)
+                row = log_softmax(self.table[place] / settings.loss.temperature)
+                p, token = np.exp(row), int(sequence.ids[at])
+                gain = float(sequence.advantages[at]) * (1.0 if sequence.weights is None else float(sequence.weights[at]))
+                if sequence.reference_logprobs is not None:
+                    apart = row[token] - float(sequence.reference_logprobs[at])
+                    reference_kl += apart**2 / 2
+                    gain -= settings.loss.kl_coef * apart
+                if sequence.old_logprobs is not None:
+                    apart = row[token] - float(sequence.old_logprobs[at])
+                    sampler_kl += np.expm1(apart) - apart
+                gradient[place] -= gain * ((np.arange(len(p)) == token) - p)
+                logprobs.append(row[token])
+                entropy -= float((p * row).sum())
+                tokens += 1
+        fault = self.faults.get(self.made)
+        norm = float(np.sqrt((gradient**2).sum())) / max(tokens, 1)
+        if fault is None:
+            assert self.optimizer is not None
+            self.momentum = self.optimizer.betas[0] * self.momentum + gradient / tokens
+            self.table = self.table - settings.lr * self.momentum
+        loss = float("nan") if fault is UpdateFault.NAN else -float(np.mean(logprobs))
+        return UpdateMetrics(
+            fault=fault,
+            loss=loss,
+            policy_loss=loss,
+            entropy=entropy / tokens,
+            reference_kl=reference_kl / tokens,
+            sampler_kl=sampler_kl / tokens,
+            ratio_mean=1.0,
+            ratio_error=0.0,
+            clipped_low=0.0,
+            clipped_high=0.0,
+            grad_norm=norm,
+            lr=settings.lr,
+            tokens=tokens,
+            sequences=len(sequences),
+            micro_batches=1,
+        )
+
+    def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
+        found = [np.append(np.float32(0), logprobs_of(self.table, each.ids.tolist(), temperature)) for each in sequences]
+        return [np.where(each.learn, row, np.float32(0)) for each, row in zip(sequences, found, strict=True)]
+
+    def weights(self) -> Any:
+        return [("table", self.table)]
+
+    def save(self, folder: Path) -> None:
+        np.savez(folder / "learner.npz", table=self.table, momentum=self.momentum, made=self.made)
+
+    def load(self, folder: Path) -> None:
+        state = np.load(folder / "learner.npz")
+        self.table, self.momentum, self.made = state["table"], state["momentum"], int(state["made"])
+
+    def export(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        np.save(folder / "table.npy", self.table)
+
+    def close(self) -> None: ...
+
+
+# --- a run -----------------------------------------------------------------------------------------------------------
+
+RECIPE = """
+agym: 1
+name: echo
+model: {init: {tokenizer: {kind: word}}}
+environments: {echo: {use: echo}}
+agent: {format: plain, tokens_per_turn: 2, context_tokens: 64}
+algorithm:
+  {use: grpo, group_size: 4, groups_per_step: 4, groups_per_update: 2, lr: 0.5, optimizer: {betas: [0.5, 0.9]},
+   kl: {coef: 0.01, reference: stage, target: 0.02, target_steps: 5}}
+reward: {normalise: environment}
+schedule:
+  - {stage: imitate, until: step >= 2, algorithm: {use: sft, batch_size: 2, lr: 1, data: {source: expert, noise: 0.2},
+     optimizer: {betas: [0.4, 0.9], warmup_steps: 2}}}
+  - {stage: exploit, turns: 2, until: step >= 3}
+  - {stage: explore, turns: "min(2 + step, 4)", until: "step >= 4 or mean(success, 2) > 0.99"}
+eval: {every: 3, turns: [2, 4], samples: 2, greedy: true}
+checkpoint: {every: 2, best: eval/echo/success, episodes: all}
+"""
+
+CATALOG = Catalog(
+    environments={
+        name: EnvironmentInfo(name=name, summary="say it", splits={"train": 5, "test": 3}, light=True)
+        for name in ("echo", "other")
+    }
+)
+
+
+class NoFiles:
+    def read(self, reference: str, base: Source | None) -> Any:
+        raise FileNotFoundError(reference)
+
+
+def plan_of(text: str = RECIPE, *settings: str) -> Plan:
+    compiled = compile_recipe(Source("recipe.yaml", text), cast(Any, NoFiles()), settings, {}, CATALOG)
+    errors = [f"{each.span}: {each.message}" for each in compiled.diagnostics if each.severity.value == "error"]
+    plan = compiled.variants[0].plan if compiled.variants else None
+    assert plan is not None, errors
+    return plan
+
+
+@dataclass
+class Run:
+    """One run folder, with engines that start anew each time it is entered."""
+
+    root: Path
+    plan: Plan
+    sampler: TableSampler = field(default_factory=TableSampler)
+    learner: TableLearner = field(default_factory=TableLearner)
+    stop: StopSignal = field(default_factory=StopSignal)
+    clients: Mapping[str, EnvClient] = field(default_factory=dict)
+    reporter: Any = field(default_factory=Silent)
+    around: Callable[[Crew], Crew] = lambda crew: crew
+
+    def go(self) -> Outcome:
+        return asyncio.run(self.walk())
+
+    async def walk(self) -> Outcome:
+        space = Workspace.resume(self.root) if (self.root / "plan.json").exists() else Workspace.start(self.root, "{}", "")
+        engine = Engine(self.plan, space, self.around(self.crew()), self.reporter, itertools.count().__next__, self.stop)
+        try:
+            return await engine.run()
+        finally:
+            space.close()
+
+    def crew(self) -> InlineCrew:
+        async def opened(name: str, settings: object) -> EnvClient:
+            return self.clients.get(name) or InlineEnv(Echo)
+
+        words = Words()
+        rollout = RolloutWorker(self.sampler, Chat(words), words.encode_known, Worlds(opened), lambda: 0.0)
+        first = TableLearner().table
+
+        def reference(folder: Path | None) -> TableLearner:
+            return TableLearner(table=first if folder is None else np.load(folder / "table.npy"))
+
+        return InlineCrew(rollout, LearnerWorker(self.learner, reference, len(WORDS), 1e-5))
+
+    def again(self, root: Path | None = None) -> Run:
+        """Engines just started, on this folder or on a copy of it; what happened to this one does not happen there."""
+        fresh = Run(root=root or self.root, plan=self.plan, clients=self.clients)
+        fresh.learner.faults = self.learner.faults
+        return fresh
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.root / "metrics.jsonl").read_text().splitlines()]
+
+    def exact(self) -> list[dict[str, Any]]:
+        """Rows without what a clock says."""
+        return [{key: row[key] for key in row if not key.startswith(("timing_s/", "perf/"))} for row in self.rows()]
+
+    def steps(self) -> list[dict[str, Any]]:
+        return [row for row in self.rows() if "step" in row]
+
+    def checkpoints(self) -> list[str]:
+        return sorted(path.name for path in (self.root / "checkpoints").iterdir())
+
+
+NewRun = Callable[..., Run]
+
+
+@pytest.fixture
+def new_run(tmp_path: Path) -> NewRun:
+    """`new_run("algorithm.lr=1", text=..., clients=...)` in a folder of its own."""
+    numbers = itertools.count()
+
+    def make(*settings: str, text: str = RECIPE, **rest: Any) -> Run:
+        return Run(root=tmp_path / f"run-{next(numbers)}", plan=plan_of(text, *settings), **rest)
+
+    return make
+
+
+@pytest.fixture
+def words() -> Words:
+    return Words()
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@dataclass
+class Mortal:
+    """A crew whose process dies in the middle of one of its calls; the folder of that moment is kept."""
+
+    crew: Crew
+    root: Path
+    grave: Path
+    at: int
+    calls: list[str] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self.crew, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls.append(name)
+            result = await function(*args, **kwargs)
+            if len(self.calls) == self.at:
+                # what was just done is done by half: its result never arrives
+                shutil.copytree(self.root, self.grave, ignore=shutil.ignore_patterns(".lock"))
+                raise Killed
+            return result
+
+        return call
+
+
+@pytest.fixture
+def mortal() -> type[Mortal]:
+    return Mortal
+
+
+@pytest.fixture
+def killed() -> type[BaseException]:
+    return Killed
+
+
+@pytest.fixture
+def echo() -> type[Echo]:
+    return Echo
+
+
+@pytest.fixture
+def player_of() -> Callable[..., Any]:
+    """`player_of(sampler, phases, table=...)`: an agent at play without a run around it."""
+    from agym.dsl.recipe import Format
+    from agym.runtime.agents.formats import FORMATS
+    from agym.runtime.ports import Draw
+    from agym.runtime.rollout import Gates, Phases, Player
+
+    def make(sampler: TableSampler, phases: Phases | None = None) -> Player:
+        phases = phases or Phases()
+        sampler.table = TableLearner().table if sampler.table is None else sampler.table
+        return Player(
+            sampler=sampler,
+            chat=Chat(Words()),
+            format=FORMATS[Format.PLAIN],
+            prompt=None,
+            draw=replace(Draw(), stop_ids=(0,)),
+            phases=phases,
+            gates=Gates.of(phases),
+            clock=lambda: 0.0,
+        )
+
+    return make
+
+
+@pytest.fixture
+def table_sampler() -> type[TableSampler]:
+    return TableSampler

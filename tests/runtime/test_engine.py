@@ -1,0 +1,302 @@
+"""The walk through a plan: what is done when, what is kept, how a run ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agym.runtime.engine import OutcomeKind
+from agym.runtime.errors import RunError, StepRefused
+from agym.runtime.ports import UpdateFault
+
+
+def test_a_run_learns_and_says_so(new_run: Any) -> None:
+    run = new_run("schedule.2.until=step >= 30")
+    assert run.go().kind is OutcomeKind.FINISHED
+    evals = [row["eval/echo/success"] for row in run.rows() if "eval/echo/success" in row]
+    assert evals[0] < 0.35 < 0.9 < evals[-1]
+
+
+def test_rows_are_one_per_step_and_one_per_measurement_and_hold_no_nan(new_run: Any) -> None:
+    run = new_run()
+    run.learner.faults = {4: UpdateFault.NAN}
+    run.go()
+    kinds = [("eval" if "eval/success" in row else "step", row["total_step"]) for row in run.rows()]
+    steps = [("step", at) for at in range(1, 10)]
+    assert kinds == [("eval", 0), *steps[:3], ("eval", 3), *steps[3:6], ("eval", 6), *steps[6:], ("eval", 9)]
+    text = (run.root / "metrics.jsonl").read_text()
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    (spoilt,) = [row for row in run.steps() if "guard/action" in row]
+    assert "train/loss" not in spoilt
+    assert spoilt["train/skipped"] == 1
+
+
+def test_a_step_tells_of_horizon_stage_mismatch_and_times(new_run: Any) -> None:
+    run = new_run()
+    run.go()
+    row = run.steps()[3]
+    assert (row["stage"], row["step"], row["horizon/turns"], row["horizon/stage"]) == ("exploit", 2, 2, 1)
+    assert row["mismatch/kl"] == pytest.approx(0, abs=1e-9)
+    assert row["perf/tokens_per_s"] > 0
+    assert {"timing_s/sync", "timing_s/rollout", "timing_s/update", "timing_s/step"} <= row.keys()
+
+
+def test_horizon_grows_with_the_steps_of_its_stage(new_run: Any) -> None:
+    run = new_run()
+    run.go()
+    assert [row.get("horizon/turns") for row in run.steps()] == [None, None, 2, 2, 2, 2, 3, 4, 4]
+
+
+def test_eval_tells_of_horizons_difficulties_samples_and_greedy(new_run: Any) -> None:
+    run = new_run()
+    run.go()
+    row = run.rows()[0]
+    assert {"eval/echo@2/success", "eval/echo/success", "eval/echo/avg@2", "eval/echo/pass@2"} <= row.keys()
+    assert {"eval/echo/success/odd", "eval/echo/greedy_success", "eval/echo/ci_low"} <= row.keys()
+    assert row["eval/echo/tasks"] == 3
+    assert "eval/echo/greedy_avg@2" not in row
+
+
+def test_a_stage_that_measures_makes_one_measurement_and_changes_nothing(new_run: Any) -> None:
+    run = new_run("eval.every=100", "eval.at_start=false", "eval.at_end=false", "schedule.1={stage: exploit, algorithm: {use: eval}}")
+    assert run.go().kind is OutcomeKind.FINISHED
+    kinds = [(row["total_step"], "eval/success" in row) for row in run.rows()]
+    assert kinds == [(1, False), (2, False), (3, True), (4, False), (5, False), (6, False), (7, False)]
+    assert [row["stage"] for row in run.rows()][2] == "exploit"
+
+
+def test_optimiser_starts_anew_where_what_it_averages_changes_and_only_there(new_run: Any) -> None:
+    run = new_run()
+    run.go()
+    assert run.learner.fresh == 1  # from imitation to reinforcement, not from one horizon to the next
+    assert [round(settings.lr, 3) for settings in run.learner.updates[:3]] == [0.333, 0.667, 0.5]
+    assert run.learner.optimizer.betas == (0.5, 0.9)
+
+
+def test_kl_weight_follows_the_divergence(new_run: Any) -> None:
+    run = new_run("algorithm.kl.target=1e-9")
+    run.go()
+    weights = [settings.loss.kl_coef for settings in run.learner.updates[2:6]]
+    # the first update of a stage measures no divergence, from then on it is above the target
+    assert weights[1] == pytest.approx(weights[0] * 2 ** (-1 / 5))
+    assert weights[2] == pytest.approx(weights[1] * 2 ** (1 / 5))
+
+
+def test_divergence_is_measured_from_the_start_of_the_stage(new_run: Any) -> None:
+    run = new_run("schedule.2.algorithm.kl.target=0.5")
+    run.go()
+    starts = [row["train/kl"] for row in run.steps() if row["step"] == 1 and row["stage"] != "imitate"]
+    whole = new_run("algorithm.kl.reference=start", "schedule.2.algorithm.kl.target=0.5")
+    whole.go()
+    from_run = [row["train/kl"] for row in whole.steps() if row["step"] == 1 and row["stage"] != "imitate"]
+    assert max(starts) < min(from_run) / 2
+
+
+def test_rewards_are_scaled_by_all_that_was_earned_so_far(new_run: Any) -> None:
+    run = new_run("algorithm.filter=true == true")
+    run.go()
+    progress = json.loads((run.root / "checkpoints/step-9/progress.json").read_text())
+    assert progress["scales"]["echo"]["count"] == 7 * 4 * 4
+
+
+def test_checkpoints_that_are_kept(new_run: Any) -> None:
+    run = new_run("checkpoint.keep=1")
+    run.go()
+    best = json.loads((run.root / "checkpoints/step-9/progress.json").read_text())["best_step"]
+    assert run.checkpoints() == sorted({"step-9", f"step-{best}"})
+    kept = {path.name for path in (run.root / "weights").iterdir()}
+    assert {"step-2", "step-4", "step-6", "step-8"} - {f"step-{best}"} <= kept
+    assert (run.root / "weights/step-2/table.npy").is_file()
+    assert (run.root / "checkpoints/step-9/model/table.npy").is_file()
+
+
+@pytest.mark.parametrize(("wanted", "train", "measured"), [("none", 0, 0), ("eval", 0, 4), ("all", 7, 4)])
+def test_episodes_are_recorded_as_the_schema_says(
+    new_run: Any, root: Path, wanted: str, train: int, measured: int
+) -> None:
+    from jsonschema import Draft7Validator
+
+    run = new_run(f"checkpoint.episodes={wanted}")
+    run.go()
+    files = sorted(path.name for path in (run.root / "episodes").iterdir())
+    assert (len([name for name in files if "-eval" not in name]), len([n for n in files if "-eval" in n])) == (
+        train,
+        measured,
+    )
+    check = Draft7Validator(json.loads((root / "schemas/episode.v1.json").read_text()))
+    for name in files:
+        for line in (run.root / "episodes" / name).read_text().splitlines():
+            check.validate(json.loads(line))
+
+
+def test_a_recorded_episode_replays_in_its_environment(new_run: Any, echo: Any) -> None:
+    run = new_run()
+    run.go()
+    for line in (run.root / "episodes/step-000009.jsonl").read_text().splitlines():
+        record, env = json.loads(line), echo()
+        assert record["opening"][-1]["content"] == env.reset(record["task"]["id"], record["task"]["seed"]).text
+        for turn in record["turns"]:
+            if turn["action"] is not None:
+                step = env.step(turn["action"])
+                assert (step.observation.text, step.reward) == (turn["observation"], turn["reward"])
+
+
+def test_a_finished_run_is_finished_and_adds_nothing(new_run: Any) -> None:
+    run = new_run("eval.every=4")
+    run.go()
+    before = (run.root / "metrics.jsonl").read_bytes()
+    again = run.again()
+    assert again.go().kind is OutcomeKind.FINISHED
+    assert (run.root / "metrics.jsonl").read_bytes() == before
+    assert again.sampler.requests == []
+
+
+def test_tasks_that_are_learnt_from_are_not_measured_on(new_run: Any) -> None:
+    run = new_run("environments.echo.tasks.eval.ids=[train-1, test-0]")
+    with pytest.raises(RunError, match="1 tasks of 'echo' are learnt from and measured on, such as 'train-1'"):
+        run.go()
+
+
+def test_sampling_with_older_weights_is_refused_and_not_ignored(new_run: Any) -> None:
+    run = new_run("hardware.staleness=2")
+    with pytest.raises(RunError, match=r"hardware\.staleness: .* not built yet"):
+        run.go()
+
+
+def test_two_environments_share_a_step_by_weight(new_run: Any) -> None:
+    run = new_run("environments.other={use: other, weight: 2}")
+    run.go()
+    row = run.steps()[-1]
+    assert {"rollout/echo/success", "rollout/other/success"} <= row.keys()
+    drawn = json.loads((run.root / "checkpoints/step-9/progress.json").read_text())["mixture"]["drawn"]
+    assert drawn in ({"echo": 9, "other": 19}, {"echo": 10, "other": 18})
+
+
+# --- guards ----------------------------------------------------------------------------------------------------------
+
+
+class Noted:
+    """A reporter that keeps what a person would be told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def phase(self, name: str) -> None: ...
+    def episode(self, episode: Any) -> None: ...
+    def row(self, row: Any) -> None: ...
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_skipped_update_leaves_weights_and_counts(new_run: Any) -> None:
+    run = new_run("guards.on_nan=skip")
+    run.learner.faults = {2: UpdateFault.NAN}
+    run.go()
+    first, second = run.steps()[:2]
+    assert (first["train/updates"], second["train/updates"], second["guard/action"]) == (1, 0, "skip")
+
+
+def test_roll_back_takes_the_weights_of_the_last_regular_checkpoint_and_goes_on(new_run: Any) -> None:
+    run = new_run(reporter=Noted())
+    run.learner.faults = {7: UpdateFault.NAN}
+    assert run.go().kind is OutcomeKind.FINISHED
+    assert any(row.get("guard/action") == "roll_back" for row in run.steps())
+    assert any(note.startswith("rolled back to the weights of step ") for note in run.reporter.notes)
+    assert [row["total_step"] for row in run.steps()] == list(range(1, 10))
+
+
+def test_roll_back_before_any_checkpoint_leaves_the_update_out(new_run: Any) -> None:
+    run = new_run(reporter=Noted())
+    run.learner.faults = {1: UpdateFault.NAN}
+    assert run.go().kind is OutcomeKind.FINISHED
+    assert run.reporter.notes[1] == "no checkpoint to roll back to yet: the update was left out instead"
+
+
+def test_too_many_roll_backs_end_the_run(new_run: Any) -> None:
+    run = new_run("guards.max_roll_backs=1")
+    run.learner.faults = dict.fromkeys(range(3, 99), UpdateFault.KL)
+    outcome = run.go()
+    assert outcome.kind is OutcomeKind.GUARDED
+    assert outcome.reason.endswith("and 1 roll-backs did not help")
+
+
+def test_stop_saves_and_names_the_guard(new_run: Any) -> None:
+    run = new_run("guards={entropy_min: 5, patience: 2}")
+    outcome = run.go()
+    assert outcome.kind is OutcomeKind.GUARDED
+    assert outcome.reason.startswith("guard 'entropy_min': ")
+    assert outcome.steps == 4
+    assert "step-4" in run.checkpoints()
+
+
+def test_mismatch_between_the_engines_is_guarded(new_run: Any) -> None:
+    run = new_run("guards.mismatch_max=0.01", "model.dtype=bf16")
+    half = run.learner.weights
+
+    # the sampler gets weights that are rounded, as another precision would
+    run.learner.weights = lambda: [(name, table.round(0)) for name, table in half()]
+    object.__setattr__(run, "crew", lambda: _tolerant(type(run).crew(run)))
+    outcome = run.go()
+    assert outcome.reason.startswith("guard 'mismatch_max': ")
+
+
+def _tolerant(crew: Any) -> Any:
+    crew._learner._tolerance = 99.0
+    return crew
+
+
+# --- trouble ---------------------------------------------------------------------------------------------------------
+
+
+def test_full_disk_ends_the_run_with_one_message_and_a_folder_to_resume(new_run: Any) -> None:
+    run = new_run()
+
+    def full(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "half").write_text("x")
+        raise OSError(28, "No space left on device", str(folder))
+
+    run.learner.export = full
+    run.plan = new_run("algorithm.kl.reference=start").plan
+    with pytest.raises(RunError, match="save: .*No space left on device; make room"):
+        run.go()
+    assert run.checkpoints() == []
+    assert run.again().go().kind is OutcomeKind.FINISHED
+
+
+def test_learner_out_of_memory_is_told_as_such(new_run: Any) -> None:
+    run = new_run()
+
+    def too_much(*args: object) -> None:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    run.learner.update = too_much
+    with pytest.raises(RunError, match="the learner is out of memory; resume with a smaller"):
+        run.go()
+
+
+def test_a_sampler_that_dies_costs_no_step_that_was_made(new_run: Any) -> None:
+    from agym.runtime.ports import SamplerError
+
+    whole = new_run()
+    whole.go()
+    run = new_run()
+    enough = [0]
+
+    def look(row: Any) -> None:
+        enough[0] += 1
+        if enough[0] == 7:
+            run.sampler.broken = SamplerError("gone")
+
+    run.reporter.row = look
+    with pytest.raises(StepRefused, match="sampler: gone; resume to start it anew"):
+        run.go()
+    made = run.steps()[-1]["total_step"]
+    assert f"step-{made}" in run.checkpoints()
+    again = run.again()
+    assert again.go().kind is OutcomeKind.FINISHED
+    assert again.exact() == whole.exact()
