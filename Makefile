@@ -12,20 +12,22 @@ UNTYPED := --allow-subclassing-any --no-warn-return-any --no-warn-unused-ignores
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
-setup: $(STAMP)  ## builds .venv from locks/dev.lock; nothing to do the second time
+setup: $(STAMP)  ## builds .venv from locks/cpu.lock; nothing to do the second time
 
-$(STAMP): locks/dev.lock pyproject.toml
+$(STAMP): locks/cpu.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "agym needs Python 3.11 or newer as '$(PYTHON)': install it, or say make PYTHON=/path/to/python3.11 setup" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "this Python cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/cpu.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-test: setup  ## the tests; ARGS='-k words' for some of them
-	$(BIN)/python -m pytest $(ARGS)
+# pytest's exit code 5 says that ARGS chose no test of this half
+test: setup  ## the tests, quick ones first; ARGS='-k words' for some of them
+	$(BIN)/python -m pytest -m 'not heavy' -n 2 $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m heavy $(ARGS) || [ $$? -eq 5 ]
 
 check: lint types imports docs-check test  ## all that CI asks for
 

@@ -288,7 +288,7 @@ class Entropy:
 class Critic:
     """The value network of PPO and its kin."""
 
-    path: Annotated[str, Example("Qwen/Qwen2.5-0.5B-Instruct")] | None = None
+    path: Annotated[Name, Example("Qwen/Qwen2.5-0.5B-Instruct")] | None = None
     """Folder or hub id of its backbone; the policy's own if not given."""
     lr: DynPositive = 1e-5
     """Its own learning rate."""
@@ -344,7 +344,7 @@ class Data:
 
     source: DataSource = DataSource.EXPERT
     """The environments' scripted solutions, a JSON-lines file, the saved episodes of a run, or fresh rollouts."""
-    path: Annotated[str, Example("data/demonstrations.jsonl")] | None = None
+    path: Annotated[Name, Example("data/demonstrations.jsonl")] | None = None
     """The file, or the run folder, that `source` reads."""
     limit: Annotated[int, Bounds(at_least=1), Example(2000)] | None = None
     """Episodes to use, at the most."""

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from .expr import Expr
 
 __all__ = [
+    "NOT_BLANK",
     "Bool",
     "Bounds",
     "Count",
@@ -26,6 +27,7 @@ __all__ = [
     "Example",
     "Fraction",
     "Json",
+    "Name",
     "Nested",
     "NonNegative",
     "Pattern",
@@ -96,6 +98,9 @@ Count = Annotated[int, Bounds(at_least=0)]
 Positive = Annotated[float, Bounds(above=0)]
 NonNegative = Annotated[float, Bounds(at_least=0)]
 Fraction = Annotated[float, Bounds(at_least=0, at_most=1)]
+NOT_BLANK = Pattern(r"[\s\S]*\S[\s\S]*", "text that is not empty")
+Name = Annotated[str, NOT_BLANK]
+"""A name, path or word; where text may be empty, its field says `str`."""
 Slug = Annotated[str, Pattern(r"[a-z0-9][a-z0-9._-]{0,99}", "lower-case letters, digits, '.', '_' and '-'")]
 Bool = bool
 

@@ -21,6 +21,7 @@ from .fields import (
     Example,
     Fraction,
     Json,
+    Name,
     Nested,
     NonNegative,
     Pattern,
@@ -81,6 +82,7 @@ __all__ = [
 ]
 
 _ADDRESS = Pattern(r"https?://.+", "an http or https address")
+_Stop = Annotated[str, Pattern(r"[\s\S]+", "text that is not empty")]
 _SCORE = Expr("score")
 
 
@@ -215,7 +217,7 @@ class TokenizerInit:
     """`bpe` splits any text; `word` has one token per word of the corpus and refuses other words."""
     vocab: Annotated[int, Bounds(at_least=32)] = 512
     """Size of the vocabulary, special tokens included; for `word` an upper bound."""
-    corpus: Annotated[str, Example("data/corpus.txt")] | None = None
+    corpus: Annotated[Name, Example("data/corpus.txt")] | None = None
     """A text file to train on; the prompts, observations and expert actions of the environments if not given."""
 
 
@@ -277,7 +279,7 @@ class Lora:
     """Scale; the adapter's output is multiplied by alpha / rank."""
     dropout: Annotated[float, Bounds(at_least=0, below=1)] = 0.0
     """Share of an adapter's inputs set to 0 in training; above 0 sampler and learner no longer agree exactly."""
-    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    targets: tuple[Name, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     """Layers that get one."""
 
 
@@ -287,15 +289,15 @@ class Model:
 
     SHORTHAND: ClassVar[str] = "path"
 
-    path: Annotated[str, Example("Qwen/Qwen2.5-7B-Instruct")] | None = None
+    path: Annotated[Name, Example("Qwen/Qwen2.5-7B-Instruct")] | None = None
     """Folder or hub id; a folder is a path that starts with `.`, `/` or `~`."""
-    revision: Annotated[str, Example("main")] | None = None
+    revision: Annotated[Name, Example("main")] | None = None
     """Branch, tag or commit on the hub."""
     init: Init | None = None
     """Makes a model from scratch; instead of `path`."""
-    tokenizer: Annotated[str, Example("Qwen/Qwen2.5-7B-Instruct")] | None = None
+    tokenizer: Annotated[Name, Example("Qwen/Qwen2.5-7B-Instruct")] | None = None
     """Folder or hub id of another tokenizer than the model's own."""
-    chat_template: Annotated[str, Example("templates/plain.jinja")] | None = None
+    chat_template: Annotated[Name, Example("templates/plain.jinja")] | None = None
     """A Jinja file to use instead of the tokenizer's own chat template."""
     dtype: DType = DType.AUTO
     """Precision of weights and compute; `auto` is bf16 on GPUs and fp32 on a CPU."""
@@ -316,11 +318,11 @@ class TaskSelection:
 
     SHORTHAND: ClassVar[str] = "split"
 
-    split: Annotated[str, Example("train")] | None = None
+    split: Annotated[Name, Example("train")] | None = None
     """A split that the environment names."""
-    ids: Annotated[tuple[str, ...], Example(["craft-oak-door", "craft-iron-lamp"])] | None = None
+    ids: Annotated[tuple[Name, ...], Example(["craft-oak-door", "craft-iron-lamp"])] | None = None
     """These tasks, by their ids; instead of `split`."""
-    file: Annotated[str, Example("tasks/mine.txt")] | None = None
+    file: Annotated[Name, Example("tasks/mine.txt")] | None = None
     """A file with one task id per line; instead of `split`."""
     range: Annotated[tuple[Count, Size], Example([0, 200])] | None = None
     """From the first up to, not including, the second, of the split's sorted ids."""
@@ -344,13 +346,13 @@ class Environment:
 
     SHORTHAND: ClassVar[str] = "use"
 
-    use: Annotated[str, Example("textcraft")] | None = None
+    use: Annotated[Name, Example("textcraft")] | None = None
     """A registered environment."""
     url: Annotated[str, _ADDRESS, Example("http://127.0.0.1:8200")] | None = None
     """A server that runs already; instead of `use`."""
     dialect: Dialect = Dialect.NATIVE
     """What the server at `url` speaks."""
-    kind: Annotated[str, Example("babyai")] | None = None
+    kind: Annotated[Name, Example("babyai")] | None = None
     """Which of the AgentGym environments the server at `url` is; its replies differ by kind."""
     token: Annotated[str, Secret(), Example("${env:ENV_TOKEN}")] | None = None
     """Bearer token of the server at `url`."""
@@ -422,7 +424,7 @@ class Agent:
     format: Format = Format.REACT
     """`react`: a thought, then an action. `tools`: the model's own tool calls. `code`: a code block. `plain`: the
     whole reply is the action."""
-    prompt: Annotated[str, Example("prompts/terse.txt")] | None = None
+    prompt: Annotated[Name, Example("prompts/terse.txt")] | None = None
     """A file with the system prompt; the format's and the environment's own if not given."""
     tokens_per_turn: DynInt = 512
     """Tokens sampled in one turn, at the most."""
@@ -466,7 +468,7 @@ class Sampling:
     """Draws from so many of the likeliest tokens; 0 for all."""
     min_p: Fraction = 0.0
     """Leaves out tokens less likely than this share of the likeliest."""
-    stop: Annotated[tuple[str, ...], Nested(), Example(["</action>"])] = ()
+    stop: Annotated[tuple[_Stop, ...], Nested(), Example(["</action>"])] = ()
     """Texts that end a turn, beside the model's own end token."""
 
 
@@ -479,9 +481,9 @@ class Judge:
 
     url: Annotated[str, _ADDRESS, Example("http://127.0.0.1:8000/v1")]
     """Base address of the endpoint."""
-    model: Annotated[str, Example("Qwen/Qwen2.5-72B-Instruct")]
+    model: Annotated[Name, Example("Qwen/Qwen2.5-72B-Instruct")]
     """Name of the judge at that endpoint."""
-    prompt: Annotated[str, Example("prompts/judge.txt")] | None = None
+    prompt: Annotated[Name, Example("prompts/judge.txt")] | None = None
     """A file with what to ask; a general rubric if not given."""
     token: Annotated[str, Secret(), Example("${env:JUDGE_TOKEN}")] | None = None
     """Bearer token."""
@@ -609,7 +611,7 @@ class Eval:
     """Also before the first step."""
     at_end: bool = True
     """Also after the last."""
-    tasks: Annotated[str, Example("test")] | None = None
+    tasks: Annotated[Name, Example("test")] | None = None
     """Another split than the environments' own `tasks.eval`."""
     limit: Annotated[int, Bounds(at_least=1), Example(100)] | None = None
     """So many tasks of each environment, drawn by the recipe's seed."""
@@ -635,7 +637,7 @@ class Checkpoint:
     """Steps between two checkpoints."""
     keep: Size = 2
     """The newest so many are kept; exported weights of older ones stay."""
-    best: Annotated[str, Example("eval/textcraft/success")] | None = None
+    best: Annotated[Name, Example("eval/textcraft/success")] | None = None
     """Also keeps the checkpoint where this metric was highest."""
     export: bool = True
     """Writes safetensors at every save."""
@@ -695,7 +697,7 @@ class Hardware:
     """Sampling and learning take turns on the same GPUs, or have their own."""
     launcher: Launcher = Launcher.AUTO
     """Workers in this process, or as Ray actors; `auto` takes Ray from two GPUs on."""
-    ray_address: Annotated[str, Example("auto")] | None = None
+    ray_address: Annotated[Name, Example("auto")] | None = None
     """A Ray cluster that runs already; one is started on this machine if not given."""
     staleness: Count = 0
     """Versions of the weights that sampling may lag behind; 0 is strictly on-policy."""
@@ -739,13 +741,13 @@ class Sink:
 
     SHORTHAND: ClassVar[str] = "use"
 
-    use: Annotated[str, Example("tensorboard")]
+    use: Annotated[Name, Example("tensorboard")]
     """`tensorboard`, `wandb`, `mlflow`, or one that a plugin brings."""
-    project: Annotated[str, Example("textcraft")] | None = None
+    project: Annotated[Name, Example("textcraft")] | None = None
     """Project of wandb, experiment of mlflow; the recipe's name if not given."""
-    entity: Annotated[str, Example("my-team")] | None = None
+    entity: Annotated[Name, Example("my-team")] | None = None
     """Account of wandb."""
-    uri: Annotated[str, Example("file:./mlruns")] | None = None
+    uri: Annotated[Name, Example("file:./mlruns")] | None = None
     """Tracking address of mlflow."""
     offline: bool = False
     """Writes to disk only, to be sent later."""
@@ -765,9 +767,9 @@ class Recipe:
     """One line, for people."""
     seed: Annotated[int, Bounds(at_least=0, at_most=2**32 - 1)] = 0
     """Everything that is drawn is drawn from this."""
-    output: Annotated[str, Example("runs")] = "runs"
+    output: Annotated[Name, Example("runs")] = "runs"
     """Folder in which the run's own folder is made."""
-    tags: Annotated[tuple[str, ...], Nested(), Example(["ablation"])] = ()
+    tags: Annotated[tuple[Name, ...], Nested(), Example(["ablation"])] = ()
     """Words to find the run by."""
     model: Model
     """The policy."""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..dsl.compose.interpolate import escape
 from ..dsl.text.scalars import Refused, resolve
 from ..dsl.text.tree import ListNode, MapNode, Node, Path, ScalarNode
 
@@ -37,7 +38,9 @@ def resolved_data(node: Node) -> Any:
         return {entry.name: resolved_data(entry.value) for entry in node.entries}
     if isinstance(node, ListNode):
         return [resolved_data(item) for item in node.items]
-    return node.value if node.redacted is None else node.redacted
+    if node.redacted is not None:
+        return node.redacted
+    return escape(node.value) if isinstance(node.value, str) else node.value
 
 
 def _map_lines(node: MapNode, indent: str, path: Path, origin: Origin | None) -> Iterator[str]:
@@ -91,7 +94,7 @@ def _scalar(node: ScalarNode, in_flow: bool) -> str:
     if node.redacted is not None:
         return json.dumps(node.redacted, ensure_ascii=False)
     if isinstance(node.value, str):
-        return _text(node.value, in_flow)
+        return _text(escape(node.value), in_flow)
     # as it was written: 1e-6 stays 1e-6
     written = node.text.value
     return written if written and resolve(written) == node.value else json.dumps(node.value)

@@ -5,6 +5,7 @@ Enters: a call and the Checker that walks the tree. Leaves: a Shape; mistakes ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -112,7 +113,7 @@ def _signature(checker: Checker, node: Call, function: Plain) -> str:
 
 
 def _domain_doubt(checker: Checker, node: Call, function: Plain, argument: Shape) -> Problem | None:
-    if argument.limits[0] > function.above:
+    if function.above == -math.inf or argument.limits[0] > function.above:
         return None
     least = "below 0" if function.above < 0 else "0 or below"
     shown_argument = checker.shown(node.arguments[0])

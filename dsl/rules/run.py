@@ -19,6 +19,7 @@ from .case import Case, Rule
 __all__ = ["RUN_RULES"]
 
 EVAL_METRICS = ("success", "score", "turns")
+STAGE_KEYS = frozenset(each.name for each in fields(Stage))
 METRIC = re.compile(r"[a-z_]+(/[A-Za-z0-9_@.-]+)+")
 COUNTED_METRIC = re.compile(r"(avg|pass)@[1-9][0-9]*")
 
@@ -132,7 +133,7 @@ def built_parts(case: Case) -> Iterator[Diagnostic]:
 
 def _uses(case: Case, key: Path, wanted: str) -> Iterator[Path]:
     """Where a recipe uses a part: in each stage if stages have it, else in the recipe itself."""
-    if key[0] in {each.name for each in fields(Stage)}:
+    if key[0] in STAGE_KEYS:
         for base, stage in case.stages():
             yield from _matches(stage, base, key, wanted)
     else:

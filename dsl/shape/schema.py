@@ -22,6 +22,7 @@ from typing import Any
 from ..algorithm import Preset
 from ..binding.presets import presets
 from ..binding.resolved import brief, plain
+from ..fields import NOT_BLANK
 from ..recipe import Recipe, Stage
 from .reflect import (
     ABSENT,
@@ -183,7 +184,8 @@ def _union(branches: list[Schema]) -> Schema:
 
 
 def _takes_any_text(branch: Schema) -> bool:
-    return "string" in branch.get("type", ()) and not branch.keys() & {"enum", "pattern"}
+    asked = branch.keys() & {"enum", "pattern"}
+    return "string" in branch.get("type", ()) and (not asked or branch.get("x-expected") == NOT_BLANK.what)
 
 
 def _branches(type_: Type) -> list[Schema]:

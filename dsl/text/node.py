@@ -86,7 +86,10 @@ def get(node: Node | None, key: str) -> Entry | None:
     """The entry of a key; None also where `node` is no map."""
     if not isinstance(node, MapNode):
         return None
-    return next((entry for entry in node.entries if entry.key.text.value == key), None)
+    for entry in node.entries:
+        if entry.key.text.value == key:
+            return entry
+    return None
 
 
 def at(node: Node | None, path: Path) -> Node | None:

@@ -14,7 +14,7 @@ from ..reporting import Row
 from ..workspace import CHECKPOINTS
 from .figures import clean, duration, number, numeric, share
 
-__all__ = ["Measure", "Summary", "measures", "model_folder", "read_rows", "summarise", "summary_lines"]
+__all__ = ["Measure", "Summary", "last_words", "measures", "model_folder", "read_rows", "summarise", "summary_lines"]
 
 _NAME = 40
 
@@ -44,6 +44,12 @@ class Summary:
     before: tuple[tuple[str, Measure], ...]
     """The first measurement, by environment (and `@turns` for horizons below the longest)."""
     after: tuple[tuple[str, Measure], ...]
+
+
+def last_words(root: Path, ending: str) -> Iterator[str]:
+    """Of the run in a folder, when it ends; `ending` says how: 'finished', 'interrupted', 'stopped by a guard: ...'."""
+    metrics = root / "metrics.jsonl"
+    yield from summary_lines(summarise(read_rows(metrics)), ending, model_folder(root), metrics)
 
 
 def summarise(rows: Iterable[Row]) -> Summary:
@@ -85,7 +91,6 @@ def measures(row: Row) -> tuple[tuple[str, Measure], ...]:
 
 
 def summary_lines(summary: Summary, ending: str, model: Path | None, metrics: Path) -> Iterator[str]:
-    """`ending` says how: 'finished', 'interrupted', 'stopped by a guard: ...'."""
     yield (
         f"{clean(ending, 500)}: {summary.steps:,} {'step' if summary.steps == 1 else 'steps'} in "
         f"{duration(summary.seconds)}, {number(summary.sampled_tokens)} tokens sampled, "

@@ -61,7 +61,7 @@ def test_eval_tells_of_horizons_difficulties_samples_and_greedy(new_run: Any) ->
 
 
 def test_a_stage_that_measures_makes_one_measurement_and_changes_nothing(new_run: Any) -> None:
-    run = new_run("eval.every=100", "eval.at_start=false", "eval.at_end=false", "schedule.1={stage: exploit, algorithm: {use: eval}}")
+    run = new_run("eval.every=100", "eval.at_start=false", "eval.at_end=false", "schedule.1={stage: exploit, turns: 4, algorithm: {use: eval}}")
     assert run.go().kind is OutcomeKind.FINISHED
     kinds = [(row["total_step"], "eval/success" in row) for row in run.rows()]
     assert kinds == [(1, False), (2, False), (3, True), (4, False), (5, False), (6, False), (7, False)]

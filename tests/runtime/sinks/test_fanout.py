@@ -183,6 +183,21 @@ def test_values_named_like_secrets_and_users_in_addresses_are_taken_out(text: st
     assert redacted(text, ENVIRON) == told
 
 
+@pytest.mark.parametrize("before", range(240, 300, 7))
+def test_a_secret_is_taken_out_before_a_long_reason_is_cut(
+    tell: Make, out: io.StringIO, step_row: Make, before: int
+) -> None:
+    class Wordy(Paper):
+        def write(self, row: Row) -> None:
+            raise ValueError("x" * before + SECRET + "y" * 1000)
+
+    fanout = tell(wordy=Wordy())
+    fanout.row(step_row(11))
+    fanout.close()
+    assert SECRET[:3] not in out.getvalue()
+    assert len(notes(out)[0]) < 500
+
+
 def test_a_secret_that_holds_another_leaves_no_rest() -> None:
     assert redacted("abcdefghij", {"A_KEY": "abcdef", "B_KEY": "abcdefghij"}) == "***"
 
