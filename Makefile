@@ -7,7 +7,7 @@ TYPED := build/typed
 UNTYPED := --allow-subclassing-any --no-warn-return-any --no-warn-unused-ignores
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check lint types imports docs docs-check bench wheel clean
+.PHONY: help setup run test check lint types imports docs docs-check bench wheel clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -23,6 +23,9 @@ $(STAMP): locks/cpu.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/cpu.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+
+run: setup  ## trains the quickstart's tiny agent here; ARGS=--fresh to do it again
+	$(BIN)/agym run quickstart $(ARGS)
 
 # pytest's exit code 5 says that ARGS chose no test of this half
 test: setup  ## the tests, quick ones first; ARGS='-k words' for some of them

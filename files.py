@@ -55,7 +55,7 @@ class DiskLibrary:
             refusals.append(found)
         # a file that is there and cannot be read says more than the others that are not there
         told = next((each for each in refusals if each.trouble is not Trouble.MISSING), refusals[0])
-        return told if told.trouble is not Trouble.MISSING else self._missing(paths[0])
+        return told if told.trouble is not Trouble.MISSING else self._missing(reference, paths[0])
 
     def open(self, reference: str) -> Source | Diagnostic:
         """The recipe that the command line names: a path, or the name of a shipped one."""
@@ -98,8 +98,10 @@ class DiskLibrary:
         """Relative where it lies under the working folder, as a person would type it."""
         return os.path.relpath(path, self.cwd) if _inside(path, str(self.cwd)) else path
 
-    def _missing(self, path: str) -> Refusal:
-        beside = (entry for entry in _listing(os.path.dirname(path)) if entry.endswith(SUFFIXES))
+    def _missing(self, reference: str, path: str) -> Refusal:
+        folder, bare = os.path.dirname(reference), not reference.endswith(SUFFIXES)
+        files = (entry for entry in _listing(os.path.dirname(path)) if entry.endswith(SUFFIXES))
+        beside = (os.path.join(folder, os.path.splitext(file)[0] if folder and bare else file) for file in files)
         return Refusal(trouble=Trouble.MISSING, known=(*beside, *shipped_names(self.shipped)))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 import time
+import warnings
 from collections.abc import Mapping
 
 from ..catalog import catalog
@@ -37,6 +39,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
             raise UsageError(f"'{arguments.recipe}' has {len(runs)} runs, there is no run {arguments.run}")
         runs = runs[arguments.run - 1 : arguments.run]
     _prepare_process(runs[0], shell.environ)
+    _quiet()
     for each in runs:
         code = _one(each, arguments, shell)
         if code is not Exit.RIGHT:
@@ -60,6 +63,13 @@ def _prepare_process(variant: CompiledVariant, environ: Mapping[str, str]) -> No
 
 
 _STARTED_AGAIN = "AGYM_STARTED_AGAIN"
+
+
+def _quiet() -> None:
+    """The engines' words to their own developers are not for who trains an agent."""
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(vllm|torch|deepspeed)\b")
+    warnings.filterwarnings("ignore", category=FutureWarning, message=r".*torch\.distributed\.reduce_op")
+    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
 
 
 def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell) -> Exit:

@@ -17,6 +17,7 @@ from .fields import (
     DynPositive,
     Example,
     Fraction,
+    Name,
     NonNegative,
     Positive,
     Scope,

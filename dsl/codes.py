@@ -19,7 +19,6 @@ CODES: Mapping[str, str] = {
     "bad-reference": "a `${...}` names neither a variable nor the environment, or stands where it cannot be replaced",
     "bad-setting": "a `--set` is not `KEY=VALUE`, or its key leads nowhere",
     "bad-value": "a value is none of those that its key takes",
-    "budget-ends-early": "an episode may run out of tokens before it runs out of turns",
     "colon-in-value": "a value that is not quoted holds `: `, which YAML takes for a key",
     "comma-in-flow": "a comma inside `{...}` or `[...]` ended a value that is not quoted",
     "conflict": "two settings exclude each other, or one lacks what it needs",

@@ -25,6 +25,7 @@ from .planning.lower import lower
 from .planning.shapes import is_folder, shape_from_config, shape_of
 from .planning.verify import verify_plan
 from .recipe import Model, ModelShape, Recipe
+from .rules.names import unknown_names
 from .rules.rules import check as check_rules
 from .shape.reflect import Record, record, type_at
 from .shape.shape import check as check_shape
@@ -79,7 +80,8 @@ def compile_recipe(
 ) -> Compiled:
     """All runs of a recipe. With `incomplete`, keys may be missing: it is only there to be extended."""
     composed = compose(source, library, settings, environ, shorthand_of)
-    phases = _Phases(source, library, catalog or Catalog(), lenient=incomplete or composed.partial)
+    lenient = incomplete or composed.partial
+    phases = _Phases(source, library, catalog or Catalog(), composed.diagnostics, lenient)
     found = list(composed.diagnostics)
     variants = [made for each in composed.variants for made in phases.run(each, found)]
     # what one phase said of a key that another then finds wrong as well is kept: all errors at once
@@ -100,6 +102,8 @@ class _Phases:
     source: Source
     library: Library
     catalog: Catalog
+    before: tuple[Diagnostic, ...]
+    """What was wrong with the text itself."""
     lenient: bool
 
     def run(self, variant: Variant, found: list[Diagnostic]) -> Iterator[CompiledVariant]:
@@ -108,11 +112,11 @@ class _Phases:
         # the schema refuses nothing that binding lets pass, but has better words: asked only where needed
         shape_errors = check_shape(variant.tree, recipe_v1()) if bound.rejected else ()
         wrong = self._allowed((*shape_errors, *bound.diagnostics))
-        if bound.recipe is None and not _has_errors(wrong):
+        if bound.recipe is None and not _has_errors((*found, *wrong)):
             # whatever the shape's check let pass must not pass unsaid
             wrong += self._allowed(bound.rejected)
         if bound.recipe is None or _has_errors(wrong):
-            found += wrong
+            found += (*wrong, *unknown_names(bound.places.tree, self.catalog))
             return
         shape = self._shape(bound.recipe.model)
         wrong += check_rules(bound.recipe, bound.places, self.catalog, shape)
@@ -121,7 +125,8 @@ class _Phases:
             yield self._lowered(variant, bound, bound.recipe, shape)
 
     def _allowed(self, diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-        return [each for each in diagnostics if not (self.lenient and each.code == MISSING)]
+        kept = (each for each in diagnostics if not (self.lenient and each.code == MISSING))
+        return [each for each in kept if not any(_follows(each, first) for first in self.before)]
 
     def _lowered(self, variant: Variant, bound: Bound, recipe: Recipe, shape: ModelShape | None) -> CompiledVariant:
         digest = hashlib.sha256(canonical(recipe).encode()).hexdigest()
@@ -152,6 +157,14 @@ def _json(data: bytes) -> object:
         return json.loads(data)
     except (ValueError, RecursionError):
         return None
+
+
+def _follows(each: Diagnostic, first: Diagnostic) -> bool:
+    """Whether a mistake is said of a value that could not be read as it was meant, which has been said already."""
+    inner, outer = each.span, first.span
+    if inner.source.identity != outer.source.identity or each.code == MISSING or not outer.text:
+        return False
+    return inner.start == outer.start or (outer.start < inner.start and inner.end <= outer.end)
 
 
 def _has_errors(diagnostics: Iterable[Diagnostic]) -> bool:

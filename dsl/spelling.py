@@ -25,8 +25,12 @@ def closest(name: str, known: Iterable[str], within: float = 0.5) -> list[tuple[
     word = folded(name[:LONGEST])
     scored = ((_apart(word, folded(each), within), each) for each in known)
     near = [(score, each) for score, each in scored if score < within]
-    # among equals first what has the same letters: 'rl' is a slip of 'lr' rather than of 'kl'
-    return sorted(near, key=lambda pair: (pair[0], sorted(word) != sorted(folded(pair[1])), pair[1]))
+
+    def rank(pair: tuple[float, str]) -> tuple[float, bool, int, str]:
+        # among equals first what has the same letters: 'rl' is a slip of 'lr' rather than of 'kl'
+        return pair[0], sorted(word) != sorted(folded(pair[1])), distance(name[:LONGEST], pair[1]), pair[1]
+
+    return sorted(near, key=rank)
 
 
 def _apart(word: str, known: str, within: float) -> float:

@@ -25,7 +25,16 @@ from .seeds import derive
 from .tasks import Pool
 from .workers import Crew, PlayStyle
 
-__all__ = ["Context", "StepResult", "budgets_of", "draw_of", "play_style", "refuse_faults", "update_settings"]
+__all__ = [
+    "Context",
+    "StepResult",
+    "budgets_of",
+    "draw_of",
+    "horizon_of",
+    "play_style",
+    "refuse_faults",
+    "update_settings",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

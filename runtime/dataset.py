@@ -6,7 +6,7 @@ Enters: a file, or a run folder. Leaves: Conversations, in the order of the line
 
 with roles `system`, `user`, `tool` and `assistant`, and, if wanted, `score` (1.0), `success` (true), `environment`,
 `task` and `difficulty`, which `data.keep` may ask for; or an episode as a run records it (schemas/episode.v1.json).
-What the assistant says is learnt, but where a message says `"learn": false`.
+What the assistant says is learnt, but where a message says `"learn": false`, or a recorded reply held no action.
 """
 
 from __future__ import annotations
@@ -92,7 +92,13 @@ def _of_record(data: Mapping[str, Any]) -> Conversation:
     return Conversation(
         opening=tuple(Message(each["role"], each["content"]) for each in data["opening"]),
         replies=tuple(
-            Reply(text=turn["reply"], told=(Message("user", turn["observation"]),)) for turn in data["turns"]
+            # what an environment did not understand is nothing to imitate
+            Reply(
+                text=turn["reply"],
+                told=(Message("user", turn["observation"]),),
+                learn=turn["action"] is not None,
+            )
+            for turn in data["turns"]
         ),
         task=Task(**data["task"]),
         score=float(data["score"]),

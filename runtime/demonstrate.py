@@ -175,7 +175,8 @@ class Demonstrator:
         tape.add(self.chat.begin(conversation.opening), learn=everything)
         turns: list[Turn] = []
         for at, reply in enumerate(conversation.replies):
-            ids = self._reply(reply.text, f"reply {at + 1} of task '{conversation.task.id}'")
+            what = f"reply {at + 1} of task '{conversation.task.id}'"
+            ids = self._reply(reply.text, what) if reply.learn else self.chat.reply(reply.text)
             if len(tape.ids) + len(ids) > context_tokens:
                 break
             start, end = tape.add(ids, learn=everything or reply.learn)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..dsl.algorithm import Preset
 from ..dsl.recipe import Environment, Eval, TaskSelection
-from .context import Context, budgets_of, play_style, refuse_faults
+from .context import Context, budgets_of, horizon_of, play_style, refuse_faults
 from .episode import Episode, Group, Task
 from .errors import RunError
 from .ports import Draw
@@ -93,6 +94,8 @@ def _horizons(context: Context, settings: Eval, environment: Environment) -> tup
         return settings.turns
     if isinstance(environment.turns, int):
         return (environment.turns,)
+    if context.stage.algorithm.use is Preset.EVAL:
+        return (horizon_of(context, environment),)
     return (max(stage.budget.max_turns for stage in context.plan.stages) or _LONGEST,)
 
 

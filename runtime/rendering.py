@@ -83,6 +83,10 @@ class Chat:
         """Opens a conversation, up to where the first reply begins."""
         return self._tokenizer.encode(self._tokenizer.render(_plain(messages), reply=True))
 
+    def reply(self, text: str) -> list[int]:
+        """A reply that nobody sampled."""
+        return [*self._tokenizer.encode(text), self.end_of_reply]
+
     def follow(self, messages: Sequence[Message]) -> list[int]:
         """What stands between a reply's end token and the next reply."""
         return self._tokenizer.encode(self._between(_OPENINGS[0], messages))

@@ -24,6 +24,7 @@ from .launch.inline import launch
 from .reach import Reach
 from .sinks.console import Terminal
 from .sinks.fanout import Fanout, open_fanout
+from .sinks.summary import last_words
 from .workspace import Workspace
 
 __all__ = ["Start", "folder_of", "run_plan"]
@@ -77,13 +78,13 @@ def run_plan(
     try:
         space.write_manifest(_manifest(plan, text, wall_clock()))
         reporter = open_fanout(plan, root, terminal, environ, clock, wall_clock)
-        failed = True
+        ending, failed = "failed", True
         try:
             outcome = asyncio.run(_run(plan, space, reporter, environ, clock))
-            failed = False
+            ending, failed = outcome.kind.value, False
             return outcome
         finally:
-            reporter.close(failed=failed)
+            reporter.close(last_words(root, ending), failed=failed)
     finally:
         space.close()
 

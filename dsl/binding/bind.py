@@ -37,6 +37,7 @@ from ..shape.reflect import (
 )
 from ..shape.wording import found
 from ..source import Span, Text
+from ..spelling import closest
 from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode, get
 from .layers import layered
 from .presets import preset_of
@@ -104,7 +105,13 @@ class Places:
         return self._nearest(path)[0]
 
     def value(self, *path: str | int) -> Span:
+        """The value; of a section its key, for a map of many lines is no place."""
         return self._nearest(path)[1]
+
+    @property
+    def tree(self) -> MapNode:
+        """The recipe with every shorthand written out, where it could be read."""
+        return self._tree
 
     def written(self, *path: str | int) -> bool:
         """Whether a person wrote it, in this recipe or one that it extends."""
@@ -135,8 +142,9 @@ class Places:
             below = _below(node, step)
             if below is None:
                 return
-            yield (below.key.span, below.value.span) if isinstance(below, Entry) else (below.span, below.span)
             node = below.value if isinstance(below, Entry) else below
+            key = below.key.span if isinstance(below, Entry) else node.span
+            yield key, key if _is_section(node) else node.span
 
 
 def _below(node: Node, step: str | int) -> Entry | Node | None:
@@ -144,6 +152,11 @@ def _below(node: Node, step: str | int) -> Entry | Node | None:
         return get(node, step)
     inside = isinstance(node, ListNode) and 0 <= step < len(node.items)
     return node.items[step] if inside and isinstance(node, ListNode) else None
+
+
+def _is_section(node: Node) -> bool:
+    """A map that was written as one, not the scalar that stands for it."""
+    return isinstance(node, MapNode) and not any(entry.key.span == node.span for entry in node.entries)
 
 
 def _is_written(step: tuple[Span, Span]) -> bool:
@@ -239,7 +252,7 @@ class _Reader:
         problems = expr.check(text or node.text, scope, want)
         if node.secret and _has_errors(problems):
             message = f"what {found(node).removeprefix('the text ')} stands for is not {_a(want)}"
-            self.report(problems[0].code, message, node.span)
+            self.report("wrong-type", message, node.span)
             return False
         self.diagnostics += problems
         return not _has_errors(problems)
@@ -281,16 +294,17 @@ class _Reader:
         if not isinstance(node, MapNode):
             return self.reject(node, "a map")
         entries = {entry.name: entry for entry in node.entries}
-        for name in entries.keys() - type_.fields.keys():
+        unknown = entries.keys() - type_.fields.keys()
+        for name in unknown:
             self.reject(entries[name].key, "a known key", "unknown-key")
         values = {
-            name: self.field(entry.value, type_.fields[name], seat)
-            for name, entry in entries.items()
-            if name in type_.fields
+            name: self.field(entries[name].value, field, seat)
+            for name, field in type_.fields.items()
+            if name in entries
         }
         missing = [field.name for field in type_.fields.values() if field.required and field.name not in values]
-        self.demand(node, missing, seat)
-        is_bad = missing or any(value is BAD for value in values.values()) or entries.keys() - type_.fields.keys()
+        self.demand(node, [name for name in missing if not any(closest(each, [name]) for each in unknown)], seat)
+        is_bad = missing or unknown or any(value is BAD for value in values.values())
         return BAD if is_bad else type_.cls(**values)
 
     def field(self, node: Node, field: Field, seat: Seat) -> Any:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from ..diagnostics import Diagnostic, in_file_order
 from ..source import Source
+from ..spelling import closest
 from ..text.tree import MAX_DEPTH, MAX_NODES, MapNode, Node, ScalarNode, children, get
 from .extends import extend, recipe_root
 from .interpolate import Interpolator
@@ -77,7 +78,7 @@ def _variants(expanded: Expanded, environ: Mapping[str, str], found: list[Diagno
 
 
 def _with_variables(tree: MapNode, environ: Mapping[str, str]) -> Interpolator:
-    entry = get(tree, "vars")
+    entry = get(tree, "vars") or next((entry for entry in tree.entries if closest(entry.name, ["vars"])), None)
     variables = entry.value if entry else None
     interpolator = Interpolator(variables, environ)
     if isinstance(variables, MapNode):

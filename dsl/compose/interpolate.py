@@ -289,6 +289,8 @@ class Interpolator:
         where = f"'{step.name}' is not in {shown(reference.written)}" if inside is not self.variables else None
         message = where or f"there is no variable '{step.name}'"
         known = did_you_mean(step.name, names) if len(self.diagnostics) < MAX_ADVICE else None
+        if isinstance(inside, ListNode):
+            known = f"it holds {len(inside.items)}, counted from 0"
         advice = known or f"write vars: {{{step.name}: ...}} at the top of the recipe"
         self._report("unknown-var", message, step.span, advice)
 

@@ -72,7 +72,8 @@ def examine(text: str, scope: str, want: ExprType | None) -> tuple[Shape, tuple[
     shape = checker.shape(tree, {})
     if want is not None:
         checker.require(tree, shape, want)
-    checker.require_cost(tree)
+    if not checker.problems:
+        checker.require_cost(tree)
     return shape, tuple(dict.fromkeys(checker.problems))
 
 
@@ -134,8 +135,9 @@ class Checker:
         if want in NUMBERS and shape.type is ExprType.BOOLEAN:
             return f"write 1 if {text} else 0"
         if want is ExprType.BOOLEAN and shape.is_number:
-            counted = shape.constant is not None and self.scope.bare_metrics
-            return f"write step >= {text}" if counted else f"compare it with something: {text} > 0"
+            if shape.constant is None:
+                return f"compare it with something: {text} > 0"
+            return f"write step >= {text}" if "step" in self.scope.facts else "write a condition, or 'true' for always"
         if want is ExprType.INTEGER and isinstance(node, Binary) and node.operator == "/":
             return f"write '//' to divide without remainder, or round({text})"
         return f"write round({text})" if want is ExprType.INTEGER and shape.is_number else None
@@ -181,7 +183,9 @@ class Checker:
             return self._elsewhere(node, elsewhere)
         if name.lower() in ("true", "false"):
             return self.say("expr-name", f"unknown name '{name}'", node, f"write '{name.lower()}'")
-        help_text = did_you_mean(name, self.scope.facts) or f"known here: {', '.join(self.scope.facts) or 'no names'}"
+        if self.scope is CONSTANT:
+            return self.say("expr-name", f"expected a number that never changes, not {shown(name)}", node)
+        help_text = did_you_mean(name, self.scope.facts) or f"known here: {', '.join(self.scope.facts)}"
         return self.say("expr-name", f"unknown name {shown(name)}", node, help_text)
 
     def _elsewhere(self, node: Name, scopes: list[str]) -> Shape:

@@ -1,4 +1,4 @@
-"""`grammar.lark` to `expr_tables.py`: `python -m agym.dsl.expression.grammar` writes it, a test proves that it is fresh.
+"""`grammar.lark` to `tables.py`: `python -m agym.dsl.expression.grammar` writes it, a test proves that it is fresh.
 
 Enters: the grammar's text. Leaves: Python source with what a parser needs at run time. Lark makes the LALR(1) tables
 here, once, because importing it and building them takes longer than checking a recipe; nothing else imports it.
@@ -16,7 +16,7 @@ from typing import Any
 __all__ = ["GRAMMAR", "TABLES", "main", "tables_source"]
 
 GRAMMAR = Path(__file__).with_name("grammar.lark")
-TABLES = Path(__file__).with_name("expr_tables.py")
+TABLES = Path(__file__).with_name("tables.py")
 
 _HEADER = '''"""Tables of `grammar.lark`; written by `python -m agym.dsl.expression.grammar`, not by hand.
 
@@ -44,7 +44,7 @@ class _Rule:
 
 
 def tables_source(grammar: str) -> str:
-    """The text of `expr_tables.py` for a grammar; the same under every hash seed and version of lark."""
+    """The text of `tables.py` for a grammar; the same under every hash seed and version of lark."""
     data, memo = _compiled(grammar)
     terminals = {t["name"]: t["pattern"] for t in memo.values() if t["__type__"] == "TerminalDef"}
     keywords = {p["value"]: name for name, p in terminals.items() if p["value"].isalpha()}

@@ -109,6 +109,8 @@ def _number_help(word: str) -> str | None:
         return f"write a space between {glued[1]} and '{glued[2]}'"
     if short := re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([kKmM])", word):
         return f"write {float(short[1]) * (1e3 if short[2] in 'kK' else 1e6):.12g}"
+    if unit := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|sec|min|h|d|gb|mb|GB|MB)", word):
+        return f"write {unit[1]}, without a unit"
     if product := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]\w*)(?<![0-9][eE])", word):
         return f"write {product[1]} * {product[2]} to multiply"
     return None

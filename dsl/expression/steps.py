@@ -99,12 +99,27 @@ def changes(tree: Node, steps: int, start: StageStart) -> tuple[tuple[int, Value
 def first_true(tree: Node, start: StageStart) -> int | None:
     """The first step, from 1, at which a condition is true whatever the metrics are; None if there may be none."""
     clock = _Clock(start)
+    if start.total_step is None:
+        tree = _counted_here(tree)
     read = _certain(tree, clock)
     for step in _candidates(tree, clock):
         clock.step = float(step)
         if read(clock) is True:
             return step
     return None
+
+
+def _counted_here(node: Node) -> Node:
+    """`total_step >= 300` as `step >= 300`, which is true no sooner: for a stage of which the start is not known."""
+    match node:
+        case Logic():
+            return node._replace(items=tuple(_counted_here(item) for item in node.items))
+        case Compare(operands=(Name(name="total_step") as name, limit), operators=((">" | ">="),)):
+            return node._replace(operands=(name._replace(name="step"), limit))
+        case Compare(operands=(limit, Name(name="total_step") as name), operators=(("<" | "<="),)):
+            return node._replace(operands=(limit, name._replace(name="step")))
+        case _:
+            return node
 
 
 def _reach(tree: Node, most: int) -> int:

@@ -61,10 +61,9 @@ def _divisors(number: int) -> str:
 
 def groups_have_someone_to_compare(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.RL):
-        advantage = algorithm.advantage
         if algorithm.group_size > 1:
             continue
-        if advantage.baseline in COMPARE_A_GROUP or advantage.normalise is Normalise.GROUP_STD:
+        if _compares_a_group(algorithm):
             yield case.error(
                 "no-signal",
                 "a group of one has advantage 0, so that nothing would be learnt",
@@ -72,13 +71,18 @@ def groups_have_someone_to_compare(case: Case) -> Iterator[Diagnostic]:
                 "group_size",
                 hint="write 2 or more, or another 'advantage.baseline' and 'advantage.normalise'",
             )
-        elif advantage.estimator is Estimator.STEP_GROUPS:
+        elif algorithm.advantage.estimator is Estimator.STEP_GROUPS:
             yield case.error("no-signal", "a group of one has no steps to compare with", *path, "group_size")
+
+
+def _compares_a_group(algorithm: Algorithm) -> bool:
+    advantage = algorithm.advantage
+    return advantage.baseline in COMPARE_A_GROUP or advantage.normalise is Normalise.GROUP_STD
 
 
 def groups_pass_the_filter(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.RL):
-        if algorithm.group_size == 1 and _drops_groups_of_one(algorithm):
+        if algorithm.group_size == 1 and not _compares_a_group(algorithm) and _drops_groups_of_one(algorithm):
             yield case.error(
                 "no-signal",
                 "the rewards of a group of one have a standard deviation of 0, so that this leaves out every group",

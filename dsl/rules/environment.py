@@ -14,6 +14,7 @@ from ..recipe import Dialect, Environment, TaskSelection
 from ..suggest import did_you_mean, shown
 from .case import Case, Rule
 from .dynamics import is_zero
+from .names import no_environment, no_split
 
 __all__ = ["ENVIRONMENT_RULES"]
 
@@ -52,13 +53,7 @@ def one_origin(case: Case) -> Iterator[Diagnostic]:
 def registered(case: Case) -> Iterator[Diagnostic]:
     for path, environment in case.environments():
         if environment.use is not None and environment.use not in case.catalog.environments:
-            yield case.error(
-                "unknown-environment",
-                f"environment {shown(environment.use)} is not registered",
-                *path,
-                "use",
-                hint=did_you_mean(environment.use, case.catalog.environments),
-            )
+            yield no_environment(environment.use, case.places.value(*path, "use"), case.catalog)
 
 
 def kind_given(case: Case) -> Iterator[Diagnostic]:
@@ -78,13 +73,11 @@ def options_known(case: Case) -> Iterator[Diagnostic]:
     for path, environment, info in _registered(case):
         for name in environment.options:
             if name not in info.options:
-                yield case.error(
-                    "unknown-option",
-                    f"environment '{info.name}' has no option {shown(name)}",
-                    *path,
-                    "options",
-                    name,
-                    hint=did_you_mean(name, info.options),
+                yield Diagnostic(
+                    code="unknown-option",
+                    message=f"environment '{info.name}' has no option {shown(name)}",
+                    span=case.places.key(*path, "options", name),
+                    help=did_you_mean(name, info.options),
                 )
 
 
@@ -96,14 +89,24 @@ def options_right(case: Case) -> Iterator[Diagnostic]:
 
 
 def _option_errors(case: Case, path: Path, value: Any, schema: Mapping[str, Any]) -> Iterator[Diagnostic]:
-    plain = _plain(value)
-    if _clearly_right(plain, schema):
+    if _clearly_right(value, schema):
         return
-    from jsonschema import Draft7Validator  # slow to import, and most options are flags or names
+    key = made_node(path[-1], case.places.key(*path))
+    tree = MapNode(entries=(Entry(key=key, value=_node(case, value, path)),), span=key.span)
+    for found in check_shape(tree, {"type": "object", "properties": {path[-1]: schema}}):
+        yield replace(found, code="bad-option", message=f"option '{path[-1]}': {found.message}")
 
-    for error in Draft7Validator(schema).iter_errors(plain):
-        inner = (*path, *error.absolute_path)
-        yield case.error("bad-option", f"option '{path[-1]}': {_one_line(error.message)}", *inner)
+
+def _node(case: Case, value: Any, path: Path) -> Node:
+    """A value of an option as it stands in the recipe."""
+    span = case.places.value(*path)
+    if isinstance(value, Mapping):
+        inner = ((name, (*path, name)) for name in value)
+        entries = (Entry(key=made_node(name, case.places.key(*at)), value=_node(case, value[name], at)) for name, at in inner)
+        return MapNode(entries=tuple(entries), span=span)
+    if isinstance(value, tuple | list):
+        return ListNode(items=tuple(_node(case, each, (*path, i)) for i, each in enumerate(value)), span=span)
+    return made_node(value, span)
 
 
 def _clearly_right(value: Any, schema: Mapping[str, Any]) -> bool:
@@ -112,18 +115,6 @@ def _clearly_right(value: Any, schema: Mapping[str, Any]) -> bool:
     if asked.keys() == {"enum"}:
         return isinstance(value, str) and value in asked["enum"]
     return asked == {"type": "boolean"} and isinstance(value, bool)
-
-
-def _plain(value: Any) -> Any:
-    """Lists as a JSON Schema knows them."""
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
-
-
-def _one_line(message: str) -> str:
-    flat = " ".join(message.split())
-    return flat if len(flat) <= 200 else f"{flat[:197]}..."
 
 
 # --- tasks ---------------------------------------------------------------------------------------------------------
@@ -145,28 +136,14 @@ def selections_whole(case: Case) -> Iterator[Diagnostic]:
 def splits_known(case: Case) -> Iterator[Diagnostic]:
     for path, selection, info in _selections(case):
         if info is not None and info.splits and selection.split is not None and selection.split not in info.splits:
-            yield case.error(
-                "unknown-split",
-                f"environment '{info.name}' has no split {shown(selection.split)}",
-                *path,
-                "split",
-                hint=did_you_mean(selection.split, info.splits),
-            )
+            yield no_split(selection.split, case.places.value(*path, "split"), info)
 
 
 def eval_split_known(case: Case) -> Iterator[Diagnostic]:
-    evaluation = case.recipe.eval
-    if evaluation is None or evaluation.tasks is None:
-        return
+    measured = case.recipe.eval.tasks if case.recipe.eval else None
     for _, _, info in _registered(case):
-        if info.splits and evaluation.tasks not in info.splits:
-            yield case.error(
-                "unknown-split",
-                f"environment '{info.name}' has no split {shown(evaluation.tasks)}",
-                "eval",
-                "tasks",
-                hint=did_you_mean(evaluation.tasks, info.splits),
-            )
+        if info.splits and measured is not None and measured not in info.splits:
+            yield no_split(measured, case.places.value("eval", "tasks"), info)
 
 
 def ranges_fit(case: Case) -> Iterator[Diagnostic]:
@@ -228,7 +205,8 @@ def _ranges_overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
 def some_weight(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if stage.environments and all(is_zero(each.weight) for each in stage.environments.values()):
-            yield case.error("bad-value", "every environment has weight 0: expected one above 0", *base, "environments")
+            at = (*base, "environments", next(iter(stage.environments)), "weight")
+            yield case.error("bad-value", "every environment has weight 0: expected one above 0", *at)
 
 
 def experts_there(case: Case) -> Iterator[Diagnostic]:

@@ -13,8 +13,10 @@ from ..binding.kinds import kind_of
 from ..binding.places import Path
 from ..diagnostics import Diagnostic
 from ..recipe import Stage
+from ..source import Span
 from ..suggest import did_you_mean, shown
 from .case import Case, Rule
+from .names import no_sink
 
 __all__ = ["RUN_RULES"]
 
@@ -81,10 +83,20 @@ def _eval_metric(case: Case, path: Path, best: str, example: str) -> Iterator[Di
     known = (*case.recipe.environments, "all")
     if environment not in known:
         message = f"there is no environment {shown(environment)} to measure in"
-        yield case.error("unknown-metric", message, *path, hint=did_you_mean(environment, known))
+        at = _part(case.places.value(*path), best, len("eval/"), environment)
+        yield Diagnostic(code="unknown-metric", message=message, span=at, help=did_you_mean(environment, known))
     if metric not in EVAL_METRICS and not COUNTED_METRIC.fullmatch(metric):
         hint = did_you_mean(metric, (*EVAL_METRICS, "pass@1", "avg@1"))
-        yield case.error("unknown-metric", f"no measurement is called {shown(metric)}", *path, hint=hint)
+        at = _part(case.places.value(*path), best, len(f"eval/{environment}/"), metric)
+        message = f"no measurement is called {shown(metric)}"
+        yield Diagnostic(code="unknown-metric", message=message, span=at, help=hint)
+
+
+def _part(written: Span, whole: str, offset: int, part: str) -> Span:
+    """Where a part of a text stands; the whole value if it is not written as it is."""
+    found = written.text.find(whole)
+    start = written.start + found + offset
+    return written if found < 0 else written.source.span(start, start + len(part))
 
 
 # --- sinks ---------------------------------------------------------------------------------------------------------
@@ -95,14 +107,7 @@ def sinks_exist(case: Case) -> Iterator[Diagnostic]:
     for index, sink in enumerate(case.recipe.logging):
         before = first.setdefault(sink.use, index)
         if sink.use not in case.catalog.sinks:
-            yield case.error(
-                "unknown-name",
-                f"no sink is called {shown(sink.use)}",
-                "logging",
-                index,
-                "use",
-                hint=did_you_mean(sink.use, case.catalog.sinks),
-            )
+            yield no_sink(sink.use, case.places.value("logging", index, "use"), case.catalog)
         elif before != index:
             yield case.error(
                 "duplicate-name",

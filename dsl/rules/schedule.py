@@ -17,6 +17,9 @@ from .dynamics import Number, Span, Steps, horizon, limits, settled
 
 __all__ = ["SCHEDULE_RULES"]
 
+LONGEST_HINT = 60
+"""Characters of an expression that is written out again in a hint."""
+
 
 # --- stages --------------------------------------------------------------------------------------------------------
 
@@ -65,8 +68,13 @@ def ends_are_bounded(case: Case) -> Iterator[Diagnostic]:
                 f"no number of steps is sure to end stage '{stage.stage}'",
                 *base,
                 "until",
-                hint=f"write '{stage.until.text[:60]} or step >= 1000'",
+                hint=_bounded(stage.until.text),
             )
+
+
+def _bounded(until: str) -> str:
+    whole = f"write '{until} or step >= 1000'"
+    return whole if len(until) <= LONGEST_HINT and "\n" not in until else "add 'or step >= 1000' at its end"
 
 
 def _constant_end(case: Case, base: Path, always: bool) -> Diagnostic:
@@ -142,8 +150,8 @@ def a_turn_fits_the_context(case: Case) -> Iterator[Diagnostic]:
         parts = {
             "tokens_per_turn": tokens or 0,
             "observation_tokens": agent.observation_tokens or 0,
-            "planning": agent.planning.tokens if agent.planning else 0,
-            "reflection": agent.reflection.tokens if agent.reflection else 0,
+            "planning.tokens": agent.planning.tokens if agent.planning else 0,
+            "reflection.tokens": agent.reflection.tokens if agent.reflection else 0,
         }
         for key, size in parts.items():
             if size >= agent.context_tokens:
@@ -152,27 +160,8 @@ def a_turn_fits_the_context(case: Case) -> Iterator[Diagnostic]:
                     f"{size} tokens at a time do not fit in an episode of {agent.context_tokens}",
                     *base,
                     "agent",
-                    key,
+                    *key.split("."),
                     hint="raise 'agent.context_tokens', or lower this",
-                )
-
-
-def turns_fit_the_context(case: Case) -> Iterator[Diagnostic]:
-    """Only what is sampled is known: prompts and observations come on top."""
-    for (base, stage), span in zip(case.stages(), stage_spans(case.recipe), strict=True):
-        tokens, context = turn_tokens(stage), stage.agent.context_tokens
-        if tokens is None or not is_played(stage.algorithm) or tokens >= context:
-            continue
-        for name, turns in horizons(stage):
-            table = horizon(turns, span)
-            most = max((value for _, value in table), default=0) if table else 0
-            if most * tokens > context:
-                yield case.warning(
-                    "budget-ends-early",
-                    f"{most} turns may sample {most * tokens} tokens, and an episode has {context}: it may end after"
-                    f" {context // tokens} turns",
-                    *_turns_path(base, stage, name),
-                    hint="raise 'agent.context_tokens', or lower 'agent.tokens_per_turn'",
                 )
 
 
@@ -192,6 +181,5 @@ SCHEDULE_RULES: tuple[Rule, ...] = (
     turns_are_given,
     horizon_grows,
     a_turn_fits_the_context,
-    turns_fit_the_context,
     guided_replies_are_lists,
 )

@@ -20,7 +20,7 @@ from ..suggest import shown
 from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode, at, get, to_data
 from .foreign import FOREIGN_VALUES
 from .keys import Keys
-from .wording import Mistyped, advice, found, in_words, written
+from .wording import MANY, Mistyped, advice, found, in_words, written
 
 __all__ = ["check"]
 
@@ -28,16 +28,14 @@ Schema = Mapping[str, Any]
 
 MOST = 100
 """Mistakes reported of one recipe; whoever made more is told so."""
-MANY = 8
-"""Values that fit into a message."""
-
 
 def check(tree: Node, schema: Schema) -> tuple[Diagnostic, ...]:
     """Everything in the tree that the schema forbids."""
     scene = _Scene(tree=tree, schema=schema)
     errors = _validator()(schema).iter_errors(to_data(tree))
-    reports = islice(_reports(scene, errors), MOST + 20)
-    settled = in_file_order(each for each in reports if each not in scene.explained())
+    reports = list(islice(_reports(scene, errors), MOST + 20))
+    explained = scene.explained()
+    settled = in_file_order(each for each in reports if each not in explained)
     return tuple(settled[:MOST]) + ((_too_many(settled[MOST]),) if len(settled) > MOST else ())
 
 
@@ -284,7 +282,7 @@ def _literal_secret(scene: _Scene, error: Any, node: Node) -> Iterator[Diagnosti
 
 REFORMS: tuple[Callable[[str], str], ...] = (
     lambda text: re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._"),
-    lambda text: f"http://{text}",
+    lambda text: f"http://{text}" if text.strip() and "://" not in text else "",
 )
 
 

@@ -6,16 +6,19 @@ environment is shown as the reference that it came by, never as itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..suggest import shown
 from ..text.tree import ListNode, MapNode, Node, ScalarNode
 
-__all__ = ["Mistyped", "advice", "found", "in_words", "written"]
+__all__ = ["MANY", "Mistyped", "advice", "found", "in_words", "written"]
 
 Schema = Mapping[str, Any]
+
+MANY = 8
+"""Values that fit into a message."""
 
 WORDS = {
     "object": "a map",
@@ -41,6 +44,8 @@ def _names(branch: Schema) -> list[str]:
         return [] if branch["$ref"].endswith("/reference") else ["object"]
     if "x-scope" in branch:
         return ["an expression"] if branch["type"] != "string" else []
+    if len(branch.get("enum", ())) in range(1, MANY + 1):
+        return [f"one of {', '.join(map(str, branch['enum']))}"]
     types = branch.get("type", [])
     return [types] if isinstance(types, str) else list(types)
 
@@ -79,6 +84,13 @@ class Mistyped:
 
     def wants(self, name: str) -> bool:
         return any(name in _names(branch) for branch in self.branches)
+
+    def maps_names(self) -> bool:
+        """Whether a map with names of the writer's own is expected."""
+        return any(isinstance(branch.get("additionalProperties"), Mapping) for branch in self.branches)
+
+    def lists(self) -> Iterator[Schema]:
+        return (branch for branch in self.branches if branch.get("type") == "array")
 
     @property
     def text(self) -> str | None:
@@ -135,30 +147,41 @@ def _fraction(case: Mistyped) -> str | None:
 def _bare_item(case: Mistyped) -> str | None:
     if not isinstance(case.node, ScalarNode) or not case.wants("array"):
         return None
-    return f"write [{shown(written(case.node))[1:-1]}]"
+    item = shown(written(case.node))[1:-1]
+    for branch in case.lists():
+        if branch.get("minItems", 0) > 1:
+            return f"write a list of {branch['minItems']}: [{item}, ...]"
+        if "$ref" in branch.get("items", {}):
+            return "write a list of maps: [{...}]"
+    return f"write [{item}]"
 
 
 def _one_item(case: Mistyped) -> str | None:
     if not isinstance(case.node, ListNode):
         return None
+    if case.maps_names():
+        return "write a map with a name for each: {one: ..., another: ...}"
     if case.wants("object") and case.node.items and all(isinstance(item, MapNode) for item in case.node.items):
         return "write a map, without the dashes"
-    return "write the item alone, without a list" if len(case.node.items) == 1 else "only one can be given here"
+    is_one = len(case.node.items) == 1 and isinstance(case.node.items[0], ScalarNode)
+    return "write the item alone, without a list" if is_one else "only one can be given here"
 
 
 def _one_entry(case: Mistyped) -> str | None:
     if not isinstance(case.node, MapNode) or not case.wants("array"):
         return None
+    if case.node.entries and all(isinstance(entry.value, MapNode) for entry in case.node.entries):
+        return "write a list of maps, each with its name inside: [{...}, {...}]"
     return "write a list of maps: put '- ' before each, or [{...}]"
 
 
 def _key_that_takes_it(case: Mistyped) -> str | None:
     """`kl: 0.001` for `kl: {coef: 0.001}`."""
-    if not isinstance(case.node, ScalarNode) or not case.wants("object"):
+    value = case.node.value if isinstance(case.node, ScalarNode) else None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not case.wants("object"):
         return None
     key = next((key for key in case.keys if case.takes(key)), None)
-    value = shown(written(case.node))[1:-1]
-    return f"write {case.key}: {{{key}: {value}}}" if key and case.key else None
+    return f"write {case.key}: {{{key}: {written(case.node)[:40]}}}" if key and case.key else None
 
 
 RULES: tuple[Callable[[Mistyped], str | None], ...] = (

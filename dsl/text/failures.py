@@ -15,7 +15,16 @@ from typing import Any
 from ..diagnostics import Diagnostic, Note
 from ..source import Source
 from ..suggest import shown
-from .traps import DIRECTIVE, bad_escape, in_quotes, several_documents, without_space, yaml_directive, yaml_tag
+from .traps import (
+    DIRECTIVE,
+    bad_escape,
+    foreign_blank,
+    in_quotes,
+    several_documents,
+    without_space,
+    yaml_directive,
+    yaml_tag,
+)
 
 __all__ = ["Failure", "Seen", "explain_failure"]
 
@@ -196,7 +205,7 @@ def _comma_missing(scene: _Scene, start: int) -> Diagnostic:
 
 
 def _closes_nothing(scene: _Scene) -> Diagnostic | None:
-    if scene.char not in ("]", "}") or scene.failure.context_at is None or scene.says("flow"):
+    if scene.char not in ("]", "}") or scene.failure.context_at is None or scene.says("flow|alias|anchor"):
         return None
     message = f"'{scene.char}' closes nothing: no '{PARTNER[scene.char]}' is open here"
     return scene.error("unopened-bracket", message, scene.at, scene.at + 1, "remove it, or quote the value")
@@ -245,7 +254,7 @@ def _key_without_colon(scene: _Scene) -> Diagnostic | None:
 
 def _missing_colon(scene: _Scene, start: int) -> Diagnostic:
     line = scene.source.span(start, _content_end(scene.text, start))
-    return without_space(line) or scene.error(
+    return foreign_blank(line) or without_space(line) or scene.error(
         "missing-colon", f"expected ':' after {shown(line.text)}", line.start, line.end, "write 'key: value'"
     )
 

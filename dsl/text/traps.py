@@ -16,6 +16,7 @@ __all__ = [
     "MAY_BE_TRAP",
     "bad_escape",
     "explain_plain",
+    "foreign_blank",
     "foreign_character",
     "in_quotes",
     "several_documents",
@@ -29,6 +30,7 @@ __all__ = [
 FOREIGN = re.compile("[^\t\n\r -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|\r(?!\n)")
 DIRECTIVE = re.compile(r"^%[^\r\n]*", re.MULTILINE)
 LOOKALIKES = {**dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‘’‚‛", "'"), "\xa0": " ", "\u200b": "", "\u3000": " "}
+BLANK = re.compile("[\xa0\u200b\u3000]")
 MAY_BE_TRAP = re.compile(rf"\A[-{''.join(LOOKALIKES)}]|[:\n]")
 """What `explain_plain` need not look at does not match."""
 GLUED_KEY = re.compile(r"([A-Za-z_][\w.-]*):(?!//)([^\s:].*)", re.DOTALL)
@@ -65,20 +67,26 @@ def explain_plain(span: Span, own_line: bool) -> Diagnostic | None:
     """A plain value that YAML takes for text and its writer meant otherwise; `own_line`: it does not follow its key."""
     text = span.text
     if text[0] in LOOKALIKES:
-        return _lookalike(span)
+        return _lookalike(span.source.span(span.start, span.start + 1))
     if own_line and (found := without_space(span)):
         return found
     return _swallowed_item(span) if "\n" in text else None
 
 
+def foreign_blank(span: Span) -> Diagnostic | None:
+    """The first character of a text that looks like a space and is none to YAML."""
+    found = BLANK.search(span.text)
+    return _lookalike(span.source.span(span.start + found.start(), span.start + found.end())) if found else None
+
+
 def _lookalike(span: Span) -> Diagnostic:
-    char = span.text[0]
+    char = span.text
     plain = LOOKALIKES[char]
     quotes = plain in ("'", '"')
     return Diagnostic(
         code="smart-quotes" if quotes else "control-character",
         message=f"'{char}' is no quote to YAML" if quotes else f"the character U+{ord(char):04X} is no space to YAML",
-        span=span.source.span(span.start, span.start + 1),
+        span=span,
         help=f"write {plain} instead" if quotes else "write a normal space",
     )
 

@@ -37,6 +37,7 @@ from .traps import (
     MAY_BE_TRAP,
     bad_escape,
     explain_plain,
+    foreign_blank,
     foreign_character,
     several_documents,
     torn_by_comma,
@@ -114,6 +115,8 @@ def _events(source: Source, start: int, fast: bool) -> Iterator[Any]:
 
 PROPERTIES = re.compile(r"(?:[&!]\S*(?:\s|(?<=\s)#[^\n]*)*)+")
 """Anchor and tag, which the parser counts as part of the value."""
+WORD = re.compile(r"[A-Za-z_]\w*")
+TEMPLATE = re.compile(r"\{\{[^{}]*\}\s*\}?")
 TAG = re.compile(r"![^\s,]*")
 
 
@@ -356,9 +359,13 @@ class _Builder:
     def take_key(self, frame: _Frame, node: Node) -> None:
         frame.key, frame.key_end, frame.drop = node, self.end, not isinstance(node, ScalarNode)
         if frame.drop:
-            template = "{{" in self.text[max(node.span.start - 1, 0) : node.span.start + 2]
+            template = TEMPLATE.match(self.text, max(node.span.start - 1, 0))
             advice = 'write "${vars.NAME}" for a variable' if template else "write the key as text"
-            self.report("key-type", "expected a key that is text, found a list or map", node.span, advice)
+            span = self.source.span(*template.span()) if template else node.span
+            self.report("key-type", "expected a key that is text, found a list or map", span, advice)
+        elif isinstance(node, ScalarNode) and node.plain and (blank := foreign_blank(node.span)):
+            self.diagnostics.append(blank)
+            frame.key = replace(node, value=node.span.text[: blank.span.start - node.span.start].rstrip(":"))
 
     def take_value(self, frame: _Frame, key: Node, value: Node) -> None:
         dropped, frame.key = frame.drop, None
@@ -383,7 +390,8 @@ class _Builder:
             frame.unclosed += _num_unclosed(key)
             return
         value = frame.entries[-1].value if frame.entries and not pieces else None
-        if isinstance(value, ScalarNode) and value.plain and value.value is not None:
+        is_plain = isinstance(value, ScalarNode) and value.plain and value.value is not None
+        if isinstance(value, ScalarNode) and is_plain and (_num_unclosed(value) > 0 or not WORD.fullmatch(key.span.text)):
             frame.torn[index] = [value, key]
             frame.unclosed = _num_unclosed(value) + _num_unclosed(key)
         else:
@@ -456,7 +464,7 @@ class _Builder:
         for node in value.items if isinstance(value, ListNode) else (value,):
             if isinstance(node, MapNode):
                 yield from node.entries
-            else:
+            elif not node.span.text.startswith("*"):  # an alias without its anchor has been reported
                 self.report("bad-merge", "'<<' takes a map or a list of maps", node.span, "write '<<: *name'")
 
 

@@ -222,9 +222,12 @@ def test_the_step_by_which_a_stage_must_end(text: str, bound: int | None) -> Non
     assert step_bound(Expr(text), StageStart(stage="explore", stage_index=2, total_step=100)) == bound
 
 
-def test_steps_of_the_run_bound_nothing_where_the_start_is_not_known() -> None:
+def test_steps_of_the_run_bound_from_below_where_the_start_is_not_known() -> None:
     unknown = StageStart(total_step=None)
-    assert step_bound(Expr("total_step >= 300"), unknown) is None
+    assert step_bound(Expr("total_step >= 300"), unknown) == 300
+    assert step_bound(Expr("400 < total_step and step >= 10"), unknown) == 401
+    assert step_bound(Expr("total_step < 300"), unknown) is None
+    assert step_bound(Expr("not total_step >= 300"), unknown) is None
     assert step_bound(Expr("total_step >= 300 or step >= 50"), unknown) == 50
 
 

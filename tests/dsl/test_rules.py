@@ -471,17 +471,6 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [{}, {"schedule.*.agent.tokens_per_turn": 8191}],
     ),
-    "schedule.turns_fit_the_context": (
-        [
-            ({"schedule.1.turns": 17}, "schedule.1.turns", "may sample 8704 tokens, and an episode has 8192"),
-            ({"schedule.1.turns": Expr("8 + step")}, "schedule.1.turns", "it may end after 16 turns"),
-        ],
-        [
-            {},
-            SFT | {"schedule.*.turns": 99},
-            {"schedule.1.turns": 17, "schedule.*.agent.tokens_per_turn": Expr("9 + step")},
-        ],
-    ),
     "schedule.guided_replies_are_lists": (
         [
             (
@@ -708,7 +697,6 @@ def test_what_a_rule_says_is_one_plain_sentence(say: Callable[..., list[Diagnost
 WARNINGS = {
     "algorithm.repeated_updates_have_a_ratio",
     "algorithm.sampled_distribution_is_the_trained_one",
-    "schedule.turns_fit_the_context",
     "run.built_environments",
     "run.built_parts",
 }

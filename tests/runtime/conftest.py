@@ -13,6 +13,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -44,13 +45,30 @@ from agym.runtime.ports import (
 from agym.runtime.rendering import Chat
 from agym.runtime.reporting import Silent
 from agym.runtime.workers import Crew, LearnerWorker, RolloutWorker
-from agym.runtime.worlds import Worlds
 from agym.runtime.workspace import Workspace
+from agym.runtime.worlds import Worlds
 
 # --- words -----------------------------------------------------------------------------------------------------------
 
 SPECIAL = ("<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|unknown|>")
-WORDS = (*SPECIAL, "say", "0", "1", "2", "3", "4", "wrong", "empty", "write", "an", "action", "is", "your", "reply", ".")
+WORDS = (
+    *SPECIAL,
+    "say",
+    "0",
+    "1",
+    "2",
+    "3",
+    "4",
+    "wrong",
+    "empty",
+    "write",
+    "an",
+    "action",
+    "is",
+    "your",
+    "reply",
+    ".",
+)
 TOKEN = re.compile(r"<\|\w+\|>|\w+|\.")
 
 
@@ -200,9 +218,9 @@ class TableLearner:
     optimizer: OptimizerSettings | None = None
     updates: list[UpdateSettings] = field(default_factory=list)
     fresh: int = 0
-    faults: dict[int, UpdateFault] = field(default_factory=dict)
-    """What goes wrong, by the number of the update, counted over the life of the weights."""
-    made: int = 0
+    divergences: list[float] = field(default_factory=list)
+    faulty: Callable[[int, Sequence[TrainSequence]], UpdateFault | None] = lambda number, sequences: None
+    """What goes wrong with an update, counted from 1 since this learner was started."""
 
     def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
         self.optimizer = settings
@@ -212,14 +230,15 @@ class TableLearner:
 
     def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
         self.updates.append(settings)
-        self.made += 1
         gradient, logprobs, tokens, entropy, reference_kl, sampler_kl = np.zeros_like(self.table), [], 0, 0.0, 0.0, 0.0
         for sequence in sequences:
             for at in np.flatnonzero(sequence.learn).tolist():
                 place = seen(sequence.ids, at)
                 row = log_softmax(self.table[place] / settings.loss.temperature)
                 p, token = np.exp(row), int(sequence.ids[at])
-                gain = float(sequence.advantages[at]) * (1.0 if sequence.weights is None else float(sequence.weights[at]))
+                gain = float(sequence.advantages[at]) * (
+                    1.0 if sequence.weights is None else float(sequence.weights[at])
+                )
                 if sequence.reference_logprobs is not None:
                     apart = row[token] - float(sequence.reference_logprobs[at])
                     reference_kl += apart**2 / 2
@@ -231,7 +250,8 @@ class TableLearner:
                 logprobs.append(row[token])
                 entropy -= float((p * row).sum())
                 tokens += 1
-        fault = self.faults.get(self.made)
+        fault = self.faulty(len(self.updates), sequences)
+        self.divergences.append(reference_kl / tokens)
         norm = float(np.sqrt((gradient**2).sum())) / max(tokens, 1)
         if fault is None:
             assert self.optimizer is not None
@@ -257,18 +277,20 @@ class TableLearner:
         )
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
-        found = [np.append(np.float32(0), logprobs_of(self.table, each.ids.tolist(), temperature)) for each in sequences]
+        found = [
+            np.append(np.float32(0), logprobs_of(self.table, each.ids.tolist(), temperature)) for each in sequences
+        ]
         return [np.where(each.learn, row, np.float32(0)) for each, row in zip(sequences, found, strict=True)]
 
     def weights(self) -> Any:
         return [("table", self.table)]
 
     def save(self, folder: Path) -> None:
-        np.savez(folder / "learner.npz", table=self.table, momentum=self.momentum, made=self.made)
+        np.savez(folder / "learner.npz", table=self.table, momentum=self.momentum)
 
     def load(self, folder: Path) -> None:
         state = np.load(folder / "learner.npz")
-        self.table, self.momentum, self.made = state["table"], state["momentum"], int(state["made"])
+        self.table, self.momentum = state["table"], state["momentum"]
 
     def export(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -293,7 +315,7 @@ schedule:
   - {stage: imitate, until: step >= 2, algorithm: {use: sft, batch_size: 4, lr: 1, data: {source: expert, noise: 0.2},
      optimizer: {betas: [0.4, 0.9], warmup_steps: 2}}}
   - {stage: exploit, turns: 2, until: step >= 3}
-  - {stage: explore, turns: "min(2 + step, 4)", until: "step >= 4 or mean(success, 2) > 0.99"}
+  - {stage: explore, turns: "min(2 + step, 4)", until: "step >= 4 or mean(grad_norm, 2) > 99"}
 eval: {every: 3, turns: [2, 4], samples: 2, greedy: true}
 checkpoint: {every: 2, best: eval/echo/success, episodes: all}
 """
@@ -311,6 +333,7 @@ class NoFiles:
         raise FileNotFoundError(reference)
 
 
+@lru_cache(maxsize=64)
 def plan_of(text: str = RECIPE, *settings: str) -> Plan:
     compiled = compile_recipe(Source("recipe.yaml", text), cast(Any, NoFiles()), settings, {}, CATALOG)
     errors = [f"{each.span}: {each.message}" for each in compiled.diagnostics if each.severity.value == "error"]
@@ -336,8 +359,12 @@ class Run:
         return asyncio.run(self.walk())
 
     async def walk(self) -> Outcome:
-        space = Workspace.resume(self.root) if (self.root / "plan.json").exists() else Workspace.start(self.root, "{}", "")
-        engine = Engine(self.plan, space, self.around(self.crew()), self.reporter, itertools.count().__next__, self.stop)
+        space = (
+            Workspace.resume(self.root) if (self.root / "plan.json").exists() else Workspace.start(self.root, "{}", "")
+        )
+        engine = Engine(
+            self.plan, space, self.around(self.crew()), self.reporter, itertools.count().__next__, self.stop
+        )
         try:
             return await engine.run()
         finally:
@@ -359,7 +386,7 @@ class Run:
     def again(self, root: Path | None = None) -> Run:
         """Engines just started, on this folder or on a copy of it; what happened to this one does not happen there."""
         fresh = Run(root=root or self.root, plan=self.plan, clients=self.clients)
-        fresh.learner.faults = self.learner.faults
+        fresh.learner.faulty = self.learner.faulty
         return fresh
 
     def rows(self) -> list[dict[str, Any]]:

@@ -1,0 +1,78 @@
+"""Names of environments, splits and sinks, which must be registered.
+
+Enters: a name and where it stands, or a whole tree of which no recipe could be made. Leaves: diagnostics in the same
+words either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..catalog import Catalog, EnvironmentInfo
+from ..diagnostics import Diagnostic
+from ..shape.wording import written
+from ..source import Span
+from ..suggest import did_you_mean, shown
+from ..text.tree import MapNode, Node, ScalarNode, children, get
+
+__all__ = ["no_environment", "no_sink", "no_split", "unknown_names"]
+
+
+def no_environment(name: str, span: Span, catalog: Catalog) -> Diagnostic:
+    message = f"environment {shown(name)} is not registered"
+    help_text = did_you_mean(name, catalog.environments)
+    return Diagnostic(code="unknown-environment", message=message, span=span, help=help_text)
+
+
+def no_split(name: str, span: Span, info: EnvironmentInfo) -> Diagnostic:
+    message = f"environment '{info.name}' has no split {shown(name)}"
+    return Diagnostic(code="unknown-split", message=message, span=span, help=did_you_mean(name, info.splits))
+
+
+def no_sink(name: str, span: Span, catalog: Catalog) -> Diagnostic:
+    message = f"no sink is called {shown(name)}"
+    return Diagnostic(code="unknown-name", message=message, span=span, help=did_you_mean(name, catalog.sinks))
+
+
+# --- in a tree -----------------------------------------------------------------------------------------------------
+
+
+def unknown_names(tree: Node, catalog: Catalog) -> Iterator[Diagnostic]:
+    """Of a tree with every shorthand written out; what is no name at all is left to others."""
+    known: dict[str, EnvironmentInfo] = {}
+    for world in (*_at(tree, "environments", "*"), *_at(tree, "schedule", "*", "environments", "*")):
+        for use in _names(world, "use"):
+            info = catalog.environments.get(use.text.value)
+            if info is None:
+                yield no_environment(written(use), use.span, catalog)
+            else:
+                known[info.name] = info
+                yield from _unknown_splits(_names(world, "tasks", "*", "split"), info)
+    for info in known.values():
+        yield from _unknown_splits(_names(tree, "eval", "tasks"), info)
+    for use in _names(tree, "logging", "*", "use"):
+        if use.text.value not in catalog.sinks:
+            yield no_sink(written(use), use.span, catalog)
+
+
+def _unknown_splits(splits: Iterator[ScalarNode], info: EnvironmentInfo) -> Iterator[Diagnostic]:
+    for split in splits:
+        if info.splits and split.text.value not in info.splits:
+            yield no_split(written(split), split.span, info)
+
+
+def _at(node: Node, *path: str) -> Iterator[Node]:
+    """What stands at a path, `*` being every item of a list or value of a map."""
+    if not path:
+        yield node
+        return
+    entry = get(node, path[0]) if isinstance(node, MapNode) else None
+    for child in children(node) if path[0] == "*" else [entry.value] if entry else []:
+        yield from _at(child, *path[1:])
+
+
+def _names(node: Node, *path: str) -> Iterator[ScalarNode]:
+    for each in _at(node, *path):
+        text = each.value if isinstance(each, ScalarNode) else None
+        if isinstance(each, ScalarNode) and isinstance(text, str) and text.strip() and "${" not in text:
+            yield each

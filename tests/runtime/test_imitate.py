@@ -1,0 +1,241 @@
+"""Demonstrations: by experts, from files, from recorded episodes; what is learnt of them and what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from agym.dsl.algorithm import LossOn
+from agym.dsl.recipe import Format
+from agym.envs.client import InlineEnv
+from agym.envs.errors import EnvFault
+from agym.runtime.agents.formats import FORMATS
+from agym.runtime.dataset import recorded, written
+from agym.runtime.demonstrate import Demonstrator, NoExpert
+from agym.runtime.engine import OutcomeKind
+from agym.runtime.episode import Ending, Episode, Task
+from agym.runtime.errors import RunError
+from agym.runtime.rendering import Chat
+from agym.runtime.rollout import Budgets, Gates, Phases, World
+
+LIMITS = Budgets(horizon=6, tokens_per_turn=2, context_tokens=64)
+
+
+@pytest.fixture
+def demonstrator(words: Any) -> Demonstrator:
+    return Demonstrator(
+        chat=Chat(words),
+        encode=words.encode_known,
+        format=FORMATS[Format.PLAIN],
+        prompt=None,
+        phases=Phases(retries=0),
+        gates=Gates.of(Phases()),
+        noise=0.0,
+        loss_on=LossOn.EXPERT,
+        clock=lambda: 0.0,
+    )
+
+
+def shown(demonstrator: Demonstrator, env: Callable[[], Any], budgets: Budgets = LIMITS, seed: int = 0) -> Episode:
+    async def go() -> Episode:
+        client = InlineEnv(env)
+        world = World(name="echo", client=client, spec=await client.spec())
+        return await demonstrator.attempt(world, Task(environment="echo", id="train-0", seed=3), budgets, seed)
+
+    return asyncio.run(go())
+
+
+def learnt(episode: Episode) -> list[list[int]]:
+    """Runs of tokens that are learnt."""
+    (segment,) = episode.segments
+    edges = np.flatnonzero(np.diff(segment.sampled, prepend=False, append=False))
+    return [segment.ids[a:b].tolist() for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def test_an_expert_solves_its_task_and_its_replies_alone_are_learnt(
+    demonstrator: Demonstrator, echo: Any, words: Any
+) -> None:
+    episode = shown(demonstrator, echo)
+    assert (episode.ending, episode.success) == (Ending.DONE, True)
+    assert learnt(episode) == [[*words.encode(turn.reply), 0] for turn in episode.turns]
+
+
+def test_a_random_action_is_shown_and_not_learnt(demonstrator: Demonstrator, echo: Any) -> None:
+    noisy = replace(demonstrator, noise=0.5)
+    some = [shown(noisy, echo, seed=seed) for seed in range(9)]
+    assert any(len(learnt(episode)) < len(episode.turns) for episode in some)
+    assert all(len(learnt(shown(replace(noisy, loss_on=LossOn.ACTIONS), echo, seed=s))) >= 2 for s in range(3))
+
+
+def test_under_all_prompts_and_observations_are_learnt_too(demonstrator: Demonstrator, echo: Any) -> None:
+    (segment,) = shown(replace(demonstrator, loss_on=LossOn.ALL), echo).segments
+    assert not segment.sampled[0]
+    assert segment.sampled[1:].all()
+
+
+def test_a_demonstration_ends_with_a_reply_and_within_the_context(demonstrator: Demonstrator, echo: Any) -> None:
+    episode = shown(replace(demonstrator, noise=1.0), echo, replace(LIMITS, context_tokens=17))
+    assert episode.ending is Ending.BUDGET
+    assert len(episode.segments[0].ids) == episode.turns[-1].end <= 17
+
+
+def test_a_solution_known_from_the_start_serves_where_there_is_no_advice(demonstrator: Demonstrator, echo: Any) -> None:
+    class Scripted(echo):  # type: ignore[misc]
+        def advice(self) -> str | None:
+            return None
+
+        def expert(self, task: str, seed: int) -> tuple[str, ...]:
+            self.reset(task, seed)
+            actions = [str(self._wanted)]
+            self.step(actions[0])
+            return (*actions, str(self._wanted))
+
+    episode = shown(demonstrator, Scripted)
+    assert (episode.ending, episode.success, len(episode.turns)) == (Ending.DONE, True, 2)
+    with pytest.raises(NoExpert, match=r"knows solutions from the start .* expected 'data\.noise: 0'"):
+        shown(replace(demonstrator, noise=0.1), Scripted)
+
+
+def test_without_any_expert_the_way_out_is_told(demonstrator: Demonstrator, echo: Any) -> None:
+    class Silent(echo):  # type: ignore[misc]
+        def advice(self) -> str | None:
+            return None
+
+    with pytest.raises(NoExpert, match="environment 'echo' knows no solution of task 'train-0'"):
+        shown(demonstrator, Silent)
+
+
+def test_a_word_that_the_model_does_not_know_is_read_but_never_taught(demonstrator: Demonstrator, echo: Any) -> None:
+    class Foreign(echo):  # type: ignore[misc]
+        spec = replace(echo.spec, prompt="Répétez")
+
+    assert shown(demonstrator, Foreign).success
+
+    class Speaking(echo):  # type: ignore[misc]
+        def advice(self) -> str:
+            return "zwei"
+
+    with pytest.raises(RunError, match=r"task 'train-0' of environment 'echo': expected only words .* in 'zwei'"):
+        shown(demonstrator, Speaking)
+
+
+def test_demonstrations_that_an_environment_spoilt_are_left_out(new_run: Any, echo: Any) -> None:
+    class Failing(echo):  # type: ignore[misc]
+        def reset(self, task: str, seed: int) -> Any:
+            if task == "train-0":
+                raise EnvFault("gone")
+            return super().reset(task, seed)
+
+    run = new_run("schedule.0.until=step >= 5", clients={"echo": InlineEnv(Failing)}, text=IMITATION)
+    assert run.go().kind is OutcomeKind.FINISHED
+    assert run.steps()[-1]["data/passes"] == 4  # of 4 in place of 5
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+IMITATION = """
+agym: 1
+name: imitation
+model: {init: {tokenizer: {kind: word}}}
+environments: {echo: {use: echo}}
+agent: {format: plain, tokens_per_turn: 2, context_tokens: 64}
+algorithm: {use: sft, batch_size: 4, lr: 1, data: {source: expert}}
+schedule: [{stage: imitate, until: step >= 4}]
+eval: null
+"""
+TALK = [
+    {"role": "system", "content": "say"},
+    {"role": "user", "content": "say 1"},
+    {"role": "assistant", "content": "1"},
+    {"role": "user", "content": "say 2"},
+    {"role": "assistant", "content": "3", "learn": False},
+    {"role": "user", "content": "wrong"},
+    {"role": "assistant", "content": "2"},
+]
+
+
+def lines(path: Path, *objects: Any) -> Path:
+    path.write_text("".join((each if isinstance(each, str) else json.dumps(each)) + "\n" for each in objects))
+    return path
+
+
+def test_a_conversation_is_rendered_as_episodes_are_and_learnt_where_it_says(
+    demonstrator: Demonstrator, words: Any, tmp_path: Path
+) -> None:
+    (conversation,) = written(lines(tmp_path / "data.jsonl", {"messages": TALK}))
+    episode = demonstrator.render(conversation, 64)
+    whole = words.render([{**each} for each in TALK], reply=False)
+    assert episode.segments[0].ids.tolist() == words.encode(whole)
+    assert learnt(episode) == [[*words.encode("1"), 0], [*words.encode("2"), 0]]
+    assert (episode.success, episode.score, len(episode.turns)) == (True, 1.0, 3)
+
+
+def test_a_long_conversation_is_learnt_up_to_the_last_reply_that_fits(
+    demonstrator: Demonstrator, tmp_path: Path
+) -> None:
+    (conversation,) = written(lines(tmp_path / "data.jsonl", {"messages": TALK}))
+    episode = demonstrator.render(conversation, 20)
+    assert len(episode.segments[0].ids) <= 20
+    assert (episode.ending, len(episode.turns)) == (Ending.BUDGET, 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "data.jsonl:2: not JSON"),
+        ([1], "data.jsonl:2: expected an object"),
+        ({"text": "x"}, "data.jsonl:2: 'messages' is missing"),
+        ({"messages": TALK[:2]}, "expected an 'assistant' message after at least one other"),
+        ({"messages": [*TALK[:3], TALK[2], TALK[2]]}, "expected another role between two 'assistant' messages"),
+        ({"messages": [{"role": "bot", "content": "x"}]}, "expected a role of system, user, tool, assistant"),
+    ],
+    ids=["no JSON", "no object", "no messages", "no reply", "two replies", "unknown role"],
+)
+def test_a_wrong_line_is_told_with_its_place(tmp_path: Path, line: Any, message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        written(lines(tmp_path / "data.jsonl", {"messages": TALK}, line))
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"data: .* cannot be read"):
+        written(tmp_path / "none.jsonl")
+
+
+def test_imitating_a_file_learns_and_keeps_what_the_recipe_says(new_run: Any, tmp_path: Path) -> None:
+    good = {"messages": TALK[:3], "success": True}
+    bad = {"messages": [*TALK[:2], {"role": "assistant", "content": "4"}], "success": False, "score": 0}
+    path = lines(tmp_path / "data.jsonl", good, bad, good)
+    data = f"algorithm.data={{source: file, path: {path}, keep: success}}"
+    run = new_run(data, text=IMITATION)
+    assert run.go().kind is OutcomeKind.FINISHED
+    losses = [row["train/loss"] for row in run.steps()]
+    assert losses[-1] < losses[0] / 2
+    assert run.steps()[-1]["data/passes"] == 6  # two lines, batches of four
+    with pytest.raises(RunError, match="none of 3 demonstrations is left to learn from"):
+        new_run(data.replace("keep: success", "keep: score > 5"), text=IMITATION).go()
+
+
+def test_recorded_episodes_of_training_tasks_are_demonstrations_in_turn(new_run: Any, tmp_path: Path) -> None:
+    teacher = new_run()
+    teacher.go()
+    talks = recorded(teacher.root)
+    assert {talk.task.id.split("-")[0] for talk in talks} == {"train"}
+    assert len(talks) == 7 * 16
+    run = new_run(f"algorithm.data={{source: episodes, path: {teacher.root}, keep: success}}", text=IMITATION)
+    assert run.go().kind is OutcomeKind.FINISHED
+    assert run.steps()[-1]["train/loss"] < run.steps()[0]["train/loss"]
+
+
+def test_a_run_that_recorded_only_what_it_measured_teaches_nothing(new_run: Any, tmp_path: Path) -> None:
+    teacher = new_run("checkpoint.episodes=eval")
+    teacher.go()
+    with pytest.raises(RunError, match="holds no episode of a training task: run it with"):
+        recorded(teacher.root)
+    with pytest.raises(RunError, match="is no run folder"):
+        recorded(tmp_path)

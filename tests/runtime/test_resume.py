@@ -1,0 +1,128 @@
+"""A run that was killed and resumed writes the rows of one that never was, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agym.runtime.engine import OutcomeKind
+from agym.runtime.ports import UpdateFault
+
+MOVING = (
+    "schedule.2.until=step >= 5 or mean(success, 2) >= 0.9",
+    "schedule.2.turns=min(1 + total_step // 2, 4) if default(last(success), 1) > 0.1 else 2",
+    "algorithm.lr=cosine(4, 1, 9)",
+    "environments.other={use: other, weight: 0.7}",
+    "algorithm.filter={groups: std > 0, resample: true, max_resamples: 1}",
+    "eval={every: 3, turns: 4}",
+    "guards.max_roll_backs=50",
+)
+"""Everything that a step may depend on moves."""
+
+
+def nan_now_and_then(number: int, sequences: Any) -> UpdateFault | None:
+    """By what is learnt from, as a real one; never by how often this process was started."""
+    return UpdateFault.NAN if sum(int(each.ids.sum()) for each in sequences) % 4 == 0 else None
+
+
+def test_two_runs_of_one_recipe_are_equal_in_every_bit(new_run: Any) -> None:
+    one, two = new_run(*MOVING), new_run(*MOVING)
+    one.go(), two.go()
+    assert one.exact() == two.exact()
+    other = new_run(*MOVING, "seed=1")
+    other.go()
+    assert other.exact() != one.exact()
+
+
+def _grave(run: Any, mortal: Any, killed: Any, at: int) -> list[str]:
+    """Runs until the process dies at its `at`th call; the folder of that moment is the grave."""
+    calls: list[str] = []
+    grave = run.root.with_name(f"grave-{run.root.name}-{at}")
+    run.around = lambda crew: mortal(crew, run.root, grave, at, calls)
+    if at:
+        with pytest.raises(killed):
+            run.go()
+    else:
+        run.go()
+    return calls
+
+
+@pytest.mark.parametrize("faulty", [False, True], ids=["sound", "with roll-backs"])
+@pytest.mark.parametrize("stride", [13, pytest.param(1, marks=pytest.mark.heavy)], ids=["some calls", "every call"])
+def test_killed_at_any_call_and_resumed_the_rows_are_the_same(
+    new_run: Any, mortal: Any, killed: Any, stride: int, faulty: bool
+) -> None:
+    whole = new_run(*MOVING)
+    if faulty:
+        whole.learner.faulty = nan_now_and_then
+    calls = _grave(whole, mortal, killed, 0)
+    assert any(row.get("guard/action") == "roll_back" for row in whole.steps()) == faulty
+    assert {"play", "demonstrate", "update", "logprobs", "sync", "save", "export", "tasks"} <= set(calls)
+    for at in range(min(3 + 4 * faulty, stride), len(calls), stride):
+        run = new_run(*MOVING)
+        run.learner.faulty = whole.learner.faulty
+        _grave(run, mortal, killed, at)
+        grave = run.root.with_name(f"grave-{run.root.name}-{at}")
+        with (grave / "metrics.jsonl").open("a") as file:
+            file.write('{"total_step": 7, "rollout/suc')
+        again = run.again(grave)
+        assert again.go().kind is OutcomeKind.FINISHED
+        assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"
+        assert not list(grave.glob("*/.unfinished-*"))
+        assert _episodes(grave) == _episodes(whole.root)
+
+
+def _episodes(root: Path) -> dict[str, list[Any]]:
+    read = {path.name: path.read_text().splitlines() for path in (root / "episodes").iterdir()}
+    return {name: [json.loads(line) | {"seconds": 0} for line in lines] for name, lines in read.items()}
+
+
+def test_stopped_after_any_step_and_resumed_the_rows_are_the_same(new_run: Any) -> None:
+    whole = new_run(*MOVING)
+    whole.go()
+    for wanted in range(1, whole.steps()[-1]["total_step"]):
+        run = new_run(*MOVING)
+
+        def look(row: Any, run: Any = run, wanted: int = wanted) -> None:
+            run.stop.wanted = "step" in row and row["total_step"] == wanted
+
+        run.reporter.row = look
+        outcome = run.go()
+        assert (outcome.kind, outcome.steps) == (OutcomeKind.INTERRUPTED, wanted)
+        assert f"step-{wanted}" in run.checkpoints()
+        assert run.steps()[-1]["total_step"] == wanted
+        again = run.again()
+        again.go()
+        assert again.exact() == whole.exact(), f"stopped after step {wanted}"
+
+
+def test_stopped_twice_and_killed_in_between(new_run: Any, mortal: Any, killed: Any) -> None:
+    whole = new_run(*MOVING)
+    whole.go()
+    run = new_run(*MOVING)
+    run.stop.wanted = True
+    assert run.go().steps == 0
+    second = run.again()
+    _grave(second, mortal, killed, 30)
+    third = second.again(second.root.with_name(f"grave-{second.root.name}-30"))
+    third.go()
+    assert third.exact() == whole.exact()
+
+
+def test_horizon_is_a_function_of_what_is_saved(new_run: Any) -> None:
+    run = new_run(*MOVING, "checkpoint={every: 1, keep: 99}")
+    run.go()
+    for row, after in zip(run.steps(), run.steps()[1:], strict=False):
+        copy = run.root.with_name(f"at-{row['total_step']}")
+        shutil.copytree(run.root, copy, ignore=shutil.ignore_patterns(".lock", *_later(run, row["total_step"])))
+        again = run.again(copy)
+        again.reporter.row = lambda found, again=again: setattr(again.stop, "wanted", "step" in found)
+        again.go()
+        assert again.steps()[-1].get("horizon/turns") == after.get("horizon/turns")
+
+
+def _later(run: Any, step: int) -> list[str]:
+    return [name for name in run.checkpoints() if int(name.split("-")[1]) > step]
