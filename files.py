@@ -100,9 +100,12 @@ class DiskLibrary:
 
     def _missing(self, reference: str, path: str) -> Refusal:
         folder, bare = os.path.dirname(reference), not reference.endswith(SUFFIXES)
-        files = (entry for entry in _listing(os.path.dirname(path)) if entry.endswith(SUFFIXES))
-        beside = (os.path.join(folder, os.path.splitext(file)[0] if folder and bare else file) for file in files)
-        return Refusal(trouble=Trouble.MISSING, known=(*beside, *shipped_names(self.shipped)))
+        files = [entry for entry in _listing(os.path.dirname(path)) if entry.endswith(SUFFIXES)]
+        if folder:  # which is the same in all, and must not make them look alike
+            names = (os.path.splitext(file)[0] if bare else file for file in files)
+            near = nearest(os.path.basename(reference), names)
+            files = [os.path.join(folder, near)] if near else []
+        return Refusal(trouble=Trouble.MISSING, known=(*files, *shipped_names(self.shipped)))
 
 
 def project_of(folder: Path, shipped: Path = SHIPPED) -> Path:

@@ -13,6 +13,7 @@ from math import isfinite
 from ..dsl.expr import Expr
 from ..dsl.plan import Plan, PlanStage
 from ..dsl.recipe import Environment, Stage
+from .asking import Phases
 from .episode import Episode
 from .errors import RunError, StepRefused
 from .guards import Signs
@@ -20,7 +21,7 @@ from .ports import Draw, Limits, LossSettings, UpdateSettings
 from .progress import Progress, StageFacts
 from .reporting import Reporter
 from .reward import Clock
-from .rollout import Budgets, Phases
+from .rollout import Budgets
 from .seeds import derive
 from .tasks import Pool
 from .workers import Crew, PlayStyle

@@ -16,12 +16,13 @@ import numpy as np
 from ..dsl.algorithm import LossOn
 from ..envs.protocol import Session, Status, score_of
 from .agents.formats import AgentFormat
+from .asking import Gates, Phases, World, asked, opened, persistently, sound
 from .dataset import Conversation
 from .episode import Ending, Episode, Segment, Task, Turn
 from .errors import RunError
 from .models import UnknownWord
 from .rendering import Chat
-from .rollout import Budgets, Gates, Phases, World, asked, opened, persistently
+from .rollout import Budgets
 from .seeds import derive
 
 __all__ = ["Demonstrator", "NoExpert"]
@@ -98,7 +99,7 @@ class Demonstrator:
                 ending = Ending.BUDGET
                 break
             start, end = tape.add(reply, learn=everything or not noisy or self.loss_on is LossOn.ACTIONS)
-            step = await self._asked(session.step(action), world, task)
+            step = sound(await self._asked(session.step(action), world, task), world.name)
             shown = self.chat.cut(step.observation.text, budgets.observation_tokens)
             turns.append(
                 Turn(

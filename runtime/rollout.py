@@ -3,46 +3,29 @@
 Enters: a task, an environment, an agent format, a sampler, budgets. Leaves: an Episode. Nothing is rendered twice and
 no sampled token is ever re-tokenised. No barrier stands between turns: a slot that gets free takes the next episode at
 once, and the order in which episodes start is fixed by their place in the step, not by which one ended first.
-
-Whatever goes wrong on the environment's side (an exception of any kind, silence, an answer that makes no sense) is a
-fault: the episode is played again from its start, with the same seed, and in the end left out; it is never a failure.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from math import isfinite
-from typing import Any, Self, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from ..dsl.recipe import OnInvalid
-from ..envs.errors import EnvError, EnvFault, FaultKind
-from ..envs.protocol import EnvClient, EnvSpec, Score, Session, Status, Step, score_of
+from ..envs.errors import EnvFault, FaultKind
+from ..envs.protocol import Score, Session, Status, Step, score_of
 from .agents.formats import AgentFormat
+from .asking import Gates, Phases, World, asked, opened, persistently, sound
 from .episode import Ending, Episode, Group, Message, Segment, Task, Turn
-from .errors import StepRefused
 from .ports import Draw, Sampled, Sampler, SampleRequest
 from .rendering import Chat
 from .seeds import derive
 
-__all__ = [
-    "Budgets",
-    "Gates",
-    "Order",
-    "Phases",
-    "Player",
-    "World",
-    "asked",
-    "in_slots",
-    "opened",
-    "persistently",
-    "play_groups",
-]
+__all__ = ["Budgets", "Order", "Player", "in_slots", "play_groups"]
 
 T = TypeVar("T")
 
@@ -57,46 +40,6 @@ class Budgets:
     invalid_limit: int | None = None
     on_invalid: OnInvalid = OnInvalid.TELL
     observation_tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phases:
-    """How long to wait and how often to try again."""
-
-    reset_timeout_s: float = 60.0
-    step_timeout_s: float = 30.0
-    episode_timeout_s: float = 1800.0
-    retries: int = 2
-    reset_limit: int | None = None
-    """Episodes that start at the same time, at the most."""
-    step_limit: int | None = None
-    """Episodes that wait for an answer at the same time, at the most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gates:
-    """What keeps no more than so many episodes in a phase; waiting at a gate is on nobody's time but the episode's."""
-
-    reset: AbstractAsyncContextManager[Any]
-    step: AbstractAsyncContextManager[Any]
-
-    @classmethod
-    def of(cls, phases: Phases) -> Self:
-        return cls(_gate(phases.reset_limit), _gate(phases.step_limit))
-
-
-def _gate(limit: int | None) -> AbstractAsyncContextManager[Any]:
-    return nullcontext() if limit is None else asyncio.Semaphore(limit)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """An environment, ready to play, with what a recipe says about it."""
-
-    name: str
-    client: EnvClient
-    spec: EnvSpec
-    success_at: float = 1.0
 
 
 @dataclass(slots=True)
@@ -239,7 +182,7 @@ class Player:
         async with self.gates.step:
             what = f"{world.name} to answer '{action[:60]}'"
             step = await asked(session.step(action), self.phases.step_timeout_s, what)
-        return _sound(step, world.name)
+        return sound(step, world.name)
 
     def _follow(self, tape: _Transcript, messages: Sequence[Message]) -> list[int]:
         """What is given before the next reply; an end token that the model did not draw is given, never learnt."""
@@ -256,84 +199,6 @@ def _gives_up(invalid: bool, in_a_row: int, budgets: Budgets) -> bool:
 def _score(kind: Score, turns: Sequence[Turn]) -> float:
     # a reply without an action reached no environment: it has no reward that could overwrite an earlier score
     return score_of(kind, [turn.reward for turn in turns if turn.action is not None])
-
-
-def _sound(step: Step, name: str) -> Step:
-    if not (isinstance(step, Step) and isinstance(step.observation.text, str) and isfinite(step.reward)):
-        raise EnvFault(f"{name} gave an answer that makes no sense: {str(step)[:80]}", kind=FaultKind.GARBAGE)
-    return step
-
-
-# --- faults --------------------------------------------------------------------------------------------------------
-
-
-async def persistently(
-    once: Callable[[], Awaitable[Episode]],
-    task: Task,
-    index: int,
-    horizon: int,
-    retries: int,
-    clock: Callable[[], float],
-) -> Episode:
-    """Tries again after a fault as often as allowed; a fault that stays is the episode's ending."""
-    started = clock()
-    for retry in range(retries + 1):
-        try:
-            episode = await once()
-        except EnvFault as error:
-            fault = f"{error.kind}: {error}"
-        else:
-            return replace(episode, retries=retry, seconds=clock() - started)
-    return Episode(
-        task=task,
-        index=index,
-        segments=(),
-        turns=(),
-        ending=Ending.ENV_FAULT,
-        horizon=horizon,
-        score=0.0,
-        success=False,
-        fault=fault,
-        retries=retries,
-        seconds=clock() - started,
-    )
-
-
-async def asked(awaitable: Awaitable[T], seconds: float, what: str) -> T:
-    """An environment's answer. The wait has an end and says what it was for; whatever goes wrong is a fault."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await awaitable
-    except TimeoutError:
-        raise EnvFault(f"waited {seconds:g} s for {what}", kind=FaultKind.DEADLINE) from None
-    except (EnvFault, StepRefused):
-        raise
-    except Exception as error:
-        raise EnvFault(f"{type(error).__name__} while waiting for {what}: {error}") from error
-
-
-@asynccontextmanager
-async def opened(world: World, task: Task, phases: Phases, gates: Gates) -> AsyncIterator[Session]:
-    """A session for one episode, given back whatever happens."""
-    async with gates.reset:
-        session = await asked(_open(world, task), phases.reset_timeout_s, f"{world.name} to start task '{task.id}'")
-    try:
-        if not isinstance(session.first.text, str):
-            raise EnvFault(f"{world.name} showed nothing that can be read at the start", kind=FaultKind.GARBAGE)
-        yield session
-    finally:
-        with suppress(EnvFault):  # what cannot be closed is of no use to anybody any more
-            await asked(session.close(), phases.step_timeout_s, f"{world.name} to take a session back")
-
-
-async def _open(world: World, task: Task) -> Session:
-    try:
-        return await world.client.open(task.id, task.seed)
-    except EnvFault:
-        raise
-    except EnvError as error:
-        # a task that it does not have, a token that it does not know: no retry mends these
-        raise StepRefused(f"environment '{world.name}', task '{task.id}': {error}") from error
 
 
 # --- groups --------------------------------------------------------------------------------------------------------

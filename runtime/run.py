@@ -20,6 +20,7 @@ from ..dsl.plan import Plan
 from ..dsl.planning.codec import dumps
 from ..dsl.recipe import Launcher
 from .engine import Engine, Outcome, StopSignal
+from .errors import RunError
 from .launch.inline import launch
 from .reach import Reach
 from .sinks.console import Terminal
@@ -107,7 +108,10 @@ _LAUNCHERS = {Launcher.INLINE: launch}
 
 
 def _launcher(plan: Plan) -> Launcher:
-    return Launcher(plan.placement.launcher)
+    launcher = Launcher(plan.placement.launcher)
+    if launcher not in _LAUNCHERS:
+        raise RunError(f"start: this version cannot place workers by '{launcher}' yet; use one GPU, or none")
+    return launcher
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from ..dsl.recipe import Environment, Format, TaskSelection
 from ..envs.errors import EnvError
 from ..envs.protocol import TaskInfo
 from .agents.formats import FORMATS
+from .asking import Gates, Phases, World
 from .dataset import Conversation
 from .demonstrate import Demonstrator
 from .episode import Episode, Group, Task
@@ -39,7 +40,7 @@ from .ports import (
     WeightUpdate,
 )
 from .rendering import Chat
-from .rollout import Budgets, Gates, Order, Phases, Player, World, in_slots, play_groups
+from .rollout import Budgets, Order, Player, in_slots, play_groups
 from .seeds import derive
 from .tasks import chosen
 from .worlds import Worlds

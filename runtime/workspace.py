@@ -22,7 +22,7 @@ from typing import Any
 
 from .errors import RunError
 
-__all__ = ["CHECKPOINTS", "FolderError", "Metrics", "Workspace", "write_atomically"]
+__all__ = ["CHECKPOINTS", "MODEL", "FolderError", "Metrics", "Workspace", "filled", "write_atomically"]
 
 CHECKPOINTS = "checkpoints"
 MODEL = "model"
@@ -108,18 +108,18 @@ class Workspace:
     @contextmanager
     def checkpoint(self, step: int) -> Iterator[Path]:
         """A folder to fill; it takes its name only when it is whole and on the disk."""
-        with _filled(self.root / CHECKPOINTS / f"{_STEP}{step}") as folder:
+        with filled(self.root / CHECKPOINTS / f"{_STEP}{step}") as folder:
             yield folder
 
     @contextmanager
     def new_reference(self, stage: str) -> Iterator[Path]:
         """A folder to fill, whole or not there, as a checkpoint."""
-        with _filled(self.reference(stage)) as folder:
+        with filled(self.reference(stage)) as folder:
             yield folder
 
     def _mend(self) -> None:
         """After a kill: no half-written folder stays, no replaced one is lost."""
-        for left in self.root.glob(f"*/{_UNFINISHED}*"):
+        for left in (*self.root.glob(f"{_UNFINISHED}*"), *self.root.glob(f"*/{_UNFINISHED}*")):
             shutil.rmtree(left)
         for old in self.root.glob(f"*/{_REPLACED}*"):
             final = old.with_name(old.name.removeprefix(_REPLACED))
@@ -137,7 +137,8 @@ class Workspace:
 
 
 @contextmanager
-def _filled(final: Path) -> Iterator[Path]:
+def filled(final: Path) -> Iterator[Path]:
+    """A folder to fill that takes its name when it is whole and on the disk; what had the name before goes then."""
     final.parent.mkdir(exist_ok=True)
     folder, replaced = final.with_name(_UNFINISHED + final.name), final.with_name(_REPLACED + final.name)
     shutil.rmtree(folder, ignore_errors=True)

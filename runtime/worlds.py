@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from ..dsl.recipe import Environment
 from ..envs.protocol import EnvClient
-from .rollout import World
+from .asking import World
 
 __all__ = ["Open", "Worlds"]
 

@@ -20,7 +20,6 @@ from .conftest import Agym
 # Edited by hand whenever something is added: what people's scripts rely on.
 OPTIONS = {
     "run": {"recipe", "--set", "--run", "--resume", "--fresh"},
-    "run": {"recipe", "--set", "--run", "--resume", "--fresh"},
     "validate": {"paths", "--format", "--set", "--strict", "--quiet", "-q"},
     "plan": {"recipe", "--format", "--set", "--run"},
     "show": {"recipe", "--format", "--set", "--run", "--origins", "--diff"},

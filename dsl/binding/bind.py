@@ -99,6 +99,7 @@ class Places:
 
     def __init__(self, tree: MapNode) -> None:
         self._tree = tree
+        self._known: dict[Path, Entry | Node | None] = {}
 
     def key(self, *path: str | int) -> Span:
         """The key, or the whole item of a list; of what nobody wrote, the nearest that somebody did."""
@@ -115,8 +116,8 @@ class Places:
 
     def written(self, *path: str | int) -> bool:
         """Whether a person wrote it, in this recipe or one that it extends."""
-        steps = list(self._steps(path))
-        return len(steps) == len(path) and (not steps or _is_written(steps[-1]))
+        found = self._found(path) if path else self._tree
+        return found is not None and _is_written(_place(found))
 
     def origin(self, *path: str | int) -> str:
         """`recipe.yaml:3:4`, `preset grpo` or `default`."""
@@ -137,14 +138,25 @@ class Places:
 
     def _steps(self, path: Path) -> Iterator[tuple[Span, Span]]:
         """Spans of key and value for each step, as far as the path leads."""
-        node: Node = self._tree
-        for step in path:
-            below = _below(node, step)
-            if below is None:
+        for length in range(1, len(path) + 1):
+            found = self._found(path[:length])
+            if found is None:
                 return
-            node = below.value if isinstance(below, Entry) else below
-            key = below.key.span if isinstance(below, Entry) else node.span
-            yield key, key if _is_section(node) else node.span
+            yield _place(found)
+
+    def _found(self, path: Path) -> Entry | Node | None:
+        """What a path leads to; asked again and again of the same paths."""
+        if path not in self._known:
+            above = self._found(path[:-1]) if len(path) > 1 else self._tree
+            node = above.value if isinstance(above, Entry) else above
+            self._known[path] = None if node is None else _below(node, path[-1])
+        return self._known[path]
+
+
+def _place(found: Entry | Node) -> tuple[Span, Span]:
+    node = found.value if isinstance(found, Entry) else found
+    key = found.key.span if isinstance(found, Entry) else node.span
+    return key, key if _is_section(node) else node.span
 
 
 def _below(node: Node, step: str | int) -> Entry | Node | None:

@@ -137,7 +137,7 @@ class Checker:
         if want is ExprType.BOOLEAN and shape.is_number:
             if shape.constant is None:
                 return f"compare it with something: {text} > 0"
-            return f"write step >= {text}" if "step" in self.scope.facts else "write a condition, or 'true' for always"
+            return f"write step >= {text}" if self.scope.bare_metrics else "write a condition, or 'true' for always"
         if want is ExprType.INTEGER and isinstance(node, Binary) and node.operator == "/":
             return f"write '//' to divide without remainder, or round({text})"
         return f"write round({text})" if want is ExprType.INTEGER and shape.is_number else None

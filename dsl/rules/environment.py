@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..algorithm import DataSource
@@ -11,7 +13,10 @@ from ..binding.places import Path
 from ..catalog import EnvironmentInfo
 from ..diagnostics import Diagnostic
 from ..recipe import Dialect, Environment, TaskSelection
+from ..shape.shape import check as check_shape
+from ..source import Span, Text
 from ..suggest import did_you_mean, shown
+from ..text.tree import Entry, ListNode, MapNode, Node, ScalarNode
 from .case import Case, Rule
 from .dynamics import is_zero
 from .names import no_environment, no_split
@@ -91,8 +96,7 @@ def options_right(case: Case) -> Iterator[Diagnostic]:
 def _option_errors(case: Case, path: Path, value: Any, schema: Mapping[str, Any]) -> Iterator[Diagnostic]:
     if _clearly_right(value, schema):
         return
-    key = made_node(path[-1], case.places.key(*path))
-    tree = MapNode(entries=(Entry(key=key, value=_node(case, value, path)),), span=key.span)
+    tree = _node(case, {path[-1]: value}, path[:-1])
     for found in check_shape(tree, {"type": "object", "properties": {path[-1]: schema}}):
         yield replace(found, code="bad-option", message=f"option '{path[-1]}': {found.message}")
 
@@ -101,12 +105,17 @@ def _node(case: Case, value: Any, path: Path) -> Node:
     """A value of an option as it stands in the recipe."""
     span = case.places.value(*path)
     if isinstance(value, Mapping):
-        inner = ((name, (*path, name)) for name in value)
-        entries = (Entry(key=made_node(name, case.places.key(*at)), value=_node(case, value[name], at)) for name, at in inner)
-        return MapNode(entries=tuple(entries), span=span)
+        keys = [_scalar(name, case.places.key(*path, name)) for name in value]
+        values = [_node(case, each, (*path, name)) for name, each in value.items()]
+        return MapNode(entries=tuple(Entry(key=k, value=v) for k, v in zip(keys, values, strict=True)), span=span)
     if isinstance(value, tuple | list):
         return ListNode(items=tuple(_node(case, each, (*path, i)) for i, each in enumerate(value)), span=span)
-    return made_node(value, span)
+    return _scalar(value, span)
+
+
+def _scalar(value: Any, span: Span) -> ScalarNode:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return ScalarNode(value=value, text=Text.made(text, span), span=span)
 
 
 def _clearly_right(value: Any, schema: Mapping[str, Any]) -> bool:

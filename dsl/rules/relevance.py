@@ -16,7 +16,6 @@ from ..algorithm import (
     Algorithm,
     Correction,
     DataSource,
-    Estimator,
     Kind,
     LossKind,
     LossOn,
@@ -45,6 +44,7 @@ from ..recipe import (
     Stage,
     Transport,
 )
+from .combinations import READS
 from .dynamics import is_zero
 
 __all__ = ["check", "relevant"]
@@ -106,12 +106,13 @@ class _Setting:
     def has_noise(self) -> bool:
         return self.a.data.source is DataSource.EXPERT and self.a.data.noise > 0
 
-    def estimates(self, *estimators: Estimator) -> bool:
-        return self.a.advantage.estimator in estimators
-
 
 def _rl_only(key: str) -> Condition[_Setting]:
     return Condition(key, lambda s: s.is_rl, "only stages that learn by reinforcement use it")
+
+
+def _read(key: str, reason: str) -> Condition[_Setting]:
+    return Condition(f"advantage.{key}", lambda s: key in READS[s.a.advantage.estimator], reason)
 
 
 def _learning(key: str) -> Condition[_Setting]:
@@ -137,29 +138,11 @@ ALGORITHM: tuple[Condition[_Setting], ...] = (
     _rl_only("kl_stop"),
     Condition("kl_stop", lambda s: s.many_updates, "a step makes a single update; there is nothing to end early"),
     _rl_only("advantage"),
-    Condition(
-        "advantage.gamma",
-        lambda s: s.estimates(Estimator.REWARD_TO_GO, Estimator.GAE, Estimator.BILEVEL_GAE),
-        "this estimator does not discount between tokens",
-    ),
-    Condition(
-        "advantage.lam",
-        lambda s: s.estimates(Estimator.GAE, Estimator.BILEVEL_GAE),
-        "only 'gae' and 'bilevel_gae' have a lambda",
-    ),
-    Condition(
-        "advantage.turn_gamma",
-        lambda s: s.estimates(Estimator.TURN_RETURNS, Estimator.BILEVEL_GAE, Estimator.STEP_GROUPS),
-        "this estimator does not discount between turns",
-    ),
-    Condition(
-        "advantage.turn_lam", lambda s: s.estimates(Estimator.BILEVEL_GAE), "only 'bilevel_gae' has a lambda over turns"
-    ),
-    Condition(
-        "advantage.step_weight",
-        lambda s: s.estimates(Estimator.STEP_GROUPS),
-        "only 'step_groups' compares single steps",
-    ),
+    _read("gamma", "this estimator does not discount between tokens"),
+    _read("lam", "only 'gae' and 'bilevel_gae' have a lambda"),
+    _read("turn_gamma", "this estimator does not discount between turns"),
+    _read("turn_lam", "only 'bilevel_gae' has a lambda over turns"),
+    _read("step_weight", "only 'step_groups' compares single steps"),
     _rl_only("loss"),
     Condition("loss.ratio", lambda s: s.a.loss.kind is not LossKind.POLICY_GRADIENT, _NO_RATIO),
     Condition("loss.clip", lambda s: s.a.loss.kind is not LossKind.POLICY_GRADIENT, _NO_RATIO),

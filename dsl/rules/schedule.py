@@ -96,6 +96,15 @@ def turns_are_given(case: Case) -> Iterator[Diagnostic]:
             )
 
 
+def horizon_is_a_turn_or_more(case: Case) -> Iterator[Diagnostic]:
+    for (base, stage), span in zip(case.stages(), stage_spans(case.recipe), strict=True):
+        for name, turns in horizons(stage) if is_played(stage.algorithm) else ():
+            low = next(((step, value) for step, value in horizon(turns, span) or () if value < 1), None)
+            if low is not None:
+                message = f"expected at least 1, and at step {low[0]} this is {low[1]}"
+                yield case.error("out-of-range", message, *_turns_path(base, stage, name), hint="write max(1, ...)")
+
+
 def horizon_grows(case: Case) -> Iterator[Diagnostic]:
     """Within a stage and from each to the next, environment by environment, as far as it is known before the run."""
     spans = stage_spans(case.recipe)
@@ -179,6 +188,7 @@ SCHEDULE_RULES: tuple[Rule, ...] = (
     stages_end,
     ends_are_bounded,
     turns_are_given,
+    horizon_is_a_turn_or_more,
     horizon_grows,
     a_turn_fits_the_context,
     guided_replies_are_lists,

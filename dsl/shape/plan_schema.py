@@ -1,4 +1,6 @@
-"""The JSON Schema of plans, made from the dataclasses: `python -m agym.dsl.shape.plan_schema` writes schemas/plan.v1.json.
+"""The JSON Schema of plans, made from the dataclasses; `python -m agym.dsl.shape.plan_schema` writes plan.v1.json.
+
+`python -m agym.dsl.shape.plan_schema` writes schemas/plan.v1.json.
 
 Enters: the classes of `plan.py`. Leaves: a draft-07 schema for whoever reads a plan.json with other tools. A plan is
 written by a machine: every key is there, and nothing has a second spelling. What is sound beyond the shape is for

@@ -1,4 +1,6 @@
-"""The JSON Schema of recipes, made from the dataclasses: `python -m agym.dsl.shape.schema` writes schemas/recipe.v1.json.
+"""The JSON Schema of recipes, made from the dataclasses; `python -m agym.dsl.shape.schema` writes recipe.v1.json.
+
+`python -m agym.dsl.shape.schema` writes schemas/recipe.v1.json.
 
 Enters: the classes of `recipe.py` and the strings under their fields. Leaves: a draft-07 schema with a title, a
 description, a default and examples at every key.

@@ -29,6 +29,7 @@ Schema = Mapping[str, Any]
 MOST = 100
 """Mistakes reported of one recipe; whoever made more is told so."""
 
+
 def check(tree: Node, schema: Schema) -> tuple[Diagnostic, ...]:
     """Everything in the tree that the schema forbids."""
     scene = _Scene(tree=tree, schema=schema)
@@ -211,6 +212,8 @@ def _takes(scene: _Scene, branches: Iterable[Schema], key: str, value: Any) -> b
     inner = next((part["properties"][key] for part in parts if key in part.get("properties", ())), None)
     if inner is None:
         return False
+    if isinstance(value, str):  # any text would do for an expression or a path
+        return any(value in part.get("enum", ()) for part in (inner, *inner.get("anyOf", ())))
     schema = {**inner, "definitions": scene.keys.definitions}
     return bool(_validator()(schema).is_valid(value))
 

@@ -33,7 +33,11 @@ WORDS = {
 
 def in_words(branches: Iterable[Schema]) -> str:
     """`a map or text`; expressions and references go without saying."""
+    branches = list(branches)
+    choices = [value for branch in branches for value in branch.get("enum", ())]
     names = list(dict.fromkeys(name for branch in branches for name in _names(branch)))
+    if 0 < len(choices) <= MANY and names == ["string"]:
+        return f"one of {', '.join(choices)}"
     names = [name for name in names if name != "null"] or names
     words = [WORDS.get(name, name) for name in names]
     return ", ".join(words[:-1]) + " or " + words[-1] if len(words) > 1 else words[0] if words else "something else"
@@ -44,8 +48,6 @@ def _names(branch: Schema) -> list[str]:
         return [] if branch["$ref"].endswith("/reference") else ["object"]
     if "x-scope" in branch:
         return ["an expression"] if branch["type"] != "string" else []
-    if len(branch.get("enum", ())) in range(1, MANY + 1):
-        return [f"one of {', '.join(map(str, branch['enum']))}"]
     types = branch.get("type", [])
     return [types] if isinstance(types, str) else list(types)
 
@@ -66,7 +68,7 @@ def found(node: Node) -> str:
     if node.value is None:
         return "null" if node.text.value else "nothing"
     if isinstance(node.value, str):
-        return f"the text {shown(written(node))}" if written(node) else "empty text"
+        return f"the text {shown(written(node))}" if written(node).strip() else "empty text"
     return shown(written(node))[1:-1]
 
 
@@ -136,6 +138,9 @@ def _nothing(case: Mistyped) -> str | None:
 def _unquoted(case: Mistyped) -> str | None:
     if not isinstance(case.node, ScalarNode) or not case.wants("string") or isinstance(case.node.value, str):
         return None
+    choices = [value for branch in case.branches for value in branch.get("enum", ())]
+    if choices:
+        return f"'{case.key}' can be {', '.join(choices)}" if len(choices) > MANY or case.wants("object") else None
     return f"put it in quotes: '{written(case.node)[:40]}'"
 
 
@@ -149,9 +154,10 @@ def _bare_item(case: Mistyped) -> str | None:
         return None
     item = shown(written(case.node))[1:-1]
     for branch in case.lists():
-        if branch.get("minItems", 0) > 1:
+        if branch.get("minItems", 0) > 1 and "," not in item:
             return f"write a list of {branch['minItems']}: [{item}, ...]"
-        if "$ref" in branch.get("items", {}):
+        items = branch["items"] if isinstance(branch.get("items"), Mapping) else {}
+        if {name for each in items.get("anyOf", [items]) for name in _names(each)} == {"object"}:
             return "write a list of maps: [{...}]"
     return f"write [{item}]"
 
@@ -177,8 +183,7 @@ def _one_entry(case: Mistyped) -> str | None:
 
 def _key_that_takes_it(case: Mistyped) -> str | None:
     """`kl: 0.001` for `kl: {coef: 0.001}`."""
-    value = case.node.value if isinstance(case.node, ScalarNode) else None
-    if not isinstance(value, int | float) or isinstance(value, bool) or not case.wants("object"):
+    if not isinstance(case.node, ScalarNode) or isinstance(case.node.value, bool) or not case.wants("object"):
         return None
     key = next((key for key in case.keys if case.takes(key)), None)
     return f"write {case.key}: {{{key}: {written(case.node)[:40]}}}" if key and case.key else None

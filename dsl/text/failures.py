@@ -254,8 +254,12 @@ def _key_without_colon(scene: _Scene) -> Diagnostic | None:
 
 def _missing_colon(scene: _Scene, start: int) -> Diagnostic:
     line = scene.source.span(start, _content_end(scene.text, start))
-    return foreign_blank(line) or without_space(line) or scene.error(
-        "missing-colon", f"expected ':' after {shown(line.text)}", line.start, line.end, "write 'key: value'"
+    return (
+        foreign_blank(line)
+        or without_space(line)
+        or scene.error(
+            "missing-colon", f"expected ':' after {shown(line.text)}", line.start, line.end, "write 'key: value'"
+        )
     )
 
 

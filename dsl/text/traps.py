@@ -142,7 +142,7 @@ def without_colon(span: Span) -> Diagnostic:
         code="missing-value",
         message=f"expected 'key: value' inside '{{...}}', found {shown(span.text)}",
         span=span,
-        help="write '${vars.NAME}' for a variable" if span.text.startswith("{") else "write 'key: value'",
+        help="write '${vars.NAME}' for a variable" if span.text.startswith("{") else f"write '{span.text[:40]}: ...'",
     )
 
 

@@ -365,7 +365,9 @@ class _Builder:
             self.report("key-type", "expected a key that is text, found a list or map", span, advice)
         elif isinstance(node, ScalarNode) and node.plain and (blank := foreign_blank(node.span)):
             self.diagnostics.append(blank)
-            frame.key = replace(node, value=node.span.text[: blank.span.start - node.span.start].rstrip(":"))
+            text = node.text.part(0, blank.span.start - node.span.start)
+            # of `key:` and its value behind such a blank nothing can be kept apart
+            frame.key, frame.drop = replace(node, value=text.value, text=text), text.value.endswith(":")
 
     def take_value(self, frame: _Frame, key: Node, value: Node) -> None:
         dropped, frame.key = frame.drop, None
@@ -390,8 +392,7 @@ class _Builder:
             frame.unclosed += _num_unclosed(key)
             return
         value = frame.entries[-1].value if frame.entries and not pieces else None
-        is_plain = isinstance(value, ScalarNode) and value.plain and value.value is not None
-        if isinstance(value, ScalarNode) and is_plain and (_num_unclosed(value) > 0 or not WORD.fullmatch(key.span.text)):
+        if isinstance(value, ScalarNode) and _is_torn(value, key):
             frame.torn[index] = [value, key]
             frame.unclosed = _num_unclosed(value) + _num_unclosed(key)
         else:
@@ -470,6 +471,12 @@ class _Builder:
 
 def _is_merge(entry: Entry) -> bool:
     return entry.key.plain and entry.key.value == "<<"
+
+
+def _is_torn(value: ScalarNode, rest: ScalarNode) -> bool:
+    """Whether a comma cut `rest` off from a value, rather than someone forgot what belongs to a key."""
+    is_plain = value.plain and value.value is not None
+    return is_plain and (_num_unclosed(value) > 0 or not WORD.fullmatch(rest.span.text))
 
 
 def _num_unclosed(node: ScalarNode) -> int:

@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...dsl.plan import Plan
-from ...dsl.recipe import DType, Init
+from ...dsl.planning.shapes import is_folder
+from ...dsl.recipe import DType, Init, Model
 from ..agents.formats import FORMATS
+from ..errors import RunError
 from ..models import ModelSizes, ModelSource, TokenizerSizes, load_tokenizer, make_model, make_tokenizer
 from ..ports import LearnerSettings, OptimizerSettings, SamplerSettings, Scorer
 from ..rendering import LEFT_OUT, Chat
 from ..seeds import derive
 from ..workers import LearnerWorker, RolloutWorker
+from ..workspace import MODEL, filled
 from ..worlds import Worlds
 
 if TYPE_CHECKING:
@@ -35,15 +38,34 @@ async def prepare_model(plan: Plan, root: Path, worlds: Worlds) -> ModelSource:
     """The model to start from; made in the run folder where the recipe says `init`."""
     model = plan.model
     if model.init is None:
-        assert model.path is not None, "a verified plan names a model"
-        return ModelSource(path=model.path, revision=model.revision, trust_remote_code=model.trust_remote_code)
-    folder = root / "model"
-    if not (folder / "config.json").is_file():
+        return ModelSource(path=str(_folder(model)), trust_remote_code=model.trust_remote_code)
+    if not (root / MODEL).is_dir():
         texts = await _texts(plan, model.init, worlds)
         sizes = model.init.tokenizer
         tokenizer = make_tokenizer(TokenizerSizes(kind=sizes.kind, vocab=sizes.vocab), texts)
-        make_model(_sizes(model.init, _context(plan)), tokenizer, derive(plan.seed, "model"), folder)
-    return ModelSource(path=str(folder))
+        with filled(root / MODEL) as folder:
+            make_model(_sizes(model.init, _context(plan)), tokenizer, derive(plan.seed, "model"), folder)
+    return ModelSource(path=str(root / MODEL))
+
+
+def _folder(model: Model) -> Path:
+    """The model's folder; one of the hub is fetched, so that both engines read the same files of the same revision."""
+    assert model.path is not None, "a verified plan names a model"
+    folder = Path(model.path).expanduser()
+    if folder.is_dir():
+        return folder
+    if is_folder(model.path):
+        raise RunError(f"model: there is no folder '{model.path}'")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(model.path, revision=model.revision, ignore_patterns=_NOT_NEEDED))
+    except (OSError, ValueError) as error:
+        raise RunError(f"model: '{model.path}' cannot be had from the hub: {str(error)[:200]}") from error
+
+
+_NOT_NEEDED = ["*.bin", "*.pt", "*.pth", "*.gguf", "*.onnx", "*.h5", "*.msgpack", "original/*"]
+"""The same weights in other formats."""
 
 
 async def _texts(plan: Plan, init: Init, worlds: Worlds) -> list[str]:
@@ -89,7 +111,8 @@ def _dtype(plan: Plan) -> DType:
 def rollout_worker(plan: Plan, model: ModelSource, worlds: Worlds, clock: Callable[[], float]) -> RolloutWorker:
     from ..backends.vllm import VllmSampler
 
-    tokenizer = load_tokenizer(model, _template(plan))
+    words = model if plan.model.tokenizer is None else ModelSource(path=plan.model.tokenizer)
+    tokenizer = load_tokenizer(words, _template(plan))
     hardware = plan.hardware.rollout
     settings = SamplerSettings(
         model=Path(model.path),

@@ -157,3 +157,55 @@ def test_the_schema_refuses_nothing_that_binding_lets_pass(file: Path) -> None:
 )
 def test_a_bare_value_stands_for_the_key_that_its_class_says(path: tuple[str, ...], key: str | None) -> None:
     assert shorthand_of(path) == key
+
+
+# --- one mistake, told once ----------------------------------------------------------------------------------------
+
+
+def test_names_are_looked_up_also_where_something_else_is_wrong(catalog: Catalog) -> None:
+    text = RIGHT.replace("{web: web}", "{a: wbe, b: {use: web, tasks: {train: trian}}}")
+    text += "sed: 1\neval: {tasks: tset}\nlogging: [wandbb]\n"
+    assert codes(compiled(text, catalog)) == [
+        *("unknown-environment", "unknown-split", "unknown-key", "unknown-split", "unknown-name")
+    ]
+
+
+def test_names_beside_a_mistake_are_told_in_the_words_of_the_rules(catalog: Catalog) -> None:
+    text = RIGHT.replace("{web: web}", "{a: wbe}")
+    (alone,) = compiled(text, catalog).diagnostics
+    beside = compiled(text + "seed: x\n", catalog).diagnostics
+    assert (alone.message, alone.help) in [(each.message, each.help) for each in beside]
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ("seed: ${vars.x}\n", "unknown-var"),
+        ("algorithm: {lr: '2 * ${vars.x}'}\n", "unknown-var"),
+        ("${vars.x}: 1\n", "unknown-var"),
+        ("seed: 010\n", "ambiguous-number"),
+        ("algorithm: {lr: .inf}\n", "bad-number"),
+        ("algorithm: {lr: 1e400}\n", "bad-number"),
+        ("seed: “1”\n", "smart-quotes"),
+        ("algorithm: {lr: max(1, true)}\n", "comma-in-flow"),
+        ("tags: [*self]\n", "unknown-alias"),
+        ("algorithm:\n  <<: *fast\n", "unknown-alias"),
+        ("output: {{ x }}\n", "key-type"),
+        ("vras: {a: 1}\nseed: ${vars.a}\n", "unknown-key"),
+    ],
+)
+def test_what_could_not_be_read_is_not_also_of_the_wrong_kind(more: str, code: str, catalog: Catalog) -> None:
+    found = codes(compiled(RIGHT + more, catalog))
+    assert found == ["bad-reference" if more.startswith("$") else code]
+
+
+def test_a_mistake_inside_a_map_of_the_wrong_kind_hides_it_not(catalog: Catalog) -> None:
+    assert codes(compiled(RIGHT + "seed: {a: 010}\n", catalog)) == ["wrong-type", "ambiguous-number"]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_required_key_that_is_misspelt_is_not_also_missing(order: int, catalog: Catalog) -> None:
+    parts = [RIGHT, "reward: {source: judge, judge: {ul: http://localhost, model: big}}\n"]
+    assert codes(compiled("".join(parts[::order]), catalog)) == ["unknown-key"]
+    in_stage = RIGHT.replace("stage: go,", "stage: go, reward: {source: judge, judge: {ul: http://a, model: big}},")
+    assert codes(compiled(in_stage, catalog)) == ["unknown-key"]

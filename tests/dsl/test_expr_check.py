@@ -81,7 +81,7 @@ WRONG = [
     ("expr-type", "until", BOOLEAN, "«success == true»", None),
     ("expr-type", "until", BOOLEAN, "«true < false»", "'=='"),
     ("expr-type", "until", BOOLEAN, "stage in ('a', «1»)", None),
-    ("expr-type", "group", BOOLEAN, "«1»", "1 > 0"),
+    ("expr-type", "group", BOOLEAN, "«1»", "'true' for always"),
     ("expr-type", "episode", NUMBER, "«success»", "1 if success else 0"),
     ("expr-type", "episode", NUMBER, "score + «success»", "(1 if success else 0)"),
     ("expr-name", "schedule", NUMBER, "«stpe» / 2", "'step'"),

@@ -192,7 +192,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             (
                 world(Environment(use="textcraft", options={"max_depth": 0})),
                 "environments.craft.options.max_depth",
-                "option 'max_depth': 0 is less than the minimum of 1",
+                "option 'max_depth': expected at least 1, got 0",
             ),
             (
                 world(Environment(use="textcraft", options={"max_depth": "x" * 300})),
@@ -470,6 +470,13 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             ({"schedule.*.agent.reflection": Reflection(tokens=9000)}, "agent.reflection", "9000 tokens at a time"),
         ],
         [{}, {"schedule.*.agent.tokens_per_turn": 8191}],
+    ),
+    "schedule.horizon_is_a_turn_or_more": (
+        [
+            ({"schedule.1.turns": Expr("step")}, "schedule.1.turns", "at least 1, and at step 0 this is 0"),
+            ({"schedule.0.turns": Expr("3 - step")}, "schedule.0.turns", "at step 3 this is 0"),
+        ],
+        [{}, {"schedule.1.turns": Expr("1 + step")}, SFT | {"schedule.*.turns": Expr("step")}],
     ),
     "schedule.guided_replies_are_lists": (
         [

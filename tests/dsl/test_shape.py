@@ -189,6 +189,8 @@ def test_every_foreign_value_leads_to_a_value_that_exists() -> None:
         ),
         ("checkpoint: {export: 1}", "1", "expected true or false, got 1", "write true"),
         ("tags: [2024]", "2024", "expected text, got 2024", "put it in quotes: '2024'"),
+        ("reward: {clip: '-1, 1'}", "'-1, 1'", "expected a list, got the text '-1, 1'", "write [-1, 1]"),
+        ("guards: {on_nan: 1}", "1", "expected one of skip, roll_back, stop, got 1", None),
         ("output: true", "true", "expected text, got true", "put it in quotes: 'true'"),
         ("seed: 1.5", "1.5", "expected a whole number, got 1.5", "write it without a fraction"),
         ("seed: [1]", "[1]", "expected a whole number, got a list", "write the item alone, without a list"),
@@ -200,7 +202,7 @@ def test_every_foreign_value_leads_to_a_value_that_exists() -> None:
         ("algorithm: {loss: gspo}", "gspo", "expected a map, got the text 'gspo'", "write loss: {kind: gspo}"),
         ("model2: 3", "model2", "unknown key 'model2'", "did you mean 'model'?"),
         ("vars: 3", "3", "expected a map, got 3", None),
-        ("reward: {clip: 1}", "1", "expected a list, got 1", "write [1]"),
+        ("reward: {clip: 1}", "1", "expected a list, got 1", "write a list of 2: [1, ...]"),
         ("guards: '3'", "'3'", "expected a map, got the text '3'", None),
     ],
 )
@@ -216,6 +218,36 @@ def test_a_value_of_another_kind_is_described_and_helped(
 def test_a_schedule_that_is_a_map_is_to_become_a_list() -> None:
     report = only("", TOP.replace("[{stage: only, turns: 3}]", "{stage: only}"))
     assert told(report) == ("wrong-type", "{stage: only}", "write a list of maps: put '- ' before each, or [{...}]")
+
+
+def test_stages_by_name_and_one_bare_name_are_to_become_lists_of_maps() -> None:
+    by_name = only("", TOP.replace("[{stage: only, turns: 3}]", "{only: {turns: 3}}"))
+    assert by_name.help == "write a list of maps, each with its name inside: [{...}, {...}]"
+    assert only("", TOP.replace("[{stage: only, turns: 3}]", "only")).help == "write a list of maps: [{...}]"
+
+
+def test_a_list_for_a_map_of_names_is_to_become_one() -> None:
+    report = only("", TOP.replace("{craft: textcraft}", "[textcraft]"))
+    assert report.help == "write a map with a name for each: {one: ..., another: ...}"
+
+
+@pytest.mark.parametrize("extra", ["hardware: eight", "eval: true", "guards: {on_nan: 1}"])
+def test_no_advice_is_given_that_would_fail_again(extra: str) -> None:
+    assert only(extra).help is None
+
+
+def test_a_number_for_one_of_many_words_gets_the_words() -> None:
+    assert (only("hardware: {gpu: 1}").help or "").startswith("'gpu' can be a10, l4, ")
+
+
+@pytest.mark.parametrize("extra", ["output: ''", "output: ' '", "tags: ['']", "model: {path: ''}"])
+def test_names_and_paths_are_not_empty(extra: str) -> None:
+    top = TOP if "model" not in extra else "".join(line for line in TOP.splitlines(True) if "model" not in line)
+    assert only(extra, top).message.startswith("expected text that is not empty, got ")
+
+
+def test_text_for_people_and_stop_words_may_be_blank() -> None:
+    assert reports("description: ''\nsampling: {stop: [' ', \"\\n\"]}\n") == ()
 
 
 def test_a_list_of_maps_for_a_map_loses_its_dashes() -> None:
@@ -404,5 +436,6 @@ def test_distance_counts_slips(a: str, b: str, edits: int) -> None:
 def test_closest_prefers_the_same_letters_and_ignores_style() -> None:
     assert closest("rl", ["kl", "lr"])[0][1] == "lr"
     assert closest("Group-Size", ["group_size", "groups"])[0] == (0.0, "group_size")
+    assert closest("to_p", ["stop", "top_p"])[0][1] == "top_p"
     assert closest("unheard", ["lr", "kl"]) == []
     assert closest("x" * 100_000, ["lr"]) == []

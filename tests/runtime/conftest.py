@@ -471,8 +471,9 @@ def player_of() -> Callable[..., Any]:
     """`player_of(sampler, phases, table=...)`: an agent at play without a run around it."""
     from agym.dsl.recipe import Format
     from agym.runtime.agents.formats import FORMATS
+    from agym.runtime.asking import Gates, Phases
     from agym.runtime.ports import Draw
-    from agym.runtime.rollout import Gates, Phases, Player
+    from agym.runtime.rollout import Player
 
     def make(sampler: TableSampler, phases: Phases | None = None) -> Player:
         phases = phases or Phases()

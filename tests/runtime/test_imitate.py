@@ -16,13 +16,14 @@ from agym.dsl.recipe import Format
 from agym.envs.client import InlineEnv
 from agym.envs.errors import EnvFault
 from agym.runtime.agents.formats import FORMATS
+from agym.runtime.asking import Gates, Phases, World
 from agym.runtime.dataset import recorded, written
 from agym.runtime.demonstrate import Demonstrator, NoExpert
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.episode import Ending, Episode, Task
 from agym.runtime.errors import RunError
 from agym.runtime.rendering import Chat
-from agym.runtime.rollout import Budgets, Gates, Phases, World
+from agym.runtime.rollout import Budgets
 
 LIMITS = Budgets(horizon=6, tokens_per_turn=2, context_tokens=64)
 

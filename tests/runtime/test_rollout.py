@@ -12,12 +12,13 @@ import pytest
 from agym.envs.client import InlineEnv
 from agym.envs.errors import EnvFault, TooLarge, UnknownTask
 from agym.envs.protocol import EnvClient, EnvSpec, Observation, Session, Step
+from agym.runtime.asking import Phases, World
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.episode import Ending, Group, Task
 from agym.runtime.errors import StepRefused
 from agym.runtime.ports import FinishReason, Sampled
 from agym.runtime.rendering import LEFT_OUT, Chat
-from agym.runtime.rollout import Budgets, Order, Phases, World, play_groups
+from agym.runtime.rollout import Budgets, Order, play_groups
 
 
 def orders(count: int = 3, size: int = 4, horizon: int = 3, **budgets: Any) -> list[Order]:

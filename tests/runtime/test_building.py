@@ -1,0 +1,54 @@
+"""From a plan to the model's folder and the engines' settings, without an engine."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers  # noqa: F401 - a model is made
+from agym.envs.client import InlineEnv
+from agym.runtime.errors import RunError
+from agym.runtime.launch.building import prepare_model
+from agym.runtime.models import load_tokenizer
+from agym.runtime.worlds import Worlds
+
+
+@pytest.fixture
+def prepared(new_run: Any, echo: Any, tmp_path: Path) -> Any:
+    async def opened(name: str, settings: object) -> Any:
+        return InlineEnv(echo)
+
+    def prepare(*settings: str, **model: Any) -> Any:
+        plan = new_run(*settings).plan
+        plan = replace(plan, model=replace(plan.model, **model))
+        return asyncio.run(prepare_model(plan, tmp_path, Worlds(opened)))
+
+    return prepare
+
+
+def test_a_model_made_from_scratch_knows_the_words_of_cuts_where_observations_are_cut(prepared: Any) -> None:
+    source = prepared("agent.observation_tokens=20")
+    assert load_tokenizer(source).encode_known("the middle is left out")
+
+
+def test_a_model_that_is_there_is_not_made_again(prepared: Any, tmp_path: Path) -> None:
+    prepared()
+    before = (tmp_path / "model/model.safetensors").stat().st_mtime_ns
+    assert prepared().path == str(tmp_path / "model")
+    assert (tmp_path / "model/model.safetensors").stat().st_mtime_ns == before
+
+
+def test_half_a_model_is_made_again(prepared: Any, tmp_path: Path) -> None:
+    (tmp_path / ".unfinished-model").mkdir()
+    (tmp_path / ".unfinished-model/config.json").write_text("{")
+    assert load_tokenizer(prepared())
+    assert not (tmp_path / ".unfinished-model").exists()
+
+
+def test_a_folder_is_taken_as_it_is_and_one_that_is_not_there_is_told(prepared: Any, tmp_path: Path) -> None:
+    assert prepared(init=None, path=str(tmp_path)).path == str(tmp_path)
+    with pytest.raises(RunError, match=r"model: there is no folder '\./nowhere'"):
+        prepared(init=None, path="./nowhere")
