@@ -722,6 +722,13 @@ def test_a_stage_without_a_bound_is_a_warning(say: Callable[..., list[Diagnostic
     assert unbounded[0].help == "write 'last(success) > 0.9 or step >= 1000'"
 
 
+def test_a_long_condition_is_not_cut_in_the_middle(say: Callable[..., list[Diagnostic]]) -> None:
+    long = " and ".join(f"mean(success, {size}) > 0.9" for size in range(10, 14))
+    assert (
+        say("schedule.ends_are_bounded", {"schedule.1.until": Expr(long)})[0].help == "add 'or step >= 1000' at its end"
+    )
+
+
 # --- what is said --------------------------------------------------------------------------------------------------
 
 
