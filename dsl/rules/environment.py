@@ -119,11 +119,19 @@ def _scalar(value: Any, span: Span) -> ScalarNode:
 
 
 def _clearly_right(value: Any, schema: Mapping[str, Any]) -> bool:
-    """One of the names there are, or a flag, where that is all that is asked for."""
-    asked = {word: schema[word] for word in schema if word not in ("description", "default", "examples")}
+    """A name, a flag or a number within limits, where that is all that is asked for: no need to load jsonschema."""
+    asked = {word: schema[word] for word in schema if word not in _SAID_ONLY}
     if asked.keys() == {"enum"}:
         return isinstance(value, str) and value in asked["enum"]
-    return asked == {"type": "boolean"} and isinstance(value, bool)
+    kind = asked.pop("type", None)
+    if not isinstance(kind, str) or type(value) not in _KINDS.get(kind, ()):
+        return False
+    low, high = asked.pop("minimum", value), asked.pop("maximum", value)
+    return not asked and bool(low <= value <= high)
+
+
+_SAID_ONLY = ("description", "default", "examples")
+_KINDS: Mapping[str, tuple[type, ...]] = {"boolean": (bool,), "integer": (int,), "number": (int, float)}
 
 
 # --- tasks ---------------------------------------------------------------------------------------------------------

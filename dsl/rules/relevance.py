@@ -7,8 +7,7 @@ recipe itself must matter in at least one stage; a key of a stage in that stage.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from ..algorithm import (
@@ -61,14 +60,10 @@ class Condition(Generic[C]):
     reason: str
     """Why it has none otherwise."""
 
-    @property
-    def path(self) -> Path:
-        return _split(self.key)
+    path: Path = field(init=False)
 
-
-@cache
-def _split(key: str) -> Path:
-    return tuple(key.split("."))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", tuple(self.key.split(".")))
 
 
 # --- algorithm -----------------------------------------------------------------------------------------------------

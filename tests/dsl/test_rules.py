@@ -833,3 +833,27 @@ def test_whatever_the_rules_let_pass_lowers_to_a_plan_that_can_run(
     if any(each.severity is Severity.ERROR for each in found):
         return
     assert verify_plan(lower(changed, shape_of(changed.model), (), "0" * 64, catalog)) == ()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"enum": ["full", "small"]},
+        {"type": "boolean"},
+        {"type": "integer", "minimum": 1, "maximum": 9},
+        {"type": "number", "minimum": 0, "maximum": 1, "default": 0.25},
+        {"type": "number", "exclusiveMinimum": 0},
+        {"type": "string"},
+        {"type": ["integer", "null"]},
+    ],
+    ids=str,
+)
+def test_what_is_taken_to_be_right_without_jsonschema_is_right_by_jsonschema(schema: dict[str, Any]) -> None:
+    from agym.dsl.rules.environment import _clearly_right
+    from jsonschema import Draft7Validator
+
+    values = [True, False, None, 0, 1, 2, 9, 10, -1, 0.5, 1.0, 1.5, "full", "1", "", [], {}]
+    taken = [value for value in values if _clearly_right(value, {**schema, "description": "an option"})]
+    assert all(Draft7Validator(schema).is_valid(value) for value in taken)
+    if schema.keys() <= {"enum", "type", "minimum", "maximum", "default"} and isinstance(schema.get("type", ""), str):
+        assert taken or schema == {"type": "string"}
