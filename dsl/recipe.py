@@ -554,6 +554,8 @@ class Stage:
     """The stage ends after the first step for which this is true."""
     shrink: bool = False
     """Allows fewer turns than the stage before."""
+    eval_every: Annotated[int, Bounds(at_least=1), Example(500)] | None = None
+    """Steps of the run between two measurements while this stage lasts; as `eval.every` says if not given."""
     algorithm: Algorithm = field(default_factory=Algorithm)
     """Overrides of the recipe's `algorithm`."""
     environments: Mapping[str, Environment] = field(default_factory=dict)

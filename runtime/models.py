@@ -314,6 +314,8 @@ def _config(sizes: ModelSizes, tokenizer: PreTrainedTokenizerBase) -> dict[str, 
         "intermediate_size": sizes.intermediate or 3 * sizes.hidden,
         "max_position_embeddings": sizes.positions,
         "tie_word_embeddings": sizes.tie_embeddings,
+        # as large as keeps what goes through a layer its size: the 0.02 of large models would leave a narrow one asleep
+        "initializer_range": sizes.hidden**-0.5,
         "bos_token_id": None,
         "eos_token_id": end,
         "pad_token_id": pad,

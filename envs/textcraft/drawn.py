@@ -4,6 +4,9 @@ A thing is made of a part of its own material, one level down. Which part, how m
 must be read off the crafting commands: no episode tells anything about another. Made for models too small to know any
 words but these, and for a quick look at whether an agent reads or remembers.
 
+What is held out is never asked for outside of the test split, nor needed on the way to anything, in either split. Its
+command may stand among those that are of no use, so that a held-out name is new to the agent's hand, not to its eye.
+
 The goals come from a frozen file with lines such as `train 2 oak gear`.
 """
 
@@ -40,9 +43,9 @@ class DrawnWorld:
             self.goals[item] = Goal(item=item, depth=int(depth), held_out=HELD_OUT[split])
         self._materials = tuple(dict.fromkeys(_material(item) for item in self.goals))
         self.base = frozenset((*self._materials, *EXTRAS))
-        self._known: dict[str, list[Goal]] = {material: [] for material in self._materials}
+        self._made_of: dict[str, list[Goal]] = {material: [] for material in self._materials}
         for goal in self.goals.values():
-            self._known[_material(goal.item)] += [] if goal.held_out else [goal]
+            self._made_of[_material(goal.item)].append(goal)
 
     def needed(self, goal: Goal, rng: Random) -> tuple[Recipe, ...]:
         recipes = []
@@ -59,19 +62,21 @@ class DrawnWorld:
         found: dict[str, Recipe] = {}
         for _ in range(rng.randint(0, at_most)):
             # the same material in one half, so that neither the material nor the form alone tells what is needed
-            goal = rng.choice(self._known[rng.choice((material, rng.choice(self._materials)))])
+            goal = rng.choice(self._made_of[rng.choice((material, rng.choice(self._materials)))])
             if goal.item not in taken:
                 found[goal.item] = self._recipe(goal, self._part(goal, rng), rng)
         return list(found.values())
 
     def samples(self) -> Iterator[Recipe]:
         rng = Random("samples")
-        for known in self._known.values():
-            yield from (self._recipe(goal, self._part(goal, rng), rng) for goal in known)
+        for goals in self._made_of.values():
+            yield from (self._recipe(goal, self._part(goal, rng), rng) for goal in goals)
 
     def _part(self, goal: Goal, rng: Random) -> Goal | None:
         """What a thing is made of; None for the bare material."""
-        below = [part for part in self._known[_material(goal.item)] if part.depth == goal.depth - 1]
+        below = [
+            part for part in self._made_of[_material(goal.item)] if part.depth == goal.depth - 1 and not part.held_out
+        ]
         return rng.choice(below) if below else None
 
     def _recipe(self, goal: Goal, part: Goal | None, rng: Random) -> Recipe:

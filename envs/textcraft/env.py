@@ -148,7 +148,7 @@ class TextCraft(Env):
         """Something that the crafting commands shown suggest, whether or not it is possible or of use."""
         if self._goal is None:
             return None
-        recipe = rng.choice(list(self._shown.values()))
+        recipe = rng.choice([recipe for recipe in self._shown.values() if self._may_be_shown_making(recipe.product)])
         base = [(item, count) for item, count in recipe.needs if item in self._world.base]
         kind = rng.random()
         if kind < 0.05:
@@ -157,6 +157,9 @@ class TextCraft(Env):
             item, count = rng.choice(base)
             return f"get {count} {item}"
         return recipe.command
+
+    def _may_be_shown_making(self, item: str) -> bool:
+        return item == self._goal or not self._world.goals[item].held_out
 
     def corpus(self) -> Iterator[str]:
         """Commands and answers about everything that training may show, and the bare name of every other item."""

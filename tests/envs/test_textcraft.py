@@ -318,3 +318,17 @@ def test_twenty_thousand_steps_a_second_even_on_a_slow_day() -> None:
     for _ in range(5_000):
         env.step("get 2 oak")
     assert time.perf_counter() - start < 0.25
+
+
+def test_no_demonstration_makes_what_is_held_out() -> None:
+    env = create({"world": "small", "max_distractors": 8})
+    held_out, rng = {task.rpartition("/")[2].replace("-", " ") for task in env.tasks("test")}, Random(1)
+    seen = made = 0
+    for number, task in enumerate(env.tasks("train")[::9]):
+        shown = env.reset(task, number).text
+        seen += any(f"craft 1 {item} " in shown for item in held_out)
+        for _ in range(30):
+            action = env.noise_action(rng) or ""
+            made += any(action.startswith(f"craft 1 {item} ") for item in held_out)
+    assert seen > 20
+    assert made == 0

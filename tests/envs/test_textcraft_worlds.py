@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from importlib.resources import files
 from random import Random
 
 import pytest
 from agym.envs.textcraft import generate
 from agym.envs.textcraft.fixed import FixedWorld
-from agym.envs.textcraft.world import World, chain
+from agym.envs.textcraft.world import Recipe, World, chain
 from agym.envs.textcraft.worlds import WORLDS, load
 
 DATA = files("agym.envs.textcraft").joinpath("data")
@@ -59,15 +60,33 @@ def test_the_depth_of_a_goal_is_the_length_of_the_longest_way_up(world: World) -
         assert depths[goal.item] == goal.depth
 
 
-def test_no_training_episode_shows_a_held_out_item(world: World) -> None:
+def test_no_training_episode_asks_for_or_needs_a_held_out_item(world: World) -> None:
+    held_out = {goal.item for goal in world.goals.values() if goal.held_out}
+    for goal in world.goals.values():
+        items = _named(world.needed(goal, Random(goal.item)))
+        # a test episode needs its own goal, and no other of its kind
+        assert items & held_out == ({goal.item} if goal.held_out else set())
+
+
+def test_no_training_episode_of_the_full_world_shows_a_held_out_item() -> None:
+    world = full()
     held_out = {goal.item for goal in world.goals.values() if goal.held_out}
     for goal in world.goals.values():
         rng = Random(goal.item)
         needed = world.needed(goal, rng)
-        shown = [*needed, *world.distractors(needed, 20, rng)]
-        items = {item for recipe in shown for item in (recipe.product, *dict(recipe.needs))}
-        # a test episode shows its own goal, and no other of its kind
-        assert items & held_out == ({goal.item} if goal.held_out else set())
+        assert not (_named(world.distractors(needed, 20, rng)) & held_out)
+
+
+def _named(recipes: Sequence[Recipe]) -> set[str]:
+    return {item for recipe in recipes for item in (recipe.product, *dict(recipe.needs))}
+
+
+def test_what_is_of_no_use_in_the_small_world_has_held_out_names_as_often_as_others() -> None:
+    world, rng = load("small"), Random(3)
+    shown = []
+    for goal in list(world.goals.values())[::5]:
+        shown += [recipe.product for recipe in world.distractors(world.needed(goal, rng), 20, rng)]
+    assert 0.09 < sum(world.goals[item].held_out for item in shown) / len(shown) < 0.16
 
 
 def test_a_distraction_is_never_a_second_way_to_something_needed(world: World) -> None:
@@ -115,9 +134,9 @@ def test_recipes_of_the_full_world_stay() -> None:
     assert world.needed(goal, Random(1)) == world.needed(goal, Random(2))
 
 
-def test_every_item_of_the_training_split_is_among_the_samples(world: World) -> None:
+def test_every_item_that_training_may_show_is_among_the_samples(world: World) -> None:
     shown = {recipe.product for recipe in world.samples()}
-    assert shown == {goal.item for goal in world.goals.values() if not goal.held_out}
+    assert shown == {goal.item for goal in world.goals.values() if world.name == "small" or not goal.held_out}
 
 
 def test_a_chain_names_a_part_that_two_recipes_share_once() -> None:
