@@ -9,7 +9,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +40,7 @@ class DiskLibrary:
     shipped: Path = SHIPPED
     _read: dict[str, bytes | Refusal] = field(default_factory=dict)
     _projects: dict[str, str] = field(default_factory=dict)
+    _real: dict[str, str] = field(default_factory=dict)
 
     def read(self, reference: str, base: Source | None) -> Found | Refusal:
         """A file by the path that a recipe names, or a shipped recipe by its name; files win."""
@@ -57,6 +57,10 @@ class DiskLibrary:
         told = next((each for each in refusals if each.trouble is not Trouble.MISSING), refusals[0])
         return told if told.trouble is not Trouble.MISSING else self._missing(reference, paths[0])
 
+    def folder(self, source: Source) -> str:
+        """Of a file its own; of a setting the one that agym was called in."""
+        return os.path.dirname(os.path.join(self.cwd, source.identity))
+
     def open(self, reference: str) -> Source | Diagnostic:
         """The recipe that the command line names: a path, or the name of a shipped one."""
         found = self.read(reference, None)
@@ -67,7 +71,7 @@ class DiskLibrary:
     def _paths(self, reference: str, base: Source | None) -> tuple[str, ...] | Trouble:
         if base is None:
             return (os.path.join(self.cwd, os.path.expanduser(reference)),)
-        folder = os.path.dirname(os.path.join(self.cwd, base.identity))
+        folder = self.folder(base)
         return candidates(reference, folder, self._project(folder))
 
     def _shipped_paths(self, reference: str) -> tuple[str, ...]:
@@ -80,7 +84,7 @@ class DiskLibrary:
         return self._projects[folder]
 
     def _found(self, path: str, base: Source | None) -> Found | Refusal:
-        key = os.path.realpath(path)
+        key = self._key(path)
         if base is not None and self._leaves(key, base):
             return Refusal(trouble=Trouble.OUTSIDE, detail="it is a link")
         if key not in self._read:
@@ -89,10 +93,16 @@ class DiskLibrary:
         content = self._read[key]
         return content if isinstance(content, Refusal) else Found(name=self._name(path), key=key, data=content)
 
+    def _key(self, path: str) -> str:
+        """The path without links; asked again and again of what many recipes extend."""
+        if path not in self._real:
+            self._real[path] = os.path.realpath(path)
+        return self._real[path]
+
     def _leaves(self, key: str, base: Source) -> bool:
         """Whether a link led out of both the project and the shipped recipes."""
-        project = self._project(os.path.dirname(os.path.join(self.cwd, base.identity)))
-        return not any(_inside(key, os.path.realpath(folder)) for folder in (project, self.shipped))
+        project = self._project(self.folder(base))
+        return not any(_inside(key, self._key(str(folder))) for folder in (project, self.shipped))
 
     def _name(self, path: str) -> str:
         """Relative where it lies under the working folder, as a person would type it."""
@@ -123,11 +133,11 @@ def shipped_names(shipped: Path = SHIPPED) -> tuple[str, ...]:
 
 def _content(path: str) -> bytes | Refusal:
     try:
-        if os.path.isdir(path):
-            return Refusal(trouble=Trouble.FOLDER)
         with open(path, "rb") as file:
             # one byte over the limit is enough to be refused, and /dev/zero ends there too
             return file.read(MAX_BYTES + 1)
+    except IsADirectoryError:
+        return Refusal(trouble=Trouble.FOLDER)
     except FileNotFoundError:
         return Refusal(trouble=Trouble.MISSING)
     except (OSError, ValueError) as error:
@@ -272,6 +282,8 @@ def _meant(argument: str, path: str, shipped: Path) -> str:
 
 def write_atomically(path: Path, text: str, *, replace: bool = False) -> None:
     """All of the text or nothing; FileExistsError where something is there and `replace` is not said."""
+    import tempfile  # costs 5 ms, which only who writes should pay
+
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(handle, "w", encoding="utf-8") as file:

@@ -11,6 +11,8 @@ __all__ = ["COMMANDS"]
 
 COMMANDS: Mapping[str, str] = {
     "run": "train the agent that a recipe describes",
+    "eval": "measure a checkpoint or a model on a recipe's eval tasks",
+    "export": "write a checkpoint as a model folder for other programs",
     "validate": "check recipes, and point at every mistake",
     "plan": "show what a recipe would do, before it takes a GPU",
     "show": "print a recipe as it is after extends, vars and settings",

@@ -60,9 +60,12 @@ class Compiler:
         code = self._told(reference, compiled)
         return compiled.variants if code is Exit.RIGHT else code
 
-    def runnable(self, reference: str) -> tuple[CompiledVariant, ...] | Exit:
-        """As `runs`, for a recipe that is to be run now: parts that this version lacks are mistakes."""
-        source = self.open(reference)
+    def runnable(self, reference: str, text: Source | Diagnostic | None = None) -> tuple[CompiledVariant, ...] | Exit:
+        """As `runs`, for a recipe that is to be run now: parts that this version lacks are mistakes.
+
+        `text` is that of a recipe which lies elsewhere than its paths count from.
+        """
+        source = text or self.open(reference)
         if isinstance(source, Diagnostic):
             return self.tell(reference, source)
         compiled = self.compile(source)

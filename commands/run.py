@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import os
-import sys
 import time
-import warnings
-from collections.abc import Mapping
+from pathlib import Path
 
 from ..catalog import catalog
 from ..dsl.compile import CompiledVariant
 from ..files import DiskLibrary
 from ..reporters.resolved import resolved_yaml
 from .compiling import Compiler
+from .engines import prepare_process
 from .shell import Exit, Shell, UsageError
 
 __all__ = ["add_arguments", "run"]
@@ -38,38 +35,12 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
         if not 1 <= arguments.run <= len(runs):
             raise UsageError(f"'{arguments.recipe}' has {len(runs)} runs, there is no run {arguments.run}")
         runs = runs[arguments.run - 1 : arguments.run]
-    _prepare_process(runs[0], shell.environ)
-    _quiet()
+    prepare_process(runs[0].plan, shell.environ)
     for each in runs:
         code = _one(each, arguments, shell)
         if code is not Exit.RIGHT:
             return code
     return Exit.RIGHT
-
-
-def _prepare_process(variant: CompiledVariant, environ: Mapping[str, str]) -> None:
-    """The engines read variables when their process starts: one that lacks them starts once more."""
-    from ..runtime.backends.environment import missing_variables
-
-    hardware = variant.plan.hardware
-    missing = missing_variables(environ, threads=hardware.threads or 1, cpu=hardware.gpus_per_node == 0)
-    if missing and _STARTED_AGAIN not in environ:
-        sys.stdout.flush()
-        os.execve(
-            sys.executable,
-            [sys.executable, "-m", "agym", *sys.argv[1:]],
-            {**environ, **missing, _STARTED_AGAIN: "1"},
-        )
-
-
-_STARTED_AGAIN = "AGYM_STARTED_AGAIN"
-
-
-def _quiet() -> None:
-    """The engines' words to their own developers are not for who trains an agent."""
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(vllm|torch|deepspeed)\b")
-    warnings.filterwarnings("ignore", category=FutureWarning, message=r".*torch\.distributed\.reduce_op")
-    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
 
 
 def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell) -> Exit:
@@ -88,7 +59,12 @@ def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell) 
         outcome = run_plan(
             variant.plan,
             folder_of(variant.plan, shell.cwd),
-            Start(recipe=resolved_yaml(variant.tree), resume=arguments.resume, fresh=arguments.fresh),
+            Start(
+                recipe=resolved_yaml(variant.tree),
+                folder=Path(variant.folder),
+                resume=arguments.resume,
+                fresh=arguments.fresh,
+            ),
             terminal=Terminal(out=shell.out, live=wants_live(shell.out, shell.environ)),
             environ=shell.environ,
             clock=time.perf_counter,

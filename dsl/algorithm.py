@@ -5,7 +5,7 @@ Defaults here are those of `grpo`'s skeleton; a preset replaces some, the recipe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -16,13 +16,15 @@ from .fields import (
     DynNonNegative,
     DynPositive,
     Example,
+    FilePath,
     Fraction,
-    Name,
+    HubPath,
     NonNegative,
     Positive,
     Scope,
     Size,
 )
+from .frozen import frozen
 
 __all__ = [
     "KL",
@@ -184,7 +186,7 @@ class Relabel(StrEnum):
     HINDSIGHT = "hindsight"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Optimizer:
     """AdamW and its constants."""
 
@@ -201,7 +203,7 @@ class Optimizer:
     """Updates over which the learning rate rises linearly from 1/(n+1) of itself; the first update is never 0."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Advantage:
     """How rewards become one number per sampled token."""
 
@@ -225,7 +227,7 @@ class Advantage:
     """Episodes whose advantage is smaller in size than this are left out of the update."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Clip:
     """How far the ratio of new to old probability may move before its gradient is cut."""
 
@@ -237,7 +239,7 @@ class Clip:
     """Bound on the loss of a token with negative advantage, as a multiple of that advantage."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Loss:
     """The objective of one update."""
 
@@ -253,7 +255,7 @@ class Loss:
     """Divisor of `fixed_length`; the token budget of an episode if not given."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KL:
     """A pull towards a reference policy; with both coefficients 0 no reference is loaded."""
 
@@ -275,7 +277,7 @@ class KL:
     """Weight of a second divergence, from the policy before this step."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Entropy:
     """A reward for staying undecided."""
 
@@ -285,11 +287,11 @@ class Entropy:
     """Weight of the mean entropy per sampled token."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Critic:
     """The value network of PPO and its kin."""
 
-    path: Annotated[Name, Example("Qwen/Qwen2.5-0.5B-Instruct")] | None = None
+    path: Annotated[HubPath, Example("Qwen/Qwen2.5-0.5B-Instruct")] | None = None
     """Folder or hub id of its backbone; the policy's own if not given."""
     lr: DynPositive = 1e-5
     """Its own learning rate."""
@@ -305,7 +307,7 @@ class Critic:
     """The critic also sees what the environment tells only to it: the solution, the hidden state."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Filter:
     """Which groups and episodes an update learns from."""
 
@@ -323,7 +325,7 @@ class Filter:
     """Rounds of further sampling in one step, at the most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Importance:
     """Correction for sampling by another engine, at another precision or an older version of the weights."""
 
@@ -337,7 +339,7 @@ class Importance:
     """Lower bound of a weight, for `mask`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Data:
     """Where the episodes of an offline stage come from."""
 
@@ -345,7 +347,7 @@ class Data:
 
     source: DataSource = DataSource.EXPERT
     """The environments' scripted solutions, a JSON-lines file, the saved episodes of a run, or fresh rollouts."""
-    path: Annotated[Name, Example("data/demonstrations.jsonl")] | None = None
+    path: Annotated[FilePath, Example("data/demonstrations.jsonl")] | None = None
     """The file, or the run folder, that `source` reads."""
     limit: Annotated[int, Bounds(at_least=1), Example(2000)] | None = None
     """Episodes to use, at the most."""
@@ -359,7 +361,7 @@ class Data:
     """Episodes for which this is false are left out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Preference:
     """Learning from pairs, better and worse."""
 
@@ -379,7 +381,7 @@ class Preference:
     """Candidate actions per turn that a privileged critic ranks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Evolve:
     """Explore, keep what succeeded, retrain; again."""
 
@@ -395,7 +397,7 @@ class Evolve:
     """Whether the first demonstrations stay in the mixture."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Algorithm:
     """How the weights learn from episodes."""
 

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from .frozen import frozen
 
 __all__ = ["Catalog", "EnvironmentInfo"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EnvironmentInfo:
     """A registered environment, as far as a recipe can be checked against it."""
 
@@ -30,7 +32,7 @@ class EnvironmentInfo:
     """Whether this version can run it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Catalog:
     """Everything a recipe may name."""
 

@@ -7,18 +7,21 @@ finds errors ends the way of that run; the other runs of a matrix go on.
 
 from __future__ import annotations
 
-import hashlib
 import json
+import posixpath
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from types import MappingProxyType
 
 from ..schemas import recipe_v1
 from .binding.bind import Bound, bind
+from .binding.references import rebased
 from .catalog import Catalog
 from .compose.compose import Variant, compose
+from .compose.extends import on_its_way
 from .compose.library import Found, Library
 from .diagnostics import Diagnostic, Severity, in_file_order
+from .frozen import frozen
 from .plan import Plan
 from .planning.codec import canonical
 from .planning.lower import lower
@@ -41,7 +44,7 @@ class InvalidPlan(Exception):
     """A plan that breaks its own rules, made from a recipe that broke none: a fault of this package."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CompiledVariant:
     """One run that is right."""
 
@@ -50,10 +53,20 @@ class CompiledVariant:
     """Axis and value for each axis of the matrix."""
     bound: Bound
     recipe: Recipe
-    plan: Plan
+    draft: Plan
+    """The plan, but for the hash of its recipe."""
+    folder: str
+    """From which the paths in the plan count."""
+
+    @property
+    def plan(self) -> Plan:
+        """With its hash, which who only wants to know whether the recipe is right need not wait for."""
+        import hashlib  # nor for this
+
+        return replace(self.draft, recipe_sha256=hashlib.sha256(canonical(self.recipe).encode()).hexdigest())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Compiled:
     """What became of one source."""
 
@@ -86,7 +99,11 @@ def compile_recipe(
     variants = [made for each in composed.variants for made in phases.run(each, found)]
     # what one phase said of a key that another then finds wrong as well is kept: all errors at once
     sound = () if _has_errors(composed.diagnostics) else tuple(variants)
-    return Compiled(variants=sound, diagnostics=_unique(found), num_runs=len(composed.variants))
+    return Compiled(
+        variants=sound,
+        diagnostics=_unique(on_its_way(each, composed.ways) for each in found),
+        num_runs=len(composed.variants),
+    )
 
 
 def shorthand_of(path: Path) -> str | None:
@@ -95,7 +112,7 @@ def shorthand_of(path: Path) -> str | None:
     return type_.shorthand if isinstance(type_, Record) else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Phases:
     """What follows composition, for one run."""
 
@@ -108,6 +125,7 @@ class _Phases:
 
     def run(self, variant: Variant, found: list[Diagnostic]) -> Iterator[CompiledVariant]:
         """The run, if nothing is wrong with it; what is wrong is added to `found`."""
+        variant = replace(variant, tree=rebased(variant.tree, self._way))
         bound = bind(variant.tree)
         # the schema refuses nothing that binding lets pass, but has better words: asked only where needed
         shape_errors = check_shape(variant.tree, recipe_v1()) if bound.rejected else ()
@@ -124,17 +142,30 @@ class _Phases:
         if not _has_errors(wrong):
             yield self._lowered(variant, bound, bound.recipe, shape)
 
+    def _way(self, source: Source) -> str:
+        """To the folder of another file; none where a value was written in the recipe itself."""
+        if source.identity == self.source.identity:
+            return ""
+        here, there = (posixpath.join("/", self.library.folder(each)) for each in (self.source, source))
+        return "" if here == there else posixpath.relpath(there, here)
+
     def _allowed(self, diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
         kept = (each for each in diagnostics if not (self.lenient and each.code == MISSING))
         return [each for each in kept if not any(_follows(each, first) for first in self.before)]
 
     def _lowered(self, variant: Variant, bound: Bound, recipe: Recipe, shape: ModelShape | None) -> CompiledVariant:
-        digest = hashlib.sha256(canonical(recipe).encode()).hexdigest()
-        plan = lower(recipe, shape, variant.choices, digest, self._used(recipe))
-        problems = verify_plan(plan)
+        draft = lower(recipe, shape, variant.choices, "", self._used(recipe))
+        problems = verify_plan(draft)
         if problems:
             raise InvalidPlan("; ".join(f"{each.where}: {each.message}" for each in problems))
-        return CompiledVariant(tree=variant.tree, choices=variant.choices, bound=bound, recipe=recipe, plan=plan)
+        return CompiledVariant(
+            tree=variant.tree,
+            choices=variant.choices,
+            bound=bound,
+            recipe=recipe,
+            draft=draft,
+            folder=self.library.folder(self.source),
+        )
 
     def _used(self, recipe: Recipe) -> Catalog:
         """The catalog of what this recipe names: to list all that is registered takes a search of the machine."""

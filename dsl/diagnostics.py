@@ -6,9 +6,9 @@ Enters: a code, a sentence, a span. Leaves: a value that the reporters of `cli` 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
+from .frozen import frozen
 from .source import Span
 
 __all__ = ["Diagnostic", "Note", "RecipeError", "Severity", "in_file_order"]
@@ -19,7 +19,7 @@ class Severity(StrEnum):
     WARNING = "warning"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Note:
     """A second place that explains the first: where a cycle closes, where a duplicate stood before."""
 
@@ -27,7 +27,7 @@ class Note:
     span: Span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Diagnostic:
     """One mistake: what, where, and what to do about it."""
 

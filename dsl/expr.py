@@ -7,7 +7,7 @@ columns. Typed, total, free of side effects; depth and cost are bounded. docs/ex
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import lru_cache
 
 from .diagnostics import Diagnostic, Severity
 from .expression.check import examine
@@ -16,6 +16,7 @@ from .expression.nodes import Literal, Member, Name, Node, Problem, Value, walk
 from .expression.parse import parse
 from .expression.scopes import ExprType
 from .expression.steps import StageStart, changes, first_true, used_names
+from .frozen import frozen
 from .source import Text
 
 __all__ = [
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Expr:
     """A checked expression, as its text; equal texts are equal expressions."""
 
@@ -63,7 +64,7 @@ class Expr:
         return self.evaluate(facts) is True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mention:
     """A text that an expression compares a name with: `stage == 'explore'`."""
 
@@ -107,6 +108,7 @@ def _tree(expr: Expr) -> Node:
     return tree
 
 
+@lru_cache(maxsize=4096)
 def names(expr: Expr) -> frozenset[str]:
     """All names it uses, with the `step` that a schedule function counts by itself."""
     return used_names(_tree(expr))
@@ -142,6 +144,7 @@ def value_range(expr: Expr, scope: str) -> tuple[float, float]:
     return examine(expr.text, scope, None)[0].limits
 
 
+@lru_cache(maxsize=4096)
 def step_bound(expr: Expr, start: StageStart) -> int | None:
     """The step at which an `until` is true whatever the metrics are; None if it may go on for ever."""
     return first_true(_tree(expr), start)

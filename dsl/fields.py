@@ -3,17 +3,17 @@
 `recipe.py` and `algorithm.py` declare with these; `schema.py` writes the JSON Schema from them, `bind.py` reads values
 by them. Nothing here knows a particular key.
 
-Declaring: a class is frozen, slotted, keyword-only; each field is followed by a string that documents it.
+Declaring: a class is `@frozen`; each field is followed by a string that documents it.
 `Annotated[...]` carries the metadata below. A class attribute `SHORTHAND: ClassVar[str]` names the field that a bare
 scalar stands for (`algorithm: grpo` is `algorithm: {use: grpo}`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from .expr import Expr
+from .frozen import frozen
 
 __all__ = [
     "NOT_BLANK",
@@ -25,13 +25,16 @@ __all__ = [
     "DynNonNegative",
     "DynPositive",
     "Example",
+    "FilePath",
     "Fraction",
+    "HubPath",
     "Json",
     "Name",
     "Nested",
     "NonNegative",
     "Pattern",
     "Positive",
+    "Refers",
     "Scope",
     "Secret",
     "Size",
@@ -40,7 +43,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Bounds:
     """Limits of a number; `above`/`below` exclude the limit itself, `at_least`/`at_most` include it."""
 
@@ -50,7 +53,7 @@ class Bounds:
     below: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Pattern:
     """A regular expression that the whole text must match, and what to call it in an error."""
 
@@ -58,14 +61,14 @@ class Pattern:
     what: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # hashed by identity: a type hint must be hashable, a list is not
+@frozen(kw_only=False, eq=False)  # hashed by identity: a type hint must be hashable, a list is not
 class Example:
     """A value worth showing in the schema; without one the default is shown."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Scope:
     """Which names an expression in this field may use: a key of `scopes.SCOPES`."""
 
@@ -74,17 +77,25 @@ class Scope:
     """Of a field that is always an expression: whether it gives a number rather than true or false."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
+class Refers:
+    """Names a file or folder, by a path that counts from the folder of the file that it is written in."""
+
+    hub: bool = False
+    """Text that does not start with `.`, `/` or `~` is an id of the hub and no path."""
+
+
+@frozen(kw_only=False)
 class Secret:
     """Never written to disk or shown; must come from `${env:NAME}`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Wide:
     """Not checked further here: the plugin named beside it brings the schema."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Nested:
     """A list that may also be written as one bare item."""
 
@@ -100,7 +111,9 @@ NonNegative = Annotated[float, Bounds(at_least=0)]
 Fraction = Annotated[float, Bounds(at_least=0, at_most=1)]
 NOT_BLANK = Pattern(r"[\s\S]*\S[\s\S]*", "text that is not empty")
 Name = Annotated[str, NOT_BLANK]
-"""A name, path or word; where text may be empty, its field says `str`."""
+"""A name or word; where text may be empty, its field says `str`."""
+FilePath = Annotated[str, NOT_BLANK, Refers()]
+HubPath = Annotated[str, NOT_BLANK, Refers(hub=True)]
 Slug = Annotated[str, Pattern(r"[a-z0-9][a-z0-9._-]{0,99}", "lower-case letters, digits, '.', '_' and '-'")]
 Bool = bool
 

@@ -7,10 +7,10 @@ A plan holds complete settings and refers to nothing outside itself but model fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from .algorithm import Kind
+from .frozen import frozen
 from .recipe import Checkpoint, Eval, Guards, Hardware, Layout, Model, ModelShape, Rollout, Sink, Stage
 
 __all__ = [
@@ -80,7 +80,7 @@ class Role(StrEnum):
     ENVIRONMENT = "environment"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Port:
     """A named output of an op."""
 
@@ -88,7 +88,7 @@ class Port:
     type: PortType
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Wire:
     """An input of an op: the output of another, in this step or, if `previous`, in the one before."""
 
@@ -98,7 +98,7 @@ class Wire:
     previous: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Op:
     """One thing done in each step of a stage."""
 
@@ -112,7 +112,7 @@ class Op:
     """Steps between two times it is done."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Worker:
     """One process or actor."""
 
@@ -124,7 +124,7 @@ class Worker:
     """Indices on its node; empty on a CPU."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Placement:
     """Which worker runs where."""
 
@@ -141,7 +141,7 @@ class Phase(StrEnum):
     LEARNING = "learning"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MemoryItem:
     """One part of a worker's memory."""
 
@@ -150,7 +150,7 @@ class MemoryItem:
     phase: Phase = Phase.RESIDENT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MemoryUse:
     """Memory of one role on each of its GPUs, or, with `host`, in the memory of each machine."""
 
@@ -159,7 +159,7 @@ class MemoryUse:
     host: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StageBudget:
     """What a step of a stage costs, at its largest horizon."""
 
@@ -177,7 +177,7 @@ class StageBudget:
     """(step, turns): the horizon from each step on, as far as it depends on steps alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Budget:
     """What the run takes."""
 
@@ -189,7 +189,7 @@ class Budget:
     memory: tuple[MemoryUse, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PlanStage:
     """A stage: its settings, whole, and what is done in each step."""
 
@@ -200,7 +200,7 @@ class PlanStage:
     budget: StageBudget
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Plan:
     """A run, whole."""
 

@@ -7,7 +7,7 @@ complete settings: what it does not say itself it has inherited before it gets h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
@@ -19,7 +19,9 @@ from .fields import (
     DynInt,
     DynNonNegative,
     Example,
+    FilePath,
     Fraction,
+    HubPath,
     Json,
     Name,
     Nested,
@@ -32,6 +34,7 @@ from .fields import (
     Slug,
     Wide,
 )
+from .frozen import frozen
 
 __all__ = [
     "Agent",
@@ -207,7 +210,7 @@ class Gpu(StrEnum):
 # --- model ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TokenizerInit:
     """A tokenizer trained from text."""
 
@@ -217,11 +220,11 @@ class TokenizerInit:
     """`bpe` splits any text; `word` has one token per word of the corpus and refuses other words."""
     vocab: Annotated[int, Bounds(at_least=32)] = 512
     """Size of the vocabulary, special tokens included; for `word` an upper bound."""
-    corpus: Annotated[Name, Example("data/corpus.txt")] | None = None
+    corpus: Annotated[FilePath, Example("data/corpus.txt")] | None = None
     """A text file to train on; the prompts, observations and expert actions of the environments if not given."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Init:
     """A model made from scratch."""
 
@@ -243,7 +246,7 @@ class Init:
     """How the tokenizer is made."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModelShape:
     """Sizes of a model whose configuration is not at hand, for the plan's memory estimate."""
 
@@ -269,7 +272,7 @@ class ModelShape:
     """Whether queries and keys are normalised per head, as in Qwen3."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Lora:
     """Low-rank adapters on a frozen model."""
 
@@ -283,21 +286,21 @@ class Lora:
     """Layers that get one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Model:
     """The policy: weights from a folder or hub, or made from scratch."""
 
     SHORTHAND: ClassVar[str] = "path"
 
-    path: Annotated[Name, Example("Qwen/Qwen2.5-7B-Instruct")] | None = None
+    path: Annotated[HubPath, Example("Qwen/Qwen2.5-7B-Instruct")] | None = None
     """Folder or hub id; a folder is a path that starts with `.`, `/` or `~`."""
     revision: Annotated[Name, Example("main")] | None = None
     """Branch, tag or commit on the hub."""
     init: Init | None = None
     """Makes a model from scratch; instead of `path`."""
-    tokenizer: Annotated[Name, Example("Qwen/Qwen2.5-7B-Instruct")] | None = None
+    tokenizer: Annotated[HubPath, Example("Qwen/Qwen2.5-7B-Instruct")] | None = None
     """Folder or hub id of another tokenizer than the model's own."""
-    chat_template: Annotated[Name, Example("templates/plain.jinja")] | None = None
+    chat_template: Annotated[FilePath, Example("templates/plain.jinja")] | None = None
     """A Jinja file to use instead of the tokenizer's own chat template."""
     dtype: DType = DType.AUTO
     """Precision of weights and compute; `auto` is bf16 on GPUs and fp32 on a CPU."""
@@ -312,7 +315,7 @@ class Model:
 # --- environments --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TaskSelection:
     """Which of an environment's tasks."""
 
@@ -322,7 +325,7 @@ class TaskSelection:
     """A split that the environment names."""
     ids: Annotated[tuple[Name, ...], Example(["craft-oak-door", "craft-iron-lamp"])] | None = None
     """These tasks, by their ids; instead of `split`."""
-    file: Annotated[Name, Example("tasks/mine.txt")] | None = None
+    file: Annotated[FilePath, Example("tasks/mine.txt")] | None = None
     """A file with one task id per line; instead of `split`."""
     range: Annotated[tuple[Count, Size], Example([0, 200])] | None = None
     """From the first up to, not including, the second, of the split's sorted ids."""
@@ -330,7 +333,7 @@ class TaskSelection:
     """So many, drawn by the recipe's seed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tasks:
     """Tasks to learn from and tasks to measure on; a run refuses an overlap."""
 
@@ -340,7 +343,7 @@ class Tasks:
     """To measure on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Environment:
     """A world that sets tasks and answers actions."""
 
@@ -375,7 +378,7 @@ class Environment:
 # --- agent ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Planning:
     """A plan first, revised as things go."""
 
@@ -389,7 +392,7 @@ class Planning:
     """Tokens of a plan, at the most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reflection:
     """After a failed attempt, another with the lesson."""
 
@@ -401,7 +404,7 @@ class Reflection:
     """Tokens of a lesson, at the most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Memory:
     """What the agent still sees of its past turns."""
 
@@ -415,7 +418,7 @@ class Memory:
     """Tokens of a summary, at the most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Agent:
     """How a model becomes an agent: its prompt, its budgets, what happens when it errs."""
 
@@ -424,7 +427,7 @@ class Agent:
     format: Format = Format.REACT
     """`react`: a thought, then an action. `tools`: the model's own tool calls. `code`: a code block. `plain`: the
     whole reply is the action."""
-    prompt: Annotated[Name, Example("prompts/terse.txt")] | None = None
+    prompt: Annotated[FilePath, Example("prompts/terse.txt")] | None = None
     """A file with the system prompt; the format's and the environment's own if not given."""
     tokens_per_turn: DynInt = 512
     """Tokens sampled in one turn, at the most."""
@@ -456,7 +459,7 @@ class Agent:
     """What stays in view."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sampling:
     """How tokens are drawn."""
 
@@ -475,7 +478,7 @@ class Sampling:
 # --- reward --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Judge:
     """A model that scores episodes, behind an OpenAI-compatible endpoint."""
 
@@ -483,7 +486,7 @@ class Judge:
     """Base address of the endpoint."""
     model: Annotated[Name, Example("Qwen/Qwen2.5-72B-Instruct")]
     """Name of the judge at that endpoint."""
-    prompt: Annotated[Name, Example("prompts/judge.txt")] | None = None
+    prompt: Annotated[FilePath, Example("prompts/judge.txt")] | None = None
     """A file with what to ask; a general rubric if not given."""
     token: Annotated[str, Secret(), Example("${env:JUDGE_TOKEN}")] | None = None
     """Bearer token."""
@@ -505,7 +508,7 @@ class Judge:
     """Ends the run, resumable, after so many requests."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Overlong:
     """A penalty that rises softly towards the token budget."""
 
@@ -515,7 +518,7 @@ class Overlong:
     """What is taken off at the end of the budget."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reward:
     """What an episode is worth."""
 
@@ -542,7 +545,7 @@ class Reward:
 # --- schedule ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stage:
     """An entry of the schedule, complete: what it did not say it has from the recipe."""
 
@@ -571,7 +574,7 @@ class Stage:
 # --- the run -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Limits:
     """Episodes that may be in the same phase at the same time; as many as there are slots if not given."""
 
@@ -583,7 +586,7 @@ class Limits:
     """Being scored."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rollout:
     """How episodes are run."""
 
@@ -603,7 +606,7 @@ class Rollout:
     """Ends the run, resumable, when more than this share of a step's episodes was lost to failing environments."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Eval:
     """Measuring on tasks that are never learnt from."""
 
@@ -629,7 +632,7 @@ class Eval:
     """Coverage of the bootstrap intervals over tasks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Checkpoint:
     """What is kept for a resume and for use."""
 
@@ -647,7 +650,7 @@ class Checkpoint:
     """Which episodes are saved for `agym view`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RolloutHardware:
     """The engines that sample."""
 
@@ -665,7 +668,7 @@ class RolloutHardware:
     """Skips graph capture: quicker to start, slower to sample. On a CPU always so."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TrainHardware:
     """The engines that learn."""
 
@@ -681,7 +684,7 @@ class TrainHardware:
     """Computes activations again in the backward pass instead of keeping them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Hardware:
     """What the run may use."""
 
@@ -702,14 +705,14 @@ class Hardware:
     ray_address: Annotated[Name, Example("auto")] | None = None
     """A Ray cluster that runs already; one is started on this machine if not given."""
     staleness: Count = 0
-    """Versions of the weights that sampling may lag behind; 0 is strictly on-policy."""
+    """Steps that sampling may lag behind; 0 is strictly on-policy."""
     rollout: RolloutHardware = field(default_factory=RolloutHardware)
     """The engines that sample."""
     train: TrainHardware = field(default_factory=TrainHardware)
     """The engines that learn."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Guards:
     """What must not go unnoticed."""
 
@@ -737,7 +740,7 @@ class Guards:
     """Roll-backs in one run, at the most; then it stops."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sink:
     """Where metrics go, beside the console and `metrics.jsonl`."""
 
@@ -757,7 +760,7 @@ class Sink:
     """What a plugin's sink itself understands."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Recipe:
     """One training run, whole."""
 

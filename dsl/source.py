@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+from .frozen import frozen
+
 __all__ = ["Piece", "Source", "Span", "Text"]
 
 
@@ -54,7 +56,7 @@ class Source:
         return Span(self, start, max(start, end))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Span:
     """Characters `start` to `end` (exclusive) of a source; empty where something is missing."""
 
@@ -87,7 +89,7 @@ class Span:
         return f"{self.source.name}:{line}:{column}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Text:
     """A string that knows where each of its characters stands, also after quotes, folds and `${...}` were undone."""
 
@@ -153,7 +155,7 @@ class Text:
         return Span(end.source, end.end, end.end) if self.value else end
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Piece:
     """Characters of a Text that come from one place: one to one from `origin.start` on, or all from `origin`."""
 

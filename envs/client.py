@@ -31,6 +31,10 @@ T = TypeVar("T")
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
+_QUOTED = 80
+"""Bytes of an answer that makes no sense that are told."""
+_OF_GATEWAYS = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
+"""Whoever stands before a server says that it is not there: it may be again."""
 
 
 # --- in this process ---
@@ -237,6 +241,8 @@ class _Calls:
             response = await self._http.request(
                 request.method, request.path, content=request.body, headers=request.headers
             )
+        except httpx.DecodingError as error:
+            raise _garbage(request.path, str(error)) from error
         except httpx.TransportError as error:
             message = f"{request.method} {request.path}: {type(error).__name__}: {error}"
             raise EnvFault(message, kind=FaultKind.UNREACHABLE) from error
@@ -245,7 +251,10 @@ class _Calls:
         try:
             data = load_object(response.content)
         except WireError as error:
-            raise _garbage(request.path, f"status {response.status_code}, {error}") from error
+            what = f"status {response.status_code}, {error}: {response.content[:_QUOTED]!r}"
+            if response.status_code in _OF_GATEWAYS:
+                raise EnvFault(f"{request.method} {request.path}: {what}", kind=FaultKind.UNREACHABLE) from error
+            raise _garbage(request.path, what) from error
         if response.is_success:
             return data
         raise _reported(request.path, data)
@@ -272,7 +281,7 @@ def _understood(path: str, data: Mapping[str, Any], read: Callable[[Fields], T])
         value = read(fields)
         fields.done()
     except WireError as error:
-        raise _garbage(path, str(error)) from error
+        raise _garbage(path, f"{error}: {dump(data)[:_QUOTED]!r}") from error
     return value
 
 

@@ -14,6 +14,9 @@ import httpx
 
 __all__ = ["KeepAlive"]
 
+_LONGEST = 64 * 1024 * 1024
+"""Bytes of an answer; who sends more would fill this process's memory."""
+
 
 class KeepAlive(httpx.AsyncBaseTransport):
     """For the host of one server; the last connection used is the first used again."""
@@ -68,6 +71,7 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
+        self._room = _LONGEST
 
     @property
     def alive(self) -> bool:
@@ -89,7 +93,7 @@ class _Connection(asyncio.Protocol):
         self._begin()
         return response, self._reusable
 
-    def _fail(self, error: httpx.TransportError) -> None:
+    def _fail(self, error: httpx.RequestError) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error)
 
@@ -118,7 +122,12 @@ class _Connection(asyncio.Protocol):
         self._headers.append((name, value))
 
     def on_body(self, body: bytes) -> None:
-        self._body.append(body)
+        self._room -= len(body)
+        if self._room < 0:
+            self._fail(httpx.DecodingError(f"it is longer than {_LONGEST} bytes"))
+            self.close()
+        else:
+            self._body.append(body)
 
     def on_message_complete(self) -> None:
         if self._answer is not None and not self._answer.done():

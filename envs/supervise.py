@@ -72,6 +72,8 @@ class Watch:
     misses: int = 3
     """Probes in a row that may fail before it is restarted."""
     max_restarts: int = 5
+    """Without `sound_s` of health in between; then the server is given up."""
+    sound_s: float = 600.0
     stop_s: float = 15.0
     """For a graceful stop, before it is killed."""
 
@@ -94,8 +96,12 @@ class ServerProcess:
         self._listener: socket.socket | None = None
         self._process: Process | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._tries = 0
+        """To start it again, since it was last sound for a while."""
         self.url = ""
         self.num_restarts = 0
+        self.given_up: str | None = None
+        """Why nobody will answer any more."""
         self.events: list[ServerEvent] = []
 
     @property
@@ -103,6 +109,7 @@ class ServerProcess:
         return self._process.pid if self._process is not None else None
 
     async def __aenter__(self) -> ServerProcess:
+        self._log.parent.mkdir(parents=True, exist_ok=True)
         self._listener = listen("127.0.0.1", 0)
         self.url = url_of(self._listener)
         try:
@@ -128,17 +135,19 @@ class ServerProcess:
         """Start and wait for the first healthy answer; an `EnvFault` says why there was none."""
         assert self._listener is not None
         fd = self._listener.fileno()
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        with self._log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command.argv(fd),
-                stdin=PIPE,  # the leash: closed by the system when this process ends, however it ends
-                stdout=DEVNULL,
-                stderr=log,
-                pass_fds=(fd,),
-                start_new_session=True,
-                env={**os.environ, **self._command.environ},
-            )
+        try:
+            with self._log.open("ab") as log:
+                self._process = await asyncio.create_subprocess_exec(
+                    *self._command.argv(fd),
+                    stdin=PIPE,  # the leash: closed by the system when this process ends, however it ends
+                    stdout=DEVNULL,
+                    stderr=log,
+                    pass_fds=(fd,),
+                    start_new_session=True,
+                    env={**os.environ, **self._command.environ},
+                )
+        except OSError as error:
+            raise EnvFault(f"{self._name} could not be started: {error}") from error
         await self._first_answer(self._process)
 
     async def _first_answer(self, process: Process) -> None:
@@ -176,12 +185,15 @@ class ServerProcess:
     # --- watching ---
 
     async def _keep(self) -> None:
-        while True:
+        loop = asyncio.get_running_loop()
+        while self.given_up is None:
+            started = loop.time()
             trouble = await self._next_trouble()
+            if loop.time() - started >= self._watch.sound_s:
+                self._tries = 0
             self._tell(trouble)
             self._kill()
-            if not await self._restarted():
-                return
+            await self._restart(trouble)
 
     async def _next_trouble(self) -> ServerEvent:
         """Wait until something is wrong."""
@@ -201,20 +213,24 @@ class ServerProcess:
                     trouble = _TROUBLES.get(fault.kind, Trouble.HANGS)
                     return ServerEvent(trouble=trouble, message=f"{self._name}: {fault}")
 
-    async def _restarted(self) -> bool:
-        while self.num_restarts < self._watch.max_restarts:
+    async def _restart(self, trouble: ServerEvent) -> None:
+        while self._tries < self._watch.max_restarts:
+            self._tries += 1
             self.num_restarts += 1
             await self._reap()
             try:
                 await self._start()
             except EnvFault as fault:
-                self._tell(ServerEvent(trouble=Trouble.FAILED_TO_START, message=str(fault)))
+                trouble = ServerEvent(trouble=Trouble.FAILED_TO_START, message=str(fault))
+                self._tell(trouble)
             else:
-                return True
+                return
+        self.given_up = (
+            f"{self._name} is given up after {self._tries} restarts: {trouble.message}; its log: {self._log}"
+        )
         # nobody will answer any more: refuse connections rather than let them wait
         if self._listener is not None:
             self._listener.close()
-        return False
 
     def _tell(self, event: ServerEvent) -> None:
         self.events.append(event)

@@ -20,7 +20,7 @@ from ..dsl.plan import MemoryUse, Phase, Placement, Plan, PlanStage, Role, Worke
 from .quantity import binary, count, plural
 from .text import Style
 
-__all__ = ["plan_tree", "runs_table"]
+__all__ = ["plan_tree", "rendered", "runs_table"]
 
 SHOWN_HORIZONS = 8
 
@@ -36,7 +36,7 @@ def plan_tree(plan: Plan, style: Style) -> str:
         ("memory", _memory(plan)),
     ):
         _branch(tree, title, parts)
-    return _rendered(tree, style)
+    return rendered(tree, style)
 
 
 def runs_table(runs: Sequence[tuple[Mapping[str, str], Plan]], style: Style) -> str:
@@ -50,10 +50,10 @@ def runs_table(runs: Sequence[tuple[Mapping[str, str], Plan]], style: Style) -> 
     for number, (choices, plan) in enumerate(runs, start=1):
         totals = (str(len(plan.stages)), _total_steps(plan), _total_episodes(plan))
         table.add_row(str(number), *(Text(value) for value in choices.values()), *totals)
-    return _rendered(table, style)
+    return rendered(table, style)
 
 
-def _rendered(renderable: RenderableType, style: Style) -> str:
+def rendered(renderable: RenderableType, style: Style) -> str:
     sink = io.StringIO()
     console = Console(
         file=sink,

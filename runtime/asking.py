@@ -73,14 +73,14 @@ async def persistently(
     clock: Callable[[], float],
 ) -> Episode:
     """Tries again after a fault as often as allowed; a fault that stays is the episode's ending."""
-    started = clock()
-    for retry in range(retries + 1):
+    started, kinds, fault = clock(), tuple[str, ...](), ""
+    while len(kinds) <= retries:
         try:
             episode = await once()
         except EnvFault as error:
-            fault = f"{error.kind}: {error}"
+            kinds, fault = (*kinds, error.kind.value), f"{error.kind}: {error}"
         else:
-            return replace(episode, retries=retry, seconds=clock() - started)
+            return replace(episode, faults=kinds, retries=len(kinds), seconds=clock() - started)
     return Episode(
         task=task,
         index=index,
@@ -91,6 +91,7 @@ async def persistently(
         score=0.0,
         success=False,
         fault=fault,
+        faults=kinds,
         retries=retries,
         seconds=clock() - started,
     )

@@ -17,6 +17,7 @@ from .asking import Phases
 from .episode import Episode
 from .errors import RunError, StepRefused
 from .guards import Signs
+from .pipeline import Pipeline
 from .ports import Draw, Limits, LossSettings, UpdateSettings
 from .progress import Progress, StageFacts
 from .reporting import Reporter
@@ -64,6 +65,8 @@ class Context:
     clock: Callable[[], float]
     pools: Mapping[str, Pool]
     """Tasks to learn from, by environment."""
+    pipeline: Pipeline
+    """Where the batches of this stage come from."""
     demonstrations: list[Episode] = field(default_factory=list)
     """Of an offline stage; made when first asked for, the same after a resume."""
 
@@ -76,6 +79,7 @@ class Context:
         progress: Progress,
         reporter: Reporter,
         clock: Callable[[], float],
+        pipeline: Pipeline,
     ) -> Context:
         pools = {
             name: Pool(
@@ -92,6 +96,7 @@ class Context:
             reporter=reporter,
             clock=clock,
             pools=pools,
+            pipeline=pipeline,
         )
 
     def value(self, number: float | Expr) -> float:

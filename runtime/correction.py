@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..dsl.algorithm import Correction, Importance, Level
 from .ports import Floats
 
-__all__ = ["importance_weights"]
+__all__ = ["cut", "importance_weights"]
 
 _LOG_RATIO_BOUND = 20.0
 
@@ -35,6 +35,11 @@ def importance_weights(learner: Floats, sampler: Floats, learn: NDArray[np.bool_
     total = np.bincount(units, weights=difference)[units]
     ratio = np.exp(total.clip(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND))
     return np.where(learn, _CORRECTIONS[settings.correction](ratio, settings), 1.0).astype(np.float32)
+
+
+def cut(weights: Floats, settings: Importance) -> NDArray[np.bool_]:
+    """Where a weight is what its bounds allow, and not the ratio."""
+    return _CUTS[settings.correction](weights, settings)
 
 
 def _turns(learn: NDArray[np.bool_]) -> Units:
@@ -52,4 +57,10 @@ _CORRECTIONS: Mapping[Correction, Callable[[NDArray[np.float64], Importance], ND
     Correction.NONE: lambda ratio, settings: np.ones_like(ratio),
     Correction.TRUNCATE: lambda ratio, settings: np.minimum(ratio, settings.cap),
     Correction.MASK: lambda ratio, settings: np.where((ratio < settings.floor) | (ratio > settings.cap), 0.0, ratio),
+}
+
+_CUTS: Mapping[Correction, Callable[[Floats, Importance], NDArray[np.bool_]]] = {
+    Correction.NONE: lambda weights, settings: np.zeros_like(weights, np.bool_),
+    Correction.TRUNCATE: lambda weights, settings: weights >= np.float32(settings.cap),
+    Correction.MASK: lambda weights, settings: weights == 0,
 }

@@ -7,8 +7,8 @@ resumed takes the same steps, and writes the same rows, as one that never was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
@@ -16,18 +16,20 @@ from math import isfinite
 from ..dsl.algorithm import Kind, Reference
 from ..dsl.plan import Plan, PlanStage
 from ..dsl.recipe import Eval, OnFault, SaveEpisodes
+from .batch import read_batches, write_batches
 from .context import Context, StepResult
 from .episode import Episode
 from .errors import RunError, StepRefused
 from .evaluate import measure, refuse_overlap
 from .guards import GuardStop, Verdict, judge
+from .pipeline import Pipeline
 from .ports import OptimizerSettings
 from .progress import Progress
 from .records import lines
 from .reporting import Reporter, Row
 from .stages import STEPS
 from .workers import Crew
-from .workspace import MODEL, Metrics, Workspace
+from .workspace import MODEL, PROGRESS, Metrics, Workspace, on_disk
 
 __all__ = ["Engine", "Outcome", "OutcomeKind", "StopSignal"]
 
@@ -69,18 +71,25 @@ class Engine:
         reporter: Reporter,
         clock: Callable[[], float],
         stop: StopSignal | None = None,
+        troubles: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`troubles` counts those of environments' servers."""
         self._plan = plan
         self._space = space
         self._crew = crew
         self._reporter = reporter
         self._clock = clock
         self._stop = stop or StopSignal()
+        self._troubles = troubles
+        self._troubles_told = troubles()
         self._progress = Progress()
         self._opened: Metrics | None = None
         self._entered: Context | None = None
+        self._pipeline = Pipeline(plan.hardware.staleness, self._sync)
         self._synced = -1
         """Version of the weights that the sampler holds."""
+        self._sync_s = 0.0
+        """Spent in this step on giving them to it."""
         self._saved = -1
         """The `total_step` of the newest checkpoint."""
 
@@ -97,9 +106,13 @@ class Engine:
         except GuardStop as stop:
             return self._outcome(OutcomeKind.GUARDED, str(stop))
         except StepRefused:
-            await self._save()
+            # where a batch is lost that older weights played, nothing can be saved that it could be played from again:
+            # the checkpoint before is the one to resume from
+            with suppress(StepRefused):
+                await self._save()
             raise
         finally:
+            await self._pipeline.close()
             self._rows.close()
 
     def _outcome(self, kind: OutcomeKind, reason: str = "") -> Outcome:
@@ -126,6 +139,7 @@ class Engine:
             await self._enter()
             while await self._goes_on():
                 await self._step()
+            await self._pipeline.back_to()
             if self._stage is self._plan.stages[-1]:
                 break
             self._progress.next_stage()
@@ -152,7 +166,8 @@ class Engine:
 
     def _is_measured_now(self, settings: Eval) -> bool:
         total = self._progress.total_step
-        return self._progress.measured_at != total and (total % settings.every == 0 if total else settings.at_start)
+        every = self._stage.settings.eval_every or settings.every
+        return self._progress.measured_at != total and (total % every == 0 if total else settings.at_start)
 
     def _is_saved_now(self) -> bool:
         total = self._progress.total_step
@@ -177,7 +192,9 @@ class Engine:
             # the divergence that the weight was adapted to is another one
             progress.kl_scale = progress.kl_scale if _pull(before) == _pull(stage) else 1.0
         await self._optimise(fresh=progress.step == 0 and before is not None and _lesson(before) != _lesson(stage))
-        self._entered = await Context.of(self._plan, stage, self._crew, progress, self._reporter, self._clock)
+        self._entered = await Context.of(
+            self._plan, stage, self._crew, progress, self._reporter, self._clock, self._pipeline
+        )
         if self._plan.eval is not None and stage.kind is not Kind.EVAL:
             await refuse_overlap(self._context, self._plan.eval)
         await self._refer()
@@ -196,7 +213,7 @@ class Engine:
             await self._crew.refer_to(None)
             return
         if self._progress.step == 0:
-            with _disk("reference"), self._space.new_reference(name) as folder:
+            with on_disk("reference"), self._space.new_reference(name) as folder:
                 await self._crew.export(folder)
         await self._crew.refer_to(self._space.reference(name))
 
@@ -208,46 +225,54 @@ class Engine:
             self._progress.count_step()
             await self._evaluate(self._plan.eval)
             return
-        before = self._progress.copy()
+        before, begun = self._progress.copy(), self._pipeline.begun
         try:
             await self._learn()
         except StepRefused:
-            self._progress = before  # tasks were drawn that nobody has learnt from
+            # tasks were drawn that nobody has learnt from
+            self._progress = before
+            await self._pipeline.back_to(begun)
             raise
 
     async def _learn(self) -> None:
         progress, started = self._progress, self._clock()
-        if self._stage.kind is Kind.RL:
-            await self._sync()
-        synced = self._clock()
+        self._sync_s = 0.0
         result = await STEPS[self._stage.kind](self._context)
         progress.version += result.updates
         progress.count_step()
         progress.measure(result.facts)
         verdict = judge(self._plan.guards, progress.guarding, result.signs)
         self._write_episodes(result.episodes, "train")
-        self._write(self._row(result, verdict, sync=synced - started, step=self._clock() - started))
+        self._write(self._row(result, verdict, self._clock() - started))
         await self._obey(verdict)
 
-    def _row(self, result: StepResult, verdict: Verdict, *, sync: float, step: float) -> Row:
+    def _row(self, result: StepResult, verdict: Verdict, seconds: float) -> Row:
         return {
             "total_step": self._progress.total_step,
             "stage": self._stage.settings.stage,
             "step": self._progress.step,
             **result.row,
+            "rollout/server_troubles": self._new_troubles(),
             **({"guard/action": verdict.action.value} if verdict.action else {}),
-            "timing_s/sync": sync,
-            "timing_s/step": step,
+            "timing_s/sync": self._sync_s,
+            "timing_s/step": seconds,
         }
+
+    def _new_troubles(self) -> int:
+        before, self._troubles_told = self._troubles_told, self._troubles()
+        return self._troubles_told - before
 
     async def _sync(self) -> None:
         """The sampler gets the learner's weights, if it has older ones."""
         if self._synced != self._progress.version:
+            started = self._clock()
             self._reporter.phase("sync")
             await self._crew.sync(self._progress.version)
             self._synced = self._progress.version
+            self._sync_s += self._clock() - started
 
     async def _evaluate(self, settings: Eval) -> None:
+        await self._pipeline.drain()
         await self._sync()
         self._reporter.phase("eval")
         measured = await measure(self._context, settings)
@@ -280,7 +305,9 @@ class Engine:
             self._reporter.note("no checkpoint to roll back to yet: the update was left out instead")
             return
         step, folder = good[-1]
-        then = Progress.from_json((folder / _PROGRESS).read_text())
+        then = Progress.from_json((folder / PROGRESS).read_text())
+        # what was begun was played by weights that are given up here: by those that failed, or by ones just before them
+        await self._pipeline.back_to()
         await self._crew.load(folder)
         await self._optimise(fresh=_lesson(self._plan.stages[then.stage]) != _lesson(self._stage))
         self._progress.version += 1  # the sampler has to get them again
@@ -292,21 +319,23 @@ class Engine:
         good = self._space.checkpoints()
         if good:
             self._saved, folder = good[-1]
-            self._progress = Progress.from_json((folder / _PROGRESS).read_text())
+            self._progress = Progress.from_json((folder / PROGRESS).read_text())
+            self._pipeline.resume(read_batches(folder))
             await self._crew.load(folder)
         self._space.forget_episodes(after=self._progress.total_step)
         self._opened = Metrics(self._space.root / "metrics.jsonl", keep_bytes=self._progress.metrics_bytes)
 
     async def _save(self) -> None:
         self._reporter.phase("save")
-        progress = self._progress
+        batches, progress = await self._pipeline.drain(), self._progress
         progress.metrics_bytes = self._rows.size
-        with _disk("save"):
+        with on_disk("save"):
             with self._space.checkpoint(progress.total_step) as folder:
                 await self._crew.save(folder)
                 if self._plan.checkpoint.export:
                     await self._crew.export(folder / MODEL)
-                (folder / _PROGRESS).write_text(progress.to_json())
+                write_batches(folder, batches)
+                (folder / PROGRESS).write_text(progress.to_json())
             self._saved = progress.total_step
             self._space.drop(self._superseded([step for step, _ in self._space.checkpoints()]))
 
@@ -321,14 +350,14 @@ class Engine:
         if wanted is SaveEpisodes.NONE or (purpose == "train" and wanted is SaveEpisodes.EVAL) or not episodes:
             return
         step, stage = self._progress.total_step, self._stage.settings.stage
-        with _disk("episodes"):
+        with on_disk("episodes"):
             kind = "-eval" if purpose == "eval" else ""
             self._space.write_episodes(step, kind, lines(episodes, purpose=purpose, total_step=step, stage=stage))
 
     def _write(self, row: Row) -> None:
         known = {name: value for name, value in row.items() if not isinstance(value, float) or isfinite(value)}
         self._note_best(known)
-        with _disk("metrics"):
+        with on_disk("metrics"):
             self._rows.append(known)
         self._reporter.row(known)
 
@@ -336,9 +365,6 @@ class Engine:
         progress, value = self._progress, row.get(self._plan.checkpoint.best or "")
         if isinstance(value, float) and (progress.best is None or value > progress.best):
             progress.best, progress.best_step = value, progress.total_step
-
-
-_PROGRESS = "progress.json"
 
 
 def _lesson(stage: PlanStage) -> object:
@@ -350,22 +376,11 @@ def _pull(stage: PlanStage) -> object:
     return stage.kind, stage.settings.algorithm.kl
 
 
-@contextmanager
-def _disk(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        where = f"'{error.filename}': " if error.filename else ""
-        raise RunError(f"{what}: {where}{error.strerror or error}; make room, or mend it, and resume") from error
-
-
 # --- what is not built ---------------------------------------------------------------------------------------------
 
 
 def _refuse(plan: Plan) -> None:
     """Before anything starts: a run that would quietly do something else than it says."""
-    if plan.hardware.staleness > 0:
-        raise RunError("hardware.staleness: sampling with older weights is not built yet; expected 0")
     for stage in plan.stages:
         if stage.kind not in STEPS and stage.kind is not Kind.EVAL:
             raise RunError(f"stage '{stage.settings.stage}': stages of kind '{stage.kind}' are not built yet")

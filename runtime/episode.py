@@ -113,6 +113,8 @@ class Episode:
     """What failed, under `env_fault`."""
     opening: tuple[Message, ...] = ()
     """What was said before the first reply."""
+    faults: tuple[str, ...] = ()
+    """Kinds of all that failed on the way, by attempt; a retry may have mended it."""
     retries: int = 0
     seconds: float = field(default=0.0, compare=False)
 

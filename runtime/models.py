@@ -269,11 +269,24 @@ def write_model(model: PreTrainedModel, tensors: Mapping[str, Tensor], folder: P
 
 
 def copy_tokenizer(source: ModelSource, folder: Path, chat_template: str | None = None) -> None:
-    """Puts a model's tokenizer into another folder, with the chat template that was used."""
+    """Puts a tokenizer into a model's folder, with the chat template that was used; generation ends as replies did."""
     tokenizer = _pretrained_tokenizer(source)
     if chat_template is not None:
         tokenizer.chat_template = chat_template
     tokenizer.save_pretrained(folder)
+    _end_with(tokenizer.eos_token_id, folder)
+
+
+def _end_with(end: int, folder: Path) -> None:
+    from transformers import GenerationConfig
+
+    there = (folder / "generation_config.json").is_file()
+    config = GenerationConfig.from_pretrained(folder) if there else GenerationConfig()
+    known = config.eos_token_id
+    ends = known if isinstance(known, list) else [] if known is None else [known]
+    if end not in ends:
+        config.eos_token_id = [end, *ends]
+        config.save_pretrained(folder)
 
 
 def _pretrained_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:

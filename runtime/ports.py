@@ -147,6 +147,10 @@ class Sampler(Protocol):
         """Drops what is kept of earlier prompts, so that the next ones are computed as in a sampler just started."""
         ...
 
+    async def rest(self) -> None:
+        """Gives back the memory of a card that it shares with a learner, until it is next asked for something."""
+        ...
+
     async def pause(self) -> None:
         """Returns when no request advances any more; they wait, and lose nothing."""
         ...
@@ -283,6 +287,10 @@ class LearnerSettings:
     logit_elements: int = 1 << 25
     """Logits held at the same time, at the most; beyond it they are computed in pieces, twice."""
     trust_remote_code: bool = False
+    tokenizer: str | None = None
+    """Folder or hub id of the tokenizer that exported models get; the model's own if not given."""
+    chat_template: str | None = None
+    """The template that exported models get; the tokenizer's own if not given."""
 
 
 class Scorer(Protocol):
@@ -336,6 +344,8 @@ class SamplerSettings:
     """Of keys and values. None: on a CPU what the slots need, on a GPU what `memory_share` leaves."""
     memory_share: float = 0.85
     """Of a GPU's memory, for weights and cache."""
+    shares_card: bool = False
+    """With a learner, so that the one rests while the other works."""
     eager: bool = True
     weights_follow: bool = True
     """The first weights come by `load`; those in the folder are not read."""

@@ -83,6 +83,12 @@ class Progress:
         mixture = Mixture(drawn=dict(self.mixture.drawn), owed=dict(self.mixture.owed))
         return replace(self, mixture=mixture, scales=dict(self.scales))
 
+    def ahead(self, steps: int) -> Progress:
+        """What a batch is played by that is begun now for a later step: the clock is that step's, and all that was
+        measured, earned and counted is as it stands now, whatever is learnt while the batch is played."""
+        history = {name: list(values) for name, values in self.history.items()}
+        return replace(self, step=self.step + steps, total_step=self.total_step + steps, history=history)
+
     def to_json(self) -> str:
         # only the small parts are copied: the windows of a long run hold many numbers
         parts = {each.name: getattr(self, each.name) for each in fields(self)}

@@ -1,4 +1,4 @@
-"""A step of reinforcement: draw tasks, play them, score, compare, learn.
+"""A step of reinforcement: take the batch that was played for it, score, compare, learn; and how a batch is played.
 
 Enters: a Context. Leaves: a StepResult; what was learnt is in the learner. Nothing that can be refused comes after the
 first update.
@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import nan
 
 import numpy as np
 
 from ..dsl.algorithm import KL, Correction, Importance
 from ..dsl.recipe import DType
+from .batch import Batch
 from .context import Context, StepResult, budgets_of, draw_of, play_style, refuse_faults, update_settings
-from .correction import importance_weights
+from .correction import cut, importance_weights
 from .episode import Group
 from .errors import StepRefused
 from .filters import missing, passes
 from .guards import Signs
 from .lesson import Scorebook, lesson, scored
 from .ports import Floats, TrainSequence, UpdateMetrics
+from .progress import Progress
 from .reward import RewardError
 from .rollout import Order
 from .statistics import group_row, rate, rollout_row, step_facts, train_row, worst
@@ -31,11 +34,15 @@ __all__ = ["rl_step"]
 
 
 async def rl_step(context: Context) -> StepResult:
-    """Draw tasks, play them, score, compare, learn."""
-    started = context.clock()
-    groups, rounds = await _groups(context)
+    """Take the next batch, score, compare, learn."""
+
+    async def play(view: Progress, staleness: int) -> Batch:
+        return await _batch(replace(context, progress=view), staleness)
+
+    most = context.plan.stages[context.progress.stage].budget.max_steps
+    batch = await context.pipeline.next(context.progress, most, play)
     played = context.clock()
-    book = _scored(context, groups)
+    book = _scored(context, batch.groups)
     context.progress.scales = dict(book.scales)
     teaching = lesson(book.groups, context.stage, context.names())
     batches, mismatch = await _with_logprobs(context, teaching.groups)
@@ -43,7 +50,7 @@ async def rl_step(context: Context) -> StepResult:
     updates = await _learn(context, batches)
     learnt = context.clock()
     mismatch = mismatch or _first(updates)
-    episodes = tuple(episode for group in groups for episode in group.episodes)
+    episodes = batch.episodes
     context.progress.episodes += len(episodes)
     context.progress.sampled_tokens += sum(episode.sampled_tokens for episode in episodes)
     measured = rollout_row(episodes) | group_row(book.groups)
@@ -51,15 +58,16 @@ async def rl_step(context: Context) -> StepResult:
         "horizon/turns": max(episode.horizon for episode in episodes),
         "horizon/stage": context.progress.stage,
         **measured,
+        **({"rollout/staleness": batch.staleness} if context.plan.hardware.staleness else {}),
         **{f"filter/masked_{reason}": count for reason, count in sorted(teaching.masked.items())},
         "filter/kept_groups": teaching.kept_groups,
-        "filter/rounds": rounds,
+        "filter/rounds": batch.rounds,
         **train_row(updates),
         **(mismatch.row if mismatch else {}),
-        "timing_s/rollout": played - started,
+        "timing_s/rollout": batch.seconds,
         "timing_s/prepare": prepared - played,
         "timing_s/update": learnt - prepared,
-        "perf/tokens_per_s": rate(sum(episode.sampled_tokens for episode in episodes), played - started),
+        "perf/tokens_per_s": rate(sum(episode.sampled_tokens for episode in episodes), batch.seconds),
         "perf/update_tokens_per_s": rate(sum(update.tokens for update in updates), learnt - prepared),
     }
     facts = step_facts(measured, updates)
@@ -72,7 +80,8 @@ async def rl_step(context: Context) -> StepResult:
             entropy=facts.get("entropy"),
             zero_std_frac=facts.get("zero_std_frac"),
             invalid_rate=facts.get("invalid_rate"),
-            mismatch_kl=mismatch.kl if mismatch else None,
+            # only what the newest weights played tells of the engines alone
+            mismatch_kl=mismatch.kl if mismatch and batch.staleness == 0 else None,
         ),
         episodes=episodes,
     )
@@ -81,15 +90,21 @@ async def rl_step(context: Context) -> StepResult:
 # --- playing -------------------------------------------------------------------------------------------------------
 
 
-async def _groups(context: Context) -> tuple[list[Group], int]:
+async def _batch(context: Context, staleness: int) -> Batch:
     """A step's groups; under `filter.resample` further ones until enough of them teach something."""
-    algorithm = context.stage.algorithm
+    algorithm, started = context.stage.algorithm, context.clock()
     groups = await _play(context, algorithm.groups_per_step, 0)
     rounds = 0
     while wanted := missing(_passing(context, groups), algorithm.groups_per_step, rounds, algorithm.filter):
         rounds += 1
         groups += await _play(context, wanted, rounds)
-    return groups, rounds
+    return Batch(
+        groups=tuple(groups),
+        rounds=rounds,
+        mixture=context.progress.mixture,
+        staleness=staleness,
+        seconds=context.clock() - started,
+    )
 
 
 async def _play(context: Context, count: int, rounds: int) -> list[Group]:
@@ -130,16 +145,22 @@ def _scored(context: Context, groups: Sequence[Group]) -> Scorebook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mismatch:
-    """How far the learner's log-probs of sampled tokens are from the sampler's, both with the same weights."""
+    """How far the learner's log-probs of sampled tokens are from the sampler's, of the same weights or older ones."""
 
     kl: float
     """Mean k3 estimate per token."""
     ratio_error: float
     """Largest |ratio - 1|."""
+    truncated: float = nan
+    """Share of the tokens whose weight was cut, where tokens are weighted."""
 
     @property
     def row(self) -> dict[str, float]:
-        return {"mismatch/kl": self.kl, "mismatch/ratio_error": self.ratio_error}
+        return {
+            "mismatch/kl": self.kl,
+            "mismatch/ratio_error": self.ratio_error,
+            "mismatch/truncated": self.truncated,
+        }
 
 
 def _first(updates: Sequence[UpdateMetrics]) -> _Mismatch | None:
@@ -164,38 +185,46 @@ async def _with_logprobs(
     if _corrects(context):
         context.reporter.phase("old log-probs")
         found = await context.crew.logprobs(flat, temperature, reference=False)
-        mismatch = _between(flat, found)
+        sampled = flat
         flat = [_corrected(sequence, own, algorithm.importance) for sequence, own in zip(flat, found, strict=True)]
+        mismatch = _between(sampled, flat, algorithm.importance)
     rest = iter(flat)
     return [[next(rest) for _ in group] for group in groups], mismatch
 
 
 def _corrects(context: Context) -> bool:
     """In fp32 on fresh samples the sampler's log-probs are the learner's own to 1e-5: a second forward buys nothing."""
+    fresh = context.plan.hardware.staleness == 0
     exact = context.plan.model.dtype is DType.FP32 or (
         context.plan.model.dtype is DType.AUTO and context.plan.hardware.gpus_per_node == 0
     )
-    return not exact and context.stage.algorithm.importance.correction is not Correction.NONE
+    return not (exact and fresh) and context.stage.algorithm.importance.correction is not Correction.NONE
 
 
-def _sampled_logprobs(sequence: TrainSequence) -> Floats:
+def _old_logprobs(sequence: TrainSequence) -> Floats:
     assert sequence.old_logprobs is not None, "sampled sequences carry the log-probs they were drawn with"
     return sequence.old_logprobs
 
 
 def _corrected(sequence: TrainSequence, own: Floats, settings: Importance) -> TrainSequence:
-    weights = importance_weights(own, _sampled_logprobs(sequence), sequence.learn, settings)
+    weights = importance_weights(own, _old_logprobs(sequence), sequence.learn, settings)
     return replace(sequence, old_logprobs=own, weights=weights)
 
 
-def _between(sequences: Sequence[TrainSequence], own: Sequence[Floats]) -> _Mismatch:
-    differences = [
-        (mine - _sampled_logprobs(sequence)).astype(np.float64)[sequence.learn]
-        for sequence, mine in zip(sequences, own, strict=True)
-    ]
-    log_ratio = np.concatenate(differences)
+def _between(sampled: Sequence[TrainSequence], own: Sequence[TrainSequence], settings: Importance) -> _Mismatch:
+    log_ratio = np.concatenate(
+        [
+            (_old_logprobs(mine) - _old_logprobs(theirs)).astype(np.float64)[mine.learn]
+            for mine, theirs in zip(own, sampled, strict=True)
+        ]
+    )
     error = np.expm1(log_ratio)
-    return _Mismatch(kl=float((error - log_ratio).mean()), ratio_error=float(np.abs(error).max()))
+    weights = np.concatenate([each.weights[each.learn] for each in own if each.weights is not None])
+    return _Mismatch(
+        kl=float((error - log_ratio).mean()),
+        ratio_error=float(np.abs(error).max()),
+        truncated=float(cut(weights, settings).mean()),
+    )
 
 
 # --- learning ------------------------------------------------------------------------------------------------------

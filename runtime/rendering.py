@@ -11,6 +11,7 @@ template for which that is not so.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Protocol
 
 from .episode import Message
@@ -43,6 +44,13 @@ class Tokenizer(Protocol):
 LEFT_OUT = "\n[the middle is left out]\n"
 _HALF = "\N{REPLACEMENT CHARACTER}"
 _NEUTRAL = "ok"
+_REMEMBERED = 4096
+_SHORT = 500
+_SHORT_TOKENS = 32
+"""Observations of so many letters and replies of so many tokens are rendered and read once, however often they come:
+short ones are said again and again, long ones seldom twice."""
+_OPENINGS_REMEMBERED = 64
+"""The episodes of a group begin alike."""
 _PROBES = ("Thought: x\nAction: y", "<think>\nfirst\n</think>\n\nAction: y", "  spaced \n")
 """Replies that templates are known to rewrite: thoughts, surrounding space."""
 _OPENINGS = (
@@ -56,18 +64,19 @@ class Chat:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._end = tokenizer.decode([tokenizer.end_of_reply])
+        self.end_of_reply = tokenizer.end_of_reply
+        self._end = tokenizer.decode([self.end_of_reply])
         self.rewrites = self._prove()
         """Replies that the template would show differently once they are past; here they stay as they were sampled."""
-
-    @property
-    def end_of_reply(self) -> int:
-        return self._tokenizer.end_of_reply
+        self._before = self._opened(_OPENINGS[0])
+        self._begun = lru_cache(_OPENINGS_REMEMBERED)(self._begin)
+        self._followed = lru_cache(_REMEMBERED)(self._follow)
+        self._decoded = lru_cache(_REMEMBERED)(tokenizer.decode)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The reply's text without its end token."""
-        end = self._tokenizer.end_of_reply
-        return self._tokenizer.decode(ids[:-1] if len(ids) and ids[-1] == end else ids)
+        ids = tuple(ids[:-1] if len(ids) and ids[-1] == self.end_of_reply else ids)
+        return (self._decoded if len(ids) <= _SHORT_TOKENS else self._tokenizer.decode)(ids)
 
     def cut(self, text: str, tokens: int | None) -> str:
         """The text, or, where it is longer, its first and last tokens around a line that says so."""
@@ -79,20 +88,30 @@ class Chat:
         # a letter may be several tokens, and the cut may go through one
         return head.rstrip(_HALF) + LEFT_OUT + tail.lstrip(_HALF)
 
-    def begin(self, messages: Sequence[Message]) -> list[int]:
+    def begin(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Opens a conversation, up to where the first reply begins."""
-        return self._tokenizer.encode(self._tokenizer.render(_plain(messages), reply=True))
+        return self._begun(tuple(messages))
+
+    def _begin(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(self._tokenizer.render(_plain(messages), reply=True)))
 
     def reply(self, text: str) -> list[int]:
         """A reply that nobody sampled."""
         return [*self._tokenizer.encode(text), self.end_of_reply]
 
-    def follow(self, messages: Sequence[Message]) -> list[int]:
+    def follow(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """What stands between a reply's end token and the next reply."""
-        return self._tokenizer.encode(self._between(_OPENINGS[0], messages))
+        short = sum(len(message.content) for message in messages) <= _SHORT
+        return (self._followed if short else self._follow)(tuple(messages))
 
-    def _between(self, opening: Sequence[Message], messages: Sequence[Message]) -> str:
-        before = self._tokenizer.render(_plain(opening), reply=True) + _NEUTRAL + self._end
+    def _follow(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(self._between(_OPENINGS[0], self._before, messages)))
+
+    def _opened(self, opening: Sequence[Message]) -> str:
+        """Up to the end of a first reply."""
+        return self._tokenizer.render(_plain(opening), reply=True) + _NEUTRAL + self._end
+
+    def _between(self, opening: Sequence[Message], before: str, messages: Sequence[Message]) -> str:
         after = self._after(opening, _NEUTRAL, messages)
         if not after.startswith(before):
             at = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), len(after))
@@ -108,10 +127,10 @@ class Chat:
 
     def _prove(self) -> tuple[str, ...]:
         message = (Message("user", "m"),)
-        expected = self._between(_OPENINGS[0], message)
+        expected = self._between(_OPENINGS[0], self._opened(_OPENINGS[0]), message)
         rewrites = []
         for opening in _OPENINGS:
-            if (between := self._between(opening, message)) != expected:
+            if (between := self._between(opening, self._opened(opening), message)) != expected:
                 raise TemplateError(
                     f"the chat template renders a message as {between!r} or as {expected!r}, by what was said before"
                 )

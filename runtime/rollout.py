@@ -187,7 +187,7 @@ class Player:
     def _follow(self, tape: _Transcript, messages: Sequence[Message]) -> list[int]:
         """What is given before the next reply; an end token that the model did not draw is given, never learnt."""
         closed = tape.ids[-1] == self.chat.end_of_reply
-        return ([] if closed else [self.chat.end_of_reply]) + self.chat.follow(messages)
+        return [*([] if closed else [self.chat.end_of_reply]), *self.chat.follow(messages)]
 
 
 def _gives_up(invalid: bool, in_a_row: int, budgets: Budgets) -> bool:

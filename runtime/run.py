@@ -6,27 +6,30 @@ Enters: a Plan and where it may write. Leaves: the outcome; whatever happens, th
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import platform
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from ..dsl.binding.references import anchored
 from ..dsl.plan import Plan
 from ..dsl.planning.codec import dumps
 from ..dsl.recipe import Launcher
 from .engine import Engine, Outcome, StopSignal
-from .errors import RunError
-from .launch.inline import launch
-from .reach import Reach
+from .launch import inline, ray
+from .reach import Reach, deadlines_of
+from .resuming import goes_on
 from .sinks.console import Terminal
 from .sinks.fanout import Fanout, open_fanout
 from .sinks.summary import last_words
-from .workspace import Workspace
+from .workers import Crew
+from .workspace import Workspace, on_disk
 
 __all__ = ["Start", "folder_of", "run_plan"]
 
@@ -43,6 +46,8 @@ class Start:
 
     recipe: str
     """The resolved recipe, as text; kept in the folder."""
+    folder: Path
+    """From which the plan's paths count."""
     resume: bool = False
     fresh: bool = False
 
@@ -73,15 +78,15 @@ def run_plan(
 ) -> Outcome:
     """Trains, and tells of it on the terminal."""
     text = dumps(plan)
-    space = (
-        Workspace.resume(root, text) if start.resume else Workspace.start(root, text, start.recipe, fresh=start.fresh)
-    )
+    with on_disk("start"):
+        space = _entered(root, text, start)
     try:
-        space.write_manifest(_manifest(plan, text, wall_clock()))
+        with on_disk("start"):
+            space.write_manifest(_manifest(plan, text, start.folder, wall_clock()))
         reporter = open_fanout(plan, root, terminal, environ, clock, wall_clock)
         ending, failed = "failed", True
         try:
-            outcome = asyncio.run(_run(plan, space, reporter, environ, clock))
+            outcome = asyncio.run(_run(anchored(plan, str(start.folder)), space, reporter, environ, clock))
             ending, failed = outcome.kind.value, False
             return outcome
         finally:
@@ -90,60 +95,69 @@ def run_plan(
         space.close()
 
 
+def _entered(root: Path, plan: str, start: Start) -> Workspace:
+    if start.resume:
+        return Workspace.resume(root, plan, goes_on)
+    return Workspace.start(root, plan, start.recipe, fresh=start.fresh)
+
+
 async def _run(
     plan: Plan, space: Workspace, reporter: Fanout, environ: Mapping[str, str], clock: Callable[[], float]
 ) -> Outcome:
     stop = StopSignal()
-    reach = Reach(space.root / "logs", environ, reporter.note)
+    reach = Reach(space.root / "logs", environ, reporter.note, deadlines_of(plan.rollout))
     with _signals(stop, reporter.note):
         reporter.phase("start")
-        crew = await _LAUNCHERS[_launcher(plan)](plan, space.root, reach, clock)
+        with on_disk("start"), _collecting_later():
+            crew = await _LAUNCHERS[Launcher(plan.placement.launcher)](plan, space.root, reach, clock)
         try:
-            return await Engine(plan, space, crew, reporter, clock, stop).run()
+            return await Engine(plan, space, crew, reporter, clock, stop, lambda: reach.num_troubles).run()
         finally:
             await crew.close()
 
 
-_LAUNCHERS = {Launcher.INLINE: launch}
+_LAUNCHERS: Mapping[Launcher, Callable[[Plan, Path, Reach, Callable[[], float]], Awaitable[Crew]]] = {
+    Launcher.INLINE: inline.launch,
+    Launcher.RAY: ray.launch,
+}
 
 
-def _launcher(plan: Plan) -> Launcher:
-    launcher = Launcher(plan.placement.launcher)
-    if launcher not in _LAUNCHERS:
-        raise RunError(f"start: this version cannot place workers by '{launcher}' yet; use one GPU, or none")
-    return launcher
+@contextmanager
+def _collecting_later() -> Iterator[None]:
+    """What engines import lives as long as they do: looking through it for garbage takes a third of a start."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @contextmanager
 def _signals(stop: StopSignal, note: Callable[[str], None]) -> Iterator[None]:
-    """The first asks to finish the step and save; the second ends now."""
-    main = asyncio.current_task()
-    assert main is not None
-
-    def asked() -> None:
-        if stop.wanted:
-            main.cancel()
-            return
-        stop.wanted = True
-        note("finishing this step, then saving; once more to end now")
-
+    """The first asks to finish the step and save; the second ends now, also in the midst of a long update."""
     loop = asyncio.get_running_loop()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, asked)
+
+    def asked(number: int, frame: object) -> None:
+        if stop.wanted:
+            raise KeyboardInterrupt
+        stop.wanted = True
+        # not from here: what was interrupted may be in the midst of telling something
+        loop.call_soon_threadsafe(note, "finishing this step, then saving; once more to end now")
+
+    before = {each: signal.signal(each, asked) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
     finally:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(each)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
-def _manifest(plan: Plan, text: str, now: float) -> dict[str, object]:
+def _manifest(plan: Plan, text: str, folder: Path, now: float) -> dict[str, object]:
     return {
         "agym": version("agym"),
         "plan_sha256": hashlib.sha256(text.encode()).hexdigest(),
         "recipe_sha256": plan.recipe_sha256,
+        "recipe_folder": str(folder),
         "name": plan.name,
         "seed": plan.seed,
         "choices": dict(plan.choices),

@@ -5,6 +5,7 @@ What was not measured is no number: NaN here, and left out wherever numbers are 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, fsum, isfinite, nan
@@ -50,6 +51,7 @@ def rollout_row(episodes: Sequence[Episode]) -> dict[str, float]:
         "rollout/episodes": len(whole),
         "rollout/faults": sum(episode.ending is Ending.ENV_FAULT for episode in episodes),
         "rollout/retries": sum(episode.retries for episode in episodes),
+        **{f"rollout/fault_{kind}": times for kind, times in sorted(_kinds(episodes).items())},
     }
     if not whole:
         return counts
@@ -65,6 +67,11 @@ def rollout_row(episodes: Sequence[Episode]) -> dict[str, float]:
         "horizon/hit_rate": mean(episode.ending is Ending.HORIZON for episode in whole),
         **_by_environment(whole),
     }
+
+
+def _kinds(episodes: Iterable[Episode]) -> Counter[str]:
+    """Of everything that failed, also where a retry mended it."""
+    return Counter(kind for episode in episodes for kind in episode.faults)
 
 
 def _by_environment(episodes: Sequence[Episode]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -76,7 +76,8 @@ class DemoStyle:
 
 
 class Crew(Protocol):
-    """All that the engine asks to be done."""
+    """All that the engine asks to be done. A `play` may be under way while the learner is asked for something; never
+    while another is, nor while weights go to the sampler."""
 
     async def tasks(
         self, name: str, environment: Environment, selection: TaskSelection, seed: int
@@ -173,7 +174,7 @@ class RolloutWorker:
     def _demonstrator(self, style: DemoStyle) -> Demonstrator:
         return Demonstrator(
             chat=self._chat,
-            encode=self._encode,
+            encode=lru_cache(_COMMANDS)(self._encode),  # an expert says the same few things in all games
             format=FORMATS[style.format],
             prompt=_text(style.prompt),
             phases=style.phases,
@@ -191,9 +192,16 @@ class RolloutWorker:
         with _sampling():
             await self.sampler.load(update)
 
+    async def rest(self) -> None:
+        with _sampling():
+            await self.sampler.rest()
+
     async def close(self) -> None:
         await self.sampler.close()
         await self._worlds.close()
+
+
+_COMMANDS = 4096
 
 
 @contextmanager
@@ -246,18 +254,13 @@ class LearnerWorker:
         self._tolerance = tolerance
 
     def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
-        try:
+        # what it had changed by then is not known: the checkpoint before is the one to resume from
+        with _in_memory("update", RunError):
             return self.learner.update(sequences, settings)
-        except (MemoryError, RuntimeError) as error:
-            if not _out_of_memory(error):
-                raise
-            raise RunError(
-                "update: the learner is out of memory; resume with a smaller 'hardware.train.tokens_per_micro_batch' "
-                f"({str(error)[:120]})"
-            ) from error
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float, *, reference: bool) -> list[Floats]:
-        return (self.reference if reference else self.learner).logprobs(sequences, temperature)
+        with _in_memory("log-probs", StepRefused):
+            return (self.reference if reference else self.learner).logprobs(sequences, temperature)
 
     def refer_to(self, model: Path | None) -> None:
         if model != self._referred:
@@ -272,8 +275,23 @@ class LearnerWorker:
 
     def handover(self, version: int) -> WeightUpdate:
         """The weights, and a probe with which whoever gets them can prove that they arrived."""
-        probe = Probe(ids=self._probe, logprobs=probe_logprobs(self.learner, self._probe), tolerance=self._tolerance)
+        with _in_memory("sync", StepRefused):
+            logprobs = probe_logprobs(self.learner, self._probe)
+        probe = Probe(ids=self._probe, logprobs=logprobs, tolerance=self._tolerance)
         return WeightUpdate(version=version, tensors=self.learner.weights(), probe=probe)
+
+
+@contextmanager
+def _in_memory(what: str, refusal: type[RunError]) -> Iterator[None]:
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        raise refusal(
+            f"{what}: the learner is out of memory; resume with a smaller 'hardware.train.tokens_per_micro_batch' "
+            f"({str(error)[:120]})"
+        ) from error
 
 
 def _out_of_memory(error: Exception) -> bool:

@@ -15,17 +15,32 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from errno import EIO, ENOSPC
+from operator import eq
 from pathlib import Path
 from typing import Any
 
 from .errors import RunError
 
-__all__ = ["CHECKPOINTS", "MODEL", "FolderError", "Metrics", "Workspace", "filled", "write_atomically"]
+__all__ = [
+    "CHECKPOINTS",
+    "MODEL",
+    "PROGRESS",
+    "FolderError",
+    "Metrics",
+    "Workspace",
+    "checkpoints_in",
+    "filled",
+    "on_disk",
+    "weights_of",
+    "write_atomically",
+]
 
 CHECKPOINTS = "checkpoints"
 MODEL = "model"
+PROGRESS = "progress.json"
 _STEP = "step-"
 _UNFINISHED = ".unfinished-"
 _REPLACED = ".replaced-"
@@ -50,11 +65,12 @@ class Workspace:
     def start(cls, root: Path, plan: str, recipe: str, *, fresh: bool = False) -> Workspace:
         """A new folder; what a folder of that name held is moved aside under `fresh`, never deleted."""
         held = {path.name for path in root.iterdir()} - _BEGUN if root.exists() else set[str]()
+        if "plan.json" in held:
+            os.close(_lock(root))  # says so where it is in use
         if held and not fresh:
             what = "holds a run already: resume it with --resume" if "plan.json" in held else "is not empty: empty it"
             raise FolderError(f"'{root}' {what}, or start anew with --fresh")
         if held:
-            os.close(_lock(root))
             _move_aside(root)
         (root / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         for name in ("episodes", "logs"):
@@ -65,15 +81,17 @@ class Workspace:
         return space
 
     @classmethod
-    def resume(cls, root: Path, plan: str | None = None) -> Workspace:
-        """The folder of a run that ended early; with `plan`, only if it is that plan's."""
+    def resume(cls, root: Path, plan: str | None = None, same: Callable[[str, str], bool] = eq) -> Workspace:
+        """The folder of a run that ended early; with `plan`, only if it is the `same` as its own, which it replaces."""
         if not (root / "plan.json").is_file():
             raise FolderError(f"'{root}' holds no run to resume: expected a folder with a plan.json")
         space = cls(root, _lock(root))
-        if plan is not None and space.plan != plan:
+        if plan is not None and not same(space.plan, plan):
             space.close()
             raise FolderError(f"'{root}' holds a run of another plan: resume it by its own recipe, or use --fresh")
         space._mend()
+        if plan is not None:
+            write_atomically(root / "plan.json", plan)
         return space
 
     @property
@@ -102,8 +120,7 @@ class Workspace:
 
     def checkpoints(self) -> list[tuple[int, Path]]:
         """Whole checkpoints, by step."""
-        found = (self.root / CHECKPOINTS).glob(f"{_STEP}*")
-        return sorted((int(path.name.removeprefix(_STEP)), path) for path in found)
+        return checkpoints_in(self.root)
 
     @contextmanager
     def checkpoint(self, step: int) -> Iterator[Path]:
@@ -128,12 +145,23 @@ class Workspace:
     def drop(self, steps: list[int]) -> None:
         """Lets checkpoints go; the weights that they hold for others to load stay."""
         for step in steps:
-            folder, kept = self.root / CHECKPOINTS / f"{_STEP}{step}", self.root / "weights" / f"{_STEP}{step}"
+            folder, kept = self.root / CHECKPOINTS / f"{_STEP}{step}", weights_of(self.root, step)
             if (folder / MODEL).is_dir():
                 shutil.rmtree(kept, ignore_errors=True)
                 kept.parent.mkdir(exist_ok=True)
                 (folder / MODEL).rename(kept)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def checkpoints_in(root: Path) -> list[tuple[int, Path]]:
+    """Whole checkpoints of a run folder, by step."""
+    found = (root / CHECKPOINTS).glob(f"{_STEP}*")
+    return sorted((int(path.name.removeprefix(_STEP)), path) for path in found)
+
+
+def weights_of(root: Path, step: int) -> Path:
+    """Where the model of a checkpoint goes that is kept no more."""
+    return root / "weights" / f"{_STEP}{step}"
 
 
 @contextmanager
@@ -145,8 +173,10 @@ def filled(final: Path) -> Iterator[Path]:
     folder.mkdir()
     try:
         yield folder
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
+        if any(words in str(error) for words in _NOT_WRITTEN):
+            raise OSError(EIO, str(error), str(final)) from error
         raise
     _sync_tree(folder)
     if final.exists():
@@ -156,6 +186,20 @@ def filled(final: Path) -> Iterator[Path]:
     shutil.rmtree(replaced, ignore_errors=True)
 
 
+_NOT_WRITTEN = ("inline_container.cc", "iostream error", "I/O error")
+"""What torch and safetensors say, in errors of their own, of a disk that is full or fails."""
+
+
+@contextmanager
+def on_disk(what: str) -> Iterator[None]:
+    """What the disk refuses is for the operator to mend."""
+    try:
+        yield
+    except OSError as error:
+        where = f"'{error.filename}': " if error.filename else ""
+        raise RunError(f"{what}: {where}{error.strerror or error}; make room, or mend it, and resume") from error
+
+
 class Metrics:
     """`metrics.jsonl`: one object per line, appended and on the disk before `append` returns."""
 
@@ -163,15 +207,17 @@ class Metrics:
         path.touch()
         with path.open("r+b") as file:
             file.truncate(min(keep_bytes, path.stat().st_size))
-        self._file = path.open("ab")
+        # nothing is kept back: what a full disk refused must not be written again by the close
+        self._file = path.open("ab", buffering=0)
 
     @property
     def size(self) -> int:
         return self._file.tell()
 
     def append(self, row: Mapping[str, float | int | str]) -> None:
-        self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
-        self._file.flush()
+        line = json.dumps(row, allow_nan=False).encode() + b"\n"
+        if self._file.write(line) != len(line):
+            raise OSError(ENOSPC, os.strerror(ENOSPC), str(self._file.name))
         os.fsync(self._file.fileno())
 
     def close(self) -> None:

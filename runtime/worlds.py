@@ -10,8 +10,9 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 
 from ..dsl.recipe import Environment
-from ..envs.protocol import EnvClient
+from ..envs.protocol import EnvClient, EnvSpec
 from .asking import World
+from .errors import StepRefused
 
 __all__ = ["Open", "Worlds"]
 
@@ -25,13 +26,21 @@ class Worlds:
     def __init__(self, open_client: Open) -> None:
         self._open = open_client
         self._clients: dict[str, EnvClient] = {}
+        self._specs: dict[str, EnvSpec] = {}
 
     async def get(self, name: str, settings: Environment) -> World:
         key = _identity(settings)
         if key not in self._clients:
             self._clients[key] = await self._open(name, settings)
         client = self._clients[key]
-        return World(name=name, client=client, spec=await client.spec(), success_at=settings.success_at)
+        spec = await client.spec()
+        if spec != self._specs.setdefault(key, spec):
+            known = self._specs[key]
+            raise StepRefused(
+                f"environment '{name}': its server was {known.name} {known.version} and answers as another now, "
+                f"{spec.name} {spec.version}; bring the first one back and resume"
+            )
+        return World(name=name, client=client, spec=spec, success_at=settings.success_at)
 
     async def all(self, settings: Mapping[str, Environment]) -> dict[str, World]:
         return {name: await self.get(name, each) for name, each in settings.items()}

@@ -20,6 +20,20 @@ from .conftest import Agym
 # Edited by hand whenever something is added: what people's scripts rely on.
 OPTIONS = {
     "run": {"recipe", "--set", "--run", "--resume", "--fresh"},
+    "eval": {
+        "target",
+        "--checkpoint",
+        "--model",
+        "-k",
+        "--samples",
+        "--temperature",
+        "--turns",
+        "--limit",
+        "--set",
+        "--run",
+        "--output",
+    },
+    "export": {"run", "output", "--checkpoint"},
     "validate": {"paths", "--format", "--set", "--strict", "--quiet", "-q"},
     "plan": {"recipe", "--format", "--set", "--run"},
     "show": {"recipe", "--format", "--set", "--run", "--origins", "--diff"},

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from .. import expr
 from ..algorithm import Algorithm
 from ..diagnostics import Diagnostic, Severity
 from ..expr import Expr
 from ..fields import Bounds
+from ..frozen import frozen
 from ..recipe import Recipe
 from ..rules.relevance import relevant
 from ..shape.reflect import (
+    ABSENT,
     Choice,
     Constant,
     Field,
@@ -38,14 +40,14 @@ from ..shape.reflect import (
 from ..shape.wording import found
 from ..source import Span, Text
 from ..spelling import closest
-from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode, get
+from ..text.tree import ListNode, MapNode, Node, Path, ScalarNode, at, get
 from .layers import layered
 from .presets import preset_of
 
 __all__ = ["Bound", "Places", "bind"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Bound:
     """A recipe, or why there is none."""
 
@@ -98,8 +100,8 @@ class Places:
     """Spans by the path of a value in the recipe; a stage has places for all that it inherited."""
 
     def __init__(self, tree: MapNode) -> None:
-        self._tree = tree
-        self._known: dict[Path, Entry | Node | None] = {}
+        self.tree = tree
+        """The recipe with every shorthand written out, where it could be read."""
 
     def key(self, *path: str | int) -> Span:
         """The key, or the whole item of a list; of what nobody wrote, the nearest that somebody did."""
@@ -109,61 +111,35 @@ class Places:
         """The value; of a section its key, for a map of many lines is no place."""
         return self._nearest(path)[1]
 
-    @property
-    def tree(self) -> MapNode:
-        """The recipe with every shorthand written out, where it could be read."""
-        return self._tree
-
-    def written(self, *path: str | int) -> bool:
-        """Whether a person wrote it, in this recipe or one that it extends."""
-        found = self._found(path) if path else self._tree
-        return found is not None and _is_written(_place(found))
-
-    def origin(self, *path: str | int) -> str:
-        """`recipe.yaml:3:4`, `preset grpo` or `default`."""
-        steps = list(self._steps(path))
-        if len(steps) < len(path) or not steps:
-            return "default"
-        span = steps[-1][1]
-        name = preset_of(span.source)
-        return f"preset {name}" if name else str(span)
+    def written(self, *section: str | int) -> Iterator[str]:
+        """Names of the keys in a section that a person wrote; in a stage, those that stand there and not above it."""
+        node = at(self.tree, section)
+        above = at(self.tree, section[2:]) if section[:1] == ("schedule",) else None
+        inherited = {entry.name: entry for entry in above.entries} if isinstance(above, MapNode) else {}
+        for entry in node.entries if isinstance(node, MapNode) and node is not above else ():
+            same = inherited.get(entry.name)
+            is_own = same is not entry and (same is None or same.key.span != entry.key.span)
+            if is_own and preset_of(entry.key.span.source) is None:
+                yield entry.name
 
     def _nearest(self, path: Path) -> tuple[Span, Span]:
         steps = list(self._steps(path))
         if len(steps) == len(path) and steps and not _is_written(steps[-1]):
             path = (*path[: path.index("algorithm") + 1], "use")  # what a preset set stands where the preset is named
             steps = list(self._steps(path))
-        start = self._tree.span.source.span(self._tree.span.start, self._tree.span.start)
+        start = self.tree.span.source.span(self.tree.span.start, self.tree.span.start)
         return next((step for step in reversed(steps) if _is_written(step)), (start, start))
 
     def _steps(self, path: Path) -> Iterator[tuple[Span, Span]]:
         """Spans of key and value for each step, as far as the path leads."""
-        for length in range(1, len(path) + 1):
-            found = self._found(path[:length])
-            if found is None:
+        node: Node | None = self.tree
+        for step in path:
+            entry = get(node, step) if isinstance(step, str) else None
+            node = entry.value if entry else at(node, (step,))
+            if node is None:
                 return
-            yield _place(found)
-
-    def _found(self, path: Path) -> Entry | Node | None:
-        """What a path leads to; asked again and again of the same paths."""
-        if path not in self._known:
-            above = self._found(path[:-1]) if len(path) > 1 else self._tree
-            node = above.value if isinstance(above, Entry) else above
-            self._known[path] = None if node is None else _below(node, path[-1])
-        return self._known[path]
-
-
-def _place(found: Entry | Node) -> tuple[Span, Span]:
-    node = found.value if isinstance(found, Entry) else found
-    key = found.key.span if isinstance(found, Entry) else node.span
-    return key, key if _is_section(node) else node.span
-
-
-def _below(node: Node, step: str | int) -> Entry | Node | None:
-    if isinstance(step, str):
-        return get(node, step)
-    inside = isinstance(node, ListNode) and 0 <= step < len(node.items)
-    return node.items[step] if inside and isinstance(node, ListNode) else None
+            key = entry.key.span if entry else node.span
+            yield key, key if _is_section(node) else node.span
 
 
 def _is_section(node: Node) -> bool:
@@ -186,13 +162,20 @@ BAD = _Bad()
 UNREPLACED = re.compile(r"(?<!\$)\$\{")
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
+class Seat(NamedTuple):
     """Where a value stands, as far as its reader must know."""
 
     key: str | None = None
     in_stage: bool = False
     """Inside an item of a list, where a schema cannot demand keys that may be inherited."""
+
+
+@lru_cache(maxsize=1024)
+def _sound(node: MapNode, type_: Record) -> Any:
+    """The value of a section in which nothing is wrong, read once for all recipes that share it; else BAD."""
+    reader = _Reader()
+    value = reader.record(node, type_, Seat())
+    return BAD if reader.diagnostics or reader.rejected else value
 
 
 class _Reader:
@@ -204,6 +187,12 @@ class _Reader:
         self._done: dict[tuple[int, int], tuple[Any, Node]] = {}
 
     def read(self, node: Node, type_: Type, seat: Seat) -> Any:
+        if isinstance(node, MapNode) and isinstance(type_, Record):
+            sound = _sound(node, type_)
+            if sound is not BAD:
+                return sound
+        if isinstance(node, ScalarNode):
+            return READERS[type(type_)](self, node, type_, seat)
         key = id(node), id(type_)
         if key not in self._done:
             self._done[key] = READERS[type(type_)](self, node, type_, seat), node
@@ -306,17 +295,15 @@ class _Reader:
         if not isinstance(node, MapNode):
             return self.reject(node, "a map")
         entries = {entry.name: entry for entry in node.entries}
-        unknown = entries.keys() - type_.fields.keys()
-        for name in unknown:
-            self.reject(entries[name].key, "a known key", "unknown-key")
         values = {
-            name: self.field(entries[name].value, field, seat)
+            name: self.field(entries.pop(name).value, field, seat) if name in entries else field.default
             for name, field in type_.fields.items()
-            if name in entries
         }
-        missing = [field.name for field in type_.fields.values() if field.required and field.name not in values]
-        self.demand(node, [name for name in missing if not any(closest(each, [name]) for each in unknown)], seat)
-        is_bad = missing or unknown or any(value is BAD for value in values.values())
+        for unknown in entries.values():
+            self.reject(unknown.key, "a known key", "unknown-key")
+        missing = [name for name, value in values.items() if value is ABSENT]
+        self.demand(node, [name for name in missing if not any(closest(each, [name]) for each in entries)], seat)
+        is_bad = missing or entries or any(value is BAD for value in values.values())
         return BAD if is_bad else type_.cls(**values)
 
     def field(self, node: Node, field: Field, seat: Seat) -> Any:

@@ -10,7 +10,8 @@ a person wrote there, except `use` and what has no effect in the stage; what the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from ..algorithm import Algorithm, Preset
 from ..compose.merge import merge, opened, with_entry
@@ -60,6 +61,8 @@ def written_out(node: Node, type_: Type) -> Node:
             return node
 
 
+# a section that recipes share stays one they share
+@lru_cache(maxsize=1024)
 def _record(node: Node, type_: Record) -> Node:
     whole = opened(node, lambda _: type_.shorthand, ())
     fields = type_.fields
@@ -69,9 +72,12 @@ def _record(node: Node, type_: Record) -> Node:
 def _entries(node: Node, type_of: Callable[[str], Type | None]) -> Node:
     if not isinstance(node, MapNode):
         return node
-    typed = ((entry, type_of(entry.name)) for entry in node.entries)
-    values = ((entry, written_out(entry.value, type_) if type_ else entry.value) for entry, type_ in typed)
-    return MapNode(entries=tuple(Entry(key=entry.key, value=value) for entry, value in values), span=node.span)
+    return MapNode(entries=tuple(_entry(entry, type_of(entry.name)) for entry in node.entries), span=node.span)
+
+
+def _entry(entry: Entry, type_: Type | None) -> Entry:
+    value = written_out(entry.value, type_) if type_ else entry.value
+    return entry if value is entry.value else Entry(key=entry.key, value=value)
 
 
 def _items(node: Node, type_of: Callable[[int], Type | None]) -> Node:
@@ -92,6 +98,9 @@ def _is_null(node: Node) -> bool:
 # --- algorithm -----------------------------------------------------------------------------------------------------
 
 
+_PRESETS: Mapping[object, Preset] = {each.value: each for each in Preset}
+
+
 def _default_use() -> Preset:
     default: Preset = record(Algorithm).fields["use"].default
     return default
@@ -101,7 +110,7 @@ def _use(algorithm: MapNode | None) -> Preset | None:
     """The preset that is named; None also for one that does not exist, which has been reported."""
     entry = get(algorithm, "use")
     name = entry.value.value if entry and isinstance(entry.value, ScalarNode) else None
-    return Preset(name) if name in list(Preset) else None
+    return _PRESETS.get(name)
 
 
 def _preset(name: Preset) -> MapNode:
@@ -137,20 +146,10 @@ def _stage(stage: Node, recipe: MapNode, recipe_algorithm: MapNode | None, keeps
     if not isinstance(stage, MapNode):
         return stage
     own = _map(stage, "algorithm")
-    for name in INHERITED:
-        stage = _inherited(stage, recipe, name)
-    base = get(recipe, "algorithm")
+    inherited = tuple(entry for entry in recipe.entries if entry.name in INHERITED)
+    stage = _over(MapNode(entries=inherited, span=recipe.span), stage)
     whole = _stage_algorithm(own, recipe_algorithm, _map(recipe, "algorithm"), keeps)
-    return _without_null(_with_algorithm(stage, whole, base))
-
-
-def _inherited(stage: MapNode, recipe: MapNode, name: str) -> MapNode:
-    base, own = get(recipe, name), get(stage, name)
-    if base is None or (own is not None and not isinstance(own.value, MapNode)):
-        return stage
-    if own is None:
-        return with_entry(stage, base)
-    return with_entry(stage, Entry(key=own.key, value=merge(base.value, own.value)))
+    return _without_null(_with_algorithm(stage, whole, get(recipe, "algorithm")))
 
 
 def _stage_algorithm(own: MapNode | None, above: MapNode | None, whole: MapNode | None, keeps: Keeps) -> MapNode:

@@ -25,8 +25,8 @@ class Places(Protocol):
 
     def value(self, *path: str | int) -> Span: ...
 
-    def written(self, *path: str | int) -> bool:
-        """Whether a person wrote it, in this recipe or one that it extends."""
+    def written(self, *section: str | int) -> Iterable[str]:
+        """Names of the keys in a section that a person wrote; in a stage, those that stand there and not above it."""
         ...
 
 
@@ -52,11 +52,13 @@ class Listed:
     def value(self, *path: str | int) -> Span:
         return self.key(*path)
 
-    def written(self, *path: str | int) -> bool:
-        return any(listed[: len(path)] == path for listed in self._lines) or self._is_inherited(path)
+    def written(self, *section: str | int) -> Iterable[str]:
+        depth = len(section)
+        below = (listed[depth] for listed in self._lines if listed[:depth] == section and len(listed) > depth)
+        return dict.fromkeys(map(str, below))
 
     def _is_inherited(self, path: Path) -> bool:
-        return path[:1] == ("schedule",) and len(path) > 2 and self.written(*path[2:])
+        return path[:1] == ("schedule",) and any(listed[: len(path) - 2] == path[2:] for listed in self._lines)
 
     def _line(self, path: Path) -> int:
         listed = list(self._lines)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..algorithm import Kind, Preset
+from ..frozen import frozen
 from ..source import Source
 from ..text.tree import MapNode, at, parse, to_data
 
@@ -23,7 +23,7 @@ PREFIX = "preset "
 ENTRY = re.compile(r"^([a-z_]+):\n(?:(?:[ #].*)?\n)*", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PresetInfo:
     """A named combination of an algorithm's parts."""
 

@@ -7,7 +7,7 @@ itself is given whole, each stage only as far as it differs from what it inherit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -33,7 +33,7 @@ def resolved(recipe: Recipe) -> dict[str, Any]:
     written = _Written(data)
     for report in list(check(recipe, written)):
         path = written.path(report.span)
-        if written.written(*path):  # not gone already with the section it is in
+        if path[-1] in list(written.written(*path[:-1])):  # not gone already with the section it is in
             _remove(data, path)
     return data
 
@@ -100,14 +100,12 @@ class _Written:
     def path(self, span: Span) -> Path:
         return list(self._paths)[span.start]
 
-    def written(self, *path: str | int) -> bool:
+    def written(self, *section: str | int) -> Iterable[str]:
         node: Any = self._data
-        for step in path:
-            children = dict(enumerate(node)) if isinstance(node, list) else node
-            if not isinstance(children, Mapping) or step not in children:
-                return False
-            node = children[step]
-        return True
+        for step in section:
+            is_there = isinstance(node, list) or (isinstance(node, Mapping) and step in node)
+            node = node[step] if is_there else None
+        return list(node) if isinstance(node, Mapping) else ()
 
 
 def _remove(data: Any, path: Path) -> None:

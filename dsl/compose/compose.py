@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import field
 from types import MappingProxyType
 
 from ..diagnostics import Diagnostic, in_file_order
+from ..frozen import frozen
 from ..source import Source
 from ..spelling import closest
 from ..text.tree import MAX_DEPTH, MAX_NODES, MapNode, Node, ScalarNode, children, get
@@ -26,7 +27,7 @@ from .settings import apply_settings
 __all__ = ["Composed", "Variant", "compose"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Variant:
     """One run of a recipe."""
 
@@ -35,7 +36,7 @@ class Variant:
     """Axis and value for each axis of the matrix; empty without one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Composed:
     """All runs, and all that is wrong."""
 
@@ -44,6 +45,8 @@ class Composed:
     diagnostics: tuple[Diagnostic, ...]
     partial: bool = False
     """Whether a base could not be read: what is missing from the trees may be there."""
+    ways: Mapping[Source, Source] = field(default_factory=dict)
+    """By base, the same with the `extends` value that led to it: for `on_its_way`."""
 
 
 def compose(
@@ -62,7 +65,7 @@ def compose(
     expanded = expand(assigned.tree, assigned.paths, shorthand)
     found = [*diagnostics, *extended.diagnostics, *assigned.diagnostics, *expanded.diagnostics]
     variants = tuple(_variants(expanded, environ, found))
-    return Composed(variants, tuple(in_file_order(found)), extended.partial)
+    return Composed(variants, tuple(in_file_order(found)), extended.partial, extended.ways)
 
 
 def _variants(expanded: Expanded, environ: Mapping[str, str], found: list[Diagnostic]) -> Iterator[Variant]:

@@ -6,25 +6,26 @@ on top, without the key. Each file is read once; a chain that closes, or grows t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache, reduce
 
 from ..diagnostics import Diagnostic, Note
+from ..frozen import frozen
 from ..source import Source, Span
 from ..suggest import shown
 from ..text.decode import decode
 from ..text.tree import ListNode, MapNode, Node, ScalarNode, get, parse
-from .library import Library, Refusal, explain
+from .library import Found, Library, Refusal, explain
 from .merge import Shorthand, merge, no_shorthand, without
 
-__all__ = ["MAX_CHAIN", "Extended", "extend", "recipe_root"]
+__all__ = ["MAX_CHAIN", "Extended", "extend", "on_its_way", "recipe_root"]
 
 MAX_CHAIN = 16
 MAX_READS = 64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Extended:
     """A recipe with its bases."""
 
@@ -32,9 +33,11 @@ class Extended:
     partial: bool
     """Whether a base is missing from it, so that a key it lacks may be there."""
     diagnostics: tuple[Diagnostic, ...]
+    ways: Mapping[Source, Source]
+    """By base, the same with the `extends` value that led to it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Link:
     """A file on the way to the current one."""
 
@@ -47,7 +50,17 @@ def extend(tree: MapNode, source: Source, library: Library, shorthand: Shorthand
     """`tree` is what `source` holds."""
     loader = _Loader(library, shorthand)
     merged = loader.with_bases(tree, source, ())
-    return Extended(merged, loader.partial, tuple(loader.diagnostics))
+    return Extended(merged, loader.partial, tuple(loader.diagnostics), loader.ways)
+
+
+def on_its_way(diagnostic: Diagnostic, ways: Mapping[Source, Source]) -> Diagnostic:
+    """A mistake in a base, with the way there from this recipe: the base is shared by all that extend it."""
+
+    def led(span: Span) -> Span:
+        return Span(ways.get(span.source, span.source), span.start, span.end)
+
+    notes = tuple(Note(note.message, led(note.span)) for note in diagnostic.notes)
+    return replace(diagnostic, span=led(diagnostic.span), notes=notes)
 
 
 def recipe_root(source: Source) -> tuple[MapNode | None, tuple[Diagnostic, ...]]:
@@ -68,6 +81,13 @@ def _first_line(span: Span) -> Span:
     return span.source.span(span.start, span.start + len(span.text.split("\n", 1)[0]))
 
 
+@lru_cache(maxsize=256)
+def _base(name: str, data: bytes, key: str) -> tuple[Source, MapNode | None, tuple[Diagnostic, ...]]:
+    """What a base holds, for all recipes that extend it: it knows no way that led there."""
+    source = decode(name, data, key=key)
+    return (source.span.source, None, (source,)) if isinstance(source, Diagnostic) else (source, *recipe_root(source))
+
+
 class _Loader:
     def __init__(self, library: Library, shorthand: Shorthand) -> None:
         self.library = library
@@ -76,6 +96,7 @@ class _Loader:
         self.partial = False
         self.num_reads = 0
         self.loaded: dict[str, MapNode | None] = {}
+        self.ways: dict[Source, Source] = {}
 
     def with_bases(self, tree: MapNode, source: Source, chain: tuple[_Link, ...]) -> MapNode:
         entry = get(tree, "extends")
@@ -127,15 +148,13 @@ class _Loader:
             return None
         if found.key not in self.loaded:
             self.loaded[found.key] = None
-            self.loaded[found.key] = self.load(found.name, found.data, found.key, node, chain)
+            self.loaded[found.key] = self.load(found, node.span, chain)
         return self.loaded[found.key]
 
-    def load(self, name: str, data: bytes, key: str, node: ScalarNode, chain: tuple[_Link, ...]) -> MapNode | None:
-        source = decode(name, data, included_from=node.span, key=key)
-        if isinstance(source, Diagnostic):
-            self.diagnostics.append(source)
-            return None
-        root, diagnostics = recipe_root(source)
+    def load(self, found: Found, leads_here: Span, chain: tuple[_Link, ...]) -> MapNode | None:
+        source, root, diagnostics = _base(found.name, found.data, found.key)
+        before = self.ways.get(leads_here.source, leads_here.source)
+        self.ways[source] = replace(source, included_from=Span(before, leads_here.start, leads_here.end))
         self.diagnostics += diagnostics
         return None if root is None else self.with_bases(root, source, chain)
 

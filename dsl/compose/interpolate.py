@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import lru_cache
 
 from ..diagnostics import Diagnostic, Note
+from ..frozen import frozen
 from ..source import Span, Text
 from ..suggest import did_you_mean, nearest, shown
 from ..text.decode import SURROGATE
@@ -27,6 +29,7 @@ from ..text.tree import (
     Measure,
     Node,
     ScalarNode,
+    children,
     get,
 )
 from .settings import Step, parse_path
@@ -45,7 +48,7 @@ def escape(text: str) -> str:
     return text.replace("${", "$${")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Reference:
     """One `${...}`, and the value it stands in."""
 
@@ -92,6 +95,8 @@ class Interpolator:
 
     def node(self, node: Node) -> Node:
         """The node without references; the same object where it has none."""
+        if _is_literal(node):
+            return node
         done = self._done.get(id(node))
         if done is None:
             done = self._done[id(node)] = (node, self._deeper(node))
@@ -296,6 +301,20 @@ class Interpolator:
 
     def _report(self, code: str, message: str, span: Span, help: str | None, *notes: Note) -> None:  # noqa: A002
         self.diagnostics.append(Diagnostic(code=code, message=message, span=span, help=help, notes=notes))
+
+
+def _is_literal(node: Node) -> bool:
+    """Whether there is no reference in it, nor anything that looks like one."""
+    if isinstance(node, ScalarNode):
+        return not isinstance(node.value, str) or "${" not in node.value
+    return _all_literal(node)
+
+
+@lru_cache(maxsize=1024)
+def _all_literal(node: MapNode | ListNode) -> bool:
+    """Asked again and again of bases that many recipes share."""
+    keys = node.entries if isinstance(node, MapNode) else ()
+    return all("${" not in entry.name for entry in keys) and all(map(_is_literal, children(node)))
 
 
 def _reference(node: ScalarNode, match: re.Match[str]) -> _Reference:

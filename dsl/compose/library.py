@@ -9,11 +9,12 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Protocol
 
 from ..diagnostics import Diagnostic
+from ..frozen import frozen
 from ..source import Source, Span
 from ..suggest import nearest, shown
 
@@ -32,7 +33,7 @@ class Trouble(StrEnum):
     BAD_NAME = "bad-name"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Found:
     """A file that was read."""
 
@@ -43,7 +44,7 @@ class Found:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Refusal:
     """A reference that was not read."""
 
@@ -59,6 +60,10 @@ class Library(Protocol):
 
     def read(self, reference: str, base: Source | None) -> Found | Refusal:
         """`reference` as written in `base`; None for one from the command line, which may lead anywhere."""
+        ...
+
+    def folder(self, source: Source) -> str:
+        """From which the paths in a source count; absolute, or all relative to one place."""
         ...
 
 
@@ -99,7 +104,7 @@ def _inside(path: str, project: str) -> bool:
     return path == project or path.startswith(project.rstrip("/") + "/")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Words:
     """How a trouble is told; `{what}` is the reference."""
 
@@ -152,7 +157,7 @@ def explain(refusal: Refusal, reference: str, span: Span) -> Diagnostic:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class MemoryLibrary:
     """Files by path, and shipped recipes by name, held in memory: for tests and for editors with unsaved text."""
 
@@ -163,12 +168,15 @@ class MemoryLibrary:
     def read(self, reference: str, base: Source | None) -> Found | Refusal:
         if base is None:
             return self._found(reference, self.files.get(reference)) or self._missing()
-        paths = candidates(reference, posixpath.dirname(base.identity), self.project)
+        paths = candidates(reference, self.folder(base), self.project)
         if isinstance(paths, Trouble):
             return Refusal(trouble=paths)
         in_files = (self._found(path, self.files.get(path)) for path in paths)
         found = next((file for file in in_files if file), None)
         return found or self._found(reference, self.shipped.get(reference)) or self._not_a_file(paths[0])
+
+    def folder(self, source: Source) -> str:
+        return posixpath.dirname(source.identity)
 
     def _found(self, name: str, content: str | bytes | None) -> Found | None:
         if content is None:

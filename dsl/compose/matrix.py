@@ -7,10 +7,10 @@ slowest, or what is wrong with the matrix and one tree to go on checking with. T
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from ..diagnostics import Diagnostic, Note
+from ..frozen import frozen
 from ..suggest import shown
 from ..text.tree import Entry, ListNode, MapNode, Node, ScalarNode, get, to_data
 from .merge import Shorthand, no_shorthand, without
@@ -24,7 +24,7 @@ MAX_AXES = 32
 RESERVED = {"extends", "matrix"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Choice:
     """One value of one axis."""
 
@@ -32,7 +32,7 @@ class Choice:
     value: Node
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Expanded:
     """The trees of all combinations, and which values each was made with."""
 
@@ -41,7 +41,7 @@ class Expanded:
     diagnostics: tuple[Diagnostic, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Axis:
     key: ScalarNode
     steps: tuple[Step, ...]

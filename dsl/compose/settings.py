@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..diagnostics import Diagnostic
+from ..frozen import frozen
 from ..source import Source, Span, Text
 from ..suggest import shown
 from ..text.decode import without_surrogates
@@ -21,7 +21,7 @@ from .merge import Shorthand, no_shorthand, opened, with_entry
 __all__ = ["Assigned", "Step", "apply_settings", "assign", "parse_path", "path_name"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Step:
     """One part of a path: `schedule`, `[0]`, `0`."""
 
@@ -39,7 +39,7 @@ class Step:
         return self.text.span(0, len(self.text.value))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Assigned:
     """A tree after settings, and which paths they went to."""
 
@@ -173,7 +173,7 @@ def _apply(tree: MapNode, source: Source, shorthand: Shorthand) -> Assigned | tu
     return Assigned(changed, (setting.steps,), setting.diagnostics)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Setting:
     path: Text
     steps: tuple[Step, ...]

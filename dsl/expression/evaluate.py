@@ -7,12 +7,13 @@ three values: what does not decide is unknown only if nothing else decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from itertools import pairwise
 from math import inf
 from typing import Any, Protocol
 
+from ..frozen import frozen
 from .calls import is_window, schedule_parts, size_of
 from .functions import COMPARISONS, NAN, OPERATORS, PLAIN, SCHEDULES, WINDOWS
 from .nodes import Binary, Call, Choice, Compare, Literal, Logic, Member, Name, Node, Problem, Unary, Value
@@ -36,7 +37,7 @@ class Facts(Protocol):
         """The last values of a metric in this stage, oldest first; fewer if there are fewer."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class MappingFacts:
     """Facts from dictionaries; a metric's value is the last of its history."""
 

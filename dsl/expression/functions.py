@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import pairwise
+
+from ..frozen import frozen
 
 __all__ = [
     "COMPARISONS",
@@ -89,7 +90,7 @@ COMPARISONS: Mapping[str, Callable[[object, object], bool]] = {
 # --- plain functions -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Plain:
     """A function of numbers."""
 
@@ -240,7 +241,7 @@ PLAIN: Mapping[str, Plain] = {
 # --- windows -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Window:
     """A function of a metric's last values."""
 
@@ -341,7 +342,7 @@ WINDOWS: Mapping[str, Window] = {
 # --- schedules -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Schedule:
     """A function of steps: numbers it runs between, written-out points of time, and what is counted."""
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from ..frozen import frozen
 
 __all__ = ["GRAMMAR", "TABLES", "main", "tables_source"]
 
@@ -35,7 +36,7 @@ __all__ = ["FINAL", "IGNORED", "KEYWORDS", "RULES", "STATES", "TOKENS"]
 '''
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Rule:
     origin: str
     length: int

@@ -7,9 +7,10 @@ place in the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ..frozen import frozen
 
 __all__ = [
     "Binary",
@@ -128,7 +129,7 @@ class Call(NamedTuple):
 Node = Literal | Name | Unary | Binary | Compare | Member | Logic | Choice | Call
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Problem:
     """One mistake in an expression."""
 
@@ -140,24 +141,21 @@ class Problem:
     warning: bool = False
 
 
+_CHILDREN: Mapping[type, Callable[[Any], tuple[Node, ...]]] = {
+    Literal: lambda node: (),
+    Name: lambda node: (),
+    Unary: lambda node: (node.operand,),
+    Binary: lambda node: (node.left, node.right),
+    Compare: lambda node: node.operands,
+    Member: lambda node: (node.item, *node.values),
+    Logic: lambda node: node.items,
+    Choice: lambda node: (node.then, node.condition, node.otherwise),
+    Call: lambda node: node.arguments,
+}
+
+
 def children(node: Node) -> tuple[Node, ...]:
-    match node:
-        case Unary():
-            return (node.operand,)
-        case Binary():
-            return (node.left, node.right)
-        case Compare():
-            return node.operands
-        case Member():
-            return (node.item, *node.values)
-        case Logic():
-            return node.items
-        case Choice():
-            return (node.then, node.condition, node.otherwise)
-        case Call():
-            return node.arguments
-        case _:
-            return ()
+    return _CHILDREN[type(node)](node)
 
 
 def walk(node: Node) -> Iterator[Node]:

@@ -7,9 +7,11 @@ windows such as `mean(success, 10)` can be taken of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from math import inf
+
+from ..frozen import frozen
 
 __all__ = ["CONSTANT", "SCOPES", "ExprType", "Fact", "Scope"]
 
@@ -23,7 +25,7 @@ class ExprType(StrEnum):
     TEXT = "text"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fact:
     """A name and what is known of it before a run."""
 
@@ -39,7 +41,7 @@ class Fact:
     """All that a text can be; empty where the recipe decides."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Scope:
     """The names of one kind of place."""
 

@@ -6,8 +6,8 @@ Enters: shapes of the parts. Leaves: the shape of the whole, and the words in wh
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from ..frozen import frozen
 from .functions import EVERYTHING, Interval, Whole
 from .nodes import Problem, Value
 from .scopes import ExprType
@@ -29,7 +29,7 @@ __all__ = [
 NUMBERS = (ExprType.NUMBER, ExprType.INTEGER)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Shape:
     """What is known of a value."""
 

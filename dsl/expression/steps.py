@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from ..frozen import frozen
 from .calls import schedule_parts
 from .evaluate import Read, decided_by, negated, reader
 from .functions import NAN, SCHEDULES
@@ -31,7 +32,7 @@ _MAX_WORK = 1_000_000
 _COUNTERS = frozenset({"step", "total_step"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StageStart:
     """Where in the run a stage starts."""
 
@@ -75,9 +76,13 @@ class _Clock:
 
 def used_names(tree: Node) -> frozenset[str]:
     """All names, with the `step` that a schedule counts by itself."""
-    names = {node.name for node in walk(tree) if isinstance(node, Name)}
-    schedules = (node for node in walk(tree) if isinstance(node, Call) and node.function in SCHEDULES)
-    return frozenset(names | {"step" for node in schedules if schedule_parts(node)[1] is None})
+    found = set()
+    for node in walk(tree):
+        if isinstance(node, Name):
+            found.add(node.name)
+        elif isinstance(node, Call) and node.function in SCHEDULES and schedule_parts(node)[1] is None:
+            found.add("step")
+    return frozenset(found)
 
 
 def changes(tree: Node, steps: int, start: StageStart) -> tuple[tuple[int, Value], ...] | None:

@@ -26,7 +26,7 @@ __all__ = ["horizons", "sizing", "stage_budgets", "stage_spans", "turn_tokens"]
 
 def stage_spans(recipe: Recipe) -> tuple[Span, ...]:
     """When each stage runs; an 'eval' stage is over after one step, exploring in rounds after its rounds."""
-    return spans([(stage.stage, stage.until, _own_bound(stage.algorithm)) for stage in recipe.schedule])
+    return spans(tuple((stage.stage, stage.until, _own_bound(stage.algorithm)) for stage in recipe.schedule))
 
 
 def _own_bound(algorithm: Algorithm) -> int | None:

@@ -7,8 +7,10 @@ is explained in docs/memory.md. Whole numbers throughout; what is split is round
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import lru_cache
 
+from ..frozen import frozen
 from ..plan import MemoryItem, MemoryUse, Phase, Role
 from ..recipe import DType, Gpu, Hardware, Lora, ModelShape, Offload
 
@@ -56,7 +58,7 @@ CARDS: Mapping[Gpu, int] = {
 """Memory of each card that a program can use, which is a little less than what is printed on it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sizing:
     """Everything that the estimate depends on."""
 
@@ -200,6 +202,7 @@ def capacity_bytes(hardware: Hardware) -> int | None:
 # --- the estimate --------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=256)
 def estimate(sizing: Sizing) -> tuple[MemoryUse, ...]:
     """Memory of each role on its card or host, learners first; on a CPU all of it is host memory of each machine."""
     trained = _learning_roles(sizing) if sizing.learns else ()

@@ -7,8 +7,9 @@ Assumes that `rules.check` found the counts possible; `misfit` is what it asks.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from functools import lru_cache
 
+from ..frozen import frozen
 from ..plan import Placement, Role, Worker
 from ..recipe import Environment, Hardware, Launcher, Layout, Transport
 
@@ -21,7 +22,7 @@ ON_LEARNERS = (Role.LEARNER, Role.CRITIC, Role.REFERENCE)
 """Roles that live in the learners' processes, rank by rank."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Counts:
     """How many processes learn and how many sample; where they run in one process, one of each."""
 
@@ -50,6 +51,7 @@ def split_gpus(hardware: Hardware) -> tuple[int, int]:
     return learning, total - learning if sampling is None else sampling
 
 
+@lru_cache(maxsize=256)
 def counts(hardware: Hardware) -> Counts:
     """Ranks and engines; the per-node figures are those of the fullest node."""
     if hardware.gpus_per_node == 0:
@@ -81,9 +83,13 @@ def place(
     hardware: Hardware, roles: Collection[Role], environments: Mapping[str, Environment], light: Collection[str] = ()
 ) -> Placement:
     """All workers of a run, role by role, each role's ranks from 0."""
-    on_cards = _workers_on_cards if hardware.gpus_per_node else _workers_on_hosts
-    workers = [*on_cards(hardware, roles), *environment_workers(environments, light)]
-    return Placement(launcher=launcher(hardware).value, workers=tuple(workers))
+    workers = (*_workers(hardware, frozenset(roles)), *environment_workers(environments, light))
+    return Placement(launcher=launcher(hardware).value, workers=workers)
+
+
+@lru_cache(maxsize=256)
+def _workers(hardware: Hardware, roles: frozenset[Role]) -> tuple[Worker, ...]:
+    return tuple((_workers_on_cards if hardware.gpus_per_node else _workers_on_hosts)(hardware, roles))
 
 
 def environment_workers(environments: Mapping[str, Environment], light: Collection[str]) -> Iterator[Worker]:

@@ -7,15 +7,15 @@ are not known here. Nothing is read or fetched.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from ..frozen import frozen
 from ..recipe import Family, Init, Model, ModelShape
 
 __all__ = ["KNOWN", "Published", "is_folder", "published", "shape_from_config", "shape_from_init", "shape_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Published:
     """A model whose configuration is public."""
 

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 from ..algorithm import Kind
+from ..frozen import frozen
 from ..plan import VERSION, Op, OpKind, Plan, PlanStage, PortType, Role, StageBudget, Worker, peaks
 from ..recipe import Hardware, Launcher, Layout, Stage
 
 __all__ = ["Problem", "verify_plan"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Problem:
     """Why a plan cannot run."""
 
@@ -131,10 +132,18 @@ def _op_problems(where: str, stage: PlanStage, staffed: set[Role]) -> Iterator[P
     yield from _wire_problems(where, stage.ops)
 
 
-def _signature_problems(op: Op) -> Iterator[str]:
-    want = _SIGNATURES[op.kind]
-    taken = Counter(wire.type for wire in op.inputs)
-    given = Counter(port.type for port in op.outputs)
+def _signature_problems(op: Op) -> tuple[str, ...]:
+    taken, given = tuple(wire.type for wire in op.inputs), tuple(port.type for port in op.outputs)
+    problems = _unlike(op.kind, taken, given)
+    return problems if op.role in _SIGNATURES[op.kind].roles else (*problems, f"cannot be done by '{op.role}'")
+
+
+@lru_cache(maxsize=1024)
+def _unlike(kind: OpKind, inputs: tuple[PortType, ...], outputs: tuple[PortType, ...]) -> tuple[str, ...]:
+    return tuple(_differences(_SIGNATURES[kind], Counter(inputs), Counter(outputs)))
+
+
+def _differences(want: _Signature, taken: Counter[PortType], given: Counter[PortType]) -> Iterator[str]:
     yield from (f"takes '{each}' twice" for each, count in taken.items() if count > 1)
     yield from (f"gives '{each}' twice" for each, count in given.items() if count > 1)
     yield from (f"takes no '{each}'" for each in sorted(want.takes - set(taken)))
@@ -145,8 +154,6 @@ def _signature_problems(op: Op) -> Iterator[str]:
         yield f"expected to take one of {_list(want.takes_one_of)}"
     if want.gives_one_of and len(want.gives_one_of & set(given)) != 1:
         yield f"expected to give one of {_list(want.gives_one_of)}"
-    if op.role not in want.roles:
-        yield f"cannot be done by '{op.role}'"
 
 
 def _wire_problems(where: str, ops: tuple[Op, ...]) -> Iterator[Problem]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from ..binding.places import Path, Places
 from ..catalog import Catalog
 from ..diagnostics import Diagnostic, Note, Severity
+from ..frozen import frozen
 from ..recipe import Environment, ModelShape, Recipe, Stage
 
 __all__ = ["Case", "Rule"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Case:
     """One recipe under examination."""
 

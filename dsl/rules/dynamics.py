@@ -6,11 +6,11 @@ lasts, and the horizon's table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 
 from ..expr import Expr, StageStart, names, step_bound, table, value_range
 from ..expression.check import examine
+from ..frozen import frozen
 
 __all__ = ["Number", "Span", "Steps", "horizon", "is_zero", "known", "limits", "settled", "spans"]
 
@@ -24,7 +24,7 @@ Steps = tuple[tuple[int, int], ...]
 """(step, value) at step 0 and at each step at which the value changes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Span:
     """When a stage runs."""
 
@@ -57,7 +57,8 @@ def settled(condition: Expr, scope: str) -> bool | None:
     return constant if isinstance(constant, bool) else None
 
 
-def spans(stages: Sequence[tuple[str, Expr | None, int | None]]) -> tuple[Span, ...]:
+@lru_cache(maxsize=256)
+def spans(stages: tuple[tuple[str, Expr | None, int | None], ...]) -> tuple[Span, ...]:
     """When each stage runs, from its name, its `until` and a bound of its own.
 
     Where a stage may end early, what comes after it starts at a step that nobody knows.

@@ -6,8 +6,7 @@ recipe itself must matter in at least one stage; a key of a stage in that stage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from ..algorithm import (
@@ -24,6 +23,7 @@ from ..algorithm import Level as Scale
 from ..binding.kinds import has_critic, is_played, kind_of, learns, samples
 from ..binding.places import Path, Places, dotted
 from ..diagnostics import Diagnostic
+from ..frozen import frozen
 from ..planning.placement import launcher
 from ..planning.shapes import is_folder
 from ..recipe import (
@@ -51,7 +51,7 @@ __all__ = ["check", "relevant"]
 C = TypeVar("C")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Condition(Generic[C]):
     """A key, or a section with all its keys, and when it has an effect."""
 
@@ -60,16 +60,42 @@ class Condition(Generic[C]):
     reason: str
     """Why it has none otherwise."""
 
-    path: Path = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "path", tuple(self.key.split(".")))
+@frozen(kw_only=False)
+class Keys(Generic[C]):
+    """The conditions on a key and on the sections that hold it, in the order of the table; and the keys below it."""
+
+    conditions: tuple[Condition[C], ...]
+    below: Mapping[str, Keys[C]]
+
+    def in_vain(self, settings: Iterable[C]) -> str | None:
+        """Why the key matters in none of the settings; the one that comes closest says best what is missing."""
+        furthest = -1
+        for each in settings:
+            for place, condition in enumerate(self.conditions):
+                if not condition.applies(each):
+                    furthest = max(furthest, place)
+                    break
+            else:
+                return None
+        return self.conditions[furthest].reason if furthest >= 0 else None
+
+
+def _nested(table: Iterable[Condition[C]]) -> Keys[C]:
+    return _keys([(tuple(each.key.split(".")), each) for each in table], 0)
+
+
+def _keys(table: Sequence[tuple[tuple[str, ...], Condition[C]]], depth: int) -> Keys[C]:
+    above = [(path, each) for path, each in table if len(path) <= depth]
+    names = dict.fromkeys(path[depth] for path, _ in table if len(path) > depth)
+    inner = {name: [row for row in table if len(row[0]) <= depth or row[0][depth] == name] for name in names}
+    return Keys(tuple(each for _, each in above), {name: _keys(rows, depth + 1) for name, rows in inner.items()})
 
 
 # --- algorithm -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Setting:
     """An algorithm in a stage of a kind."""
 
@@ -206,21 +232,18 @@ ALGORITHM: tuple[Condition[_Setting], ...] = (
     Condition("preference.candidates", lambda s: s.a.use is Preset.TURN_DPO, "only 'turn_dpo' ranks candidate actions"),
     Condition("evolve", lambda s: s.kind is Kind.EVOLVE, "only 'agent_evol' explores in rounds"),
 )
+ALGORITHM_KEYS = _nested(ALGORITHM)
 
 
 def relevant(path: Path, algorithm: Algorithm, kind: Kind | None = None) -> str | None:
     """Why a key of `algorithm` has no effect with these settings; None if it has one."""
-    inner = path[1:] if path[:1] == ("algorithm",) else path
-    failed = _failed(inner, ALGORITHM, _Setting(algorithm, kind or kind_of(algorithm)))
-    return failed.reason if failed else None
-
-
-def _failed(path: Path, table: Iterable[Condition[C]], facts: C) -> Condition[C] | None:
-    """The first condition on a key, or on a section that holds it, that is not met."""
-    for condition in table:
-        if path[: len(condition.path)] == condition.path and not condition.applies(facts):
-            return condition
-    return None
+    keys = ALGORITHM_KEYS
+    for step in path[1:] if path[:1] == ("algorithm",) else path:
+        inner = keys.below.get(str(step))
+        if inner is None:
+            break
+        keys = inner
+    return keys.in_vain([_Setting(algorithm, kind or kind_of(algorithm))])
 
 
 # --- the other parts of a stage ------------------------------------------------------------------------------------
@@ -240,6 +263,7 @@ AGENT: tuple[Condition[Agent], ...] = (
     Condition("memory.tokens", lambda a: a.memory.kind is MemoryKind.SUMMARY, "only 'memory.kind: summary' writes one"),
     Condition("invalid_limit", lambda a: a.on_invalid is OnInvalid.TELL, "'on_invalid: end' ends it at the first"),
 )
+AGENT_KEYS = _nested(AGENT)
 
 STAGE: tuple[Condition[Stage], ...] = (
     Condition("turns", _plays, _NOT_PLAYED),
@@ -267,6 +291,7 @@ STAGE: tuple[Condition[Stage], ...] = (
         "'source: pairwise' asks which is better, not for a score",
     ),
 )
+STAGE_KEYS = _nested(STAGE)
 
 ENVIRONMENT: tuple[Condition[Environment], ...] = (
     Condition("dialect", lambda e: e.url is not None, "there is no 'url'"),
@@ -278,6 +303,7 @@ ENVIRONMENT: tuple[Condition[Environment], ...] = (
     Condition("options", lambda e: e.url is None, "the server at 'url' has been set up already"),
     Condition("replicas", lambda e: e.transport is not Transport.INLINE, "'transport: inline' starts no server"),
 )
+ENVIRONMENT_KEYS = _nested(ENVIRONMENT)
 
 
 # --- the rest of a recipe ------------------------------------------------------------------------------------------
@@ -364,6 +390,7 @@ RECIPE: tuple[Condition[Recipe], ...] = (
     *(Condition(f"checkpoint.{key}", _learns_at_all, _NO_LEARNING) for key in ("every", "keep", "best", "export")),
     *(Condition(f"eval.{key}", _learns_at_all, _NO_LEARNING) for key in ("every", "at_start", "at_end")),
 )
+RECIPE_KEYS = _nested(RECIPE)
 
 SINK: tuple[Condition[Sink], ...] = (
     Condition("project", lambda s: s.use != "tensorboard", "tensorboard has no projects"),
@@ -372,6 +399,7 @@ SINK: tuple[Condition[Sink], ...] = (
     Condition("offline", lambda s: s.use not in ("tensorboard", "mlflow"), "only wandb sends anything away"),
     Condition("options", lambda s: s.use != "tensorboard", "tensorboard understands none"),
 )
+SINK_KEYS = _nested(SINK)
 
 
 # --- the check -----------------------------------------------------------------------------------------------------
@@ -379,70 +407,40 @@ SINK: tuple[Condition[Sink], ...] = (
 
 def check(recipe: Recipe, places: Places) -> Iterator[Diagnostic]:
     """A diagnostic for each key, or whole section, that a person wrote and that changes nothing."""
-    seen = _Seen(places)
-    yield from seen.unless_any(("algorithm",), ALGORITHM, [_setting(stage) for stage in recipe.schedule])
-    yield from seen.unless_any(("agent",), AGENT, [stage.agent for stage in recipe.schedule])
-    yield from seen.unless_any((), STAGE, recipe.schedule)
-    for name in recipe.environments:
-        present = [stage.environments[name] for stage in recipe.schedule if name in stage.environments]
-        yield from seen.unless_any(("environments", name), ENVIRONMENT, present)
+    yield from _stages(places, (), recipe.schedule, recipe.environments)
     for index, stage in enumerate(recipe.schedule):
-        yield from _check_stage(seen, ("schedule", index), stage)
-    yield from seen.unless_any((), RECIPE, [recipe])
+        yield from _stages(places, ("schedule", index), [stage], stage.environments)
+    if recipe.schedule and "shrink" in places.written("schedule", 0):
+        yield _report(places, ("schedule", 0, "shrink"), "there is no stage before the first")
+    yield from _unless_any(places, (), RECIPE_KEYS, [recipe])
     for index, sink in enumerate(recipe.logging):
-        yield from seen.unless_any(("logging", index), SINK, [sink])
+        yield from _unless_any(places, ("logging", index), SINK_KEYS, [sink])
 
 
-def _check_stage(seen: _Seen, base: Path, stage: Stage) -> Iterator[Diagnostic]:
-    own = _Seen(seen.places, inherited_from=base)
-    yield from own.unless_any((*base, "algorithm"), ALGORITHM, [_setting(stage)])
-    yield from own.unless_any((*base, "agent"), AGENT, [stage.agent])
-    yield from own.unless_any(base, STAGE, [stage])
-    for name, environment in stage.environments.items():
-        yield from own.unless_any((*base, "environments", name), ENVIRONMENT, [environment])
-    if base[-1] == 0 and own.writes((*base, "shrink")):
-        yield own.report((*base, "shrink"), "there is no stage before the first")
+def _stages(places: Places, base: Path, stages: Sequence[Stage], worlds: Iterable[str]) -> Iterator[Diagnostic]:
+    """What is written at `base` for the stages: in the recipe for all of them, or in one of them."""
+    settings = [_Setting(each.algorithm, kind_of(each.algorithm)) for each in stages]
+    yield from _unless_any(places, (*base, "algorithm"), ALGORITHM_KEYS, settings)
+    yield from _unless_any(places, (*base, "agent"), AGENT_KEYS, [each.agent for each in stages])
+    yield from _unless_any(places, base, STAGE_KEYS, stages)
+    for name in worlds:
+        present = [each.environments[name] for each in stages if name in each.environments]
+        yield from _unless_any(places, (*base, "environments", name), ENVIRONMENT_KEYS, present)
 
 
-def _setting(stage: Stage) -> _Setting:
-    return _Setting(stage.algorithm, kind_of(stage.algorithm))
+def _unless_any(places: Places, base: Path, keys: Keys[C], settings: Sequence[C]) -> Iterator[Diagnostic]:
+    """Reports what has an effect in none of the settings; a section once, without its keys."""
+    for name in places.written(*base):
+        inner = keys.below.get(name)
+        if inner is None:
+            continue
+        reason = inner.in_vain(settings)
+        if reason is not None:
+            yield _report(places, (*base, name), reason)
+        elif inner.below:
+            yield from _unless_any(places, (*base, name), inner, settings)
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a person wrote; in a stage, what they wrote there rather than above it."""
-
-    places: Places
-    inherited_from: Path | None = None
-
-    def unless_any(self, base: Path, table: Iterable[Condition[C]], facts: Iterable[C]) -> Iterator[Diagnostic]:
-        """Reports what has an effect in none of the facts; a section once, without its keys."""
-        settings = list(facts)
-        conditions = tuple(table)
-        reported: list[Path] = []
-        for inner in dict.fromkeys(condition.path for condition in conditions):
-            path = (*base, *inner)
-            if any(path[: len(done)] == done for done in reported) or not self.writes(path):
-                continue
-            failed = [_failed(inner, conditions, each) for each in settings]
-            unmet = [condition for condition in failed if condition is not None]
-            if unmet and len(unmet) == len(settings):
-                reported.append(path)
-                # the stage that comes closest says best what is missing
-                yield self.report(path, max(unmet, key=conditions.index).reason)
-
-    def writes(self, path: Path) -> bool:
-        if not self.places.written(*path):
-            return False
-        if self.inherited_from is None:
-            return True
-        above = path[len(self.inherited_from) :]
-        return not self.places.written(*above) or self.places.key(*above) != self.places.key(*path)
-
-    def report(self, path: Path, reason: str) -> Diagnostic:
-        return Diagnostic(
-            code="no-effect",
-            message=f"'{dotted(path)}' has no effect: {reason}",
-            span=self.places.key(*path),
-            help="leave it out",
-        )
+def _report(places: Places, path: Path, reason: str) -> Diagnostic:
+    message = f"'{dotted(path)}' has no effect: {reason}"
+    return Diagnostic(code="no-effect", message=message, span=places.key(*path), help="leave it out")

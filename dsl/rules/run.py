@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields, is_dataclass
-from enum import Enum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, is_dataclass
+from functools import lru_cache
 from typing import Any
 
 from ..algorithm import Kind
@@ -13,6 +13,7 @@ from ..binding.kinds import kind_of
 from ..binding.places import Path
 from ..diagnostics import Diagnostic
 from ..recipe import Stage
+from ..shape.reflect import record
 from ..source import Span
 from ..suggest import did_you_mean, shown
 from .case import Case, Rule
@@ -21,7 +22,6 @@ from .names import no_sink
 __all__ = ["RUN_RULES"]
 
 EVAL_METRICS = ("success", "score", "turns")
-STAGE_KEYS = frozenset(each.name for each in fields(Stage))
 METRIC = re.compile(r"[a-z_]+(/[A-Za-z0-9_@.-]+)+")
 COUNTED_METRIC = re.compile(r"(avg|pass)@[1-9][0-9]*")
 
@@ -130,50 +130,62 @@ def built_environments(case: Case) -> Iterator[Diagnostic]:
 
 
 def built_parts(case: Case) -> Iterator[Diagnostic]:
-    for part, what in case.catalog.unbuilt.items():
-        key, _, wanted = part.partition("=")
-        for path in _uses(case, tuple(key.split(".")), wanted):
-            yield case.warning("not-built", f"this version cannot run '{part}' yet: {what}", *path)
+    parts = _by_key(tuple(case.catalog.unbuilt))
+    # what stages have is looked at in each of them, all else in the recipe itself
+    of_recipe = {key: inner for key, inner in parts.items() if key not in record(Stage).fields}
+    used = [*_used(case.recipe, (), of_recipe)]
+    for base, stage in case.stages():
+        used += _used(stage, base, parts)
+    for path, part in used:
+        message = f"this version cannot run '{part}' yet: {case.catalog.unbuilt[part]}"
+        yield case.warning("not-built", message, *path)
 
 
-def _uses(case: Case, key: Path, wanted: str) -> Iterator[Path]:
-    """Where a recipe uses a part: in each stage if stages have it, else in the recipe itself."""
-    if key[0] in STAGE_KEYS:
-        for base, stage in case.stages():
-            yield from _matches(stage, base, key, wanted)
-    else:
-        yield from _matches(case.recipe, (), key, wanted)
+@dataclass(slots=True)
+class _Wanted:
+    """Parts that a key can stand for."""
+
+    parts: dict[str, str] = field(default_factory=dict)
+    """By `=value`, or by nothing for all but the default."""
+    below: dict[str, _Wanted] = field(default_factory=dict)
+    """By the next name of the key, `*` being any."""
 
 
-def _matches(holder: Any, base: Path, key: Path, wanted: str) -> Iterator[Path]:
-    """Follows a key, `*` being any name, to values that are the wanted one or, without one, are not the default."""
-    if not key:
-        return
-    head, rest = key[0], key[1:]
-    for name, value, default in _items(holder, str(head)):
-        path = (*base, name)
-        if rest:
-            yield from _matches(value, path, rest, wanted)
-        elif _text(value) == wanted if wanted else value != default:
-            yield path
+@lru_cache(maxsize=16)
+def _by_key(parts: tuple[str, ...]) -> Mapping[str, _Wanted]:
+    root = _Wanted()
+    for part in parts:
+        key, equals, value = part.partition("=")
+        wanted = root
+        for name in key.split("."):
+            wanted = wanted.below.setdefault(name, _Wanted())
+        wanted.parts[equals + value] = part
+    return root.below
 
 
-def _items(holder: Any, head: str) -> Iterator[tuple[str | int, Any, Any]]:
-    if isinstance(holder, tuple):
-        yield from ((index, value, None) for index, value in enumerate(holder) if head == "*")
-    elif isinstance(holder, dict):
-        yield from ((name, value, None) for name, value in holder.items() if head in ("*", name))
-    elif is_dataclass(holder) and head in holder.__dataclass_fields__:
-        yield head, getattr(holder, head), _default(holder.__dataclass_fields__[head])
+def _used(holder: Any, base: Path, wanted: Mapping[str, _Wanted]) -> Iterator[tuple[Path, str]]:
+    for head, key in wanted.items():
+        for name, value, default in _items(holder, head):
+            path = (*base, name)
+            if "" in key.parts and value != default:
+                yield path, key.parts[""]
+            same = key.parts.get(f"={_text(value)}") if key.parts else None
+            if same is not None:
+                yield path, same
+            if key.below:
+                yield from _used(value, path, key.below)
 
 
-def _default(field: Field[Any]) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
+def _items(holder: Any, head: str) -> Iterable[tuple[str | int, Any, Any]]:
+    if isinstance(holder, tuple | dict):
+        items = enumerate(holder) if isinstance(holder, tuple) else holder.items()
+        return [(name, value, None) for name, value in items if head in ("*", name)]
+    cls = type(holder)
+    fields = record(cls).fields if is_dataclass(cls) else {}
+    return [(head, getattr(holder, head), fields[head].default)] if head in fields else []
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, Enum):
-        return str(value.value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -7,9 +7,9 @@ out, and a name of the writer's own is NAME, as in `environments.NAME.weight`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ..frozen import frozen
 from ..spelling import closest, folded
 from ..suggest import shown
 from .foreign import FOREIGN
@@ -25,7 +25,7 @@ A_SLIP = 0.26
 """Up to here a name is taken for a slip of one beside it rather than for the exact name of one elsewhere."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Suggestion:
     """What to write instead of an unknown key."""
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..expr import Expr
 from ..expression.scopes import ExprType
-from ..fields import Bounds, Example, Nested, Pattern, Scope, Secret, Wide
+from ..fields import Bounds, Example, Nested, Pattern, Refers, Scope, Secret, Wide
+from ..frozen import frozen
 
 __all__ = [
     "ABSENT",
@@ -50,7 +51,7 @@ class _Absent:
 ABSENT = _Absent()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Number:
     """A number, or the text of an expression that gives one."""
 
@@ -64,38 +65,36 @@ class Number:
         return ExprType.INTEGER if self.whole else ExprType.NUMBER
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Flag:
     """true or false."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Word:
     """Text."""
 
     pattern: Pattern | None = None
     secret: bool = False
+    refers: Refers | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Choice:
     """One of an enum's values."""
 
     enum: type[StrEnum]
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        return tuple(member.value for member in self.enum)
+    values: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Constant:
     """One of few fixed values: `agym: 1`."""
 
     values: tuple[int | str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Formula:
     """Always an expression."""
 
@@ -103,7 +102,7 @@ class Formula:
     want: ExprType
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Record:
     """A map with known keys: a dataclass."""
 
@@ -114,7 +113,7 @@ class Record:
     fields: Mapping[str, Field]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Table:
     """A map with names of the writer's own."""
 
@@ -122,7 +121,7 @@ class Table:
     item: Type
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Series:
     """A list of any length."""
 
@@ -131,14 +130,14 @@ class Series:
     """Whether one item may stand without the list around it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Row:
     """A list of a fixed length."""
 
     items: tuple[Type, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Free:
     """Anything; `map` if only a map of anything."""
 
@@ -148,7 +147,7 @@ class Free:
 Type = Number | Flag | Word | Choice | Constant | Formula | Record | Table | Series | Row | Free
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Field:
     """A key of a Record."""
 
@@ -301,11 +300,12 @@ def _single(core: Any, notes: tuple[Any, ...]) -> Type:
     if core in (int, float):
         return _number(core, notes)
     if isinstance(core, type) and issubclass(core, StrEnum):
-        return Choice(enum=core)
+        return Choice(enum=core, values=tuple(map(str, core)))
     if is_dataclass(core) and isinstance(core, type):
         return record(core)
     if core is str:
-        return Word(pattern=_note(notes, Pattern), secret=_note(notes, Secret) is not None)
+        secret = _note(notes, Secret) is not None
+        return Word(pattern=_note(notes, Pattern), secret=secret, refers=_note(notes, Refers))
     raise TypeError(f"a recipe cannot hold {core!r}")
 
 

@@ -7,9 +7,9 @@ environment is shown as the reference that it came by, never as itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from ..frozen import frozen
 from ..suggest import shown
 from ..text.tree import ListNode, MapNode, Node, ScalarNode
 
@@ -72,7 +72,7 @@ def found(node: Node) -> str:
     return shown(written(node))[1:-1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mistyped:
     """A value of the wrong kind."""
 

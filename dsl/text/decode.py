@@ -28,20 +28,20 @@ WIDE_MARKS = {
 }
 
 
-def decode(name: str, data: bytes, *, included_from: Span | None = None, key: str | None = None) -> Source | Diagnostic:
+def decode(name: str, data: bytes, *, key: str | None = None) -> Source | Diagnostic:
     """`name` is what a person sees; `key` what the library calls the file."""
     if len(data) > MAX_BYTES:
-        nowhere = Source(name, "", included_from, key).span(0, 0)
+        nowhere = Source(name, "", key=key).span(0, 0)
         message = f"the file is larger than {MAX_BYTES >> 20} MiB"
         return Diagnostic(code="too-large", message=message, span=nowhere, help="is this a recipe?")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        return _not_utf8(name, data, error, included_from, key)
+        return _not_utf8(name, data, error, key)
     wide = _wide(data)
     if wide is not None:
-        return _not_text(Source(name, "", included_from, key).span(0, 0), wide)
-    return Source(name, text.removeprefix(BOM), included_from, key)
+        return _not_text(Source(name, "", key=key).span(0, 0), wide)
+    return Source(name, text.removeprefix(BOM), key=key)
 
 
 def without_surrogates(text: str) -> str:
@@ -52,15 +52,13 @@ def without_surrogates(text: str) -> str:
     return SURROGATE.sub("\0", text)
 
 
-def _not_utf8(
-    name: str, data: bytes, error: UnicodeDecodeError, included_from: Span | None, key: str | None
-) -> Diagnostic:
+def _not_utf8(name: str, data: bytes, error: UnicodeDecodeError, key: str | None) -> Diagnostic:
     wide = _wide(data)
     if wide is not None:
-        return _not_text(Source(name, "", included_from, key).span(0, 0), wide)
+        return _not_text(Source(name, "", key=key).span(0, 0), wide)
     # Latin-1 gives each stray byte a character, so that the excerpt shows the line, and is right for most such files.
     before = data[: error.start].decode("utf-8").removeprefix(BOM)
-    source = Source(name, before + data[error.start :].decode("latin-1"), included_from, key)
+    source = Source(name, before + data[error.start :].decode("latin-1"), key=key)
     return Diagnostic(
         code="not-utf8",
         message=f"byte 0x{data[error.start]:02x} is not UTF-8",

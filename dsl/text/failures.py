@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ..diagnostics import Diagnostic, Note
+from ..frozen import frozen
 from ..source import Source
 from ..suggest import shown
 from .traps import (
@@ -29,7 +29,7 @@ from .traps import (
 __all__ = ["Failure", "Seen", "explain_failure"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Failure:
     """Where the parser gave up."""
 
@@ -50,7 +50,7 @@ class Failure:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Seen:
     """The last scalar before that place."""
 
@@ -59,7 +59,7 @@ class Seen:
     style: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Scene:
     """All that a rule may look at."""
 

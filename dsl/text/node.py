@@ -6,9 +6,9 @@ makes new nodes along its path and shares the rest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ..frozen import frozen
 from ..source import Span, Text
 from .scalars import ScalarValue
 
@@ -30,7 +30,7 @@ __all__ = [
 Path = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class ScalarNode:
     """One value."""
 
@@ -50,7 +50,7 @@ class ScalarNode:
         return self.redacted is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class Entry:
     """A key and its value."""
 
@@ -63,7 +63,7 @@ class Entry:
         return self.key.text.value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class MapNode:
     """Entries in file order; no key twice."""
 
@@ -71,7 +71,7 @@ class MapNode:
     span: Span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@frozen(eq=False)
 class ListNode:
     """Items in file order."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+
+from ..frozen import frozen
 
 __all__ = ["Refused", "ScalarValue", "resolve"]
 
@@ -30,7 +31,7 @@ MAX_DIGITS = 400
 """Python refuses to read longer ones, and no number of a recipe comes near."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Refused:
     """A value that reads like a number but must not be taken for one."""
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import Diagnostic, Note
+from ..frozen import frozen
 from ..source import Piece, Source, Span, Text
 from ..suggest import did_you_mean, shown
 from .decode import MAX_BYTES, SURROGATE
-from .failures import Failure, Seen, explain_failure
 from .node import (
     Entry,
     ListNode,
@@ -45,6 +45,9 @@ from .traps import (
     yaml_tag,
 )
 from .unfold import unfold
+
+if TYPE_CHECKING:
+    from .failures import Failure
 
 __all__ = [
     "MAX_ADVICE",
@@ -76,7 +79,7 @@ MAX_SCALAR = 1 << 16
 """Characters in one key or value; longer text belongs into a file of its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Parsed:
     """A tree as far as there is one, and everything wrong with it."""
 
@@ -110,6 +113,8 @@ def _events(source: Source, start: int, fast: bool) -> Iterator[Any]:
     try:
         yield from iter(loader_type(source.text[start:]).get_event, None)
     except (yaml.YAMLError, ValueError) as error:
+        from .failures import Failure  # of no use to a text that is whole
+
         yield Failure.of(error, start)
 
 
@@ -142,7 +147,7 @@ class _Frame:
     depth: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Anchor:
     """What an alias stands for; no node while it is still open."""
 
@@ -197,6 +202,8 @@ class _Builder:
     # Events
 
     def fail(self, failure: Failure) -> None:
+        from .failures import Seen, explain_failure
+
         self.diagnostics.append(explain_failure(self.source, failure, Seen(*self.last)))
         raise _Stopped
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 import torch.distributed
 from torch import Tensor, nn
-from torch._C._distributed_c10d import HashStore
 
 from ...dsl.recipe import DType, Offload
 from ..loss import LossInputs, LossTerms, loss_terms, token_scale
@@ -37,6 +36,7 @@ from ..ports import (
     UpdateMetrics,
     UpdateSettings,
 )
+from .group import join_process_group
 from .policy import OUTPUT_LAYER, Policy, hub_names, load_policy
 
 if TYPE_CHECKING:
@@ -204,10 +204,9 @@ class DeepSpeedLearner:
         tensors = {name: tensor.cpu().clone() for name, tensor in self.weights()}
         if torch.distributed.get_rank() == 0:
             write_model(self._policy.causal, tensors, folder)
-            copy_tokenizer(
-                ModelSource(path=str(self._settings.model), trust_remote_code=self._settings.trust_remote_code),
-                folder,
-            )
+            path = self._settings.tokenizer or str(self._settings.model)
+            words = ModelSource(path=path, trust_remote_code=self._settings.trust_remote_code)
+            copy_tokenizer(words, folder, self._settings.chat_template)
 
     # --- checkpoints
 
@@ -397,7 +396,7 @@ def _start(settings: LearnerSettings) -> tuple[DeepSpeedEngine, torch.optim.Opti
 
     # nothing is "compatible": whatever DeepSpeed would compile for this machine is left out, and not even probed for
     deepspeed.ops.__compatible_ops__ = {}
-    _join_process_group()
+    join_process_group()
     policy = load_policy(settings)
     if settings.zero == 3:
         deepspeed.zero.register_external_parameter(policy, policy.output_layer)
@@ -438,7 +437,9 @@ def _config(settings: LearnerSettings, parameters: int) -> dict[str, Any]:
         "gradient_clipping": 0.0,
         "steps_per_print": 1 << 60,
         "zero_optimization": {
-            "stage": settings.zero,
+            # stage 1 in bf16 is another optimiser of DeepSpeed's, that cannot be asked for the gradient's norm before
+            # it takes a step; stage 2 takes the same steps and keeps less
+            "stage": max(settings.zero, 2) if settings.dtype is DType.BF16 else settings.zero,
             "reduce_bucket_size": bucket,
             "allgather_bucket_size": bucket,
             **_OFFLOAD[settings.offload],
@@ -458,14 +459,6 @@ _PRECISION: Mapping[DType, dict[str, Any]] = {
     DType.BF16: {"bf16": {"enabled": True, "check_grad_overflow": True}, "data_types": {"grad_accum_dtype": "fp32"}},
     DType.FP16: {"fp16": {"enabled": True, "loss_scale": 1.0}},
 }
-
-
-def _join_process_group() -> None:
-    """A group of one, if no launcher has made one: neither ports nor variables of the environment are needed."""
-    if torch.distributed.is_initialized():
-        return
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
-    torch.distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
 
 
 def _ranks() -> int:

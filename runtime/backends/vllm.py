@@ -21,7 +21,9 @@ import gc
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +41,7 @@ from ..ports import (
     SyncError,
     WeightUpdate,
 )
+from .group import join_process_group
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -141,6 +144,7 @@ class VllmSampler:
 
     async def _drive(self) -> None:
         try:
+            self._wake()
             finished = True
             while not self._paused and (self._waiting or self._running):
                 # where nothing finished nobody was woken, and one round is for sockets alone
@@ -213,6 +217,14 @@ class VllmSampler:
         tail = self._decode(request.ids[-(longest + _TAIL_TOKENS) :])
         return any(text in tail for text in request.stop_texts)
 
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._fail(error)
+            raise SamplerError(f"the sampling engine failed: {error}") from error
+
     def _fail(self, error: Exception) -> None:
         self._failure = error
         lost = [*self._running.values(), *self._waiting]
@@ -228,8 +240,24 @@ class VllmSampler:
 
     async def forget(self) -> None:
         """Drops what is kept of earlier prompts; none may be under way."""
-        if not self._core.reset_prefix_cache():
+        with self._failing():
+            self._wake()
+            forgot = self._core.reset_prefix_cache()
+        if not forgot:
             raise SamplerError("expected the engine to drop what it had cached, with no request under way")
+
+    async def rest(self) -> None:
+        """Gives back the memory of a card that it shares with a learner, until it is next asked for something."""
+        if self._settings.shares_card and not self._core.is_sleeping():
+            await self.pause()
+            self._core.sleep(level=1, mode="keep")
+            self.resume()
+
+    def _wake(self) -> None:
+        if self._settings.shares_card and self._core.is_sleeping():
+            # what the learner has freed it still keeps for itself
+            torch.cuda.empty_cache()
+            self._core.wake_up()
 
     async def pause(self) -> None:
         """Returns when no request advances any more; they wait, and lose nothing."""
@@ -246,7 +274,8 @@ class VllmSampler:
         """Replaces the weights and proves it; raises SyncError. Requests under way go on with the new weights."""
         was_paused = self._paused
         await self.pause()
-        with _products(self._core.engine_core.vllm_config.model_config.hf_config.hidden_size):
+        with self._failing(), _products(self._core.engine_core.vllm_config.model_config.hf_config.hidden_size):
+            self._wake()
             self._core.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(update.tensors)})
         # keys and values of the old weights must serve no one: requests under way are computed again from their ids
         if not self._core.reset_prefix_cache(reset_running_requests=True):
@@ -284,17 +313,23 @@ _FINISH = {0: FinishReason.STOP, 1: FinishReason.LENGTH}
 
 
 def _params(request: SampleRequest) -> SamplingParams:
+    params = copy(_unseeded(request.draw, request.max_tokens))
+    params.seed = request.seed
+    return params
+
+
+@lru_cache(maxsize=64)
+def _unseeded(draw: Draw, max_tokens: int) -> SamplingParams:
+    """Checked once by vLLM, which takes longer than to copy it for each request."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
-    draw: Draw = request.draw
     return SamplingParams(
         temperature=draw.temperature,
         top_p=draw.top_p,
         top_k=draw.top_k,
         min_p=draw.min_p,
-        seed=request.seed,
-        max_tokens=request.max_tokens,
+        max_tokens=max_tokens,
         stop_token_ids=list(draw.stop_ids),
         logprobs=0,
         ignore_eos=True,
@@ -320,8 +355,11 @@ def _start(settings: SamplerSettings) -> InprocClient:
     from vllm.v1.engine.core_client import InprocClient
     from vllm.v1.executor import Executor
 
+    join_process_group()
     with _caller_undisturbed(), _products(_model_config(settings).hidden_size):
         config = EngineArgs(**_engine_args(settings)).create_engine_config()
+        # the engine collects garbage several times while it starts, each time among all that was ever imported
+        gc.freeze()
         return InprocClient(config, Executor.get_class(config), log_stats=False)
 
 
@@ -350,6 +388,7 @@ def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "kv_cache_memory_bytes": settings.cache_bytes or _cache_bytes(settings),
         "gpu_memory_utilization": settings.memory_share,
+        "enable_sleep_mode": settings.shares_card,
         "logprobs_mode": "processed_logprobs",
         "load_format": "dummy" if settings.weights_follow else "auto",
         # weights come with the output layer written out, and the engine has one of its own to put it in: of a tied one

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...dsl.plan import Plan
+from ...dsl.plan import Plan, Role
 from ...dsl.planning.shapes import is_folder
-from ...dsl.recipe import DType, Init, Model
+from ...dsl.recipe import DType, Init, Layout, Model
 from ..agents.formats import FORMATS
 from ..errors import RunError
 from ..models import ModelSizes, ModelSource, TokenizerSizes, load_tokenizer, make_model, make_tokenizer
@@ -26,7 +26,7 @@ from ..worlds import Worlds
 if TYPE_CHECKING:
     from ..backends.deepspeed import DeepSpeedLearner
 
-__all__ = ["learner_worker", "prepare_model", "rollout_worker"]
+__all__ = ["found_model", "learner_worker", "prepare_model", "rollout_worker"]
 
 _TOLERANCE = {DType.FP32: 1e-4, DType.BF16: 0.5, DType.FP16: 0.2}
 """Of a probe's log-probs: what the precision alone may cost on random ids."""
@@ -38,7 +38,7 @@ async def prepare_model(plan: Plan, root: Path, worlds: Worlds) -> ModelSource:
     """The model to start from; made in the run folder where the recipe says `init`."""
     model = plan.model
     if model.init is None:
-        return ModelSource(path=str(_folder(model)), trust_remote_code=model.trust_remote_code)
+        return found_model(model)
     if not (root / MODEL).is_dir():
         texts = await _texts(plan, model.init, worlds)
         sizes = model.init.tokenizer
@@ -46,6 +46,11 @@ async def prepare_model(plan: Plan, root: Path, worlds: Worlds) -> ModelSource:
         with filled(root / MODEL) as folder:
             make_model(_sizes(model.init, _context(plan)), tokenizer, derive(plan.seed, "model"), folder)
     return ModelSource(path=str(root / MODEL))
+
+
+def found_model(model: Model) -> ModelSource:
+    """A model that is there, in a folder or on the hub."""
+    return ModelSource(path=str(_folder(model)), trust_remote_code=model.trust_remote_code)
 
 
 def _folder(model: Model) -> Path:
@@ -70,7 +75,7 @@ _NOT_NEEDED = ["*.bin", "*.pt", "*.pth", "*.gguf", "*.onnx", "*.h5", "*.msgpack"
 
 async def _texts(plan: Plan, init: Init, worlds: Worlds) -> list[str]:
     if init.tokenizer.corpus is not None:
-        return Path(init.tokenizer.corpus).read_text(encoding="utf-8").splitlines()
+        return _read("model.init.tokenizer.corpus", init.tokenizer.corpus).splitlines()
     texts: list[str] = []
     for stage in plan.stages:
         form = FORMATS[stage.settings.agent.format]
@@ -108,7 +113,9 @@ def _dtype(plan: Plan) -> DType:
     return DType.BF16 if plan.hardware.gpus_per_node else DType.FP32
 
 
-def rollout_worker(plan: Plan, model: ModelSource, worlds: Worlds, clock: Callable[[], float]) -> RolloutWorker:
+def rollout_worker(
+    plan: Plan, model: ModelSource, worlds: Worlds, clock: Callable[[], float], *, weights_follow: bool = True
+) -> RolloutWorker:
     from ..backends.vllm import VllmSampler
 
     words = model if plan.model.tokenizer is None else ModelSource(path=plan.model.tokenizer)
@@ -121,12 +128,21 @@ def rollout_worker(plan: Plan, model: ModelSource, worlds: Worlds, clock: Callab
         slots=plan.rollout.slots or max(stage.budget.episodes_per_step for stage in plan.stages) or _MEASURED_AT_ONCE,
         block_size=hardware.block_size,
         cache_bytes=None if hardware.kv_cache_gb is None else int(hardware.kv_cache_gb * 2**30),
-        memory_share=hardware.memory_share,
+        memory_share=_memory_share(plan),
+        shares_card=plan.hardware.gpus_per_node > 0 and plan.hardware.layout is Layout.COLOCATED,
         eager=hardware.eager if hardware.eager is not None else plan.hardware.gpus_per_node == 0,
+        weights_follow=weights_follow,
         trust_remote_code=model.trust_remote_code,
     )
     sampler = VllmSampler(settings, tokenizer.decode)
     return RolloutWorker(sampler, Chat(tokenizer), tokenizer.encode_known, worlds, clock)
+
+
+def _memory_share(plan: Plan) -> float:
+    """Of a card, as the plan reckoned: no more than a learner on the same card leaves while it waits."""
+    engine = sum(item.bytes for use in plan.budget.memory if use.role is Role.ROLLOUT for item in use.items)
+    share = plan.hardware.rollout.memory_share
+    return min(share, engine / plan.budget.capacity_bytes) if plan.budget.capacity_bytes and engine else share
 
 
 def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
@@ -156,13 +172,26 @@ def _learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:
         zero=train.zero,
         offload=train.offload,
         optimizer=OptimizerSettings(betas=optimizers[0].betas, eps=optimizers[0].eps, weight_decay=decay),
-        tokens_per_micro_batch=train.tokens_per_micro_batch or max(_context(plan), 16384),
+        tokens_per_micro_batch=train.tokens_per_micro_batch or max(_context(plan), _row_tokens(plan)),
         activation_checkpointing=train.activation_checkpointing and plan.hardware.gpus_per_node > 0,
         trust_remote_code=model.trust_remote_code,
+        tokenizer=plan.model.tokenizer,
+        chat_template=_template(plan),
     )
 
 
+def _row_tokens(plan: Plan) -> int:
+    # a GPU wants much to do at once; a CPU is as quick with little, and in a short row fewer places stay empty
+    return 16384 if plan.hardware.gpus_per_node else 2048
+
+
 def _template(plan: Plan) -> str | None:
-    if plan.model.chat_template is None:
-        return None
-    return Path(plan.model.chat_template).read_text(encoding="utf-8")
+    path = plan.model.chat_template
+    return None if path is None else _read("model.chat_template", path)
+
+
+def _read(key: str, path: str) -> str:
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{key}: '{path}' cannot be read: {error}") from error

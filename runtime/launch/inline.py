@@ -1,11 +1,14 @@
 """Every worker in this process: the embedded default, on one machine.
 
-Enters: a Plan, a run folder, how to reach environments. Leaves: a Crew. One thread does everything in turn, so at
-`staleness: 0` with environments in this process the order of all requests is fixed, and with it every bit of a run.
+Enters: a Plan, a run folder, how to reach environments. Leaves: a Crew. One thread does everything in turn, so with
+environments in this process the order of all requests is fixed, and with it every bit of a run. Nothing overlaps here:
+what is begun while something else is under way waits for it, so that no environment is asked, and then left without a
+listener for as long as an update takes.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -29,6 +32,7 @@ class InlineCrew:
     def __init__(self, rollout: RolloutWorker, learner: LearnerWorker) -> None:
         self._rollout = rollout
         self._learner = learner
+        self._turn = asyncio.Lock()
 
     async def tasks(
         self, name: str, environment: Environment, selection: TaskSelection, seed: int
@@ -36,7 +40,8 @@ class InlineCrew:
         return await self._rollout.tasks(name, environment, selection, seed)
 
     async def play(self, orders: Sequence[Order], style: PlayStyle, seen: Callable[[Episode], None]) -> list[Group]:
-        return await self._rollout.play(orders, style, seen)
+        async with self._turn:
+            return await self._rollout.play(orders, style, seen)
 
     async def demonstrate(self, tasks: Sequence[Task], style: DemoStyle, budgets: Budgets, seed: int) -> list[Episode]:
         return await self._rollout.demonstrate(tasks, style, budgets, seed)
@@ -51,12 +56,16 @@ class InlineCrew:
         self._learner.refer_to(model)
 
     async def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
-        return self._learner.update(sequences, settings)
+        async with self._turn:
+            await self._rollout.rest()
+            return self._learner.update(sequences, settings)
 
     async def logprobs(
         self, sequences: Sequence[TrainSequence], temperature: float, *, reference: bool
     ) -> list[Floats]:
-        return self._learner.logprobs(sequences, temperature, reference=reference)
+        async with self._turn:
+            await self._rollout.rest()
+            return self._learner.logprobs(sequences, temperature, reference=reference)
 
     async def sync(self, version: int) -> None:
         await self._rollout.load(self._learner.handover(version))
@@ -78,5 +87,9 @@ class InlineCrew:
 async def launch(plan: Plan, root: Path, open_client: Open, clock: Callable[[], float]) -> InlineCrew:
     """Model, environments and engines of a plan, ready to work."""
     worlds = Worlds(open_client)
-    model = await prepare_model(plan, root, worlds)
-    return InlineCrew(rollout_worker(plan, model, worlds, clock), learner_worker(plan, model))
+    try:
+        model = await prepare_model(plan, root, worlds)
+        return InlineCrew(rollout_worker(plan, model, worlds, clock), learner_worker(plan, model))
+    except BaseException:
+        await worlds.close()
+        raise

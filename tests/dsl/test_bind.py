@@ -281,40 +281,60 @@ schedule:
 
 
 @pytest.mark.parametrize(
-    ("path", "key", "value", "written", "origin"),
+    ("path", "key", "value"),
     [
-        (("seed",), "", "", False, "default"),
-        (("name",), "name", "craft", True, "recipe.yaml:2:7"),
-        (("model", "path"), "some/model", "some/model", True, "recipe.yaml:3:8"),
-        (("environments", "craft", "use"), "textcraft", "textcraft", True, "recipe.yaml:4:23"),
-        (("environments", "craft", "weight"), "craft", "textcraft", False, "default"),
-        (("algorithm", "lr"), "lr", "1e-5", True, "recipe.yaml:5:28"),
-        (("algorithm", "loss", "clip", "high"), "use", "dapo", False, "preset dapo"),
-        (("algorithm", "loss"), "use", "dapo", False, "preset dapo"),
-        (("algorithm", "critic", "lr"), "algorithm", "algorithm", False, "default"),
-        (("schedule", 0), "{stage: a, turns: 3}", "{stage: a, turns: 3}", True, "recipe.yaml:8:5"),
-        (("schedule", 0, "algorithm", "lr"), "lr", "1e-5", True, "recipe.yaml:5:28"),
-        (("schedule", 1, "algorithm", "epochs"), "epochs", "2", True, "recipe.yaml:9:46"),
-        (("schedule", 1, "algorithm", "loss", "kind"), "use", "dapo", False, "preset dapo"),
-        (("schedule", 1, "agent", "memory", "kind"), "window", "window", True, "recipe.yaml:6:17"),
-        (("schedule", 1, "agent", "thinking"), "agent", "agent", False, "default"),
-        (("schedule", 0, "reward", "judge"), "{stage: a, turns: 3}", "{stage: a, turns: 3}", False, "default"),
-        (("nowhere", 3, "x"), "", "", False, "default"),
+        (("seed",), "", ""),
+        (("name",), "name", "craft"),
+        (("model", "path"), "some/model", "some/model"),
+        (("environments", "craft", "use"), "textcraft", "textcraft"),
+        (("environments", "craft", "weight"), "craft", "textcraft"),
+        (("algorithm", "lr"), "lr", "1e-5"),
+        (("algorithm", "loss", "clip", "high"), "use", "dapo"),
+        (("algorithm", "loss"), "use", "dapo"),
+        (("algorithm", "critic", "lr"), "algorithm", "algorithm"),
+        (("schedule", 0), "{stage: a, turns: 3}", "{stage: a, turns: 3}"),
+        (("schedule", 0, "algorithm", "lr"), "lr", "1e-5"),
+        (("schedule", 1, "algorithm", "epochs"), "epochs", "2"),
+        (("schedule", 1, "algorithm", "loss", "kind"), "use", "dapo"),
+        (("schedule", 1, "agent", "memory", "kind"), "window", "window"),
+        (("schedule", 1, "agent", "thinking"), "agent", "agent"),
+        (("schedule", 0, "reward", "judge"), "{stage: a, turns: 3}", "{stage: a, turns: 3}"),
+        (("nowhere", 3, "x"), "", ""),
     ],
 )
-def test_every_value_knows_where_it_came_from(
-    path: tuple[str | int, ...], key: str, value: str, written: bool, origin: str
-) -> None:
+def test_every_value_knows_where_it_stands(path: tuple[str | int, ...], key: str, value: str) -> None:
     places = bound(PLACED).places
     assert (places.key(*path).text, places.value(*path).text) == (key, value)
-    assert places.written(*path) is written
-    assert places.origin(*path) == origin
+
+
+@pytest.mark.parametrize(
+    ("section", "keys"),
+    [
+        ((), ["agym", "name", "model", "environments", "algorithm", "agent", "schedule"]),
+        (("algorithm",), ["use", "lr"]),
+        (("algorithm", "loss"), []),
+        (("environments", "craft"), ["use"]),
+        (("schedule", 0), ["stage", "turns"]),
+        (("schedule", 1), ["stage", "turns", "algorithm", "agent"]),
+        (("schedule", 1, "algorithm"), ["epochs"]),
+        (("schedule", 1, "agent", "memory"), []),
+        (("nowhere", 3), []),
+        (("name",), []),
+    ],
+)
+def test_a_section_knows_which_keys_a_person_wrote_there(section: tuple[str | int, ...], keys: list[str]) -> None:
+    assert sorted(bound(PLACED).places.written(*section)) == sorted(keys)
+
+
+def test_a_stage_has_written_what_it_says_again() -> None:
+    places = bound(TOP + "algorithm: {lr: 1e-5}\nschedule: [{stage: a, turns: 3, algorithm: {lr: 1e-5}}]\n").places
+    assert list(places.written("schedule", 0, "algorithm")) == ["lr"]
 
 
 def test_nothing_is_written_in_a_preset_as_far_as_a_person_is_told() -> None:
     places = bound(TOP + ONE).places
     assert places.value("algorithm", "kl", "coef").source.name == "recipe.yaml"
-    assert places.origin("algorithm", "kl", "coef") == "preset grpo"
+    assert list(places.written("algorithm", "kl")) == []
 
 
 # --- there and back ------------------------------------------------------------------------------------------------
@@ -367,7 +387,9 @@ def test_a_resolved_recipe_leaves_out_what_has_no_effect_and_says_a_stage_in_sho
     data = resolved(recipe("algorithm: {use: grpo}", "schedule: [{stage: a, turns: 3, agent: {format: plain}}]\n"))
     assert "critic" not in data["algorithm"]
     assert data["algorithm"]["lr"] == 1e-6
-    assert data["schedule"] == [{"stage": "a", "turns": 3, "until": None, "agent": {"format": "plain"}}]
+    assert data["schedule"] == [
+        {"stage": "a", "turns": 3, "until": None, "eval_every": None, "agent": {"format": "plain"}}
+    ]
 
 
 # --- never a traceback ---------------------------------------------------------------------------------------------
@@ -398,8 +420,7 @@ def test_any_tree_is_bound_or_refused_with_a_reason(data: dict[str, object]) -> 
     assert shape or made.diagnostics or "${" in str(data) or not made.rejected, "and the other way round"
     for path in (("algorithm", "lr"), ("schedule", 0, "algorithm"), ("environments", "x", "use"), ()):
         made.places.key(*path)
-        made.places.origin(*path)
-        made.places.written(*path)
+        list(made.places.written(*path))
 
 
 @given(st.dictionaries(names, odd, max_size=4))

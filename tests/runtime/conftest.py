@@ -204,6 +204,8 @@ class TableSampler:
     async def forget(self) -> None:
         self.forgotten += 1
 
+    async def rest(self) -> None: ...
+
     async def pause(self) -> None: ...
 
     def resume(self) -> None: ...
@@ -231,6 +233,7 @@ class TableLearner:
     def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
         self.updates.append(settings)
         gradient, logprobs, tokens, entropy, reference_kl, sampler_kl = np.zeros_like(self.table), [], 0, 0.0, 0.0, 0.0
+        ratio_error = 0.0
         for sequence in sequences:
             for at in np.flatnonzero(sequence.learn).tolist():
                 place = seen(sequence.ids, at)
@@ -246,6 +249,7 @@ class TableLearner:
                 if sequence.old_logprobs is not None:
                     apart = row[token] - float(sequence.old_logprobs[at])
                     sampler_kl += np.expm1(apart) - apart
+                    ratio_error = max(ratio_error, abs(float(np.expm1(apart))))
                 gradient[place] -= gain * ((np.arange(len(p)) == token) - p)
                 logprobs.append(row[token])
                 entropy -= float((p * row).sum())
@@ -266,7 +270,7 @@ class TableLearner:
             reference_kl=reference_kl / tokens,
             sampler_kl=sampler_kl / tokens,
             ratio_mean=1.0,
-            ratio_error=0.0,
+            ratio_error=ratio_error,
             clipped_low=0.0,
             clipped_high=0.0,
             grad_norm=norm,
@@ -331,6 +335,9 @@ CATALOG = Catalog(
 class NoFiles:
     def read(self, reference: str, base: Source | None) -> Any:
         raise FileNotFoundError(reference)
+
+    def folder(self, source: Source) -> str:
+        return ""
 
 
 @lru_cache(maxsize=64)

@@ -164,12 +164,6 @@ def test_tasks_that_are_learnt_from_are_not_measured_on(new_run: Any) -> None:
         run.go()
 
 
-def test_sampling_with_older_weights_is_refused_and_not_ignored(new_run: Any) -> None:
-    run = new_run("hardware.staleness=2")
-    with pytest.raises(RunError, match=r"hardware\.staleness: .* not built yet"):
-        run.go()
-
-
 def test_two_environments_share_a_step_by_weight(new_run: Any) -> None:
     run = new_run("environments.other={use: other, weight: 2}")
     run.go()

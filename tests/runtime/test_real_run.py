@@ -24,7 +24,7 @@ algorithm: {use: grpo, group_size: 4, groups_per_step: 4, groups_per_update: 2, 
 reward: score - 0.1 * invalid_turns
 schedule:
   - {stage: imitate, until: step >= 2, algorithm: {use: sft, batch_size: 16, lr: 1e-2, data: {limit: 60}}}
-  - {stage: exploit, turns: 3, until: step >= 3}
+  - {stage: exploit, turns: 3, until: step >= 5}
 eval: {every: 4, at_start: false, limit: 8, turns: 3}
 checkpoint: {every: 2}
 """
@@ -47,22 +47,30 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.heavy
-def test_killed_and_resumed_a_real_run_writes_the_same_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("staleness", "made", "ages"), [(0, 3, []), (1, 6, [0, 1, 1, 1, 1])])
+def test_killed_and_resumed_a_real_run_writes_the_same_rows(
+    tmp_path: Path, staleness: int, made: int, ages: list[int]
+) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):
         folder.mkdir()
-        (folder / "recipe.yaml").write_text(RECIPE)
+        (folder / "recipe.yaml").write_text(f"{RECIPE}hardware: {{staleness: {staleness}}}\n")
     process = start(killed)
     deadline = time.monotonic() + 200
-    while not list(killed.glob("runs/small/metrics.jsonl")) or len(rows(killed)) < 3:
+    while not list(killed.glob("runs/small/metrics.jsonl")) or len(rows(killed)) < made:
         assert process.poll() is None, process.communicate()[0][-3000:]
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert len(rows(killed)) < 6
+    assert len(rows(killed)) < 9
+    assert bool(list(killed.glob("runs/small/checkpoints/*/batches.npz"))) == (staleness > 0)
     finished(start(killed, "--resume"))
     finished(start(whole))
-    assert [row["total_step"] for row in rows(whole)] == [1, 2, 3, 4, 4, 5, 5]
+    assert [row["total_step"] for row in rows(whole)] == [1, 2, 3, 4, 4, 5, 6, 7, 7]
     assert rows(killed) == rows(whole)
     assert any(row.get("train/grad_norm", 0) > 0 for row in rows(whole)[3:])
+    assert [row["rollout/staleness"] for row in rows(whole) if "rollout/staleness" in row] == ages
+    drift = [row["mismatch/kl"] for row in rows(whole) if "mismatch/kl" in row]
+    assert drift[0] < 1e-6
+    assert max(drift) < 1

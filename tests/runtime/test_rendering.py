@@ -41,6 +41,19 @@ def test_what_follows_is_what_the_template_puts_after_the_end_token() -> None:
     assert chat.rewrites == ()
 
 
+def test_a_short_observation_that_is_shown_again_is_not_rendered_again() -> None:
+    seen: list[str] = []
+
+    def heard(messages: Sequence[dict[str, str]]) -> str:
+        seen.append(messages[-1]["content"])
+        return plain(messages)
+
+    chat, long = Chat(Letters(heard)), "o" * 5000
+    for text in ("no", "no", long, long):
+        assert chat.decode(chat.follow([Message("user", text)])) == f"u{text}$>"
+    assert (seen.count("no"), seen.count(long)) == (1, 2)
+
+
 def test_a_template_that_drops_thoughts_is_known_and_changes_nothing_that_was_sampled() -> None:
     def forgetful(messages: Sequence[dict[str, str]]) -> str:
         return plain([{**m, "content": m["content"].split("</think>")[-1].strip()} for m in messages])

@@ -51,21 +51,26 @@ def _grave(run: Any, mortal: Any, killed: Any, at: int) -> list[str]:
 
 
 @pytest.mark.parametrize("faulty", [False, True], ids=["sound", "with roll-backs"])
-@pytest.mark.parametrize("stride", [13, pytest.param(1, marks=pytest.mark.heavy)], ids=["some calls", "every call"])
+@pytest.mark.parametrize(
+    ("staleness", "stride"),
+    [(0, 13), (1, 13), (2, 13), *(pytest.param(each, 1, marks=pytest.mark.heavy) for each in (0, 2))],
+)
 def test_killed_at_any_call_and_resumed_the_rows_are_the_same(
-    new_run: Any, mortal: Any, killed: Any, stride: int, faulty: bool
+    new_run: Any, mortal: Any, killed: Any, stride: int, faulty: bool, staleness: int
 ) -> None:
-    whole = new_run(*MOVING)
+    settings = (*MOVING, f"hardware.staleness={staleness}")
+    whole, kept = new_run(*settings), 0
     if faulty:
         whole.learner.faulty = nan_now_and_then
     calls = _grave(whole, mortal, killed, 0)
     assert any(row.get("guard/action") == "roll_back" for row in whole.steps()) == faulty
     assert {"play", "demonstrate", "update", "logprobs", "sync", "save", "export", "tasks"} <= set(calls)
     for at in range(min(3 + 4 * faulty, stride), len(calls), stride):
-        run = new_run(*MOVING)
+        run = new_run(*settings)
         run.learner.faulty = whole.learner.faulty
         _grave(run, mortal, killed, at)
         grave = run.root.with_name(f"grave-{run.root.name}-{at}")
+        kept += len(list(grave.glob("checkpoints/*/batches.npz")))
         with (grave / "metrics.jsonl").open("a") as file:
             file.write('{"total_step": 7, "rollout/suc')
         again = run.again(grave)
@@ -73,6 +78,7 @@ def test_killed_at_any_call_and_resumed_the_rows_are_the_same(
         assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"
         assert not list(grave.glob("*/.unfinished-*"))
         assert _episodes(grave) == _episodes(whole.root)
+    assert (kept > 0) == (staleness > 0)
 
 
 def _episodes(root: Path) -> dict[str, list[Any]]:
@@ -80,11 +86,13 @@ def _episodes(root: Path) -> dict[str, list[Any]]:
     return {name: [json.loads(line) | {"seconds": 0} for line in lines] for name, lines in read.items()}
 
 
-def test_stopped_after_any_step_and_resumed_the_rows_are_the_same(new_run: Any) -> None:
-    whole = new_run(*MOVING)
+@pytest.mark.parametrize("staleness", [0, 1, 2])
+def test_stopped_after_any_step_and_resumed_the_rows_are_the_same(new_run: Any, staleness: int) -> None:
+    settings = (*MOVING, f"hardware.staleness={staleness}")
+    whole = new_run(*settings)
     whole.go()
     for wanted in range(1, whole.steps()[-1]["total_step"]):
-        run = new_run(*MOVING)
+        run = new_run(*settings)
 
         def look(row: Any, run: Any = run, wanted: int = wanted) -> None:
             run.stop.wanted = "step" in row and row["total_step"] == wanted

@@ -414,6 +414,44 @@ def test_engine_that_fails_fails_all_that_is_under_way_and_all_that_follows(samp
     run(scenario)
 
 
+class SleepyCore:
+    """An engine that keeps a diary; asleep it can do nothing."""
+
+    def __init__(self, settings: SamplerSettings) -> None:
+        self.diary: list[str] = []
+
+    def is_sleeping(self) -> bool:
+        return self.diary[-1:] == ["sleep"]
+
+    def sleep(self, level: int, mode: str) -> None:
+        assert not self.is_sleeping()
+        self.diary.append("sleep")
+
+    def wake_up(self) -> None:
+        self.diary.append("wake")
+
+    def reset_prefix_cache(self) -> bool:
+        assert not self.is_sleeping()
+        self.diary.append("work")
+        return True
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_sampler_that_shares_a_card_rests_once_and_wakes_for_work(sampler_settings: SamplerSettings, shares: bool):
+    from agym.runtime.backends.vllm import VllmSampler
+
+    core = SleepyCore(sampler_settings)
+
+    async def scenario() -> None:
+        settings = dataclasses.replace(sampler_settings, shares_card=shares)
+        sampler = VllmSampler(settings, start=lambda _: core)
+        for work in (sampler.forget, sampler.rest, sampler.rest, sampler.forget, sampler.forget):
+            await work()
+
+    run(scenario)
+    assert core.diary == (["work", "sleep", "wake", "work", "work"] if shares else ["work"] * 3)
+
+
 def test_sampling_before_the_first_weights_is_refused(sampler_settings: SamplerSettings):
     from agym.runtime.backends.vllm import VllmSampler
 

@@ -1,0 +1,143 @@
+"""The quickstart's model, environment and engines in this process, warmed up a little. Shared by benches of speed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agym.catalog import catalog
+from agym.dsl.compile import compile_recipe
+from agym.dsl.plan import Plan
+from agym.dsl.recipe import Stage
+from agym.dsl.source import Source
+from agym.files import DiskLibrary
+from agym.runtime.asking import Phases
+from agym.runtime.backends.environment import missing_variables
+from agym.runtime.engine import Engine
+from agym.runtime.launch.building import learner_worker, prepare_model
+from agym.runtime.launch.inline import InlineCrew
+from agym.runtime.models import load_tokenizer
+from agym.runtime.ports import Draw, Sampler, SamplerSettings
+from agym.runtime.reach import Reach
+from agym.runtime.rendering import Chat
+from agym.runtime.reporting import Reporter, Silent
+from agym.runtime.rollout import Budgets, Order
+from agym.runtime.seeds import derive
+from agym.runtime.tasks import Pool
+from agym.runtime.workers import Crew, LearnerWorker, PlayStyle, RolloutWorker
+from agym.runtime.workspace import Workspace
+from agym.runtime.worlds import Open, Worlds
+
+__all__ = ["Engines", "in_prepared_process", "quickstart", "started", "walked", "warm_up_of"]
+
+MakeSampler = Callable[[SamplerSettings, Callable[[Sequence[int]], str]], Sampler]
+
+
+def in_prepared_process() -> None:
+    """Starts this process once more, if it lacks what engines read when a process starts."""
+    if missing := missing_variables(os.environ, threads=1, cpu=True):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **missing})
+
+
+def quickstart(*settings: str) -> Plan:
+    """Its plan, with what is set on top of it."""
+    library = DiskLibrary(Path.cwd())
+    source = library.open("quickstart")
+    assert isinstance(source, Source), source
+    compiled = compile_recipe(source, library, settings, {}, catalog())
+    plan = compiled.variants[0].plan if compiled.variants else None
+    assert plan is not None, [each.message for each in compiled.diagnostics]
+    return plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engines:
+    """What a run is made of."""
+
+    plan: Plan
+    rollout: RolloutWorker
+    learner: LearnerWorker
+    crew: InlineCrew
+
+    @property
+    def stage(self) -> Stage:
+        """The last one, with the longest horizon."""
+        return self.plan.stages[-1].settings
+
+    async def orders(self, groups: int, size: int, horizon: int) -> list[Order]:
+        """Groups of training tasks, always the same."""
+        (name, environment), *_ = self.stage.environments.items()
+        pool = Pool(
+            environment=name, tasks=await self.rollout.tasks(name, environment, environment.tasks.train, seed=0)
+        )
+        agent = self.stage.agent
+        tokens = int(agent.tokens_per_turn) if isinstance(agent.tokens_per_turn, int) else 16
+        budgets = Budgets(horizon=horizon, tokens_per_turn=tokens, context_tokens=agent.context_tokens)
+        return [
+            Order(task=pool.at(at, seed=0), size=size, budgets=budgets, seed=derive(0, "bench", at))
+            for at in range(groups)
+        ]
+
+    def style(self, slots: int) -> PlayStyle:
+        return PlayStyle(
+            format=self.stage.agent.format,
+            prompt=self.stage.agent.prompt,
+            environments=self.stage.environments,
+            draw=Draw(),
+            phases=Phases(),
+            slots=slots,
+        )
+
+
+@asynccontextmanager
+async def started(
+    plan: Plan,
+    folder: Path,
+    slots: int,
+    sampler: MakeSampler | None = None,
+    reach: Callable[[Open], Open] | None = None,
+) -> AsyncIterator[Engines]:
+    """Both engines and the environment; `sampler` and `reach` stand in for, or around, those of a run."""
+    from agym.runtime.backends.vllm import VllmSampler
+
+    opened: Open = Reach(folder / "logs", {}, print)
+    worlds = Worlds(reach(opened) if reach else opened)
+    model = await prepare_model(plan, folder, worlds)
+    tokenizer = load_tokenizer(model)
+    context = max(stage.settings.agent.context_tokens for stage in plan.stages)
+    settings = SamplerSettings(model=Path(model.path), context_tokens=context, slots=slots)
+    chosen = (sampler or VllmSampler)(settings, tokenizer.decode)
+    rollout = RolloutWorker(chosen, Chat(tokenizer), tokenizer.encode_known, worlds, time.perf_counter)
+    learner = learner_worker(plan, model)
+    crew = InlineCrew(rollout, learner)
+    try:
+        yield Engines(plan=plan, rollout=rollout, learner=learner, crew=crew)
+    finally:
+        await crew.close()
+
+
+async def walked(
+    plan: Plan,
+    folder: Path,
+    crew: Crew,
+    reporter: Reporter | None = None,
+    watch: Callable[[Engine], None] = lambda engine: None,
+) -> None:
+    """Goes through a plan's stages as a run does, in a folder of its own."""
+    space = Workspace.start(folder / "run", "{}", "")
+    try:
+        engine = Engine(plan, space, crew, reporter or Silent(), time.perf_counter)
+        watch(engine)
+        await engine.run()
+    finally:
+        space.close()
+
+
+def warm_up_of(plan: Plan) -> Plan:
+    """Its first stage alone, which imitates."""
+    return replace(plan, stages=plan.stages[:1])

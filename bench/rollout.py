@@ -1,0 +1,264 @@
+"""Claim: playing costs little more than sampling: rollout tokens per second are 0.95 (floor 0.85) of a bare engine's.
+
+128 episodes of the quickstart to 12 turns, at temperature 1, by an agent that has imitated for a while. Then the same
+engine is given the same prompts and made to draw as many tokens, each episode's next turn as soon as its last one has
+ended, with no environment, no text and no bookkeeping. The same episodes are played each round, so all observations
+have been rendered before, as 97 in 100 have in a run of this game:
+
+- `LLMEngine`, as a user of vLLM would write that loop; once also with a seed for each request, as our rollout has
+- the core of it alone, which our sampler drives as well, with a seed for each request
+- one big batch: each episode's tokens as one request, which is the most that turns can ever come near to
+- `LLMEngine` with vLLM's own settings for blocks, prompts in pieces and matrix products, in an engine beside it
+
+    python bench/rollout.py [--rounds 7] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agym.runtime.ports import Sampled, Sampler, SampleRequest, SamplerSettings
+from engines import Engines, in_prepared_process, quickstart, started, walked, warm_up_of
+from paired import alternated, table
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
+    from vllm.v1.engine.core_client import InprocClient
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+_SLOTS = 128
+_HORIZON = 12
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--quick", action="store_true", help="one round, after less of a warm-up")
+    arguments = parser.parse_args()
+    in_prepared_process()
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(measure(Path(folder), *((60, 1) if arguments.quick else (250, arguments.rounds))))
+    return 0
+
+
+async def measure(folder: Path, imitated: int, rounds: int) -> None:
+    plan = warm_up_of(quickstart(f"schedule.0.until=step >= {imitated}", "eval=null"))
+    recording = Recording()
+    async with started(plan, folder, _SLOTS, recording.start) as engines:
+        await walked(plan, folder, engines.crew)
+        await engines.crew.sync(imitated)
+        await compare(engines, recording, folder, rounds)
+
+
+async def compare(engines: Engines, recording: Recording, folder: Path, rounds: int) -> None:
+    orders, style = await engines.orders(_SLOTS // 8, 8, _HORIZON), engines.style(_SLOTS)
+
+    async def ours() -> None:
+        await engines.rollout.play(orders, style, lambda episode: None)
+
+    recording.on = True
+    await ours()
+    recording.on = False
+    talks = recording.talks()
+    engine, core = recording.engine, recording.engine.engine_core
+    ways = {
+        "our rollout": ours,
+        "LLMEngine": replay(FrontEnd(engine), talks, seeded=False),
+        "LLMEngine, seeds": replay(FrontEnd(engine), talks, seeded=True),
+        "LLMEngine, vLLM's settings": replay(FrontEnd(recording.beside()), talks, seeded=False),
+        "engine core, seeds": replay(Core(core), talks, seeded=True),
+        "one big batch, LLMEngine": replay(FrontEnd(engine), at_once(talks), seeded=False),
+        "one big batch, engine core, seeds": replay(Core(core), at_once(talks), seeded=True),
+    }
+    spent = await alternated(ways, rounds)
+    drawn = sum(turn.draws for talk in talks for turn in talk)
+    turns = sum(map(len, talks))
+    print(f"{len(talks)} episodes, {turns} turns, {drawn / turns:.1f} sampled tokens a turn\n")
+    print(table("our rollout", spent, dict.fromkeys(ways, drawn)))
+
+
+# --- what was asked of the engine ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A request: what was read since the last one, and how much was drawn."""
+
+    given: Sequence[int]
+    draws: int
+    seed: int
+
+
+Talk = Sequence[Turn]
+"""An episode as the engine saw it."""
+
+
+class Recording:
+    """Makes the sampler of a run, upon an engine that has vLLM's own front end as well, and listens to it."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self._heard: dict[object, list[tuple[SampleRequest, Sampled]]] = {}
+
+    def start(self, settings: SamplerSettings, decode: Callable[[Sequence[int]], str]) -> Sampler:
+        from agym.runtime.backends.vllm import VllmSampler
+
+        sampler = VllmSampler(settings, decode, self._start)
+        self._sample, sampler.sample = sampler.sample, self._listen  # type: ignore[method-assign]
+        return sampler
+
+    def _start(self, settings: SamplerSettings) -> InprocClient:
+        from agym.runtime.backends.vllm import _caller_undisturbed, _engine_args, _model_config, _products
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.v1.engine.core_client import InprocClient
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        self._arguments = _engine_args(settings)
+        with _caller_undisturbed(), _products(_model_config(settings).hidden_size):
+            self.engine = LLMEngine.from_engine_args(EngineArgs(**self._arguments))
+        assert isinstance(self.engine.engine_core, InprocClient)
+        return self.engine.engine_core
+
+    def beside(self) -> LLMEngine:
+        """Another one, as vLLM makes it for who asks for nothing but the same length, slots and precision."""
+        from agym.runtime.backends.vllm import _caller_undisturbed
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        asked_for = ("model", "dtype", "skip_tokenizer_init", "max_model_len", "max_num_seqs", "enforce_eager")
+        given = (*asked_for, "kv_cache_memory_bytes", "load_format", "hf_overrides", "use_tqdm_on_load")
+        with _caller_undisturbed():
+            engine = LLMEngine.from_engine_args(EngineArgs(**{name: self._arguments[name] for name in given}))
+        # its end would take the process group with it, which the learner still needs
+        engine.engine_core._finalizer.detach()
+        return engine
+
+    async def _listen(self, request: SampleRequest) -> Sampled:
+        if not self.on:
+            return await self._sample(request)
+        prompt = tuple(request.prompt)
+        sampled = await self._sample(request)
+        # with a slot for each episode, a task is an episode
+        self._heard.setdefault(asyncio.current_task(), []).append((replace(request, prompt=prompt), sampled))
+        return sampled
+
+    def talks(self) -> list[Talk]:
+        return [list(_turns(heard)) for heard in self._heard.values()]
+
+
+def _turns(heard: Sequence[tuple[SampleRequest, Sampled]]) -> Iterator[Turn]:
+    known = 0
+    for request, sampled in heard:
+        yield Turn(given=request.prompt[known:], draws=len(sampled.ids), seed=request.seed)
+        known = len(request.prompt) + len(sampled.ids)
+
+
+def at_once(talks: Sequence[Talk]) -> list[Talk]:
+    """As many tokens drawn for each episode, and nothing read in between."""
+    return [[replace(talk[0], draws=sum(turn.draws for turn in talk))] for talk in talks]
+
+
+# --- bare loops ----------------------------------------------------------------------------------------------------
+
+
+class FrontEnd:
+    """vLLM as its users know it."""
+
+    def __init__(self, engine: LLMEngine) -> None:
+        self._engine = engine
+        self.forget = engine.reset_prefix_cache
+
+    def add(self, name: str, prompt: list[int], params: SamplingParams) -> None:
+        self._engine.add_request(name, {"prompt_token_ids": prompt}, params)
+
+    def step(self) -> Iterator[tuple[str, Sequence[int]]]:
+        """Those that have ended, with what was drawn."""
+        for output in self._engine.step():
+            if output.finished:
+                yield output.request_id, output.outputs[0].token_ids
+
+
+class Core:
+    """What is below it, driven with as little as can be."""
+
+    def __init__(self, core: InprocClient) -> None:
+        self._core = core
+        self._drawn: dict[str, list[int]] = {}
+        self._logprobs: dict[str, list[float]] = {}
+        self.forget = core.reset_prefix_cache
+
+    def add(self, name: str, prompt: list[int], params: SamplingParams) -> None:
+        from vllm.v1.engine import EngineCoreRequest
+
+        self._drawn[name], self._logprobs[name] = [], []
+        self._core.add_request(
+            EngineCoreRequest(
+                request_id=name,
+                prompt_token_ids=prompt,
+                mm_features=None,
+                sampling_params=params,
+                pooling_params=None,
+                arrival_time=0.0,
+                lora_request=None,
+                cache_salt=None,
+                data_parallel_rank=None,
+            )
+        )
+
+    def step(self) -> Iterator[tuple[str, Sequence[int]]]:
+        for output in self._core.get_output().outputs:
+            self._drawn[output.request_id] += output.new_token_ids
+            self._logprobs[output.request_id] += output.new_logprobs.logprobs[:, 0].tolist()
+            if output.finish_reason is not None:
+                del self._logprobs[output.request_id]
+                yield output.request_id, self._drawn.pop(output.request_id)
+
+
+def replay(engine: FrontEnd | Core, talks: Sequence[Talk], *, seeded: bool) -> Callable[[], Awaitable[None]]:
+    """All episodes at the same time, each turn as soon as the one before it has ended."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    kind = RequestOutputKind.FINAL_ONLY if isinstance(engine, FrontEnd) else RequestOutputKind.DELTA
+
+    async def go() -> None:
+        engine.forget()
+        prompts: list[list[int]] = [[] for _ in talks]
+        running = dict[str, tuple[int, int]]()
+
+        def begin(talk: int, number: int) -> None:
+            turn, name = talks[talk][number], f"{talk}.{number}"
+            prompts[talk] = [*prompts[talk], *turn.given]
+            params = SamplingParams(
+                temperature=1.0,
+                max_tokens=turn.draws,
+                ignore_eos=True,
+                seed=turn.seed if seeded else None,
+                logprobs=0,
+                detokenize=False,
+                output_kind=kind,
+            )
+            running[name] = talk, number
+            engine.add(name, prompts[talk], params)
+
+        for talk in range(len(talks)):
+            begin(talk, 0)
+        while running:
+            for name, drawn in engine.step():
+                talk, number = running.pop(name)
+                prompts[talk] = [*prompts[talk], *drawn]
+                if number + 1 < len(talks[talk]):
+                    begin(talk, number + 1)
+
+    return go
+
+
+if __name__ == "__main__":
+    sys.exit(main())

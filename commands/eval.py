@@ -1,0 +1,234 @@
+"""`agym eval RUN_FOLDER|RECIPE`: measures as the run itself does, without a learner. Writes only what it is told to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from .. import __version__
+from ..catalog import catalog
+from ..dsl.binding.references import anchored
+from ..dsl.compile import CompiledVariant
+from ..dsl.plan import Plan
+from ..dsl.planning.codec import to_json
+from ..dsl.recipe import Eval
+from ..dsl.text.decode import decode
+from ..files import DiskLibrary, write_atomically
+from .compiling import Compiler, choose
+from .engines import prepare_process
+from .export import add_checkpoint
+from .shell import Exit, Shell, UsageError
+
+if TYPE_CHECKING:
+    from ..runtime.archive import Archive
+    from ..runtime.episode import Episode
+    from ..runtime.evaluate import Measured
+    from ..runtime.progress import Progress
+    from ..runtime.reporting import Row
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="the folder of a run, which may be under way, or a recipe")
+    what = parser.add_mutually_exclusive_group()
+    add_checkpoint(what)
+    what.add_argument("--model", metavar="MODEL", help="measure this folder or hub id instead")
+    parser.add_argument("-k", "--samples", type=int, metavar="N", help="episodes per task, for avg@k and pass@k")
+    parser.add_argument("--temperature", type=float, metavar="T", help="at which tokens are drawn; 0 is greedy")
+    parser.add_argument("--turns", type=_turns, metavar="N,N,...", help="horizon, or several to measure at")
+    parser.add_argument("--limit", type=int, metavar="N", help="so many tasks of each environment")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the recipe")
+    parser.add_argument("--run", type=int, metavar="N", help="which run of a matrix, counted from 1")
+    parser.add_argument("--output", metavar="FILE", help="also write the numbers as JSON to a new file")
+
+
+def _turns(word: str) -> str:
+    if re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", word):
+        return f"[{word}]"
+    raise argparse.ArgumentTypeError(f"expected numbers with commas between them, as in 4,8,12, got '{word[:40]}'")
+
+
+_KEYS = ("samples", "temperature", "turns", "limit")
+"""Of `eval`, for which there are flags."""
+
+
+def _settings(arguments: argparse.Namespace) -> tuple[str, ...]:
+    given = {key: value for key in _KEYS if (value := getattr(arguments, key)) is not None}
+    if given.get("temperature") == 0:
+        # greedy once more, or several times, would be the same
+        given = {"samples": 1, "greedy": "false"} | given
+    return (*arguments.set, *(f"eval.{key}={value}" for key, value in given.items()))
+
+
+def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    from ..runtime.errors import RunError
+
+    output = shell.cwd / arguments.output if arguments.output is not None else None
+    _refuse_output(output)
+    try:
+        return _run(arguments, shell, output)
+    except RunError as error:
+        print(f"agym eval: error: {error}", file=shell.err)
+        return Exit.RUN_FAILED
+
+
+def _refuse_output(output: Path | None) -> None:
+    """Before anything is played, so that no measurement is lost."""
+    if output is not None and not output.parent.is_dir():
+        raise UsageError(f"the folder {output.parent} is not there")
+    if output is not None and os.path.lexists(output):
+        raise UsageError(f"{output} is there already: name a new file")
+
+
+def _run(arguments: argparse.Namespace, shell: Shell, output: Path | None) -> Exit:
+    from ..runtime.archive import Archive, is_run
+
+    root = shell.cwd / arguments.target
+    archive = Archive(root) if is_run(root) else None
+    if archive is not None:
+        prepare_process(archive.plan, shell.environ)  # first, so that warnings are told once
+    variant = _compiled(arguments, shell, archive)
+    if isinstance(variant, Exit):
+        return variant
+    exam = _exam(arguments, shell, archive, anchored(variant.plan, variant.folder))
+    prepare_process(exam.plan, shell.environ)
+    measured = _measured(exam, shell)
+    turns = _horizons(measured.episodes)
+    from ..reporters.measured import measured_table  # brings rich, which is needed only now
+
+    shell.out.write(measured_table(measured.row, turns, shell.style))
+    if output is not None:
+        write_atomically(output, _as_json(arguments.target, exam, measured.row, turns))
+        shell.out.write(f"wrote {arguments.output}\n")
+    return Exit.RIGHT
+
+
+def _compiled(arguments: argparse.Namespace, shell: Shell, archive: Archive | None) -> CompiledVariant | Exit:
+    compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=shell, settings=_settings(arguments))
+    text = None
+    if archive is not None:
+        # the recipe lies in the run's folder now, and its paths count from where it was run
+        name = os.path.join(arguments.target, "recipe.yaml")
+        text = decode(name, archive.recipe, key=os.path.join(archive.folder, "recipe.yaml"))
+    runs = compiler.runnable(arguments.target, text)
+    return runs if isinstance(runs, Exit) else choose(runs, arguments.target, arguments.run)
+
+
+# --- what is measured ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exam:
+    """A model, and as what it plays."""
+
+    plan: Plan
+    """Names the model by its path."""
+    progress: Progress
+    step: int | None
+    """Of the run that the model is from."""
+
+
+def _exam(arguments: argparse.Namespace, shell: Shell, archive: Archive | None, plan: Plan) -> _Exam:
+    from ..runtime.progress import Progress
+
+    last = len(plan.stages) - 1
+    if arguments.model is not None:
+        folder = shell.cwd / os.path.expanduser(arguments.model)
+        plan = _with_model(plan, str(folder) if folder.is_dir() else arguments.model)
+        return _Exam(plan=plan, progress=Progress(stage=last), step=None)
+    if archive is not None:
+        return _of_run(arguments, archive, plan)
+    if arguments.checkpoint is not None:
+        raise UsageError(f"'{arguments.target}' is a recipe: --checkpoint wants the folder of a run")
+    if plan.model.init is not None:
+        raise UsageError(
+            f"'{arguments.target}' makes its model from scratch: name the folder of a run of it, or --model FOLDER"
+        )
+    return _Exam(plan=plan, progress=Progress(stage=last), step=None)
+
+
+def _of_run(arguments: argparse.Namespace, archive: Archive, plan: Plan) -> _Exam:
+    from ..runtime.workspace import FolderError
+
+    kept = archive.kept(arguments.checkpoint or "latest")
+    if kept.model is None:
+        raise FolderError(
+            f"step {kept.step} holds only the learner's state: write its model with 'agym export {arguments.target} "
+            f"--checkpoint {kept.step} FOLDER', then add --model FOLDER here"
+        )
+    progress = archive.progress(kept)
+    progress.stage = min(progress.stage, len(plan.stages) - 1)
+    return _Exam(plan=_with_model(plan, str(kept.model)), progress=progress, step=kept.step)
+
+
+def _with_model(plan: Plan, path: str) -> Plan:
+    return replace(plan, model=replace(plan.model, path=path, init=None, revision=None))
+
+
+def _measured(exam: _Exam, shell: Shell) -> Measured:
+    from ..runtime.exam import examine
+
+    teller = _Teller(shell.err)
+    try:
+        return examine(exam.plan, exam.progress, teller, environ=shell.environ, clock=time.perf_counter)
+    finally:
+        teller.close()
+
+
+class _Teller:
+    """Says on a terminal how many episodes were played, and everywhere what a person should know."""
+
+    def __init__(self, err: TextIO) -> None:
+        self._err = err
+        self._live = err.isatty()
+        self._played = 0
+
+    def phase(self, name: str) -> None: ...
+
+    def row(self, row: Row) -> None: ...
+
+    def episode(self, episode: Episode) -> None:
+        self._played += 1
+        if self._live:
+            self._err.write(f"\r{self._played} episodes")
+
+    def note(self, text: str) -> None:
+        self._err.write(f"agym eval: {text}\n")
+
+    def close(self) -> None:
+        if self._live and self._played:
+            self._err.write("\n")
+
+
+# --- what is told --------------------------------------------------------------------------------------------------
+
+
+def _horizons(episodes: tuple[Episode, ...]) -> Mapping[str, int]:
+    """The longest of each environment, which its plain names in a row are of."""
+    found: dict[str, int] = {}
+    for episode in episodes:
+        name = episode.task.environment
+        found[name] = max(episode.horizon, found.get(name, 0))
+    return found
+
+
+def _as_json(target: str, exam: _Exam, row: Row, turns: Mapping[str, int]) -> str:
+    told = {
+        "agym": __version__,
+        "target": target,
+        "model": exam.plan.model.path,
+        "step": exam.step,
+        "recipe_sha256": exam.plan.recipe_sha256,
+        "eval": to_json(exam.plan.eval or Eval()),
+        "turns": dict(turns),
+        "results": {key: value for key, value in row.items() if key.startswith("eval/")},
+    }
+    return json.dumps(told, indent=2) + "\n"

@@ -1,0 +1,170 @@
+"""`agym eval`: what it refuses, what it prints, and with real engines that its numbers are those of the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers  # noqa: F401 - engines are needed, and this is the quickest to ask for
+from agym.reporters.measured import measured_table
+from agym.reporters.text import Style
+from agym.runtime.backends.environment import missing_variables
+from agym.runtime.workspace import Workspace
+
+from .conftest import Agym
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("quickstart",), 2, "makes its model from scratch: name the folder of a run of it, or --model FOLDER"),
+        (("base/grpo-7b", "--checkpoint", "3"), 1, "missing"),
+        (("a.yaml", "--checkpoint", "3"), 2, "is a recipe: --checkpoint wants the folder of a run"),
+        (("a.yaml", "--turns", "4-8"), 2, "expected numbers with commas between them, as in 4,8,12, got '4-8'"),
+        (("a.yaml", "--checkpoint", "best", "--model", "m"), 2, "not allowed with"),
+        (("a.yaml", "-k", "3", "--temperature", "0"), 1, "at temperature 0 all 3 samples of a task are the same"),
+        (("a.yaml", "-k", "0"), 1, "expected at least 1, got 0"),
+        (("a.yaml", "--temperature", "-1"), 1, "expected at least 0, got -1"),
+        (("a.yaml", "--output", "a.yaml"), 2, "is there already: name a new file"),
+        (("a.yaml", "--output", "far/away.json"), 2, "is not there"),
+        (("nowhere",), 1, "there is no file or shipped recipe 'nowhere'"),
+    ],
+)
+def test_what_cannot_be_measured_is_told_before_anything_starts(
+    agym: Agym, tmp_path: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
+    (tmp_path / "a.yaml").write_text("agym: 1\nname: mine\nextends: quickstart\n", encoding="utf-8")
+    called = agym("eval", *words)
+    assert (called.code, called.out) == (code, "")
+    assert said in called.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml"]
+
+
+def test_the_table_has_a_line_for_each_horizon_and_way_of_drawing() -> None:
+    each = {"success": 0.5, "ci_low": 0.25, "ci_high": 0.75, "turns": 3.1, "tasks": 20.0, "faults": 1.0}
+    row: dict[str, float | int | str] = {
+        f"eval/web{at}/{key}": value for at in ("@4", "") for key, value in each.items()
+    }
+    row |= {f"eval/web/greedy_{key}": value for key, value in each.items()}
+    row |= {"eval/web/avg@8": 0.5, "eval/web/pass@8": 0.9, "eval/web/success/deep": 0.1, "eval/success": 0.5}
+    lines = measured_table(row, {"web": 12}, Style(width=120, colour=False)).splitlines()
+    assert [line.split()[:3] for line in lines[1:]] == [
+        ["web", "4", "20"],
+        ["web", "12", "20"],
+        ["deep", "0.100"],
+        ["web", "greedy", "12"],
+    ]
+    assert lines[0].split()[:6] == ["environment", "turns", "tasks", "success", "interval", "avg@8"]
+    assert "0.250 to 0.750  0.500   0.900" in lines[2]
+
+
+# --- with real engines ---------------------------------------------------------------------------------------------
+
+BASE = "agym: 1\nagent: {format: plain, tokens_per_turn: 8, context_tokens: 192, prompt: prompt.txt}\n"
+RECIPE = """\
+agym: 1
+name: small
+extends: base/agent
+model:
+  init: {layers: 2, hidden: 64, heads: 2, kv_heads: 1, intermediate: 64, tie_embeddings: true,
+         tokenizer: {kind: word, vocab: 256}}
+environments:
+  textcraft:
+    use: textcraft
+    options: {world: small, terse: true, shuffle: false, max_distractors: 1, extras: 0, max_amount: 1}
+algorithm: {use: grpo, group_size: 4, groups_per_step: 4, lr: 1e-4}
+schedule:
+  - stage: imitate
+    until: step >= 60
+    algorithm: {use: sft, batch_size: 16, lr: 1e-2, optimizer: {betas: [0.9, 0.98]}, data: {limit: 960, loss_on: all}}
+  - {stage: exploit, turns: 3, until: step >= 1}
+eval: {every: 100, at_start: false, limit: 20, turns: [2, 4], samples: 2, greedy: true}
+checkpoint: {every: 100}
+"""
+
+
+def called(folder: Path, *words: str) -> str:
+    command = [sys.executable, "-m", "agym", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that was started elsewhere than where its recipe, and what that refers to, lies."""
+    home = tmp_path_factory.mktemp("eval")
+    (home / "study/base").mkdir(parents=True)
+    (home / "study/base/agent.yaml").write_text(BASE)
+    (home / "study/base/prompt.txt").write_text("craft it")
+    (home / "study/recipe.yaml").write_text(RECIPE)
+    (home / "work").mkdir()
+    called(home / "work", "run", "../study/recipe.yaml")
+    return home / "work/runs/small"
+
+
+def last_eval(root: Path) -> dict[str, Any]:
+    row = json.loads((root / "metrics.jsonl").read_text().splitlines()[-1])
+    return {key: value for key, value in row.items() if key.startswith("eval/")}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+WITHOUT_A_LEARNER = """\
+import sys
+from agym.cli import main
+code = main(sys.argv[1:])
+assert "deepspeed" not in sys.modules
+sys.exit(code)
+"""
+
+
+@pytest.mark.heavy
+def test_the_numbers_are_those_of_the_runs_own_last_measurement(finished: Path, tmp_path: Path) -> None:
+    space, before = Workspace.resume(finished), contents(finished)
+    environ = {**os.environ, **missing_variables(os.environ, threads=1, cpu=True), "AGYM_STARTED_AGAIN": "1"}
+    command = [sys.executable, "-c", WITHOUT_A_LEARNER, "eval", str(finished), "--output", "out.json"]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=300, check=False)
+    space.close()
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert contents(finished) == before
+    told = json.loads((tmp_path / "out.json").read_text())
+    assert told["results"] == last_eval(finished)
+    assert told["results"]["eval/textcraft/score"] > 0
+    assert (told["step"], told["turns"]) == (61, {"textcraft": 4})
+
+
+@pytest.mark.heavy
+def test_a_learners_state_alone_is_exported_and_vllm_plays_the_same_with_it(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    shutil.rmtree(run / "checkpoints/step-61/model")
+    refused = subprocess.run(
+        [sys.executable, "-m", "agym", "eval", "run"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 3
+    assert "step 61 holds only the learner's state: write its model with 'agym export run" in refused.stderr
+    assert called(tmp_path, "export", "run", "model") == "wrote step 61 to model\n"
+    called(tmp_path, "eval", "run", "--model", "model", "--output", "out.json")
+    told = json.loads((tmp_path / "out.json").read_text())
+    assert (told["results"], told["step"]) == (last_eval(finished), None)
+
+
+@pytest.mark.heavy
+def test_flags_say_how_much_is_played(finished: Path, tmp_path: Path) -> None:
+    flags = ("--turns", "1,3", "--limit", "2", "--temperature", "0")
+    table = called(tmp_path, "eval", str(finished), *flags, "--output", "out.json")
+    assert [line.split()[:3] for line in table.splitlines() if "textcraft" in line] == [
+        ["textcraft", "1", "2"],
+        ["textcraft", "3", "2"],
+    ]
+    told = json.loads((tmp_path / "out.json").read_text())
+    assert (told["eval"]["samples"], told["eval"]["greedy"], told["turns"]) == (1, False, {"textcraft": 3})
