@@ -61,7 +61,8 @@ def _train(job: Job, folder: Path) -> Trained:
         return _read(job, folder, **json.loads(kept.read_text()))
     chosen = [] if job.run is None else ["--run", str(job.run)]
     sets = [word for setting in job.settings for word in ("--set", setting)]
-    command = [sys.executable, "-m", "agym", "run", job.recipe, "--fresh", *chosen, *sets]
+    recipe = str(Path(job.recipe).resolve()) if Path(job.recipe).is_file() else job.recipe
+    command = [sys.executable, "-m", "agym", "run", recipe, "--fresh", *chosen, *sets]
     started = time.perf_counter()
     with (folder / "console.txt").open("w") as log:
         code = subprocess.run(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
