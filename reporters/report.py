@@ -66,7 +66,7 @@ def _judged(checked: Checked, seen: set[Hashable], strict: bool) -> Checked:
     diagnostics = [replace(each, severity=Severity.ERROR) if strict else each for each in checked.diagnostics]
     fresh = []
     for each in in_file_order(diagnostics):
-        # not by identity: a base is read anew for every recipe that extends it
+        # not by identity: a base has another way there from every recipe that extends it
         mark = (each.code, each.message, each.span.source.identity, each.span.start, each.span.end)
         if mark not in seen:
             seen.add(mark)

@@ -39,6 +39,12 @@ def test_rows_are_one_per_step_and_one_per_measurement_and_hold_no_nan(new_run: 
     assert spoilt["train/skipped"] == 1
 
 
+def test_a_stage_may_say_how_often_it_is_measured(new_run: Any) -> None:
+    run = new_run("schedule.0.eval_every=2", "schedule.1.eval_every=100")
+    run.go()
+    assert [row["total_step"] for row in run.rows() if "eval/success" in row] == [0, 2, 6, 9]
+
+
 def test_a_step_tells_of_horizon_stage_mismatch_and_times(new_run: Any) -> None:
     run = new_run()
     run.go()
