@@ -202,6 +202,7 @@ def update_settings(context: Context) -> UpdateSettings:
         max_grad_norm=algorithm.max_grad_norm,
         loss=LossSettings(
             kind=loss.kind,
+            ratio=loss.ratio,
             clip_low=context.value(loss.clip.low),
             clip_high=context.value(loss.clip.high),
             dual_clip=loss.clip.dual,

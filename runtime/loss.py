@@ -16,13 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..dsl.algorithm import Aggregation, Correction, KLEstimator, LossKind
+from ..dsl.algorithm import Aggregation, KLEstimator, LossKind
 from .ports import LossSettings, Normaliser
 
 __all__ = [
     "LossInputs",
     "LossTerms",
-    "importance_weights",
     "kl_estimate",
     "loss_terms",
     "token_logprobs",
@@ -108,6 +107,8 @@ class LossInputs:
     advantages_N: Tensor
     scale_N: Tensor
     """Share of each token in the loss, from `token_scale`."""
+    unit_N: Tensor | None = None
+    """Tokens with the same number share a ratio; each has its own if not given."""
     old_N: Tensor | None = None
     reference_N: Tensor | None = None
     weights_N: Tensor | None = None
@@ -180,35 +181,60 @@ _SCALES: Mapping[Aggregation, Callable[[Tensor, int, Normaliser], Tensor]] = {
 
 
 def _ppo_clip(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
-    if inputs.old_N is None:
-        raise ValueError("ppo_clip needs the log-probs that ratios are taken against")
-    advantages_N = inputs.advantages_N
-    ratio_N = (inputs.logprobs_N - inputs.old_N).clamp(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND).exp()
-    cut_N = ratio_N.clamp(1 - settings.clip_low, 1 + settings.clip_high)
-    loss_N = torch.maximum(-advantages_N * ratio_N, -advantages_N * cut_N)
+    advantages_N, ratio_N = inputs.advantages_N, _ratio(inputs)
+    loss_N = torch.maximum(-advantages_N * ratio_N, -advantages_N * _cut(ratio_N, settings))
     if settings.dual_clip is not None:
         bound_N = -advantages_N * settings.dual_clip
         loss_N = torch.where(advantages_N < 0, torch.minimum(loss_N, bound_N), loss_N)
     with torch.no_grad():
-        return _Surrogate(
-            loss_N,
-            ratio_N.detach(),
-            (ratio_N < 1 - settings.clip_low) & (advantages_N < 0),
-            (ratio_N > 1 + settings.clip_high) & (advantages_N > 0),
-        )
+        below_N, above_N = ratio_N < 1 - settings.clip_low, ratio_N > 1 + settings.clip_high
+        return _Surrogate(loss_N, ratio_N.detach(), below_N & (advantages_N < 0), above_N & (advantages_N > 0))
+
+
+def _cispo(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
+    """The clipped ratio weighs the gradient and has none itself, so no token is ever without one."""
+    with torch.no_grad():
+        ratio_N = _ratio(inputs)
+        cut_N = _cut(ratio_N, settings)
+        below_N, above_N = ratio_N < 1 - settings.clip_low, ratio_N > 1 + settings.clip_high
+    return _Surrogate(-cut_N * inputs.advantages_N * inputs.logprobs_N, ratio_N, below_N, above_N)
 
 
 def _policy_gradient(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
     """Without a ratio; with advantage 1 everywhere it is the cross-entropy of imitation."""
     with torch.no_grad():
-        old_N = inputs.logprobs_N if inputs.old_N is None else inputs.old_N
-        ratio_N = (inputs.logprobs_N - old_N).clamp(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND).exp()
+        ratio_N = torch.ones_like(inputs.logprobs_N) if inputs.old_N is None else _ratio(inputs)
         never_N = torch.zeros_like(ratio_N, dtype=torch.bool)
     return _Surrogate(-inputs.advantages_N * inputs.logprobs_N, ratio_N, never_N, never_N)
 
 
+def _cut(ratio_N: Tensor, settings: LossSettings) -> Tensor:
+    return ratio_N.clamp(1 - settings.clip_low, 1 + settings.clip_high)
+
+
+def _ratio(inputs: LossInputs) -> Tensor:
+    """Of each token; where tokens share one it is the geometric mean of theirs. The gradient reaches each token through
+    its own log-prob alone, so that one with an advantage of its own keeps it."""
+    if inputs.old_N is None:
+        raise ValueError("expected the log-probs that ratios are taken against")
+    log_ratio_N = (inputs.logprobs_N - inputs.old_N).clamp(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND)
+    if inputs.unit_N is None:
+        return log_ratio_N.exp()
+    own_N = log_ratio_N.detach()
+    return (log_ratio_N - own_N + _mean_of_units(own_N, inputs.unit_N)).exp()
+
+
+def _mean_of_units(values_N: Tensor, unit_N: Tensor) -> Tensor:
+    size = int(unit_N.max()) + 1
+    sums_U = values_N.new_zeros(size).index_add_(0, unit_N, values_N)
+    counts_U = values_N.new_zeros(size).index_add_(0, unit_N, torch.ones_like(values_N))
+    return (sums_U / counts_U).index_select(0, unit_N)
+
+
 _SURROGATES: Mapping[LossKind, Callable[[LossInputs, LossSettings], _Surrogate]] = {
     LossKind.PPO_CLIP: _ppo_clip,
+    LossKind.GSPO: _ppo_clip,
+    LossKind.CISPO: _cispo,
     LossKind.POLICY_GRADIENT: _policy_gradient,
 }
 
@@ -242,17 +268,3 @@ def _sampler_kl(inputs: LossInputs) -> Tensor:
         return torch.zeros_like(inputs.advantages_N)
     # the tokens were drawn from the old policy, so it comes first
     return kl_estimate(KLEstimator.K3, inputs.old_N, inputs.logprobs_N)
-
-
-def importance_weights(
-    learner: Tensor, sampler: Tensor, correction: Correction, cap: float, floor: float = 0.0
-) -> Tensor:
-    """Weights of tokens that another engine or older weights drew, under the policy that now learns from them."""
-    return _CORRECTIONS[correction]((learner - sampler).clamp(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND).exp(), cap, floor)
-
-
-_CORRECTIONS: Mapping[Correction, Callable[[Tensor, float, float], Tensor]] = {
-    Correction.NONE: lambda ratio, cap, floor: torch.ones_like(ratio),
-    Correction.TRUNCATE: lambda ratio, cap, floor: ratio.clamp(max=cap),
-    Correction.MASK: lambda ratio, cap, floor: torch.where((ratio < floor) | (ratio > cap), 0.0, ratio),
-}

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..dsl.algorithm import Level
 from .ports import Floats, Normaliser, TrainSequence
 
 __all__ = ["Layout", "Row", "idle_row", "pack", "packed_attention", "plan_rows", "scatter", "totals"]
@@ -48,12 +49,18 @@ class Row:
     targets_N: Tensor
     sequence_N: Tensor
     """Index in `members`."""
+    turn_N: Tensor
+    """Counts the turns of the row: between two of them stands at least one token that nobody sampled."""
     lengths_S: Tensor
     """Learnt tokens of each sequence."""
     advantages_N: Tensor
     old_N: Tensor | None
     reference_N: Tensor | None
     weights_N: Tensor | None
+
+    def units(self, level: Level) -> Tensor | None:
+        """Which tokens share a ratio; None where each has its own. Of an episode in several pieces each is one."""
+        return {Level.TOKEN: None, Level.TURN: self.turn_N, Level.EPISODE: self.sequence_N}[level]
 
 
 def totals(sequences: Sequence[TrainSequence]) -> Normaliser:
@@ -179,12 +186,18 @@ def _row(
         predict_N=whole([at + start - 1 for at, start in zip(places, starts, strict=True)]),
         targets_N=targets.long(),
         sequence_N=torch.from_numpy(np.repeat(np.arange(len(members)), counts)).to(device),
+        turn_N=torch.from_numpy(_turns(places)).to(device),
         lengths_S=torch.from_numpy(counts).to(device),
         advantages_N=advantages,
         old_N=learnt("old_logprobs"),
         reference_N=learnt("reference_logprobs"),
         weights_N=learnt("weights"),
     )
+
+
+def _turns(places: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    begins = np.concatenate([np.diff(at, prepend=-2) > 1 for at in places])
+    return np.cumsum(begins) - 1
 
 
 def _layout(lengths_S: NDArray[np.int64], starts_S: NDArray[np.int64], device: torch.device) -> Layout:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dsl.algorithm import Aggregation, KLEstimator, LossKind
+from ..dsl.algorithm import Aggregation, KLEstimator, Level, LossKind
 from ..dsl.recipe import DType, Offload
 
 if TYPE_CHECKING:
@@ -184,6 +184,8 @@ class LossSettings:
     """The objective."""
 
     kind: LossKind = LossKind.PPO_CLIP
+    ratio: Level = Level.TOKEN
+    """What shares a ratio."""
     clip_low: float = 0.2
     clip_high: float = 0.2
     dual_clip: float | None = None

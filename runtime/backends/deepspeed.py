@@ -143,6 +143,7 @@ class DeepSpeedLearner:
                 entropy_N=entropy_N,
                 advantages_N=row.advantages_N,
                 scale_N=scale_N,
+                unit_N=row.units(settings.loss.ratio),
                 old_N=row.old_N,
                 reference_N=row.reference_N,
                 weights_N=row.weights_N,

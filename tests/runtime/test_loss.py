@@ -7,8 +7,8 @@ import math
 
 import pytest
 import torch
-from agym.dsl.algorithm import Aggregation, Correction, KLEstimator, LossKind
-from agym.runtime.loss import LossInputs, importance_weights, kl_estimate, loss_terms, token_logprobs, token_scale
+from agym.dsl.algorithm import Aggregation, KLEstimator, LossKind
+from agym.runtime.loss import LossInputs, kl_estimate, loss_terms, token_logprobs, token_scale
 from agym.runtime.ports import LossSettings, Normaliser
 
 ALL = 1 << 30
@@ -126,7 +126,7 @@ def test_policy_gradient_with_advantage_one_is_the_cross_entropy():
 
 
 def test_clipped_loss_without_old_logprobs_is_refused():
-    with pytest.raises(ValueError, match="ppo_clip needs"):
+    with pytest.raises(ValueError, match="expected the log-probs"):
         loss_terms(inputs([0.0], [1.0]), LossSettings())
 
 
@@ -137,18 +137,89 @@ def test_importance_weights_scale_the_policy_term_and_not_the_others():
     assert terms.loss.item() == pytest.approx(-1.0 - 0.5)
 
 
-@pytest.mark.parametrize(
-    ("correction", "expected"),
-    [
-        (Correction.NONE, [1.0, 1.0, 1.0]),
-        (Correction.TRUNCATE, [0.25, 1.0, 2.0]),
-        (Correction.MASK, [0.0, 1.0, 0.0]),
-    ],
-)
-def test_importance_weights_are_capped_or_left_out(correction: Correction, expected: list[float]):
-    learner = torch.tensor([0.25, 1.0, 4.0]).log()
-    weights = importance_weights(learner, torch.zeros(3), correction, cap=2.0, floor=0.5)
-    assert weights.tolist() == pytest.approx(expected)
+# --- ratios that tokens share
+
+UNITS = {"unit_N": torch.tensor([0, 0, 1, 2, 2, 2])}
+NEW = [-0.4, -1.3, -0.2, -2.0, -0.9, -0.1]
+OLD = [-0.9, -0.8, -0.3, -1.2, -1.0, -0.6]
+
+
+def geometric(new: list[float], old: list[float], units: list[int]) -> list[float]:
+    """Each token's ratio: the product of those of its unit, to the power of one over their number."""
+    ratios = []
+    for unit in units:
+        members = [at for at, other in enumerate(units) if other == unit]
+        product = math.prod(math.exp(new[at] - old[at]) for at in members)
+        ratios.append(product ** (1 / len(members)))
+    return ratios
+
+
+def test_a_shared_ratio_is_the_geometric_mean_of_its_tokens():
+    terms = loss_terms(inputs(NEW, [1.0] * 6, OLD, **UNITS), LossSettings(clip_low=1.0, clip_high=9.0))
+    expected = geometric(NEW, OLD, [0, 0, 1, 2, 2, 2])
+    assert terms.ratio.item() == pytest.approx(sum(expected), rel=1e-6)
+    assert terms.loss.item() == pytest.approx(-sum(expected) / 6, rel=1e-6)
+
+
+def test_a_unit_of_one_token_has_that_tokens_ratio():
+    alone = {"unit_N": torch.arange(6)}
+    with_units = loss_terms(inputs(NEW, [1.0, -1, 1, -1, 1, -1], OLD, **alone), LossSettings())
+    without = loss_terms(inputs(NEW, [1.0, -1, 1, -1, 1, -1], OLD), LossSettings())
+    torch.testing.assert_close(with_units.loss, without.loss)
+
+
+def test_with_one_advantage_the_gradient_is_that_of_the_shared_ratio():
+    given = inputs(NEW, [2.0] * 6, OLD, scale_N=torch.tensor([0.5, 0.5, 1, 1 / 3, 1 / 3, 1 / 3]), **UNITS)
+    loss_terms(given, LossSettings(clip_low=1.0, clip_high=9.0)).loss.backward()
+    new = torch.tensor(NEW, requires_grad=True)
+    spans = [(0, 2), (2, 3), (3, 6)]
+    (-2.0 * sum((new - torch.tensor(OLD))[a:b].mean().exp() for a, b in spans)).backward()
+    torch.testing.assert_close(given.logprobs_N.grad, new.grad)
+
+
+def test_tokens_of_one_ratio_keep_advantages_of_their_own():
+    given = inputs([-1.0, -1.0], [3.0, -1.0], [-1.0, -1.0], unit_N=torch.zeros(2, dtype=torch.long))
+    loss_terms(given, LossSettings()).loss.backward()
+    assert given.logprobs_N.grad.tolist() == pytest.approx([-1.5, 0.5])
+
+
+def test_a_shared_ratio_is_clipped_for_all_its_tokens_or_for_none():
+    given = inputs(NEW, [1.0] * 6, OLD, **UNITS)
+    terms = loss_terms(given, LossSettings(kind=LossKind.GSPO, clip_low=3e-4, clip_high=4e-4))
+    terms.loss.backward()
+    outside = [ratio > 1 + 4e-4 for ratio in geometric(NEW, OLD, [0, 0, 1, 2, 2, 2])]
+    assert 0 < sum(outside) < 6
+    assert [grad == 0 for grad in given.logprobs_N.grad.tolist()] == outside
+    assert terms.clipped_high.item() == sum(outside)
+
+
+# --- a clipped weight
+
+
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+def test_cispo_leaves_no_token_without_a_gradient(advantage: float):
+    old = [-1.0, -6.0, -1.0]
+    given = inputs([-1.0, -1.0, -9.0], [advantage] * 3, old)
+    loss_terms(given, LossSettings(kind=LossKind.CISPO, clip_low=1.0, clip_high=4.0)).loss.backward()
+    # ratios 1, e^5 and e^-8, of which the second is cut to 5
+    expected = [-advantage / 3, -5 * advantage / 3, -advantage * math.exp(-8) / 3]
+    assert given.logprobs_N.grad.tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_cispo_weighs_the_log_prob_by_the_clipped_ratio():
+    terms = loss_terms(inputs([-1.0], [2.0], [-6.0]), LossSettings(kind=LossKind.CISPO, clip_low=1.0, clip_high=4.0))
+    assert terms.loss.item() == pytest.approx(-5 * 2 * -1)
+    assert (terms.clipped_low.item(), terms.clipped_high.item()) == (0, 1)
+
+
+def test_cispo_at_its_start_has_the_gradient_of_the_clipped_surrogate():
+    grads = []
+    for kind in (LossKind.CISPO, LossKind.PPO_CLIP, LossKind.POLICY_GRADIENT):
+        given = inputs(OLD, [1.0, -1, 2, -2, 0.5, 0], OLD)
+        loss_terms(given, LossSettings(kind=kind)).loss.backward()
+        grads.append(given.logprobs_N.grad)
+    torch.testing.assert_close(grads[0], grads[1])
+    torch.testing.assert_close(grads[0], grads[2])
 
 
 # --- divergences

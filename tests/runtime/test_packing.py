@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from agym.dsl.algorithm import Level
 from agym.runtime.packing import Layout, idle_row, pack, packed_attention, plan_rows, scatter, totals
 from agym.runtime.ports import Normaliser, TrainSequence
 from hypothesis import given
@@ -46,6 +47,14 @@ def test_a_row_holds_tokens_positions_and_learnt_tokens_one_after_the_other():
     assert row.sequence_N.tolist() == [0, 0, 1]
     assert row.lengths_S.tolist() == [2, 1]
     assert row.old_N is None
+
+
+def test_tokens_that_share_a_ratio_are_those_of_a_turn_or_of_an_episode():
+    (row,) = pack([sequence(4, (2, 3)), sequence(9, (1, 2, 4, 7, 8), start=10)], 100, CPU)
+    assert row.units(Level.TOKEN) is None
+    assert row.turn_N.tolist() == [0, 0, 1, 2, 2, 3, 3]
+    assert row.units(Level.TURN) is row.turn_N
+    assert row.units(Level.EPISODE) is row.sequence_N
 
 
 def test_tokens_after_the_last_learnt_one_and_sequences_without_any_are_left_out():
