@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
+from ..dsl.algorithm import KLPlace
 from ..dsl.expr import Expr
 from ..dsl.plan import Plan, PlanStage
 from ..dsl.recipe import Environment, Stage
@@ -33,6 +34,7 @@ __all__ = [
     "budgets_of",
     "draw_of",
     "horizon_of",
+    "kl_weight",
     "play_style",
     "refuse_faults",
     "update_settings",
@@ -208,7 +210,7 @@ def update_settings(context: Context) -> UpdateSettings:
             dual_clip=loss.clip.dual,
             aggregation=loss.aggregation,
             length=loss.length or context.stage.agent.context_tokens,
-            kl_coef=context.value(algorithm.kl.coef) * context.progress.kl_scale,
+            kl_coef=kl_weight(context) if algorithm.kl.place is KLPlace.LOSS else 0.0,
             kl_estimator=algorithm.kl.estimator,
             kl_clamp=algorithm.kl.clamp,
             entropy_coef=context.value(algorithm.entropy.coef),
@@ -216,6 +218,11 @@ def update_settings(context: Context) -> UpdateSettings:
         ),
         limits=Limits(kl=guards.kl_max, grad_norm=guards.grad_norm_max),
     )
+
+
+def kl_weight(context: Context) -> float:
+    """Of the divergence from the reference, wherever it is charged."""
+    return context.value(context.stage.algorithm.kl.coef) * context.progress.kl_scale
 
 
 def _warm(steps: int, done: int) -> float:

@@ -13,10 +13,19 @@ from math import nan
 
 import numpy as np
 
-from ..dsl.algorithm import KL, Correction, Importance
+from ..dsl.algorithm import KL, Correction, Importance, KLPlace
 from ..dsl.recipe import DType
 from .batch import Batch
-from .context import Context, StepResult, budgets_of, draw_of, play_style, refuse_faults, update_settings
+from .context import (
+    Context,
+    StepResult,
+    budgets_of,
+    draw_of,
+    kl_weight,
+    play_style,
+    refuse_faults,
+    update_settings,
+)
 from .correction import cut, importance_weights
 from .episode import Group
 from .errors import StepRefused
@@ -25,7 +34,8 @@ from .guards import Signs
 from .lesson import Scorebook, lesson, scored
 from .ports import Floats, TrainSequence, UpdateMetrics
 from .progress import Progress
-from .reward import RewardError
+from .pull import pulled, sampled_sequences
+from .reward import RewardError, Scored
 from .rollout import Order
 from .statistics import group_row, rate, rollout_row, step_facts, train_row, worst
 from .tasks import shuffled
@@ -44,7 +54,8 @@ async def rl_step(context: Context) -> StepResult:
     played = context.clock()
     book = _scored(context, batch.groups)
     context.progress.scales = dict(book.scales)
-    teaching = lesson(book.groups, context.stage, context.names())
+    groups, pull = await _pulled(context, book.groups)
+    teaching = lesson(groups, context.stage, context.names())
     batches, mismatch = await _with_logprobs(context, teaching.groups)
     prepared = context.clock()
     updates = await _learn(context, batches)
@@ -58,6 +69,7 @@ async def rl_step(context: Context) -> StepResult:
         "horizon/turns": max(episode.horizon for episode in episodes),
         "horizon/stage": context.progress.stage,
         **measured,
+        **pull,
         **({"rollout/staleness": batch.staleness} if context.plan.hardware.staleness else {}),
         **{f"filter/masked_{reason}": count for reason, count in sorted(teaching.masked.items())},
         "filter/kept_groups": teaching.kept_groups,
@@ -140,6 +152,19 @@ def _scored(context: Context, groups: Sequence[Group]) -> Scorebook:
         raise StepRefused(f"reward: {error}") from error
 
 
+async def _pulled(context: Context, book: list[list[Scored]]) -> tuple[list[list[Scored]], dict[str, float]]:
+    """Under `kl: {place: reward}`, with what each token costs for straying from the reference."""
+    settings, coef = context.stage.algorithm.kl, kl_weight(context)
+    if settings.place is not KLPlace.REWARD or coef == 0:
+        return book, {}
+    context.reporter.phase("reference")
+    temperature = context.value(context.stage.sampling.temperature)
+    reference = await context.crew.logprobs(sampled_sequences(book), temperature, reference=True)
+    groups, mean = pulled(book, reference, settings, coef)
+    context.progress.kl_scale *= kl_factor(mean, settings)
+    return groups, {"reward/kl": mean, "reward/kl_coef": coef}
+
+
 # --- log-probs -----------------------------------------------------------------------------------------------------
 
 
@@ -178,7 +203,7 @@ async def _with_logprobs(
         return groups, None
     mismatch = None
     temperature = context.value(context.stage.sampling.temperature)
-    if context.value(algorithm.kl.coef) > 0:
+    if algorithm.kl.place is KLPlace.LOSS and context.value(algorithm.kl.coef) > 0:
         context.reporter.phase("reference")
         found = await context.crew.logprobs(flat, temperature, reference=True)
         flat = [replace(sequence, reference_logprobs=values) for sequence, values in zip(flat, found, strict=True)]
@@ -243,7 +268,8 @@ async def _learn(context: Context, groups: list[list[TrainSequence]]) -> list[Up
             updates.append(await context.crew.update(sequences, update_settings(context)))
             if updates[-1].fault is None:
                 context.progress.updates += 1
-                context.progress.kl_scale *= kl_factor(updates[-1].reference_kl, algorithm.kl)
+                if algorithm.kl.place is KLPlace.LOSS:
+                    context.progress.kl_scale *= kl_factor(updates[-1].reference_kl, algorithm.kl)
             if algorithm.kl_stop is not None and updates[-1].sampler_kl > algorithm.kl_stop:
                 return updates
     return updates

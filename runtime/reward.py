@@ -51,6 +51,8 @@ class Scored:
     """Earned by the episode as a whole."""
     turn_rewards: tuple[float, ...]
     """Earned by each turn of its own."""
+    pull: Float64s | None = None
+    """What each sampled token costs for straying from the reference, turn after turn; no part of `total`."""
 
     @property
     def total(self) -> float:
@@ -244,7 +246,6 @@ def credit_of(
     learnt: Sequence[bool] | None = None,
     values: Float64s | None = None,
     bootstrap: float | None = None,
-    token_rewards: Float64s | None = None,
     greedy: Scored | None = None,
 ) -> Credit:
     """The episode's rewards on the tokens that were sampled; arrays run over those, turn after turn.
@@ -265,7 +266,7 @@ def credit_of(
         learnt=None if learnt is None else tuple(learnt[k] for k in spoken),
         values=values,
         bootstrap=bootstrap,
-        token_rewards=token_rewards,
+        token_rewards=scored.pull,
         greedy=None if greedy is None else credit_of(greedy),
     )
 
