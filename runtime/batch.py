@@ -52,7 +52,13 @@ def write_batches(folder: Path, batches: Sequence[Batch]) -> None:
     """No file, where there are none."""
     if not batches:
         return
-    segments = [segment for batch in batches for episode in batch.episodes for segment in episode.segments]
+    segments = [
+        segment
+        for batch in batches
+        for group in batch.groups
+        for episode in (*group.episodes, *filter(None, (group.greedy,)))
+        for segment in episode.segments
+    ]
     text = {"version": _VERSION, "batches": batches, "lengths": [len(segment.ids) for segment in segments]}
     (folder / _TEXT).write_text(json.dumps(text, allow_nan=False, default=_plain))
     arrays = {
@@ -92,7 +98,9 @@ def _batch(data: dict[str, Any], segments: Iterator[Segment]) -> Batch:
 
 
 def _group(data: dict[str, Any], segments: Iterator[Segment]) -> Group:
-    return Group(task=Task(**data["task"]), episodes=tuple(_episode(each, segments) for each in data["episodes"]))
+    episodes = tuple(_episode(each, segments) for each in data["episodes"])
+    greedy = None if data["greedy"] is None else _episode(data["greedy"], segments)
+    return Group(task=Task(**data["task"]), episodes=episodes, greedy=greedy)
 
 
 def _episode(data: dict[str, Any], segments: Iterator[Segment]) -> Episode:

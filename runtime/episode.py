@@ -137,3 +137,5 @@ class Group:
 
     task: Task
     episodes: tuple[Episode, ...]
+    greedy: Episode | None = None
+    """Played at temperature 0, for the others to be compared with; never learnt from."""

@@ -7,8 +7,8 @@ on the way. Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,22 +48,29 @@ class Lesson:
 
 def scored(groups: Sequence[Group], stage: Stage, invalid_turn: float, clock: Clock, scales: Scales) -> Scorebook:
     """Faults and cancelled episodes are gone from here on: they are neither learnt from nor compared with."""
-    by_group = [
-        [
-            score(
-                episode,
-                stage.reward,
-                invalid_turn=invalid_turn,
-                context_tokens=stage.agent.context_tokens,
-                clock=clock,
-            )
-            for episode in group.episodes
-            if countable(episode)
-        ]
-        for group in groups
-    ]
+
+    def earned(episode: Episode) -> Scored:
+        return score(
+            episode,
+            stage.reward,
+            invalid_turn=invalid_turn,
+            context_tokens=stage.agent.context_tokens,
+            clock=clock,
+        )
+
+    by_group = [_compared(group, earned) for group in groups]
     divided, scales = normalised(by_group, stage.reward, scales)
     return Scorebook(groups=divided, scales=scales)
+
+
+def _compared(group: Group, earned: Callable[[Episode], Scored]) -> list[Scored]:
+    found = [earned(episode) for episode in group.episodes if countable(episode)]
+    if group.greedy is None:
+        return found
+    if not countable(group.greedy):
+        return []  # there is nothing left to compare them with
+    greedy = earned(group.greedy)
+    return [replace(each, greedy=greedy) for each in found]
 
 
 def lesson(book: Sequence[Sequence[Scored]], stage: Stage, clock: Clock) -> Lesson:

@@ -13,7 +13,7 @@ from math import nan
 
 import numpy as np
 
-from ..dsl.algorithm import KL, Correction, Importance, KLPlace
+from ..dsl.algorithm import KL, Baseline, Correction, Importance, KLPlace
 from ..dsl.recipe import DType
 from .batch import Batch
 from .context import (
@@ -27,12 +27,12 @@ from .context import (
     update_settings,
 )
 from .correction import cut, importance_weights
-from .episode import Group
+from .episode import Group, Task
 from .errors import StepRefused
 from .filters import missing, passes
 from .guards import Signs
 from .lesson import Scorebook, lesson, scored
-from .ports import Floats, TrainSequence, UpdateMetrics
+from .ports import Draw, Floats, TrainSequence, UpdateMetrics
 from .progress import Progress
 from .pull import pulled, sampled_sequences
 from .reward import RewardError, Scored
@@ -122,19 +122,28 @@ async def _batch(context: Context, staleness: int) -> Batch:
 async def _play(context: Context, count: int, rounds: int) -> list[Group]:
     weights = {name: context.value(environment.weight) for name, environment in context.stage.environments.items()}
     tasks = context.progress.mixture.draw(context.pools, weights, count, context.plan.seed)
-    size = context.stage.algorithm.group_size
+    algorithm, draw = context.stage.algorithm, draw_of(context)
+    groups = await _groups(context, tasks, algorithm.group_size, draw, "group", rounds)
+    if algorithm.advantage.baseline is not Baseline.GREEDY:
+        return groups
+    likeliest = await _groups(context, tasks, 1, replace(draw, temperature=0.0), "greedy", rounds)
+    return [replace(group, greedy=best.episodes[0]) for group, best in zip(groups, likeliest, strict=True)]
+
+
+async def _groups(
+    context: Context, tasks: Sequence[Task], size: int, draw: Draw, purpose: str, rounds: int
+) -> list[Group]:
     orders = [
         Order(
             task=task,
             size=size,
             budgets=budgets_of(context, context.stage.environments[task.environment]),
-            seed=context.seed("group", rounds, at),
+            seed=context.seed(purpose, rounds, at),
         )
         for at, task in enumerate(tasks)
     ]
     context.reporter.phase("rollout")
-    style = play_style(context, count * size, draw_of(context))
-    groups = await context.crew.play(orders, style, context.reporter.episode)
+    groups = await context.crew.play(orders, play_style(context, len(tasks) * size, draw), context.reporter.episode)
     refuse_faults(context, [episode for group in groups for episode in group.episodes], "rollout")
     return groups
 

@@ -53,6 +53,8 @@ class Scored:
     """Earned by each turn of its own."""
     pull: Float64s | None = None
     """What each sampled token costs for straying from the reference, turn after turn; no part of `total`."""
+    greedy: Scored | None = None
+    """The greedy episode of its task, where it is compared with that."""
 
     @property
     def total(self) -> float:
@@ -233,7 +235,10 @@ def _environment(scored: Scored) -> str:
 def _divided(scored: Scored, scales: Scales) -> Scored:
     by = scales[_environment(scored)].divisor
     return replace(
-        scored, outcome=scored.outcome / by, turn_rewards=tuple(reward / by for reward in scored.turn_rewards)
+        scored,
+        outcome=scored.outcome / by,
+        turn_rewards=tuple(reward / by for reward in scored.turn_rewards),
+        greedy=None if scored.greedy is None else _divided(scored.greedy, scales),
     )
 
 
@@ -246,7 +251,6 @@ def credit_of(
     learnt: Sequence[bool] | None = None,
     values: Float64s | None = None,
     bootstrap: float | None = None,
-    greedy: Scored | None = None,
 ) -> Credit:
     """The episode's rewards on the tokens that were sampled; arrays run over those, turn after turn.
 
@@ -267,7 +271,7 @@ def credit_of(
         values=values,
         bootstrap=bootstrap,
         token_rewards=scored.pull,
-        greedy=None if greedy is None else credit_of(greedy),
+        greedy=None if scored.greedy is None else credit_of(scored.greedy),
     )
 
 

@@ -310,7 +310,7 @@ def test_an_episode_in_which_nothing_was_sampled_earns_no_credit() -> None:
 
 def test_what_others_know_of_the_episode_is_handed_on() -> None:
     values, pull = np.array([0.5]), np.array([-0.25])
-    found = credit_of(replace(earned(1.0), pull=pull), values=values, bootstrap=2.0, greedy=earned(0.5))
+    found = credit_of(replace(earned(1.0), pull=pull, greedy=earned(0.5)), values=values, bootstrap=2.0)
     assert found.values is values
     assert found.token_rewards is pull
     assert found.bootstrap == 2.0

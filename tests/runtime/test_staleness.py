@@ -407,7 +407,8 @@ def batch() -> Batch:
         task=task, index=1, segments=(), turns=(), ending=Ending.ENV_FAULT, horizon=2, score=0, success=False, fault="x"
     )
     mixture = Mixture(drawn={"echo": 3}, owed={"echo": 0.1})
-    return Batch(groups=(Group(task=task, episodes=(whole, lost)),), rounds=2, mixture=mixture, staleness=1, seconds=9)
+    groups = (Group(task=task, episodes=(whole, lost)), Group(task=task, episodes=(lost,), greedy=whole))
+    return Batch(groups=groups, rounds=2, mixture=mixture, staleness=1, seconds=9)
 
 
 def plain(value: Any) -> Any:
@@ -429,7 +430,7 @@ def test_batches_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_batches_of_nothing_but_faults_come_back_too(tmp_path: Path) -> None:
-    (group,) = batch().groups
+    group = batch().groups[0]
     lost = [
         Batch(
             groups=(Group(task=group.task, episodes=group.episodes[1:]),),

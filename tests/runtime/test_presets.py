@@ -1,0 +1,121 @@
+"""Every preset that runs, from two episodes and their rewards to the gradient of a policy of two words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from agym.dsl.algorithm import Baseline, Kind
+from agym.dsl.binding.presets import presets
+from agym.runtime.context import Context, update_settings
+from agym.runtime.engine import OutcomeKind
+from agym.runtime.episode import Ending, Episode, Group, Segment, Task, Turn
+from agym.runtime.lesson import lesson, scored
+from agym.runtime.loss import LossInputs, loss_terms, token_scale
+from agym.runtime.packing import pack, totals
+from agym.runtime.progress import Progress
+from agym.unbuilt import UNBUILT
+
+from .conftest import RECIPE, plan_of
+
+RUNNING = sorted(
+    name for name, preset in presets().items() if preset.kind is Kind.RL and f"algorithm.use={name}" not in UNBUILT
+)
+CLOCK = {"step": 0.0, "total_step": 0.0, "stage": "exploit", "stage_index": 1.0}
+PROMPT = 3
+
+
+def episode(words: tuple[int, ...], score: float) -> Episode:
+    """After a prompt, turns of one word each, with a token of the environment's between them."""
+    length = PROMPT + 2 * len(words)
+    ids, sampled = np.zeros(length, np.int32), np.zeros(length, np.bool_)
+    places = [PROMPT + 2 * at for at in range(len(words))]
+    ids[places], sampled[places] = words, True
+    logprobs = np.where(sampled, np.log(0.5), 0).astype(np.float32)
+    turns = tuple(
+        Turn(segment=0, start=at, end=at + 1, reply="", action="go", observation="", reward=0.0, state=str(at))
+        for at in places
+    )
+    return Episode(
+        task=Task(environment="echo", id="t", seed=0),
+        index=0,
+        segments=(Segment(ids=ids, sampled=sampled, logprobs=logprobs, versions=np.zeros(length, np.int32)),),
+        turns=turns,
+        ending=Ending.DONE,
+        horizon=8,
+        score=score,
+        success=score >= 1,
+    )
+
+
+def gradient(preset: str, first: float, second: float, turns: int = 1) -> list[float]:
+    """Of a descent step: how much likelier the first episode's word becomes, and the second's."""
+    plan = plan_of(RECIPE, f"schedule.1.algorithm={{use: {preset}, kl: {{coef: 0}}}}", "reward={}")
+    stage = plan.stages[1].settings
+    episodes = [episode((0,) * turns, first), episode((1,) * turns, second)]
+    greedy = episode((0,) * turns, 0.5) if stage.algorithm.advantage.baseline is Baseline.GREEDY else None
+    tried = [tuple(episodes)] if stage.algorithm.group_size > 1 else [(each,) for each in episodes]
+    groups = [Group(task=episodes[0].task, episodes=each, greedy=greedy) for each in tried]
+    taught = lesson(scored(groups, stage, 0.0, CLOCK, {}).groups, stage, CLOCK)
+    if not taught.sequences:
+        return [0.0, 0.0]
+    parts: dict[str, Any] = dict.fromkeys(("crew", "reporter", "clock", "pools", "pipeline"))
+    settings = update_settings(Context(plan=plan, stage=stage, progress=Progress(), **parts)).loss
+    logits = torch.zeros(2, requires_grad=True)
+    for row in pack(taught.sequences, 1000, torch.device("cpu")):
+        logprobs = logits.log_softmax(0)
+        scale = token_scale(
+            row.lengths_S, row.sequence_N, settings.aggregation, settings.length, totals(taught.sequences)
+        )
+        terms = loss_terms(
+            LossInputs(
+                logprobs_N=logprobs[row.targets_N],
+                entropy_N=torch.zeros(len(row.targets_N)),
+                advantages_N=row.advantages_N,
+                scale_N=scale,
+                unit_N=row.units(settings.ratio),
+                old_N=row.old_N,
+            ),
+            settings,
+        )
+        terms.loss.backward()
+    assert logits.grad is not None
+    return (-logits.grad).tolist()
+
+
+@pytest.mark.parametrize("preset", RUNNING)
+@pytest.mark.parametrize("turns", [1, 3])
+def test_the_better_episode_becomes_likelier_and_the_worse_one_less(preset: str, turns: int) -> None:
+    first, second = gradient(preset, 1.0, 0.0, turns)
+    assert first > 1e-4
+    assert second == pytest.approx(-first)
+    assert gradient(preset, 0.0, 1.0, turns) == pytest.approx([second, first])
+
+
+@pytest.mark.parametrize("preset", RUNNING)
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+def test_episodes_that_earned_the_same_move_nothing(preset: str, reward: float) -> None:
+    assert gradient(preset, reward, reward) == pytest.approx([0.0, 0.0], abs=1e-7)
+
+
+def test_most_presets_run() -> None:
+    assert {"grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce", "reinforce_pp", "remax", "loop"} <= {
+        *RUNNING
+    }
+
+
+def test_a_run_compares_with_an_episode_that_it_does_not_learn_from(new_run: Any) -> None:
+    run = new_run("schedule.1.algorithm={use: remax, group_size: 1, groups_per_step: 6, kl: {coef: 0}}")
+    assert run.go().kind is OutcomeKind.FINISHED
+    assert {row["rollout/episodes"] for row in run.steps() if row["stage"] == "exploit"} == {6}
+    assert {request.draw.temperature for request in run.sampler.requests} >= {0.0, 1.0}
+
+
+def test_an_episode_whose_greedy_one_was_lost_is_left_out() -> None:
+    plan = plan_of(RECIPE, "schedule.1.algorithm={use: remax, kl: {coef: 0}}", "reward={}")
+    lost = replace(episode((0,), 0.0), ending=Ending.ENV_FAULT)
+    group = Group(task=lost.task, episodes=(episode((1,), 1.0),), greedy=lost)
+    assert scored([group], plan.stages[1].settings, 0.0, CLOCK, {}).groups == [[]]
