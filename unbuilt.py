@@ -28,7 +28,6 @@ UNBUILT: Mapping[str, str] = {
     "algorithm.use=agent_evol": "the algorithm 'agent_evol'",
     "algorithm.use=bilevel_ppo": "the algorithm 'bilevel_ppo'",
     "algorithm.use=dpo": "the algorithm 'dpo'",
-    "algorithm.use=gigpo": "the algorithm 'gigpo'",
     "algorithm.use=mtpo": "the algorithm 'mtpo'",
     "algorithm.use=ppo": "the algorithm 'ppo'",
     "algorithm.use=relay": "the algorithm 'relay'",

@@ -76,7 +76,8 @@ class Turn:
     reward: float
     """From the environment, for this turn alone."""
     state: str = ""
-    """Names the state the turn was taken from, where the environment tells; equal states, equal names."""
+    """Names the state that the turn was taken from: equal states, equal names. Where the environment has no names for
+    them, equal is what it showed last."""
 
     @property
     def invalid(self) -> bool:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from typing import TypeVar
 
 import numpy as np
@@ -113,7 +114,7 @@ class Player:
         tape.given(self.chat.begin(opening))
         turns: list[Turn] = []
         ending = Ending.HORIZON
-        state, invalid_in_a_row = "", 0
+        state, invalid_in_a_row = _state("", session.first.text), 0
         while len(turns) < budgets.horizon:
             room = budgets.context_tokens - len(tape.ids)
             if room < 1:
@@ -150,7 +151,8 @@ class Player:
                     state=state,
                 )
             )
-            state = state if step is None else str(step.info.get("state", ""))
+            if step is not None:
+                state = _state(str(step.info.get("state", "")), step.observation.text)
             if step is not None and step.ended:
                 ending = Ending.DONE if step.terminated else Ending.HORIZON
                 break
@@ -188,6 +190,11 @@ class Player:
         """What is given before the next reply; an end token that the model did not draw is given, never learnt."""
         closed = tape.ids[-1] == self.chat.end_of_reply
         return [*([] if closed else [self.chat.end_of_reply]), *self.chat.follow(messages)]
+
+
+def _state(told: str, shown: str) -> str:
+    """Names where the episode stands: as the environment does, or, where it has no names, by what it shows there."""
+    return told or f"shown-{sha256(shown.encode(errors='replace')).hexdigest()[:16]}"
 
 
 def _gives_up(invalid: bool, in_a_row: int, budgets: Budgets) -> bool:

@@ -69,6 +69,21 @@ def test_every_episode_of_a_group_starts_alike_and_draws_for_itself(
     assert [episode.index for episode in group.episodes] == list(range(6))
 
 
+def test_turns_that_were_shown_the_same_were_taken_from_the_same_state(
+    player_of: Any, table_sampler: Any, echo: Any
+) -> None:
+    (group,) = play(player_of(table_sampler()), InlineEnv(echo), orders(1, 6))
+    shown: dict[str, set[str]] = {}
+    for episode in group.episodes:
+        before = [episode.opening[-1].content, *(turn.observation for turn in episode.turns)]
+        for text, turn in zip(before, episode.turns, strict=False):
+            if turn.action is not None:
+                shown.setdefault(text, set()).add(turn.state)
+    assert len(shown) > 1
+    assert all(len(states) == 1 for states in shown.values())
+    assert len(set.union(*shown.values())) == len(shown)
+
+
 # --- budgets ---------------------------------------------------------------------------------------------------------
 
 
