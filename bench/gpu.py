@@ -194,9 +194,8 @@ async def by_sampler(sampler: VllmSampler, size: Size, run: int) -> list[Any]:
 
 def by_bare_engine(sampler: VllmSampler, size: Size, run: int) -> None:
     """The same requests to the same core, without a coroutine, a future or a record."""
-    from agym.runtime.backends.vllm import _params
+    from agym.runtime.backends.vllm import _params, core_request
     from agym.runtime.ports import Draw, SampleRequest
-    from vllm.v1.engine import EngineCoreRequest
 
     core: Any = sampler._core
     core.reset_prefix_cache()
@@ -207,19 +206,7 @@ def by_bare_engine(sampler: VllmSampler, size: Size, run: int) -> None:
         texts[name] = ids = ids + opening(size, at, turn)
         seed = at * size.turns + turn + run
         params = _params(SampleRequest(prompt=ids, draw=Draw(), max_tokens=size.drawn, seed=seed))
-        core.add_request(
-            EngineCoreRequest(
-                request_id=name,
-                prompt_token_ids=list(ids),
-                mm_features=None,
-                sampling_params=params,
-                pooling_params=None,
-                arrival_time=0.0,
-                lora_request=None,
-                cache_salt=None,
-                data_parallel_rank=None,
-            )
-        )
+        core.add_request(core_request(name, list(ids), params))
 
     for at in range(size.episodes):
         ask(at, 0, [])

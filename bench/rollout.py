@@ -195,22 +195,10 @@ class Core:
         self.forget = core.reset_prefix_cache
 
     def add(self, name: str, prompt: list[int], params: SamplingParams) -> None:
-        from vllm.v1.engine import EngineCoreRequest
+        from agym.runtime.backends.vllm import core_request
 
         self._drawn[name], self._logprobs[name] = [], []
-        self._core.add_request(
-            EngineCoreRequest(
-                request_id=name,
-                prompt_token_ids=prompt,
-                mm_features=None,
-                sampling_params=params,
-                pooling_params=None,
-                arrival_time=0.0,
-                lora_request=None,
-                cache_salt=None,
-                data_parallel_rank=None,
-            )
-        )
+        self._core.add_request(core_request(name, prompt, params))
 
     def step(self) -> Iterator[tuple[str, Sequence[int]]]:
         for output in self._core.get_output().outputs:

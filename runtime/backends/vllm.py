@@ -45,10 +45,10 @@ from .group import join_process_group
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
-    from vllm.v1.engine import EngineCoreOutput
+    from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest
     from vllm.v1.engine.core_client import InprocClient
 
-__all__ = ["VllmSampler"]
+__all__ = ["VllmSampler", "core_request"]
 
 _NO_WEIGHTS = -1
 _ROUNDS = 4
@@ -158,24 +158,10 @@ class VllmSampler:
             self._driver = None
 
     def _admit(self) -> None:
-        from vllm.v1.engine import EngineCoreRequest
-
         waiting, self._waiting = self._waiting, []
         for request in waiting:
             self._running[request.id] = request
-            self._core.add_request(
-                EngineCoreRequest(
-                    request_id=request.id,
-                    prompt_token_ids=request.prompt,
-                    mm_features=None,
-                    sampling_params=request.params,
-                    pooling_params=None,
-                    arrival_time=0.0,
-                    lora_request=None,
-                    cache_salt=None,
-                    data_parallel_rank=None,
-                )
-            )
+            self._core.add_request(core_request(request.id, request.prompt, request.params))
 
     def _step(self) -> bool:
         """One engine step; whether a request came to its end."""
@@ -310,6 +296,23 @@ class VllmSampler:
 # --- between our words and vLLM's ----------------------------------------------------------------------------------
 
 _FINISH = {0: FinishReason.STOP, 1: FinishReason.LENGTH}
+
+
+def core_request(name: str, prompt: list[int], params: SamplingParams) -> EngineCoreRequest:
+    """A request as the engine core takes it."""
+    from vllm.v1.engine import EngineCoreRequest
+
+    return EngineCoreRequest(
+        request_id=name,
+        prompt_token_ids=prompt,
+        mm_features=None,
+        sampling_params=params,
+        pooling_params=None,
+        arrival_time=0.0,
+        lora_request=None,
+        cache_salt=None,
+        data_parallel_rank=None,
+    )
 
 
 def _params(request: SampleRequest) -> SamplingParams:

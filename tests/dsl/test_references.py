@@ -91,10 +91,10 @@ schedule:
         stage.settings.algorithm.data.path,
     )
     assert found == ("base/c.txt", "base/t.jinja", "base/train.txt", "base/p.txt", "base/d.jsonl")
-    rooted = anchored(made.plan, "/work")
-    assert rooted.model.chat_template == "/work/base/t.jinja"
-    assert rooted.stages[0].settings.environments["web"].tasks.train.file == "/work/base/train.txt"
-    assert rooted.stages[0].settings.algorithm.data.path == "/work/base/d.jsonl"
+    rooted = anchored(made.plan, "/root-of-all")
+    assert rooted.model.chat_template == "/root-of-all/base/t.jinja"
+    assert rooted.stages[0].settings.environments["web"].tasks.train.file == "/root-of-all/base/train.txt"
+    assert rooted.stages[0].settings.algorithm.data.path == "/root-of-all/base/d.jsonl"
 
 
 def test_a_path_that_is_blank_is_still_no_path(catalog: Catalog) -> None:

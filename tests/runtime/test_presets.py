@@ -53,7 +53,7 @@ def episode(words: tuple[int, ...], score: float) -> Episode:
 
 def gradient(preset: str, first: float, second: float, turns: int = 1) -> list[float]:
     """Of a descent step: how much likelier the first episode's word becomes, and the second's."""
-    plan = plan_of(RECIPE, f"schedule.1.algorithm={{use: {preset}, kl: {{coef: 0}}}}", "reward={}")
+    plan = plan_of(RECIPE, f"algorithm={{use: {preset}, kl: {{coef: 0}}}}", "reward={}")
     stage = plan.stages[1].settings
     episodes = [episode((0,) * turns, first), episode((1,) * turns, second)]
     greedy = episode((0,) * turns, 0.5) if stage.algorithm.advantage.baseline is Baseline.GREEDY else None
