@@ -40,19 +40,14 @@ from .rollout import Order
 from .statistics import group_row, rate, rollout_row, step_facts, train_row, worst
 from .tasks import shuffled
 
-__all__ = ["rl_step"]
+__all__ = ["next_batch", "parts", "rl_step", "scored_groups"]
 
 
 async def rl_step(context: Context) -> StepResult:
     """Take the next batch, score, compare, learn."""
-
-    async def play(view: Progress, staleness: int) -> Batch:
-        return await _batch(replace(context, progress=view), staleness)
-
-    most = context.plan.stages[context.progress.stage].budget.max_steps
-    batch = await context.pipeline.next(context.progress, most, play)
+    batch = await next_batch(context)
     played = context.clock()
-    book = _scored(context, batch.groups)
+    book = scored_groups(context, batch.groups)
     context.progress.scales = dict(book.scales)
     groups, pull = await _pulled(context, book.groups)
     teaching = lesson(groups, context.stage, context.names())
@@ -102,6 +97,16 @@ async def rl_step(context: Context) -> StepResult:
 # --- playing -------------------------------------------------------------------------------------------------------
 
 
+async def next_batch(context: Context) -> Batch:
+    """What this step learns from; how it is played is written once, for now and for steps ahead."""
+
+    async def play(view: Progress, staleness: int) -> Batch:
+        return await _batch(replace(context, progress=view), staleness)
+
+    most = context.plan.stages[context.progress.stage].budget.max_steps
+    return await context.pipeline.next(context.progress, most, play)
+
+
 async def _batch(context: Context, staleness: int) -> Batch:
     """A step's groups; under `filter.resample` further ones until enough of them teach something."""
     algorithm, started = context.stage.algorithm, context.clock()
@@ -149,11 +154,11 @@ async def _groups(
 
 
 def _passing(context: Context, groups: Sequence[Group]) -> int:
-    book = _scored(context, groups)
+    book = scored_groups(context, groups)
     return sum(passes(group, context.stage.algorithm.filter, context.names()) for group in book.groups)
 
 
-def _scored(context: Context, groups: Sequence[Group]) -> Scorebook:
+def scored_groups(context: Context, groups: Sequence[Group]) -> Scorebook:
     void = context.value(context.stage.reward.invalid_turn)
     try:
         return scored(groups, context.stage, void, context.names(), context.progress.scales)
@@ -272,7 +277,7 @@ async def _learn(context: Context, groups: list[list[TrainSequence]]) -> list[Up
     context.reporter.phase("update")
     for epoch in range(algorithm.epochs):
         order = shuffled(len(groups), context.seed("order", epoch))
-        for places in _parts(order, algorithm.groups_per_update or algorithm.groups_per_step):
+        for places in parts(order, algorithm.groups_per_update or algorithm.groups_per_step):
             sequences = [sequence for place in places for sequence in groups[place]]
             updates.append(await context.crew.update(sequences, update_settings(context)))
             if updates[-1].fault is None:
@@ -284,7 +289,7 @@ async def _learn(context: Context, groups: list[list[TrainSequence]]) -> list[Up
     return updates
 
 
-def _parts(order: Sequence[int], most: int) -> list[Sequence[int]]:
+def parts(order: Sequence[int], most: int) -> list[Sequence[int]]:
     """As few as can be, as equal as can be: where groups were filtered out, no update is left with a mere rest."""
     count = -(-len(order) // most)
     borders = [len(order) * part // count for part in range(count + 1)]

@@ -3,10 +3,11 @@ does the way to success 0.7 on held-out goals.
 
 Same game and tasks in the same order, same model after the same warm-up, batch, loss, learning rates and horizons; TRL
 with transformers' `generate` on two threads, agym as the recipe runs. Both start from one model folder, without the
-warm-up. A step is a rollout of 128 episodes and two updates. Weights of both are measured by agym's eval, for which
-both clocks stand still. A step without any framework took 0.55 s, with a smaller model.
+warm-up, and take their first hundred steps: a rollout of 128 episodes and two updates each. Weights of both are
+measured by agym's eval, for which both clocks stand still. A step without any
+framework took 0.55 s, with a smaller model.
 
-    python bench/peers/trl.py [--model FOLDER] [--seeds 0 1 2] [--quick]
+    python bench/peers/trl.py [--model FOLDER] [--seeds 0 1 2] [--steps 100] [--quick]
 
 Without `--model`, the recipe's imitation is run first. Makes build/peer-trl, if need be, for TRL.
 """
@@ -50,7 +51,7 @@ def main() -> int:
     start = as_in_the_recipe(model, quickstart, arguments.folder / "start")
     recipe = quickstart | {
         "model": {"path": str(start)},
-        "schedule": QUICK if arguments.quick else [each for each in quickstart["schedule"] if not _imitates(each)],
+        "schedule": QUICK if arguments.quick else list(first(arguments.steps, quickstart["schedule"])),
         "eval": quickstart["eval"] | {"every": 3 if arguments.quick else 10, "greedy": False},
         "checkpoint": {"every": 10_000},
     }
@@ -68,9 +69,19 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="a model folder, written by a run after its imitation")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=100, help="of reinforcement; both sides are at the goal by then")
     parser.add_argument("--quick", action="store_true", help="three steps of each, once")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "peers")
     return parser.parse_args()
+
+
+def first(steps: int, schedule: Sequence[Row]) -> Iterable[Row]:
+    """So many steps of the reinforcement, at the rates that the recipe has for them."""
+    for stage in (each for each in schedule if not _imitates(each)):
+        own = min(steps, int(stage["until"].removeprefix("step >= ")))
+        steps -= own
+        if own:
+            yield stage | {"until": f"step >= {own}"}
 
 
 def _imitates(stage: Row) -> bool:

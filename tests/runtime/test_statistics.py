@@ -18,7 +18,7 @@ from agym.runtime.correction import importance_weights
 from agym.runtime.guards import Signs, judge
 from agym.runtime.ports import UpdateFault
 from agym.runtime.progress import HISTORY, Guarding, Progress, StageFacts
-from agym.runtime.reinforce import _parts, kl_factor
+from agym.runtime.reinforce import kl_factor, parts
 from agym.runtime.reward import Moments
 from agym.runtime.seeds import derive
 from agym.runtime.statistics import bootstrap, mean, pass_at, rate
@@ -77,7 +77,7 @@ def test_kl_weight_doubles_in_as_many_updates_as_the_recipe_says() -> None:
 
 @given(st.integers(1, 60), st.integers(1, 20))
 def test_parts_are_few_equal_and_whole(count: int, most: int) -> None:
-    parts = _parts(range(count), most)
+    cut = parts(range(count), most)
     sizes = [len(part) for part in parts]
     assert [place for part in parts for place in part] == list(range(count))
     assert len(parts) == -(-count // most)
