@@ -203,6 +203,7 @@ class LateSession:
 
     async def close(self) -> None:
         self._all_waited.append(self._waited)
+        self._waited = 0.0
         rounds, self._rounds = self._rounds, None
         if rounds is not None:
             rounds.leave()

@@ -213,6 +213,7 @@ def update_settings(context: Context) -> UpdateSettings:
             kl_coef=kl_weight(context) if algorithm.kl.place is KLPlace.LOSS else 0.0,
             kl_estimator=algorithm.kl.estimator,
             kl_clamp=algorithm.kl.clamp,
+            previous_coef=context.value(algorithm.kl.previous_coef),
             entropy_coef=context.value(algorithm.entropy.coef),
             temperature=context.value(context.stage.sampling.temperature),
         ),

@@ -143,8 +143,11 @@ def loss_terms(inputs: LossInputs, settings: LossSettings) -> LossTerms:
     """The loss of one micro-batch; those of all micro-batches of an update add up to that of the update."""
     surrogate = _SURROGATES[settings.kind](inputs, settings)
     policy_N = surrogate.loss_N if inputs.weights_N is None else surrogate.loss_N * inputs.weights_N
-    reference_N = _reference_kl(inputs, settings)
+    reference_N = _divergence(inputs, inputs.reference_N, settings.kl_coef, settings, "reference")
     loss_N = policy_N + settings.kl_coef * reference_N
+    if settings.previous_coef:
+        previous_N = _divergence(inputs, inputs.old_N, settings.previous_coef, settings, "policy before the step")
+        loss_N = loss_N + settings.previous_coef * previous_N
     if settings.entropy_coef:
         loss_N = loss_N - settings.entropy_coef * inputs.entropy_N
     loss = (loss_N * inputs.scale_N).sum()
@@ -254,12 +257,14 @@ _ESTIMATORS: Mapping[KLEstimator, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _reference_kl(inputs: LossInputs, settings: LossSettings) -> Tensor:
-    if inputs.reference_N is None:
-        if settings.kl_coef:
-            raise ValueError("a divergence from the reference is asked for, and the reference's log-probs are missing")
+def _divergence(
+    inputs: LossInputs, other_N: Tensor | None, coef: float, settings: LossSettings, other: str
+) -> Tensor:
+    if other_N is None:
+        if coef:
+            raise ValueError(f"a divergence from the {other} is asked for, and the {other}'s log-probs are missing")
         return torch.zeros_like(inputs.advantages_N)
-    kl_N = kl_estimate(settings.kl_estimator, inputs.logprobs_N, inputs.reference_N)
+    kl_N = kl_estimate(settings.kl_estimator, inputs.logprobs_N, other_N)
     return kl_N if settings.kl_clamp is None else kl_N.clamp(-settings.kl_clamp, settings.kl_clamp)
 
 

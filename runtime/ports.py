@@ -195,6 +195,8 @@ class LossSettings:
     kl_coef: float = 0.0
     kl_estimator: KLEstimator = KLEstimator.K3
     kl_clamp: float | None = None
+    previous_coef: float = 0.0
+    """Of the divergence from the policy that `old_logprobs` belong to."""
     entropy_coef: float = 0.0
     temperature: float = 1.0
     """At which the tokens were drawn; log-probs are taken at the same."""

@@ -19,7 +19,6 @@ from ..algorithm import (
     LossOn,
     Preset,
 )
-from ..algorithm import Level as Scale
 from ..binding.kinds import has_critic, is_played, kind_of, learns, samples
 from ..binding.places import Path, Places, dotted
 from ..diagnostics import Diagnostic
@@ -124,6 +123,10 @@ class _Setting:
         return self.a.epochs > 1 or (part is not None and part < self.a.groups_per_step)
 
     @property
+    def has_given_pairs(self) -> bool:
+        return self.kind is Kind.PREFERENCE and self.a.data.source is DataSource.FILE
+
+    @property
     def has_noise(self) -> bool:
         return self.a.data.source is DataSource.EXPERT and self.a.data.noise > 0
 
@@ -142,6 +145,7 @@ def _learning(key: str) -> Condition[_Setting]:
 
 _NO_KL = "'kl.coef' is 0"
 _NO_RATIO = "'policy_gradient' has no ratio to clip"
+_GIVEN = "the pairs are given, line by line of 'data.path'"
 
 ALGORITHM: tuple[Condition[_Setting], ...] = (
     _learning("lr"),
@@ -173,11 +177,18 @@ ALGORITHM: tuple[Condition[_Setting], ...] = (
         lambda s: s.a.loss.aggregation is Aggregation.FIXED_LENGTH,
         "only 'aggregation: fixed_length' divides by it",
     ),
-    _rl_only("kl"),
+    Condition(
+        "kl", lambda s: s.is_rl or s.kind is Kind.PREFERENCE, "only stages that learn by reinforcement or from pairs use it"
+    ),
+    *(
+        Condition(f"kl.{key}", lambda s: s.is_rl, "'preference.beta' is what holds a stage that learns from pairs")
+        for key in ("coef", "estimator", "place", "clamp", "target", "target_steps", "previous_coef")
+    ),
     Condition("kl.estimator", lambda s: s.measures_kl, f"{_NO_KL} and so is 'kl.previous_coef'"),
     Condition("kl.clamp", lambda s: s.measures_kl, f"{_NO_KL} and so is 'kl.previous_coef'"),
-    Condition("kl.place", lambda s: s.measures_kl, f"{_NO_KL} and so is 'kl.previous_coef'"),
-    Condition("kl.reference", lambda s: s.pulls, _NO_KL),
+    Condition("kl.place", lambda s: s.pulls, f"{_NO_KL}; that from the policy before a step is always in the loss"),
+    Condition("kl.previous_coef", lambda s: s.many_updates, "a step makes a single update, at the policy before it"),
+    Condition("kl.reference", lambda s: s.pulls or s.kind is Kind.PREFERENCE, _NO_KL),
     Condition("kl.target", lambda s: s.pulls, f"{_NO_KL}, and no factor makes it anything else"),
     Condition("kl.target_steps", lambda s: s.pulls and s.a.kl.target is not None, "there is no 'kl.target'"),
     _rl_only("entropy"),
@@ -224,10 +235,10 @@ ALGORITHM: tuple[Condition[_Setting], ...] = (
     ),
     Condition("data.relabel", lambda s: s.kind is not Kind.PREFERENCE, "pairs are not relabelled"),
     Condition("preference", lambda s: s.kind is Kind.PREFERENCE, "only 'dpo' and 'turn_dpo' learn from pairs"),
-    Condition(
-        "preference.pairs_per_group",
-        lambda s: samples(s.a) or s.a.preference.level is not Scale.EPISODE,
-        "the pairs are given; nothing is grouped here",
+    Condition("data.keep", lambda s: not s.has_given_pairs, _GIVEN),
+    *(
+        Condition(f"preference.{key}", lambda s: not s.has_given_pairs, _GIVEN)
+        for key in ("level", "margin", "pairs_per_group")
     ),
     Condition("preference.candidates", lambda s: s.a.use is Preset.TURN_DPO, "only 'turn_dpo' ranks candidate actions"),
     Condition("evolve", lambda s: s.kind is Kind.EVOLVE, "only 'agent_evol' explores in rounds"),

@@ -78,9 +78,9 @@ def test_kl_weight_doubles_in_as_many_updates_as_the_recipe_says() -> None:
 @given(st.integers(1, 60), st.integers(1, 20))
 def test_parts_are_few_equal_and_whole(count: int, most: int) -> None:
     cut = parts(range(count), most)
-    sizes = [len(part) for part in parts]
-    assert [place for part in parts for place in part] == list(range(count))
-    assert len(parts) == -(-count // most)
+    sizes = [len(part) for part in cut]
+    assert [place for part in cut for place in part] == list(range(count))
+    assert len(cut) == -(-count // most)
     assert max(sizes) <= most
     assert max(sizes) - min(sizes) <= 1
 
