@@ -92,8 +92,13 @@ def _imitates(stage: Row) -> bool:
 
 
 def imitated(recipe: Recipe, folder: Path) -> Path:
-    imitation = {"schedule": [each for each in recipe["schedule"] if _imitates(each)], "eval": NO_EXTRA_EVALS}
-    agym(_bare(recipe) | {"model": recipe["model"]} | imitation, folder)
+    imitation = {
+        "model": recipe["model"],
+        "algorithm": {"optimizer": recipe["algorithm"]["optimizer"]},
+        "schedule": [each for each in recipe["schedule"] if _imitates(each)],
+        "eval": NO_EXTRA_EVALS,
+    }
+    agym(_bare(recipe) | imitation, folder)
     return max(folder.glob("runs/*/checkpoints/step-*/model"), key=lambda each: _step(each.parent))
 
 
