@@ -257,7 +257,7 @@ class Loss:
 
 @frozen
 class KL:
-    """A pull towards a reference policy; with both coefficients 0 no reference is loaded."""
+    """A pull towards a reference policy; where nothing is measured from it, none is loaded."""
 
     coef: DynNonNegative = 0.0
     """Weight of the divergence from the reference."""
@@ -274,7 +274,7 @@ class KL:
     reference: Reference = Reference.START
     """The policy at the start of the run, or at the start of the stage."""
     previous_coef: DynNonNegative = 0.0
-    """Weight of a second divergence, from the policy before this step."""
+    """Weight of a second divergence, from the policy before this step; always in the loss."""
 
 
 @frozen
@@ -292,19 +292,19 @@ class Critic:
     """The value network of PPO and its kin."""
 
     path: Annotated[HubPath, Example("Qwen/Qwen2.5-0.5B-Instruct")] | None = None
-    """Folder or hub id of its backbone; the policy's own if not given."""
+    """Folder or hub id of its backbone, one for all stages; begins as the policy when first needed if not given."""
     lr: DynPositive = 1e-5
-    """Its own learning rate."""
+    """Its own learning rate; it has the optimiser's other constants, and no warm-up of it."""
     clip: Annotated[float, Bounds(above=0), Example(0.2)] | None = 0.2
     """How far a value may move from the old one before its gradient is cut; null for no cut."""
     epochs: Size = 1
     """Passes over each batch."""
     warmup_steps: Count = 0
-    """Steps at the start in which only the critic learns."""
+    """Steps at the start of the stage in which only the critic learns."""
     max_grad_norm: Positive = 1.0
     """Gradients are scaled down to this norm."""
     privileged: bool = False
-    """The critic also sees what the environment tells only to it: the solution, the hidden state."""
+    """The critic of `turn_dpo` also reads what the environment tells only to it: a solution."""
 
 
 @frozen
@@ -346,19 +346,20 @@ class Data:
     SHORTHAND: ClassVar[str] = "source"
 
     source: DataSource = DataSource.EXPERT
-    """The environments' scripted solutions, a JSON-lines file, the saved episodes of a run, or fresh rollouts."""
+    """The environments' scripted solutions, a JSON-lines file, the saved episodes of a run, or fresh rollouts, which
+    each step plays with the present policy; `agent_evol` explores in any case, and takes this for no others."""
     path: Annotated[FilePath, Example("data/demonstrations.jsonl")] | None = None
     """The file, or the run folder, that `source` reads."""
     limit: Annotated[int, Bounds(at_least=1), Example(2000)] | None = None
-    """Episodes to use, at the most."""
+    """Episodes, or given pairs, to use, at the most."""
     noise: Fraction = 0.0
     """Share of the expert's actions replaced by random well-formed ones, so that recovering is learnt too."""
     loss_on: LossOn = LossOn.EXPERT
     """Learns the expert's actions alone, all actions with the replaced ones, or prompts and observations as well."""
     relabel: Relabel = Relabel.NONE
-    """`hindsight` turns an episode that reached another goal into a demonstration of that goal."""
+    """`hindsight` makes an episode that reached another goal of training on its way a demonstration of that one too."""
     keep: Annotated[Expr, Scope("episode"), Example("success")] | None = None
-    """Episodes for which this is false are left out."""
+    """Episodes for which this is false are left out; where fresh rollouts are imitated, `success` if not given."""
 
 
 @frozen
@@ -368,15 +369,15 @@ class Preference:
     beta: Positive = 0.1
     """Strength of the pull towards the reference."""
     level: Level = Level.EPISODE
-    """Whether a pair is two episodes or two turns from the same state."""
+    """Whether a pair is two episodes or two turns from the same state, by what followed them."""
     margin: NonNegative = 0.0
     """Smallest difference of score that makes a pair."""
     pairs_per_group: Size = 4
-    """Pairs taken from one group, at the most."""
+    """Pairs taken from one group, at the most; the best against the worst first."""
     label_smoothing: Annotated[float, Bounds(at_least=0, below=0.5)] = 0.0
     """Share of pairs that are taken to be labelled the wrong way round."""
     sft_coef: NonNegative = 0.0
-    """Weight of the log-likelihood of the better one, beside the preference."""
+    """Weight of the better one's mean log-likelihood per token, beside the preference."""
     candidates: Size = 4
     """Candidate actions per turn that a privileged critic ranks."""
 
@@ -386,7 +387,7 @@ class Evolve:
     """Explore, keep what succeeded, retrain; again."""
 
     rounds: Size = 3
-    """How often."""
+    """How often; each round is one step."""
     samples: Size = 4
     """Episodes per task in each round of exploring."""
     keep: Annotated[Expr, Scope("episode"), Example("success")] = _SUCCESS
@@ -394,7 +395,7 @@ class Evolve:
     retrain_from: RetrainFrom = RetrainFrom.BASE
     """Whether each round's training starts from the base weights or goes on from the last."""
     keep_demonstrations: bool = True
-    """Whether the first demonstrations stay in the mixture."""
+    """Whether each round learns from the demonstrations of `data`, and not the first alone."""
 
 
 @frozen

@@ -603,7 +603,8 @@ class Rollout:
     episode_timeout_s: Positive = 1800.0
     """Longest time of one episode."""
     max_fault_share: Fraction = 0.5
-    """Ends the run, resumable, when more than this share of a step's episodes was lost to failing environments."""
+    """Ends the run, resumable, when more than this share of a step's episodes was lost to failing environments
+    or judges."""
 
 
 @frozen

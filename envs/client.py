@@ -7,7 +7,7 @@ that says what kind it is; a step that had to be sent twice has been carried out
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -19,8 +19,19 @@ import httpx
 from .errors import EnvError, EnvFault, EpisodeOver, FaultKind, ProtocolMismatch, UnknownSession, error_from
 from .keepalive import KeepAlive
 from .pool import EnvPool, Held
-from .protocol import Deadlines, EnvFactory, EnvSpec, Json, Observation, Step, TaskInfo
-from .wire import PROTOCOL, Fields, WireError, dump, load_object, observation_from, spec_from, step_read, tasks_from
+from .protocol import Deadlines, EnvFactory, EnvSpec, Json, Observation, Reached, Step, TaskInfo
+from .wire import (
+    PROTOCOL,
+    Fields,
+    WireError,
+    dump,
+    load_object,
+    observation_from,
+    reached_from,
+    spec_from,
+    step_read,
+    tasks_from,
+)
 
 if TYPE_CHECKING:
     from .protocol import EnvClient, Session
@@ -57,6 +68,9 @@ class InlineEnv:
 
     async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
         return await self._pool.expert(task, seed)
+
+    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
+        return await self._pool.hindsight(task, seed, actions)
 
     async def open(self, task: str, seed: int) -> Session:
         held = await self._pool.take()
@@ -136,6 +150,10 @@ class HttpEnv:
 
     async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
         return await self._calls.send("/expert", {"task": task, "seed": seed}, self._deadlines.open_s, _actions)
+
+    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
+        body: dict[str, Json] = {"task": task, "seed": seed, "actions": tuple(actions)}
+        return await self._calls.send("/hindsight", body, self._deadlines.open_s, _reached)
 
     async def open(self, task: str, seed: int) -> Session:
         # with a key of our own, an opening whose answer was lost can be asked for again without opening another
@@ -316,6 +334,10 @@ def _opened(fields: Fields) -> Observation:
 
 def _actions(fields: Fields) -> tuple[str, ...] | None:
     return fields.texts("actions") if fields.has("actions") else None
+
+
+def _reached(fields: Fields) -> tuple[Reached, ...] | None:
+    return reached_from(fields.items("reached")) if fields.has("reached") else None
 
 
 def _action(fields: Fields) -> str | None:

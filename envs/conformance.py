@@ -283,6 +283,41 @@ async def _advised(session: Session, max_steps: int) -> float:
     return -math.inf
 
 
+async def hindsight_tells_of_other_tasks_of_training(subject: Subject) -> None:
+    if "train" not in (await subject.client.spec()).splits:
+        raise Skipped("there is no split called train")
+    taught = {task.id for task in await subject.client.tasks("train")}
+    for task in await _sample(subject):
+        actions = await _actions(subject, task, 5)
+        reached = await subject.client.hindsight(task, 5, actions)
+        if reached is None:
+            raise Skipped("there is no hindsight")
+        told = [each.task for each in reached]
+        _require(len(set(told)) == len(told), f"hindsight tells twice of a task that '{task}' led to")
+        _require(
+            set(told) <= taught - {task}, f"hindsight of '{task}' tells of a task that is none of training's others"
+        )
+        _require(task in taught or not told, f"hindsight tells what the held-out task '{task}' led to")
+        _require(
+            all(0 < each.actions <= len(actions) for each in reached),
+            f"hindsight of '{task}' names actions that were never given",
+        )
+
+
+async def _actions(subject: Subject, task: str, seed: int) -> list[str]:
+    """What is done in an episode, noise and nonsense with it."""
+    session = await subject.client.open(task, seed)
+    actions: list[str] = []
+    try:
+        for number in range(subject.max_steps):
+            actions.append(await _some_action(session, number))
+            if (await session.step(actions[-1])).ended:
+                break
+    finally:
+        await session.close()
+    return actions
+
+
 async def scores_stay_in_their_range(subject: Subject) -> None:
     spec, tasks = await subject.client.spec(), await _sample(subject)
     low, high = spec.score_range
@@ -361,6 +396,7 @@ CHECKS: Sequence[Check] = (
     another_process_with_another_hash_seed_gives_the_same_episode,
     the_expert_solves_what_it_claims,
     advice_leads_to_the_goal_from_anywhere,
+    hindsight_tells_of_other_tasks_of_training,
     scores_stay_in_their_range,
     an_episode_ends_at_most_one_way,
     stepping_after_the_end_is_refused,

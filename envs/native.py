@@ -1,6 +1,8 @@
 """The native dialect: resources, status codes, typed errors.
 
-GET /health  GET /schema  GET /tasks?split=S  GET /corpus  POST /expert {task, seed}
+GET /health  GET /schema  GET /tasks?split=S  GET /corpus
+POST /expert {task, seed}                       -> 200 {actions}
+POST /hindsight {task, seed, actions}           -> 200 {reached}
 POST /sessions {task, seed, key?}               -> 201 {session, observation}
 POST /sessions/ID/step {action, number?}        -> 200 step
 POST /sessions/ID/advice {}                     -> 200 {action}
@@ -31,7 +33,7 @@ from .errors import (
 )
 from .pool import EnvPool
 from .sessions import Sessions
-from .wire import PROTOCOL, Fields, observation_to, spec_to, step_to, tasks_to
+from .wire import PROTOCOL, Fields, observation_to, reached_to, spec_to, step_to, tasks_to
 
 __all__ = ["Native"]
 
@@ -64,6 +66,7 @@ class Native:
             ("tasks",): {"GET": self._tasks},
             ("corpus",): {"GET": self._corpus},
             ("expert",): {"POST": self._expert},
+            ("hindsight",): {"POST": self._hindsight},
             ("sessions",): {"POST": self._open},
             ("sessions", "*"): {"DELETE": self._close},
             ("sessions", "*", "step"): {"POST": self._step},
@@ -102,6 +105,12 @@ class Native:
         task, seed = fields.text("task"), _seed(fields)
         fields.done()
         return Reply(200, {"actions": await self._pool.expert(task, seed)})
+
+    async def _hindsight(self, request: Request) -> Reply:
+        fields = _fields(request)
+        task, seed, actions = fields.text("task"), _seed(fields), fields.texts("actions")
+        fields.done()
+        return Reply(200, {"reached": reached_to(await self._pool.hindsight(task, seed, actions))})
 
     async def _open(self, request: Request) -> Reply:
         fields = _fields(request)

@@ -7,7 +7,7 @@ A call runs where `spec.runs` says. What the environment raises on purpose passe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, ParamSpec, TypeVar
 
 from .errors import EnvError, EnvFault, FaultKind
-from .protocol import Deadlines, Env, EnvFactory, EnvSpec, Observation, Runs, Step, TaskInfo
+from .protocol import Deadlines, Env, EnvFactory, EnvSpec, Observation, Reached, Runs, Step, TaskInfo
 
 __all__ = ["EnvPool", "Held"]
 
@@ -70,6 +70,13 @@ class EnvPool:
         finally:
             await held.give_back()
 
+    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
+        held = await self.take()
+        try:
+            return await held.hindsight(task, seed, actions)
+        finally:
+            await held.give_back()
+
     async def close(self) -> None:
         self._keep, idle = 0, self._idle
         self._idle = []
@@ -118,6 +125,9 @@ class Held:
 
     async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
         return await self._calls.run(self._pool.deadlines.open_s, self._env.expert, task, seed)
+
+    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
+        return await self._calls.run(self._pool.deadlines.open_s, self._env.hindsight, task, seed, actions)
 
     async def give_back(self) -> None:
         """End the loan; never raises, and may be called more than once."""

@@ -22,6 +22,7 @@ __all__ = [
     "EnvSpec",
     "Json",
     "Observation",
+    "Reached",
     "Runs",
     "Score",
     "Session",
@@ -115,6 +116,17 @@ class TaskInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """Another task that an episode has solved on its way."""
+
+    task: str
+    actions: int
+    """How many of the episode's actions had been given by then."""
+    first: Observation
+    """What the episode would have shown at its start, had this been its task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EnvSpec:
     """What is known about an environment before any episode."""
 
@@ -174,6 +186,11 @@ class Env(ABC):
         """Actions that solve this episode from its start, if a solution is known. May end the episode under way."""
         return None
 
+    def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
+        """Training's other tasks that these actions have solved, each once; None if there is no knowing. May end the
+        episode under way. Nothing is told of a held-out task, and nothing by an episode of one."""
+        return None
+
     def advice(self) -> str | None:
         """What an expert would do now, wherever the episode stands; None if there is no knowing."""
         return None
@@ -219,6 +236,8 @@ class EnvClient(Protocol):
         """Begin an episode."""
 
     async def expert(self, task: str, seed: int) -> tuple[str, ...] | None: ...
+
+    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None: ...
 
     async def corpus(self) -> tuple[str, ...]: ...
 

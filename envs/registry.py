@@ -19,7 +19,7 @@ __all__ = ["Create", "factory", "names"]
 
 Create: TypeAlias = Callable[[Mapping[str, Json]], Env]
 
-_SHIPPED = ("counter", "textcraft")
+_SHIPPED = ("babyai", "counter", "sciworld", "textcraft")
 _GROUP = "agym.envs"
 
 

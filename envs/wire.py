@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from .protocol import EnvSpec, Json, Observation, Runs, Score, Status, Step, TaskInfo
+from .protocol import EnvSpec, Json, Observation, Reached, Runs, Score, Status, Step, TaskInfo
 
 __all__ = [
     "PROTOCOL",
@@ -22,6 +22,8 @@ __all__ = [
     "observation_from",
     "observation_to",
     "options_from",
+    "reached_from",
+    "reached_to",
     "spec_from",
     "spec_to",
     "step_read",
@@ -218,6 +220,24 @@ def _task_from(data: object) -> TaskInfo:
     task = TaskInfo(id=fields.text("id"), difficulty=fields.text("difficulty") if fields.has("difficulty") else None)
     fields.done()
     return task
+
+
+def reached_to(reached: Sequence[Reached] | None) -> list[Json] | None:
+    if reached is None:
+        return None
+    return [{"task": each.task, "actions": each.actions, "observation": observation_to(each.first)} for each in reached]
+
+
+def reached_from(data: Sequence[object]) -> tuple[Reached, ...]:
+    return tuple(_reached_from(item) for item in data)
+
+
+def _reached_from(data: object) -> Reached:
+    fields = Fields(data, "reached")
+    first = observation_from(fields.table("observation"))
+    reached = Reached(task=fields.text("task"), actions=fields.whole("actions"), first=first)
+    fields.done()
+    return reached
 
 
 def options_from(text: str) -> Mapping[str, Json]:

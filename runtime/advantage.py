@@ -212,16 +212,16 @@ def _gae(credit: Credit, settings: Advantage) -> Float64s:
 
     j+1 is the next sampled token, be it of the next turn: an observation between them costs neither gamma nor lambda,
     and the value of no token of it is used (verl, NeMo and AReaL agree; SkyRL, slime and ROLL go through it). After
-    the last token V is 0, and `bootstrap` if the episode was cut off (AReaL guesses that from the padding, all others
-    never do it).
+    the last token V is 0, whatever ended the episode: turns and tokens are part of the task, and what is left undone
+    at their end is lost (all but AReaL agree, which guesses from the padding what would have come).
     """
     rewards = credit.extra
     rewards[credit.ends] += credit.turn_rewards
-    return _gae_over(rewards, credit.known_values, credit.after, settings.gamma, settings.lam)
+    return _gae_over(rewards, credit.known_values, settings.gamma, settings.lam)
 
 
-def _gae_over(rewards: Float64s, values: Float64s, after: float, gamma: float, lam: float) -> Float64s:
-    surprises = rewards + gamma * np.append(values[1:], after) - values
+def _gae_over(rewards: Float64s, values: Float64s, gamma: float, lam: float) -> Float64s:
+    surprises = rewards + gamma * np.append(values[1:], 0.0) - values
     return _discounted(surprises, gamma * lam)
 
 
@@ -240,11 +240,11 @@ def _bilevel_gae(credit: Credit, settings: Advantage) -> Float64s:
     starts, ends = credit.starts, credit.ends
     own = np.add.reduceat(extra, starts)
     turn_values = values[starts]
-    over_turns = _gae_over(credit.turn_rewards + own, turn_values, credit.after, settings.turn_gamma, settings.turn_lam)
+    over_turns = _gae_over(credit.turn_rewards + own, turn_values, settings.turn_gamma, settings.turn_lam)
     rewards = extra.copy()
     rewards[ends] += over_turns + turn_values - own
     within = [
-        _gae_over(rewards[a : b + 1], values[a : b + 1], 0.0, settings.gamma, settings.lam)
+        _gae_over(rewards[a : b + 1], values[a : b + 1], settings.gamma, settings.lam)
         for a, b in zip(starts, ends, strict=True)
     ]
     return np.concatenate(within)

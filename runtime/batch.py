@@ -7,8 +7,8 @@ same batches, bit for bit.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ class Batch:
     """Steps between the weights that played it and those that learn from it."""
     seconds: float
     """That playing it took."""
+    judged: Mapping[str, float] = field(default_factory=dict)
+    """What a judge's verdicts took, by metric."""
 
     @property
     def episodes(self) -> tuple[Episode, ...]:

@@ -7,17 +7,20 @@ as an expression is a pure function of `Progress`, so a resumed run computes the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
+from pathlib import Path
 
-from ..dsl.algorithm import KLPlace
+from ..dsl.algorithm import Aggregation, DataSource, KLPlace, LossKind
 from ..dsl.expr import Expr
 from ..dsl.plan import Plan, PlanStage
 from ..dsl.recipe import Environment, Stage
 from .asking import Phases
-from .episode import Episode
+from .endpoint import Judges
+from .episode import Ending, Episode
 from .errors import RunError, StepRefused
 from .guards import Signs
+from .pairs import GivenPairs
 from .pipeline import Pipeline
 from .ports import Draw, Limits, LossSettings, UpdateSettings
 from .progress import Progress, StageFacts
@@ -35,6 +38,7 @@ __all__ = [
     "draw_of",
     "horizon_of",
     "kl_weight",
+    "pair_settings",
     "play_style",
     "refuse_faults",
     "update_settings",
@@ -69,8 +73,14 @@ class Context:
     """Tasks to learn from, by environment."""
     pipeline: Pipeline
     """Where the batches of this stage come from."""
+    base: Path | None = None
+    """A checkpoint of the stage's start, where rounds of retraining go back to it."""
+    judges: Judges | None = None
+    """Who scores where the environment does not."""
     demonstrations: list[Episode] = field(default_factory=list)
     """Of an offline stage; made when first asked for, the same after a resume."""
+    given: GivenPairs = field(default_factory=GivenPairs)
+    """The same, of a stage that learns from pairs."""
 
     @classmethod
     async def of(
@@ -82,6 +92,8 @@ class Context:
         reporter: Reporter,
         clock: Callable[[], float],
         pipeline: Pipeline,
+        base: Path,
+        judges: Judges | None,
     ) -> Context:
         pools = {
             name: Pool(
@@ -99,6 +111,8 @@ class Context:
             clock=clock,
             pools=pools,
             pipeline=pipeline,
+            base=base,
+            judges=judges,
         )
 
     def value(self, number: float | Expr) -> float:
@@ -184,12 +198,13 @@ def play_style(context: Context, episodes: int, draw: Draw) -> PlayStyle:
 
 
 def refuse_faults(context: Context, episodes: Sequence[Episode], what: str) -> None:
-    """Where too much was lost to environments, what is left no longer tells what it should."""
+    """Where too much was lost, what is left no longer tells what it should."""
     lost = [episode for episode in episodes if not episode.ending.trainable]
     if len(lost) > context.plan.rollout.max_fault_share * len(episodes):
+        at_fault = "judge" if lost[-1].ending is Ending.UNSCORED else "environment"
         raise StepRefused(
-            f"{what}: {len(lost)} of {len(episodes)} episodes were lost to failing environments, the last one by "
-            f"{lost[-1].fault}; mend the environment and resume"
+            f"{what}: {len(lost)} of {len(episodes)} episodes were lost to failing {at_fault}s, the last one by "
+            f"{lost[-1].fault}; mend the {at_fault} and resume"
         )
 
 
@@ -219,6 +234,22 @@ def update_settings(context: Context) -> UpdateSettings:
         ),
         limits=Limits(kl=guards.kl_max, grad_norm=guards.grad_norm_max),
     )
+
+
+def pair_settings(context: Context) -> UpdateSettings:
+    """Of updates whose advantages say all: the plain policy gradient, divided by the number of sequences alone.
+
+    What is preferred is the policy that plays; where none does, that of the model as it is.
+    """
+    settings, algorithm = update_settings(context), context.stage.algorithm
+    fresh = algorithm.data.source is DataSource.ROLLOUT
+    loss = LossSettings(
+        kind=LossKind.POLICY_GRADIENT,
+        aggregation=Aggregation.FIXED_LENGTH,
+        length=1,
+        temperature=settings.loss.temperature if fresh else 1.0,
+    )
+    return replace(settings, loss=loss, limits=Limits(grad_norm=settings.limits.grad_norm))
 
 
 def kl_weight(context: Context) -> float:

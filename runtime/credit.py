@@ -29,8 +29,6 @@ class Credit:
     """Sampled tokens of each turn; at least one each."""
     rewards: tuple[float, ...]
     """Of each turn, on its last sampled token; the outcome is added to that of the last turn."""
-    truncated: bool = False
-    """It was cut off, and would have gone on: only then does `bootstrap` count."""
     states: tuple[str, ...] | None = None
     """Names of the states that the turns were taken from; an empty name is a state that nobody knows."""
     learnt: tuple[bool, ...] | None = None
@@ -38,8 +36,6 @@ class Credit:
     rewards and its time count for the others. All are, if not given."""
     values: Float64s | None = None
     """The critic's value before each sampled token."""
-    bootstrap: float | None = None
-    """The critic's value after the last one."""
     token_rewards: Float64s | None = None
     """Further reward of each sampled token: the divergence from a reference, taken off."""
     greedy: Credit | None = None
@@ -66,7 +62,6 @@ class Credit:
         numbers = {
             "rewards": self.rewards,
             "values": () if self.values is None else self.values,
-            "bootstrap": () if self.bootstrap is None else (self.bootstrap,),
             "token_rewards": () if self.token_rewards is None else self.token_rewards,
         }
         for name, given in numbers.items():
@@ -105,15 +100,6 @@ class Credit:
         """Of each token, whether it is learnt from."""
         learnt = [True] * self.num_turns if self.learnt is None else self.learnt
         return np.asarray(learnt, np.bool_)[self.turns]
-
-    @property
-    def after(self) -> float:
-        """The value of what would have come next: none, unless the episode was cut off."""
-        if not self.truncated:
-            return 0.0
-        if self.bootstrap is None:
-            raise CreditError("an episode that was cut off needs a bootstrap value")
-        return self.bootstrap
 
     @property
     def known_values(self) -> Float64s:

@@ -7,6 +7,13 @@ Enters: a file, or a run folder. Leaves: Conversations, in the order of the line
 with roles `system`, `user`, `tool` and `assistant`, and, if wanted, `score` (1.0), `success` (true), `environment`,
 `task` and `difficulty`, which `data.keep` may ask for; or an episode as a run records it (schemas/episode.v1.json).
 What the assistant says is learnt, but where a message says `"learn": false`, or a recorded reply held no action.
+
+A line of a file of pairs has what was said so far and two ways to go on, each a reply or a list of messages:
+
+    {"prompt": ..., "chosen": ..., "rejected": ...}
+
+The prompt is a text, which the user says, or a list of messages, none of which is learnt; without one, `chosen` and
+`rejected` are whole conversations.
 """
 
 from __future__ import annotations
@@ -20,7 +27,7 @@ from typing import Any
 from .episode import Message, Task
 from .errors import RunError
 
-__all__ = ["Conversation", "Reply", "recorded", "written"]
+__all__ = ["Conversation", "Reply", "preferred", "recorded", "written"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +37,8 @@ class Reply:
     text: str
     told: tuple[Message, ...] = ()
     learn: bool = True
+    state: str = ""
+    """Names the state that it was said in, where a run recorded it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +55,11 @@ class Conversation:
 def written(path: Path) -> list[Conversation]:
     """Of `source: file`."""
     return [_conversation(data, where) for where, data in _lines(path)]
+
+
+def preferred(path: Path) -> list[tuple[Conversation, Conversation]]:
+    """Of `source: file`, where pairs are learnt from: the better and the worse."""
+    return [_pair(data, where) for where, data in _lines(path)]
 
 
 def recorded(folder: Path) -> list[Conversation]:
@@ -97,6 +111,7 @@ def _of_record(data: Mapping[str, Any]) -> Conversation:
                 text=turn["reply"],
                 told=(Message("user", turn["observation"]),),
                 learn=turn["action"] is not None,
+                state=turn.get("state", ""),
             )
             for turn in data["turns"]
         ),
@@ -123,6 +138,27 @@ def _of_messages(data: Mapping[str, Any]) -> Conversation:
         score=float(data.get("score", 1.0)),
         success=bool(data.get("success", True)),
     )
+
+
+def _pair(data: Mapping[str, Any], where: str) -> tuple[Conversation, Conversation]:
+    try:
+        if data["chosen"] == data["rejected"]:
+            raise ValueError("'chosen' and 'rejected' are the same")
+        before = [{**each, "learn": False} for each in _said(data.get("prompt", []), "user")]
+        better, worse = (_of_messages({"messages": before + _said(data[key], "assistant")}) for key in _SIDES)
+        if not all(any(reply.learn for reply in side.replies) for side in (better, worse)):
+            raise ValueError("expected something to learn in 'chosen' and in 'rejected'")
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else str(error)
+        raise RunError(f"{where}: {what}; expected 'prompt', 'chosen' and 'rejected'") from error
+    return better, worse
+
+
+_SIDES = ("chosen", "rejected")
+
+
+def _said(what: str | list[Mapping[str, Any]], role: str) -> list[Mapping[str, Any]]:
+    return [{"role": role, "content": what}] if isinstance(what, str) else what
 
 
 def _message(data: Mapping[str, Any]) -> tuple[Message, bool]:

@@ -1,37 +1,55 @@
 """Demonstrations in the tokens that the model itself would have produced: an expert's play, or a given conversation.
 
-Enters: a task and an environment that can advise or knows a solution, or a text. Leaves: an Episode whose `sampled`
-marks the tokens to imitate. After a random action the expert is asked again from where that led, so that recovering is
-shown as well. What is imitated is made of words that the model knows, or it is an error.
+Enters: a task and an environment that can advise or knows a solution, or a text, or an episode that reached more than
+its goal. Leaves: an Episode whose `sampled` marks the tokens to imitate. After a random action the expert is asked
+again from where that led, so that recovering is shown as well. What is imitated is made of words that the model knows,
+or it is an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
 
 from ..dsl.algorithm import LossOn
-from ..envs.protocol import Session, Status, score_of
+from ..envs.errors import EnvFault
+from ..envs.protocol import Reached, Session, Status, score_of
 from .agents.formats import AgentFormat
 from .asking import Gates, Phases, World, asked, opened, persistently, sound
 from .dataset import Conversation
-from .episode import Ending, Episode, Segment, Task, Turn
-from .errors import RunError
+from .episode import Ending, Episode, Message, Segment, Task, Turn
+from .errors import RunError, StepRefused
 from .models import UnknownWord
 from .rendering import Chat
 from .rollout import Budgets
 from .seeds import derive
 
-__all__ = ["Demonstrator", "NoExpert"]
+__all__ = ["Demonstrator", "NoExpert", "NoHindsight", "solved"]
 
 T = TypeVar("T")
 
 
 class NoExpert(RunError):
     """The environment knows no solution to imitate."""
+
+
+class NoHindsight(RunError):
+    """The environment cannot say what was reached on the way."""
+
+
+async def solved(world: World, task: Task, opening: Sequence[Message], timeout_s: float) -> list[Message]:
+    """An opening with a solution of its task told at its end."""
+    script = await asked(world.client.expert(task.id, task.seed), timeout_s, f"{world.name} to show task '{task.id}'")
+    if script is None:
+        raise NoExpert(
+            f"environment '{world.name}' knows no solution of task '{task.id}' that a critic could be told: expected "
+            "one with an expert, or 'critic.privileged: false'"
+        )
+    *before, last = opening
+    return [*before, replace(last, content="\n".join((last.content, "", "A solution:", *script)))]
 
 
 @dataclass(slots=True)
@@ -167,6 +185,58 @@ class Demonstrator:
     async def _asked(self, awaitable: Awaitable[T], world: World, task: Task) -> T:
         return await asked(awaitable, self.phases.step_timeout_s, f"{world.name} to show task '{task.id}'")
 
+    # --- episodes that reached more than their goal
+
+    async def hindsight(self, world: World, episode: Episode, budgets: Budgets) -> list[Episode]:
+        """The episode as a demonstration of each other goal that it reached, as if that had been its own."""
+        understood = [(turn, turn.action) for turn in episode.turns if turn.action is not None]
+        found = await self._reached(world, episode.task, [action for _, action in understood])
+        shown = (self._shown(world, episode, understood[each.actions - 1][0], each, budgets) for each in found)
+        return [each for each in shown if each is not None]
+
+    async def _reached(self, world: World, task: Task, actions: Sequence[str]) -> tuple[Reached, ...]:
+        try:
+            found = await self._asked(world.client.hindsight(task.id, task.seed, actions), world, task)
+        except EnvFault as error:
+            raise StepRefused(f"hindsight: {error}; mend the environment and resume") from error
+        if found is None:
+            raise NoHindsight(
+                f"environment '{world.name}' cannot say which other goals an episode reached: expected "
+                "'data.relabel: none', or an environment with hindsight"
+            )
+        if not all(0 < each.actions <= len(actions) for each in found):
+            raise StepRefused(f"hindsight: {world.name} names actions of task '{task.id}' that were never given")
+        return found
+
+    def _shown(self, world: World, episode: Episode, last: Turn, reached: Reached, budgets: Budgets) -> Episode | None:
+        """Up to the turn that reached the goal, word for word; None where that has no room below its opening."""
+        first = self.chat.cut(reached.first.text, budgets.observation_tokens)
+        opening = self.format.opening(world.spec.prompt, first, self.prompt)
+        (segment,), start = episode.segments, episode.turns[0].start
+        tape = _Tape()
+        tape.add(self.chat.begin(opening), learn=self.loss_on is LossOn.ALL)
+        moved = len(tape.ids) - start
+        tape.ids += segment.ids[start : last.end].tolist()
+        # what reached the goal is learnt, whoever meant it for something else
+        tape.learnt += [*segment.sampled[start : last.start].tolist(), *[True] * (last.end - last.start)]
+        if len(tape.ids) > budgets.context_tokens:
+            return None
+        turns = tuple(
+            replace(turn, start=turn.start + moved, end=turn.end + moved, reward=0.0)
+            for turn in episode.turns
+            if turn.end <= last.end
+        )
+        return replace(
+            episode,
+            task=replace(episode.task, id=reached.task),
+            segments=(tape.segment(turns, budgets.context_tokens),),
+            turns=turns,
+            ending=Ending.DONE,
+            score=world.spec.score_range[1],
+            success=True,
+            opening=opening,
+        )
+
     # --- given conversations
 
     def render(self, conversation: Conversation, context_tokens: int) -> Episode:
@@ -183,7 +253,16 @@ class Demonstrator:
             start, end = tape.add(ids, learn=everything or reply.learn)
             told = "\n".join(message.content for message in reply.told)
             turns.append(
-                Turn(segment=0, start=start, end=end, reply=reply.text, action=reply.text, observation=told, reward=0.0)
+                Turn(
+                    segment=0,
+                    start=start,
+                    end=end,
+                    reply=reply.text,
+                    action=reply.text,
+                    observation=told,
+                    reward=0.0,
+                    state=reply.state,
+                )
             )
             if at + 1 < len(conversation.replies):
                 tape.add(self.chat.follow(reply.told), learn=everything)

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
 
-from ..dsl.algorithm import Kind, Reference
+from ..dsl.algorithm import Kind, Reference, RetrainFrom
+from ..dsl.binding.kinds import has_reference, own_end
 from ..dsl.plan import Plan, PlanStage
 from ..dsl.recipe import Eval, OnFault, SaveEpisodes
 from .batch import read_batches, write_batches
 from .context import Context, StepResult
+from .endpoint import Judges
 from .episode import Episode
 from .errors import RunError, StepRefused
 from .evaluate import measure, refuse_overlap
@@ -72,6 +74,7 @@ class Engine:
         clock: Callable[[], float],
         stop: StopSignal | None = None,
         troubles: Callable[[], int] = lambda: 0,
+        judges: Judges | None = None,
     ) -> None:
         """`troubles` counts those of environments' servers."""
         self._plan = plan
@@ -82,6 +85,7 @@ class Engine:
         self._stop = stop or StopSignal()
         self._troubles = troubles
         self._troubles_told = troubles()
+        self._judges = judges
         self._progress = Progress()
         self._opened: Metrics | None = None
         self._entered: Context | None = None
@@ -177,10 +181,12 @@ class Engine:
         return total_step > 0 and total_step % self._plan.checkpoint.every == 0
 
     def _is_over(self) -> bool:
-        until = self._stage.settings.until
+        until, end = self._stage.settings.until, own_end(self._stage.settings.algorithm)
         if self._progress.step == 0:
             return False
-        return until is None or until.holds(self._context.facts("until"))
+        if end is not None and self._progress.step >= end:
+            return True
+        return until is not None and until.holds(self._context.facts("until"))
 
     # --- stages ----------------------------------------------------------------------------------------------------
 
@@ -193,11 +199,20 @@ class Engine:
             progress.kl_scale = progress.kl_scale if _pull(before) == _pull(stage) else 1.0
         await self._optimise(fresh=progress.step == 0 and before is not None and _lesson(before) != _lesson(stage))
         self._entered = await Context.of(
-            self._plan, stage, self._crew, progress, self._reporter, self._clock, self._pipeline
+            self._plan,
+            stage,
+            self._crew,
+            progress,
+            self._reporter,
+            self._clock,
+            self._pipeline,
+            self._space.base(stage.settings.stage),
+            self._judges,
         )
         if self._plan.eval is not None and stage.kind is not Kind.EVAL:
             await refuse_overlap(self._context, self._plan.eval)
         await self._refer()
+        await self._keep_base()
 
     async def _optimise(self, *, fresh: bool) -> None:
         optimizer = self._stage.settings.algorithm.optimizer
@@ -208,14 +223,25 @@ class Engine:
 
     async def _refer(self) -> None:
         """Divergences are measured from the start of the run, or from the start of this stage, kept for a resume."""
-        kl, name = self._stage.settings.algorithm.kl, self._stage.settings.stage
-        if self._stage.kind is not Kind.RL or kl.coef == 0 or kl.reference is Reference.START:
+        algorithm, name = self._stage.settings.algorithm, self._stage.settings.stage
+        # what a run starts with is there already
+        if not has_reference(algorithm) or algorithm.kl.reference is Reference.START or self._stage.index == 0:
             await self._crew.refer_to(None)
             return
         if self._progress.step == 0:
             with on_disk("reference"), self._space.new_reference(name) as folder:
                 await self._crew.export(folder)
         await self._crew.refer_to(self._space.reference(name))
+
+    async def _keep_base(self) -> None:
+        """What each round of retraining begins with, the learner as the stage found it, kept for a resume."""
+        stage, progress = self._stage, self._progress
+        if stage.kind is not Kind.EVOLVE or stage.settings.algorithm.evolve.retrain_from is not RetrainFrom.BASE:
+            return
+        if progress.step == 0:
+            with on_disk("base"), self._space.new_base(stage.settings.stage) as folder:
+                await self._crew.save(folder)
+                (folder / PROGRESS).write_text(progress.to_json())
 
     # --- a step ----------------------------------------------------------------------------------------------------
 

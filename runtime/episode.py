@@ -28,6 +28,8 @@ class Ending(StrEnum):
     """Too many replies without an action."""
     ENV_FAULT = "env_fault"
     """The environment failed, not the agent; never learnt from."""
+    UNSCORED = "unscored"
+    """The judge did not say what it is worth; never learnt from."""
     CANCELLED = "cancelled"
     """The run no longer wanted it; never learnt from."""
 
@@ -37,7 +39,7 @@ class Ending(StrEnum):
 
     @property
     def trainable(self) -> bool:
-        return self not in (Ending.ENV_FAULT, Ending.CANCELLED)
+        return self not in (Ending.ENV_FAULT, Ending.UNSCORED, Ending.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class Turn:
     """None where the reply held no action."""
     observation: str
     reward: float
-    """From the environment, for this turn alone."""
+    """From the environment, or from a judge of turns, for this turn alone."""
     state: str = ""
     """Names the state that the turn was taken from: equal states, equal names. Where the environment has no names for
     them, equal is what it showed last."""
@@ -109,9 +111,11 @@ class Episode:
     ending: Ending
     horizon: int
     score: float
+    """From the environment, or from a judge."""
     success: bool
+    """By the environment's score alone."""
     fault: str = ""
-    """What failed, under `env_fault`."""
+    """What failed, under `env_fault` and `unscored`."""
     opening: tuple[Message, ...] = ()
     """What was said before the first reply."""
     faults: tuple[str, ...] = ()

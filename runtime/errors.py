@@ -5,7 +5,10 @@ Whoever starts a run shows these as they are; every other exception is a bug and
 
 from __future__ import annotations
 
-__all__ = ["RunError", "StepRefused"]
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["RunError", "StepRefused", "irrevocable"]
 
 
 class RunError(Exception):
@@ -14,3 +17,12 @@ class RunError(Exception):
 
 class StepRefused(RunError):
     """As RunError, and raised before the step has learnt anything: the state at its start is saved."""
+
+
+@contextmanager
+def irrevocable() -> Iterator[None]:
+    """Around what learns and goes on: what is refused here is not as it was when the step began, and is not saved."""
+    try:
+        yield
+    except StepRefused as error:
+        raise RunError(str(error)) from error

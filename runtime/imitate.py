@@ -1,44 +1,54 @@
-"""A step of imitation: one update on the next demonstrations.
+"""A step of imitation: one update on the next demonstrations, or passes over the best of what was played for it.
 
-Enters: a Context. Leaves: a StepResult; what was learnt is in the learner. Demonstrations are made, or read, when the
-stage begins, and again after a resume: they are a function of the recipe and its seed alone.
+Enters: a Context. Leaves: a StepResult; what was learnt is in the learner. Demonstrations that are given are made, or
+read, when the stage begins, and again after a resume: they are a function of the recipe and its seed alone. Fresh
+rollouts are played, sifted and learnt from in one step, so that a resume has nothing to find again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..dsl.algorithm import DataSource, LossKind
+import numpy as np
+
+from ..dsl.algorithm import DataSource, LossKind, LossOn, Relabel
+from ..dsl.expr import Expr
+from .batch import Batch
 from .context import Context, StepResult, budgets_of, phases_of, refuse_faults, update_settings
 from .dataset import Conversation, recorded, written
 from .episode import Episode, Task
 from .errors import RunError
+from .filters import Policies, mask
 from .guards import Signs
-from .ports import Limits, LossSettings, TrainSequence, UpdateSettings
+from .ports import Limits, LossSettings, TrainSequence, UpdateMetrics, UpdateSettings
+from .reinforce import next_batch, parts, scored_groups
 from .reward import episode_facts
 from .seeds import derive
-from .statistics import rate, train_row
+from .statistics import group_row, rate, rollout_row, step_facts, train_row, worst
 from .tasks import shuffled
 from .workers import DemoStyle
 
-__all__ = ["sft_step"]
+__all__ = ["Harvest", "demonstrations", "harvest", "imitated", "sft_step"]
+
+_SUCCESS = Expr("success")
 
 
 async def sft_step(context: Context) -> StepResult:
-    """One update on the next demonstrations; every one comes once per pass, newly shuffled."""
+    """One update on the next demonstrations, or passes over what the present policy did well."""
+    fresh = context.stage.algorithm.data.source is DataSource.ROLLOUT
+    return await (_on_fresh if fresh else _on_given)(context)
+
+
+async def _on_given(context: Context) -> StepResult:
+    """Every demonstration comes once per pass, newly shuffled."""
     started = context.clock()
-    if not context.demonstrations:
-        context.reporter.phase("demonstrations")
-        context.demonstrations.extend(await _demonstrations(context))
+    given = await demonstrations(context)
     prepared = context.clock()
     size, position = context.stage.algorithm.batch_size, context.progress.data_position
-    batch = [_imitated(context.demonstrations[_place(context, position + i)]) for i in range(size)]
+    update = await _update(context, [given[_place(context, position + i)] for i in range(size)])
     context.progress.data_position += size
-    context.reporter.phase("update")
-    update = await context.crew.update([sequence for part in batch for sequence in part], _settings(context))
-    context.progress.updates += update.fault is None
     seconds = context.clock() - prepared
     return StepResult(
         updates=int(update.fault is None),
@@ -46,13 +56,80 @@ async def sft_step(context: Context) -> StepResult:
         row={
             **train_row([update]),
             "horizon/stage": context.progress.stage,
-            "data/passes": position // len(context.demonstrations),
+            "data/demonstrations": len(given),
+            "data/passes": position // len(given),
             "timing_s/demonstrations": prepared - started,
             "timing_s/update": seconds,
             "perf/update_tokens_per_s": rate(update.tokens, seconds),
         },
         signs=Signs(fault=update.fault),
     )
+
+
+def _place(context: Context, position: int) -> int:
+    passes_done, place = divmod(position, len(context.demonstrations))
+    return _order(context, len(context.demonstrations), passes_done)[place]
+
+
+def _order(context: Context, count: int, passes_done: int) -> tuple[int, ...]:
+    return shuffled(count, derive(context.plan.seed, context.stage.stage, passes_done))
+
+
+async def _on_fresh(context: Context) -> StepResult:
+    """Rejection sampling: what the present policy did well is imitated."""
+    found = await harvest(context, context.stage.algorithm.data.keep or _SUCCESS)
+    return await imitated(context, found, found.kept)
+
+
+# --- learning ------------------------------------------------------------------------------------------------------
+
+
+async def imitated(
+    context: Context, found: Harvest, episodes: Sequence[Episode], row: Mapping[str, float] | None = None
+) -> StepResult:
+    """Passes over the episodes, in batches as equal as can be; what a step did that played what it learns from."""
+    started, algorithm, updates = context.clock(), context.stage.algorithm, list[UpdateMetrics]()
+    for epoch in range(algorithm.epochs if episodes else 0):
+        for places in parts(_order(context, len(episodes), epoch), algorithm.batch_size):
+            updates.append(await _update(context, [episodes[place] for place in places]))
+    seconds, batch = context.clock() - started, found.batch
+    context.progress.episodes += len(batch.episodes)
+    context.progress.sampled_tokens += (tokens := sum(episode.sampled_tokens for episode in batch.episodes))
+    return StepResult(
+        updates=sum(update.fault is None for update in updates),
+        facts=step_facts(found.measured, updates),
+        row={
+            "horizon/turns": max(episode.horizon for episode in batch.episodes),
+            "horizon/stage": context.progress.stage,
+            **found.measured,
+            **batch.judged,
+            **(row or {}),
+            "data/kept": len(found.kept),
+            "data/relabelled": found.relabelled,
+            **train_row(updates),
+            "timing_s/rollout": batch.seconds,
+            "timing_s/update": seconds,
+            "perf/tokens_per_s": rate(tokens, batch.seconds),
+            "perf/update_tokens_per_s": rate(sum(update.tokens for update in updates), seconds),
+        },
+        signs=Signs(fault=worst(updates)),
+        episodes=batch.episodes,
+    )
+
+
+async def _update(context: Context, episodes: Sequence[Episode]) -> UpdateMetrics:
+    context.reporter.phase("update")
+    sequences = [sequence for episode in episodes for sequence in _sequences(episode)]
+    update = await context.crew.update(sequences, _settings(context))
+    context.progress.updates += update.fault is None
+    return update
+
+
+def _sequences(episode: Episode) -> list[TrainSequence]:
+    return [
+        TrainSequence(ids=segment.ids, learn=segment.sampled, advantages=segment.sampled.astype("float32"))
+        for segment in episode.segments
+    ]
 
 
 def _settings(context: Context) -> UpdateSettings:
@@ -65,32 +142,94 @@ def _settings(context: Context) -> UpdateSettings:
     )
 
 
-def _place(context: Context, position: int) -> int:
-    passes_done, place = divmod(position, len(context.demonstrations))
-    return shuffled(len(context.demonstrations), derive(context.plan.seed, context.stage.stage, passes_done))[place]
+# --- fresh rollouts ------------------------------------------------------------------------------------------------
 
 
-def _imitated(episode: Episode) -> list[TrainSequence]:
-    return [
-        TrainSequence(ids=segment.ids, learn=segment.sampled, advantages=segment.sampled.astype("float32"))
-        for segment in episode.segments
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harvest:
+    """What was played for a step, and what of it is to be imitated."""
+
+    batch: Batch
+    measured: Mapping[str, float]
+    kept: tuple[Episode, ...]
+    relabelled: int
+    """Of those kept, how many were played for another goal than they are learnt for."""
+
+
+async def harvest(context: Context, keep: Expr) -> Harvest:
+    """The next batch, sifted by `keep`, with what was reached on the way."""
+    batch, stage = await next_batch(context), context.stage
+    book = scored_groups(context, batch.groups)
+    context.progress.scales = dict(book.scales)
+    policies = Policies(episodes=keep, on_truncated=stage.agent.on_truncated, on_void_turn=stage.agent.on_void_turn)
+    played = [each for group in book.groups for each in group]
+    shown = [_shown(each.episode, stage.algorithm.data.loss_on) for each in played]
+    own = [
+        episode
+        for each, episode in zip(played, shown, strict=True)
+        if mask(each, policies, context.names()).reason is None and episode.sampled_tokens
     ]
+    others = [episode for episode in await _relabelled(context, shown) if _holds(context, keep, episode)]
+    return Harvest(
+        batch=batch,
+        measured=rollout_row(batch.episodes) | group_row(book.groups),
+        kept=(*own, *others),
+        relabelled=len(others),
+    )
+
+
+def _shown(episode: Episode, loss_on: LossOn) -> Episode:
+    """As a demonstration: what the environment did not understand is nothing to imitate."""
+    segments = [replace(segment, sampled=segment.sampled.copy()) for segment in episode.segments]
+    for turn in episode.turns:
+        segments[turn.segment].sampled[turn.start : turn.end] &= not turn.invalid
+    if loss_on is LossOn.ALL:
+        for segment in segments:
+            segment.sampled[:] = np.arange(len(segment.ids)) > 0  # nothing predicts the first token
+    return replace(episode, segments=tuple(segments))
+
+
+def _holds(context: Context, keep: Expr | None, episode: Episode) -> bool:
+    return keep is None or keep.holds(episode_facts(episode, context.names()))
+
+
+async def _relabelled(context: Context, episodes: Sequence[Episode]) -> list[Episode]:
+    """What else these show, under `data.relabel`: how to do tasks that the recipe trains with, and no others."""
+    if context.stage.algorithm.data.relabel is Relabel.NONE:
+        return []
+    context.reporter.phase("hindsight")
+    made = list[Episode]()
+    for name, environment in context.stage.environments.items():
+        mine = [episode for episode in episodes if episode.task.environment == name and episode.turns]
+        difficulties = {task.id: task.difficulty or "" for task in context.pools[name].tasks}
+        found = await context.crew.relabel(mine, _style(context), budgets_of(context, environment, _LONGEST))
+        made += [
+            replace(each, task=replace(each.task, difficulty=difficulties[each.task.id]))
+            for each in found
+            if each.task.id in difficulties
+        ]
+    return made
 
 
 # --- where demonstrations come from --------------------------------------------------------------------------------
 
 
-async def _demonstrations(context: Context) -> list[Episode]:
-    made = await _SOURCES[context.stage.algorithm.data.source](context)
-    kept = [episode for episode in made if episode.sampled_tokens and _kept(context, episode)]
+async def demonstrations(context: Context) -> Sequence[Episode]:
+    """Those that are given, made when first asked for."""
+    if not context.demonstrations:
+        context.reporter.phase("demonstrations")
+        context.demonstrations.extend(await _made(context))
+    return context.demonstrations
+
+
+async def _made(context: Context) -> list[Episode]:
+    data = context.stage.algorithm.data
+    made = await _SOURCES[data.source](context)
+    made += await _relabelled(context, made)
+    kept = [episode for episode in made if episode.sampled_tokens and _holds(context, data.keep, episode)]
     if not kept:
         raise RunError(f"stage '{context.stage.stage}': none of {len(made)} demonstrations is left to learn from")
     return kept
-
-
-def _kept(context: Context, episode: Episode) -> bool:
-    keep = context.stage.algorithm.data.keep
-    return keep is None or keep.holds(episode_facts(episode, context.names()))
 
 
 def _style(context: Context) -> DemoStyle:
@@ -143,13 +282,8 @@ async def _from(context: Context, read: Callable[[Path], list[Conversation]]) ->
     return await context.crew.render(read(Path(data.path).expanduser())[: data.limit], _style(context))
 
 
-async def _by_rollout(context: Context) -> list[Episode]:
-    raise RunError(f"stage '{context.stage.stage}': 'data.source: rollout' is not built yet")
-
-
 _SOURCES: Mapping[DataSource, Callable[[Context], Awaitable[list[Episode]]]] = {
     DataSource.EXPERT: _by_experts,
     DataSource.FILE: lambda context: _from(context, written),
     DataSource.EPISODES: lambda context: _from(context, recorded),
-    DataSource.ROLLOUT: _by_rollout,
 }

@@ -7,17 +7,18 @@ on the way. Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..dsl.algorithm import Advantage, Baseline
 from ..dsl.recipe import Stage
-from .advantage import advantages
-from .credit import Float64s
+from .advantage import advantages, value_targets
+from .credit import Credit, Float64s
 from .episode import Episode, Group
 from .filters import Mask, Policies, countable, highest, mask, passes, sizeable
-from .ports import TrainSequence
+from .ports import Floats, TrainSequence
 from .reward import Clock, Scales, Scored, credit_of, normalised, score
 
 __all__ = ["Lesson", "Scorebook", "lesson", "scored"]
@@ -88,16 +89,17 @@ def lesson(book: Sequence[Sequence[Scored]], stage: Stage, clock: Clock) -> Less
         [credit_of(each, learnt=how.turns) for each, how in zip(group, group_masks, strict=True)]
         for group, group_masks in zip(kept, masks, strict=True)
     ]
-    values = advantages(credit, settings.advantage) if kept else []
-    large = sizeable(values, settings.advantage.drop_below)
+    gains = advantages(credit, settings.advantage) if kept else []
+    large = sizeable(gains, settings.advantage.drop_below)
+    expected = _expected(credit, settings.advantage)
     taught = [
         [
             sequence
-            for each, how, tokens, wanted in zip(group, group_masks, group_values, group_large, strict=True)
+            for each, how, tokens, values, wanted in zip(*parts, strict=True)
             if wanted and any(how.turns)
-            for sequence in sequences_of(each.episode, how, tokens)
+            for sequence in sequences_of(each.episode, how, {"advantages": tokens, **values})
         ]
-        for group, group_masks, group_values, group_large in zip(kept, masks, values, large, strict=True)
+        for parts in zip(kept, masks, gains, expected, large, strict=True)
     ]
     return Lesson(
         groups=[group for group in taught if group],
@@ -106,20 +108,41 @@ def lesson(book: Sequence[Sequence[Scored]], stage: Stage, clock: Clock) -> Less
     )
 
 
-def sequences_of(episode: Episode, how: Mask, tokens: Float64s) -> list[TrainSequence]:
-    """One sequence per segment; `tokens` runs over the episode's sampled tokens, turn after turn."""
-    learn = [np.zeros(len(segment.ids), np.bool_) for segment in episode.segments]
-    spread = [np.zeros(len(segment.ids), np.float32) for segment in episode.segments]
-    at = 0
-    for turn, learnt in zip(episode.turns, how.turns, strict=True):
-        length = turn.end - turn.start
-        spread[turn.segment][turn.start : turn.end] = tokens[at : at + length]
-        learn[turn.segment][turn.start : turn.end] = learnt
-        at += length
-    if at != len(tokens):
-        raise ValueError(f"expected an advantage for each of {at} sampled tokens, got {len(tokens)}")
+def _expected(groups: Sequence[Sequence[Credit]], settings: Advantage) -> list[list[dict[str, Float64s]]]:
+    """Of each episode, what the critic said and what it should have said; nothing where there is none."""
+    if settings.baseline is not Baseline.CRITIC:
+        return [[{} for _ in group] for group in groups]
     return [
-        TrainSequence(ids=segment.ids, learn=mask, advantages=values, old_logprobs=segment.logprobs)
-        for segment, mask, values in zip(episode.segments, learn, spread, strict=True)
+        [{"values": credit.known_values, "value_targets": found} for credit, found in zip(*pair, strict=True)]
+        for pair in zip(groups, value_targets(groups, settings), strict=True)
+    ]
+
+
+def sequences_of(episode: Episode, how: Mask, tokens: Mapping[str, Float64s]) -> list[TrainSequence]:
+    """One sequence per segment; what is known of `tokens` runs over the sampled ones, turn after turn."""
+    learn = [np.zeros(len(segment.ids), np.bool_) for segment in episode.segments]
+    for turn, learnt in zip(episode.turns, how.turns, strict=True):
+        learn[turn.segment][turn.start : turn.end] = learnt
+    spread = {name: _spread(episode, numbers) for name, numbers in tokens.items()}
+    return [
+        TrainSequence(
+            ids=segment.ids,
+            learn=mask,
+            old_logprobs=segment.logprobs,
+            **{name: arrays[at] for name, arrays in spread.items()},
+        )
+        for at, (segment, mask) in enumerate(zip(episode.segments, learn, strict=True))
         if mask.any()
     ]
+
+
+def _spread(episode: Episode, numbers: Float64s) -> list[Floats]:
+    """From the sampled tokens to all tokens of the segments."""
+    spread, at = [np.zeros(len(segment.ids), np.float32) for segment in episode.segments], 0
+    for turn in episode.turns:
+        length = turn.end - turn.start
+        spread[turn.segment][turn.start : turn.end] = numbers[at : at + length]
+        at += length
+    if at != len(numbers):
+        raise ValueError(f"expected a number for each of {at} sampled tokens, got {len(numbers)}")
+    return spread

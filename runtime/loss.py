@@ -22,10 +22,12 @@ from .ports import LossSettings, Normaliser
 __all__ = [
     "LossInputs",
     "LossTerms",
+    "ValueTerms",
     "kl_estimate",
     "loss_terms",
     "token_logprobs",
     "token_scale",
+    "value_terms",
 ]
 
 _LOG_RATIO_BOUND = 20.0
@@ -257,9 +259,7 @@ _ESTIMATORS: Mapping[KLEstimator, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _divergence(
-    inputs: LossInputs, other_N: Tensor | None, coef: float, settings: LossSettings, other: str
-) -> Tensor:
+def _divergence(inputs: LossInputs, other_N: Tensor | None, coef: float, settings: LossSettings, other: str) -> Tensor:
     if other_N is None:
         if coef:
             raise ValueError(f"a divergence from the {other} is asked for, and the {other}'s log-probs are missing")
@@ -273,3 +273,24 @@ def _sampler_kl(inputs: LossInputs) -> Tensor:
         return torch.zeros_like(inputs.advantages_N)
     # the tokens were drawn from the old policy, so it comes first
     return kl_estimate(KLEstimator.K3, inputs.old_N, inputs.logprobs_N)
+
+
+# --- values --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueTerms:
+    """A loss to go backward from, and the number of tokens whose gradient was cut."""
+
+    loss: Tensor
+    clipped: Tensor
+
+
+def value_terms(values_N: Tensor, old_N: Tensor, targets_N: Tensor, clip: float | None, tokens: int) -> ValueTerms:
+    """0.5 * max((v - t)^2, (v held within `clip` of the old value - t)^2), divided by the tokens of the whole update.
+
+    A value that has moved further than that towards its target has no gradient any more; one that moved away keeps it.
+    """
+    held_N = values_N if clip is None else torch.clamp(values_N, old_N - clip, old_N + clip)
+    free_N, bound_N = (values_N - targets_N).square(), (held_N - targets_N).square()
+    return ValueTerms(torch.maximum(free_N, bound_N).sum() / (2 * tokens), (bound_N > free_N).sum())

@@ -110,6 +110,10 @@ class ModelTokenizer:
         """The token with which the model ends a reply."""
         return int(self._tokenizer.eos_token_id)
 
+    @property
+    def vocabulary(self) -> dict[str, int]:
+        return dict(self._tokenizer.get_vocab())
+
     def render(self, messages: Sequence[dict[str, str]], *, reply: bool) -> str:
         """The template's text; with `reply`, up to where the model's next words begin."""
         text = self._tokenizer.apply_chat_template(

@@ -22,7 +22,7 @@ from torch import Tensor
 from ..dsl.algorithm import Level
 from .ports import Floats, Normaliser, TrainSequence
 
-__all__ = ["Layout", "Row", "idle_row", "pack", "packed_attention", "plan_rows", "scatter", "totals"]
+__all__ = ["Layout", "Row", "idle_row", "pack", "packed_attention", "plan_rows", "scatter", "totals", "unpack"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,6 +57,8 @@ class Row:
     old_N: Tensor | None
     reference_N: Tensor | None
     weights_N: Tensor | None
+    values_N: Tensor | None
+    value_targets_N: Tensor | None
 
     def units(self, level: Level) -> Tensor | None:
         """Which tokens share a ratio; None where each has its own. Of an episode in several pieces each is one."""
@@ -108,6 +110,17 @@ def scatter(rows: Sequence[Row], values: Sequence[Tensor], sequences: Sequence[T
     return out
 
 
+def unpack(rows: Sequence[Row], values: Sequence[Tensor], sequences: Sequence[TrainSequence]) -> list[Floats]:
+    """Values of all tokens, by row, back to the sequences they belong to; 0 where a sequence was left out."""
+    out = [np.zeros(len(sequence.ids), np.float32) for sequence in sequences]
+    for row, values_T in zip(rows, values, strict=True):
+        (starts,) = torch.nonzero(row.positions_T.cpu() == 0, as_tuple=True)
+        pieces = torch.tensor_split(values_T.float().cpu(), starts[1:])
+        for member, piece in zip(row.members, pieces, strict=True):
+            out[member][: len(piece)] = piece.numpy()
+    return out
+
+
 def packed_attention(
     module: torch.nn.Module,
     query: Tensor,
@@ -154,7 +167,7 @@ def _check(at: int, sequence: TrainSequence, first: TrainSequence) -> None:
         raise ValueError(f"sequence {at}: nothing predicts the first token, so it cannot be learnt")
 
 
-_PER_TOKEN = ("learn", "advantages", "old_logprobs", "reference_logprobs", "weights")
+_PER_TOKEN = ("learn", "advantages", "old_logprobs", "reference_logprobs", "weights", "values", "value_targets")
 
 
 def _row(
@@ -192,6 +205,8 @@ def _row(
         old_N=learnt("old_logprobs"),
         reference_N=learnt("reference_logprobs"),
         weights_N=learnt("weights"),
+        values_N=learnt("values"),
+        value_targets_N=learnt("value_targets"),
     )
 
 

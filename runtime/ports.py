@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "Critic",
     "Draw",
     "FinishReason",
     "Floats",
@@ -46,6 +47,8 @@ __all__ = [
     "UpdateFault",
     "UpdateMetrics",
     "UpdateSettings",
+    "ValueMetrics",
+    "ValueSettings",
     "WeightUpdate",
 ]
 
@@ -177,6 +180,10 @@ class TrainSequence:
     """What the divergence is measured from."""
     weights: Floats | None = None
     """Importance weights, multiplied into the policy's part of each token's loss."""
+    values: Floats | None = None
+    """What the critic expected before each token, when it was asked for this step."""
+    value_targets: Floats | None = None
+    """What it should have expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +275,30 @@ class UpdateMetrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ValueSettings:
+    """How one update of a critic is made."""
+
+    lr: float
+    clip: float | None = 0.2
+    """How far a value may be from the one that it was before its gradient is cut."""
+    max_grad_norm: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueMetrics:
+    """What an update of a critic was like."""
+
+    fault: UpdateFault | None
+    """None: the critic has changed. Else it is as it was."""
+    loss: float
+    clipped: float
+    """Share of tokens whose gradient was cut."""
+    grad_norm: float
+    """Before clipping."""
+    lr: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerSettings:
     """AdamW and its constants."""
 
@@ -329,6 +360,33 @@ class Learner(Scorer, Protocol):
     def export(self, folder: Path) -> None:
         """A model folder that others can load."""
         ...
+
+    def close(self) -> None: ...
+
+
+class Critic(Protocol):
+    """An engine that learns what to expect."""
+
+    def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
+        """What is expected once each token has been seen, up to the last that `learn` marks; 0 after it.
+
+        The value before token j stands at j - 1, the value after the last token at the last.
+        """
+        ...
+
+    def update(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics:
+        """One optimiser step towards the `value_targets` of all `sequences`."""
+        ...
+
+    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+        """As of a learner."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Everything that decides the next update."""
+        ...
+
+    def load(self, folder: Path) -> None: ...
 
     def close(self) -> None: ...
 

@@ -7,13 +7,13 @@ what it started.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..dsl.recipe import Dialect, Environment, Rollout, Transport
 from ..envs.client import HttpEnv, InlineEnv
 from ..envs.errors import EnvError, EnvFault
-from ..envs.protocol import Deadlines, EnvClient, EnvSpec, Runs, Session, TaskInfo
+from ..envs.protocol import Deadlines, EnvClient, EnvSpec, Reached, Runs, Session, TaskInfo
 from ..envs.registry import factory
 from ..envs.supervise import ServeCommand, ServerEvent, ServerProcess
 from .errors import RunError
@@ -59,7 +59,7 @@ class Reach:
                 raise RunError(
                     f"environment '{name}': this version cannot play on a server of dialect '{settings.dialect}'"
                 )
-            return HttpEnv(settings.url, token=self._secret(settings.token), deadlines=self.deadlines)
+            return HttpEnv(settings.url, token=self.secret(settings.token), deadlines=self.deadlines)
         assert settings.use is not None, "a verified plan names each environment"
         if settings.transport is not Transport.HTTP:
             inline = InlineEnv(factory(settings.use, settings.options), deadlines=self.deadlines)
@@ -85,7 +85,7 @@ class Reach:
         self.num_troubles += 1
         self._note(trouble)
 
-    def _secret(self, reference: str | None) -> str | None:
+    def secret(self, reference: str | None) -> str | None:
         """A token as the environment has it; a plan holds only its name."""
         if reference is None:
             return None
@@ -113,6 +113,9 @@ class _Served:
 
     async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
         return await self._there.expert(task, seed)
+
+    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
+        return await self._there.hindsight(task, seed, actions)
 
     async def corpus(self) -> tuple[str, ...]:
         return await self._there.corpus()

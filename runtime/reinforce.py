@@ -6,14 +6,15 @@ first update.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import nan
 
 import numpy as np
 
-from ..dsl.algorithm import KL, Baseline, Correction, Importance, KLPlace
+from ..dsl.algorithm import KL, Baseline, Correction, Importance, Kind, KLPlace
+from ..dsl.binding.kinds import episodes_per_task
 from ..dsl.recipe import DType
 from .batch import Batch
 from .context import (
@@ -31,14 +32,16 @@ from .episode import Group, Task
 from .errors import StepRefused
 from .filters import missing, passes
 from .guards import Signs
+from .judge import judged
 from .lesson import Scorebook, lesson, scored
-from .ports import Draw, Floats, TrainSequence, UpdateMetrics
+from .ports import Draw, Floats, TrainSequence, UpdateMetrics, ValueMetrics, ValueSettings
 from .progress import Progress
 from .pull import pulled, sampled_sequences
 from .reward import RewardError, Scored
 from .rollout import Order
 from .statistics import group_row, rate, rollout_row, step_facts, train_row, worst
 from .tasks import shuffled
+from .values import critic_row, valued
 
 __all__ = ["next_batch", "parts", "rl_step", "scored_groups"]
 
@@ -50,11 +53,13 @@ async def rl_step(context: Context) -> StepResult:
     book = scored_groups(context, batch.groups)
     context.progress.scales = dict(book.scales)
     groups, pull = await _pulled(context, book.groups)
-    teaching = lesson(groups, context.stage, context.names())
+    teaching = lesson(await _valued(context, groups), context.stage, context.names())
     batches, mismatch = await _with_logprobs(context, teaching.groups)
+    valuing = _value_settings(context)
     prepared = context.clock()
-    updates = await _learn(context, batches)
+    updates = [] if _warms_up(context) else await _learn(context, batches)
     learnt = context.clock()
+    critic = await _learn_values(context, batches, valuing)
     mismatch = mismatch or _first(updates)
     episodes = batch.episodes
     context.progress.episodes += len(episodes)
@@ -69,11 +74,14 @@ async def rl_step(context: Context) -> StepResult:
         **{f"filter/masked_{reason}": count for reason, count in sorted(teaching.masked.items())},
         "filter/kept_groups": teaching.kept_groups,
         "filter/rounds": batch.rounds,
+        **batch.judged,
         **train_row(updates),
+        **critic_row(critic, teaching.sequences),
         **(mismatch.row if mismatch else {}),
         "timing_s/rollout": batch.seconds,
         "timing_s/prepare": prepared - played,
         "timing_s/update": learnt - prepared,
+        **({"timing_s/critic": context.clock() - learnt} if critic else {}),
         "perf/tokens_per_s": rate(sum(episode.sampled_tokens for episode in episodes), batch.seconds),
         "perf/update_tokens_per_s": rate(sum(update.tokens for update in updates), learnt - prepared),
     }
@@ -83,7 +91,7 @@ async def rl_step(context: Context) -> StepResult:
         facts=facts,
         row=row,
         signs=Signs(
-            fault=worst(updates),
+            fault=worst([*updates, *critic]),
             entropy=facts.get("entropy"),
             zero_std_frac=facts.get("zero_std_frac"),
             invalid_rate=facts.get("invalid_rate"),
@@ -103,24 +111,30 @@ async def next_batch(context: Context) -> Batch:
     async def play(view: Progress, staleness: int) -> Batch:
         return await _batch(replace(context, progress=view), staleness)
 
-    most = context.plan.stages[context.progress.stage].budget.max_steps
+    stage = context.plan.stages[context.progress.stage]
+    # only reinforcement corrects for weights that were older, so that no other stage is played ahead
+    most = stage.budget.max_steps if stage.kind is Kind.RL else context.progress.step + 1
     return await context.pipeline.next(context.progress, most, play)
 
 
 async def _batch(context: Context, staleness: int) -> Batch:
     """A step's groups; under `filter.resample` further ones until enough of them teach something."""
     algorithm, started = context.stage.algorithm, context.clock()
-    groups = await _play(context, algorithm.groups_per_step, 0)
-    rounds = 0
-    while wanted := missing(_passing(context, groups), algorithm.groups_per_step, rounds, algorithm.filter):
-        rounds += 1
-        groups += await _play(context, wanted, rounds)
+    groups, row, rounds = list[Group](), dict[str, float](), 0
+    wanted = algorithm.groups_per_step
+    while wanted:
+        found = await judged(context, await _play(context, wanted, rounds), rounds)
+        groups += found.groups
+        row = {name: row.get(name, 0.0) + value for name, value in found.row.items()}
+        wanted = missing(_passing(context, groups), algorithm.groups_per_step, rounds, algorithm.filter)
+        rounds += wanted > 0
     return Batch(
         groups=tuple(groups),
         rounds=rounds,
         mixture=context.progress.mixture,
         staleness=staleness,
         seconds=context.clock() - started,
+        judged=row,
     )
 
 
@@ -128,7 +142,7 @@ async def _play(context: Context, count: int, rounds: int) -> list[Group]:
     weights = {name: context.value(environment.weight) for name, environment in context.stage.environments.items()}
     tasks = context.progress.mixture.draw(context.pools, weights, count, context.plan.seed)
     algorithm, draw = context.stage.algorithm, draw_of(context)
-    groups = await _groups(context, tasks, algorithm.group_size, draw, "group", rounds)
+    groups = await _groups(context, tasks, episodes_per_task(algorithm), draw, "group", rounds)
     if algorithm.advantage.baseline is not Baseline.GREEDY:
         return groups
     likeliest = await _groups(context, tasks, 1, replace(draw, temperature=0.0), "greedy", rounds)
@@ -177,6 +191,21 @@ async def _pulled(context: Context, book: list[list[Scored]]) -> tuple[list[list
     groups, mean = pulled(book, reference, settings, coef)
     context.progress.kl_scale *= kl_factor(mean, settings)
     return groups, {"reward/kl": mean, "reward/kl_coef": coef}
+
+
+async def _valued(context: Context, book: list[list[Scored]]) -> list[list[Scored]]:
+    """With what the critic expected before each token, if there is one."""
+    if not _has_critic(context):
+        return book
+    context.reporter.phase("values")
+    values = await context.crew.values(sampled_sequences(book))
+    if not all(np.isfinite(each).all() for each in values):
+        raise StepRefused("values: the critic says what is not a number; resume with a smaller 'algorithm.critic.lr'")
+    return valued(book, values)
+
+
+def _has_critic(context: Context) -> bool:
+    return context.stage.algorithm.advantage.baseline is Baseline.CRITIC
 
 
 # --- log-probs -----------------------------------------------------------------------------------------------------
@@ -276,9 +305,7 @@ async def _learn(context: Context, groups: list[list[TrainSequence]]) -> list[Up
         return updates
     context.reporter.phase("update")
     for epoch in range(algorithm.epochs):
-        order = shuffled(len(groups), context.seed("order", epoch))
-        for places in parts(order, algorithm.groups_per_update or algorithm.groups_per_step):
-            sequences = [sequence for place in places for sequence in groups[place]]
+        for sequences in _pass(context, groups, context.seed("order", epoch)):
             updates.append(await context.crew.update(sequences, update_settings(context)))
             if updates[-1].fault is None:
                 context.progress.updates += 1
@@ -287,6 +314,39 @@ async def _learn(context: Context, groups: list[list[TrainSequence]]) -> list[Up
             if algorithm.kl_stop is not None and updates[-1].sampler_kl > algorithm.kl_stop:
                 return updates
     return updates
+
+
+def _warms_up(context: Context) -> bool:
+    """Whether the critic learns alone as yet."""
+    return _has_critic(context) and context.progress.step < context.stage.algorithm.critic.warmup_steps
+
+
+def _value_settings(context: Context) -> ValueSettings | None:
+    critic = context.stage.algorithm.critic
+    if not _has_critic(context):
+        return None
+    return ValueSettings(lr=context.value(critic.lr), clip=critic.clip, max_grad_norm=critic.max_grad_norm)
+
+
+async def _learn_values(
+    context: Context, groups: list[list[TrainSequence]], settings: ValueSettings | None
+) -> list[ValueMetrics]:
+    """The critic's own passes over the groups."""
+    if not groups or settings is None:
+        return []
+    context.reporter.phase("critic")
+    return [
+        await context.crew.update_critic(sequences, settings)
+        for epoch in range(context.stage.algorithm.critic.epochs)
+        for sequences in _pass(context, groups, context.seed("critic order", epoch))
+    ]
+
+
+def _pass(context: Context, groups: list[list[TrainSequence]], seed: int) -> Iterator[list[TrainSequence]]:
+    """All groups once in a shuffled order, update by update."""
+    algorithm = context.stage.algorithm
+    for places in parts(shuffled(len(groups), seed), algorithm.groups_per_update or algorithm.groups_per_step):
+        yield [sequence for place in places for sequence in groups[place]]
 
 
 def parts(order: Sequence[int], most: int) -> list[Sequence[int]]:

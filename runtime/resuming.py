@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ..dsl.plan import Plan, PlanStage
 from ..dsl.planning.codec import loads
-from ..dsl.recipe import Environment, Hardware, Rollout, RolloutHardware
+from ..dsl.recipe import Environment, Hardware, Judge, Rollout, RolloutHardware
 
 __all__ = ["goes_on"]
 
@@ -44,7 +44,15 @@ def _hardware(hardware: Hardware) -> Hardware:
 
 def _stage(stage: PlanStage) -> PlanStage:
     environments = {name: _environment(each) for name, each in stage.settings.environments.items()}
-    return replace(stage, settings=replace(stage.settings, environments=environments))
+    reward = replace(stage.settings.reward, judge=_judge(stage.settings.reward.judge))
+    return replace(stage, settings=replace(stage.settings, environments=environments, reward=reward))
+
+
+def _judge(judge: Judge | None) -> Judge | None:
+    if judge is None:
+        return None
+    asked = {name: getattr(judge, name) for name in ("model", "prompt", "scope", "scale", "samples")}
+    return Judge(url="", **asked)
 
 
 def _environment(environment: Environment) -> Environment:

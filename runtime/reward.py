@@ -53,6 +53,8 @@ class Scored:
     """Earned by each turn of its own."""
     pull: Float64s | None = None
     """What each sampled token costs for straying from the reference, turn after turn; no part of `total`."""
+    values: Float64s | None = None
+    """What the critic expected before each sampled token, turn after turn."""
     greedy: Scored | None = None
     """The greedy episode of its task, where it is compared with that."""
 
@@ -245,13 +247,7 @@ def _divided(scored: Scored, scales: Scales) -> Scored:
 # --- towards advantages ---------------------------------------------------------------------------------------------
 
 
-def credit_of(
-    scored: Scored,
-    *,
-    learnt: Sequence[bool] | None = None,
-    values: Float64s | None = None,
-    bootstrap: float | None = None,
-) -> Credit:
+def credit_of(scored: Scored, *, learnt: Sequence[bool] | None = None) -> Credit:
     """The episode's rewards on the tokens that were sampled; arrays run over those, turn after turn.
 
     A turn in which nothing was sampled has no token to hold its reward: it goes to the turn before, at the start of an
@@ -265,11 +261,9 @@ def credit_of(
     return Credit(
         lengths=tuple(lengths[k] for k in spoken),
         rewards=_settled(scored, spoken),
-        truncated=scored.episode.ending.truncated,
         states=tuple(turns[k].state for k in spoken),
         learnt=None if learnt is None else tuple(learnt[k] for k in spoken),
-        values=values,
-        bootstrap=bootstrap,
+        values=scored.values,
         token_rewards=scored.pull,
         greedy=None if scored.greedy is None else credit_of(scored.greedy),
     )

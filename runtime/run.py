@@ -21,6 +21,7 @@ from ..dsl.binding.references import anchored
 from ..dsl.plan import Plan
 from ..dsl.planning.codec import dumps
 from ..dsl.recipe import Launcher
+from .endpoint import Judges
 from .engine import Engine, Outcome, StopSignal
 from .launch import inline, ray
 from .reach import Reach, deadlines_of
@@ -29,7 +30,7 @@ from .sinks.console import Terminal
 from .sinks.fanout import Fanout, open_fanout
 from .sinks.summary import last_words
 from .workers import Crew
-from .workspace import Workspace, on_disk
+from .workspace import JUDGE, Workspace, on_disk
 
 __all__ = ["Start", "folder_of", "run_plan"]
 
@@ -106,13 +107,15 @@ async def _run(
 ) -> Outcome:
     stop = StopSignal()
     reach = Reach(space.root / "logs", environ, reporter.note, deadlines_of(plan.rollout))
+    judges = Judges(plan, space.root / JUDGE, reach.secret)
     with _signals(stop, reporter.note):
         reporter.phase("start")
         with on_disk("start"), _collecting_later():
             crew = await _LAUNCHERS[Launcher(plan.placement.launcher)](plan, space.root, reach, clock)
         try:
-            return await Engine(plan, space, crew, reporter, clock, stop, lambda: reach.num_troubles).run()
+            return await Engine(plan, space, crew, reporter, clock, stop, lambda: reach.num_troubles, judges).run()
         finally:
+            await judges.close()
             await crew.close()
 
 

@@ -10,9 +10,16 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from ..dsl.algorithm import Kind
 from .context import Context, StepResult
+from .evolve import evolve_step
 from .imitate import sft_step
+from .prefer import preference_step
 from .reinforce import rl_step
 
 __all__ = ["STEPS"]
 
-STEPS: Mapping[Kind, Callable[[Context], Awaitable[StepResult]]] = {Kind.RL: rl_step, Kind.SFT: sft_step}
+STEPS: Mapping[Kind, Callable[[Context], Awaitable[StepResult]]] = {
+    Kind.RL: rl_step,
+    Kind.SFT: sft_step,
+    Kind.EVOLVE: evolve_step,
+    Kind.PREFERENCE: preference_step,
+}

@@ -14,7 +14,7 @@ import numpy as np
 
 from .comparison import spread_of
 from .episode import Ending, Episode
-from .ports import UpdateFault, UpdateMetrics
+from .ports import UpdateFault, UpdateMetrics, ValueMetrics
 from .reward import Scored
 
 __all__ = [
@@ -143,7 +143,7 @@ def train_row(updates: Sequence[UpdateMetrics]) -> dict[str, float | int]:
     }
 
 
-def worst(updates: Sequence[UpdateMetrics]) -> UpdateFault | None:
+def worst(updates: Sequence[UpdateMetrics | ValueMetrics]) -> UpdateFault | None:
     faults = {update.fault for update in updates}
     return next((fault for fault in UpdateFault if fault in faults), None)
 

@@ -21,22 +21,27 @@ from ..envs.protocol import TaskInfo
 from .agents.formats import FORMATS
 from .asking import Gates, Phases, World
 from .dataset import Conversation
-from .demonstrate import Demonstrator
-from .episode import Episode, Group, Task
+from .demonstrate import Demonstrator, solved
+from .episode import Episode, Group, Message, Task
 from .errors import RunError, StepRefused
 from .ports import (
+    Critic,
     Draw,
     Floats,
     Learner,
     OptimizerSettings,
     Probe,
+    Sampled,
     Sampler,
+    SampleRequest,
     SamplerError,
     Scorer,
     SyncError,
     TrainSequence,
     UpdateMetrics,
     UpdateSettings,
+    ValueMetrics,
+    ValueSettings,
     WeightUpdate,
 )
 from .rendering import Chat
@@ -89,6 +94,10 @@ class Crew(Protocol):
         self, tasks: Sequence[Task], style: DemoStyle, budgets: Budgets, seed: int
     ) -> list[Episode]: ...
 
+    async def relabel(self, episodes: Sequence[Episode], style: DemoStyle, budgets: Budgets) -> list[Episode]:
+        """Demonstrations of the other goals that these have reached on their way."""
+        ...
+
     async def render(self, conversations: Sequence[Conversation], style: DemoStyle) -> list[Episode]: ...
 
     async def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
@@ -104,6 +113,32 @@ class Crew(Protocol):
     async def logprobs(
         self, sequences: Sequence[TrainSequence], temperature: float, *, reference: bool
     ) -> list[Floats]: ...
+
+    async def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
+        """As of `Critic`; it begins as the policy stands when it is first asked, or as the plan's `critic.path`."""
+        ...
+
+    async def update_critic(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics: ...
+
+    async def openings(
+        self, episodes: Sequence[tuple[Task, Sequence[Message]]], style: PlayStyle
+    ) -> list[tuple[int, ...]]:
+        """What each of them begins with, in tokens, with a solution told that the agent is not told."""
+        ...
+
+    async def draw(self, requests: Sequence[SampleRequest], slots: int) -> list[Sampled]:
+        """Replies, as in play, and nothing is done with them."""
+        ...
+
+    async def new_ranker(self) -> None:
+        """The next one begins as the reference."""
+        ...
+
+    async def rank(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
+        """Log-probs under the ranker, a policy that nobody plays."""
+        ...
+
+    async def update_ranker(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics: ...
 
     async def sync(self, version: int) -> None:
         """The learner's weights to the sampler, proven there."""
@@ -167,9 +202,34 @@ class RolloutWorker:
         ]
         return await in_slots(jobs, style.slots)
 
+    async def relabel(self, episodes: Sequence[Episode], style: DemoStyle, budgets: Budgets) -> list[Episode]:
+        worlds, demonstrator = await self._all_worlds(style.environments), self._demonstrator(style)
+        jobs = [
+            partial(demonstrator.hindsight, worlds[episode.task.environment], episode, budgets) for episode in episodes
+        ]
+        return [each for found in await in_slots(jobs, style.slots) for each in found]
+
     async def render(self, conversations: Sequence[Conversation], style: DemoStyle) -> list[Episode]:
         demonstrator = self._demonstrator(style)
         return [demonstrator.render(each, style.context_tokens) for each in conversations]
+
+    async def openings(
+        self, episodes: Sequence[tuple[Task, Sequence[Message]]], style: PlayStyle
+    ) -> list[tuple[int, ...]]:
+        worlds = await self._all_worlds(style.environments)
+        with _environments(", ".join(style.environments)):
+            return [
+                self._chat.begin(await solved(worlds[task.environment], task, opening, style.phases.step_timeout_s))
+                for task, opening in episodes
+            ]
+
+    async def draw(self, requests: Sequence[SampleRequest], slots: int) -> list[Sampled]:
+        ended = [
+            replace(each, draw=replace(each.draw, stop_ids=(*each.draw.stop_ids, self._chat.end_of_reply)))
+            for each in requests
+        ]
+        with _sampling():
+            return await in_slots([partial(self.sampler.sample, each) for each in ended], slots)
 
     def _demonstrator(self, style: DemoStyle) -> Demonstrator:
         return Demonstrator(
@@ -241,16 +301,28 @@ def _text(path: str | None) -> str | None:
 
 
 class LearnerWorker:
-    """Learns: the policy's learner, and the reference it is held to, if any."""
+    """Learns: the policy's learner, the reference it is held to and the critic beside it, if any."""
 
     def __init__(
-        self, learner: Learner, reference: Callable[[Path | None], Scorer], vocab: int, tolerance: float
+        self,
+        learner: Learner,
+        reference: Callable[[Path | None], Scorer],
+        vocab: int,
+        tolerance: float,
+        critic: Callable[[], Critic] | None = None,
+        ranker: Callable[[Path | None], Learner] | None = None,
     ) -> None:
+        """`critic` and `ranker` make one, the latter of a model folder; None where no stage of the plan has any."""
         self.learner = learner
         self._probe = probe_ids(vocab)
         self._make_reference = reference
         self._reference: Scorer | None = None
         self._referred: Path | None = None
+        self._make_critic = critic
+        self._critic: Critic | None = None
+        self._make_ranker = ranker
+        self._ranker: Learner | None = None
+        self._optimizer: OptimizerSettings | None = None
         self._tolerance = tolerance
 
     def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
@@ -273,12 +345,90 @@ class LearnerWorker:
             self._reference = self._make_reference(self._referred)
         return self._reference
 
+    def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
+        with _in_memory("values", StepRefused):
+            return self.critic.values(sequences)
+
+    def update_critic(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics:
+        with _in_memory("critic", RunError):
+            return self.critic.update(sequences, settings)
+
+    @property
+    def critic(self) -> Critic:
+        # made when first asked for, so that after a stage of imitation it begins as the policy that imitates
+        if self._critic is None:
+            assert self._make_critic is not None, "a verified plan asks for values only where it has a critic"
+            self._critic = self._make_critic()
+            if self._optimizer is not None:
+                self._critic.optimise_by(self._optimizer, fresh=False)
+        return self._critic
+
+    def rank(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
+        with _in_memory("ranking", StepRefused):
+            return self.ranker.logprobs(sequences, temperature)
+
+    def update_ranker(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
+        with _in_memory("critic", RunError):
+            return self.ranker.update(sequences, settings)
+
+    @property
+    def ranker(self) -> Learner:
+        # made when first asked for, so that it begins as the reference of the stage that asks
+        if self._ranker is None:
+            assert self._make_ranker is not None, "a verified plan ranks only where it has a critic"
+            self._ranker = self._make_ranker(self._referred)
+            if self._optimizer is not None:
+                self._ranker.optimise_by(self._optimizer, fresh=False)
+        return self._ranker
+
+    def new_ranker(self) -> None:
+        if self._ranker is not None:
+            self._ranker.close()
+            self._ranker = None
+
+    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+        """Of all that learn alike."""
+        self._optimizer = settings
+        for each in self._learning():
+            each.optimise_by(settings, fresh=fresh)
+
+    def save(self, folder: Path) -> None:
+        self.learner.save(folder)
+        if self._critic is not None:
+            self._critic.save(folder / _CRITIC)
+        if self._ranker is not None:
+            self._ranker.save(folder / _RANKER)
+
+    def load(self, folder: Path) -> None:
+        """The learner as it was saved, and the critic and the ranker, if there were any by then."""
+        self.learner.load(folder)
+        if (folder / _CRITIC).is_dir():
+            self.critic.load(folder / _CRITIC)
+        elif self._critic is not None:
+            self._critic.close()
+            self._critic = None
+        if (folder / _RANKER).is_dir():
+            self.ranker.load(folder / _RANKER)
+        else:
+            self.new_ranker()
+
+    def close(self) -> None:
+        for each in self._learning():
+            each.close()
+
+    def _learning(self) -> list[Learner | Critic]:
+        return [self.learner, *(each for each in (self._critic, self._ranker) if each is not None)]
+
     def handover(self, version: int) -> WeightUpdate:
         """The weights, and a probe with which whoever gets them can prove that they arrived."""
         with _in_memory("sync", StepRefused):
             logprobs = probe_logprobs(self.learner, self._probe)
         probe = Probe(ids=self._probe, logprobs=logprobs, tolerance=self._tolerance)
         return WeightUpdate(version=version, tensors=self.learner.weights(), probe=probe)
+
+
+_CRITIC, _RANKER = "critic", "ranker"
+"""Their folders in a checkpoint."""
 
 
 @contextmanager

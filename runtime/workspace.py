@@ -3,9 +3,11 @@
 Enters: a plan's canonical text and what is to be kept. Leaves: files that are whole or not there.
 
     recipe.yaml plan.json manifest.json metrics.jsonl logs/
+    judge.jsonl             what a judge was asked, by its hash, and what it answered
     checkpoints/step-N/     whole, or not there under that name
     weights/step-N/         a model folder, of a checkpoint that is kept no more
     references/STAGE/       a model folder that divergences are measured from
+    bases/STAGE/            a checkpoint of the stage's start, which rounds of retraining go back to
     episodes/step-N.jsonl   and step-N-eval.jsonl
 """
 
@@ -26,6 +28,7 @@ from .errors import RunError
 
 __all__ = [
     "CHECKPOINTS",
+    "JUDGE",
     "MODEL",
     "PROGRESS",
     "FolderError",
@@ -39,6 +42,7 @@ __all__ = [
 ]
 
 CHECKPOINTS = "checkpoints"
+JUDGE = "judge.jsonl"
 MODEL = "model"
 PROGRESS = "progress.json"
 _STEP = "step-"
@@ -132,6 +136,15 @@ class Workspace:
     def new_reference(self, stage: str) -> Iterator[Path]:
         """A folder to fill, whole or not there, as a checkpoint."""
         with filled(self.reference(stage)) as folder:
+            yield folder
+
+    def base(self, stage: str) -> Path:
+        return self.root / "bases" / stage
+
+    @contextmanager
+    def new_base(self, stage: str) -> Iterator[Path]:
+        """A folder to fill, whole or not there, as a checkpoint."""
+        with filled(self.base(stage)) as folder:
             yield folder
 
     def _mend(self) -> None:

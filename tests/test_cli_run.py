@@ -10,10 +10,10 @@ RECIPE = "agym: 1\nname: mine\nextends: quickstart\n"
 
 
 def test_a_part_that_is_not_built_yet_is_refused_by_name(agym: Agym, tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(RECIPE + "algorithm: {use: ppo, group_size: 1}\n", encoding="utf-8")
+    (tmp_path / "a.yaml").write_text(RECIPE + "model: {lora: {}}\n", encoding="utf-8")
     called = agym("run", "a.yaml")
     assert called.code == 1
-    assert "error[not-built]: this version cannot run 'algorithm.use=ppo' yet: the algorithm 'ppo'" in called.err
+    assert "error[not-built]: this version cannot run 'model.lora' yet: LoRA" in called.err
     assert not (tmp_path / "runs").exists()
 
 

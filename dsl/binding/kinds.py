@@ -13,12 +13,14 @@ from ..recipe import Model, Stage
 from ..rules.dynamics import is_zero
 
 __all__ = [
+    "episodes_per_task",
     "has_critic",
     "has_reference",
     "is_offline",
     "is_played",
     "kind_of",
     "learns",
+    "own_end",
     "pulls_to_reference",
     "roles",
     "samples",
@@ -55,6 +57,16 @@ def samples(algorithm: Algorithm) -> bool:
     if kind in (Kind.RL, Kind.EVOLVE):
         return True
     return is_offline(algorithm) and algorithm.data.source is DataSource.ROLLOUT
+
+
+def episodes_per_task(algorithm: Algorithm) -> int:
+    """Of a stage that plays training tasks itself."""
+    return {Kind.SFT: 1, Kind.EVOLVE: algorithm.evolve.samples}.get(kind_of(algorithm), algorithm.group_size)
+
+
+def own_end(algorithm: Algorithm) -> int | None:
+    """Steps after which the stage is over, whatever its `until` says; None where there is no such number."""
+    return {Kind.EVAL: 1, Kind.EVOLVE: algorithm.evolve.rounds}.get(kind_of(algorithm))
 
 
 def is_played(algorithm: Algorithm) -> bool:

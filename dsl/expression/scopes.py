@@ -98,7 +98,7 @@ _METRICS = {
 
 _EPISODE = {
     "score": _number("score of the episode, from the environment or the judge"),
-    "success": _yes("whether the score reached the environment's `success_at`"),
+    "success": _yes("whether the environment's own score reached its `success_at`"),
     "turns": _count("turns taken"),
     "sampled_tokens": _count("tokens that the model sampled"),
     "total_tokens": _count("all tokens: prompt, actions and observations", 1),
@@ -106,13 +106,13 @@ _EPISODE = {
     "horizon": _count("turns that were allowed", 1),
     "done": _yes("whether the environment ended the episode"),
     "truncated": _yes("whether it ran out of turns or tokens"),
-    "ending": _text("why it ended", "done", "horizon", "budget", "invalid", "env_fault", "cancelled"),
+    "ending": _text("why it ended", "done", "horizon", "budget", "invalid", "env_fault", "unscored", "cancelled"),
     "environment": _text("name of the environment in the recipe"),
     "difficulty": _number("what the environment says of the task; unknown if it says nothing", sure=False),
 }
 
 _TURN = {
-    "turn_reward": _number("what the environment gave for this turn"),
+    "turn_reward": _number("what the environment gave for this turn, or the judge of turns"),
     "turn_index": _count("turns before this one; 0 for the first"),
     "turn_invalid": _yes("whether this reply held no action"),
     "turn_tokens": _count("tokens sampled in this turn"),

@@ -7,10 +7,19 @@ figures what `lower` would write into the plan.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 from ..algorithm import Algorithm, Baseline, Kind
-from ..binding.kinds import has_critic, has_reference, is_played, kind_of, learns, samples
+from ..binding.kinds import (
+    episodes_per_task,
+    has_critic,
+    has_reference,
+    is_played,
+    kind_of,
+    learns,
+    own_end,
+    samples,
+)
 from ..plan import StageBudget
 from ..recipe import Layout, ModelShape, Recipe, Stage
 from ..rules.dynamics import Number, Span, Steps, horizon, known, limits, spans
@@ -26,11 +35,7 @@ __all__ = ["horizons", "sizing", "stage_budgets", "stage_spans", "turn_tokens"]
 
 def stage_spans(recipe: Recipe) -> tuple[Span, ...]:
     """When each stage runs; an 'eval' stage is over after one step, exploring in rounds after its rounds."""
-    return spans(tuple((stage.stage, stage.until, _own_bound(stage.algorithm)) for stage in recipe.schedule))
-
-
-def _own_bound(algorithm: Algorithm) -> int | None:
-    return {Kind.EVAL: 1, Kind.EVOLVE: algorithm.evolve.rounds}.get(kind_of(algorithm))
+    return spans(tuple((stage.stage, stage.until, own_end(stage.algorithm)) for stage in recipe.schedule))
 
 
 def stage_budgets(recipe: Recipe) -> tuple[StageBudget, ...]:
@@ -54,21 +59,8 @@ def _budget(stage: Stage, span: Span) -> StageBudget:
 
 def _episodes(algorithm: Algorithm) -> int:
     """Episodes of training tasks in one step."""
-    return _EPISODES[kind_of(algorithm)](algorithm) if samples(algorithm) else 0
-
-
-def _group_episodes(algorithm: Algorithm) -> int:
-    greedy = 1 if algorithm.advantage.baseline is Baseline.GREEDY else 0
-    return (algorithm.group_size + greedy) * algorithm.groups_per_step
-
-
-_EPISODES: Mapping[Kind, Callable[[Algorithm], int]] = {
-    Kind.RL: _group_episodes,
-    Kind.SFT: lambda a: a.groups_per_step,
-    Kind.PREFERENCE: lambda a: a.group_size * a.groups_per_step,
-    Kind.EVOLVE: lambda a: a.groups_per_step * a.evolve.samples,
-    Kind.EVAL: lambda a: 0,
-}
+    greedy = kind_of(algorithm) is Kind.RL and algorithm.advantage.baseline is Baseline.GREEDY
+    return (episodes_per_task(algorithm) + greedy) * algorithm.groups_per_step if samples(algorithm) else 0
 
 
 def _updates(algorithm: Algorithm) -> int:

@@ -16,6 +16,7 @@ from ..algorithm import (
     LossKind,
     Normalise,
     Preset,
+    Relabel,
 )
 from ..binding.kinds import is_offline, kind_of, pulls_to_reference, samples
 from ..binding.places import Path
@@ -124,6 +125,20 @@ def estimator_has_its_baseline(case: Case) -> Iterator[Diagnostic]:
                 "advantage",
                 "baseline",
                 hint="write 'baseline: group_mean'",
+            )
+
+
+def a_run_has_one_critic(case: Case) -> Iterator[Diagnostic]:
+    critics = [each for each in _algorithms(case, Kind.RL) if each[1].advantage.baseline is Baseline.CRITIC]
+    for path, algorithm in critics[1:]:
+        if algorithm.critic.path != critics[0][1].critic.path:
+            yield case.error(
+                "conflict",
+                "the critic of the stages before goes on in this one, and has another backbone",
+                *path,
+                "critic",
+                "path",
+                hint="write the same 'critic.path' in all stages, or in 'algorithm' of the recipe",
             )
 
 
@@ -306,6 +321,20 @@ def data_has_a_path(case: Case) -> Iterator[Diagnostic]:
             )
 
 
+def hindsight_has_episodes(case: Case) -> Iterator[Diagnostic]:
+    for path, algorithm in _algorithms(case, Kind.SFT, Kind.EVOLVE):
+        data = algorithm.data
+        if data.relabel is Relabel.HINDSIGHT and data.source in (DataSource.FILE, DataSource.EPISODES):
+            yield case.error(
+                "conflict",
+                "only what the stage plays itself can be relabelled",
+                *path,
+                "data",
+                "source",
+                hint="write 'source: expert' or 'source: rollout', or 'relabel: none'",
+            )
+
+
 def pairs_can_be_made(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.PREFERENCE):
         if algorithm.data.source is DataSource.EXPERT:
@@ -324,11 +353,38 @@ def pairs_can_be_made(case: Case) -> Iterator[Diagnostic]:
             yield case.error("bad-value", message, *path, "preference", "level")
 
 
+def candidates_can_be_drawn(case: Case) -> Iterator[Diagnostic]:
+    for path, algorithm in _algorithms(case, Kind.PREFERENCE):
+        if algorithm.use is not Preset.TURN_DPO:
+            continue
+        if algorithm.data.source in (DataSource.FILE, DataSource.EPISODES):
+            yield case.error(
+                "conflict",
+                "candidates are drawn for turns that were just played",
+                *path,
+                "data",
+                "source",
+                hint="write 'source: rollout', or 'use: dpo'",
+            )
+        if algorithm.preference.level is Level.EPISODE:
+            yield case.error(
+                "conflict",
+                "the pairs of 'turn_dpo' are pairs of turns",
+                *path,
+                "preference",
+                "level",
+                hint="write 'level: turn', or 'use: dpo'",
+            )
+        if algorithm.preference.candidates < 2:
+            yield case.error("no-signal", "one candidate is no pair to rank", *path, "preference", "candidates")
+
+
 ALGORITHM_RULES: tuple[Rule, ...] = (
     updates_divide_a_step,
     groups_have_someone_to_compare,
     groups_pass_the_filter,
     estimator_has_its_baseline,
+    a_run_has_one_critic,
     ratio_fits_the_loss,
     repeated_updates_have_a_ratio,
     penalty_has_tokens_to_sit_on,
@@ -340,5 +396,7 @@ ALGORITHM_RULES: tuple[Rule, ...] = (
     pairs_are_compared,
     reward_ranges_are_in_order,
     data_has_a_path,
+    hindsight_has_episodes,
     pairs_can_be_made,
+    candidates_can_be_drawn,
 )

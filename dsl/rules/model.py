@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..algorithm import Reference
-from ..binding.kinds import pulls_to_reference
+from ..binding.kinds import has_reference
 from ..diagnostics import Diagnostic
 from ..planning.memory import width
 from ..planning.shapes import published
@@ -119,7 +119,7 @@ def adapters_have_one_reference(case: Case) -> Iterator[Diagnostic]:
     if case.recipe.model.lora is None:
         return
     for base, stage in case.stages():
-        if pulls_to_reference(stage.algorithm) and stage.algorithm.kl.reference is Reference.STAGE:
+        if has_reference(stage.algorithm) and stage.algorithm.kl.reference is Reference.STAGE:
             yield case.error(
                 "conflict",
                 "with 'lora' the reference is the base model, and cannot be the policy at the start of a stage",

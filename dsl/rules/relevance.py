@@ -127,6 +127,10 @@ class _Setting:
         return self.kind is Kind.PREFERENCE and self.a.data.source is DataSource.FILE
 
     @property
+    def only_explores(self) -> bool:
+        return self.kind is Kind.EVOLVE and self.a.data.source is DataSource.ROLLOUT
+
+    @property
     def has_noise(self) -> bool:
         return self.a.data.source is DataSource.EXPERT and self.a.data.noise > 0
 
@@ -178,7 +182,9 @@ ALGORITHM: tuple[Condition[_Setting], ...] = (
         "only 'aggregation: fixed_length' divides by it",
     ),
     Condition(
-        "kl", lambda s: s.is_rl or s.kind is Kind.PREFERENCE, "only stages that learn by reinforcement or from pairs use it"
+        "kl",
+        lambda s: s.is_rl or s.kind is Kind.PREFERENCE,
+        "only stages that learn by reinforcement or from pairs use it",
     ),
     *(
         Condition(f"kl.{key}", lambda s: s.is_rl, "'preference.beta' is what holds a stage that learns from pairs")
@@ -213,6 +219,13 @@ ALGORITHM: tuple[Condition[_Setting], ...] = (
         lambda s: has_critic(s.a),
         "there is no critic without 'advantage.baseline: critic' or 'use: turn_dpo'",
     ),
+    *(
+        Condition(
+            f"critic.{key}", lambda s: s.is_rl, "the critic of 'turn_dpo' begins as the policy, and has no values"
+        )
+        for key in ("path", "clip")
+    ),
+    Condition("critic.privileged", lambda s: not s.is_rl, "only the critic of 'turn_dpo' is told more than the policy"),
     Condition("data", lambda s: s.is_offline, "only stages that learn from given episodes read it"),
     Condition(
         "data.path",
@@ -234,6 +247,7 @@ ALGORITHM: tuple[Condition[_Setting], ...] = (
         "without 'data.noise' all actions are the expert's",
     ),
     Condition("data.relabel", lambda s: s.kind is not Kind.PREFERENCE, "pairs are not relabelled"),
+    Condition("data.keep", lambda s: not s.only_explores, "'evolve.keep' says what is kept of what was explored"),
     Condition("preference", lambda s: s.kind is Kind.PREFERENCE, "only 'dpo' and 'turn_dpo' learn from pairs"),
     Condition("data.keep", lambda s: not s.has_given_pairs, _GIVEN),
     *(
@@ -242,6 +256,7 @@ ALGORITHM: tuple[Condition[_Setting], ...] = (
     ),
     Condition("preference.candidates", lambda s: s.a.use is Preset.TURN_DPO, "only 'turn_dpo' ranks candidate actions"),
     Condition("evolve", lambda s: s.kind is Kind.EVOLVE, "only 'agent_evol' explores in rounds"),
+    Condition("evolve.keep_demonstrations", lambda s: not s.only_explores, "'data.source: rollout' gives none"),
 )
 ALGORITHM_KEYS = _nested(ALGORITHM)
 

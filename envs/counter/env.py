@@ -5,11 +5,13 @@ The score is how near the number has come, so this is also the example of partia
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from operator import itemgetter
 from random import Random
 
 from ..errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
-from ..protocol import Env, EnvSpec, Json, Observation, Runs, Score, Status, Step
+from ..protocol import Env, EnvSpec, Json, Observation, Reached, Runs, Score, Status, Step
 
 __all__ = ["Counter", "create"]
 
@@ -53,12 +55,12 @@ class Counter(Env):
 
     def reset(self, task: str, seed: int) -> Observation:
         self._goal, self._number, self._num_steps = _goal(task), _start(task, seed), 0
-        return Observation(text=f"The number is {self._number}; the goal is {self._goal}.", valid_actions=tuple(_MOVES))
+        return _first(self._number, self._goal)
 
     def step(self, action: str) -> Step:
         if self._goal is None:
             raise EpisodeOver("counter has no episode under way: reset it first")
-        move = _MOVES.get(action.strip().lower())
+        move = _move(action)
         self._number += move or 0
         self._num_steps += 1
         reached, too_long = self._number == self._goal, self._num_steps >= _MAX_STEPS
@@ -85,6 +87,19 @@ class Counter(Env):
             actions.append(action)
         return tuple(actions)
 
+    def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...]:
+        """Every number on the way that is a goal of training."""
+        start, taught = _start(task, seed), set(_GOALS["train"])
+        if _goal(task) not in taught:
+            return ()
+        numbers = accumulate((_move(action) or 0 for action in actions), initial=start)
+        first_at = {number: at for at, number in reversed([*enumerate(numbers)])}
+        return tuple(
+            Reached(task=f"reach-{number}", actions=at, first=_first(start, number))
+            for number, at in sorted(first_at.items(), key=itemgetter(1))
+            if number in taught - {start, _goal(task)}
+        )
+
     def advice(self) -> str | None:
         return None if self._goal is None else _toward(self._goal, self._number)
 
@@ -103,6 +118,14 @@ def _goal(task: str) -> int:
     if task not in known:
         raise UnknownTask(f"counter has no task '{task[:60]}'")
     return known[task]
+
+
+def _move(action: str) -> int | None:
+    return _MOVES.get(action.strip().lower())
+
+
+def _first(number: int, goal: int) -> Observation:
+    return Observation(text=f"The number is {number}; the goal is {goal}.", valid_actions=tuple(_MOVES))
 
 
 def _start(task: str, seed: int) -> int:

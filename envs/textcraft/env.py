@@ -6,14 +6,14 @@ crafted and 0 until then. Only the commands shown work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from random import Random
 from typing import Any
 
 from ..errors import EpisodeOver, UnknownSplit, UnknownTask
-from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
+from ..protocol import Env, EnvSpec, Json, Observation, Reached, Runs, Status, Step
 from .actions import Action, Craft, Get, Inventory, Malformed, parse
 from .options import DEPTHS, read_options
 from .phrases import PLAIN, TERSE
@@ -78,8 +78,11 @@ class TextCraft(Env):
     def reset(self, task: str, seed: int) -> Observation:
         self._goal, self._held = self._find(task).item, {}
         self._shown = self._draw(task, seed)
+        return self._first(self._goal)
+
+    def _first(self, goal: str) -> Observation:
         commands = "\n".join(recipe.command for recipe in self._shown.values())
-        return Observation(text=self._phrases.opening.format(commands=commands, goal=self._goal))
+        return Observation(text=self._phrases.opening.format(commands=commands, goal=goal))
 
     def _draw(self, task: str, seed: int) -> dict[str, Recipe]:
         """The crafting commands of an episode: those needed and some others, by product."""
@@ -140,6 +143,28 @@ class TextCraft(Env):
 
     def expert(self, task: str, seed: int) -> tuple[str, ...]:
         return tuple(plan(self._draw(task, seed), self._find(task).item, {}))
+
+    def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...]:
+        """Every item crafted on the way that is a goal of training; the crafting commands shown stay as they are."""
+        if self._find(task).held_out:
+            return ()
+        self.reset(task, seed)
+        return tuple(
+            Reached(task=self._id(goal), actions=at, first=self._first(goal.item))
+            for goal, at in self._crafted(actions)
+            if goal.depth in self._options.depths and not goal.held_out
+        )
+
+    def _crafted(self, actions: Sequence[str]) -> Iterator[tuple[Goal, int]]:
+        """What is made on the way to the goal, each item once, and after how many actions."""
+        made: set[str] = set()
+        for at, action in enumerate(actions, start=1):
+            command, step = parse(action), self.step(action)
+            if step.ended:
+                return
+            if isinstance(command, Craft) and step.status is Status.OK and command.item not in made:
+                made.add(command.item)
+                yield self._world.goals[command.item], at
 
     def advice(self) -> str | None:
         return None if self._goal is None else next(plan(self._shown, self._goal, self._held))

@@ -2,7 +2,8 @@
 
 The "model" is one number, its skill: the probability of the token that `skilled` says comes next; what is left is
 shared by all other tokens. An update raises it with the sum of `advantage x learn`, so that a run can be seen to learn,
-and sampler and learner agree exactly on every log-prob as long as they hold the same weights.
+and sampler and learner agree exactly on every log-prob as long as they hold the same weights. The critic knows one
+number of each token, whatever came before it.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ from ..ports import (
     UpdateFault,
     UpdateMetrics,
     UpdateSettings,
+    ValueMetrics,
+    ValueSettings,
     WeightUpdate,
 )
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FakeLearner", "FakeModel", "FakeSampler", "cycle"]
+__all__ = ["FakeCritic", "FakeLearner", "FakeModel", "FakeSampler", "cycle"]
 
 SKILL = "skill"
 
@@ -194,3 +197,57 @@ class FakeLearner:
             return UpdateFault.NAN
         limit = settings.limits.grad_norm
         return UpdateFault.GRAD_NORM if limit is not None and abs(gain) > limit else None
+
+
+@dataclass(slots=True, kw_only=True)
+class FakeCritic:
+    """Expects what came of a token before."""
+
+    expected: dict[int, float] = field(default_factory=dict)
+    """By the token seen last; 0 of one that is new."""
+
+    def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
+        return [
+            np.array([self.expected.get(token, 0.0) for token in each.ids.tolist()], np.float32) for each in sequences
+        ]
+
+    def update(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics:
+        """One step down the gradient of the plain squared error, clipped by its norm."""
+        errors = [error for each in sequences for error in self._errors(each)]
+        if not errors:
+            return ValueMetrics(fault=UpdateFault.EMPTY, loss=0.0, clipped=0.0, grad_norm=0.0, lr=settings.lr)
+        gradient: dict[int, float] = {}
+        for token, error in errors:
+            gradient[token] = gradient.get(token, 0.0) + error / len(errors)
+        norm = math.hypot(*gradient.values())
+        if math.isfinite(norm):
+            rate = settings.lr * min(1.0, settings.max_grad_norm / max(norm, 1e-9))
+            self.expected |= {at: self.expected.get(at, 0.0) - rate * slope for at, slope in gradient.items()}
+        return ValueMetrics(
+            fault=None if math.isfinite(norm) else UpdateFault.NAN,
+            loss=sum(error**2 for _, error in errors) / (2 * len(errors)),
+            clipped=0.0,
+            grad_norm=norm,
+            lr=settings.lr,
+        )
+
+    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+        pass
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "fake.json").write_text(json.dumps(sorted(self.expected.items())))
+
+    def load(self, folder: Path) -> None:
+        self.expected = dict(json.loads((folder / "fake.json").read_text()))
+
+    def close(self) -> None:
+        pass
+
+    def _errors(self, sequence: TrainSequence) -> list[tuple[int, float]]:
+        """Of each learnt token, the one before it and how far what was expected there was off."""
+        if sequence.value_targets is None:
+            raise ValueError("expected sequences that say what the values should have been")
+        before = sequence.ids[np.flatnonzero(sequence.learn) - 1].tolist()
+        targets = sequence.value_targets[sequence.learn].tolist()
+        return [(at, self.expected.get(at, 0.0) - target) for at, target in zip(before, targets, strict=True)]

@@ -22,7 +22,17 @@ from ..ports import Floats, LearnerSettings, NamedTensors, TrainSequence
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["ATTENTION", "TORCH_DTYPES", "FrozenPolicy", "Policy", "hub_names", "load_policy"]
+__all__ = [
+    "ATTENTION",
+    "TORCH_DTYPES",
+    "FrozenPolicy",
+    "Policy",
+    "hidden_states",
+    "hub_names",
+    "load_causal",
+    "load_policy",
+    "take_over",
+]
 
 ATTENTION = "agym_packed"
 OUTPUT_LAYER = "lm_head.weight"
@@ -38,14 +48,7 @@ class Policy(nn.Module):
         self._logit_elements = logit_elements
 
     def forward(self, row: Row, temperature: float) -> tuple[Tensor, Tensor]:
-        hidden_1TD = self.causal.base_model(
-            input_ids=row.ids_T[None],
-            position_ids=row.positions_T[None],
-            attention_mask=None,
-            use_cache=False,
-            layout=row.layout,
-        ).last_hidden_state
-        hidden_ND = hidden_1TD[0].index_select(0, row.predict_N)
+        hidden_ND = hidden_states(self.causal.base_model, row).index_select(0, row.predict_N)
         return token_logprobs(hidden_ND, self.output_layer, row.targets_N, temperature, self._logit_elements)
 
     @property
@@ -75,17 +78,39 @@ class FrozenPolicy:
 
     def follow(self, weights: NamedTensors) -> None:
         """Takes over a learner's weights, to stay there."""
-        own = dict(hub_names(self._policy))
-        with torch.no_grad():
-            for name, tensor in weights:
-                if name in own:
-                    own.pop(name).copy_(tensor)
-        if own:
-            raise ValueError(f"no weights came for {', '.join(sorted(own))}")
+        take_over(self._policy.causal, weights)
+
+
+def hidden_states(backbone: nn.Module, row: Row) -> Tensor:
+    """Of each token of a row."""
+    hidden_1TD: Tensor = backbone(
+        input_ids=row.ids_T[None],
+        position_ids=row.positions_T[None],
+        attention_mask=None,
+        use_cache=False,
+        layout=row.layout,
+    ).last_hidden_state
+    return hidden_1TD[0]
+
+
+def take_over(causal: PreTrainedModel, weights: NamedTensors) -> None:
+    """A learner's weights, by their names, into a model of the same shape."""
+    own = dict(causal.named_parameters())
+    with torch.no_grad():
+        for name, tensor in weights:
+            if name in own:
+                own.pop(name).copy_(tensor)
+    if own:
+        raise ValueError(f"no weights came for {', '.join(sorted(own))}")
 
 
 def load_policy(settings: LearnerSettings) -> Policy:
     """The policy of a model folder, in training's precision."""
+    return Policy(load_causal(settings), settings.logit_elements)
+
+
+def load_causal(settings: LearnerSettings) -> PreTrainedModel:
+    """The model of a folder, in training's precision, for rows of packed sequences."""
     from transformers import AttentionInterface
 
     # registering the same function under the same name again changes nothing
@@ -94,7 +119,7 @@ def load_policy(settings: LearnerSettings) -> Policy:
     causal = load_causal_model(source, str(TORCH_DTYPES[settings.dtype]).removeprefix("torch."), ATTENTION)
     if settings.activation_checkpointing:
         causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return Policy(causal, settings.logit_elements)
+    return causal
 
 
 def hub_names(policy: Policy) -> Iterator[tuple[str, nn.Parameter]]:

@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...dsl.algorithm import Kind
 from ...dsl.plan import Plan, Role
 from ...dsl.planning.shapes import is_folder
 from ...dsl.recipe import DType, Init, Layout, Model
 from ..agents.formats import FORMATS
 from ..errors import RunError
 from ..models import ModelSizes, ModelSource, TokenizerSizes, load_tokenizer, make_model, make_tokenizer
-from ..ports import LearnerSettings, OptimizerSettings, SamplerSettings, Scorer
+from ..ports import Critic, LearnerSettings, OptimizerSettings, SamplerSettings, Scorer
 from ..rendering import LEFT_OUT, Chat
 from ..seeds import derive
 from ..workers import LearnerWorker, RolloutWorker
@@ -26,7 +27,7 @@ from ..worlds import Worlds
 if TYPE_CHECKING:
     from ..backends.deepspeed import DeepSpeedLearner
 
-__all__ = ["found_model", "learner_worker", "prepare_model", "rollout_worker"]
+__all__ = ["critic_backbone", "found_model", "learner_worker", "prepare_model", "rollout_worker"]
 
 _TOLERANCE = {DType.FP32: 1e-4, DType.BF16: 0.5, DType.FP16: 0.2}
 """Of a probe's log-probs: what the precision alone may cost on random ids."""
@@ -48,25 +49,25 @@ async def prepare_model(plan: Plan, root: Path, worlds: Worlds) -> ModelSource:
     return ModelSource(path=str(root / MODEL))
 
 
-def found_model(model: Model) -> ModelSource:
+def found_model(model: Model, key: str = "model") -> ModelSource:
     """A model that is there, in a folder or on the hub."""
-    return ModelSource(path=str(_folder(model)), trust_remote_code=model.trust_remote_code)
+    return ModelSource(path=str(_folder(model, key)), trust_remote_code=model.trust_remote_code)
 
 
-def _folder(model: Model) -> Path:
+def _folder(model: Model, key: str) -> Path:
     """The model's folder; one of the hub is fetched, so that both engines read the same files of the same revision."""
     assert model.path is not None, "a verified plan names a model"
     folder = Path(model.path).expanduser()
     if folder.is_dir():
         return folder
     if is_folder(model.path):
-        raise RunError(f"model: there is no folder '{model.path}'")
+        raise RunError(f"{key}: there is no folder '{model.path}'")
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(model.path, revision=model.revision, ignore_patterns=_NOT_NEEDED))
     except (OSError, ValueError) as error:
-        raise RunError(f"model: '{model.path}' cannot be had from the hub: {str(error)[:200]}") from error
+        raise RunError(f"{key}: '{model.path}' cannot be had from the hub: {str(error)[:200]}") from error
 
 
 _NOT_NEEDED = ["*.bin", "*.pt", "*.pth", "*.gguf", "*.onnx", "*.h5", "*.msgpack", "original/*"]
@@ -118,8 +119,7 @@ def rollout_worker(
 ) -> RolloutWorker:
     from ..backends.vllm import VllmSampler
 
-    words = model if plan.model.tokenizer is None else ModelSource(path=plan.model.tokenizer)
-    tokenizer = load_tokenizer(words, _template(plan))
+    tokenizer = load_tokenizer(_words(plan, model), _template(plan))
     hardware = plan.hardware.rollout
     settings = SamplerSettings(
         model=Path(model.path),
@@ -138,6 +138,10 @@ def rollout_worker(
     return RolloutWorker(sampler, Chat(tokenizer), tokenizer.encode_known, worlds, clock)
 
 
+def _words(plan: Plan, model: ModelSource) -> ModelSource:
+    return model if plan.model.tokenizer is None else ModelSource(path=plan.model.tokenizer)
+
+
 def _memory_share(plan: Plan) -> float:
     """Of a card, as the plan reckoned: no more than a learner on the same card leaves while it waits."""
     engine = sum(item.bytes for use in plan.budget.memory if use.role is Role.ROLLOUT for item in use.items)
@@ -148,10 +152,15 @@ def _memory_share(plan: Plan) -> float:
 def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
     from ..backends.deepspeed import DeepSpeedLearner
 
-    settings = _learner_settings(plan, model)
+    settings, backbone = _learner_settings(plan, model), critic_backbone(plan, model)
     learner = DeepSpeedLearner(settings)
     return LearnerWorker(
-        learner, lambda folder: _reference(settings, learner, folder), learner.vocab, _TOLERANCE[_dtype(plan)]
+        learner,
+        lambda folder: _reference(settings, learner, folder),
+        learner.vocab,
+        _TOLERANCE[_dtype(plan)],
+        lambda: _critic(settings, learner, backbone),
+        lambda folder: DeepSpeedLearner(replace(settings, model=folder or settings.model)),
     )
 
 
@@ -159,6 +168,27 @@ def _reference(settings: LearnerSettings, learner: DeepSpeedLearner, folder: Pat
     from ..backends.policy import FrozenPolicy
 
     return FrozenPolicy(replace(settings, model=folder or settings.model), learner.device)
+
+
+def critic_backbone(plan: Plan, model: ModelSource) -> ModelSource | None:
+    """The one that a recipe names, alike in all its stages; None where the critic begins as the policy."""
+    key = "algorithm.critic.path"
+    critics = [each.settings.algorithm.critic for each in plan.stages if each.kind is Kind.RL]
+    path = next((each.path for each in critics if each.path is not None), None)
+    if path is None:
+        return None
+    found = found_model(Model(path=path, trust_remote_code=model.trust_remote_code), key)
+    if load_tokenizer(found).vocabulary != load_tokenizer(_words(plan, model)).vocabulary:
+        raise RunError(f"{key}: '{path}' reads other tokens than the policy says")
+    return found
+
+
+def _critic(settings: LearnerSettings, learner: DeepSpeedLearner, backbone: ModelSource | None) -> Critic:
+    from ..backends.critic import DeepSpeedCritic
+
+    if backbone is None:
+        return DeepSpeedCritic(settings, learner.weights())
+    return DeepSpeedCritic(replace(settings, model=Path(backbone.path)))
 
 
 def _learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:

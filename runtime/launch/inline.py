@@ -16,8 +16,18 @@ from ...dsl.plan import Plan
 from ...dsl.recipe import Environment, TaskSelection
 from ...envs.protocol import TaskInfo
 from ..dataset import Conversation
-from ..episode import Episode, Group, Task
-from ..ports import Floats, OptimizerSettings, TrainSequence, UpdateMetrics, UpdateSettings
+from ..episode import Episode, Group, Message, Task
+from ..ports import (
+    Floats,
+    OptimizerSettings,
+    Sampled,
+    SampleRequest,
+    TrainSequence,
+    UpdateMetrics,
+    UpdateSettings,
+    ValueMetrics,
+    ValueSettings,
+)
 from ..rollout import Budgets, Order
 from ..workers import DemoStyle, LearnerWorker, PlayStyle, RolloutWorker
 from ..worlds import Open, Worlds
@@ -46,11 +56,14 @@ class InlineCrew:
     async def demonstrate(self, tasks: Sequence[Task], style: DemoStyle, budgets: Budgets, seed: int) -> list[Episode]:
         return await self._rollout.demonstrate(tasks, style, budgets, seed)
 
+    async def relabel(self, episodes: Sequence[Episode], style: DemoStyle, budgets: Budgets) -> list[Episode]:
+        return await self._rollout.relabel(episodes, style, budgets)
+
     async def render(self, conversations: Sequence[Conversation], style: DemoStyle) -> list[Episode]:
         return await self._rollout.render(conversations, style)
 
     async def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        self._learner.learner.optimise_by(settings, fresh=fresh)
+        self._learner.optimise_by(settings, fresh=fresh)
 
     async def refer_to(self, model: Path | None) -> None:
         self._learner.refer_to(model)
@@ -67,21 +80,53 @@ class InlineCrew:
             await self._rollout.rest()
             return self._learner.logprobs(sequences, temperature, reference=reference)
 
+    async def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
+        async with self._turn:
+            await self._rollout.rest()
+            return self._learner.values(sequences)
+
+    async def update_critic(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics:
+        async with self._turn:
+            await self._rollout.rest()
+            return self._learner.update_critic(sequences, settings)
+
+    async def openings(
+        self, episodes: Sequence[tuple[Task, Sequence[Message]]], style: PlayStyle
+    ) -> list[tuple[int, ...]]:
+        return await self._rollout.openings(episodes, style)
+
+    async def draw(self, requests: Sequence[SampleRequest], slots: int) -> list[Sampled]:
+        async with self._turn:
+            return await self._rollout.draw(requests, slots)
+
+    async def new_ranker(self) -> None:
+        self._learner.new_ranker()
+
+    async def rank(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
+        async with self._turn:
+            await self._rollout.rest()
+            return self._learner.rank(sequences, temperature)
+
+    async def update_ranker(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
+        async with self._turn:
+            await self._rollout.rest()
+            return self._learner.update_ranker(sequences, settings)
+
     async def sync(self, version: int) -> None:
         await self._rollout.load(self._learner.handover(version))
 
     async def save(self, folder: Path) -> None:
-        self._learner.learner.save(folder)
+        self._learner.save(folder)
 
     async def load(self, folder: Path) -> None:
-        self._learner.learner.load(folder)
+        self._learner.load(folder)
 
     async def export(self, folder: Path) -> None:
         self._learner.learner.export(folder)
 
     async def close(self) -> None:
         await self._rollout.close()
-        self._learner.learner.close()
+        self._learner.close()
 
 
 async def launch(plan: Plan, root: Path, open_client: Open, clock: Callable[[], float]) -> InlineCrew:

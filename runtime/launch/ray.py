@@ -28,10 +28,21 @@ from ...dsl.recipe import Environment, TaskSelection
 from ...envs.protocol import TaskInfo
 from ..backends.environment import missing_variables
 from ..dataset import Conversation
-from ..episode import Episode, Group, Task
+from ..episode import Episode, Group, Message, Task
 from ..errors import RunError, StepRefused
 from ..models import ModelSource
-from ..ports import Floats, OptimizerSettings, TrainSequence, UpdateMetrics, UpdateSettings, WeightUpdate
+from ..ports import (
+    Floats,
+    OptimizerSettings,
+    Sampled,
+    SampleRequest,
+    TrainSequence,
+    UpdateMetrics,
+    UpdateSettings,
+    ValueMetrics,
+    ValueSettings,
+    WeightUpdate,
+)
 from ..reach import Reach
 from ..rollout import Budgets, Order
 from ..workers import DemoStyle, LearnerWorker, PlayStyle, RolloutWorker
@@ -132,18 +143,6 @@ class LearnerActor:
         return work(self._worker, *args, **kwargs)
 
 
-def _optimise_by(worker: LearnerWorker, settings: OptimizerSettings, *, fresh: bool) -> None:
-    worker.learner.optimise_by(settings, fresh=fresh)
-
-
-def _save(worker: LearnerWorker, folder: Path) -> None:
-    worker.learner.save(folder)
-
-
-def _load(worker: LearnerWorker, folder: Path) -> None:
-    worker.learner.load(folder)
-
-
 def _export(worker: LearnerWorker, folder: Path) -> None:
     worker.learner.export(folder)
 
@@ -231,11 +230,14 @@ class RayCrew:
     async def demonstrate(self, tasks: Sequence[Task], style: DemoStyle, budgets: Budgets, seed: int) -> list[Episode]:
         return await self._rolling(RolloutWorker.demonstrate, tasks, style, budgets, seed)
 
+    async def relabel(self, episodes: Sequence[Episode], style: DemoStyle, budgets: Budgets) -> list[Episode]:
+        return await self._rolling(RolloutWorker.relabel, episodes, style, budgets)
+
     async def render(self, conversations: Sequence[Conversation], style: DemoStyle) -> list[Episode]:
         return await self._rolling(RolloutWorker.render, conversations, style)
 
     async def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        await self._learning(_optimise_by, settings, fresh=fresh)
+        await self._learning(LearnerWorker.optimise_by, settings, fresh=fresh)
 
     async def refer_to(self, model: Path | None) -> None:
         await self._learning(LearnerWorker.refer_to, model)
@@ -248,15 +250,38 @@ class RayCrew:
     ) -> list[Floats]:
         return await self._learning(LearnerWorker.logprobs, sequences, temperature, reference=reference)
 
+    async def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
+        return await self._learning(LearnerWorker.values, sequences)
+
+    async def update_critic(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics:
+        return await self._learning(LearnerWorker.update_critic, sequences, settings)
+
+    async def openings(
+        self, episodes: Sequence[tuple[Task, Sequence[Message]]], style: PlayStyle
+    ) -> list[tuple[int, ...]]:
+        return await self._rolling(RolloutWorker.openings, episodes, style)
+
+    async def draw(self, requests: Sequence[SampleRequest], slots: int) -> list[Sampled]:
+        return await self._rolling(RolloutWorker.draw, requests, slots)
+
+    async def new_ranker(self) -> None:
+        await self._learning(LearnerWorker.new_ranker)
+
+    async def rank(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
+        return await self._learning(LearnerWorker.rank, sequences, temperature)
+
+    async def update_ranker(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
+        return await self._learning(LearnerWorker.update_ranker, sequences, settings)
+
     async def sync(self, version: int) -> None:
         (address,) = await self._learning(_hand_over, version)
         await self._rolling(_take_over, address)
 
     async def save(self, folder: Path) -> None:
-        await self._learning(_save, folder)
+        await self._learning(LearnerWorker.save, folder)
 
     async def load(self, folder: Path) -> None:
-        await self._learning(_load, folder)
+        await self._learning(LearnerWorker.load, folder)
 
     async def export(self, folder: Path) -> None:
         await self._learning(_export, folder)

@@ -15,6 +15,7 @@ from agym.dsl.algorithm import (
     LossKind,
     Normalise,
     Preset,
+    Reference,
     Relabel,
 )
 from agym.dsl.binding.bind import bind
@@ -149,10 +150,15 @@ def test_loop_and_rloo_leave_one_out_without_a_standard_deviation() -> None:
     assert loop.kl_stop is not None
 
 
-def test_mtpo_has_two_divergences() -> None:
-    kl = algorithm("mtpo").kl
-    assert kl.coef
-    assert kl.previous_coef
+def test_mtpo_has_two_divergences_and_moves_away_from_both() -> None:
+    made = algorithm("mtpo")
+    assert made.kl.coef
+    assert made.kl.previous_coef
+    assert made.epochs > 1
+
+
+def test_pairs_are_learnt_relative_to_the_policy_that_the_stage_began_with() -> None:
+    assert {algorithm(name).kl.reference for name in ("dpo", "turn_dpo")} == {Reference.STAGE}
 
 
 def test_relay_relabels_and_turn_dpo_has_a_critic_that_knows_more() -> None:

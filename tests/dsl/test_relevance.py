@@ -14,7 +14,6 @@ from agym.dsl.algorithm import (
     DataSource,
     Estimator,
     Kind,
-    Level,
     LossKind,
     LossOn,
     Preset,
@@ -73,6 +72,8 @@ def al(**algorithm: Any) -> Changes:
 
 SFT, DPO, EVAL, EVOLVE = use(Preset.SFT), use(Preset.DPO), use(Preset.EVAL), use(Preset.AGENT_EVOL)
 PLAYED_DPO = use(Preset.DPO, **{"data.source": DataSource.ROLLOUT})
+EXPLORING = EVOLVE | {"schedule.*.algorithm.data.source": DataSource.ROLLOUT}
+GIVEN_PAIRS = use(Preset.DPO, **{"data.source": DataSource.FILE})
 GPUS: Changes = {"hardware.gpus_per_node": 2}
 SPLIT: Changes = GPUS | {"hardware.layout": Layout.SPLIT}
 CRITIC = al(advantage__baseline=Baseline.CRITIC)
@@ -119,11 +120,13 @@ ALGORITHM: Cases = {
     "loss.clip": ([al(loss__kind=LossKind.POLICY_GRADIENT)], [{}, al(loss__kind=LossKind.GSPO)]),
     "loss.clip.dual": ([al(loss__kind=LossKind.GSPO), al(loss__kind=LossKind.CISPO)], [{}]),
     "loss.length": ([{}], [al(loss__aggregation=Aggregation.FIXED_LENGTH)]),
-    "kl": ([SFT, DPO], [{}]),
+    "kl": ([SFT], [{}, DPO]),
+    "kl.coef": ([DPO], [{}]),
     "kl.estimator": ([{}], [KL, al(kl__previous_coef=0.1)]),
     "kl.clamp": ([{}], [KL, al(kl__previous_coef=0.1)]),
-    "kl.place": ([{}], [KL, al(kl__previous_coef=0.1)]),
-    "kl.reference": ([{}, al(kl__previous_coef=0.1)], [KL, al(kl__coef=Expr("linear(0, 1e-3, 10)"))]),
+    "kl.place": ([{}, al(kl__previous_coef=0.1), DPO | KL], [KL]),
+    "kl.previous_coef": ([DPO, al(groups_per_update=None)], [{}, al(groups_per_update=None, epochs=2)]),
+    "kl.reference": ([{}, al(kl__previous_coef=0.1)], [KL, DPO, al(kl__coef=Expr("linear(0, 1e-3, 10)"))]),
     "kl.target": ([{}, al(kl__coef=Expr("0 * 2"))], [KL]),
     "kl.target_steps": ([{}, KL], [KL | al(kl__target=0.05)]),
     "entropy": ([SFT], [{}]),
@@ -137,6 +140,8 @@ ALGORITHM: Cases = {
         [al(importance__correction=Correction.MASK)],
     ),
     "critic": ([{}, SFT, DPO], [CRITIC, use(Preset.TURN_DPO)]),
+    **dict.fromkeys(("critic.path", "critic.clip"), ([use(Preset.TURN_DPO)], [CRITIC])),
+    "critic.privileged": ([CRITIC], [use(Preset.TURN_DPO)]),
     "data": ([{}, EVAL], [SFT, DPO, EVOLVE]),
     "data.path": (
         [SFT, PLAYED_DPO],
@@ -150,9 +155,17 @@ ALGORITHM: Cases = {
     ),
     "data.relabel": ([PLAYED_DPO], [SFT, use(Preset.RELAY)]),
     "preference": ([{}, SFT], [DPO, use(Preset.TURN_DPO)]),
-    "preference.pairs_per_group": ([DPO], [PLAYED_DPO, DPO | al(preference__level=Level.TURN)]),
+    "data.keep": (
+        [GIVEN_PAIRS, EXPLORING],
+        [PLAYED_DPO, GIVEN_PAIRS | al(data__source=DataSource.EPISODES), SFT, EVOLVE],
+    ),
+    **dict.fromkeys(
+        ("preference.level", "preference.margin", "preference.pairs_per_group"),
+        ([GIVEN_PAIRS], [PLAYED_DPO, GIVEN_PAIRS | al(data__source=DataSource.EPISODES)]),
+    ),
     "preference.candidates": ([DPO], [use(Preset.TURN_DPO)]),
     "evolve": ([{}, SFT], [EVOLVE]),
+    "evolve.keep_demonstrations": ([EXPLORING], [EVOLVE]),
 }
 
 AGENT: Cases = {

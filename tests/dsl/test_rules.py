@@ -19,6 +19,7 @@ from agym.dsl.algorithm import (
     Normalise,
     Preset,
     Reference,
+    Relabel,
 )
 from agym.dsl.binding.places import Listed
 from agym.dsl.catalog import Catalog
@@ -85,7 +86,9 @@ def judged(source: RewardSource, **changes: Any) -> Changes:
 TOY = ModelShape(layers=1, hidden=8, heads=4, kv_heads=2, intermediate=8, vocab=8)
 CRITIC = al(advantage__baseline=Baseline.CRITIC, advantage__normalise=Normalise.BATCH_STD)
 SFT, DPO, EVAL = al(use=Preset.SFT), al(use=Preset.DPO), al(use=Preset.EVAL)
+RELAY = al(use=Preset.RELAY, data__relabel=Relabel.HINDSIGHT)
 DPO_ROLLOUT = DPO | al(data__source=DataSource.ROLLOUT)
+RANKED = DPO_ROLLOUT | al(use=Preset.TURN_DPO, preference__level=Level.TURN)
 FOUR: Changes = {"hardware.gpus_per_node": 4}
 SPLIT: Changes = FOUR | {"hardware.layout": Layout.SPLIT}
 H100: Changes = {"hardware.gpus_per_node": 8, "hardware.gpu": Gpu.H100}
@@ -328,6 +331,16 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [{}, CRITIC | al(advantage__estimator=Estimator.BILEVEL_GAE), al(advantage__estimator=Estimator.STEP_GROUPS)],
     ),
+    "algorithm.a_run_has_one_critic": (
+        [
+            (
+                CRITIC | {"schedule.1.algorithm.critic.path": "Qwen/Qwen2.5-0.5B"},
+                "schedule.1.algorithm.critic.path",
+                "goes on in this one, and has another backbone",
+            )
+        ],
+        [{}, CRITIC, CRITIC | al(critic__path="Qwen/Qwen2.5-0.5B")],
+    ),
     "algorithm.ratio_fits_the_loss": (
         [
             (al(loss__kind=LossKind.GSPO), "algorithm.loss.ratio", "per episode, not per token"),
@@ -410,6 +423,10 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         [(SFT | al(data__source=DataSource.FILE), "algorithm.data.source", "'source: file' needs a 'path'")],
         [SFT, SFT | al(data__source=DataSource.EPISODES, data__path="runs/x"), al(data__source=DataSource.FILE)],
     ),
+    "algorithm.hindsight_has_episodes": (
+        [(RELAY | al(data__source=DataSource.EPISODES), "algorithm.data.source", "only what the stage plays itself")],
+        [RELAY, RELAY | al(data__source=DataSource.ROLLOUT), SFT | al(data__source=DataSource.EPISODES)],
+    ),
     "algorithm.pairs_can_be_made": (
         [
             (DPO, "algorithm.data.source", "always the best one"),
@@ -417,6 +434,14 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             (DPO_ROLLOUT | al(preference__level=Level.TOKEN), "algorithm.preference.level", "'episode' or 'turn'"),
         ],
         [DPO_ROLLOUT, SFT],
+    ),
+    "algorithm.candidates_can_be_drawn": (
+        [
+            (RANKED | al(data__source=DataSource.EPISODES), "algorithm.data.source", "for turns that were just played"),
+            (RANKED | al(preference__level=Level.EPISODE), "algorithm.preference.level", "pairs of turns"),
+            (RANKED | al(preference__candidates=1), "algorithm.preference.candidates", "no pair to rank"),
+        ],
+        [RANKED, DPO_ROLLOUT | al(preference__level=Level.EPISODE)],
     ),
     # --- schedule
     "schedule.at_least_one_stage": ([({"schedule": ()}, "schedule", "at least one stage")], [{}]),

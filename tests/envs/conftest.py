@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 import pytest
 from agym.envs.errors import EpisodeOver, UnknownSplit, UnknownTask
-from agym.envs.protocol import Env, EnvSpec, Observation, Runs, Step
+from agym.envs.protocol import Env, EnvSpec, Observation, Reached, Runs, Step
 
 _PATIENCE_S = 60
 
@@ -76,6 +76,11 @@ class Scripted(Env):
 
     def expert(self, task: str, seed: int) -> tuple[str, ...]:
         return ("win",)
+
+    def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
+        if not actions:
+            return None
+        return (Reached(task="train-1", actions=len(actions), first=Observation(text=actions[-1])),)
 
     def advice(self) -> str | None:
         return "win" if self._playing else None

@@ -56,6 +56,7 @@ async def play(client: EnvClient) -> list[object]:
     session = await client.open("train-0", 3)
     seen: list[object] = [await client.spec(), await client.tasks("train"), await client.corpus()]
     seen += [await client.expert("train-0", 0), session.first]
+    seen += [await client.hindsight("train-0", 0, actions) for actions in ([], ["hello", "win"])]
     seen += [await session.advice(), await session.noise_action(5), await session.step("hello")]
     seen += [await session.step("win"), await session.advice()]
     await session.close()

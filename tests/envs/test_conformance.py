@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -10,21 +10,40 @@ import pytest
 from agym.envs.client import HttpEnv, InlineEnv
 from agym.envs.conformance import CHECKS, Check, Result, Subject, run_checks
 from agym.envs.errors import EpisodeOver, UnknownSplit, UnknownTask
-from agym.envs.protocol import Env, EnvSpec, Observation, Runs, Status, Step
+from agym.envs.protocol import Env, EnvSpec, Observation, Reached, Runs, Status, Step
 from agym.envs.registry import factory
 from agym.envs.supervise import ServeCommand, ServerProcess
 
 ENVIRONMENTS: dict[str, ServeCommand] = {
+    "babyai": ServeCommand(
+        env="babyai", options={"levels": ["GoToObjS6", "OpenDoorLoc", "PickupLoc", "KeyInBox", "ActionObjDoor"]}
+    ),
+    "babyai, single steps": ServeCommand(
+        env="babyai", options={"actions": "primitive", "levels": ["PickupLoc", "PutNextLocalS6N4", "UnlockLocalDist"]}
+    ),
     "counter": ServeCommand(env="counter"),
+    "sciworld": ServeCommand(
+        env="sciworld",
+        options={
+            "tasks": ["find-non-living-thing", "find-animal", "lifespan-longest-lived"],
+            "max_steps": 15,
+            "heap_mb": 1024,
+            "processes": 1,
+        },
+    ),
     "textcraft": ServeCommand(env="textcraft"),
     "textcraft, small and terse": ServeCommand(
         env="textcraft", options={"world": "small", "terse": True, "max_distractors": 2, "shuffle": False}
     ),
 }
+SLOW = {"sciworld"}
+"""They start processes of their own."""
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", ENVIRONMENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.heavy if name in SLOW else ()) for name in ENVIRONMENTS]
+)
 async def test_every_environment_conforms(name: str, check: Check) -> None:
     command = ENVIRONMENTS[name]
     client = InlineEnv(factory(command.env, command.options))
@@ -111,6 +130,13 @@ class Flawed(Env):
     def expert(self, task: str, seed: int) -> tuple[str, ...]:
         return ("down",) * 3
 
+    def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...]:
+        late = len(actions) + (self.flaw == "late")
+        if self.flaw != "hindsight" and not task.startswith("train"):
+            return ()
+        wanted = {"train-0", "train-1"} - ({task} if self.flaw != "own goal" else set())
+        return tuple(Reached(task=each, actions=late, first=Observation(text="")) for each in sorted(wanted))
+
     def advice(self) -> str | None:
         return None if self.number <= 0 else "wait" if self.flaw == "bad advice" else "down"
 
@@ -144,6 +170,9 @@ def test_an_environment_without_a_flaw_passes() -> None:
         ("shared", "neighbours change nothing", "among 32 neighbours"),
         ("expert", "the expert solves what it claims", "solves 0%"),
         ("bad advice", "advice leads to the goal from anywhere", "does not lead to the goal"),
+        ("hindsight", "hindsight tells of other tasks of training", "tells what the held-out task 'test-0' led to"),
+        ("own goal", "hindsight tells of other tasks of training", "none of training's others"),
+        ("late", "hindsight tells of other tasks of training", "names actions that were never given"),
         ("range", "scores stay in their range", "a score of 2.0"),
         ("two ends", "an episode ends at most one way", "both terminated and truncated"),
         ("after the end", "stepping after the end is refused", "was not refused"),

@@ -49,3 +49,35 @@ def test_what_is_unknown_is_refused() -> None:
         Counter().reset("reach-31", 0)
     with pytest.raises(BadOption):
         create({"base": 2})
+
+
+def test_hindsight_tells_of_every_number_of_training_on_the_way_once() -> None:
+    env = Counter()
+    first = env.reset("reach-29", 0).text
+    start = int(first.split()[3].rstrip(";"))
+    actions = ["add 1", "fly", "add 5", "take 1", "add 1", "add 5"]
+    numbers = [start + moved for moved in (1, 1, 6, 5, 6, 11)]
+    found = env.hindsight("reach-29", 0, actions)
+    expected = {number: at for at, number in reversed([*enumerate(numbers, start=1)]) if number % 3}
+    assert {each.task: each.actions for each in found} == {f"reach-{n}": at for n, at in expected.items()}
+    posed = [f"The number is {start}; the goal is {n}." for n in dict.fromkeys(numbers) if n % 3]
+    assert [each.first.text for each in found] == posed
+
+
+def test_what_is_reached_on_the_way_is_what_a_task_of_its_own_would_end_with() -> None:
+    env = Counter()
+    actions = ["take 1", "take 1", "add 1", "take 1"]
+    for seed in range(20):
+        for each in env.hindsight("reach-28", seed, actions):
+            env.reset("reach-28", seed)
+            steps = [env.step(action) for action in actions[: each.actions]]
+            assert steps[-1].observation.text == f"The number is {each.task.removeprefix('reach-')}."
+
+
+def test_a_held_out_number_is_never_told_and_its_episode_tells_nothing() -> None:
+    env = Counter()
+    actions = ["add 1"] * 15
+    told = {each.task for task in env.tasks("train") for each in env.hindsight(task, 1, actions)}
+    assert told
+    assert told <= set(env.tasks("train"))
+    assert [env.hindsight(task, 1, actions) for task in env.tasks("test")] == [()] * 10

@@ -69,6 +69,10 @@ async def test_what_is_known_before_playing(scripted: Make) -> None:
         assert tasks[0] == {"id": "test-0", "difficulty": "easy"}
         assert (await http.get("/corpus")).json() == {"texts": ["echo"]}
         assert (await http.post("/expert", json={"task": "train-0", "seed": 0})).json() == {"actions": ["win"]}
+        played = {"task": "train-0", "seed": 0, "actions": ["win"]}
+        first = {"text": "win", "valid_actions": None}
+        reached = [{"task": "train-1", "actions": 1, "observation": first}]
+        assert (await http.post("/hindsight", json=played)).json() == {"reached": reached}
 
 
 @pytest.mark.parametrize(
@@ -203,6 +207,7 @@ PATHS = [
     "/tasks?split=train",
     "/corpus",
     "/expert",
+    "/hindsight",
     "/sessions",
     "/sessions/",
 ]
@@ -214,9 +219,8 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
-bodies = st.dictionaries(
-    st.sampled_from(["task", "seed", "key", "action", "number", "id", "data_idx", "x"]), json_values, max_size=5
-)
+NAMES = ["task", "seed", "key", "action", "actions", "number", "id", "data_idx", "x"]
+bodies = st.dictionaries(st.sampled_from(NAMES), json_values, max_size=5)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -332,3 +332,73 @@ def test_no_demonstration_makes_what_is_held_out() -> None:
             made += any(action.startswith(f"craft 1 {item} ") for item in held_out)
     assert seen > 20
     assert made == 0
+
+
+# --- hindsight
+
+
+def wandered(env: TextCraft, task: str, seed: int) -> list[str]:
+    """What is done under noise until the goal is reached."""
+    rng, actions = Random(f"{task} {seed}"), []
+    env.reset(task, seed)
+    while (advice := env.advice()) is not None:
+        noise = env.noise_action(rng) if rng.random() < 0.5 else None
+        actions.append(noise or advice)
+        env.step(actions[-1])
+    return actions
+
+
+def test_hindsight_tells_of_all_that_was_crafted_on_the_way_as_it_would_have_been_posed(env: TextCraft) -> None:
+    told = 0
+    for task in env.tasks("train")[::7]:
+        actions = wandered(env, task, 4)
+        found = env.hindsight(task, 4, actions)
+        told += len(found)
+        own = env.reset(task, 4).text
+        answers = [env.step(action).observation.text for action in actions]
+        for each in found:
+            item, goal = (name.partition("/")[2].replace("-", " ") for name in (each.task, task))
+            before, _, after = own.rpartition(goal)
+            assert each.first.text == f"{before}{item}{after}"
+            said = [answer.lower().rstrip(".").split(" ", 2)[::2] for answer in answers]
+            assert said.index(["crafted", item]) + 1 == each.actions
+    assert told > 100
+
+
+def test_hindsight_never_tells_of_a_held_out_item_even_if_one_was_crafted() -> None:
+    env = create(SMALL | {"max_distractors": 20})
+    held_out, crafted = set(env.tasks("test")), set()
+    for task in env.tasks("train"):
+        commands = env.reset(task, 0).text.splitlines()[:-1]
+        # everything that can be crafted from bare materials is, of use or not
+        actions = [action for command in commands for action in (*_materials(command), command)] * 2
+        done = []
+        for action in actions:
+            done.append(action)
+            step = env.step(action)
+            if step.status is Status.OK and action.startswith("craft"):
+                crafted.add(_id(action))
+            if step.ended:
+                break
+        told = {each.task for each in env.hindsight(task, 0, done)}
+        assert told <= set(env.tasks("train")) - {task}
+    assert crafted & held_out
+
+
+def _materials(command: str) -> list[str]:
+    return [f"get {part}" for part in command.split(" using ")[1].split(", ")]
+
+
+def _id(command: str) -> str:
+    return "small/" + command.split(" using ")[0].split(" ", 2)[2].replace(" ", "-")
+
+
+def test_an_episode_of_a_held_out_goal_tells_nothing(env: TextCraft) -> None:
+    for task in env.tasks("test")[::9]:
+        assert env.hindsight(task, 0, env.expert(task, 0)) == ()
+
+
+def test_only_depths_that_are_chosen_are_told_of() -> None:
+    env = create({"depths": [2, 3, 4]})
+    found = [each for task in env.tasks("train")[::5] for each in env.hindsight(task, 0, env.expert(task, 0))]
+    assert {env.difficulty(each.task) for each in found} == {"depth2", "depth3"}

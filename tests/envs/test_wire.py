@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from agym.envs.protocol import EnvSpec, Observation, Runs, Score, Status, Step, TaskInfo
+from agym.envs.protocol import EnvSpec, Observation, Reached, Runs, Score, Status, Step, TaskInfo
 from agym.envs.wire import (
     Fields,
     WireError,
@@ -12,6 +12,8 @@ from agym.envs.wire import (
     load_object,
     observation_from,
     observation_to,
+    reached_from,
+    reached_to,
     spec_from,
     spec_to,
     step_read,
@@ -53,6 +55,11 @@ def test_every_step_comes_back_as_it_was(step: Step) -> None:
 @given(observations)
 def test_every_observation_comes_back_as_it_was(observation: Observation) -> None:
     assert observation_from(sent(observation_to(observation))) == observation
+
+
+@given(st.lists(st.builds(Reached, task=texts, actions=st.integers(0, 2**60), first=observations)).map(tuple))
+def test_what_was_reached_comes_back_as_it_was(reached: tuple[Reached, ...]) -> None:
+    assert reached_from(sent(reached_to(reached))) == reached
 
 
 def test_a_spec_comes_back_as_it_was() -> None:

@@ -26,6 +26,8 @@ from agym.dsl.plan import Plan
 from agym.dsl.source import Source
 from agym.envs.client import InlineEnv
 from agym.envs.protocol import Env, EnvClient, EnvSpec, Observation, Runs, Score, Status, Step
+from agym.runtime.backends.fake import FakeCritic
+from agym.runtime.endpoint import Judges
 from agym.runtime.engine import Engine, Outcome, StopSignal
 from agym.runtime.launch.inline import InlineCrew
 from agym.runtime.models import UnknownWord
@@ -45,7 +47,7 @@ from agym.runtime.ports import (
 from agym.runtime.rendering import Chat
 from agym.runtime.reporting import Silent
 from agym.runtime.workers import Crew, LearnerWorker, RolloutWorker
-from agym.runtime.workspace import Workspace
+from agym.runtime.workspace import JUDGE, Workspace
 from agym.runtime.worlds import Worlds
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -290,6 +292,7 @@ class TableLearner:
         return [("table", self.table)]
 
     def save(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         np.savez(folder / "learner.npz", table=self.table, momentum=self.momentum)
 
     def load(self, folder: Path) -> None:
@@ -301,6 +304,11 @@ class TableLearner:
         np.save(folder / "table.npy", self.table)
 
     def close(self) -> None: ...
+
+
+def critic_of(learner: TableLearner) -> FakeCritic:
+    """Begins as the policy stands: made at another moment it would say other numbers."""
+    return FakeCritic(expected={token: float(row.mean()) for token, row in enumerate(learner.table)})
 
 
 # --- a run -----------------------------------------------------------------------------------------------------------
@@ -357,6 +365,7 @@ class Run:
     plan: Plan
     sampler: TableSampler = field(default_factory=TableSampler)
     learner: TableLearner = field(default_factory=TableLearner)
+    critic_of: Callable[[TableLearner], FakeCritic] = critic_of
     stop: StopSignal = field(default_factory=StopSignal)
     clients: Mapping[str, EnvClient] = field(default_factory=dict)
     reporter: Any = field(default_factory=Silent)
@@ -369,12 +378,20 @@ class Run:
         space = (
             Workspace.resume(self.root) if (self.root / "plan.json").exists() else Workspace.start(self.root, "{}", "")
         )
+        judges = Judges(self.plan, self.root / JUDGE, lambda reference: reference)
         engine = Engine(
-            self.plan, space, self.around(self.crew()), self.reporter, itertools.count().__next__, self.stop
+            self.plan,
+            space,
+            self.around(self.crew()),
+            self.reporter,
+            itertools.count().__next__,
+            self.stop,
+            judges=judges,
         )
         try:
             return await engine.run()
         finally:
+            await judges.close()
             space.close()
 
     def crew(self) -> InlineCrew:
@@ -388,11 +405,14 @@ class Run:
         def reference(folder: Path | None) -> TableLearner:
             return TableLearner(table=first if folder is None else np.load(folder / "table.npy"))
 
-        return InlineCrew(rollout, LearnerWorker(self.learner, reference, len(WORDS), 1e-5))
+        learner = LearnerWorker(
+            self.learner, reference, len(WORDS), 1e-5, lambda: self.critic_of(self.learner), reference
+        )
+        return InlineCrew(rollout, learner)
 
     def again(self, root: Path | None = None) -> Run:
         """Engines just started, on this folder or on a copy of it; what happened to this one does not happen there."""
-        fresh = Run(root=root or self.root, plan=self.plan, clients=self.clients)
+        fresh = Run(root=root or self.root, plan=self.plan, clients=self.clients, critic_of=self.critic_of)
         fresh.learner.faulty = self.learner.faulty
         return fresh
 

@@ -114,8 +114,6 @@ def drawn_episode(draw: Any) -> Credit:
     return Credit(
         lengths=tuple(lengths),
         rewards=tuple(draw(st.lists(numbers, min_size=turns, max_size=turns))),
-        truncated=draw(st.booleans()),
-        bootstrap=draw(numbers),
         states=tuple(draw(st.lists(st.sampled_from(["", "a", "b"]), min_size=turns, max_size=turns))),
         learnt=tuple(draw(st.lists(st.booleans(), min_size=turns, max_size=turns))),
         values=np.array(draw(st.lists(numbers, min_size=tokens, max_size=tokens))),

@@ -31,8 +31,6 @@ def episodes(draw: Any) -> Credit:
     return Credit(
         lengths=tuple(lengths),
         rewards=tuple(draw(st.lists(rewards, min_size=len(lengths), max_size=len(lengths)))),
-        truncated=draw(st.booleans()),
-        bootstrap=draw(values),
         values=np.array(draw(st.lists(values, min_size=tokens, max_size=tokens))),
         token_rewards=draw(st.none() | st.lists(st.floats(-0.1, 0.1), min_size=tokens, max_size=tokens).map(np.array)),
     )
@@ -60,8 +58,7 @@ def slow_gae(credit: Credit, gamma: float, lam: float) -> list[float]:
             row.append((True, extra + (reward if place == length - 1 else 0.0), float(credit.values[at])))
             at += 1
     row += [(False, 99.0, 99.0)] * 3
-    next_value = (credit.bootstrap or 0.0) if credit.truncated else 0.0
-    running = 0.0
+    next_value, running = 0.0, 0.0
     found: list[float] = []
     for sampled, reward, value in reversed(row):
         if sampled:
@@ -76,7 +73,6 @@ def slow_bilevel(credit: Credit, s: Advantage) -> list[float]:
     assert credit.values is not None
     extra = np.zeros(sum(credit.lengths)) if credit.token_rewards is None else credit.token_rewards
     starts = [sum(credit.lengths[:k]) for k in range(len(credit.lengths))]
-    end_value = (credit.bootstrap or 0.0) if credit.truncated else 0.0
     found: list[float] = []
     for k, (start, length) in enumerate(zip(starts, credit.lengths, strict=True)):
         # return of turn k: own reward, then by weight a stop at the next turn's value or a look further
@@ -84,7 +80,7 @@ def slow_bilevel(credit: Credit, s: Advantage) -> list[float]:
         for later in reversed(range(k, len(credit.lengths))):
             own = 0.0 if later == k else float(extra[starts[later] : starts[later] + credit.lengths[later]].sum())
             if later == len(credit.lengths) - 1:
-                ahead = end_value
+                ahead = 0.0
             else:
                 ahead = (1 - s.turn_lam) * float(credit.values[starts[later + 1]]) + s.turn_lam * back
             back = credit.rewards[later] + own + s.turn_gamma * ahead
@@ -111,17 +107,9 @@ def test_gae_by_hand_across_a_turn_border() -> None:
     assert one(credit, settings) == pytest.approx([0 + 0.25 * middle, middle, last], abs=1e-15)
 
 
-def test_only_an_episode_that_was_cut_off_bootstraps() -> None:
-    ended = Credit(lengths=(1,), rewards=(0,), values=np.array([0.25]), bootstrap=2.0)
-    settings = replace(GAE, gamma=0.5)
-    assert one(ended, settings) == [-0.25]
-    assert one(replace(ended, truncated=True), settings) == [0.5 * 2.0 - 0.25]
-
-
 @pytest.mark.parametrize("settings", [GAE, BILEVEL])
-def test_an_episode_that_was_cut_off_without_a_value_to_go_on_from_is_refused(settings: Advantage) -> None:
-    with pytest.raises(CreditError, match="needs a bootstrap value"):
-        one(Credit(lengths=(1,), rewards=(0,), values=np.zeros(1), truncated=True), settings)
+def test_nothing_is_expected_after_the_last_token(settings: Advantage) -> None:
+    assert one(Credit(lengths=(1,), rewards=(0,), values=np.array([0.25])), settings) == [-0.25]
 
 
 @pytest.mark.parametrize("settings", [GAE, BILEVEL])
@@ -140,7 +128,7 @@ def test_gae_is_that_of_a_row_with_its_observation_tokens_skipped(credit: Credit
 @patient
 @given(episodes())
 def test_gae_of_zero_values_looking_all_the_way_is_reward_to_go(credit: Credit) -> None:
-    blind = replace(credit, values=np.zeros(credit.num_tokens), truncated=False)
+    blind = replace(credit, values=np.zeros(credit.num_tokens))
     plain = Advantage(estimator=Estimator.REWARD_TO_GO, baseline=Baseline.NONE, normalise=Normalise.NONE)
     for gamma in (1.0, 0.7):
         expected = one(blind, replace(plain, gamma=gamma))
@@ -216,9 +204,8 @@ def test_value_targets_are_values_plus_advantages_before_whitening(normalise: No
 @patient
 @given(episodes(), shares)
 def test_looking_all_the_way_targets_are_the_rewards_still_to_come(credit: Credit, gamma: float) -> None:
-    ended = replace(credit, truncated=False)
     plain = Advantage(estimator=Estimator.REWARD_TO_GO, baseline=Baseline.NONE, normalise=Normalise.NONE, gamma=gamma)
-    assert targets(ended, replace(GAE, gamma=gamma)) == pytest.approx(one(ended, plain), abs=1e-12)
+    assert targets(credit, replace(GAE, gamma=gamma)) == pytest.approx(one(credit, plain), abs=1e-12)
 
 
 def test_a_critic_that_is_right_has_nothing_to_learn_and_nothing_to_say() -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import tokenizers  # noqa: F401 - a model is made
+from agym.dsl.recipe import TokenizerKind
 from agym.envs.client import InlineEnv
 from agym.runtime.errors import RunError
-from agym.runtime.launch.building import prepare_model
-from agym.runtime.models import load_tokenizer
+from agym.runtime.launch.building import critic_backbone, prepare_model
+from agym.runtime.models import TokenizerSizes, load_tokenizer, make_tokenizer
 from agym.runtime.worlds import Worlds
 
 
@@ -52,3 +53,18 @@ def test_a_folder_is_taken_as_it_is_and_one_that_is_not_there_is_told(prepared: 
     assert prepared(init=None, path=str(tmp_path)).path == str(tmp_path)
     with pytest.raises(RunError, match=r"model: there is no folder '\./nowhere'"):
         prepared(init=None, path="./nowhere")
+
+
+def test_a_critic_of_another_model_has_to_read_the_same_tokens(prepared: Any, new_run: Any, tmp_path: Path) -> None:
+    policy, other = prepared(), tmp_path / "other"
+    make_tokenizer(TokenizerSizes(kind=TokenizerKind.WORD), ["go north"]).save_pretrained(other)
+
+    def found(path: Path) -> Any:
+        return critic_backbone(new_run(f"algorithm={{use: ppo, critic: {{path: {path}}}}}").plan, policy)
+
+    assert critic_backbone(new_run("algorithm=ppo").plan, policy) is None
+    assert found(Path(policy.path)).path == policy.path
+    with pytest.raises(RunError, match=r"critic\.path: '.*other' reads other tokens than the policy says"):
+        found(other)
+    with pytest.raises(RunError, match=r"algorithm\.critic\.path: there is no folder '.*nowhere'"):
+        found(tmp_path / "nowhere")

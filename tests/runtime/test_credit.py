@@ -34,7 +34,6 @@ def test_tokens_know_their_turns() -> None:
         ({"token_rewards": np.zeros((3, 1))}, r"expected token_rewards for 3 tokens, got shape \(3, 1\)"),
         ({"rewards": (0.0, float("nan"))}, "expected finite rewards"),
         ({"values": np.array([0, np.inf, 0])}, "expected finite values"),
-        ({"bootstrap": float("inf")}, "expected finite bootstrap"),
         ({"token_rewards": np.array([0, np.nan, 0])}, "expected finite token_rewards"),
     ],
 )

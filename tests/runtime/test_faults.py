@@ -135,7 +135,7 @@ def test_trouble_that_stays_ends_the_run_with_its_cause_and_a_folder_to_resume(
             StepRefused, match=f"rollout: .* lost to failing environments, the last one by {message}.*resume"
         ),
     ):
-        play(run, url, 0.5)
+        play(run, url, 0.5 if trouble == "silence" else 10.0)
     assert run.checkpoints() == [f"step-{len(run.steps())}"]
     assert run.again().go().kind is OutcomeKind.FINISHED
     assert learnt(run) == learnt(whole)

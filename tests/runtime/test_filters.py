@@ -106,7 +106,9 @@ def test_nothing_is_sampled_again_unless_asked_for() -> None:
 
 @pytest.mark.parametrize("ending", list(Ending))
 def test_faults_and_cancellations_do_not_count_and_failures_do(ending: Ending) -> None:
-    assert countable(played("go", ending=ending)) is (ending not in (Ending.ENV_FAULT, Ending.CANCELLED))
+    assert countable(played("go", ending=ending)) is (
+        ending not in (Ending.ENV_FAULT, Ending.UNSCORED, Ending.CANCELLED)
+    )
 
 
 def test_an_episode_in_which_nothing_was_sampled_does_not_count() -> None:

@@ -15,13 +15,14 @@ from agym.dsl.algorithm import LossOn
 from agym.dsl.recipe import Format
 from agym.envs.client import InlineEnv
 from agym.envs.errors import EnvFault
+from agym.envs.protocol import Observation, Reached
 from agym.runtime.agents.formats import FORMATS
 from agym.runtime.asking import Gates, Phases, World
 from agym.runtime.dataset import recorded, written
-from agym.runtime.demonstrate import Demonstrator, NoExpert
+from agym.runtime.demonstrate import Demonstrator, NoExpert, NoHindsight
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.episode import Ending, Episode, Task
-from agym.runtime.errors import RunError
+from agym.runtime.errors import RunError, StepRefused
 from agym.runtime.rendering import Chat
 from agym.runtime.rollout import Budgets
 
@@ -240,3 +241,181 @@ def test_a_run_that_recorded_only_what_it_measured_teaches_nothing(new_run: Any,
         recorded(teacher.root)
     with pytest.raises(RunError, match="is no run folder"):
         recorded(tmp_path)
+
+
+# --- fresh rollouts --------------------------------------------------------------------------------------------------
+
+FRESH = IMITATION.replace(
+    "algorithm: {use: sft, batch_size: 4, lr: 1, data: {source: expert}}",
+    "algorithm: {use: sft, batch_size: 4, lr: 4, groups_per_step: 12, epochs: 2, data: {source: rollout}}",
+).replace("stage: imitate, until", "stage: imitate, turns: 4, until")
+
+
+def taught(run: Any) -> list[Any]:
+    """All sequences that the run gives its learner."""
+    given: list[Any] = []
+    run.learner.faulty = lambda number, sequences: given.extend(sequences)
+    run.go()
+    return given
+
+
+def test_what_the_policy_did_well_is_imitated_and_it_does_better(new_run: Any) -> None:
+    run = new_run("schedule.0.until=step >= 12", text=FRESH)
+    assert run.go().kind is OutcomeKind.FINISHED
+    rows = run.steps()
+    assert {row["rollout/episodes"] for row in rows} == {12}
+    assert [row["data/kept"] for row in rows] == [round(12 * row["rollout/success"]) for row in rows]
+    assert all(row["train/updates"] == 2 * -(-row["data/kept"] // 4) for row in rows)
+    first, last = (np.mean([row["rollout/success"] for row in part]) for part in (rows[:4], rows[-4:]))
+    assert last > first + 0.2
+
+
+def test_a_step_in_which_nothing_went_well_changes_nothing(new_run: Any) -> None:
+    run = new_run("algorithm.data.keep=turns > 4", text=FRESH)
+    assert run.go().kind is OutcomeKind.FINISHED
+    assert [(row["data/kept"], row["train/updates"]) for row in run.steps()] == [(0, 0)] * 4
+    assert not run.learner.updates
+
+
+def test_what_an_environment_did_not_understand_is_not_imitated(new_run: Any, words: Any) -> None:
+    def replies(*settings: str) -> set[str]:
+        given = taught(new_run("algorithm.data.keep=turns > 0", *settings, text=FRESH))
+        runs = [words.decode(each.ids[each.learn].tolist()) for each in given]
+        return {word for run in runs for word in run.replace("<|end|>", " ").split()}
+
+    assert replies() <= {"0", "1", "2", "3", "4"}
+    assert "say" in replies("algorithm.data.loss_on=all")
+
+
+def test_an_agent_that_masks_truncated_or_void_episodes_does_not_imitate_them(new_run: Any) -> None:
+    everything = new_run("algorithm.data.keep=turns > 0", text=FRESH)
+    whole = new_run("algorithm.data.keep=turns > 0", "agent.on_truncated=mask", text=FRESH)
+    for run in (everything, whole):
+        run.go()
+    assert everything.steps()[0]["data/kept"] == 12
+    row = whole.steps()[0]
+    assert row["data/kept"] == round(12 * (1 - row["rollout/truncated_rate"])) < 12
+
+
+def test_killed_at_any_call_and_resumed_the_same_is_imitated(new_run: Any, mortal: Any, killed: Any) -> None:
+    calls = list[str]()
+    whole = new_run("checkpoint.every=2", text=FRESH)
+    whole.around = lambda crew: mortal(crew, whole.root, whole.root, 0, calls)
+    whole.go()
+    for at in range(1, len(calls), 3):
+        run = new_run("checkpoint.every=2", text=FRESH)
+        grave = run.root.with_name(f"grave-{run.root.name}")
+        run.around = lambda crew, run=run, grave=grave, at=at: mortal(crew, run.root, grave, at)
+        with pytest.raises(killed):
+            run.go()
+        again = run.again(grave)
+        again.go()
+        assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"
+
+
+# --- hindsight -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def knowing(echo: Any) -> Any:
+    """An environment in which the first action always does what task 1 is about, and the second what others are."""
+
+    class Knowing(echo):  # type: ignore[misc]
+        def hindsight(self, task: str, seed: int, actions: Any) -> tuple[Reached, ...]:
+            told = {"train-1": 1, "test-0": 1, "train-2": 2}
+            return tuple(
+                Reached(task=name, actions=at, first=Observation(text=f"say {at} . {at}"))
+                for name, at in told.items()
+                if name != task and at <= len(actions)
+            )
+
+    return Knowing
+
+
+def relabelled(demonstrator: Demonstrator, env: Any, episode: Episode, budgets: Budgets = LIMITS) -> list[Episode]:
+    async def go() -> list[Episode]:
+        client = InlineEnv(env)
+        world = World(name="echo", client=client, spec=await client.spec())
+        return await demonstrator.hindsight(world, episode, budgets)
+
+    return asyncio.run(go())
+
+
+def test_in_hindsight_an_episode_shows_another_goal_up_to_where_it_was_reached(
+    demonstrator: Demonstrator, knowing: Any, words: Any
+) -> None:
+    played = shown(demonstrator, knowing)
+    other = relabelled(demonstrator, knowing, played)[2]
+    opening = [{"role": message.role, "content": message.content} for message in other.opening]
+    assert opening[-1] == {"role": "user", "content": "say 2 . 2"}
+    before = words.encode(words.render(opening, reply=True))
+    assert other.segments[0].ids.tolist() == [
+        *before,
+        *played.segments[0].ids[played.turns[0].start : played.turns[1].end].tolist(),
+    ]
+    assert learnt(other) == [[*words.encode(turn.reply), 0] for turn in played.turns[:2]]
+    assert [turn.end for turn in other.turns] == [
+        at + len(before) - played.turns[0].start for at in (played.turns[0].end, played.turns[1].end)
+    ]
+    assert (other.task.id, other.task.seed) == ("train-2", played.task.seed)
+    assert (other.success, other.score, other.ending) == (True, 1.0, Ending.DONE)
+
+
+def test_the_action_that_reached_a_goal_is_learnt_even_if_it_was_noise(
+    demonstrator: Demonstrator, knowing: Any
+) -> None:
+    noisy = shown(replace(demonstrator, noise=1.0), knowing)
+    assert not learnt(noisy)
+    assert [len(learnt(other)) for other in relabelled(demonstrator, knowing, noisy)] == [1, 1, 1]
+
+
+def test_a_goal_whose_opening_leaves_no_room_is_left_out(demonstrator: Demonstrator, knowing: Any) -> None:
+    played = shown(demonstrator, knowing)
+    sizes = [len(other.segments[0].ids) for other in relabelled(demonstrator, knowing, played)]
+    tight = relabelled(demonstrator, knowing, played, replace(LIMITS, context_tokens=max(sizes) - 1))
+    assert [len(other.segments[0].ids) for other in tight] == [size for size in sizes if size < max(sizes)]
+
+
+def test_an_environment_without_hindsight_is_named(demonstrator: Demonstrator, echo: Any) -> None:
+    played = shown(demonstrator, echo)
+    with pytest.raises(NoHindsight, match="environment 'echo' cannot say which other goals an episode reached"):
+        relabelled(demonstrator, echo, played)
+
+    class Dreaming(echo):  # type: ignore[misc]
+        def hindsight(self, task: str, seed: int, actions: Any) -> tuple[Reached, ...]:
+            return (Reached(task="train-1", actions=len(actions) + 1, first=Observation(text="say 1")),)
+
+    with pytest.raises(StepRefused, match="echo names actions of task 'train-0' that were never given"):
+        relabelled(demonstrator, Dreaming, played)
+
+    class Broken(echo):  # type: ignore[misc]
+        def hindsight(self, task: str, seed: int, actions: Any) -> tuple[Reached, ...]:
+            raise OSError("gone")
+
+    with pytest.raises(StepRefused, match=r"hindsight: .*gone.*; mend the environment and resume"):
+        relabelled(demonstrator, Broken, played)
+
+
+RELAY = IMITATION.replace("use: sft", "use: relay").replace(", data: {source: expert}", "")
+
+
+def test_relay_learns_all_goals_that_were_reached_and_none_that_the_recipe_does_not_train(
+    new_run: Any, knowing: Any
+) -> None:
+    run = new_run(text=RELAY, clients={"echo": InlineEnv(knowing)})
+    assert run.go().kind is OutcomeKind.FINISHED
+    # five of its own; all but task 1 did task 1 too, all but task 2 did task 2; what is held out is not told
+    assert run.steps()[0]["data/demonstrations"] == 5 + 4 + 4
+    chosen = new_run(
+        "environments.echo.tasks.train={ids: [train-0, train-1]}", text=RELAY, clients={"echo": InlineEnv(knowing)}
+    )
+    chosen.go()
+    assert chosen.steps()[0]["data/demonstrations"] == 2 + 1
+
+
+def test_a_fresh_episode_that_failed_shows_what_it_did_reach(new_run: Any, knowing: Any) -> None:
+    run = new_run("algorithm.data.relabel=hindsight", text=FRESH, clients={"echo": InlineEnv(knowing)})
+    run.go()
+    for row in run.steps():
+        assert row["data/kept"] == round(12 * row["rollout/success"]) + row["data/relabelled"]
+        assert row["data/relabelled"] > 12

@@ -258,6 +258,37 @@ def test_divergence_without_reference_logprobs_is_refused():
         loss_terms(inputs([0.0], [1.0], [0.0]), LossSettings(kl_coef=0.1))
 
 
+@pytest.mark.parametrize(("estimator", "expected"), [("k1", 0.5), ("k2", 0.125), ("k3", math.exp(-0.5) - 0.5)])
+def test_divergence_from_the_policy_before_the_step_enters_the_loss_as_that_from_the_reference(
+    estimator: str, expected: float
+):
+    given = inputs([-0.5, -1.0], [0.0, 0.0], [-1.0, -1.0], reference_N=torch.tensor([-0.5, -3.0]))
+    settings = LossSettings(previous_coef=0.4, kl_estimator=KLEstimator(estimator))
+    assert loss_terms(given, settings).loss.item() == pytest.approx(0.4 * expected / 2)
+    both = loss_terms(given, dataclasses.replace(settings, kl_coef=0.4, kl_clamp=0.1))
+    reference = loss_terms(given, LossSettings(kl_coef=0.4, kl_estimator=KLEstimator(estimator), kl_clamp=0.1))
+    assert both.loss.item() == pytest.approx(reference.loss.item() + 0.4 * min(expected, 0.1) / 2)
+
+
+@pytest.mark.parametrize("estimator", [KLEstimator.K2, KLEstimator.K3])
+@pytest.mark.parametrize("moved", [0.7, -0.7, 0.0])
+def test_the_policy_before_the_step_draws_back_whatever_has_moved_away(estimator: KLEstimator, moved: float):
+    given = inputs([moved - 1.0], [0.0], [-1.0])
+    loss_terms(given, LossSettings(previous_coef=1.0, kl_estimator=estimator)).loss.backward()
+    assert math.copysign(1, given.logprobs_N.grad.item()) == math.copysign(1, moved) or moved == 0
+    assert (given.logprobs_N.grad.item() == 0) == (moved == 0)
+
+
+def test_importance_weights_leave_the_divergence_from_the_policy_before_the_step_alone():
+    given = inputs([-0.5], [1.0], [-1.0], weights_N=torch.tensor([0.0]))
+    assert loss_terms(given, LossSettings(previous_coef=1.0, kl_estimator=KLEstimator.K1)).loss.item() == 0.5
+
+
+def test_divergence_from_a_policy_whose_logprobs_are_missing_is_refused():
+    with pytest.raises(ValueError, match="the policy before the step's log-probs are missing"):
+        loss_terms(inputs([0.0], [1.0]), LossSettings(kind=LossKind.POLICY_GRADIENT, previous_coef=0.1))
+
+
 def test_entropy_bonus_lowers_the_loss():
     terms = loss_terms(inputs([0.0], [0.0], [0.0]), LossSettings(entropy_coef=0.25))
     assert terms.loss.item() == pytest.approx(-0.25)

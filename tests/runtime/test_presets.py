@@ -17,6 +17,8 @@ from agym.runtime.lesson import lesson, scored
 from agym.runtime.loss import LossInputs, loss_terms, token_scale
 from agym.runtime.packing import pack, totals
 from agym.runtime.progress import Progress
+from agym.runtime.pull import sampled_sequences
+from agym.runtime.values import valued
 from agym.unbuilt import UNBUILT
 
 from .conftest import RECIPE, plan_of
@@ -26,6 +28,8 @@ RUNNING = sorted(
 )
 CLOCK = {"step": 0.0, "total_step": 0.0, "stage": "exploit", "stage_index": 1.0}
 PROMPT = 3
+REWARDS = {"mtpo": "{source: pairwise, judge: {url: 'http://127.0.0.1:1/v1', model: judge}}"}
+"""What a preset learns from, where that is not the environment's word."""
 
 
 def episode(words: tuple[int, ...], score: float) -> Episode:
@@ -53,13 +57,16 @@ def episode(words: tuple[int, ...], score: float) -> Episode:
 
 def gradient(preset: str, first: float, second: float, turns: int = 1) -> list[float]:
     """Of a descent step: how much likelier the first episode's word becomes, and the second's."""
-    plan = plan_of(RECIPE, f"algorithm={{use: {preset}, kl: {{coef: 0}}}}", "reward={}")
+    plan = plan_of(RECIPE, f"algorithm={{use: {preset}, kl: {{coef: 0}}}}", f"reward={REWARDS.get(preset, '{}')}")
     stage = plan.stages[1].settings
     episodes = [episode((0,) * turns, first), episode((1,) * turns, second)]
     greedy = episode((0,) * turns, 0.5) if stage.algorithm.advantage.baseline is Baseline.GREEDY else None
     tried = [tuple(episodes)] if stage.algorithm.group_size > 1 else [(each,) for each in episodes]
     groups = [Group(task=episodes[0].task, episodes=each, greedy=greedy) for each in tried]
-    taught = lesson(scored(groups, stage, 0.0, CLOCK, {}).groups, stage, CLOCK)
+    book = scored(groups, stage, 0.0, CLOCK, {}).groups
+    if stage.algorithm.advantage.baseline is Baseline.CRITIC:
+        book = valued(book, [np.zeros(len(sequence.ids), np.float32) for sequence in sampled_sequences(book)])
+    taught = lesson(book, stage, CLOCK)
     if not taught.sequences:
         return [0.0, 0.0]
     parts: dict[str, Any] = dict.fromkeys(("crew", "reporter", "clock", "pools", "pipeline"))
@@ -101,10 +108,18 @@ def test_episodes_that_earned_the_same_move_nothing(preset: str, reward: float) 
     assert gradient(preset, reward, reward) == pytest.approx([0.0, 0.0], abs=1e-7)
 
 
+def test_mtpo_is_held_back_by_two_policies() -> None:
+    plan = plan_of(RECIPE, "algorithm={use: mtpo}", f"reward={REWARDS['mtpo']}")
+    parts: dict[str, Any] = dict.fromkeys(("crew", "reporter", "clock", "pools", "pipeline"))
+    loss = update_settings(Context(plan=plan, stage=plan.stages[1].settings, progress=Progress(), **parts)).loss
+    assert (loss.kl_coef, loss.previous_coef) == (1e-2, 1e-2)
+
+
 def test_most_presets_run() -> None:
-    assert {"grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce", "reinforce_pp", "remax", "loop"} <= {
-        *RUNNING
-    }
+    assert {"grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce", "reinforce_pp", "remax", "loop"} | {
+        "ppo",
+        "bilevel_ppo",
+    } <= {*RUNNING}
 
 
 def test_a_run_compares_with_an_episode_that_it_does_not_learn_from(new_run: Any) -> None:

@@ -47,14 +47,18 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("staleness", "made", "ages"), [(0, 3, []), (1, 6, [0, 1, 1, 1, 1])])
+@pytest.mark.parametrize(
+    ("algorithm", "staleness", "made", "ages"),
+    [("grpo", 0, 3, []), ("grpo", 1, 6, [0, 1, 1, 1, 1]), ("ppo", 0, 5, []), ("bilevel_ppo", 1, 6, [0, 1, 1, 1, 1])],
+)
 def test_killed_and_resumed_a_real_run_writes_the_same_rows(
-    tmp_path: Path, staleness: int, made: int, ages: list[int]
+    tmp_path: Path, algorithm: str, staleness: int, made: int, ages: list[int]
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):
         folder.mkdir()
-        (folder / "recipe.yaml").write_text(f"{RECIPE}hardware: {{staleness: {staleness}}}\n")
+        recipe = RECIPE.replace("use: grpo", f"use: {algorithm}")
+        (folder / "recipe.yaml").write_text(f"{recipe}hardware: {{staleness: {staleness}}}\n")
     process = start(killed)
     deadline = time.monotonic() + 200
     while not list(killed.glob("runs/small/metrics.jsonl")) or len(rows(killed)) < made:
@@ -70,6 +74,7 @@ def test_killed_and_resumed_a_real_run_writes_the_same_rows(
     assert [row["total_step"] for row in rows(whole)] == [1, 2, 3, 4, 4, 5, 6, 7, 7]
     assert rows(killed) == rows(whole)
     assert any(row.get("train/grad_norm", 0) > 0 for row in rows(whole)[3:])
+    assert any(row.get("critic/grad_norm", 0) > 0 for row in rows(whole)[3:]) == (algorithm != "grpo")
     assert [row["rollout/staleness"] for row in rows(whole) if "rollout/staleness" in row] == ages
     drift = [row["mismatch/kl"] for row in rows(whole) if "mismatch/kl" in row]
     assert drift[0] < 1e-6

@@ -272,13 +272,6 @@ def test_the_scale_is_that_of_all_rewards_at_once(steps: list[list[float]], mixe
 def test_the_outcome_sits_on_the_last_turn() -> None:
     found = credit_of(Scored(episode=played(2, 3), outcome=1.0, turn_rewards=(0.25, 0.5)))
     assert (found.lengths, found.rewards, found.states) == ((2, 3), (0.25, 1.5), ("s0", "s1"))
-    assert not found.truncated
-
-
-@pytest.mark.parametrize("ending", list(Ending))
-def test_running_out_of_turns_or_tokens_is_being_cut_off(ending: Ending) -> None:
-    found = credit_of(earned_by(played(1, ending=ending)))
-    assert found.truncated is (ending in (Ending.HORIZON, Ending.BUDGET))
 
 
 def earned_by(episode: Episode) -> Scored:
@@ -310,9 +303,8 @@ def test_an_episode_in_which_nothing_was_sampled_earns_no_credit() -> None:
 
 def test_what_others_know_of_the_episode_is_handed_on() -> None:
     values, pull = np.array([0.5]), np.array([-0.25])
-    found = credit_of(replace(earned(1.0), pull=pull, greedy=earned(0.5)), values=values, bootstrap=2.0)
+    found = credit_of(replace(earned(1.0), pull=pull, values=values, greedy=earned(0.5)))
     assert found.values is values
     assert found.token_rewards is pull
-    assert found.bootstrap == 2.0
     assert found.greedy is not None
     assert found.greedy.rewards == (0.5,)

@@ -1,4 +1,4 @@
-"""One rank of a learner, as a launcher starts it: rank, ranks, store, model, ZeRO stage, where to put the result."""
+"""One rank of learner and critic, as a launcher starts it: rank, ranks, store, model, ZeRO stage, file for results."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed
+from agym.runtime.backends.critic import DeepSpeedCritic
 from agym.runtime.backends.deepspeed import DeepSpeedLearner
-from agym.runtime.ports import LearnerSettings, TrainSequence, UpdateSettings
+from agym.runtime.ports import LearnerSettings, TrainSequence, UpdateSettings, ValueSettings
 
 
 def batch() -> list[TrainSequence]:
@@ -25,20 +26,27 @@ def _sequence(rng: np.random.Generator, length: int) -> TrainSequence:
         learn=learn,
         advantages=rng.normal(size=length).astype(np.float32),
         old_logprobs=(-5.7 + 0.1 * rng.normal(size=length)).astype(np.float32),
+        values=np.zeros(length, np.float32),
+        value_targets=rng.normal(size=length).astype(np.float32),
     )
 
 
 def main(rank: int, ranks: int, store: str, model: Path, zero: int, result: Path) -> None:
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
-    learner = DeepSpeedLearner(LearnerSettings(model=model, zero=zero, tokens_per_micro_batch=150))
+    settings = LearnerSettings(model=model, zero=zero, tokens_per_micro_batch=150)
+    learner = DeepSpeedLearner(settings)
     # the last rank has one sequence and waits through the micro-batches of the others
     share = batch() if ranks == 1 else batch()[:-1] if rank == 0 else batch()[-1:]
     metrics = [learner.update(share, UpdateSettings(lr=1e-3)) for _ in range(2)]
     scored = learner.logprobs(share, 1.0)
     weights = {name: tensor.clone() for name, tensor in learner.weights()}
+    critic = DeepSpeedCritic(settings, learner.weights())
+    valuing = [critic.update(share, ValueSettings(lr=1e-3)) for _ in range(3)]
+    values = critic.values(share)
     if rank == 0:
-        torch.save({"metrics": metrics, "weights": weights, "scored": scored[0]}, result)
+        found = {"metrics": metrics, "weights": weights, "scored": scored[0], "valuing": valuing, "values": values[0]}
+        torch.save(found, result)
     torch.distributed.barrier()
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from agym.runtime.backends.fake import FakeLearner, FakeModel, FakeSampler, cycle
+from agym.runtime.backends.fake import FakeCritic, FakeLearner, FakeModel, FakeSampler, cycle
 from agym.runtime.ports import (
+    Critic,
     Draw,
     FinishReason,
     Learner,
@@ -21,6 +22,7 @@ from agym.runtime.ports import (
     TrainSequence,
     UpdateFault,
     UpdateSettings,
+    ValueSettings,
     WeightUpdate,
 )
 
@@ -137,3 +139,29 @@ def test_sampler_that_cannot_answer_says_so(state: str):
             await sampler.sample(ask(0))
 
     asyncio.run(scenario())
+
+
+def told(target: float) -> TrainSequence:
+    ids, learn = np.array([3, 4, 5], np.int32), np.array([False, True, False])
+    nothing, targets = np.zeros(3, np.float32), np.full(3, target, np.float32)
+    return TrainSequence(ids=ids, learn=learn, advantages=nothing, values=nothing, value_targets=targets)
+
+
+def test_critic_comes_to_expect_what_it_is_told_and_goes_on_where_it_was(tmp_path: Path):
+    critic = FakeCritic()
+    _: Critic = critic
+    losses = [critic.update([told(0.5)], ValueSettings(lr=0.5)).loss for _ in range(20)]
+    assert losses[0] == 0.125
+    assert losses[-1] < 1e-9
+    assert critic.values([told(0)])[0].tolist() == pytest.approx([0.5, 0, 0], abs=1e-4)
+    critic.save(tmp_path)
+    other = FakeCritic()
+    other.load(tmp_path)
+    assert other == critic
+
+
+def test_refused_updates_of_a_critic_change_nothing():
+    critic = FakeCritic(expected={3: 1.0})
+    faults = [critic.update(batch, ValueSettings(lr=1.0)).fault for batch in ([told(np.nan)], [])]
+    assert faults == [UpdateFault.NAN, UpdateFault.EMPTY]
+    assert critic.expected == {3: 1.0}

@@ -40,3 +40,9 @@ def test_two_ranks_take_the_step_that_one_takes(tmp_path: Path, model: Path, zer
     for name, tensor in one["weights"].items():
         torch.testing.assert_close(two["weights"][name], tensor, rtol=0, atol=2e-5)
     assert two["scored"] == pytest.approx(one["scored"], abs=1e-4)
+    for alone, shared in zip(one["valuing"], two["valuing"], strict=True):
+        assert shared.fault is None
+        assert (shared.loss, shared.clipped) == pytest.approx((alone.loss, alone.clipped), rel=1e-4, abs=1e-6)
+        assert shared.grad_norm == pytest.approx(alone.grad_norm, rel=1e-3)
+    assert two["values"] == pytest.approx(one["values"], abs=1e-4)
+    assert abs(one["values"]).max() > 1e-3

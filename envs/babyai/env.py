@@ -1,0 +1,165 @@
+"""BabyAI: follow an instruction in a grid world of rooms, doors and things.
+
+An episode is a level with a seed, played by whole manoeuvres or by single steps. The score is 1 when the goal is
+reached and 0 until then; `info` tells how many steps it took, and the score scaled by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from random import Random
+
+from ..errors import EpisodeOver, UnknownSplit
+from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
+from .actions import Command, Malformed, Verb, parse
+from .describe import describe
+from .expert import solve
+from .levels import SPLITS, Level, build, find, levels, tasks
+from .moves import Refusal, available, fruitless, moves_of, perform
+from .options import read_options
+from .phrases import MALFORMED, OPENING, PROMPTS, Says
+from .routes import Routes
+from .words import corpus
+from .world import World
+
+__all__ = ["SPEC", "BabyAI", "create"]
+
+SPEC = EnvSpec(
+    name="babyai",
+    version="1",
+    summary="follow an instruction in a grid world of rooms, doors and things",
+    splits=tuple(SPLITS),
+    runs=Runs.POOL,
+)
+
+_WANDERING = ("turn", "move", "go to")
+"""Commands that leave everything where it is, begin so."""
+
+
+def create(options: Mapping[str, Json]) -> BabyAI:
+    return BabyAI(options)
+
+
+class BabyAI(Env):
+    def __init__(self, options: Mapping[str, Json]) -> None:
+        self._options = read_options(options)
+        self._macros = self._options.actions == "macro"
+        self.spec = replace(SPEC, prompt=PROMPTS[self._options.actions])
+        self._world: World | None = None
+        self._level: Level | None = None
+        self._plan: tuple[str, ...] | None = None
+        """What an expert would do from here on, if that was asked."""
+        self._listed: tuple[str, ...] = ()
+        """What is possible now."""
+
+    # --- tasks ---
+
+    def tasks(self, split: str) -> tuple[str, ...]:
+        if split not in SPLITS:
+            raise UnknownSplit(f"babyai has no split '{split[:40]}', only {', '.join(SPLITS)}")
+        return tasks(split, self._options.levels)
+
+    def difficulty(self, task: str) -> str:
+        return find(task)[0].family
+
+    # --- playing ---
+
+    def reset(self, task: str, seed: int) -> Observation:
+        self._level, self._world, self._plan = find(task)[0], self._build(task), None
+        done = Says.SAY_DONE if self._level.needs_done else ""
+        opening = OPENING.format(mission=self._world.level.mission, done=done)
+        return self._shown(f"{opening}\n{describe(self._world)}")
+
+    def _build(self, task: str) -> World:
+        return World(build(*find(task), self._options.max_steps))
+
+    def step(self, action: str) -> Step:
+        world = self._playing()
+        before = world.steps
+        text, status = self._obey(parse(action, macros=self._macros), world)
+        if world.steps == before:
+            world.wait()
+        else:
+            self._follow(action)
+        return self._told(world, text, status)
+
+    def _obey(self, command: Command | Malformed, world: World) -> tuple[str, Status]:
+        if isinstance(command, Malformed):
+            return MALFORMED[command], Status.INVALID
+        if command.verb is Verb.CHECK:
+            return Says.AVAILABLE.format(what="; ".join(self._listed)), Status.OK
+        moves = moves_of(command, world, Routes(world))
+        if isinstance(moves, Refusal):
+            return moves.reason, Status.REFUSED
+        before = world.steps
+        all_done = perform(world, moves)
+        if world.steps == before or (len(moves) == 1 and not world.changed):
+            return fruitless(command.verb, world), Status.REFUSED
+        return describe(world) if all_done else f"{Says.STOPPED}\n{describe(world)}", Status.OK
+
+    def _told(self, world: World, text: str, status: Status) -> Step:
+        out_of_steps = world.steps >= world.limit and not world.over
+        if world.over:
+            text = Says.WON if world.won else Says.LOST
+        elif out_of_steps:
+            text = Says.OUT_OF_STEPS
+        if world.over or out_of_steps:
+            self._world = None
+        scaled = 1 - 0.9 * world.steps / world.limit if world.won else 0.0
+        return Step(
+            observation=self._shown(text),
+            reward=float(world.won),
+            terminated=world.over,
+            truncated=out_of_steps,
+            status=status,
+            info={"steps": world.steps, "scaled": scaled},
+        )
+
+    def _shown(self, text: str) -> Observation:
+        world, level, self._listed = self._world, self._level, ()
+        if world is not None and level is not None:
+            self._listed = tuple(available(world, Routes(world) if self._macros else None, level.needs_done))
+        return Observation(text=text, valid_actions=self._listed)
+
+    def _playing(self) -> World:
+        if self._world is None:
+            raise EpisodeOver("babyai has no episode under way: reset it first")
+        return self._world
+
+    # --- demonstrations ---
+
+    def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
+        return solve(self._build(task), macros=self._macros)
+
+    def advice(self) -> str | None:
+        if self._world is None:
+            return None
+        if self._plan is None:
+            self._plan = solve(self._world, macros=self._macros) or ()
+        return next(iter(self._plan), None)
+
+    def _follow(self, action: str) -> None:
+        """Keep to the plan as long as it is kept to."""
+        first, *rest = self._plan or ("",)
+        self._plan = tuple(rest) if rest and " ".join(action.lower().split()) == first else None
+
+    def noise_action(self, rng: Random) -> str | None:
+        """Anything possible that can be made good again."""
+        if self._world is None or self._level is None:
+            return None
+        harmless = _WANDERING if not self._level.forgiving else ()
+        return rng.choice([text for text in self._listed if _spares(text, self._world, harmless)])
+
+    def corpus(self) -> Iterator[str]:
+        wanted = [levels()[name] for name in self._options.levels]
+        yield from corpus(self._options.actions, minigrid=any(level.family == "minigrid" for level in wanted))
+
+
+def _spares(command: str, world: World, harmless: tuple[str, ...]) -> bool:
+    """Whether a command neither loses the episode nor destroys what may be needed."""
+    before = world.before.type if world.before else ""
+    if command == Verb.CHECK or (command, before) in ((Verb.TOGGLE, "box"), (Verb.FORWARD, "lava")):
+        return False
+    opens_box = command.startswith(Verb.OPEN) and " box " in command
+    return command.startswith(harmless) if harmless else not opens_box

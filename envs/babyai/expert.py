@@ -1,0 +1,301 @@
+"""A solution from wherever the episode stands, by minigrid's BabyAIBot, in single steps or in commands.
+
+The bot knows only what was seen, so that what it does can be learnt. It plays on a copy of the world to the end; what
+it cannot win has no solution here. A bot is made anew for each plan: it takes the world as it stands, whatever was done
+before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any, TypeAlias
+
+from minigrid.core.actions import Actions
+from minigrid.core.world_object import Door, WorldObj
+from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
+from minigrid.envs.babyai.core.verifier import AfterInstr, Instr, PutNextInstr, SeqInstr
+from minigrid.utils.baby_ai_bot import BabyAIBot, DropSubgoal, GoNextToSubgoal, OpenSubgoal
+
+from .actions import MAX_STRIDE, Command, Verb, parse
+from .moves import SINGLE, moves_of, perform
+from .routes import Routes
+from .world import DIRECTIONS, Cell, Pose, World, ahead_of, state_of
+
+__all__ = ["solve"]
+
+_WORDS = {action: verb.value for verb, action in SINGLE.items()}
+_MOVES = (Actions.left, Actions.right, Actions.forward)
+_MAX_SEARCHES = 1_000
+"""For one action: the bot may go round in circles without ever acting."""
+_MAX_BOTS = 10
+
+
+def solve(world: World, *, macros: bool) -> tuple[str, ...] | None:
+    """Commands that lead from here to the goal."""
+    if not isinstance(world.level, RoomGridLevel):
+        return None  # the bot reads instructions that only these have
+    steps = _plan(world)
+    if steps is None:
+        return None
+    return (_in_commands(world, steps) or tuple(_strides(steps))) if macros else tuple(_WORDS[step] for step in steps)
+
+
+# --- what the bot would do ---
+
+
+_Untyped: Any = BabyAIBot
+
+
+class _Lost(Exception):
+    """The bot has searched for too long."""
+
+
+class _Bot(_Untyped):  # type: ignore[misc]
+    """Begins with what is left of the instructions."""
+
+    def _process_instr(self, instr: Instr) -> None:
+        for part in reversed(list(_left(instr))):
+            super()._process_instr(part)
+
+    def replan(self, action_taken: Any = None) -> Any:
+        self.bfs_counter = 0
+        return super().replan(action_taken)
+
+    def _breadth_first_search(self, *args: Any, **kwargs: Any) -> Any:
+        if self.bfs_counter > _MAX_SEARCHES:
+            raise _Lost
+        return super()._breadth_first_search(*args, **kwargs)
+
+
+_Begin: TypeAlias = Callable[[_Bot, World], None]
+
+
+def _parts(world: World) -> list[Instr]:
+    return list(_left(world.level.instrs))  # type: ignore[attr-defined]
+
+
+def _left(instr: Any) -> Iterator[Instr]:
+    """The parts that are not done yet, in the order in which to do them."""
+    if not isinstance(instr, SeqInstr):
+        yield instr
+        return
+    outcomes = vars(instr)
+    parts = [(outcomes["a_done"], instr.instr_a), (outcomes["b_done"], instr.instr_b)]
+    for outcome, part in reversed(parts) if isinstance(instr, AfterInstr) else parts:
+        if outcome != "success":
+            yield from _left(part)
+
+
+def _plan(world: World) -> list[Actions] | None:
+    """The single steps of a bot that wins; where one is at a loss, another takes over, who may begin otherwise."""
+    steps: list[Actions] = []
+    for _ in range(_MAX_BOTS):
+        trials = []
+        for begin in _beginnings(world):
+            trials.append(_trial(deepcopy(world), begin))
+            if trials[-1][0].won:
+                return steps + trials[-1][1]
+        undecided = [(trial, more) for trial, more in trials if not trial.over]
+        if not undecided:
+            break
+        world, more = max(undecided, key=lambda trial: len(trial[1]))
+        steps += more or _search(world)
+    return None
+
+
+def _trial(world: World, begin: _Begin) -> tuple[World, list[Actions]]:
+    """What a bot does in the world given, as long as it knows what to do."""
+    steps: list[Actions] = []
+    bot = _Bot(world.level)
+    for cell in world.seen:
+        bot.vis_mask[cell] = True
+    begin(bot, world)
+    while not world.over and world.steps < world.limit and (step := _next(bot)) is not Actions.done:
+        steps.append(step)
+        world.act(step)
+    return world, steps
+
+
+def _next(bot: _Bot) -> Actions:
+    try:
+        return Actions(bot.replan())
+    except Exception:  # asserts, look-ups that fail: whatever the bot stumbles over, it is at a loss
+        return Actions.done
+
+
+def _search(world: World) -> list[Actions]:
+    """What no bot does: to open the nearest box, or turn to find one, in the world given."""
+    routes = Routes(world)
+    boxes = (cell for thing, cell in world.places.items() if thing.type == "box")
+    ways = [way for cell in boxes if (way := routes.facing(cell)) is not None]
+    steps = [*min(ways, key=len), Actions.toggle] if ways else [Actions.right]
+    for number, step in enumerate(steps, start=1):
+        world.act(step)
+        if world.over:
+            return steps[:number]
+    return steps
+
+
+def _beginnings(world: World) -> Iterator[_Begin]:
+    """What to do first: what is carried is put to use or put away, and there may be a door in the way."""
+    held = world.carried
+    first = next(iter(_parts(world)), None)
+    if held and isinstance(first, PutNextInstr) and any(thing is held for thing in first.desc_move.obj_set):
+        yield _put_it_there
+    keys = {thing.color for thing in ([held] if held else world.places) if thing.type == "key"}
+    doors = [thing for thing in world.places if isinstance(thing, Door) and not thing.is_open]
+    unlocking: list[_Begin] = [partial(_open, door) for door in doors if door.is_locked and door.color in keys]
+    yield from (*unlocking, _put_it_away, _as_it_stands) if held else (_as_it_stands, *unlocking)
+    # a bot never closes a door, and is at a loss where another has
+    yield from (partial(_open, door) for door in doors if not door.is_locked)
+
+
+def _as_it_stands(bot: _Bot, world: World) -> None:
+    pass
+
+
+def _put_it_there(bot: _Bot, world: World) -> None:
+    del bot.stack[-2:]  # to go and pick it up
+
+
+def _open(door: Door, bot: _Bot, world: World) -> None:
+    bot.stack.append(OpenSubgoal(bot, reason="Unlock" if door.is_locked else None))
+    bot.stack.append(GoNextToSubgoal(bot, door, reason="Open"))
+
+
+def _put_it_away(bot: _Bot, world: World) -> None:
+    bot.stack.append(DropSubgoal(bot))
+    bot.stack.append(GoNextToSubgoal(bot, bot._find_drop_pos()))
+
+
+# --- the same in commands ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Leg:
+    """A walk, and what is done at its end; nothing, where to be there is what was wanted."""
+
+    poses: tuple[Pose, ...]
+    action: Actions | None
+
+    @property
+    def target(self) -> Cell:
+        return ahead_of(self.poses[-1])
+
+
+def _in_commands(world: World, steps: Sequence[Actions]) -> tuple[str, ...] | None:
+    """Commands that do leg by leg what the steps do, each as soon as its target has come into view."""
+    twin = deepcopy(world)
+    legs = _legs(deepcopy(world), steps)
+    said: list[str] = []
+    for leg, after in zip(legs, (*legs[1:], None), strict=True):
+        told = _told(twin, leg, after)
+        if told is None:
+            return None
+        said += told
+        if twin.over:
+            break
+    return tuple(said) if twin.won else None
+
+
+def _legs(world: World, steps: Sequence[Actions]) -> list[_Leg]:
+    legs, poses = [], [world.pose]
+    for step in steps:
+        parts = len(_parts(world))
+        world.act(step)
+        if step in _MOVES:
+            poses.append(world.pose)
+        if step not in _MOVES or world.over or len(_parts(world)) < parts:
+            legs.append(_Leg(poses=tuple(poses), action=None if step in _MOVES else step))
+            poses = [world.pose]
+    return legs
+
+
+def _told(world: World, leg: _Leg, after: _Leg | None) -> list[str] | None:
+    """What to say for a leg; it is done in the world given."""
+    walked: list[Actions] = []
+    for move in _walk(world, leg):
+        if (command := _at_once(world, leg, after)) is not None:
+            return [*_strides(walked), command]
+        walked.append(move)
+        world.act(move)
+        if world.over:
+            return _strides(walked)
+    if (command := _at_once(world, leg, after)) is not None:
+        return [*_strides(walked), command]
+    if world.pose != leg.poses[-1]:
+        return None
+    if leg.action is None:
+        return _strides(walked)
+    world.act(leg.action)
+    return [*_strides(walked), _WORDS[leg.action]]
+
+
+def _walk(world: World, leg: _Leg) -> Iterator[Actions]:
+    """The leg's own walk, joined where that is soonest."""
+    routes = Routes(world)
+    ways = {at: way for at, pose in enumerate(leg.poses) if (way := routes.to(pose)) is not None}
+    if not ways:
+        return
+    joined = min(ways, key=lambda at: (len(ways[at]) - at, -at))
+    yield from ways[joined]
+    for pose in leg.poses[joined + 1 :]:
+        yield from Routes(world).to(pose) or ()
+
+
+def _at_once(world: World, leg: _Leg, after: _Leg | None) -> str | None:
+    """One command for all that is left of the leg, if there is one; it is carried out."""
+    routes = Routes(world)
+    for text in _wordings(world, leg, after):
+        command = parse(text, macros=True)
+        moves = moves_of(command, world, routes) if isinstance(command, Command) else None
+        if isinstance(moves, tuple):
+            perform(world, moves)
+            return text
+    return None
+
+
+def _wordings(world: World, leg: _Leg, after: _Leg | None) -> Iterator[str]:
+    thing = world.seen.get(leg.target)
+    if leg.action is Actions.drop:
+        yield from (f"{Verb.DROP_NEXT_TO} {name}" for name in _goals_beside(world, leg.target))
+    elif thing in world.names:
+        yield f"{_verb(thing, leg, after)} {world.names[thing]}"
+
+
+def _verb(thing: WorldObj, leg: _Leg, after: _Leg | None) -> Verb:
+    if leg.action is not Actions.toggle:
+        return Verb.PICK_UP if leg.action is Actions.pickup else Verb.GO_TO
+    if state_of(thing) == "open":
+        return Verb.CLOSE
+    passed = leg.target in {pose[:2] for pose in after.poses} if after else False
+    return Verb.GO_THROUGH if passed and isinstance(thing, Door) else Verb.OPEN
+
+
+def _goals_beside(world: World, cell: Cell) -> Iterator[str]:
+    """Things next to which something is to be put, and would be by a drop here."""
+    wanted = [thing for part in _parts(world) for thing in _put_next_to(part)]
+    for dx, dy in DIRECTIONS:
+        thing = world.seen.get((cell[0] + dx, cell[1] + dy))
+        if thing in world.names and any(thing is other for other in wanted):
+            yield world.names[thing]
+
+
+def _put_next_to(instr: Instr) -> Sequence[WorldObj]:
+    return instr.desc_fixed.obj_set if isinstance(instr, PutNextInstr) else ()
+
+
+def _strides(moves: Sequence[Actions]) -> list[str]:
+    """Steps forward in a row are one command."""
+    said = []
+    for move, run in groupby(moves):
+        times = len(list(run))
+        if move is Actions.forward and 1 < times <= MAX_STRIDE:
+            said.append(f"{_WORDS[move]} {times}")
+        else:
+            said += [_WORDS[move]] * times
+    return said

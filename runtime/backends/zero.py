@@ -1,0 +1,319 @@
+"""A network that learns under DeepSpeed: started, its gradients gathered up and measured, stepped or left, saved.
+
+Enters: a network, training sequences, a function from a micro-batch to its loss. Leaves: gradients of a whole update,
+over all micro-batches and ranks, and then a step, or a network as it was. What the loss is, is its owner's business.
+Nothing is compiled at run time: the optimiser is PyTorch's AdamW, and collectives on a CPU go over gloo.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+
+from ...dsl.recipe import DType, Offload
+from ..packing import Row, idle_row, pack, totals
+from ..ports import LearnerSettings, Normaliser, OptimizerSettings, TrainSequence
+from .group import join_process_group
+
+if TYPE_CHECKING:
+    from deepspeed import DeepSpeedEngine
+
+__all__ = ["Forward", "ZeroEngine", "greatest_over_ranks", "summed_over_ranks"]
+
+Forward = Callable[[Row], Tensor]
+
+
+class ZeroEngine:
+    """One rank of a network. With several ranks each is given its share of the sequences, and all are called alike;
+    the launcher has then made the process group."""
+
+    def __init__(self, network: nn.Module, settings: LearnerSettings, outside: Sequence[Tensor] = ()) -> None:
+        """`outside` are parameters that the network reads without calling the module that holds them."""
+        if settings.zero == 0 and settings.dtype is not DType.FP32:
+            # DeepSpeed runs an empty Adam step at its start there, which takes a quarter off the first update
+            raise ValueError(f"{settings.dtype} needs ZeRO stage 1 or higher")
+        self._capacity = settings.tokens_per_micro_batch
+        self._in_parts = settings.zero == 3
+        self._engine, self._optimizer = _start(network, settings, outside)
+        self._gradients = _GRADIENTS[settings.zero](self._engine)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The network's own forward pass."""
+        return self._engine(*inputs)
+
+    @property
+    def device(self) -> torch.device:
+        device = self._engine.device
+        assert isinstance(device, torch.device)
+        return device
+
+    # --- micro-batches
+
+    def outputs(self, sequences: Sequence[TrainSequence], forward: Forward) -> tuple[list[Row], list[Tensor]]:
+        """This rank's micro-batches and what `forward` gives for them, without gradient."""
+        self._engine.eval()
+        with torch.no_grad():
+            found = [(row, forward(row or self._nothing)) for row in self._rows(sequences)]
+        busy = [(row, output) for row, output in found if row is not None]
+        return [row for row, _ in busy], [output for _, output in busy]
+
+    def gather(self, sequences: Sequence[TrainSequence], loss: Forward, idle: Forward) -> tuple[float, int]:
+        """Adds up the gradients of all micro-batches; their norm, and how many of these there were.
+
+        `loss` has the divisor of the whole update already. `idle` is the network's output for a row that teaches
+        nothing: a rank without a micro-batch goes through the collectives of the others.
+        """
+        self._engine.train()
+        rows = self._rows(sequences)
+        for at, row in enumerate(rows):
+            self._engine.set_gradient_accumulation_boundary(at == len(rows) - 1)
+            share = idle(self._nothing).sum() * 0.0 if row is None else loss(row)
+            # ranks average their gradients; the divisor is already that of all of them
+            self._engine.backward(share * _ranks(), scale_wrt_gas=False)
+        return self._gradients.norm(), len(rows)
+
+    @property
+    def _nothing(self) -> Row:
+        return idle_row(self.device)
+
+    def _rows(self, sequences: Sequence[TrainSequence]) -> list[Row | None]:
+        """This rank's micro-batches; None where it has none left and another rank still has."""
+        rows = pack(sequences, self._capacity, self.device)
+        most = int(greatest_over_ranks(torch.tensor(len(rows), device=self.device)))
+        return [*rows, *[None] * (most - len(rows))]
+
+    def whole(self, sequences: Sequence[TrainSequence]) -> Normaliser:
+        """What an update over the sequences of all ranks is divided by."""
+        own = totals(sequences)
+        counts = summed_over_ranks(torch.tensor([own.tokens, own.sequences], device=self.device))
+        tokens, number = counts.tolist()
+        return Normaliser(tokens=tokens, sequences=number)
+
+    # --- a step, or none
+
+    def step(self, lr: float, max_grad_norm: float, grad_norm: float) -> None:
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        self._gradients.clip(max_grad_norm, grad_norm)
+        self._engine.step()
+        if not self._engine.was_step_applied():
+            raise RuntimeError("expected DeepSpeed to apply an update that was found sound, and it did not")
+
+    def discard(self) -> None:
+        """Lets the gradients go; network and optimiser stay as they were."""
+        self._gradients.discard()
+
+    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+        """Sets the optimiser's constants; `fresh` also forgets what it has averaged.
+
+        Weight decay is for the first group, the matrices; where the network was started without any there is but one
+        group, of all parameters, and none can come later.
+        """
+        groups = self._optimizer.param_groups
+        if settings.weight_decay and len(groups) == 1:
+            raise ValueError("expected a learner built with weight decay, so that matrices have a group of their own")
+        for group, decay in zip(groups, (settings.weight_decay, 0.0), strict=False):
+            group.update(betas=settings.betas, eps=settings.eps, weight_decay=decay)
+        if fresh:
+            for state in self._optimizer.state.values():
+                for average in state.values():
+                    if isinstance(average, Tensor):
+                        average.zero_()
+
+    # --- what it holds
+
+    def gathered(self, parameter: Tensor) -> AbstractContextManager[Any]:
+        """Within it the parameter is whole."""
+        if not self._in_parts:
+            return nullcontext()
+        import deepspeed
+
+        gathered: AbstractContextManager[Any] = deepspeed.zero.GatheredParameters([parameter])
+        return gathered
+
+    def save(self, folder: Path) -> None:
+        """Everything that decides the next update."""
+        state = {"torch_rng": torch.get_rng_state()}
+        self._engine.save_checkpoint(str(folder.parent), tag=folder.name, client_state=state, save_latest=False)
+
+    def load(self, folder: Path) -> None:
+        """Takes up a saved state; the same number of ranks and the same settings are needed."""
+        if not folder.is_dir():
+            raise FileNotFoundError(f"expected a checkpoint in {folder}")
+        _, state = self._engine.load_checkpoint(str(folder.parent), tag=folder.name)
+        torch.set_rng_state(state["torch_rng"].cpu())
+
+    def close(self) -> None:
+        self._engine.destroy()
+
+
+# --- ranks ---------------------------------------------------------------------------------------------------------
+
+
+def summed_over_ranks(values: Tensor) -> Tensor:
+    if _ranks() > 1:
+        torch.distributed.all_reduce(values)
+    return values
+
+
+def greatest_over_ranks(values: Tensor) -> Tensor:
+    if _ranks() > 1:
+        torch.distributed.all_reduce(values, torch.distributed.ReduceOp.MAX)
+    return values
+
+
+def _ranks() -> int:
+    return torch.distributed.get_world_size()
+
+
+# --- gradients, by ZeRO stage --------------------------------------------------------------------------------------
+
+
+class _WholeGradients:
+    """Stage 0: every rank has all gradients, on the parameters."""
+
+    def __init__(self, engine: DeepSpeedEngine) -> None:
+        self._engine = engine
+
+    def norm(self) -> float:
+        return float(nn.utils.get_total_norm([p.grad for p in self._parameters() if p.grad is not None]))
+
+    def clip(self, max_norm: float, norm: float) -> None:
+        nn.utils.clip_grads_with_norm_(self._parameters(), max_norm, torch.tensor(norm))
+
+    def discard(self) -> None:
+        self._engine.zero_grad()
+
+    def _parameters(self) -> list[nn.Parameter]:
+        return list(self._engine.module.parameters())
+
+
+class _PartitionedGradients:
+    """Stages 1 to 3: the optimiser holds this rank's part."""
+
+    def __init__(self, engine: DeepSpeedEngine) -> None:
+        self._engine = engine
+
+    def norm(self) -> float:
+        return float(self._engine.optimizer.scaled_global_norm())
+
+    def clip(self, max_norm: float, norm: float) -> None:
+        self._engine.optimizer.clip_grad = max_norm
+
+    def discard(self) -> None:
+        """Makes a gradient unusable: then DeepSpeed's own way of skipping a step clears all that it has accumulated."""
+        from deepspeed.utils import safe_set_full_grad
+
+        parameter = next(self._engine.module.parameters())
+        safe_set_full_grad(parameter, torch.full(_shape(parameter), math.nan, device=self._engine.device))
+        self._engine.step()
+        if self._engine.was_step_applied():
+            raise RuntimeError("expected DeepSpeed to skip an update, and it was applied")
+
+
+class _PartitionedWeights(_PartitionedGradients):
+    """Stage 3."""
+
+    def norm(self) -> float:
+        norms = [float(norm) for norm in self._engine.optimizer._get_norm_groups()]
+        # a part's norm of -1 is DeepSpeed's word for "not a number"
+        return math.nan if any(norm < 0 for norm in norms) else math.hypot(*norms)
+
+
+_GRADIENTS: Mapping[int, Callable[[DeepSpeedEngine], _WholeGradients | _PartitionedGradients]] = {
+    0: _WholeGradients,
+    1: _PartitionedGradients,
+    2: _PartitionedGradients,
+    3: _PartitionedWeights,
+}
+
+
+def _shape(parameter: nn.Parameter) -> torch.Size:
+    # under stage 3 a parameter is empty until it is gathered; its shape is noted beside it
+    shape = getattr(parameter, "ds_shape", parameter.shape)
+    assert isinstance(shape, torch.Size)
+    return shape
+
+
+# --- starting ------------------------------------------------------------------------------------------------------
+
+
+def _start(
+    network: nn.Module, settings: LearnerSettings, outside: Sequence[Tensor]
+) -> tuple[DeepSpeedEngine, torch.optim.Optimizer]:
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    import deepspeed
+    import deepspeed.ops
+
+    # nothing is "compatible": whatever DeepSpeed would compile for this machine is left out, and not even probed for
+    deepspeed.ops.__compatible_ops__ = {}
+    join_process_group()
+    for parameter in outside if settings.zero == 3 else ():
+        deepspeed.zero.register_external_parameter(network, parameter)
+    optimizer = torch.optim.AdamW(
+        _parameter_groups(network, settings.optimizer),
+        lr=0.0,
+        betas=settings.optimizer.betas,
+        eps=settings.optimizer.eps,
+        fused=True,
+    )
+    engine, wrapped, _, _ = deepspeed.initialize(
+        model=network,
+        optimizer=optimizer,
+        config=_config(settings, sum(parameter.numel() for parameter in network.parameters())),
+        dist_init_required=False,
+    )
+    return engine, wrapped
+
+
+def _parameter_groups(network: nn.Module, settings: OptimizerSettings) -> list[dict[str, Any]]:
+    parameters = list(network.parameters())
+    if settings.weight_decay == 0.0:
+        return [{"params": parameters, "weight_decay": 0.0}]
+    matrices = [parameter for parameter in parameters if parameter.ndim > 1]
+    vectors = [parameter for parameter in parameters if parameter.ndim <= 1]
+    return [
+        {"params": matrices, "weight_decay": settings.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+
+
+def _config(settings: LearnerSettings, parameters: int) -> dict[str, Any]:
+    bucket = min(500_000_000, parameters)
+    return {
+        # DeepSpeed's own accounting of batches is not used: `gather` says where each begins and ends
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": 0.0,
+        "steps_per_print": 1 << 60,
+        "zero_optimization": {
+            # stage 1 in bf16 is another optimiser of DeepSpeed's, that cannot be asked for the gradient's norm before
+            # it takes a step; stage 2 takes the same steps and keeps less
+            "stage": max(settings.zero, 2) if settings.dtype is DType.BF16 else settings.zero,
+            "reduce_bucket_size": bucket,
+            "allgather_bucket_size": bucket,
+            **_OFFLOAD[settings.offload],
+        },
+        "zero_force_ds_cpu_optimizer": False,
+        **_PRECISION[settings.dtype],
+    }
+
+
+_OFFLOAD: Mapping[Offload, dict[str, Any]] = {
+    Offload.NONE: {},
+    Offload.OPTIMIZER: {"offload_optimizer": {"device": "cpu"}},
+    Offload.ALL: {"offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}},
+}
+_PRECISION: Mapping[DType, dict[str, Any]] = {
+    DType.FP32: {},
+    DType.BF16: {"bf16": {"enabled": True, "check_grad_overflow": True}, "data_types": {"grad_accum_dtype": "fp32"}},
+    DType.FP16: {"fp16": {"enabled": True, "loss_scale": 1.0}},
+}

@@ -1,0 +1,59 @@
+"""Evolving and relay with the real engines: what a round begins with, exactly; and that a small agent gets better."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers  # noqa: F401 - engines are needed, and this is the quickest to ask for
+
+RECIPE = """
+agym: 1
+name: evolving
+model: {init: {layers: 2, hidden: 64, heads: 2, kv_heads: 1, tokenizer: {kind: word, vocab: 128}}}
+environments: {counter: counter}
+agent: {format: plain, tokens_per_turn: 4, context_tokens: 256}
+schedule:
+  - {stage: imitate, until: step >= 30,
+     algorithm: {use: relay, batch_size: 16, lr: 5e-3, data: {limit: 60, noise: 0.5}}}
+  - {stage: evolve, turns: 8,
+     algorithm: {use: agent_evol, batch_size: 32, groups_per_step: 16, lr: 2e-3, epochs: 2, data: {limit: 32},
+                 evolve: {rounds: ROUNDS, samples: 4, keep: KEEP}}}
+eval: null
+"""
+
+
+def evolved(folder: Path, rounds: int, keep: str) -> tuple[list[dict[str, Any]], bytes]:
+    """The rows of a run, and the weights that it ends with."""
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text(RECIPE.replace("ROUNDS", str(rounds)).replace("KEEP", keep))
+    command = [sys.executable, "-m", "agym", "run", "recipe.yaml"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=580, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    run = folder / "runs" / "evolving"
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    (weights,) = (run / "checkpoints" / f"step-{len(rows)}" / "model").glob("*.safetensors")
+    return rows, weights.read_bytes()
+
+
+@pytest.mark.heavy
+def test_retraining_from_the_base_is_training_from_it_bit_for_bit(tmp_path: Path) -> None:
+    rows, once = evolved(tmp_path / "once", 1, "turns < 0")
+    assert rows[0]["data/demonstrations"] > 60
+    later, thrice = evolved(tmp_path / "thrice", 3, "turns < 0")
+    assert [row["data/kept"] for row in later if row["stage"] == "evolve"] == [0, 0, 0]
+    assert once == thrice
+
+
+@pytest.mark.heavy
+def test_what_is_explored_is_kept_and_learnt_from(tmp_path: Path) -> None:
+    rows, _ = evolved(tmp_path / "evolving", 3, "success")
+    rounds = [row for row in rows if row["stage"] == "evolve"]
+    assert [row["evolve/round"] for row in rounds] == [1, 2, 3]
+    assert [row["data/kept"] for row in rounds] == [round(64 * row["rollout/success"]) for row in rounds]
+    assert all(row["train/updates"] == 2 * -(-(32 + row["data/kept"]) // 32) for row in rounds)
+    assert rounds[-1]["rollout/success"] > rounds[0]["rollout/success"]
