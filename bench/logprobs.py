@@ -76,7 +76,7 @@ def measured(form: Form, tokens: int, width: int, vocab: int) -> dict[str, float
     seconds, after = perf_counter() - started, _largest()
     assert hidden_ND.grad is not None
     assert head_VD.grad is not None
-    total = hidden_ND.grad.abs().sum() + head_VD.grad.abs().sum() + logprobs_N.sum()
+    total = hidden_ND.grad.abs().sum() + head_VD.grad.abs().sum() + logprobs_N.detach().sum()
     return {"bytes": after - before, "seconds": seconds, "sum": float(total)}
 
 
