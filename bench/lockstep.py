@@ -49,7 +49,8 @@ def main() -> int:
 
 
 async def measure(folder: Path, rounds: int, *, quick: bool) -> None:
-    plan, late = warm_up_of(quickstart("schedule.0.until=step >= 60", "algorithm.data.limit=480", "eval=null")), Late()
+    unmeasured = ("eval=null", "schedule.0.eval_every=null")
+    plan, late = warm_up_of(quickstart("schedule.0.until=step >= 60", "algorithm.data.limit=480", *unmeasured)), Late()
     async with started(plan, folder, _SLOTS, reach=late.around) as engines:
         await walked(plan, folder, engines.crew)
         await engines.crew.sync(60)

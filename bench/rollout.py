@@ -49,7 +49,7 @@ def main() -> int:
 
 
 async def measure(folder: Path, imitated: int, rounds: int) -> None:
-    plan = warm_up_of(quickstart(f"schedule.0.until=step >= {imitated}", "eval=null"))
+    plan = warm_up_of(quickstart(f"schedule.0.until=step >= {imitated}", "eval=null", "schedule.0.eval_every=null"))
     recording = Recording()
     async with started(plan, folder, _SLOTS, recording.start) as engines:
         await walked(plan, folder, engines.crew)

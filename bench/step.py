@@ -75,6 +75,7 @@ async def measure(folder: Path, ledger: Ledger, imitated: int, steps: int) -> li
         f"schedule.2.until=step >= {steps}",
         "guards={}",
         "eval=null",
+        "schedule.0.eval_every=null",
     )
     fanout = open_fanout(plan, folder, Terminal(out=io.StringIO(), live=False), {}, time.perf_counter, time.time)
     reporter = Charged(fanout, ledger)

@@ -18,7 +18,7 @@ from ..algorithm import (
     Preset,
     Relabel,
 )
-from ..binding.kinds import is_offline, kind_of, pulls_to_reference, samples
+from ..binding.kinds import is_given, is_offline, kind_of, pulls_to_reference, samples
 from ..binding.places import Path
 from ..diagnostics import Diagnostic
 from ..expr import MappingFacts, names
@@ -308,8 +308,7 @@ def _order(pair: tuple[float, float]) -> str:
 def data_has_a_path(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         data = stage.algorithm.data
-        reads = data.source in (DataSource.FILE, DataSource.EPISODES)
-        if is_offline(stage.algorithm) and reads and data.path is None:
+        if is_offline(stage.algorithm) and is_given(data) and data.path is None:
             yield case.error(
                 "missing-key",
                 f"'source: {data.source}' needs a 'path'",
@@ -324,7 +323,7 @@ def data_has_a_path(case: Case) -> Iterator[Diagnostic]:
 def hindsight_has_episodes(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.SFT, Kind.EVOLVE):
         data = algorithm.data
-        if data.relabel is Relabel.HINDSIGHT and data.source in (DataSource.FILE, DataSource.EPISODES):
+        if data.relabel is Relabel.HINDSIGHT and is_given(data):
             yield case.error(
                 "conflict",
                 "only what the stage plays itself can be relabelled",
@@ -357,7 +356,7 @@ def candidates_can_be_drawn(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.PREFERENCE):
         if algorithm.use is not Preset.TURN_DPO:
             continue
-        if algorithm.data.source in (DataSource.FILE, DataSource.EPISODES):
+        if is_given(algorithm.data):
             yield case.error(
                 "conflict",
                 "candidates are drawn for turns that were just played",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..algorithm import Reference
-from ..binding.kinds import has_reference
 from ..diagnostics import Diagnostic
 from ..planning.memory import width
 from ..planning.shapes import published
@@ -17,6 +15,9 @@ __all__ = ["MODEL_RULES"]
 
 LAYERS = Lora().targets
 """Linear layers of the architectures whose sizes are known."""
+
+HEADS_ON_A_CPU = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""Widths that the sampling engine's attention is made for there; with another it fails at its first forward pass."""
 
 
 def one_origin(case: Case) -> Iterator[Diagnostic]:
@@ -51,6 +52,17 @@ def heads_divide(case: Case) -> Iterator[Diagnostic]:
         )
     if init.heads % _kv_heads(init):
         yield _not_divisible(case, "kv_heads", f"{_kv_heads(init)} key-value heads do not divide {init.heads} heads")
+
+
+def heads_suit_a_cpu(case: Case) -> Iterator[Diagnostic]:
+    init = case.recipe.model.init
+    if init is None or case.recipe.hardware.gpus_per_node or init.hidden % (2 * init.heads):
+        return
+    if init.hidden // init.heads not in HEADS_ON_A_CPU:
+        counts = [str(init.hidden // width) for width in HEADS_ON_A_CPU if init.hidden % width == 0]
+        message = f"on a CPU the sampling engine has no heads that are {init.hidden // init.heads} wide"
+        hint = f"write {' or '.join(counts)}" if counts else "make 'hidden' a multiple of 32"
+        yield case.error("conflict", message, "model", "init", "heads", hint=hint)
 
 
 def _kv_heads(init: Init) -> int:
@@ -115,22 +127,6 @@ def adapters_exist(case: Case) -> Iterator[Diagnostic]:
             )
 
 
-def adapters_have_one_reference(case: Case) -> Iterator[Diagnostic]:
-    if case.recipe.model.lora is None:
-        return
-    for base, stage in case.stages():
-        if has_reference(stage.algorithm) and stage.algorithm.kl.reference is Reference.STAGE:
-            yield case.error(
-                "conflict",
-                "with 'lora' the reference is the base model, and cannot be the policy at the start of a stage",
-                *base,
-                "algorithm",
-                "kl",
-                "reference",
-                hint="write 'reference: start', or train all weights",
-            )
-
-
 def precision_fits(case: Case) -> Iterator[Diagnostic]:
     model, hardware = case.recipe.model, case.recipe.hardware
     on_gpus = hardware.gpus_per_node > 0
@@ -157,9 +153,9 @@ def precision_fits(case: Case) -> Iterator[Diagnostic]:
 MODEL_RULES: tuple[Rule, ...] = (
     one_origin,
     heads_divide,
+    heads_suit_a_cpu,
     shape_divides,
     within_positions,
     adapters_exist,
-    adapters_have_one_reference,
     precision_fits,
 )

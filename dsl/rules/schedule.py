@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ..algorithm import Kind
-from ..binding.kinds import is_played, kind_of, learns
+from ..algorithm import Kind, Preset, Relabel
+from ..binding.kinds import is_played, kind_of, learns, samples
 from ..binding.places import Path
 from ..diagnostics import Diagnostic
 from ..planning.budgets import horizons, stage_spans, turn_tokens
-from ..recipe import Format, Stage
+from ..recipe import Agent, Format, MemoryKind, Stage
 from ..suggest import shown
 from .case import Case, Rule
 from .dynamics import Number, Span, Steps, horizon, limits, settled
@@ -182,6 +182,54 @@ def guided_replies_are_lists(case: Case) -> Iterator[Diagnostic]:
             )
 
 
+def guided_replies_are_not_learnt(case: Case) -> Iterator[Diagnostic]:
+    for base, stage in case.stages():
+        if stage.agent.guided and samples(stage.algorithm) and learns(stage.algorithm):
+            yield case.error(
+                "conflict",
+                "what is drawn from valid actions alone has other log-probs than the learner computes",
+                *base,
+                "agent",
+                "guided",
+                hint="measure with it, in a stage of 'algorithm: {use: eval}'",
+            )
+
+
+def guided_replies_hold_the_action_alone(case: Case) -> Iterator[Diagnostic]:
+    for base, stage in case.stages():
+        agent = stage.agent
+        if agent.guided and agent.thinking and agent.format in (Format.REACT, Format.TOOLS):
+            yield case.error(
+                "conflict",
+                f"a guided reply holds the action alone, and under 'format: {agent.format}' there is room for thoughts",
+                *base,
+                "agent",
+                "guided",
+                hint="write 'thinking: false'",
+            )
+
+
+def told_otherwise_in_one_piece(case: Case) -> Iterator[Diagnostic]:
+    """An episode is told as that of another goal, or with its solution, by putting another opening before it."""
+    for base, stage in case.stages():
+        agent, algorithm = stage.agent, stage.algorithm
+        pieces = _in_pieces(agent)
+        plans = "planning" if agent.planning is not None else None
+        if samples(algorithm) and algorithm.data.relabel is not Relabel.NONE and (key := pieces or plans):
+            message = f"what was played with '{key}' for one goal cannot be told as if it had been for another"
+            yield case.error("conflict", message, *base, "algorithm", "data", "relabel")
+        if algorithm.use is Preset.TURN_DPO and algorithm.critic.privileged and pieces:
+            message = f"the critic's solution stands in the first opening, and '{pieces}' makes several"
+            yield case.error("conflict", message, *base, "algorithm", "critic", "privileged")
+
+
+def _in_pieces(agent: Agent) -> str | None:
+    """What makes several token sequences of one episode."""
+    if agent.reflection is not None:
+        return "reflection"
+    return None if agent.memory.kind is MemoryKind.FULL else "memory"
+
+
 SCHEDULE_RULES: tuple[Rule, ...] = (
     at_least_one_stage,
     names_differ,
@@ -192,4 +240,7 @@ SCHEDULE_RULES: tuple[Rule, ...] = (
     horizon_grows,
     a_turn_fits_the_context,
     guided_replies_are_lists,
+    guided_replies_are_not_learnt,
+    guided_replies_hold_the_action_alone,
+    told_otherwise_in_one_piece,
 )

@@ -15,6 +15,7 @@ from ..diagnostics import Diagnostic, Note
 from ..frozen import frozen
 from ..source import Source
 from ..suggest import shown
+from . import around
 from .traps import (
     DIRECTIVE,
     bad_escape,
@@ -27,6 +28,9 @@ from .traps import (
 )
 
 __all__ = ["Failure", "Seen", "explain_failure"]
+
+MAX_KEY = 1024
+"""YAML's own limit."""
 
 
 @frozen(kw_only=False)
@@ -108,7 +112,7 @@ def _tab(scene: _Scene) -> Diagnostic | None:
 
 def _tab_at(scene: _Scene, start: int) -> Diagnostic:
     message = "a tab cannot indent or separate in YAML"
-    end = _skip(scene.text, start, " \t")
+    end = around.skip(scene.text, start, " \t")
     return scene.error("tab-indentation", message, start, end, "write spaces instead of the tab")
 
 
@@ -129,7 +133,9 @@ def _quote_closed_too_late(scene: _Scene) -> Diagnostic | None:
 def _unclosed_quote(scene: _Scene, start: int) -> Diagnostic:
     quote = scene.text[start]
     message = f"the quote {quote} is not closed on its line"
-    return scene.error("unclosed-quote", message, start, _line_end(scene.text, start), f"write {quote} at its end too")
+    return scene.error(
+        "unclosed-quote", message, start, around.line_end(scene.text, start), f"write {quote} at its end too"
+    )
 
 
 def _text_after_quote(scene: _Scene) -> Diagnostic | None:
@@ -139,7 +145,7 @@ def _text_after_quote(scene: _Scene) -> Diagnostic | None:
         return None
     if scene.says("flow"):
         return None
-    inner = scene.text[last.start : _content_end(scene.text, scene.at)]
+    inner = scene.text[last.start : around.content_end(scene.text, scene.at)]
     advice = "write '' for a quote inside '...'" if last.style == "'" else 'write \\" for a quote inside "..."'
     return scene.error("stray-text", f"text after a closing quote in {shown(inner)}", scene.at, scene.at + 1, advice)
 
@@ -148,7 +154,7 @@ def _interpolation_in_flow(scene: _Scene) -> Diagnostic | None:
     at = scene.at
     if scene.char != "{" or scene.text[at - 1 : at] != "$":
         return None
-    close = scene.text.find("}", at, _line_end(scene.text, at))
+    close = scene.text.find("}", at, around.line_end(scene.text, at))
     end = close + 1 if close >= 0 else at + 1
     start = scene.last.start if scene.last.end == at and not scene.last.style else at - 1
     tail = re.compile(r"[^\s,\]}]*").match(scene.text, end)
@@ -170,7 +176,7 @@ def _bracket(scene: _Scene) -> Diagnostic | None:
 
 
 def _bracket_never_closed(scene: _Scene, start: int) -> Diagnostic | None:
-    return None if _closing(scene.text, start) is not None else _never_closed(scene, start)
+    return None if around.closing(scene.text, start) is not None else _never_closed(scene, start)
 
 
 def _never_closed(scene: _Scene, start: int) -> Diagnostic:
@@ -181,7 +187,7 @@ def _never_closed(scene: _Scene, start: int) -> Diagnostic:
         f"the bracket {bracket} is never closed",
         start,
         start + 1,
-        f"write '{PARTNER[bracket]}' where it ends",
+        f"write '{around.PARTNER[bracket]}' where it ends",
         *notes,
     )
 
@@ -207,7 +213,7 @@ def _comma_missing(scene: _Scene, start: int) -> Diagnostic:
 def _closes_nothing(scene: _Scene) -> Diagnostic | None:
     if scene.char not in ("]", "}") or scene.failure.context_at is None or scene.says("flow|alias|anchor"):
         return None
-    message = f"'{scene.char}' closes nothing: no '{PARTNER[scene.char]}' is open here"
+    message = f"'{scene.char}' closes nothing: no '{around.PARTNER[scene.char]}' is open here"
     return scene.error("unopened-bracket", message, scene.at, scene.at + 1, "remove it, or quote the value")
 
 
@@ -221,7 +227,7 @@ def _colon(scene: _Scene) -> Diagnostic | None:
         return scene.error(
             "too-large", f"a key of {at - last.start} characters, expected at most {MAX_KEY}", last.start, at, None
         )
-    line = scene.text[_value_start(scene.text, last.start) : _content_end(scene.text, at)]
+    line = scene.text[around.value_start(scene.text, last.start) : around.content_end(scene.text, at)]
     return scene.error(
         "colon-in-value", f"a ':' cannot stand inside {shown(line)}", at, at + 1, f"quote the value: {in_quotes(line)}"
     )
@@ -230,12 +236,11 @@ def _colon(scene: _Scene) -> Diagnostic | None:
 def _key_swallowed(scene: _Scene) -> Diagnostic | None:
     """Lines that YAML reads as one long value, until a colon shows that the last of them is a key."""
     last = scene.last
-    line_start = scene.text.rfind("\n", 0, scene.at) + 1
-    key_start = _skip(scene.text, line_start, " ")
+    key_start = around.skip(scene.text, around.line_start(scene.text, scene.at), " ")
     if scene.text[key_start] == "\t":
         return _tab_at(scene, key_start)
     key = scene.text[key_start : scene.at]
-    if not scene.text[_line_start(scene.text, last.start) : last.start].strip(" -"):
+    if not scene.text[around.line_start(scene.text, last.start) : last.start].strip(" -"):
         return _missing_colon(scene, last.start)
     return scene.error(
         "bad-indentation",
@@ -243,7 +248,9 @@ def _key_swallowed(scene: _Scene) -> Diagnostic | None:
         key_start,
         scene.at,
         "give it as many spaces as the keys beside it",
-        Note("the value that it would belong to", scene.source.span(last.start, _line_end(scene.text, last.start))),
+        Note(
+            "the value that it would belong to", scene.source.span(last.start, around.line_end(scene.text, last.start))
+        ),
     )
 
 
@@ -253,7 +260,7 @@ def _key_without_colon(scene: _Scene) -> Diagnostic | None:
 
 
 def _missing_colon(scene: _Scene, start: int) -> Diagnostic:
-    line = scene.source.span(start, _content_end(scene.text, start))
+    line = scene.source.span(start, around.content_end(scene.text, start))
     return (
         foreign_blank(line)
         or without_space(line)
@@ -268,7 +275,7 @@ def _reserved(scene: _Scene) -> Diagnostic | None:
         return None
     alias = scene.failure.context_at if scene.says("alias|anchor") else None
     start = scene.at if alias is None else alias
-    value = scene.text[start : _content_end(scene.text, start, in_flow=_in_flow(scene.text, start))]
+    value = scene.text[start : around.content_end(scene.text, start, flow=around.in_flow(scene.text, start))]
     return scene.error(
         "reserved-character",
         f"a plain value cannot begin with '{scene.text[start : start + 1]}'",
@@ -305,7 +312,7 @@ def _document(scene: _Scene) -> Diagnostic | None:
     if directive:
         return yaml_directive(scene.source.span(*directive.span()))
     if re.search(r"^\.\.\.\s*$", scene.text[: scene.at], re.MULTILINE):
-        return several_documents(scene.source.span(scene.at, _content_end(scene.text, scene.at)))
+        return several_documents(scene.source.span(scene.at, around.content_end(scene.text, scene.at)))
     return _misplaced(scene)
 
 
@@ -320,13 +327,13 @@ def _block(scene: _Scene) -> Diagnostic | None:
 
 def _misplaced(scene: _Scene) -> Diagnostic:
     """Something that stands where nothing above it can go on."""
-    line_start = _line_start(scene.text, scene.at)
-    end = _content_end(scene.text, scene.at)
+    start = around.line_start(scene.text, scene.at)
+    end = around.content_end(scene.text, scene.at)
     token = scene.text[scene.at : end]
-    if scene.text[line_start : scene.at].strip(" -"):
+    if scene.text[start : scene.at].strip(" -"):
         return scene.error("stray-text", f"{shown(token)} does not belong here", scene.at, end, "quote the whole value")
     message, help_line = _mixed(scene, token) or (
-        f"{shown(token)} is indented by {scene.at - line_start}, which is no level above it",
+        f"{shown(token)} is indented by {scene.at - start}, which is no level above it",
         "give it as many spaces as the keys beside it",
     )
     return scene.error("bad-indentation", message, scene.at, end, help_line)
@@ -335,7 +342,7 @@ def _misplaced(scene: _Scene) -> Diagnostic:
 def _mixed(scene: _Scene, token: str) -> tuple[str, str] | None:
     """A list item among keys, or a key among list items."""
     context_at = scene.failure.context_at
-    if context_at is None or _column(scene.text, context_at) != _column(scene.text, scene.at):
+    if context_at is None or around.column(scene.text, context_at) != around.column(scene.text, scene.at):
         return None
     in_map = scene.says("block mapping")
     if in_map and token.startswith("-"):
@@ -348,7 +355,7 @@ def _mixed(scene: _Scene, token: str) -> tuple[str, str] | None:
 def _nothing_there(scene: _Scene) -> Diagnostic | None:
     if not scene.says("node content"):
         return None
-    unclosed = None if scene.char else _innermost_open(scene.text)
+    unclosed = None if scene.char else around.innermost_open(scene.text)
     if unclosed is not None:
         return _never_closed(scene, unclosed)
     found = f"found '{scene.char}'" if scene.char.strip() else "found nothing"
@@ -359,7 +366,7 @@ def _block_header(scene: _Scene) -> Diagnostic | None:
     if not scene.says("scanning a block scalar"):
         return None
     start = scene.failure.context_at if scene.failure.context_at is not None else scene.at
-    end = _content_end(scene.text, start)
+    end = around.content_end(scene.text, start)
     return scene.error(
         "yaml-syntax",
         f"expected nothing but '-', '+' or a digit after '{scene.text[start]}'",
@@ -373,7 +380,7 @@ def _tag(scene: _Scene) -> Diagnostic | None:
     if not scene.says(r"\btag\b"):
         return None
     start = scene.text.find("!", scene.failure.context_at or scene.at)
-    return yaml_tag(scene.source.span(start, _word_end(scene.text, start))) if start >= 0 else None
+    return yaml_tag(scene.source.span(start, around.word_end(scene.text, start))) if start >= 0 else None
 
 
 def _anything(scene: _Scene) -> Diagnostic:
@@ -401,77 +408,3 @@ RULES: tuple[Rule, ...] = (
     _tag,
     _anything,
 )
-
-
-# Reading around a place.
-
-MAX_KEY = 1024
-"""YAML's own limit."""
-PARTNER = {"{": "}", "[": "]", "}": "{", "]": "["}
-TOKEN = re.compile(r"""(?<![\w)\]}])"(?:\\.|[^"\\])*"|(?<![\w)\]}])'(?:''|[^'])*'|(?<=\s)#[^\n]*|[\[\]{}]""", re.DOTALL)
-
-
-def _closing(text: str, start: int) -> int | None:
-    """Where the bracket at `start` is closed; quoted text and comments do not count."""
-    depth = 0
-    for match in TOKEN.finditer(text, start):
-        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(match.group(), 0)
-        if depth == 0 and match.group() in PARTNER:
-            return match.start()
-    return None
-
-
-def _innermost_open(text: str) -> int | None:
-    """The last bracket that is not closed."""
-    opened: list[int] = []
-    for match in TOKEN.finditer(text):
-        if match.group() in ("{", "["):
-            opened.append(match.start())
-        elif match.group() in ("}", "]") and opened:
-            opened.pop()
-    return opened[-1] if opened else None
-
-
-def _in_flow(text: str, at: int) -> bool:
-    """Whether a bracket is open on this line before `at`."""
-    before = text[_line_start(text, at) : at]
-    return before.count("{") + before.count("[") > before.count("}") + before.count("]")
-
-
-def _line_start(text: str, at: int) -> int:
-    return text.rfind("\n", 0, at) + 1
-
-
-def _column(text: str, at: int) -> int:
-    return at - _line_start(text, at)
-
-
-def _line_end(text: str, at: int) -> int:
-    """The end of the line, without the break and spaces before it."""
-    end = text.find("\n", at)
-    end = len(text) if end < 0 else end
-    return at + len(text[at:end].rstrip())
-
-
-def _content_end(text: str, at: int, in_flow: bool = False) -> int:
-    """The end of what stands on the line from `at` on, without a comment, or up to the next `,` or bracket."""
-    end = _line_end(text, at)
-    stop = re.compile(r"\s+#|[,\]}]" if in_flow else r"\s+#").search(text, at, end)
-    return stop.start() if stop else end
-
-
-def _value_start(text: str, at: int) -> int:
-    """Where the value that holds `at` begins on its line: after its key, or after the `- ` of its item."""
-    match = re.compile(r"\s*(?:- +)*(?:[^\s:]+:\s+)?").match(text, _line_start(text, at), at)
-    return match.end() if match else at
-
-
-def _word_end(text: str, at: int) -> int:
-    match = re.compile(r"[^\s,]*").match(text, at)
-    return match.end() if match else at
-
-
-def _skip(text: str, at: int, chars: str) -> int:
-    while at < len(text) and text[at] in chars:
-        at += 1
-    return at

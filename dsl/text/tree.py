@@ -10,15 +10,16 @@ are stopped by a limit before they cost anything. An alias shares the nodes of i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ..diagnostics import Diagnostic, Note
+from ..diagnostics import Diagnostic
 from ..frozen import frozen
 from ..source import Piece, Source, Span, Text
 from ..suggest import did_you_mean, shown
 from .decode import MAX_BYTES, SURROGATE
+from .merging import merged
 from .node import (
     Entry,
     ListNode,
@@ -33,6 +34,7 @@ from .node import (
     to_data,
 )
 from .scalars import Refused, ScalarValue, resolve
+from .torn import is_torn, mended, num_unclosed, with_torn_items
 from .traps import (
     MAY_BE_TRAP,
     bad_escape,
@@ -40,7 +42,6 @@ from .traps import (
     foreign_blank,
     foreign_character,
     several_documents,
-    torn_by_comma,
     without_colon,
     yaml_tag,
 )
@@ -120,7 +121,6 @@ def _events(source: Source, start: int, fast: bool) -> Iterator[Any]:
 
 PROPERTIES = re.compile(r"(?:[&!]\S*(?:\s|(?<=\s)#[^\n]*)*)+")
 """Anchor and tag, which the parser counts as part of the value."""
-WORD = re.compile(r"[A-Za-z_]\w*")
 TEMPLATE = re.compile(r"\{\{[^{}]*\}\s*\}?")
 TAG = re.compile(r"![^\s,]*")
 
@@ -192,8 +192,8 @@ class _Builder:
             self.diagnostics.append(foreign)
             raise _Stopped
 
-    def report(self, code: str, message: str, span: Span, help: str | None = None, *notes: Note) -> None:  # noqa: A002
-        self.diagnostics.append(Diagnostic(code=code, message=message, span=span, help=help, notes=notes))
+    def report(self, code: str, message: str, span: Span, help: str | None = None) -> None:  # noqa: A002
+        self.diagnostics.append(Diagnostic(code=code, message=message, span=span, help=help))
 
     def stop(self, code: str, message: str, start: int, end: int, help: str) -> None:  # noqa: A002
         self.report(code, message, self.source.span(start, end), help)
@@ -396,98 +396,26 @@ class _Builder:
         pieces = frame.torn.get(index)
         if pieces and frame.unclosed > 0:
             pieces.append(key)
-            frame.unclosed += _num_unclosed(key)
+            frame.unclosed += num_unclosed(key)
             return
         value = frame.entries[-1].value if frame.entries and not pieces else None
-        if isinstance(value, ScalarNode) and _is_torn(value, key):
+        if isinstance(value, ScalarNode) and is_torn(value, key):
             frame.torn[index] = [value, key]
-            frame.unclosed = _num_unclosed(value) + _num_unclosed(key)
+            frame.unclosed = num_unclosed(value) + num_unclosed(key)
         else:
             self.diagnostics.append(without_colon(key.span))
 
-    def joined(self, first: ScalarNode, last: ScalarNode) -> Span:
-        return Span(self.source, first.span.start, last.span.end)
-
-    def mended(self, pieces: list[ScalarNode], key: str | None) -> ScalarNode:
-        """The value that a comma tore apart, reported once and then as if it had been quoted."""
-        whole = self.joined(pieces[0], pieces[-1])
-        self.diagnostics.append(torn_by_comma(whole, key))
-        text = Text.exact(whole)
-        return ScalarNode(value=text.value, text=text, span=whole, plain=False)
-
     def list_node(self, frame: _Frame, span: Span) -> ListNode:
-        items = frame.items
+        items: Iterable[Node] = frame.items
         if frame.flow and "(" in self.text[span.start : span.end]:
-            items = list(self.with_torn_items(items))
+            items = with_torn_items(items, self.diagnostics.append)
         return ListNode(items=tuple(items), span=span)
-
-    def with_torn_items(self, items: list[Node]) -> Iterator[Node]:
-        """Items that a comma tore apart within parentheses, put together again."""
-        pieces: list[ScalarNode] = []
-        unclosed = 0
-        for item in items:
-            if not isinstance(item, ScalarNode) or not item.plain:
-                yield from (*pieces, item)
-                pieces, unclosed = [], 0
-                continue
-            unclosed = max(unclosed + _num_unclosed(item), 0)
-            pieces.append(item)
-            if unclosed == 0:
-                yield self.mended(pieces, None) if len(pieces) > 1 else item
-                pieces = []
-        yield from pieces
 
     def map_node(self, frame: _Frame, span: Span) -> MapNode:
         for index, pieces in frame.torn.items():
             entry = frame.entries[index]
-            frame.entries[index] = replace(entry, value=self.mended(pieces, entry.name))
-        own = self.without_duplicates(frame.entries)
-        if not any(_is_merge(entry) for entry in own):
-            return MapNode(entries=tuple(own), span=span)
-        return MapNode(entries=tuple(self.merged(own)), span=span)
-
-    def without_duplicates(self, entries: list[Entry]) -> list[Entry]:
-        first: dict[str, Entry] = {}
-        for entry in entries:
-            before = first.setdefault(entry.name, entry)
-            if before is not entry:
-                note = Note("first written here", before.key.span)
-                message = f"the key {shown(entry.name)} is written twice"
-                self.report("duplicate-key", message, entry.key.span, "remove one of them", note)
-        return list(first.values())
-
-    def merged(self, own: list[Entry]) -> Iterator[Entry]:
-        """`<<: *base` taken in: own keys win, then earlier maps over later ones."""
-        taken = {entry.name for entry in own if not _is_merge(entry)}
-        for entry in own:
-            if not _is_merge(entry):
-                yield entry
-                continue
-            for inherited in self.merge_sources(entry.value):
-                if inherited.name not in taken:
-                    taken.add(inherited.name)
-                    yield inherited
-
-    def merge_sources(self, value: Node) -> Iterator[Entry]:
-        for node in value.items if isinstance(value, ListNode) else (value,):
-            if isinstance(node, MapNode):
-                yield from node.entries
-            elif not node.span.text.startswith("*"):  # an alias without its anchor has been reported
-                self.report("bad-merge", "'<<' takes a map or a list of maps", node.span, "write '<<: *name'")
-
-
-def _is_merge(entry: Entry) -> bool:
-    return entry.key.plain and entry.key.value == "<<"
-
-
-def _is_torn(value: ScalarNode, rest: ScalarNode) -> bool:
-    """Whether a comma cut `rest` off from a value, rather than someone forgot what belongs to a key."""
-    is_plain = value.plain and value.value is not None
-    return is_plain and (_num_unclosed(value) > 0 or not WORD.fullmatch(rest.span.text))
-
-
-def _num_unclosed(node: ScalarNode) -> int:
-    return node.text.value.count("(") - node.text.value.count(")")
+            frame.entries[index] = replace(entry, value=mended(pieces, entry.name, self.diagnostics.append))
+        return MapNode(entries=merged(frame.entries, self.diagnostics.append), span=span)
 
 
 COLON = re.compile(r"\s*(?:#[^\n]*\n\s*)*:")

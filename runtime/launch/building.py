@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from ...dsl.algorithm import Kind
 from ...dsl.plan import Plan, Role
 from ...dsl.planning.shapes import is_folder
-from ...dsl.recipe import DType, Init, Layout, Model
-from ..agents.formats import FORMATS
+from ...dsl.recipe import DType, Init, Layout, Model, Offload
+from ..agents.formats import Manner, agent_format
+from ..agents.wording import texts
 from ..errors import RunError
 from ..models import ModelSizes, ModelSource, TokenizerSizes, load_tokenizer, make_model, make_tokenizer
 from ..ports import Critic, LearnerSettings, OptimizerSettings, SamplerSettings, Scorer
-from ..rendering import LEFT_OUT, Chat
+from ..rendering import LEFT_OUT, NO_THOUGHTS, Chat
 from ..seeds import derive
 from ..workers import LearnerWorker, RolloutWorker
 from ..workspace import MODEL, filled
@@ -77,18 +78,16 @@ _NOT_NEEDED = ["*.bin", "*.pt", "*.pth", "*.gguf", "*.onnx", "*.h5", "*.msgpack"
 async def _texts(plan: Plan, init: Init, worlds: Worlds) -> list[str]:
     if init.tokenizer.corpus is not None:
         return _read("model.init.tokenizer.corpus", init.tokenizer.corpus).splitlines()
-    texts: list[str] = []
+    found: list[str] = []
     for stage in plan.stages:
-        form = FORMATS[stage.settings.agent.format]
+        agent = stage.settings.agent
+        form = agent_format(agent.format, Manner(thinking=agent.thinking, calls=agent.parallel_calls))
         for world in (await worlds.all(stage.settings.environments)).values():
-            texts += [world.spec.prompt, form.rules, *(await world.client.corpus())]
-            texts += [form.write(""), *(form.read(reply).problem for reply in _UNREADABLE)]
-        texts += [LEFT_OUT] if stage.settings.agent.observation_tokens else []
-    return list(dict.fromkeys(text for text in texts if text))
-
-
-_UNREADABLE = ("", "Action:", "Action: a\nAction: b", "Action: a\nb")
-"""Replies that one format or another refuses, so that its words for that are known."""
+            found += [world.spec.prompt, form.rules, *(await world.client.corpus())]
+            found += [form.write(""), *(form.read(reply).problem for reply in form.unreadable)]
+        found += [LEFT_OUT] if agent.observation_tokens else []
+        found += [*texts(agent), *([] if agent.thinking else [NO_THOUGHTS])]
+    return list(dict.fromkeys(text for text in found if text))
 
 
 def _sizes(init: Init, positions: int) -> ModelSizes:
@@ -132,6 +131,8 @@ def rollout_worker(
         shares_card=plan.hardware.gpus_per_node > 0 and plan.hardware.layout is Layout.COLOCATED,
         eager=hardware.eager if hardware.eager is not None else plan.hardware.gpus_per_node == 0,
         weights_follow=weights_follow,
+        # a model that only plays has none beside it: they were merged when it was exported
+        lora=plan.model.lora if weights_follow else None,
         trust_remote_code=model.trust_remote_code,
     )
     sampler = VllmSampler(settings, tokenizer.decode)
@@ -156,11 +157,11 @@ def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
     learner = DeepSpeedLearner(settings)
     return LearnerWorker(
         learner,
-        lambda folder: _reference(settings, learner, folder),
+        learner.reference if settings.lora else lambda folder: _reference(settings, learner, folder),
         learner.vocab,
         _TOLERANCE[_dtype(plan)],
         lambda: _critic(settings, learner, backbone),
-        lambda folder: DeepSpeedLearner(replace(settings, model=folder or settings.model)),
+        lambda folder: DeepSpeedLearner(settings, folder),
     )
 
 
@@ -199,7 +200,9 @@ def _learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:
     return LearnerSettings(
         model=Path(model.path),
         dtype=_dtype(plan),
-        zero=train.zero,
+        lora=plan.model.lora,
+        seed=derive(plan.seed, "learner"),
+        zero=0 if _alone(plan) else train.zero,
         offload=train.offload,
         optimizer=OptimizerSettings(betas=optimizers[0].betas, eps=optimizers[0].eps, weight_decay=decay),
         tokens_per_micro_batch=train.tokens_per_micro_batch or max(_context(plan), _row_tokens(plan)),
@@ -208,6 +211,13 @@ def _learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:
         tokenizer=plan.model.tokenizer,
         chat_template=_template(plan),
     )
+
+
+def _alone(plan: Plan) -> bool:
+    """Whether sharing out would share with nobody: the same steps, and a copy of every gradient for nothing. Half
+    precision and what is offloaded need ZeRO all the same."""
+    ranks = sum(worker.role is Role.LEARNER for worker in plan.placement.workers)
+    return ranks == 1 and _dtype(plan) is DType.FP32 and plan.hardware.train.offload is Offload.NONE
 
 
 def _row_tokens(plan: Plan) -> int:

@@ -9,34 +9,23 @@ listener for as long as an update takes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from ...dsl.plan import Plan
-from ...dsl.recipe import Environment, TaskSelection
-from ...envs.protocol import TaskInfo
-from ..dataset import Conversation
-from ..episode import Episode, Group, Message, Task
-from ..ports import (
-    Floats,
-    OptimizerSettings,
-    Sampled,
-    SampleRequest,
-    TrainSequence,
-    UpdateMetrics,
-    UpdateSettings,
-    ValueMetrics,
-    ValueSettings,
-)
-from ..rollout import Budgets, Order
-from ..workers import DemoStyle, LearnerWorker, PlayStyle, RolloutWorker
+from ..crew import Crew
+from ..workers import LearnerWorker, RolloutWorker
 from ..worlds import Open, Worlds
 from .building import learner_worker, prepare_model, rollout_worker
 
 __all__ = ["InlineCrew", "launch"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
-class InlineCrew:
+
+class InlineCrew(Crew):
     """One worker of each kind, called directly."""
 
     def __init__(self, rollout: RolloutWorker, learner: LearnerWorker) -> None:
@@ -44,85 +33,24 @@ class InlineCrew:
         self._learner = learner
         self._turn = asyncio.Lock()
 
-    async def tasks(
-        self, name: str, environment: Environment, selection: TaskSelection, seed: int
-    ) -> tuple[TaskInfo, ...]:
-        return await self._rollout.tasks(name, environment, selection, seed)
-
-    async def play(self, orders: Sequence[Order], style: PlayStyle, seen: Callable[[Episode], None]) -> list[Group]:
+    async def _rolling(
+        self, work: Callable[Concatenate[RolloutWorker, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         async with self._turn:
-            return await self._rollout.play(orders, style, seen)
+            return await work(self._rollout, *args, **kwargs)
 
-    async def demonstrate(self, tasks: Sequence[Task], style: DemoStyle, budgets: Budgets, seed: int) -> list[Episode]:
-        return await self._rollout.demonstrate(tasks, style, budgets, seed)
+    async def _learning(self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return work(self._learner, *args, **kwargs)
 
-    async def relabel(self, episodes: Sequence[Episode], style: DemoStyle, budgets: Budgets) -> list[Episode]:
-        return await self._rollout.relabel(episodes, style, budgets)
-
-    async def render(self, conversations: Sequence[Conversation], style: DemoStyle) -> list[Episode]:
-        return await self._rollout.render(conversations, style)
-
-    async def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        self._learner.optimise_by(settings, fresh=fresh)
-
-    async def refer_to(self, model: Path | None) -> None:
-        self._learner.refer_to(model)
-
-    async def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
+    async def _computing(
+        self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         async with self._turn:
             await self._rollout.rest()
-            return self._learner.update(sequences, settings)
-
-    async def logprobs(
-        self, sequences: Sequence[TrainSequence], temperature: float, *, reference: bool
-    ) -> list[Floats]:
-        async with self._turn:
-            await self._rollout.rest()
-            return self._learner.logprobs(sequences, temperature, reference=reference)
-
-    async def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
-        async with self._turn:
-            await self._rollout.rest()
-            return self._learner.values(sequences)
-
-    async def update_critic(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics:
-        async with self._turn:
-            await self._rollout.rest()
-            return self._learner.update_critic(sequences, settings)
-
-    async def openings(
-        self, episodes: Sequence[tuple[Task, Sequence[Message]]], style: PlayStyle
-    ) -> list[tuple[int, ...]]:
-        return await self._rollout.openings(episodes, style)
-
-    async def draw(self, requests: Sequence[SampleRequest], slots: int) -> list[Sampled]:
-        async with self._turn:
-            return await self._rollout.draw(requests, slots)
-
-    async def new_ranker(self) -> None:
-        self._learner.new_ranker()
-
-    async def rank(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
-        async with self._turn:
-            await self._rollout.rest()
-            return self._learner.rank(sequences, temperature)
-
-    async def update_ranker(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
-        async with self._turn:
-            await self._rollout.rest()
-            return self._learner.update_ranker(sequences, settings)
+            return work(self._learner, *args, **kwargs)
 
     async def sync(self, version: int) -> None:
         await self._rollout.load(self._learner.handover(version))
-
-    async def save(self, folder: Path) -> None:
-        self._learner.save(folder)
-
-    async def load(self, folder: Path) -> None:
-        self._learner.load(folder)
-
-    async def export(self, folder: Path) -> None:
-        self._learner.learner.export(folder)
 
     async def close(self) -> None:
         await self._rollout.close()

@@ -13,41 +13,25 @@ import re
 import secrets
 import shutil
 import signal
-import warnings
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ...dsl.plan import Plan, Role
 from ...dsl.planning.codec import dumps
-from ...dsl.recipe import Environment, TaskSelection
-from ...envs.protocol import TaskInfo
 from ..backends.environment import missing_variables
-from ..dataset import Conversation
-from ..episode import Episode, Group, Message, Task
+from ..crew import Crew
+from ..episode import Episode, Group
 from ..errors import RunError, StepRefused
-from ..models import ModelSource
-from ..ports import (
-    Floats,
-    OptimizerSettings,
-    Sampled,
-    SampleRequest,
-    TrainSequence,
-    UpdateMetrics,
-    UpdateSettings,
-    ValueMetrics,
-    ValueSettings,
-    WeightUpdate,
-)
+from ..ports import WeightUpdate
 from ..reach import Reach
-from ..rollout import Budgets, Order
-from ..workers import DemoStyle, LearnerWorker, PlayStyle, RolloutWorker
-from ..worlds import Worlds
-from .building import learner_worker, prepare_model, rollout_worker
+from ..rollout import Order
+from ..workers import LearnerWorker, PlayStyle, RolloutWorker
+from .actors import LearnerActor, Played, RolloutActor, Said
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,89 +46,6 @@ _ROOM_S = 120.0
 """For a cluster to have room for the workers."""
 _CLOSING_S = 10.0
 """For what is under way to end by itself."""
-
-
-# --- what lives in the actors --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Said(Generic[T]):
-    """What an actor answers, and what there was to note since it last did."""
-
-    value: T
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """News of a play. Each episode crosses once; the last news say which of them make up each group."""
-
-    episodes: Sequence[Episode] = ()
-    groups: Sequence[Sequence[int]] = ()
-    """Places among all episodes told of, in the order that they were told of."""
-
-
-class RolloutActor:
-    """The rollout worker. It waits as the worker does: several calls may be under way."""
-
-    def __init__(self, plan: Plan, root: Path, reach: Mapping[str, Any], clock: Callable[[], float]) -> None:
-        # weights that came through shared memory are read and never written
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable", category=UserWarning)
-        self._plan, self._root, self._clock = plan, root, clock
-        self._notes: list[str] = []
-        self._worlds = Worlds(Reach(note=self._notes.append, **reach))
-
-    async def model(self) -> Said[ModelSource]:
-        return self._said(await prepare_model(self._plan, self._root, self._worlds))
-
-    async def start(self, model: ModelSource) -> None:
-        self._worker = rollout_worker(self._plan, model, self._worlds, self._clock)
-
-    async def do(
-        self, work: Callable[Concatenate[RolloutWorker, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
-    ) -> Said[T]:
-        return self._said(await work(self._worker, *args, **kwargs))
-
-    async def play(self, orders: Sequence[Order], style: PlayStyle) -> AsyncIterator[Said[Played]]:
-        """Tells of episodes while play is under way: of all that ended since it was last listened to."""
-        seen, told, news = list[Episode](), 0, asyncio.Event()
-
-        def ended(episode: Episode) -> None:
-            seen.append(episode)
-            news.set()
-
-        playing = asyncio.ensure_future(self._worker.play(orders, style, ended))
-        playing.add_done_callback(lambda _: news.set())
-        try:
-            while not playing.done() or told < len(seen):
-                await news.wait()
-                news.clear()
-                fresh, told = seen[told:], len(seen)
-                yield self._said(Played(episodes=fresh))
-        finally:
-            playing.cancel()
-            await asyncio.wait([playing])
-        places = {id(episode): at for at, episode in enumerate(seen)}
-        yield self._said(Played(groups=[[places[id(each)] for each in group.episodes] for group in playing.result()]))
-
-    def _said(self, value: T) -> Said[T]:
-        notes = tuple(self._notes)
-        self._notes.clear()
-        return Said(value, notes)
-
-
-class LearnerActor:
-    """The learner: one thing at a time, in the order asked for."""
-
-    def start(self, plan: Plan, model: ModelSource) -> None:
-        self._worker = learner_worker(plan, model)
-
-    def do(self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return work(self._worker, *args, **kwargs)
-
-
-def _export(worker: LearnerWorker, folder: Path) -> None:
-    worker.learner.export(folder)
 
 
 # --- weights on their way ------------------------------------------------------------------------------------------
@@ -185,7 +86,7 @@ def unpacked(update: WeightUpdate) -> WeightUpdate:
 # --- the crew ------------------------------------------------------------------------------------------------------
 
 
-class RayCrew:
+class RayCrew(Crew):
     """One actor of each kind."""
 
     def __init__(self, rollout: Any, learner: Any, note: Callable[[str], None]) -> None:
@@ -205,11 +106,6 @@ class RayCrew:
         """What was started for the workers, and is ended after them."""
         self._around = around
 
-    async def tasks(
-        self, name: str, environment: Environment, selection: TaskSelection, seed: int
-    ) -> tuple[TaskInfo, ...]:
-        return await self._rolling(RolloutWorker.tasks, name, environment, selection, seed)
-
     async def play(self, orders: Sequence[Order], style: PlayStyle, seen: Callable[[Episode], None]) -> list[Group]:
         told, groups = list[Episode](), list[Group]()
         stream = self._rollout.play.options(num_returns="streaming").remote(orders, style)
@@ -227,64 +123,9 @@ class RayCrew:
             raise
         return groups
 
-    async def demonstrate(self, tasks: Sequence[Task], style: DemoStyle, budgets: Budgets, seed: int) -> list[Episode]:
-        return await self._rolling(RolloutWorker.demonstrate, tasks, style, budgets, seed)
-
-    async def relabel(self, episodes: Sequence[Episode], style: DemoStyle, budgets: Budgets) -> list[Episode]:
-        return await self._rolling(RolloutWorker.relabel, episodes, style, budgets)
-
-    async def render(self, conversations: Sequence[Conversation], style: DemoStyle) -> list[Episode]:
-        return await self._rolling(RolloutWorker.render, conversations, style)
-
-    async def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        await self._learning(LearnerWorker.optimise_by, settings, fresh=fresh)
-
-    async def refer_to(self, model: Path | None) -> None:
-        await self._learning(LearnerWorker.refer_to, model)
-
-    async def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
-        return await self._learning(LearnerWorker.update, sequences, settings)
-
-    async def logprobs(
-        self, sequences: Sequence[TrainSequence], temperature: float, *, reference: bool
-    ) -> list[Floats]:
-        return await self._learning(LearnerWorker.logprobs, sequences, temperature, reference=reference)
-
-    async def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
-        return await self._learning(LearnerWorker.values, sequences)
-
-    async def update_critic(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics:
-        return await self._learning(LearnerWorker.update_critic, sequences, settings)
-
-    async def openings(
-        self, episodes: Sequence[tuple[Task, Sequence[Message]]], style: PlayStyle
-    ) -> list[tuple[int, ...]]:
-        return await self._rolling(RolloutWorker.openings, episodes, style)
-
-    async def draw(self, requests: Sequence[SampleRequest], slots: int) -> list[Sampled]:
-        return await self._rolling(RolloutWorker.draw, requests, slots)
-
-    async def new_ranker(self) -> None:
-        await self._learning(LearnerWorker.new_ranker)
-
-    async def rank(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
-        return await self._learning(LearnerWorker.rank, sequences, temperature)
-
-    async def update_ranker(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
-        return await self._learning(LearnerWorker.update_ranker, sequences, settings)
-
     async def sync(self, version: int) -> None:
         (address,) = await self._learning(_hand_over, version)
         await self._rolling(_take_over, address)
-
-    async def save(self, folder: Path) -> None:
-        await self._learning(LearnerWorker.save, folder)
-
-    async def load(self, folder: Path) -> None:
-        await self._learning(LearnerWorker.load, folder)
-
-    async def export(self, folder: Path) -> None:
-        await self._learning(_export, folder)
 
     async def close(self) -> None:
         """The environments end in good order, if they do so soon; the engines with their processes."""

@@ -21,6 +21,9 @@ from agym.dsl.algorithm import (
 from agym.dsl.binding.kinds import kind_of
 from agym.dsl.binding.places import Listed
 from agym.dsl.binding.presets import presets
+from agym.dsl.catalog import Catalog
+from agym.dsl.compile import compile_recipe
+from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.expr import Expr
 from agym.dsl.recipe import (
@@ -40,7 +43,8 @@ from agym.dsl.recipe import (
     Sink,
     Transport,
 )
-from agym.dsl.rules.rules import relevance
+from agym.dsl.rules import effects, relevance
+from agym.dsl.source import Source
 
 Changes = dict[str, Any]
 Cases = dict[str, tuple[list[Changes], list[Changes]]]
@@ -185,7 +189,7 @@ STAGE: Cases = {
     "sampling.min_p": ([SFT], [{}]),
     "agent.on_truncated": ([SFT, EVAL], [{}]),
     "agent.on_void_turn": ([SFT], [{}]),
-    "reward": ([SFT, DPO], [{}, EVAL]),
+    "reward": ([SFT, DPO, EVAL], [{}, PLAYED_DPO]),
     "reward.judge": ([{"schedule.*.reward.judge": JUDGE}], [JUDGED, PAIRWISE]),
     "reward.judge.scope": ([PAIRWISE], [JUDGED]),
     "reward.judge.scale": ([PAIRWISE], [JUDGED]),
@@ -198,6 +202,7 @@ ENVIRONMENT: Cases = {
     "replicas": ([URL, {"schedule.*.environments.craft.transport": Transport.INLINE}], [{}]),
     "transport": ([URL], [{}]),
     "options": ([URL], [{}]),
+    "weight": ([SFT, DPO, EVAL], [{}, PLAYED_DPO, EVOLVE]),
 }
 
 RECIPE: Cases = {
@@ -205,6 +210,7 @@ RECIPE: Cases = {
     "model.trust_remote_code": ([SCRATCH], [{}]),
     "model.shape": ([SCRATCH], [{}]),
     "model.init.tokenizer": ([SCRATCH | {"model.tokenizer": "./mine"}], [SCRATCH]),
+    "rollout.limits.score": ([{}, JUDGED | EVAL], [JUDGED, PAIRWISE]),
     "hardware.gpu": ([{}], [GPUS]),
     "hardware.gpu_memory_gb": ([{}], [GPUS]),
     "hardware.layout": ([{"hardware.layout": Layout.SPLIT}], [{}, GPUS, SPLIT]),
@@ -275,7 +281,12 @@ IN_STAGE: Cases = {
     key: case
     for key, case in TOP.items()
     if key.split(".")[0] in ("algorithm", "agent", "reward", "sampling", "environments")
-} | {"turns": ([SFT], [{}, EVAL, EVOLVE]), "until": ([EVAL], [{}, SFT])}
+} | {
+    "turns": ([SFT], [{}, EVAL, EVOLVE]),
+    "until": ([EVAL], [{}, SFT]),
+    "shrink": ([], [{}]),
+    "eval_every": ([{"eval": None}, EVAL], [{}, SFT]),
+}
 
 
 @pytest.mark.parametrize("key", TOP)
@@ -300,12 +311,13 @@ def test_a_key_of_a_stage_is_judged_in_that_stage(reported: Check, key: str) -> 
 
 def test_every_condition_has_a_case() -> None:
     tables: list[tuple[Any, set[str]]] = [
-        (relevance.ALGORITHM, set(ALGORITHM)),
-        (relevance.AGENT, {key.removeprefix("agent.") for key in AGENT}),
-        (relevance.STAGE, {*STAGE, "turns", "until"}),
-        (relevance.ENVIRONMENT, set(ENVIRONMENT)),
-        (relevance.RECIPE, set(RECIPE)),
-        (relevance.SINK, set(SINK)),
+        (effects.ALGORITHM, set(ALGORITHM)),
+        (effects.AGENT, {key.removeprefix("agent.") for key in AGENT}),
+        (effects.STAGE, {*STAGE, "turns", "until"}),
+        (effects.ENTRY, {"shrink", "eval_every"}),
+        (effects.ENVIRONMENT, set(ENVIRONMENT)),
+        (effects.RECIPE, set(RECIPE)),
+        (effects.SINK, set(SINK)),
     ]
     for conditions, cases in tables:
         assert {condition.key for condition in conditions} == cases
@@ -345,8 +357,26 @@ def test_a_section_is_reported_once_and_without_its_keys(reported: Check) -> Non
     assert reported(SFT, ["algorithm.advantage", "algorithm.advantage.lam"]) == ["algorithm.advantage"]
 
 
+MEASURED = """
+agym: 1
+name: mine
+model: Qwen/Qwen3-0.6B
+environments: {textcraft: textcraft}
+schedule: [{stage: go, turns: 3, until: step >= 9, eval_every: 3}]
+"""
+
+
 def test_shrink_says_nothing_in_the_first_stage(reported: Check) -> None:
     assert reported({}, ["schedule.0.shrink", "schedule.1.shrink"]) == ["schedule.0.shrink"]
+
+
+def test_null_takes_away_what_a_base_gave_and_is_not_in_vain(catalog: Catalog) -> None:
+    def codes(*settings: str) -> list[str]:
+        compiled = compile_recipe(Source("a.yaml", MEASURED), MemoryLibrary({}), settings, {}, catalog)
+        return [found.code for found in compiled.diagnostics]
+
+    assert codes("eval=null") == ["no-effect"]
+    assert codes("eval=null", "schedule.0.eval_every=null") == []
 
 
 def test_what_nobody_wrote_is_not_reported(reported: Check) -> None:

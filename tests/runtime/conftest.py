@@ -11,6 +11,8 @@ import itertools
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -27,6 +29,7 @@ from agym.dsl.source import Source
 from agym.envs.client import InlineEnv
 from agym.envs.protocol import Env, EnvClient, EnvSpec, Observation, Runs, Score, Status, Step
 from agym.runtime.backends.fake import FakeCritic
+from agym.runtime.crew import Crew
 from agym.runtime.endpoint import Judges
 from agym.runtime.engine import Engine, Outcome, StopSignal
 from agym.runtime.launch.inline import InlineCrew
@@ -46,7 +49,7 @@ from agym.runtime.ports import (
 )
 from agym.runtime.rendering import Chat
 from agym.runtime.reporting import Silent
-from agym.runtime.workers import Crew, LearnerWorker, RolloutWorker
+from agym.runtime.workers import LearnerWorker, RolloutWorker
 from agym.runtime.workspace import JUDGE, Workspace
 from agym.runtime.worlds import Worlds
 
@@ -79,7 +82,7 @@ class Words:
 
     end_of_reply = 0
 
-    def render(self, messages: Sequence[Mapping[str, str]], *, reply: bool) -> str:
+    def render(self, messages: Sequence[Mapping[str, str]], *, reply: bool, **_: object) -> str:
         said = "".join(f"<|{message['role']}|>{message['content']}<|end|>" for message in messages)
         return said + ("<|assistant|>" if reply else "")
 
@@ -313,12 +316,19 @@ def critic_of(learner: TableLearner) -> FakeCritic:
 
 # --- a run -----------------------------------------------------------------------------------------------------------
 
-RECIPE = """
+
+def echoing(text: str) -> str:
+    """A recipe of the world above."""
+    return f"""
 agym: 1
 name: echo
-model: {init: {tokenizer: {kind: word}}}
-environments: {echo: {use: echo}}
-agent: {format: plain, tokens_per_turn: 2, context_tokens: 64}
+model: {{init: {{tokenizer: {{kind: word}}}}}}
+environments: {{echo: {{use: echo}}}}
+agent: {{format: plain, tokens_per_turn: 2, context_tokens: 64}}
+{text}"""
+
+
+RECIPE = echoing("""
 algorithm:
   {use: grpo, group_size: 4, groups_per_step: 4, groups_per_update: 2, lr: 4, optimizer: {betas: [0.5, 0.9]},
    kl: {coef: 0.01, reference: stage, target: 0.02, target_steps: 5}}
@@ -330,7 +340,7 @@ schedule:
   - {stage: explore, turns: "min(2 + step, 4)", until: "step >= 4 or mean(grad_norm, 2) > 99"}
 eval: {every: 3, turns: [2, 4], samples: 2, greedy: true}
 checkpoint: {every: 2, best: eval/echo/success, episodes: all}
-"""
+""")
 
 CATALOG = Catalog(
     environments={
@@ -410,6 +420,21 @@ class Run:
         )
         return InlineCrew(rollout, learner)
 
+    def watched(self) -> list[str]:
+        """Runs, and tells what the crew was asked for."""
+        calls: list[str] = []
+        self.around = lambda crew: Mortal(crew, self.root, self.root, 0, calls)
+        self.go()
+        return calls
+
+    def killed(self, at: int) -> Run:
+        """Dies in its `at`th call; what goes on from the folder of that moment."""
+        grave = self.root.with_name(f"grave-{self.root.name}-{at}")
+        self.around = lambda crew: Mortal(crew, self.root, grave, at)
+        with pytest.raises(Killed):
+            self.go()
+        return self.again(grave)
+
     def again(self, root: Path | None = None) -> Run:
         """Engines just started, on this folder or on a copy of it; what happened to this one does not happen there."""
         fresh = Run(root=root or self.root, plan=self.plan, clients=self.clients, critic_of=self.critic_of)
@@ -417,7 +442,7 @@ class Run:
         return fresh
 
     def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.root / "metrics.jsonl").read_text().splitlines()]
+        return rows_of(self.root)
 
     def exact(self) -> list[dict[str, Any]]:
         """Rows without what a clock says."""
@@ -428,6 +453,20 @@ class Run:
 
     def checkpoints(self) -> list[str]:
         return sorted(path.name for path in (self.root / "checkpoints").iterdir())
+
+
+def trained(folder: Path, recipe: str) -> Path:
+    """The folder of a run that the command line made, with real engines."""
+    (folder / "recipe.yaml").write_text(recipe)
+    command = [sys.executable, "-m", "agym", "run", "recipe.yaml"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=580, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    (run,) = (folder / "runs").iterdir()
+    return run
+
+
+def rows_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 NewRun = Callable[..., Run]
@@ -476,16 +515,6 @@ class Mortal:
             return result
 
         return call
-
-
-@pytest.fixture
-def mortal() -> type[Mortal]:
-    return Mortal
-
-
-@pytest.fixture
-def killed() -> type[BaseException]:
-    return Killed
 
 
 @pytest.fixture

@@ -1,0 +1,56 @@
+"""A key of a recipe and when it has an effect; what makes a tree of such keys.
+
+Enters: a table of conditions. Leaves: the same by section, which says of any settings why a key is in vain there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from ..frozen import frozen
+
+__all__ = ["Condition", "Keys", "nested"]
+
+C = TypeVar("C")
+
+
+@frozen(kw_only=False)
+class Condition(Generic[C]):
+    """A key, or a section with all its keys, and when it has an effect."""
+
+    key: str
+    applies: Callable[[C], bool]
+    reason: str
+    """Why it has none otherwise."""
+
+
+@frozen(kw_only=False)
+class Keys(Generic[C]):
+    """The conditions on a key and on the sections that hold it, in the order of the table; and the keys below it."""
+
+    conditions: tuple[Condition[C], ...]
+    below: Mapping[str, Keys[C]]
+
+    def in_vain(self, settings: Iterable[C]) -> str | None:
+        """Why the key matters in none of the settings; the one that comes closest says best what is missing."""
+        furthest = -1
+        for each in settings:
+            for place, condition in enumerate(self.conditions):
+                if not condition.applies(each):
+                    furthest = max(furthest, place)
+                    break
+            else:
+                return None
+        return self.conditions[furthest].reason if furthest >= 0 else None
+
+
+def nested(table: Iterable[Condition[C]]) -> Keys[C]:
+    return _keys([(tuple(each.key.split(".")), each) for each in table], 0)
+
+
+def _keys(table: Sequence[tuple[tuple[str, ...], Condition[C]]], depth: int) -> Keys[C]:
+    above = [(path, each) for path, each in table if len(path) <= depth]
+    names = dict.fromkeys(path[depth] for path, _ in table if len(path) > depth)
+    inner = {name: [row for row in table if len(row[0]) <= depth or row[0][depth] == name] for name in names}
+    return Keys(tuple(each for _, each in above), {name: _keys(rows, depth + 1) for name, rows in inner.items()})

@@ -1,0 +1,91 @@
+"""Reading around a place in a text: its line, the brackets about it, where what stands there begins and ends.
+
+Enters: the text and an offset. Leaves: offsets. Knows as much of YAML as that quoted text and comments do not count.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = [
+    "PARTNER",
+    "closing",
+    "column",
+    "content_end",
+    "in_flow",
+    "innermost_open",
+    "line_end",
+    "line_start",
+    "skip",
+    "value_start",
+    "word_end",
+]
+
+PARTNER = {"{": "}", "[": "]", "}": "{", "]": "["}
+TOKEN = re.compile(r"""(?<![\w)\]}])"(?:\\.|[^"\\])*"|(?<![\w)\]}])'(?:''|[^'])*'|(?<=\s)#[^\n]*|[\[\]{}]""", re.DOTALL)
+
+
+def closing(text: str, start: int) -> int | None:
+    """Where the bracket at `start` is closed; quoted text and comments do not count."""
+    depth = 0
+    for match in TOKEN.finditer(text, start):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(match.group(), 0)
+        if depth == 0 and match.group() in PARTNER:
+            return match.start()
+    return None
+
+
+def innermost_open(text: str) -> int | None:
+    """The last bracket that is not closed."""
+    opened: list[int] = []
+    for match in TOKEN.finditer(text):
+        if match.group() in ("{", "["):
+            opened.append(match.start())
+        elif match.group() in ("}", "]") and opened:
+            opened.pop()
+    return opened[-1] if opened else None
+
+
+def in_flow(text: str, at: int) -> bool:
+    """Whether a bracket is open on this line before `at`."""
+    before = text[line_start(text, at) : at]
+    return before.count("{") + before.count("[") > before.count("}") + before.count("]")
+
+
+def line_start(text: str, at: int) -> int:
+    return text.rfind("\n", 0, at) + 1
+
+
+def column(text: str, at: int) -> int:
+    return at - line_start(text, at)
+
+
+def line_end(text: str, at: int) -> int:
+    """The end of the line, without the break and spaces before it."""
+    end = text.find("\n", at)
+    end = len(text) if end < 0 else end
+    return at + len(text[at:end].rstrip())
+
+
+def content_end(text: str, at: int, flow: bool = False) -> int:
+    """The end of what stands on the line from `at` on, without a comment, or up to the next `,` or bracket."""
+    end = line_end(text, at)
+    stop = re.compile(r"\s+#|[,\]}]" if flow else r"\s+#").search(text, at, end)
+    return stop.start() if stop else end
+
+
+def value_start(text: str, at: int) -> int:
+    """Where the value that holds `at` begins on its line: after its key, or after the `- ` of its item."""
+    match = re.compile(r"\s*(?:- +)*(?:[^\s:]+:\s+)?").match(text, line_start(text, at), at)
+    return match.end() if match else at
+
+
+def word_end(text: str, at: int) -> int:
+    match = re.compile(r"[^\s,]*").match(text, at)
+    return match.end() if match else at
+
+
+def skip(text: str, at: int, chars: str) -> int:
+    while at < len(text) and text[at] in chars:
+        at += 1
+    return at

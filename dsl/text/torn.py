@@ -1,0 +1,55 @@
+"""Values that a comma within `{...}` or `[...]` tore apart, put together again.
+
+Enters: the pieces, in their order. Leaves: one node, as if the value had been quoted, and a diagnostic of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from ..diagnostics import Diagnostic
+from ..source import Span, Text
+from .node import Node, ScalarNode
+from .traps import torn_by_comma
+
+__all__ = ["is_torn", "mended", "num_unclosed", "with_torn_items"]
+
+Report = Callable[[Diagnostic], None]
+
+WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+def is_torn(value: ScalarNode, rest: ScalarNode) -> bool:
+    """Whether a comma cut `rest` off from a value, rather than someone forgot what belongs to a key."""
+    is_plain = value.plain and value.value is not None
+    return is_plain and (num_unclosed(value) > 0 or not WORD.fullmatch(rest.span.text))
+
+
+def num_unclosed(node: ScalarNode) -> int:
+    return node.text.value.count("(") - node.text.value.count(")")
+
+
+def mended(pieces: Sequence[ScalarNode], key: str | None, report: Report) -> ScalarNode:
+    first, last = pieces[0].span, pieces[-1].span
+    whole = Span(first.source, first.start, last.end)
+    report(torn_by_comma(whole, key))
+    text = Text.exact(whole)
+    return ScalarNode(value=text.value, text=text, span=whole, plain=False)
+
+
+def with_torn_items(items: Iterable[Node], report: Report) -> Iterator[Node]:
+    """Items of a list, of which a comma tore apart what stands in parentheses."""
+    pieces: list[ScalarNode] = []
+    unclosed = 0
+    for item in items:
+        if not isinstance(item, ScalarNode) or not item.plain:
+            yield from (*pieces, item)
+            pieces, unclosed = [], 0
+            continue
+        unclosed = max(unclosed + num_unclosed(item), 0)
+        pieces.append(item)
+        if unclosed == 0:
+            yield mended(pieces, None, report) if len(pieces) > 1 else item
+            pieces = []
+    yield from pieces
