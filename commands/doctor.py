@@ -101,12 +101,12 @@ def _prescribe(runs: tuple[CompiledVariant, ...], known: Catalog, machine: Machi
     found = installed({package for need in wanted for package in need.packages})
     missing = [need for need in wanted if not any(found[package] for package in need.packages)]
     shell.out.write("\n" + _table(_need_rows(wanted, found)))
-    short = _short_of_cards(runs, machine)
+    short = [each for each in (_short_of_cards(runs, machine), _short_of_a_browser(wanted, machine)) if each]
     if missing:
         extras = ",".join(dict.fromkeys(need.extra for need in missing))
         shell.out.write(f"\nto install what is missing: pip install 'agym[{extras}]'\n")
-    if short:
-        shell.out.write(f"\n{short}\n")
+    for each in short:
+        shell.out.write(f"\n{each}\n")
     if not (missing or short):
         shell.out.write("\nnothing is missing\n")
     return Exit.WRONG if missing or short else Exit.RIGHT
@@ -124,6 +124,13 @@ def _short_of_cards(runs: tuple[CompiledVariant, ...], machine: Machine) -> str:
     return f"the recipe asks for {plural(wanted, 'GPU')} on each node, this machine has {have}" if wanted > have else ""
 
 
+def _short_of_a_browser(wanted: tuple[Need, ...], machine: Machine) -> str:
+    names = [need.why for need in wanted if need.extra == "web"]
+    if not names or machine.browser:
+        return ""
+    return f"{', '.join(names)}: needs a browser, and this machine has none; on Debian: apt-get install chromium"
+
+
 def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
     python_is_old = tuple(map(int, machine.python.split(".")[:2])) < MIN_PYTHON
     yield "python", machine.python + (f", but {'.'.join(map(str, MIN_PYTHON))} is needed" if python_is_old else "")
@@ -133,6 +140,7 @@ def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "yaml", "libyaml" if machine.fast_yaml else "in Python: recipes load slower without libyaml"
     for package, version in machine.packages.items():
         yield package, version or "not installed"
+    yield "browser", machine.browser or "none"
     for i, card in enumerate(machine.cards):
         yield f"gpu {i}", f"{card.name}, {card.memory_mib} MiB"
     if not machine.cards:

@@ -1,120 +1,315 @@
 """The AgentGym dialect, for clients made for that system: numbered environments and tasks, errors under status 200.
 
-    GET /                          -> a greeting
-    POST /create {}                -> {id, observation, done, reward}
-    POST /reset {id, data_idx}     -> {id, observation, done, reward}
-    POST /step {id, action}        -> {observation, reward, done}
-    GET /observation?id=ID         -> the latest observation, as bare text
-    POST /close {id}               -> {closed, id}
+    GET /                              -> a greeting
+    POST /create                       -> a number, and in some families the first observation
+    POST /reset {number, index}        -> the first observation
+    POST /step {number, action}        -> what came of it
+    GET /observation?number=N          -> the latest observation, as bare text
+    POST /close {number}               -> that it is closed
 
-`data_idx` counts the tasks of the environment's first split, then those of the second.
+What the fields are called and what the answers look like differs by family: `FAMILIES`. An index counts the tasks of
+the environment's first split, then those of the second.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import count
+from json import dumps
 
-from .asgi import Reply, Request, Routes
-from .errors import BadRequest, EnvError, UnknownSession, UnknownTask
-from .pool import EnvPool
-from .protocol import Json, Step
+from .asgi import Reply, Request, Route, Routes
+from .errors import BadOption, BadRequest, EnvError, UnknownSession, UnknownTask
+from .openapi import NUMBER, TEXT, fields
+from .pool import Instances
+from .protocol import Json, Observation, Step, score_of
 from .sessions import Sessions
 from .wire import Fields
 
-__all__ = ["AgentGym"]
+__all__ = ["FAMILIES", "AgentGym", "Family"]
 
 _INDEXED_SPLITS = 2
 _SEED = 0
 
 
+# --- families ---
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An episode that has begun, in the environment of this number."""
+
+    number: int
+    task: str
+    difficulty: str | None
+    observation: Observation
+
+    @property
+    def apart(self) -> tuple[str, str]:
+        """What is to be done, and what is seen; the second may be all there is."""
+        said, blank, seen = self.observation.text.partition("\n\n")
+        return (said, seen) if blank else ("", said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """How the servers of one environment of that system speak."""
+
+    number: str = "id"
+    index: str = "data_idx"
+    greeting: str
+    created: Callable[[int, Observation], Json]
+    begun: Callable[[Begun], Json]
+    stepped: Callable[[Step, float], Json]
+    """Of a step and the score so far."""
+    closed: Callable[[int], Json] = lambda number: {"closed": True, "id": number}
+    begins: bool = False
+    """Whether to create is to begin an episode."""
+    action: Callable[[str], str] = lambda said: said
+    """What is to be done, out of all that the agent said; most clients have found that out."""
+
+
+def _with_actions(observation: Observation) -> str:
+    listed = observation.valid_actions
+    return observation.text if listed is None else f"{observation.text}\nAvailable actions: {dumps(listed)}"
+
+
+def _crafted(step: Step, score: float) -> Json:
+    return {"observation": step.observation.text, "reward": step.reward, "done": step.ended}
+
+
+def _moved(step: Step, score: float) -> Json:
+    return {
+        "observation": _with_actions(step.observation),
+        "reward": step.reward,
+        "score": score,
+        "done": step.ended,
+    }
+
+
+def _experimented(step: Step, score: float) -> Json:
+    return {
+        "observation": step.observation.text,
+        "reward": step.reward,
+        "score": round(100 * score),
+        "done": step.ended,
+    }
+
+
+def _experiment(begun: Begun) -> Json:
+    name, _, variation = begun.task.rpartition("/")
+    named = (name, int(variation)) if name and variation.isdecimal() else (begun.task, 0)
+    description, seen = begun.apart
+    return {
+        "task_name": named[0],
+        "var_num": named[1],
+        "task_description": description,
+        "observation": seen,
+        "reward": 0,
+        "score": 0,
+        "deleted": False,
+        "done": False,
+    }
+
+
+def _page(begun: Begun) -> Json:
+    intent, seen = begun.apart
+    return {"observation": seen, "sites": [begun.difficulty] if begun.difficulty else [], "object": intent}
+
+
+def _browsed(step: Step, score: float) -> Json:
+    return {
+        "observation": step.observation.text,
+        "reward": step.reward,
+        "terminated": step.ended,  # their clients look at nothing else
+        "truncated": step.truncated,
+        "info": step.info,
+    }
+
+
+def _answered(step: Step, score: float) -> Json:
+    return {"observation": step.observation.text, "reward": step.reward, "done": step.ended, "info": None}
+
+
+_FENCED = re.compile(r"```\s*(.*?)\s*```", re.DOTALL)
+_TAGGED = re.compile(r"<(search|answer)>\s*(.*?)\s*</\1>", re.DOTALL)
+
+
+def _fenced(said: str) -> str:
+    found = _FENCED.search(said)
+    return found[1] if found else said
+
+
+def _tagged(said: str) -> str:
+    found = _TAGGED.search(said)
+    return f"{found[1]} {found[2]}" if found else said
+
+
+FAMILIES: Mapping[str, Family] = {
+    "textcraft": Family(
+        greeting="This is environment TextCraft.",
+        created=lambda number, first: {"id": number, "observation": first.text, "done": False, "reward": 0},
+        begun=lambda begun: {"id": begun.number, "observation": begun.observation.text, "done": False, "reward": 0},
+        stepped=_crafted,
+        begins=True,
+    ),
+    "babyai": Family(
+        greeting="This is environment BabyAI.",
+        created=lambda number, first: {"id": number},
+        begun=lambda begun: {
+            "observation": _with_actions(begun.observation),
+            "reward": 0,
+            "score": 0,
+            "deleted": False,
+            "done": False,
+        },
+        stepped=_moved,
+    ),
+    "sciworld": Family(
+        greeting="This is environment ScienceWorld.",
+        created=lambda number, first: {"id": number},
+        begun=_experiment,
+        stepped=_experimented,
+    ),
+    "webarena": Family(
+        number="env_idx",
+        index="idx",
+        greeting="ok",
+        created=lambda number, first: {"env_idx": number},
+        begun=_page,
+        stepped=_browsed,
+        closed=lambda number: {"closed": "closed"},
+        action=_fenced,
+    ),
+    "searchqa": Family(
+        number="env_idx",
+        index="id",
+        greeting="ok",
+        created=lambda number, first: number,
+        begun=lambda begun: begun.observation.text,
+        stepped=_answered,
+        closed=lambda number: True,
+        begins=True,
+        action=_tagged,
+    ),
+}
+_SPOKEN_BY: Mapping[str, str] = {"miniwob": "webarena", "search": "searchqa", "websites": "webarena"}
+"""Environments whose family has another name; all others that are no family speak as textcraft does."""
+
+
+def family_of(env: str) -> str:
+    return env if env in FAMILIES else _SPOKEN_BY.get(env, "textcraft")
+
+
+# --- the dialect ---
+
+
 @dataclass(slots=True, kw_only=True)
 class _Numbered:
     session: str
-    observation: str
+    observation: str = ""
+    rewards: list[float] = field(default_factory=list)
 
 
 class AgentGym:
-    """The family whose replies are those of TextCraft."""
+    """One family's way to speak; `family` is by the environment's name where none is given."""
 
-    def __init__(self, pool: EnvPool, sessions: Sessions) -> None:
+    name = "agentgym"
+
+    def __init__(self, pool: Instances, sessions: Sessions, family: str | None = None) -> None:
+        chosen = family if family is not None else family_of(pool.spec.name)
+        if chosen not in FAMILIES:
+            raise BadOption(f"AgentGym has no family '{chosen[:40]}' here, only {', '.join(FAMILIES)}")
+        self._family = FAMILIES[chosen]
         self._pool = pool
         self._sessions = sessions
         self._numbers = count()
         self._open: dict[int, _Numbered] = {}
+        self._listed: tuple[tuple[str, str | None], ...] = ()
+        number, index = {self._family.number: NUMBER}, {self._family.index: NUMBER}
         self.routes: Routes = {
-            ("",): {"GET": self._greet},
-            ("create",): {"POST": self._create},
-            ("reset",): {"POST": self._reset},
-            ("step",): {"POST": self._step},
-            ("observation",): {"GET": self._observation},
-            ("close",): {"POST": self._close},
+            ("",): {"GET": Route(self._greet, "which environment this is")},
+            ("create",): {"POST": Route(self._create, "another environment", fields({}, index))},
+            ("reset",): {"POST": Route(self._reset, "begin an episode", fields(number, index))},
+            ("step",): {"POST": Route(self._step, "act", fields({**number, "action": TEXT}))},
+            ("observation",): {"GET": Route(self._observation, "what was seen last", query=number)},
+            ("close",): {"POST": Route(self._close, "give an environment back", fields(number))},
         }
 
     def failure(self, error: EnvError) -> Reply:
         return Reply(200, {"error": str(error)})
 
-    @cached_property
-    def _tasks(self) -> tuple[str, ...]:
-        splits = self._pool.spec.splits[:_INDEXED_SPLITS]
-        return tuple(task.id for split in splits for task in self._pool.tasks(split))
-
     async def _greet(self, request: Request) -> Reply:
-        return Reply(200, f"This is the environment {self._pool.spec.name}.")
+        return Reply(200, self._family.greeting)
 
     async def _create(self, request: Request) -> Reply:
         self._forget_expired()
-        number = next(self._numbers)
-        opened = await self._sessions.open(self._tasks[number % len(self._tasks)], _SEED)
-        self._open[number] = _Numbered(session=opened.session, observation=opened.observation.text)
-        return Reply(200, _begun(number, opened.observation.text))
+        given, number = Fields(request.data, "request"), next(self._numbers)
+        index = given.whole(self._family.index) if given.has(self._family.index) else None
+        self._open[number] = _Numbered(session=self._sessions.reserve())
+        first = await self._first(number, index) if self._family.begins else Observation(text="")
+        return Reply(200, self._family.created(number, first))
+
+    async def _first(self, number: int, index: int | None) -> Observation:
+        try:
+            chosen = index if index is not None else number % len(await self._tasks())
+            return (await self._begin(number, self._open[number], chosen)).observation
+        except EnvError:
+            with suppress(UnknownSession):
+                await self._sessions.close(self._open.pop(number).session)
+            raise
 
     async def _reset(self, request: Request) -> Reply:
-        fields = Fields(request.data, "request")
-        number = fields.whole("id")
-        index = fields.whole("data_idx") if fields.has("data_idx") else 0
-        if not 0 <= index < len(self._tasks):
-            raise UnknownTask(f"'data_idx' must be from 0 to {len(self._tasks) - 1}")
-        numbered = self._numbered(number)
-        observation = await self._sessions.reset(numbered.session, self._tasks[index], _SEED)
-        numbered.observation = observation.text
-        return Reply(200, _begun(number, observation.text))
+        given = Fields(request.data, "request")
+        number = given.whole(self._family.number)
+        index = given.whole(self._family.index) if given.has(self._family.index) else 0
+        return Reply(200, self._family.begun(await self._begin(number, self._numbered(number), index)))
+
+    async def _begin(self, number: int, numbered: _Numbered, index: int) -> Begun:
+        tasks = await self._tasks()
+        if not 0 <= index < len(tasks):
+            raise UnknownTask(f"'{self._family.index}' must be from 0 to {len(tasks) - 1}")
+        task, difficulty = tasks[index]
+        observation = await self._sessions.reset(numbered.session, task, _SEED)
+        numbered.observation, numbered.rewards = observation.text, []
+        return Begun(number, task, difficulty, observation)
 
     async def _step(self, request: Request) -> Reply:
-        fields = Fields(request.data, "request")
-        numbered = self._numbered(fields.whole("id"))
-        step = await self._sessions.step(numbered.session, fields.text("action"))
+        given = Fields(request.data, "request")
+        numbered = self._numbered(given.whole(self._family.number))
+        step = await self._sessions.step(numbered.session, self._family.action(given.text("action")))
         numbered.observation = step.observation.text
-        return Reply(200, _stepped(step))
+        numbered.rewards.append(step.reward)
+        return Reply(200, self._family.stepped(step, score_of(self._pool.spec.score, numbered.rewards)))
 
     async def _observation(self, request: Request) -> Reply:
-        text = request.query("id") or ""
+        name = self._family.number
+        text = request.query(name) or ""
         if not (text.isascii() and text.isdigit()) or len(text) > 18:
-            raise BadRequest("expected a number as 'id' in the query")
+            raise BadRequest(f"expected a number as '{name}' in the query")
         return Reply(200, self._numbered(int(text)).observation)
 
     async def _close(self, request: Request) -> Reply:
-        number = Fields(request.data, "request").whole("id")
+        number = Fields(request.data, "request").whole(self._family.number)
         numbered = self._numbered(number)
         del self._open[number]
         await self._sessions.close(numbered.session)
-        return Reply(200, {"closed": True, "id": number})
+        return Reply(200, self._family.closed(number))
+
+    async def _tasks(self) -> tuple[tuple[str, str | None], ...]:
+        if not self._listed:
+            splits = [await self._pool.tasks(split) for split in self._pool.spec.splits[:_INDEXED_SPLITS]]
+            self._listed = tuple((task.id, task.difficulty) for tasks in splits for task in tasks)
+        return self._listed
 
     def _numbered(self, number: int) -> _Numbered:
         if number not in self._open:
-            raise UnknownSession(f"no environment has the id {number}")
+            raise UnknownSession(f"no environment has the {self._family.number} {number}")
         return self._open[number]
 
     def _forget_expired(self) -> None:
         gone = [number for number, numbered in self._open.items() if numbered.session not in self._sessions]
         for number in gone:
             del self._open[number]
-
-
-def _begun(number: int, observation: str) -> dict[str, Json]:
-    return {"id": number, "observation": observation, "done": False, "reward": 0}
-
-
-def _stepped(step: Step) -> dict[str, Json]:
-    return {"observation": step.observation.text, "reward": step.reward, "done": step.ended}

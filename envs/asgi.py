@@ -6,7 +6,7 @@ Raw ASGI, because a step of a light environment costs microseconds and a web fra
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import parse_qs
 
@@ -20,6 +20,7 @@ __all__ = [
     "Handler",
     "Reply",
     "Request",
+    "Route",
     "Routes",
     "Scope",
     "find",
@@ -37,8 +38,9 @@ ASGISend: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 class Reply:
     status: int
     data: object = None
-    """To be sent as JSON; nothing is sent under status 204."""
+    """To be sent as JSON, bytes as they are; nothing is sent under status 204."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    kind: bytes = b"application/json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +67,29 @@ class Request:
 
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Reply]]
-Routes: TypeAlias = Mapping[tuple[str, ...], Mapping[str, Handler]]
-"""Path, '*' standing for any one segment, to method to handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A handler, and what the server's own description says of it."""
+
+    handler: Handler
+    summary: str
+    body: Mapping[str, Any] | None = None
+    """JSON schema of what is to be sent."""
+    query: Mapping[str, Any] = field(default_factory=dict)
+    """JSON schemas of what the query may hold, by name."""
+
+
+Routes: TypeAlias = Mapping[tuple[str, ...], Mapping[str, Route]]
+"""Path, '*' standing for any one segment, to method to route."""
 
 
 class Dialect(Protocol):
     """One way to speak to the server: its routes, and how it tells an error."""
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def routes(self) -> Routes: ...
@@ -88,7 +107,7 @@ def find(routes: Routes, scope: Scope) -> tuple[Handler, str] | None:
         return None
     if scope["method"] not in methods:
         raise WrongMethod(f"expected {' or '.join(methods)}")
-    return methods[scope["method"]], wildcard
+    return methods[scope["method"]].handler, wildcard
 
 
 def not_found(scope: Scope) -> NotFound:
@@ -107,7 +126,7 @@ async def read_body(receive: ASGIReceive, limit: int) -> bytes:
 
 
 async def send_reply(send: ASGISend, reply: Reply) -> None:
-    body = b"" if reply.status == 204 else dump(reply.data)
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *reply.headers]
+    body = b"" if reply.status == 204 else reply.data if isinstance(reply.data, bytes) else dump(reply.data)
+    headers = [(b"content-type", reply.kind), (b"content-length", str(len(body)).encode()), *reply.headers]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -6,18 +6,15 @@ that says what kind it is; a step that had to be sent twice has been carried out
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import httpx
 
+from .calls import Asked, Calls, garbage, read_json
 from .errors import EnvError, EnvFault, EpisodeOver, FaultKind, ProtocolMismatch, UnknownSession, error_from
-from .keepalive import KeepAlive
 from .pool import EnvPool, Held
 from .protocol import Deadlines, EnvFactory, EnvSpec, Json, Observation, Reached, Step, TaskInfo
 from .wire import (
@@ -25,7 +22,6 @@ from .wire import (
     Fields,
     WireError,
     dump,
-    load_object,
     observation_from,
     reached_from,
     spec_from,
@@ -40,12 +36,8 @@ __all__ = ["HttpEnv", "InlineEnv"]
 
 T = TypeVar("T")
 
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 2.0
 _QUOTED = 80
 """Bytes of an answer that makes no sense that are told."""
-_OF_GATEWAYS = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
-"""Whoever stands before a server says that it is not there: it may be again."""
 
 
 # --- in this process ---
@@ -61,10 +53,10 @@ class InlineEnv:
         return self._pool.spec
 
     async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
-        return self._pool.tasks(split)
+        return await self._pool.tasks(split)
 
     async def corpus(self) -> tuple[str, ...]:
-        return self._pool.corpus()
+        return await self._pool.corpus()
 
     async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
         return await self._pool.expert(task, seed)
@@ -124,19 +116,11 @@ class HttpEnv:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._deadlines = deadlines or Deadlines()
-        self._calls = _Calls(
-            httpx.AsyncClient(
-                base_url=url,
-                headers={"authorization": f"Bearer {token}"} if token is not None else {},
-                timeout=None,  # each call has a deadline over all its tries
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=1024),
-                transport=transport or (KeepAlive() if url.startswith("http:") else None),
-                trust_env=False,
-            )
-        )
+        self._calls = _Calls(url, token, transport)
 
     async def health(self) -> Mapping[str, Json]:
-        return await self._calls.get("/health", self._deadlines.close_s)
+        health: Mapping[str, Json] = await self._calls.get("/health", self._deadlines.close_s)
+        return health
 
     async def spec(self) -> EnvSpec:
         return await self._calls.read("/schema", self._deadlines.open_s, _spec)
@@ -207,90 +191,32 @@ class _HttpSession:
             raise EnvFault(str(error), kind=FaultKind.LOST) from error
 
 
-class _Calls:
-    """Requests with a deadline, asked again while the connection or a full server is the trouble."""
+class _Calls(Calls):
+    """In the native dialect, where a step says its number and an opening its key: all may be asked for again."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self._http = http
-
-    async def get(self, path: str, deadline_s: float) -> Mapping[str, Any]:
-        return await self._call(_Request("GET", path), deadline_s)
+    def __init__(self, url: str, token: str | None, transport: httpx.AsyncBaseTransport | None) -> None:
+        super().__init__(url, _answer, repeats=True, token=token, transport=transport)
 
     async def read(self, path: str, deadline_s: float, read: Callable[[Fields], T]) -> T:
         return _understood(path, await self.get(path, deadline_s), read)
 
     async def send(self, path: str, body: Mapping[str, Json], deadline_s: float, read: Callable[[Fields], T]) -> T:
-        return _understood(path, await self._call(_Request("POST", path, dump(body)), deadline_s), read)
+        return _understood(path, await self.post(path, body, deadline_s), read)
 
     async def forget(self, key: str, deadline_s: float) -> None:
         """Close a session if that can be done; if not, the server does it when the lease runs out."""
-        with suppress(EnvError, TimeoutError):
-            async with asyncio.timeout(deadline_s):
-                await self._once(_Request("DELETE", f"/sessions/{key}"))
-
-    async def close(self) -> None:
-        await self._http.aclose()
-
-    async def _call(self, request: _Request, deadline_s: float) -> Mapping[str, Any]:
-        trouble: list[EnvFault] = []
-        try:
-            async with asyncio.timeout(deadline_s):
-                return await self._until_answered(request, trouble)
-        except TimeoutError:
-            if trouble:
-                raise trouble[-1] from None
-            message = f"no answer to {request.method} {request.path} within {deadline_s:g} s"
-            raise EnvFault(message, kind=FaultKind.DEADLINE) from None
-
-    async def _until_answered(self, request: _Request, trouble: list[EnvFault]) -> Mapping[str, Any]:
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            try:
-                return await self._once(request)
-            except EnvFault as fault:
-                if fault.kind not in (FaultKind.UNREACHABLE, FaultKind.BUSY):
-                    raise
-                trouble.append(fault)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-
-    async def _once(self, request: _Request) -> Mapping[str, Any]:
-        try:
-            response = await self._http.request(
-                request.method, request.path, content=request.body, headers=request.headers
-            )
-        except httpx.DecodingError as error:
-            raise _garbage(request.path, str(error)) from error
-        except httpx.TransportError as error:
-            message = f"{request.method} {request.path}: {type(error).__name__}: {error}"
-            raise EnvFault(message, kind=FaultKind.UNREACHABLE) from error
-        if response.status_code == HTTPStatus.NO_CONTENT:
-            return {}
-        try:
-            data = load_object(response.content)
-        except WireError as error:
-            what = f"status {response.status_code}, {error}: {response.content[:_QUOTED]!r}"
-            if response.status_code in _OF_GATEWAYS:
-                raise EnvFault(f"{request.method} {request.path}: {what}", kind=FaultKind.UNREACHABLE) from error
-            raise _garbage(request.path, what) from error
-        if response.is_success:
-            return data
-        raise _reported(request.path, data)
+        await self.try_once(Asked("DELETE", f"/sessions/{key}"), deadline_s)
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    method: str
-    path: str
-    body: bytes | None = None
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"content-type": "application/json"} if self.body is not None else {}
-
-
-def _garbage(path: str, what: str) -> EnvFault:
-    return EnvFault(f"the answer to {path} makes no sense: {what}", kind=FaultKind.GARBAGE)
+def _answer(asked: Asked, response: httpx.Response) -> Mapping[str, Any]:
+    if response.status_code == HTTPStatus.NO_CONTENT:
+        return {}
+    data = read_json(asked, response)
+    if not isinstance(data, dict):
+        raise garbage(asked, f"expected a JSON object: {dump(data)[:_QUOTED]!r}")
+    if response.is_success:
+        return data
+    raise _reported(asked, data)
 
 
 def _understood(path: str, data: Mapping[str, Any], read: Callable[[Fields], T]) -> T:
@@ -299,17 +225,17 @@ def _understood(path: str, data: Mapping[str, Any], read: Callable[[Fields], T])
         value = read(fields)
         fields.done()
     except WireError as error:
-        raise _garbage(path, f"{error}: {dump(data)[:_QUOTED]!r}") from error
+        raise garbage(Asked("", path), f"{error}: {dump(data)[:_QUOTED]!r}") from error
     return value
 
 
-def _reported(path: str, data: Mapping[str, Any]) -> EnvError:
+def _reported(asked: Asked, data: Mapping[str, Any]) -> EnvError:
     try:
         fields = Fields(data.get("error"), "error")
         kind = fields.text("kind") if fields.has("kind") else None
         return error_from(fields.text("code"), fields.text("message"), kind)
     except WireError as error:
-        return _garbage(path, str(error))
+        return garbage(asked, str(error))
 
 
 # --- what answers hold ---

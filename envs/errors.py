@@ -19,6 +19,7 @@ __all__ = [
     "EpisodeOver",
     "FaultKind",
     "NotFound",
+    "NotInstalled",
     "OutOfStep",
     "ProtocolMismatch",
     "TooLarge",
@@ -40,6 +41,12 @@ class EnvError(Exception):
 
 class UnknownEnv(EnvError):
     code = "unknown-environment"
+
+
+class NotInstalled(EnvError):
+    """A package that the environment needs is not there."""
+
+    code = "not-installed"
 
 
 class UnknownSplit(EnvError):
@@ -125,6 +132,7 @@ _MISTAKES: Mapping[str, type[EnvError]] = {
     error.code: error
     for error in (
         UnknownEnv,
+        NotInstalled,
         UnknownSplit,
         UnknownTask,
         BadOption,

@@ -19,9 +19,14 @@ _LONGEST = 64 * 1024 * 1024
 
 
 class KeepAlive(httpx.AsyncBaseTransport):
-    """For the host of one server; the last connection used is the first used again."""
+    """For the host of one server; the last connection used is the first used again.
 
-    def __init__(self) -> None:
+    One that was idle for longer than `trusted_s` is not: its server may have closed it while this process was busy, and
+    what is sent on it then is lost.
+    """
+
+    def __init__(self, trusted_s: float = 2.0) -> None:
+        self._trusted_s = trusted_s
         self._idle: list[_Connection] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -32,6 +37,7 @@ class KeepAlive(httpx.AsyncBaseTransport):
             connection.close()  # what is still on its way would be taken for the next answer
             raise
         if reusable:
+            connection.idle_since = asyncio.get_running_loop().time()
             self._idle.append(connection)
         else:
             connection.close()
@@ -44,10 +50,12 @@ class KeepAlive(httpx.AsyncBaseTransport):
         await asyncio.sleep(0)  # lets the loop close the sockets
 
     def _next_idle(self) -> _Connection | None:
+        oldest = asyncio.get_running_loop().time() - self._trusted_s
         while self._idle:
             connection = self._idle.pop()
-            if connection.alive:
+            if connection.alive and connection.idle_since >= oldest:
                 return connection
+            connection.close()
         return None
 
 
@@ -65,6 +73,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[httpx.Response] | None = None
         self._reusable = False
+        self.idle_since = 0.0
         self._begin()
 
     def _begin(self) -> None:

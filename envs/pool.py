@@ -12,15 +12,57 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from random import Random
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from .errors import EnvError, EnvFault, FaultKind
 from .protocol import Deadlines, Env, EnvFactory, EnvSpec, Observation, Reached, Runs, Step, TaskInfo
 
-__all__ = ["EnvPool", "Held"]
+__all__ = ["EnvPool", "Held", "Instances", "Loan"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Loan(Protocol):
+    """An instance for one episode after another, until it is given back."""
+
+    async def reset(self, task: str, seed: int) -> Observation: ...
+
+    async def step(self, action: str) -> Step: ...
+
+    async def advice(self) -> str | None: ...
+
+    async def noise_action(self, seed: int) -> str | None: ...
+
+    async def give_back(self) -> None:
+        """End the loan; never raises, and may be called more than once."""
+
+
+class Instances(Protocol):
+    """Where a server's sessions get what they play on."""
+
+    @property
+    def spec(self) -> EnvSpec: ...
+
+    @property
+    def hangs(self) -> bool:
+        """Whether nothing more can be asked: every thread waits for a call that does not come back."""
+
+    @property
+    def stuck(self) -> int:
+        """Calls given up that have not come back."""
+
+    async def tasks(self, split: str) -> tuple[TaskInfo, ...]: ...
+
+    async def corpus(self) -> tuple[str, ...]: ...
+
+    async def take(self) -> Loan: ...
+
+    async def expert(self, task: str, seed: int) -> tuple[str, ...] | None: ...
+
+    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None: ...
+
+    async def close(self) -> None: ...
 
 
 class EnvPool:
@@ -36,7 +78,7 @@ class EnvPool:
         self._idle: list[tuple[Env, Executor | None]] = []
         self._threads = ThreadPoolExecutor(threads, "env") if self.spec.runs is Runs.POOL else None
         self.deadlines = deadlines or Deadlines()
-        self.num_threads = threads
+        self._num_threads = threads
         self.stuck = 0
         """Calls given up that have not come back; each holds a thread."""
 
@@ -44,11 +86,15 @@ class EnvPool:
     def spec(self) -> EnvSpec:
         return self._desk.spec
 
-    def tasks(self, split: str) -> tuple[TaskInfo, ...]:
+    @property
+    def hangs(self) -> bool:
+        return self.stuck >= self._num_threads
+
+    async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
         desk = self._desk
         return tuple(TaskInfo(id=task, difficulty=desk.difficulty(task)) for task in desk.tasks(split))
 
-    def corpus(self) -> tuple[str, ...]:
+    async def corpus(self) -> tuple[str, ...]:
         return tuple(self._desk.corpus())
 
     async def take(self) -> Held:
@@ -204,3 +250,9 @@ class _Calls:
         self._pool.stuck -= 1
         if not future.cancelled():
             future.exception()  # looked at, so that it is not reported as never retrieved
+
+
+if TYPE_CHECKING:
+
+    def _keeps_the_protocol(pool: EnvPool) -> Instances:
+        return pool

@@ -5,21 +5,36 @@ A name leads to a function that takes the options and makes an instance; nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TypeAlias
 
-from .errors import UnknownEnv
+from .errors import NotInstalled, UnknownEnv
 from .protocol import Env, EnvFactory, Json
 
 __all__ = ["Create", "factory", "names"]
 
 Create: TypeAlias = Callable[[Mapping[str, Json]], Env]
 
-_SHIPPED = ("babyai", "counter", "sciworld", "textcraft")
+_SHIPPED = (
+    "babyai",
+    "counter",
+    "gymnasium",
+    "mcp",
+    "miniwob",
+    "reasoning_gym",
+    "sciworld",
+    "search",
+    "textcraft",
+    "textworld",
+    "webarena",
+)
 _GROUP = "agym.envs"
 
 
@@ -34,7 +49,7 @@ def factory(name: str, options: Mapping[str, Json] | None = None) -> EnvFactory:
 
 def _create(name: str) -> Create:
     if name in _SHIPPED:
-        return _checked(name, import_module(f"{__package__}.{name}").create)
+        return _checked(name, _shipped(name))
     for point in entry_points(group=_GROUP, name=name):
         return _checked(name, point.load())
     close = get_close_matches(name, names(), n=1)
@@ -42,12 +57,33 @@ def _create(name: str) -> Create:
     raise UnknownEnv(f"no environment is called '{name[:40]}'; {hint}")
 
 
+def _shipped(name: str) -> object:
+    with _telling_what_is_missing(name):
+        return import_module(f"{__package__}.{name}").create
+
+
+@contextmanager
+def _telling_what_is_missing(name: str) -> Iterator[None]:
+    """Which package, and the line that installs it; a module of our own is a mistake of ours."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", __name__.partition(".")[0]):
+            raise
+        data = Path(__file__).parent / name / "env.json"
+        extra = json.loads(data.read_text("utf-8"))["extra"] if data.is_file() else None
+        line = f": pip install 'agym[{extra}]'" if extra else ""
+        raise NotInstalled(f"environment '{name}' needs the package '{package}'{line}") from error
+
+
 def _checked(name: str, create: object) -> Create:
     if not callable(create):
         raise UnknownEnv(f"environment '{name}' is registered with something that cannot be called")
 
     def checked(options: Mapping[str, Json]) -> Env:
-        env = create(options)
+        with _telling_what_is_missing(name):
+            env = create(options)
         if not isinstance(env, Env):
             raise UnknownEnv(f"environment '{name}' is registered with something that makes no Env")
         return env

@@ -1,8 +1,10 @@
-"""Serve one environment: `python -m agym.envs.serve textcraft --port 8200 --options '{"world": "small"}'`.
+"""Serve environments: `python -m agym.envs.serve textcraft --port 8200 --options '{"world": "small"}'`.
 
 Writes one JSON line `{"url": ...}` to standard output once it listens, and stops in good order at SIGTERM or SIGINT.
 With `--port 0` the system picks the port; with `--fd N` it serves on a listening socket that it inherited. With
-`--leash` it lives no longer than whoever holds the other end of its standard input.
+`--leash` it lives no longer than whoever holds the other end of its standard input. Several environments are each
+served below their name, `/textcraft` and `/babyai`. With `--workers N` each is played in N processes of its own, that
+are started again when they die; this one then only speaks.
 """
 
 from __future__ import annotations
@@ -14,55 +16,118 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import uvicorn
 
-from .errors import EnvError
+from .arguments import add_arguments
+from .distant import Distant
+from .errors import BadOption, EnvError
 from .listener import listen, url_of
+from .protocol import Json
 from .registry import factory
-from .server import EnvServer, ServerSettings
+from .replicas import serve
+from .server import EnvServer, ServerSettings, Site
+from .supervise import ServeCommand, ServerEvent
 from .wire import WireError, dump, options_from
 
-__all__ = ["main"]
-
-_DEFAULTS = ServerSettings()
+__all__ = ["main", "run"]
 
 _STOP_S = 10
 """How long a graceful stop may take."""
+_WORKERS_SESSIONS = 1_000_000
+"""The process that speaks limits them."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
+    parser = argparse.ArgumentParser(prog="agym.envs.serve", description="Serve environments over HTTP.")
+    add_arguments(parser)
+    return run(parser.parse_args(argv))
+
+
+def run(args: argparse.Namespace) -> int:
     if args.leash:
         _hold_leash()
     try:
-        app = EnvServer(factory(args.env, options_from(args.options)), _settings(args))
-        listener = _listener(args)
+        stuck = asyncio.run(_serve(args))
     except (EnvError, WireError, OSError) as error:
-        print(f"cannot serve '{args.env}': {error}", file=sys.stderr)
+        print(f"cannot serve {', '.join(repr(name) for name in args.env)}: {error}", file=sys.stderr)
         return 1
-    asyncio.run(_serve(app, listener))
-    if app.pool.stuck:
+    if stuck:
         # a thread that hangs inside the environment would keep the interpreter from ending
         os._exit(0)
     return 0
 
 
-async def _serve(app: EnvServer, listener: socket.socket) -> None:
-    server = _Server(
-        uvicorn.Config(app, access_log=False, log_level="warning", timeout_graceful_shutdown=_STOP_S, lifespan="on")
+async def _serve(args: argparse.Namespace) -> bool:
+    """Whether a call into an environment hangs at the end."""
+    listener = _listener(args)
+    settings, options = _settings(args), _options(args)
+    servers: dict[str, EnvServer] = {}
+    # only workers write logs there; a process that is killed could not remove it
+    with TemporaryDirectory(prefix="agym-serve-") if args.workers else nullcontext("") as logs:
+        try:
+            for name in args.env:
+                servers[name] = await _server(name, options[name], settings, args.workers, Path(logs))
+        except BaseException:
+            for server in servers.values():
+                await server.stop()
+            raise
+        app = Site(servers) if len(servers) > 1 else servers[args.env[0]]
+        await _Server(_config(app, settings), [*servers]).serve(sockets=[listener])
+    return any(server.pool.stuck for server in servers.values())
+
+
+async def _server(
+    name: str, options: Mapping[str, Json], settings: ServerSettings, workers: int, logs: Path
+) -> EnvServer:
+    if not workers:
+        return EnvServer(factory(name, options), settings)
+    arguments = ("--max-sessions", str(_WORKERS_SESSIONS), "--threads", str(settings.threads))
+    client = await serve(
+        ServeCommand(env=name, options=options, arguments=arguments),
+        workers,
+        lambda number: logs / f"{name}.{number}.log",
+        _tell,
+        settings.deadlines,
     )
-    await server.serve(sockets=[listener])
+    try:
+        return EnvServer(Distant(client, await client.spec()), settings)
+    except BaseException:
+        await client.close()
+        raise
+
+
+def _tell(event: ServerEvent) -> None:
+    print(event.message, file=sys.stderr, flush=True)
+
+
+def _config(app: EnvServer | Site, settings: ServerSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        access_log=False,
+        log_level="warning",
+        timeout_graceful_shutdown=_STOP_S,
+        lifespan="on",
+        ws="websockets-sansio",
+        ws_max_size=settings.max_body,
+    )
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, names: Sequence[str]) -> None:
+        super().__init__(config)
+        self._names = names
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
-            sys.stdout.buffer.write(dump({"url": url_of(listener)}) + b"\n")
+            url = url_of(listener)
+            below = {"environments": {name: f"{url}/{name}" for name in self._names}} if len(self._names) > 1 else {}
+            sys.stdout.buffer.write(dump({"url": url, **below}) + b"\n")
         sys.stdout.flush()
 
     @contextmanager
@@ -74,25 +139,24 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="agym.envs.serve", description="Serve one environment over HTTP.")
-    parser.add_argument("env", help="name of the environment")
-    parser.add_argument("--options", default="{}", help="its options, as JSON")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8200)
-    parser.add_argument("--fd", type=int, help="an inherited listening socket, in place of host and port")
-    parser.add_argument("--leash", action="store_true", help="stop when standard input closes")
-    parser.add_argument("--token-file", type=Path, help="a file with the bearer token that clients must bring")
-    parser.add_argument("--max-sessions", type=int, default=_DEFAULTS.max_sessions)
-    parser.add_argument("--lease", type=float, default=_DEFAULTS.lease_s, help="seconds")
-    parser.add_argument("--threads", type=int, default=_DEFAULTS.threads)
-    return parser
+def _options(args: argparse.Namespace) -> Mapping[str, Mapping[str, Json]]:
+    given = options_from(args.options)
+    if len(args.env) == 1:
+        return {args.env[0]: given}
+    if len(set(args.env)) < len(args.env):
+        raise BadOption("an environment can be served once at an address")
+    for name, each in given.items():
+        if name not in args.env or not isinstance(each, Mapping):
+            raise BadOption(f"options of several environments are by their names; '{name[:40]}' is none with options")
+    return {name: dict(given.get(name, {})) for name in args.env}  # type: ignore[arg-type]
 
 
 def _settings(args: argparse.Namespace) -> ServerSettings:
     # a token in the arguments could be read by every user of the machine
     token = args.token_file.read_text("utf-8").strip() if args.token_file is not None else None
-    return ServerSettings(max_sessions=args.max_sessions, lease_s=args.lease, threads=args.threads, token=token)
+    given = {"max_sessions": args.max_sessions, "lease_s": args.lease, "threads": args.threads}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return ServerSettings(token=token, agentgym=args.agentgym, **chosen)
 
 
 def _listener(args: argparse.Namespace) -> socket.socket:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any, TypeVar
 
-from .errors import BadRequest, EnvFault, FaultKind, OutOfStep, UnknownSession
-from .pool import EnvPool, Held
+from .errors import BadRequest, EnvFault, EpisodeOver, FaultKind, OutOfStep, UnknownSession
+from .pool import Instances, Loan
 from .protocol import Observation, Step
 
 __all__ = ["Opened", "Sessions"]
@@ -34,7 +34,7 @@ class _Entry:
     lease_until: float
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One call at a time; a repeated request waits for the one it repeats."""
-    held: Held | None = None
+    held: Loan | None = None
     first: Observation | None = None
     last: Step | None = None
     num_steps: int = 0
@@ -43,7 +43,7 @@ class _Entry:
 class Sessions:
     """All episodes under way in this process."""
 
-    def __init__(self, pool: EnvPool, *, limit: int, lease_s: float, clock: Callable[[], float]) -> None:
+    def __init__(self, pool: Instances, *, limit: int, lease_s: float, clock: Callable[[], float]) -> None:
         self._pool = pool
         self._limit = limit
         self._lease_s = lease_s
@@ -51,6 +51,8 @@ class Sessions:
         self._entries: dict[str, _Entry] = {}
         self._draining = False
         self.num_expired = 0
+        self.num_episodes = 0
+        self.num_steps = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -67,7 +69,14 @@ class Sessions:
             entry.lease_until = self._clock() + self._lease_s
             if entry.first is None:
                 await self._begin(session, entry)
-            return Opened(session=session, observation=_present(entry.first, session))
+            assert entry.first is not None
+            return Opened(session=session, observation=entry.first)
+
+    def reserve(self) -> str:
+        """A session whose first episode is yet to come."""
+        session = token_hex(16)
+        self._enter(session, "", 0)
+        return session
 
     def _enter(self, session: str, task: str, seed: int) -> _Entry:
         if self._draining:
@@ -84,6 +93,7 @@ class Sessions:
             held = await self._pool.take()
             entry.first = await held.reset(entry.task, entry.seed)
             entry.held = held
+            self.num_episodes += 1
             self._entries[session] = entry  # an earlier request with the same key may have failed and removed it
         finally:
             if entry.first is None:
@@ -95,20 +105,25 @@ class Sessions:
         """Act; `number` counts the session's steps from 0, and a number just answered gets the same answer again."""
         entry = self._entry(session)
         async with entry.lock:
-            held = _present(entry.held, session)
+            held = self._held(session, entry)
             if number == entry.num_steps - 1 and entry.last is not None:
                 return entry.last
             if number not in (None, entry.num_steps):
                 raise OutOfStep(f"expected step {entry.num_steps} of session '{session[:40]}', not {number}")
             step = await self._guarded(session, held.step(action))
             entry.last, entry.num_steps = step, entry.num_steps + 1
+            self.num_steps += 1
             return step
 
     async def reset(self, session: str, task: str, seed: int) -> Observation:
         """Begin another episode in the same session."""
         entry = self._entry(session)
         async with entry.lock:
-            observation = await self._guarded(session, _present(entry.held, session).reset(task, seed))
+            if entry.held is None:
+                self._still_open(session, entry)
+                entry.held = await self._guarded(session, self._pool.take())
+            observation = await self._guarded(session, entry.held.reset(task, seed))
+            self.num_episodes += 1
             entry.task, entry.seed = task, seed
             entry.first, entry.last, entry.num_steps = observation, None, 0
             return observation
@@ -116,12 +131,12 @@ class Sessions:
     async def advice(self, session: str) -> str | None:
         entry = self._entry(session)
         async with entry.lock:
-            return await self._guarded(session, _present(entry.held, session).advice())
+            return await self._guarded(session, self._held(session, entry).advice())
 
     async def noise_action(self, session: str, seed: int) -> str | None:
         entry = self._entry(session)
         async with entry.lock:
-            return await self._guarded(session, _present(entry.held, session).noise_action(seed))
+            return await self._guarded(session, self._held(session, entry).noise_action(seed))
 
     async def close(self, session: str) -> None:
         entry = self._entry(session)
@@ -153,6 +168,16 @@ class Sessions:
         entry.lease_until = self._clock() + self._lease_s
         return entry
 
+    def _held(self, session: str, entry: _Entry) -> Loan:
+        if entry.held is None:
+            self._still_open(session, entry)
+            raise EpisodeOver("no episode is under way: reset it first")
+        return entry.held
+
+    def _still_open(self, session: str, entry: _Entry) -> None:
+        if self._entries.get(session) is not entry:
+            raise UnknownSession(f"session '{session[:40]}' was closed while this request waited for its turn")
+
     async def _guarded(self, session: str, call: Coroutine[Any, Any, T]) -> T:
         """A session whose environment has failed is over."""
         try:
@@ -166,10 +191,3 @@ class Sessions:
         if entry is not None and entry.held is not None:
             held, entry.held = entry.held, None
             await held.give_back()
-
-
-def _present(value: T | None, session: str) -> T:
-    """What an open session has; it may have been closed while this request waited for its turn."""
-    if value is None:
-        raise UnknownSession(f"session '{session[:40]}' was closed")
-    return value

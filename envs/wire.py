@@ -18,6 +18,7 @@ __all__ = [
     "Fields",
     "WireError",
     "dump",
+    "load",
     "load_object",
     "observation_from",
     "observation_to",
@@ -51,11 +52,15 @@ def dump(data: object) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode("ascii")
 
 
-def load_object(body: bytes) -> dict[str, Any]:
+def load(body: bytes) -> Any:
     try:
-        data = json.loads(body, parse_constant=_no_constant)
+        return json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise WireError(f"not JSON: {str(error)[:80]}") from error
+
+
+def load_object(body: bytes) -> dict[str, Any]:
+    data = load(body)
     if not isinstance(data, dict):
         raise WireError(f"expected a JSON object, not {_kind(data)}")
     return data

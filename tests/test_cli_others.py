@@ -191,6 +191,12 @@ def test_what_a_recipe_needs_follows_from_its_plan() -> None:
     assert Need(("ray",), "hardware.launcher: ray", "ray") in on_gpu
 
 
+def test_doctor_asks_for_a_browser_exactly_where_web_pages_are_played_and_there_is_none(agym: Agym) -> None:
+    web, other = (agym("doctor", recipe).out for recipe in ("agentgym-rl/webarena-fixed", "quickstart"))
+    assert ("apt-get install chromium" in web) == (look().browser is None)
+    assert "apt-get" not in other
+
+
 def test_a_recipe_that_only_measures_needs_nothing_to_learn_with() -> None:
     measuring = "agym: 1\nname: x\nmodel: {init: {}}\nenvironments: {craft: textcraft}\n"
     measuring += "schedule: [{stage: look, turns: 5, algorithm: {use: eval}}]\n"

@@ -6,6 +6,7 @@ The score is how near the number has come, so this is also the example of partia
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from operator import itemgetter
 from random import Random
@@ -15,20 +16,20 @@ from ..protocol import Env, EnvSpec, Json, Observation, Reached, Runs, Score, St
 
 __all__ = ["Counter", "create"]
 
-_GOALS: Mapping[str, tuple[int, ...]] = {
-    "train": tuple(goal for goal in range(1, 31) if goal % 3),
-    "test": tuple(goal for goal in range(1, 31) if goal % 3 == 0),
-}
+_HELD_OUT: Mapping[str, bool] = {"train": False, "test": True}
 _MOVES: Mapping[str, int] = {"add 1": 1, "add 5": 5, "take 1": -1}
 _NO_COMMAND = "That is not a command: give add 1, add 5 or take 1."
-_MAX_STEPS = 20
 
 
 def create(options: Mapping[str, Json]) -> Counter:
     """What the registry calls: options in, an instance out."""
     for name in options:
-        raise BadOption(f"counter has no option '{name[:40]}'")
-    return Counter()
+        if name != "largest":
+            raise BadOption(f"counter has no option '{name[:40]}', only largest")
+    largest = options.get("largest", 30)
+    if not isinstance(largest, int) or isinstance(largest, bool) or not 3 <= largest <= 99:
+        raise BadOption("counter option 'largest' must be a whole number from 3 to 99")
+    return Counter(largest)
 
 
 class Counter(Env):
@@ -36,25 +37,28 @@ class Counter(Env):
         name="counter",
         version="1",
         summary="reach a number, one small sum at a time",
-        splits=("train", "test"),
+        splits=tuple(_HELD_OUT),
         score=Score.LAST,
         prompt="Change the number until it is the goal. Each turn, give one command: add 1, add 5 or take 1.",
-        max_turns=10,
         runs=Runs.INLINE,
     )
 
-    def __init__(self) -> None:
+    def __init__(self, largest: int = 30) -> None:
+        self._largest = largest
+        self._enough = largest // 5 + 4
+        self.spec = replace(self.spec, max_turns=self._enough)
         self._goal: int | None = None
         self._number = 0
         self._num_steps = 0
 
     def tasks(self, split: str) -> tuple[str, ...]:
-        if split not in _GOALS:
-            raise UnknownSplit(f"counter has no split '{split[:40]}', only {' and '.join(_GOALS)}")
-        return tuple(f"reach-{goal}" for goal in _GOALS[split])
+        if split not in _HELD_OUT:
+            raise UnknownSplit(f"counter has no split '{split[:40]}', only {' and '.join(_HELD_OUT)}")
+        goals = range(1, self._largest + 1)
+        return tuple(f"reach-{goal}" for goal in goals if _held_out(goal) == _HELD_OUT[split])
 
     def reset(self, task: str, seed: int) -> Observation:
-        self._goal, self._number, self._num_steps = _goal(task), _start(task, seed), 0
+        self._goal, self._number, self._num_steps = self._find(task), self._start(task, seed), 0
         return _first(self._number, self._goal)
 
     def step(self, action: str) -> Step:
@@ -63,7 +67,7 @@ class Counter(Env):
         move = _move(action)
         self._number += move or 0
         self._num_steps += 1
-        reached, too_long = self._number == self._goal, self._num_steps >= _MAX_STEPS
+        reached, too_long = self._number == self._goal, self._num_steps >= 2 * self._enough
         text = _NO_COMMAND if move is None else f"The number is {self._number}."
         step = Step(
             observation=Observation(text=text, valid_actions=tuple(_MOVES)),
@@ -72,32 +76,33 @@ class Counter(Env):
             terminated=reached,
             truncated=too_long and not reached,
             status=Status.OK if move is not None else Status.INVALID,
+            info={"state": f"{self._number} to {self._goal}"},
         )
         if step.ended:
             self._goal = None
         return step
 
     def difficulty(self, task: str) -> str:
-        return "near" if _goal(task) <= 15 else "far"
+        return "near" if 2 * self._find(task) <= self._largest else "far"
 
     def expert(self, task: str, seed: int) -> tuple[str, ...]:
-        number, actions = _start(task, seed), []
-        while (action := _toward(_goal(task), number)) is not None:
+        goal, number, actions = self._find(task), self._start(task, seed), []
+        while (action := _toward(goal, number)) is not None:
             number += _MOVES[action]
             actions.append(action)
         return tuple(actions)
 
     def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...]:
         """Every number on the way that is a goal of training."""
-        start, taught = _start(task, seed), set(_GOALS["train"])
-        if _goal(task) not in taught:
+        goal, start = self._find(task), self._start(task, seed)
+        if _held_out(goal):
             return ()
         numbers = accumulate((_move(action) or 0 for action in actions), initial=start)
         first_at = {number: at for at, number in reversed([*enumerate(numbers)])}
         return tuple(
             Reached(task=f"reach-{number}", actions=at, first=_first(start, number))
             for number, at in sorted(first_at.items(), key=itemgetter(1))
-            if number in taught - {start, _goal(task)}
+            if 1 <= number <= self._largest and not _held_out(number) and number not in (start, goal)
         )
 
     def advice(self) -> str | None:
@@ -109,15 +114,23 @@ class Counter(Env):
     def corpus(self) -> Iterator[str]:
         yield self.spec.prompt
         yield from _MOVES
-        yield from (f"The number is {number}; the goal is {number}." for number in range(40))
+        yield from (f"The number is {number}; the goal is {number}." for number in range(self._largest + 10))
         yield _NO_COMMAND
 
+    def _find(self, task: str) -> int:
+        """The goal of a task."""
+        known = {f"reach-{goal}": goal for goal in range(1, self._largest + 1)}
+        if task not in known:
+            raise UnknownTask(f"counter has no task '{task[:60]}'")
+        return known[task]
 
-def _goal(task: str) -> int:
-    known = {f"reach-{goal}": goal for goals in _GOALS.values() for goal in goals}
-    if task not in known:
-        raise UnknownTask(f"counter has no task '{task[:60]}'")
-    return known[task]
+    def _start(self, task: str, seed: int) -> int:
+        """Somewhere below the goal, the same for the same task and seed."""
+        return Random(f"{task} {seed}").randrange(self._find(task))
+
+
+def _held_out(goal: int) -> bool:
+    return goal % 3 == 0
 
 
 def _move(action: str) -> int | None:
@@ -126,11 +139,6 @@ def _move(action: str) -> int | None:
 
 def _first(number: int, goal: int) -> Observation:
     return Observation(text=f"The number is {number}; the goal is {goal}.", valid_actions=tuple(_MOVES))
-
-
-def _start(task: str, seed: int) -> int:
-    """Somewhere below the goal, the same for the same task and seed."""
-    return Random(f"{task} {seed}").randrange(_goal(task))
 
 
 def _toward(goal: int, number: int) -> str | None:

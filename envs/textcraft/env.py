@@ -98,7 +98,15 @@ class TextCraft(Env):
         if self._goal is None:
             raise EpisodeOver("textcraft has no episode under way: reset it first")
         command = parse(action)
-        return _HANDLERS[type(command)](self, command)
+        step = _HANDLERS[type(command)](self, command)
+        return step if step.ended else replace(step, info={"state": self._state()})
+
+    def _state(self) -> str:
+        """All that an episode can still depend on, beside the crafting commands that it began with."""
+        return f"{self._goal} from {amounts(self._holding()) or 'nothing'}"
+
+    def _holding(self) -> list[tuple[str, int]]:
+        return [(item, count) for item, count in sorted(self._held.items()) if count]
 
     def _get(self, command: Get) -> Step:
         if command.item not in self._world.base:
@@ -129,7 +137,7 @@ class TextCraft(Env):
         return Step(observation=Observation(text=self._phrases.reached.format(what=what)), reward=1.0, terminated=True)
 
     def _inventory(self, command: Inventory) -> Step:
-        held = [(item, count) for item, count in sorted(self._held.items()) if count]
+        held = self._holding()
         return _say(self._phrases.held.format(what=amounts(held)) if held else self._phrases.empty)
 
     def _malformed(self, command: Malformed) -> Step:

@@ -3,12 +3,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
-from agym.envs.protocol import Env
+from agym.envs.agentgym import family_of
+from agym.envs.errors import BadOption
+from agym.envs.protocol import Env, Observation, Step
 from agym.envs.server import EnvServer, ServerSettings
+
+from .conftest import Scripted
 
 Make = Callable[[], Env]
 
@@ -43,6 +48,150 @@ async def test_an_episode_as_its_clients_play_it(scripted: Make) -> None:
         assert (await http.get("/observation", params={"id": 0})).json() == "echo hello"
         assert (await asked(http, "/step", {"id": 0, "action": "win"}))["done"] is True
         assert await asked(http, "/close", {"id": 0}) == {"closed": True, "id": 0}
+
+
+# --- families: exactly the fields that their clients read, and no others ---
+
+
+@pytest.mark.parametrize(
+    ("family", "created"),
+    [
+        ("textcraft", {"id": 0, "observation": "train-0 begins", "done": False, "reward": 0}),
+        ("babyai", {"id": 0}),
+        ("sciworld", {"id": 0}),
+        ("webarena", {"env_idx": 0}),
+        ("searchqa", 0),
+    ],
+)
+async def test_what_is_created_is_told_in_the_familys_shape(scripted: Make, family: str, created: object) -> None:
+    async with serving(scripted, agentgym=family) as http:
+        assert await asked(http, "/create", {}) == created
+
+
+class Told(Scripted):
+    """Says what is to be done before what is seen, and earns half of it on the way."""
+
+    def reset(self, task: str, seed: int) -> Observation:
+        super().reset(task, seed)
+        return Observation(text=f"Do {task}.\n\nA room.", valid_actions=("win",))
+
+    def tasks(self, split: str) -> tuple[str, ...]:
+        return tuple(f"{split}/{number}" for number in range(3))
+
+    def step(self, action: str) -> Step:
+        step = super().step(action)
+        return replace(step, reward=0.5) if action == "half" else step
+
+
+BEGUN = {"reward": 0, "score": 0, "deleted": False, "done": False}
+
+
+@pytest.mark.parametrize(
+    ("family", "sent", "begun", "stepped", "seen"),
+    [
+        (
+            "babyai",
+            {"id": 0, "data_idx": 1},
+            {"observation": 'Do train/1.\n\nA room.\nAvailable actions: ["win"]', **BEGUN},
+            {"observation": "echo half", "reward": 0.5, "score": 0.5, "done": False},
+            "/observation?id=0",
+        ),
+        (
+            "sciworld",
+            {"id": 0, "data_idx": 4},
+            {"task_name": "test", "var_num": 1, "task_description": "Do test/1.", "observation": "A room.", **BEGUN},
+            {"observation": "echo half", "reward": 0.5, "score": 50, "done": False},
+            "/observation?id=0",
+        ),
+        (
+            "webarena",
+            {"env_idx": 0, "seed": 0, "idx": 1},
+            {"observation": "A room.", "sites": [], "object": "Do train/1."},
+            {
+                "observation": "echo half",
+                "reward": 0.5,
+                "terminated": False,
+                "truncated": False,
+                "info": {"length": 4},
+            },
+            "/observation?env_idx=0",
+        ),
+        (
+            "searchqa",
+            {"env_idx": 0, "id": 1},
+            "Do train/1.\n\nA room.",
+            {"observation": "echo half", "reward": 0.5, "done": False, "info": None},
+            "/observation?env_idx=0",
+        ),
+    ],
+)
+async def test_each_family_has_its_own_shapes(
+    family: str, sent: dict[str, Any], begun: object, stepped: object, seen: str
+) -> None:
+    number = {name: sent[name] for name in ("id", "env_idx") if name in sent and (name != "id" or "data_idx" in sent)}
+    async with serving(Told, agentgym=family) as http:
+        await asked(http, "/create", {})
+        assert await asked(http, "/reset", sent) == begun
+        assert await asked(http, "/step", {**number, "action": "half"}) == stepped
+        assert (await http.get(seen)).json() == "echo half"
+        won = await asked(http, "/step", {**number, "action": "win"})
+        assert won.get("done", won.get("terminated")) is True
+        closed = await asked(http, "/close", number)
+        assert closed == {"babyai": {"closed": True, "id": 0}, "sciworld": {"closed": True, "id": 0}}.get(
+            family, {"closed": "closed"} if family == "webarena" else True
+        )
+        assert "error" in await asked(http, "/step", {**number, "action": "half"})
+
+
+@pytest.mark.parametrize(
+    ("family", "said", "done"),
+    [
+        ("webarena", "In summary, I will ```click [7]```", "click [7]"),
+        ("webarena", "```\nstop [42]\n```", "stop [42]"),
+        ("webarena", "click it", "click it"),
+        ("searchqa", "<think>hm</think><search> who was it </search>", "search who was it"),
+        ("searchqa", "<answer>Ada</answer> or <answer>Eve</answer>", "answer Ada"),
+        ("searchqa", "Ada", "Ada"),
+        ("textcraft", "```get 1 log```", "```get 1 log```"),
+    ],
+)
+async def test_the_action_is_found_where_the_clients_leave_that_to_the_server(
+    scripted: Make, journal: list[str], family: str, said: str, done: str
+) -> None:
+    number = "id" if family == "textcraft" else "env_idx"
+    async with serving(scripted, agentgym=family) as http:
+        await asked(http, "/create", {})
+        await asked(http, "/reset", {number: 0})
+        await asked(http, "/step", {number: 0, "action": said})
+    assert done in journal
+
+
+async def test_what_is_created_holds_no_instance_until_it_is_reset(scripted: Make, journal: list[str]) -> None:
+    async with serving(scripted, agentgym="webarena") as http:
+        await asked(http, "/create", {})
+        assert journal == []
+        assert "reset it first" in (await asked(http, "/step", {"env_idx": 0, "action": "hello"}))["error"]
+        assert (await http.get("/health")).json()["sessions"] == 1
+        await asked(http, "/reset", {"env_idx": 0, "idx": 0, "seed": 0})
+        assert journal == ["reset train-0 0"]
+
+
+async def test_a_creation_that_fails_leaves_nothing_behind(scripted: Make) -> None:
+    async with serving(scripted, agentgym="searchqa") as http:
+        assert "error" in await asked(http, "/create", {"id": 99})
+        assert (await http.get("/health")).json()["sessions"] == 0
+
+
+async def test_a_family_that_is_none_is_refused(scripted: Make) -> None:
+    with pytest.raises(BadOption, match="no family 'alfworld' here, only textcraft, babyai"):
+        EnvServer(scripted, ServerSettings(agentgym="alfworld"))
+
+
+@pytest.mark.parametrize(
+    ("env", "family"), [("search", "searchqa"), ("websites", "webarena"), ("counter", "textcraft")]
+)
+def test_the_family_follows_from_the_environments_name(env: str, family: str) -> None:
+    assert family_of(env) == family
 
 
 async def test_environments_are_numbered_from_0(scripted: Make) -> None:

@@ -22,6 +22,21 @@ ENVIRONMENTS: dict[str, ServeCommand] = {
         env="babyai", options={"actions": "primitive", "levels": ["PickupLoc", "PutNextLocalS6N4", "UnlockLocalDist"]}
     ),
     "counter": ServeCommand(env="counter"),
+    "gymnasium, a lake": ServeCommand(
+        env="gymnasium", options={"id": "FrozenLake-v1", "kwargs": {"is_slippery": False, "map_name": None}}
+    ),
+    "gymnasium, a taxi": ServeCommand(env="gymnasium", options={"id": "Taxi-v4"}),
+    "gymnasium, cards": ServeCommand(env="gymnasium", options={"id": "Blackjack-v1"}),
+    "mcp": ServeCommand(
+        env="mcp",
+        options={
+            "command": [sys.executable, str(Path(__file__).parent / "mcp_server.py")],
+            "tasks_file": str(Path(__file__).parent / "mcp_tasks.jsonl"),
+            "tools": ["add", "balance", "transfer"],
+            "max_steps": 10,
+        },
+    ),
+    "reasoning_gym": ServeCommand(env="reasoning_gym", options={"dataset": "gcd", "size": 50}),
     "sciworld": ServeCommand(
         env="sciworld",
         options={
@@ -31,13 +46,17 @@ ENVIRONMENTS: dict[str, ServeCommand] = {
             "processes": 1,
         },
     ),
+    "search": ServeCommand(env="search", options={"tools": ["search", "open"]}),
     "textcraft": ServeCommand(env="textcraft"),
     "textcraft, small and terse": ServeCommand(
         env="textcraft", options={"world": "small", "terse": True, "max_distractors": 2, "shuffle": False}
     ),
+    "textworld": ServeCommand(env="textworld", options={"rooms": 3, "objects": 6, "quest_length": 3, "seeds": 40}),
 }
-SLOW = {"sciworld"}
+SLOW = {"mcp", "sciworld"}
 """They start processes of their own."""
+NEIGHBOURS = {"mcp": 8}
+"""Where each has a process of its own."""
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -47,7 +66,8 @@ SLOW = {"sciworld"}
 async def test_every_environment_conforms(name: str, check: Check) -> None:
     command = ENVIRONMENTS[name]
     client = InlineEnv(factory(command.env, command.options))
-    (result,) = await run_checks(Subject(client=client, command=command), [check])
+    subject = Subject(client=client, command=command, neighbours=NEIGHBOURS.get(name, 32))
+    (result,) = await run_checks(subject, [check])
     assert result.passed, result.detail
     await client.close()
 

@@ -39,9 +39,27 @@ def test_too_many_steps_truncate() -> None:
 
 
 def test_every_task_can_be_done_within_its_hint() -> None:
-    env = Counter()
-    tasks = env.tasks("train") + env.tasks("test")
-    assert max(len(env.expert(task, seed)) for task in tasks for seed in range(20)) <= (env.spec.max_turns or 0)
+    for env in (Counter(), Counter(7), Counter(99)):
+        tasks = env.tasks("train") + env.tasks("test")
+        assert max(len(env.expert(task, seed)) for task in tasks for seed in range(20)) <= (env.spec.max_turns or 0)
+
+
+def test_goals_go_up_to_the_largest_and_the_step_limit_with_them() -> None:
+    env = create({"largest": 60})
+    assert len(env.tasks("train") + env.tasks("test")) == 60
+    env.reset("reach-59", 0)
+    steps = [env.step("take 1") for _ in range(32)]
+    assert [step.truncated for step in steps] == [False] * 31 + [True]
+
+
+def test_a_state_is_named_by_number_and_goal_however_it_came_about() -> None:
+    env, names = Counter(), list[object]()
+    for actions in (["add 5"], ["add 1"] * 5, ["add 5", "fly"], ["add 5", "add 1"]):
+        env.reset("reach-29", 0)
+        names.append([env.step(action) for action in actions][-1].info["state"])
+    assert names[0] == names[1] == names[2] != names[3]
+    start = int(env.reset("reach-28", 0).text.split()[3].rstrip(";"))
+    assert env.step("fly").info["state"] == f"{start} to 28"
 
 
 def test_what_is_unknown_is_refused() -> None:
@@ -49,6 +67,9 @@ def test_what_is_unknown_is_refused() -> None:
         Counter().reset("reach-31", 0)
     with pytest.raises(BadOption):
         create({"base": 2})
+    for wrong in (2, 100, 30.0, True, "30"):
+        with pytest.raises(BadOption, match="from 3 to 99"):
+            create({"largest": wrong})
 
 
 def test_hindsight_tells_of_every_number_of_training_on_the_way_once() -> None:

@@ -45,11 +45,14 @@ def _pairs(head: bytes) -> list[tuple[str, str]]:
 
 
 @asynccontextmanager
-async def reached(answers: Sequence[bytes | None]) -> AsyncIterator[tuple[httpx.AsyncClient, Peer]]:
+async def reached(
+    answers: Sequence[bytes | None], transport: KeepAlive | None = None
+) -> AsyncIterator[tuple[httpx.AsyncClient, Peer]]:
     peer = Peer(answers)
     server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with httpx.AsyncClient(transport=KeepAlive(), base_url=f"http://127.0.0.1:{port}", timeout=None) as http:
+    url, line = f"http://127.0.0.1:{port}", transport or KeepAlive()
+    async with httpx.AsyncClient(transport=line, base_url=url, timeout=None) as http:
         yield http, peer
     server.close()
     for writer in peer.writers:
@@ -65,6 +68,16 @@ async def test_a_connection_is_used_again() -> None:
         assert peer.num_connections == 1
         assert peer.requests[0].startswith(b"POST /x?y=1 HTTP/1.1\r\n")
         assert peer.requests[0].endswith(b"\r\n\r\nbody")
+
+
+async def test_a_connection_that_was_idle_for_long_is_not_used_again() -> None:
+    async with reached([OK] * 3, KeepAlive(trusted_s=0.05)) as (http, peer):
+        await http.get("/")
+        await http.get("/")
+        assert peer.num_connections == 1
+        await asyncio.sleep(0.1)
+        await http.get("/")
+        assert peer.num_connections == 2
 
 
 async def test_requests_at_the_same_time_have_connections_of_their_own() -> None:

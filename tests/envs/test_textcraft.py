@@ -108,6 +108,22 @@ def test_an_episode_is_what_it_was_when_the_version_was_given() -> None:
     )
 
 
+def test_a_state_is_named_by_goal_and_what_is_held_however_it_came_about() -> None:
+    one = played(begun(), "get 1 oak log", "get 2 iron ore").info
+    other = played(begun(), "get 2 iron ore", "fly", "get 1 oak log", "inventory").info
+    assert one == other == {"state": "oak crate from 2 iron ore, 1 oak log"}
+    assert played(begun(), "get 1 oak log").info != one
+    assert played(begun("full/oak-bench"), "get 1 oak log", "get 2 iron ore").info != one
+
+
+def test_what_is_used_up_is_held_no_longer_and_the_end_has_no_state() -> None:
+    env = begun()
+    *before, last = [env.step(action) for action in env.expert("full/oak-crate", 0)]
+    assert before[0].info != before[-1].info
+    assert last.terminated
+    assert last.info == {}
+
+
 def test_depths_leave_out_the_others_in_every_split() -> None:
     env = create({"depths": [2, 3]})
     assert {env.difficulty(task) for split in ("train", "test") for task in env.tasks(split)} == {"depth2", "depth3"}

@@ -1,0 +1,308 @@
+"""Claim: an environment over HTTP costs little: TextCraft takes at least 1500 steps a second of a server's core.
+
+A server as a user starts it, and a player in another process that speaks the native dialect as a run does. At 1, 32 and
+256 sessions at the same time (1000 for light environments), expert episodes are played for some seconds, and from
+outside are read: steps and episodes per second, by the wall and by the server's own processor time, latencies of a
+step, and the memory that each session adds. Beside it the same episodes in one process, without HTTP: what that leaves
+is the protocol's. With `--soak N` N episodes are played, every tenth broken off without a goodbye, and memory,
+sessions, threads, processes, open files and temporary files are looked at on the way and compared.
+
+    python bench/envs.py [NAME ...] [--options JSON] [--workers N] [--seconds 8] [--soak N] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import quantiles
+
+from agym.catalog import catalog
+from agym.envs.client import HttpEnv, InlineEnv
+from agym.envs.protocol import Deadlines, EnvClient
+from agym.envs.registry import factory
+
+CROWDS = (1, 32, 256)
+LARGEST = 1000
+"""For light environments."""
+LEASE_S = 5.0
+"""Of a soak's sessions, so that those broken off are gone soon."""
+BROKEN_OFF = 10
+FLOOR = 1500
+TICKS = os.sysconf("SC_CLK_TCK")
+PATIENT = Deadlines(open_s=300.0, step_s=300.0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("env", nargs="*", default=["textcraft"])
+    parser.add_argument("--options", default="{}", help="as JSON, of the one environment that is named")
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=8.0, help="of play at each number of sessions")
+    parser.add_argument("--soak", type=int, metavar="N", help="episodes, in place of the table")
+    parser.add_argument("--quick", action="store_true", help="one second at 1 and 32 sessions, or 200 episodes")
+    arguments = parser.parse_args()
+    measure = soaked if arguments.soak else loaded
+    return max([asyncio.run(measure(name, arguments)) for name in arguments.env])
+
+
+# --- the server, from outside ---
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    url: str
+    pid: int
+    folder: Path
+    """Where its temporary files lie."""
+
+    @property
+    def tree(self) -> list[int]:
+        found = [self.pid]
+        for pid in found:
+            try:
+                found += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+            except OSError:
+                continue
+        return found
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(_cpu_s(pid) for pid in self.tree)
+
+    @property
+    def memory(self) -> int:
+        """Bytes, with what is shared counted once."""
+        return sum(_kib(pid, "smaps_rollup", "Pss:") for pid in self.tree) * 1024
+
+    @property
+    def threads(self) -> int:
+        return sum(_kib(pid, "status", "Threads:") for pid in self.tree)
+
+    @property
+    def files(self) -> int:
+        return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in self.tree)
+
+    @property
+    def left(self) -> int:
+        """Files and folders for the while."""
+        return sum(1 for _ in self.folder.rglob("*"))
+
+
+def _cpu_s(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _kib(pid: int, file: str, name: str) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)
+
+
+@asynccontextmanager
+async def served(name: str, arguments: argparse.Namespace, *words: str) -> AsyncIterator[Server]:
+    limits = ("--max-sessions", "100000", "--workers", str(arguments.workers), "--options", arguments.options)
+    argv = [sys.executable, "-m", "agym", "envs", "serve", name, "--port", "0", *limits, *words]
+    with tempfile.TemporaryDirectory(prefix="agym-bench-") as folder:
+        environ = {**os.environ, "TMPDIR": folder}
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environ) as process:
+            assert process.stdout is not None
+            try:
+                yield Server(json.loads(process.stdout.readline())["url"], process.pid, Path(folder))
+            finally:
+                process.terminate()
+                process.wait(60)
+
+
+# --- playing ---
+
+
+@dataclass(slots=True)
+class Played:
+    latencies: list[float] = field(default_factory=list)
+    episodes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """An episode that is known to be solved."""
+
+    task: str
+    actions: tuple[str, ...]
+
+
+async def games(client: EnvClient, wanted: int = 64) -> Sequence[Game]:
+    """Spread over the first split; an environment without an expert is played by what it lists, or by nothing."""
+    tasks = await client.tasks((await client.spec()).splits[0])
+    chosen = tasks[:: max(1, len(tasks) // wanted)][:wanted]
+    return [Game(task.id, await client.expert(task.id, 0) or ("",) * 10) for task in chosen]
+
+
+async def crowd(client: EnvClient, known: Sequence[Game], sessions: int, until: float) -> Played:
+    played = Played()
+    await asyncio.gather(*(play(client, _from(known, number), until, played) for number in range(sessions)))
+    return played
+
+
+def _from(known: Sequence[Game], number: int) -> Iterator[Game]:
+    while True:
+        yield known[number % len(known)]
+        number += 1
+
+
+async def play(client: EnvClient, following: Iterator[Game], until: float, played: Played) -> None:
+    while time.perf_counter() < until:
+        game = next(following)
+        session = await client.open(game.task, 0)
+        for action in game.actions:
+            started = time.perf_counter()
+            step = await session.step(action)
+            played.latencies.append(time.perf_counter() - started)
+            if step.ended:
+                break
+        await session.close()
+        played.episodes += 1
+
+
+# --- load ---
+
+
+async def loaded(name: str, arguments: argparse.Namespace) -> int:
+    seconds, crowds = arguments.seconds, CROWDS
+    if catalog().environments[name].light:
+        crowds = (*CROWDS, LARGEST)
+    if arguments.quick:
+        seconds, crowds = 1.0, CROWDS[:2]
+    inline = await in_process(name, arguments, seconds)
+    print(f"\n## {name}\n\nin one process, without HTTP: {inline:.0f} steps/s of its core\n")
+    print(
+        "| sessions | steps/s | steps/s of the server's core | overhead | episodes/s | p50 ms | p95 ms | p99 ms "
+        "| KiB each |"
+    )
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    best = 0.0
+    for sessions in crowds:
+        async with served(name, arguments) as server:
+            best = max(best, await row(server, sessions, seconds, inline))
+    print(f"\n{best:.0f} steps/s of the server's core at best; {FLOOR} are claimed for textcraft")
+    return 0 if arguments.quick or name != "textcraft" or best >= FLOOR else 1
+
+
+async def in_process(name: str, arguments: argparse.Namespace, seconds: float) -> float:
+    client = InlineEnv(factory(name, json.loads(arguments.options)), deadlines=PATIENT)
+    known = await games(client)
+    await crowd(client, known, 1, time.perf_counter() + seconds / 4)
+    spent = time.process_time()
+    played = await crowd(client, known, 1, time.perf_counter() + seconds)
+    spent = time.process_time() - spent
+    await client.close()
+    return len(played.latencies) / spent
+
+
+async def row(server: Server, sessions: int, seconds: float, inline: float) -> float:
+    client = HttpEnv(server.url, deadlines=PATIENT)
+    known = await games(client)
+    await crowd(client, known, min(sessions, 8), time.perf_counter() + seconds / 4)
+    memory = server.memory
+    held = [await client.open(known[number % len(known)].task, 0) for number in range(sessions)]
+    each = (server.memory - memory) / sessions / 1024
+    await asyncio.gather(*(session.close() for session in held))
+    started, spent = time.perf_counter(), server.cpu_s
+    played = await crowd(client, known, sessions, started + seconds)
+    wall, spent = time.perf_counter() - started, server.cpu_s - spent
+    await client.close()
+    steps = len(played.latencies)
+    cuts = quantiles(played.latencies, n=100)
+    p50, p95, p99 = (1000 * cuts[percent - 1] for percent in (50, 95, 99))
+    overhead = 1e6 * (spent / steps - 1 / inline)
+    print(
+        f"| {sessions} | {steps / wall:.0f} | {steps / spent:.0f} | {overhead:.0f} µs | {played.episodes / wall:.0f} "
+        f"| {p50:.1f} | {p95:.1f} | {p99:.1f} | {each:.0f} |",
+        flush=True,
+    )
+    return steps / spent
+
+
+# --- soak ---
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    episodes: int
+    memory: int
+    sessions: int
+    threads: int
+    processes: int
+    files: int
+    left: int
+
+
+async def soaked(name: str, arguments: argparse.Namespace) -> int:
+    episodes = 200 if arguments.quick else arguments.soak
+    looks: list[Look] = []
+    async with served(name, arguments, "--lease", str(LEASE_S)) as server:
+        client = HttpEnv(server.url, deadlines=PATIENT)
+        known = await games(client)
+        for number in range(10):
+            await batch(client, known, episodes // 10, number)
+            await asyncio.sleep(2 * LEASE_S)
+            looks.append(await look(server, client, (number + 1) * (episodes // 10)))
+        await client.close()
+        pids = server.tree
+    print(f"\n## {name}, {episodes} episodes, every tenth broken off\n")
+    print("| episodes | MiB | sessions | threads | processes | open files | temporary files |")
+    print("|---:|---:|---:|---:|---:|---:|---:|")
+    for each in looks:
+        print(
+            f"| {each.episodes} | {each.memory / 2**20:.1f} | {each.sessions} | {each.threads} | {each.processes} "
+            f"| {each.files} | {each.left} |"
+        )
+    outlived = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    early, late = looks[len(looks) // 2 - 1], looks[-1]
+    growth = late.memory / early.memory - 1
+    print(f"\nmemory over the second half: {growth:+.1%}; processes left at the end: {len(outlived)}")
+    flat = growth < 0.02 and late.sessions == 0 and late.threads <= early.threads and late.left <= early.left
+    return 0 if arguments.quick or (flat and not outlived) else 1
+
+
+async def batch(client: EnvClient, known: Sequence[Game], episodes: int, number: int) -> None:
+    waiting = iter(range(episodes))
+    await asyncio.gather(*(some(client, known, waiting, number) for _ in range(16)))
+
+
+async def some(client: EnvClient, known: Sequence[Game], waiting: Iterator[int], number: int) -> None:
+    for at in waiting:
+        game = known[(number + at) % len(known)]
+        session = await client.open(game.task, 0)
+        for action in game.actions[: 1 if at % BROKEN_OFF == 0 else None]:
+            if (await session.step(action)).ended:
+                break
+        if at % BROKEN_OFF:
+            await session.close()
+
+
+async def look(server: Server, client: HttpEnv, episodes: int) -> Look:
+    health = await client.health()
+    sessions = health["sessions"]
+    assert isinstance(sessions, int)
+    tree = server.tree
+    return Look(episodes, server.memory, sessions, server.threads, len(tree), server.files, server.left)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

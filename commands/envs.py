@@ -1,0 +1,253 @@
+"""`agym envs list | check | play | serve`: environments without a recipe.
+
+A TARGET is the name of an environment, which then runs in this process, or the URL of a server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from ..catalog import catalog
+from ..dsl.catalog import EnvironmentInfo
+from ..machine import installed
+from ..reporters.quantity import plural
+from .doctor import ENV_PACKAGES
+from .parser import Parser
+from .shell import Exit, Shell, UsageError
+
+if TYPE_CHECKING:
+    from ..envs.protocol import EnvClient, Json, Observation, Session
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    ways = parser.add_subparsers(dest="what", metavar="list | check | play | serve", required=True, parser_class=Parser)
+    for name, (summary, add, _) in _WAYS.items():
+        add(ways.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.", allow_abbrev=False))
+
+
+def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    return _WAYS[arguments.what][2](arguments, shell)
+
+
+# --- list ----------------------------------------------------------------------------------------------------------
+
+
+def _nothing(parser: argparse.ArgumentParser) -> None:
+    """It takes no arguments."""
+
+
+def _list(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    known = catalog().environments
+    found = installed({package for packages in ENV_PACKAGES.values() for package in packages})
+    rows = [(name, _standing(known[name], found), known[name].summary) for name in sorted(known)]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for name, standing, summary in rows:
+        shell.out.write(f"{name:<{widths[0]}}  {standing:<{widths[1]}}  {summary}\n")
+    return Exit.RIGHT
+
+
+def _standing(info: EnvironmentInfo, found: Mapping[str, str | None]) -> str:
+    packages = ENV_PACKAGES.get(info.extra or "", ())
+    if not info.built:
+        return "not in this version"
+    if packages and not any(found[package] for package in packages):
+        return f"pip install 'agym[{info.extra}]'"
+    return "ready"
+
+
+# --- check ---------------------------------------------------------------------------------------------------------
+
+
+def _add_check(parser: argparse.ArgumentParser) -> None:
+    _add_target(parser)
+    parser.add_argument("--tasks", type=int, default=8, help="tasks of each split to look at (default: 8)")
+    parser.add_argument("--expert", type=float, default=1.0, help="share that an expert must solve (default: 1)")
+
+
+def _check(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    return asyncio.run(_examined(arguments, shell))
+
+
+async def _examined(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    from ..envs.conformance import Subject, run_checks
+    from ..envs.supervise import ServeCommand
+
+    command = None
+    if not _is_address(arguments.target):
+        command = ServeCommand(env=arguments.target, options=_options(arguments))
+    client = await _client(arguments)
+    try:
+        subject = Subject(client=client, command=command, num_tasks=arguments.tasks, expert_share=arguments.expert)
+        results = await run_checks(subject)
+    finally:
+        await client.close()
+    for result in results:
+        detail = f": {result.detail}" if result.detail else ""
+        shell.out.write(f"{'ok  ' if result.passed else 'FAIL'}  {result.check}{detail}\n")
+    num_failed = sum(not result.passed for result in results)
+    shell.out.write(f"{plural(len(results), 'check')}, {num_failed or 'none'} failed\n")
+    return Exit.WRONG if num_failed else Exit.RIGHT
+
+
+# --- play ----------------------------------------------------------------------------------------------------------
+
+
+def _add_play(parser: argparse.ArgumentParser) -> None:
+    _add_target(parser)
+    parser.add_argument("--task", help="a task's id; the first of the split if not given")
+    parser.add_argument("--split", help="a split; the first if not given")
+    parser.add_argument("--seed", type=int, default=0, help="of the episode (default: 0)")
+
+
+def _play(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    return asyncio.run(_played(arguments, shell))
+
+
+async def _played(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    from ..envs.errors import EnvError
+
+    client = await _client(arguments)
+    try:
+        spec = await client.spec()
+        task = arguments.task or await _first_task(client, arguments.split or next(iter(spec.splits), "train"))
+        shell.out.write(f"{spec.prompt}\n\n(task {task}; ? asks for advice, an empty line ends)\n\n")
+        session = await client.open(task, arguments.seed)
+        try:
+            await _turns(session, shell)
+        finally:
+            await session.close()
+    except EnvError as error:
+        raise UsageError(str(error)) from error
+    finally:
+        await client.close()
+    return Exit.RIGHT
+
+
+async def _first_task(client: EnvClient, split: str) -> str:
+    tasks = await client.tasks(split)
+    if not tasks:
+        raise UsageError(f"split '{split}' has no task")
+    return tasks[0].id
+
+
+async def _turns(session: Session, shell: Shell) -> None:
+    _show(session.first, shell)
+    reward = 0.0
+    while action := await _line(shell):
+        if action == "?":
+            shell.out.write(f"{await session.advice() or 'there is no advice'}\n")
+            continue
+        step = await session.step(action)
+        reward = step.reward
+        _show(step.observation, shell)
+        if step.ended:
+            break
+    shell.out.write(f"reward {reward:g}\n")
+
+
+def _show(observation: Observation, shell: Shell) -> None:
+    shell.out.write(f"{observation.text}\n")
+    if observation.valid_actions:
+        shell.out.write(f"  [{'; '.join(observation.valid_actions)}]\n")
+
+
+async def _line(shell: Shell) -> str:
+    """What was typed; empty at the end. Read aside, so that a server's questions are answered while someone thinks."""
+    shell.out.write("> ")
+    shell.out.flush()
+    loop = asyncio.get_running_loop()
+    typed: asyncio.Future[str] = loop.create_future()
+    threading.Thread(target=_read, args=(shell.stdin, loop, typed), daemon=True).start()
+    return await typed
+
+
+def _read(stdin: BinaryIO, loop: asyncio.AbstractEventLoop, typed: asyncio.Future[str]) -> None:
+    line = stdin.readline().decode("utf-8", "replace").strip()
+    loop.call_soon_threadsafe(_give, typed, line)
+
+
+def _give(typed: asyncio.Future[str], line: str) -> None:
+    if not typed.done():
+        typed.set_result(line)
+
+
+# --- serve ---------------------------------------------------------------------------------------------------------
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    from ..envs.arguments import add_arguments as add_server_arguments
+
+    add_server_arguments(parser)
+
+
+def _serve(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    from ..envs.serve import run as serve
+
+    return Exit.RUN_FAILED if serve(arguments) else Exit.RIGHT
+
+
+# --- targets -------------------------------------------------------------------------------------------------------
+
+
+def _add_target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="an environment's name, or the URL of a server")
+    parser.add_argument("--options", default="{}", metavar="JSON", help="what the environment itself understands")
+    parser.add_argument("--dialect", choices=("native", "agentgym", "openenv"), default="native", help="of the server")
+    parser.add_argument("--kind", help="which of the AgentGym environments the server is")
+    parser.add_argument("--token-file", type=Path, help="a file with the server's bearer token")
+
+
+def _is_address(target: str) -> bool:
+    return target.startswith(("http://", "https://"))
+
+
+async def _client(arguments: argparse.Namespace) -> EnvClient:
+    from ..envs.errors import EnvError
+
+    try:
+        if _is_address(arguments.target):
+            return _at(arguments)
+        from ..envs.client import InlineEnv
+        from ..envs.registry import factory
+
+        return InlineEnv(factory(arguments.target, _options(arguments)))
+    except EnvError as error:
+        raise UsageError(str(error)) from error
+
+
+def _at(arguments: argparse.Namespace) -> EnvClient:
+    from ..dsl.recipe import Dialect, Environment
+    from ..envs.protocol import Deadlines
+    from ..runtime.reach import at_address
+
+    if arguments.dialect == "agentgym" and arguments.kind is None:
+        raise UsageError("'--dialect agentgym' needs '--kind': its servers reply differently")
+    where = Environment(url=arguments.target, dialect=Dialect(arguments.dialect), kind=arguments.kind)
+    token = arguments.token_file.read_text("utf-8").strip() if arguments.token_file is not None else None
+    return at_address(where, token, Deadlines())
+
+
+def _options(arguments: argparse.Namespace) -> Mapping[str, Json]:
+    from ..envs.wire import WireError, options_from
+
+    try:
+        return options_from(arguments.options)
+    except WireError as error:
+        raise UsageError(f"--options: {error}") from error
+
+
+_WAYS: Mapping[
+    str, tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace, Shell], Exit]]
+] = {
+    "list": ("list the environments, and whether what they need is installed", _nothing, _list),
+    "check": ("put an environment through the suite that all must pass", _add_check, _check),
+    "play": ("play an episode at the terminal", _add_play, _play),
+    "serve": ("serve environments over HTTP", _add_serve, _serve),
+}

@@ -1,0 +1,280 @@
+"""Gymnasium: any environment registered there whose actions and observations can be put into words.
+
+A task is a seed of the environment's own. The score is the return, scaled to 0 to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+
+from ..errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
+from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
+from .known import KNOWN, Known
+from .options import Options, read_options
+from .plan import is_certain, worth_of
+from .spaces import is_exact, plain, tell, tellable
+
+__all__ = ["SPEC", "Gymnasium", "create"]
+
+FIRST_SEED: Mapping[str, int] = {"train": 0, "test": 1_000_000}
+
+SPEC = EnvSpec(
+    name="gymnasium",
+    version="1",
+    summary="any Gymnasium environment that can be told in words",
+    splits=tuple(FIRST_SEED),
+)
+
+_LIMIT = 100
+"""Actions in one episode where neither the environment nor the user has set a limit."""
+_LONGEST_ACTION = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Solved:
+    actions: tuple[str, ...]
+    earned: float
+    arrives: bool
+
+
+def create(options: Mapping[str, Json]) -> Gymnasium:
+    return Gymnasium(options)
+
+
+class Gymnasium(Env):
+    def __init__(self, options: Mapping[str, Json]) -> None:
+        self._options = read_options(options)
+        self._world, self._known = _made(self._options)
+        self._words = _words(self._world, self._known)
+        self._limit = min(filter(None, (self._options.max_steps, self._world.spec.max_episode_steps)), default=_LIMIT)
+        self._worst, self._best = _returns(self._options, self._known)
+        self._table: Any = getattr(self._world.unwrapped, "P", None) if self._known else None
+        """All that can happen, where the environment has it written down."""
+        self._certain = self._table is None or is_certain(self._table)
+        self._can_always_win = self._table is not None and self._certain and self._is_to_arrive
+        """Whether neither chance nor what was done before keeps the best plan from a score of 1."""
+        self.spec = replace(SPEC, prompt=self._prompt(), max_turns=self._limit)
+        self._worth: list[list[float]] | None = None
+        """Of each action in each state, once it was asked for."""
+        self._par = 0.0
+        """The return that scores 1 in the episode under way."""
+        self._left, self._earned = 0, 0.0
+        self._seen: Any = None
+        self._mask: Any = None
+
+    @property
+    def _is_to_arrive(self) -> bool:
+        """Whether how long it takes does not matter."""
+        return self._known is not None and self._known.returns[1] is not None and self._options.returns is None
+
+    def _prompt(self) -> str:
+        slips = "" if self._certain else " You slip at times, and another move is made than the one you chose."
+        how = f"one of: {', '.join(self._words)}." if self._words else "a text."
+        return f"{self._guide()}{slips}\nEach turn, give {how}"
+
+    def _guide(self) -> str:
+        if self._known is None:
+            return f"You act in {self._options.id.rpartition(':')[2]}."
+        rows = getattr(self._world.unwrapped, "desc", ())
+        return self._known.guide.format(map="\n".join(b"".join(row).decode() for row in rows))
+
+    # --- tasks ---
+
+    def tasks(self, split: str) -> tuple[str, ...]:
+        if split not in FIRST_SEED:
+            raise UnknownSplit(f"gymnasium has no split '{split[:40]}', only {' and '.join(FIRST_SEED)}")
+        first = FIRST_SEED[split]
+        return tuple(f"seed-{seed}" for seed in range(first, first + self._options.seeds))
+
+    # --- playing ---
+
+    def reset(self, task: str, seed: int) -> Observation:
+        """The seed of the task decides everything."""
+        number = _seed(task)
+        self._left = 0
+        self._par = self._best if self._best is not None else self._solve(number).earned
+        self._begin(number)
+        return self._shown(self._told())
+
+    def _begin(self, number: int) -> None:
+        if self._known and (kwargs := self._known.prepare(self._options.kwargs, number)) != self._options.kwargs:
+            self._world = _make(self._options.id, kwargs)
+            self._table, self._worth = self._world.unwrapped.P, None
+        self._seen, info = self._world.reset(seed=number)
+        self._mask = info.get("action_mask")
+        self._left, self._earned = self._limit, 0.0
+
+    def step(self, action: str) -> Step:
+        if not self._left:
+            raise EpisodeOver("gymnasium has no episode under way: reset it first")
+        chosen = self._chosen(action)
+        if chosen is None:
+            self._left -= 1
+            expected = f"one of: {', '.join(self._words)}" if self._words else "a text that is allowed"
+            return self._answer(f"That is not an action: give {expected}.", Status.INVALID, over=False)
+        over, ended = self._act(chosen)
+        text = f"{self._told()}\nThe episode is over." if ended else self._told()
+        return self._answer(text, Status.OK, over=over)
+
+    def _chosen(self, action: str) -> int | str | None:
+        """What the environment takes for an action, or None if the text is none."""
+        space = self._world.action_space
+        if len(action) > _LONGEST_ACTION:
+            return None
+        if not self._words:
+            text = action.strip()
+            return text if space.contains(text) else None
+        words = " ".join(action.lower().split())
+        return int(space.start) + self._words.index(words) if words in self._words else None
+
+    def _act(self, chosen: int | str) -> tuple[bool, bool]:
+        """Whether the task has come to its end, and whether the episode has."""
+        self._seen, reward, terminated, truncated, info = self._world.step(chosen)
+        self._mask = info.get("action_mask")
+        self._earned += float(reward)
+        self._left = 0 if terminated or truncated else self._left - 1
+        return bool(terminated), not self._left
+
+    def _answer(self, text: str, status: Status, *, over: bool) -> Step:
+        space = self._world.observation_space
+        state = {"state": tell(space, self._seen)} if is_exact(space) else {}
+        return Step(
+            observation=self._shown(text),
+            reward=self._score(over),
+            terminated=over,
+            truncated=not over and not self._left,
+            status=status,
+            info={"return": self._earned, **state},
+        )
+
+    def _score(self, over: bool) -> float:
+        # where steps cost something, who has not arrived may have the higher return
+        if self._worst < 0 and not over:
+            return 0.0
+        return min(1.0, max(0.0, (self._earned - self._worst) / (max(self._par, self._worst + 1e-9) - self._worst)))
+
+    def _told(self) -> str:
+        world = self._world
+        if self._known and self._known.show:
+            return self._known.show(world.unwrapped, self._seen)
+        return plain(world.render()) if world.render_mode == "ansi" else tell(world.observation_space, self._seen)
+
+    def _shown(self, text: str) -> Observation:
+        return Observation(text=text, valid_actions=self._possible() if self._words and self._left else None)
+
+    def _possible(self) -> tuple[str, ...]:
+        mask = self._mask if self._mask is not None else [1] * len(self._words)
+        return tuple(word for word, allowed in zip(self._words, mask, strict=True) if allowed)
+
+    def close(self) -> None:
+        self._left = 0
+        self._world.close()
+
+    # --- demonstrations ---
+
+    def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
+        """The best plan there is, where it is known and comes off."""
+        number = _seed(task)
+        if self._table is None:
+            return None
+        solved = self._solve(number)
+        comes_off = solved.arrives and solved.earned >= (self._best if self._best is not None else solved.earned)
+        return solved.actions if comes_off else None
+
+    def _solve(self, number: int) -> _Solved:
+        """The best plan from a start: chance falls as it will in the episode."""
+        self._begin(number)
+        actions, over = [], False
+        while self._left:
+            actions.append(self._best_action())
+            over, _ = self._act(self._words.index(actions[-1]))
+        return _Solved(actions=tuple(actions), earned=self._earned, arrives=over)
+
+    def _best_action(self) -> str:
+        worth = self._worth_now()
+        return self._words[worth.index(max(worth))]
+
+    def _worth_now(self) -> list[float]:
+        if self._worth is None:
+            self._worth = worth_of(self._table)
+        return self._worth[int(self._seen)]
+
+    def advice(self) -> str | None:
+        return self._best_action() if self._left and self._can_always_win else None
+
+    def noise_action(self, rng: Random) -> str | None:
+        """Anything possible; nothing that loses, where that can be told."""
+        if not self._words:
+            return None
+        harmless = self._possible()
+        if self._left and self._can_always_win:
+            harmless = tuple(word for word, worth in zip(self._words, self._worth_now(), strict=True) if worth > 0)
+        return rng.choice(harmless or self._words)
+
+    def corpus(self) -> Iterator[str]:
+        """The prompt, and every state that can be listed, or else what comes of some actions."""
+        yield self.spec.prompt
+        yield "The episode is over. That is not an action: give one of: a text that is allowed."
+        if self._table is not None and self._known and self._known.show:
+            yield from (self._known.show(self._world.unwrapped, state) for state in self._table)
+            return
+        for number, rng in ((number, Random(number)) for number in range(20)):
+            self._begin(number)
+            yield self._told()
+            while self._left > self._limit - 20 and (word := self.noise_action(rng)):
+                yield self.step(word).observation.text
+        self._left = 0
+
+
+def _made(options: Options) -> tuple[Any, Known | None]:
+    """The environment, and what is known of it; in letters, if it draws such pictures and we have no words for it."""
+    world = _make(options.id, options.kwargs)
+    ours = str(world.spec.entry_point).startswith("gymnasium.envs.") and world.spec.namespace is None
+    known = KNOWN.get(world.spec.name) if ours else None
+    if known is None and "ansi" in world.metadata.get("render_modes", ()):
+        world.close()
+        world = _make(options.id, {"render_mode": "ansi", **options.kwargs})
+    elif known is None and not tellable(world.observation_space):
+        raise BadOption(f"what is seen in '{options.id}' cannot be told in words: {str(world.observation_space)[:80]}")
+    if not isinstance(world.action_space, spaces.Discrete | spaces.Text):
+        raise BadOption(f"actions of '{options.id}' are neither a choice nor a text: {str(world.action_space)[:80]}")
+    return world, known
+
+
+def _make(name: str, kwargs: Mapping[str, Any]) -> Any:
+    try:
+        return gymnasium.make(name, disable_env_checker=True, **kwargs)
+    except (gymnasium.error.Error, ImportError, TypeError) as error:
+        raise BadOption(f"gymnasium cannot make '{name[:60]}': {error}") from error
+
+
+def _words(world: Any, known: Known | None) -> tuple[str, ...]:
+    """What to call the actions; none where they are texts."""
+    if isinstance(world.action_space, spaces.Text):
+        return ()
+    first, num = int(world.action_space.start), int(world.action_space.n)
+    meanings = known.actions if known else getattr(world.unwrapped, "get_action_meanings", tuple)()
+    named = tuple(str(word).lower() for word in meanings)
+    return named if len(set(named)) == num else tuple(str(number) for number in range(first, first + num))
+
+
+def _returns(options: Options, known: Known | None) -> tuple[float, float | None]:
+    if options.returns is None and known is None:
+        raise BadOption(
+            f"it is not known what play can earn in '{options.id}': give the option 'returns', the return that scores 0"
+            " and the one that scores 1"
+        )
+    return options.returns or (known.returns if known else (0.0, 1.0))
+
+
+def _seed(task: str) -> int:
+    digits = task.removeprefix("seed-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 10 and task == f"seed-{int(digits)}"):
+        raise UnknownTask(f"gymnasium has no task '{task[:60]}': expected one such as seed-17")
+    return int(digits)

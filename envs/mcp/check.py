@@ -1,0 +1,94 @@
+"""When a task is done: an expression over what an episode came to.
+
+    number(answer) > 3 and called('transfer') == 1
+    result('balance', account='alice') == '70'
+
+`answer` is the agent's; `called(tool)` how often it called a tool with success; `result(tool, ...)` calls a tool now,
+one that the agent has or not, and is its text; `number(text)` and `lower(text)` are what they say. Besides these there
+are texts, numbers, comparisons, `in`, `and`, `or`, `not`, and nothing else.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+__all__ = ["BadCheck", "Check", "Facts", "compiled", "number"]
+
+
+class BadCheck(ValueError):
+    """What is no expression of ours."""
+
+
+class Facts(Protocol):
+    """What an episode came to."""
+
+    answer: str
+
+    def called(self, tool: str) -> int: ...
+
+    def result(self, tool: str, /, **arguments: Any) -> str: ...
+
+
+Check: TypeAlias = Callable[[Facts], Any]
+
+_COMPARE: Mapping[type, Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda part, whole: part in whole,
+    ast.NotIn: lambda part, whole: part not in whole,
+}
+_FUNCTIONS: Mapping[str, Callable[[Facts], Callable[..., Any]]] = {
+    "called": lambda facts: facts.called,
+    "result": lambda facts: facts.result,
+    "number": lambda facts: number,
+    "lower": lambda facts: str.lower,
+}
+
+
+def number(text: str) -> float:
+    """What a text says, thousands in groups or not; not a number, and so equal to nothing, where it says none."""
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return float("nan")
+
+
+def compiled(text: str) -> Check:
+    try:
+        return _of(ast.parse(text.strip(), mode="eval").body)
+    except SyntaxError as error:
+        raise BadCheck(f"not an expression: {error.msg}") from error
+
+
+def _of(node: ast.expr) -> Check:
+    match node:
+        case ast.Constant(value=str() | int() | float() as value):
+            return lambda facts: value
+        case ast.Name(id="answer"):
+            return lambda facts: facts.answer
+        case ast.BoolOp(op=op, values=values):
+            join, parts = (all if isinstance(op, ast.And) else any), [_of(value) for value in values]
+            return lambda facts: join(part(facts) for part in parts)
+        case ast.UnaryOp(op=ast.Not() | ast.USub() as sign, operand=operand):
+            change, inner = (operator.not_ if isinstance(sign, ast.Not) else operator.neg), _of(operand)
+            return lambda facts: change(inner(facts))
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
+            compare, one, other = _COMPARE[type(op)], _of(left), _of(right)
+            return lambda facts: compare(one(facts), other(facts))
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _FUNCTIONS:
+            return _call(name, [_of(arg) for arg in args], {word.arg or "": _of(word.value) for word in keywords})
+        case _:
+            raise BadCheck(f"'{ast.unparse(node)[:60]}' is not allowed in a check")
+
+
+def _call(name: str, args: list[Check], keywords: Mapping[str, Check]) -> Check:
+    return lambda facts: _FUNCTIONS[name](facts)(
+        *(arg(facts) for arg in args), **{word: value(facts) for word, value in keywords.items()}
+    )

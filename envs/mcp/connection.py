@@ -1,0 +1,192 @@
+"""A connection to an MCP server, in a thread of its own: it lists tools and makes calls side by side.
+
+What a server sends is text to be shown, cut and cleaned; it asks nothing of us that is granted: no sampling, no roots,
+no questions to a user. A server that was started here is stopped with all that it started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from threading import Event, Lock, Thread
+from typing import Any, TypeVar
+
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+
+from ..errors import EnvFault, FaultKind
+from .actions import Call
+from .options import Options
+
+__all__ = ["Connection", "Result", "Tool", "clean"]
+
+T = TypeVar("T")
+
+# without a handler of its own, what a server does wrong would be written to our standard error
+logging.getLogger("mcp").addHandler(logging.NullHandler())
+
+_START_S = 30.0
+_STOP_S = 10.0
+_LONGEST = 8000
+"""Characters of one result."""
+_MOST_TOOLS = 200
+_MOST_KEPT = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    text: str
+    good: bool
+
+
+class Connection:
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._kept = _kept(json.dumps([options.command, options.url]))
+        self._opened: Future[tuple[Tool, ...]] = Future()
+        self._over = Event()
+        self._thread = Thread(target=self._run, name="mcp", daemon=True)
+        self._thread.start()
+        try:
+            self.tools = self._opened.result(_START_S + _STOP_S)
+        except Exception as error:
+            self.close()
+            what = " ".join(options.command) or options.url
+            raise EnvFault(f"no MCP server at '{what[:120]}': {_first(error)}", kind=FaultKind.UNREACHABLE) from error
+
+    # --- in the thread ---
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._hold())
+        except BaseException as error:
+            if not self._opened.done():
+                self._opened.set_exception(error)
+
+    async def _hold(self) -> None:
+        """Stays until it is closed: what was entered in a task must be left in it."""
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:
+            async with Client(self._transport(nowhere), read_timeout_seconds=_START_S) as self._client:
+                self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
+                self._opened.set_result(await self._list())
+                if not self._over.is_set():
+                    await self._closing.wait()
+
+    def _transport(self, nowhere: Any) -> Any:
+        if self._options.url:
+            return streamable_http_client(self._options.url)
+        program, *arguments = self._options.command
+        return stdio_client(StdioServerParameters(command=program, args=arguments), errlog=nowhere)
+
+    async def _list(self) -> tuple[Tool, ...]:
+        tools: list[Tool] = []
+        cursor: str | None = None
+        while len(tools) < _MOST_TOOLS:
+            page = await self._client.list_tools(cursor=cursor)
+            tools += [
+                Tool(name=tool.name, description=tool.description or "", schema=tool.input_schema)
+                for tool in page.tools
+            ]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return tuple(tools[:_MOST_TOOLS])
+
+    async def _call(self, call: Call) -> Result:
+        timeout_s = self._options.timeout_s
+        try:
+            async with asyncio.timeout(timeout_s + 1):
+                given = await self._client.call_tool(call.name, dict(call.arguments), read_timeout_seconds=timeout_s)
+        except (MCPError, TimeoutError) as error:
+            code = error.code if isinstance(error, MCPError) else REQUEST_TIMEOUT
+            if code == CONNECTION_CLOSED:
+                raise EnvFault("the MCP server is gone") from error
+            late = code == REQUEST_TIMEOUT
+            return Result(text=f"no answer within {timeout_s:g} s" if late else clean(str(error)), good=False)
+        except (ValueError, RuntimeError):
+            return Result(text="an answer that makes no sense", good=False)
+        return Result(text=clean(_text(given)), good=not given.is_error)
+
+    async def _all(self, calls: Sequence[Call]) -> list[Result]:
+        return await asyncio.gather(*(self._once(call) for call in calls))
+
+    async def _once(self, call: Call) -> Result:
+        """From what was kept, if the tool is one that always answers the same."""
+        if call.name not in self._options.cached:
+            return await self._call(call)
+        return await self._kept.get(json.dumps([call.name, call.arguments], sort_keys=True), lambda: self._call(call))
+
+    # --- in the player's thread ---
+
+    def call(self, calls: Sequence[Call]) -> list[Result]:
+        """Made side by side; the results in the order of the calls."""
+        return asyncio.run_coroutine_threadsafe(self._all(calls), self._loop).result()
+
+    def close(self) -> None:
+        """May be called more than once."""
+        self._over.set()
+        if hasattr(self, "_closing"):
+            with suppress(RuntimeError):  # the loop may be gone by now
+                self._loop.call_soon_threadsafe(self._closing.set)
+        self._thread.join(_STOP_S)
+
+
+class _Kept:
+    """Good results, the latest ones, for whoever asks the same again."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._results: OrderedDict[str, Result] = OrderedDict()
+
+    async def get(self, key: str, make: Callable[[], Awaitable[Result]]) -> Result:
+        with self._lock:
+            if key in self._results:
+                return self._results[key]
+        made = await make()
+        with self._lock:
+            if made.good:
+                self._results[key] = made
+            if len(self._results) > _MOST_KEPT:
+                self._results.popitem(last=False)
+        return made
+
+
+@cache  # one for each server, whichever episode asks
+def _kept(server: str) -> _Kept:
+    return _Kept()
+
+
+def _text(given: Any) -> str:
+    parts = [getattr(part, "text", None) or f"[{part.type}]" for part in given.content]
+    if not parts and given.structured_content is not None:
+        parts = [json.dumps(given.structured_content, ensure_ascii=False)]
+    return "\n".join(parts)
+
+
+def clean(text: str) -> str:
+    """Without control characters, and not longer than can be read."""
+    shown = "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text[: _LONGEST + 1])
+    return shown if len(text) <= _LONGEST else f"{shown[:_LONGEST]} [cut]"
+
+
+def _first(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"[:200]

@@ -1,0 +1,110 @@
+"""A user's file of tasks: JSON lines, each with an instruction and what it takes to be done.
+
+{"id": "sum-1", "instruction": "What is 2 + 3?", "answer": "5"}
+{"id": "pay-1", "instruction": "Pay bob 30.", "check": "result('balance', account='bob') == '30'", "split": "test"}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadOption
+from .actions import ANSWER
+from .check import BadCheck, Check, compiled, number
+
+__all__ = ["SPLITS", "Task", "load"]
+
+SPLITS = ("train", "test")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    id: str
+    instruction: str
+    answers: tuple[str, ...]
+    """Any of these will do; whatever the agent says, if there is none."""
+    check: Check | None
+    """What must hold at the end, besides."""
+    split: str
+    group: str | None
+    """Under which results are told apart."""
+    solution: tuple[str, ...] | None
+    """Actions, with the answer at the end."""
+
+    def accepts(self, answer: str) -> bool:
+        return not self.answers or any(_same(answer, each) for each in self.answers)
+
+
+def _same(one: str, other: str) -> bool:
+    return " ".join(one.casefold().split()) == " ".join(other.casefold().split()) or number(one) == number(other)
+
+
+def load(path: str) -> Mapping[str, Task]:
+    """The tasks by id, in the file's order."""
+    try:
+        lines = Path(path).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadOption(f"mcp cannot read the file of tasks '{path}': {error}") from error
+    tasks: dict[str, Task] = {}
+    for at, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            task = _task(json.loads(line))
+        except ValueError as error:
+            raise BadOption(f"{path}:{at}: {error}") from error
+        if task.id in tasks:
+            raise BadOption(f"{path}:{at}: task '{task.id}' is there twice")
+        tasks[task.id] = task
+    return tasks
+
+
+_KEYS = {"id", "instruction", "answer", "check", "split", "group", "solution"}
+
+
+def _task(data: Any) -> Task:
+    if not isinstance(data, dict) or data.keys() - _KEYS:
+        raise ValueError(f"expected an object with some of the keys {', '.join(sorted(_KEYS))}")
+    texts = {key: data.get(key) for key in ("id", "instruction")}
+    if not all(isinstance(text, str) and text for text in texts.values()):
+        raise ValueError("a task needs an 'id' and an 'instruction', both texts")
+    if "answer" not in data and "check" not in data:
+        raise ValueError("a task needs an 'answer' or a 'check'")
+    if data.get("split", "train") not in SPLITS:
+        raise ValueError(f"'split' must be one of {', '.join(SPLITS)}")
+    answers = _texts(data.get("answer", []))
+    return Task(
+        id=data["id"],
+        instruction=data["instruction"],
+        answers=answers,
+        check=_check(data["check"]) if "check" in data else None,
+        split=data.get("split", "train"),
+        group=str(data["group"]) if "group" in data else None,
+        solution=_solution(data["solution"], answers) if "solution" in data else None,
+    )
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    given = value if isinstance(value, list) else [value]
+    if not all(isinstance(each, str | int | float) and not isinstance(each, bool) for each in given):
+        raise ValueError("'answer' must be a text or a number, or a list of them")
+    return tuple(str(each) for each in given)
+
+
+def _check(value: Any) -> Check:
+    if not isinstance(value, str):
+        raise BadCheck("'check' must be a text")
+    return compiled(value)
+
+
+def _solution(value: Any, answers: Sequence[str]) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, dict | list) for each in value):
+        raise ValueError("'solution' must be a list of calls")
+    actions = [*value]
+    if not (actions and isinstance(actions[-1], dict) and actions[-1].get("name") == ANSWER):
+        actions.append({"name": ANSWER, "arguments": {"text": answers[0] if answers else "done"}})
+    return tuple(json.dumps(action, ensure_ascii=False) for action in actions)

@@ -1,0 +1,177 @@
+"""MiniWoB++: small tasks on single web pages, in a real browser.
+
+An episode is a page with a number that seeds its chance. The page's clock stands still but for half a second with each
+action, so that what moves by itself moves the same each time. The score is what the page gives, whatever the time
+taken: from -1, wrong, to 1, right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from random import Random
+
+from ..errors import EpisodeOver, UnknownSplit
+from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
+from ..web.actions import Action, Click, Drag, Hover, Malformed, Press, Scroll, Select, Type, Wait, parse
+from ..web.phrases import MALFORMED
+from ..web.surf import Surfer
+from ..web.tree import Window
+from ..web.visit import Scene
+from .options import read_options
+from .pages import NUMBERS, find, html, tasks, words
+from .phrases import FORMS, OPENING, PROMPT, Ends
+from .solve import SOLVERS, Sight
+
+__all__ = ["SPEC", "MiniWob", "create"]
+
+SPEC = EnvSpec(
+    name="miniwob",
+    version="1",
+    summary="small tasks on single web pages: forms, menus, calendars, mail",
+    splits=tuple(NUMBERS),
+    score_range=(-1.0, 1.0),
+    prompt=PROMPT,
+    # a thread of its own only waits for the browser
+    runs=Runs.THREAD,
+)
+
+_HOST = "miniwob.test"
+_TICK_MS = 500
+_WINDOW = Window(
+    width=400,
+    height=400,
+    # the task, told once; what shows the score; what is there before the start; what marks where was clicked
+    strip=frozenset(("query", "reward-display", "sync-task-cover", "click-canvas")),
+)
+_OFFERED = (Click, Hover, Drag, Type, Select, Press, Scroll, Wait)
+_START = """() => {
+  Math.seedrandom("NUMBER");
+  core.EPISODE_MAX_TIME = 1e9;
+  core.startEpisodeReal();
+}"""
+_TASK = """() => {
+  const said = core.getUtterance();
+  return typeof said === "string" ? said : said.utterance;
+}"""
+_SCORE = "() => typeof WOB_DONE_GLOBAL === 'undefined' ? [false, 0] : [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]"
+
+
+def create(options: Mapping[str, Json]) -> MiniWob:
+    return MiniWob(options)
+
+
+class MiniWob(Env):
+    def __init__(self, options: Mapping[str, Json]) -> None:
+        self._options = read_options(options)
+        self.spec = replace(SPEC, max_turns=self._options.max_steps)
+        self._window = replace(_WINDOW, positions=self._options.positions)
+        self._surfer = Surfer()
+        self._task = ""
+        self._left = 0
+        """Actions that the episode under way may still take."""
+
+    # --- tasks ---
+
+    def tasks(self, split: str) -> tuple[str, ...]:
+        if split not in NUMBERS:
+            raise UnknownSplit(f"miniwob has no split '{split[:40]}', only {', '.join(NUMBERS)}")
+        return tasks(split, self._options.pages)
+
+    def difficulty(self, task: str) -> str:
+        return find(task)[0]
+
+    # --- playing ---
+
+    def reset(self, task: str, seed: int) -> Observation:
+        """The seed changes nothing: the task's number is what seeds chance."""
+        page, number = find(task)
+        self._left = 0
+        scene = Scene(
+            folder=(_HOST, html()),
+            window=self._window,
+            tokens=self._options.observation_tokens,
+            seed=number,
+            tick_ms=_TICK_MS,
+            headed=False,
+        )
+        self._surfer.begin(scene, f"http://{_HOST}/miniwob/{page}.html")
+        self._surfer.ask(_START.replace("NUMBER", str(number)))
+        self._surfer.settle()
+        self._task = " ".join(str(self._surfer.ask(_TASK)).split())
+        self._left = self._options.max_steps
+        return Observation(text=OPENING.format(task=self._task, page=self._surfer.see()))
+
+    def step(self, action: str) -> Step:
+        if not self._left:
+            raise EpisodeOver("miniwob has no episode under way: reset it first")
+        self._left -= 1
+        parsed = parse(action)
+        if not isinstance(parsed, _OFFERED):
+            fault = parsed if isinstance(parsed, Malformed) else Malformed.UNKNOWN
+            text = MALFORMED[fault].format(forms=FORMS)
+            return self._told(Observation(text=text), 0.0, over=False, status=Status.INVALID)
+        return self._done(parsed)
+
+    def _done(self, action: Action) -> Step:
+        reply = self._surfer.perform(action)
+        over, score = self._surfer.ask(_SCORE)
+        if over:
+            self._surfer.end()
+            text = Ends.RIGHT if score >= 1 else Ends.PARTLY if score > 0 else Ends.WRONG
+        else:
+            text = "\n".join(filter(None, (reply.text, self._surfer.see())))
+        score = max(-1.0, min(1.0, float(score))) if over else 0.0
+        return self._told(Observation(text=text), score, over=over, status=reply.status)
+
+    def _told(self, observation: Observation, score: float, *, over: bool, status: Status) -> Step:
+        truncated = not over and not self._left
+        if over:
+            self._left = 0
+        info = {"success": score == 1.0}
+        return Step(
+            observation=observation, reward=score, terminated=over, truncated=truncated, status=status, info=info
+        )
+
+    def close(self) -> None:
+        self._left = 0
+        self._surfer.close()
+
+    # --- demonstrations ---
+
+    def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
+        """Played before it is told: none where the page is not pleased."""
+        page, _ = find(task)
+        if page not in SOLVERS:
+            return None
+        self.reset(task, seed)
+        solver, actions = SOLVERS[page](self._task, self._sight()), []
+        try:
+            action = next(solver)
+            while self._left:
+                actions.append(action)
+                step = self.step(action)
+                if step.ended:
+                    return tuple(actions) if step.reward == 1.0 else None
+                action = solver.send(self._sight())
+        except (StopIteration, LookupError, ValueError):  # the page is not as the solver expects
+            self._left = 0
+        return None
+
+    def _sight(self) -> Sight:
+        return Sight(self._surfer.seen)
+
+    def noise_action(self, rng: Random) -> str | None:
+        """Anything that the mouse can do to what is in view."""
+        if not self._left:
+            return None
+        number, _ = rng.choice(self._surfer.seen or ((1, None),))
+        return f"{rng.choice(('click', 'click', 'hover'))} [{number}]"
+
+    def corpus(self) -> Iterator[str]:
+        """The prompt, and every word seen on the pages when they were surveyed."""
+        yield PROMPT
+        yield from (Ends.RIGHT, Ends.PARTLY, Ends.WRONG)
+        yield from (text.format(forms=FORMS) for text in MALFORMED.values())
+        yield " ".join(f"[{number}]" for number in range(1, 40))
+        yield from (words().get(page, "") for page in self._options.pages)

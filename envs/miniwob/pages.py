@@ -1,0 +1,62 @@
+"""The pages, and the tasks made of them: a page with a number, `click-button-17`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..errors import EnvFault, UnknownTask
+
+__all__ = ["NUMBERS", "every", "expert_share", "find", "html", "pages", "tasks", "words"]
+
+NUMBERS: Mapping[str, range] = {"train": range(250), "test": range(1000, 1020)}
+"""What chance is seeded with."""
+
+
+@cache
+def every() -> Mapping[str, str]:
+    """All pages by name, with how many of how many tasks the expert solves."""
+    lines = files(__package__).joinpath("data", "pages.txt").read_text("utf-8").splitlines()
+    return dict(line.split() for line in lines if not line.startswith("#"))
+
+
+@cache
+def pages() -> Mapping[str, str]:
+    """Those that are the same each time."""
+    return {name: share for name, share in every().items() if share != "left-out"}
+
+
+def expert_share(page: str) -> float:
+    won, _, tried = pages()[page].partition("/")
+    return int(won) / int(tried) if tried else 0.0
+
+
+@cache
+def words() -> Mapping[str, str]:
+    """What was seen on each page."""
+    lines = files(__package__).joinpath("data", "words.txt").read_text("utf-8").splitlines()
+    return dict(line.split(" ", 1) for line in lines if " " in line and not line.startswith("#"))
+
+
+def tasks(split: str, wanted: Sequence[str]) -> tuple[str, ...]:
+    """Number by number, so that any beginning has every page."""
+    return tuple(f"{page}-{number}" for number in NUMBERS[split] for page in wanted)
+
+
+def find(task: str) -> tuple[str, int]:
+    page, _, number = task.rpartition("-")
+    known = page in every() and number.isascii() and number.isdecimal() and len(number) < 6
+    if not known or f"{page}-{int(number)}" != task or not any(int(number) in each for each in NUMBERS.values()):
+        raise UnknownTask(f"miniwob has no task '{task[:60]}'")
+    return page, int(number)
+
+
+def html() -> Path:
+    """Where the pages are; found without importing what would drive them."""
+    spec = find_spec("miniwob")
+    if spec is None or not spec.submodule_search_locations:
+        raise EnvFault("miniwob needs the package of that name: pip install 'agym[web]'")
+    return Path(spec.submodule_search_locations[0]) / "html"

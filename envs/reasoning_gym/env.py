@@ -1,0 +1,104 @@
+"""reasoning-gym: problems made by a generator, each answered once and scored by the generator's own verifier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from random import Random
+
+from ..errors import EpisodeOver, UnknownSplit, UnknownTask
+from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
+from .generators import FIRST_SEED, Generator, Problem
+from .options import read_options
+
+__all__ = ["SPEC", "ReasoningGym", "create"]
+
+SPEC = EnvSpec(
+    name="reasoning_gym",
+    version="1",
+    summary="generated reasoning problems with checked answers",
+    splits=tuple(FIRST_SEED),
+    prompt="You are given a problem. Give its answer, once, after the word answer:\nanswer 42",
+    max_turns=1,
+)
+
+_VERB = "answer"
+_NO_ANSWER = f"That is no answer: write {_VERB}, and after it your answer."
+_TRIES = 5
+"""Actions in one episode, where none of them is an answer."""
+_LONGEST = 20_000
+
+
+def create(options: Mapping[str, Json]) -> ReasoningGym:
+    return ReasoningGym(options)
+
+
+class ReasoningGym(Env):
+    spec = SPEC
+
+    def __init__(self, options: Mapping[str, Json]) -> None:
+        self._options = read_options(options)
+        self._generators = {split: Generator(self._options, seed) for split, seed in FIRST_SEED.items()}
+        self._problem: Problem | None = None
+        self._left = 0
+
+    # --- tasks ---
+
+    def tasks(self, split: str) -> tuple[str, ...]:
+        if split not in FIRST_SEED:
+            raise UnknownSplit(f"reasoning_gym has no split '{split[:40]}', only {' and '.join(FIRST_SEED)}")
+        return tuple(f"{split}-{number}" for number in range(self._options.size))
+
+    def _made(self, task: str) -> Problem:
+        split, _, digits = task.partition("-")
+        known = split in FIRST_SEED and digits.isascii() and digits.isdigit() and len(digits) < 10
+        if not known or task != f"{split}-{int(digits)}" or int(digits) >= self._options.size:
+            raise UnknownTask(f"reasoning_gym has no task '{task[:60]}'")
+        return self._generators[split].problem(int(digits))
+
+    # --- playing ---
+
+    def reset(self, task: str, seed: int) -> Observation:
+        """The seed changes nothing."""
+        self._problem, self._left = self._made(task), _TRIES
+        return Observation(text=self._problem.question)
+
+    def step(self, action: str) -> Step:
+        problem = self._problem
+        if problem is None:
+            raise EpisodeOver("reasoning_gym has no episode under way: reset it first")
+        self._left -= 1
+        answer = _answer(action)
+        if answer is None:
+            self._problem = problem if self._left else None
+            return Step(observation=Observation(text=_NO_ANSWER), truncated=not self._left, status=Status.INVALID)
+        self._problem = None
+        return Step(observation=Observation(text="The answer is given."), reward=problem.score(answer), terminated=True)
+
+    # --- demonstrations ---
+
+    def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
+        """The generator's own answer, where it has one that its verifier takes."""
+        problem = self._made(task)
+        right = problem.answer is not None and problem.score(problem.answer) == 1.0
+        return (f"{_VERB} {problem.answer}",) if right else None
+
+    def noise_action(self, rng: Random) -> str | None:
+        """The answer of another problem."""
+        other = self._generators["train"].problem(rng.randrange(self._options.size))
+        return f"{_VERB} {other.answer}"
+
+    def corpus(self) -> Iterator[str]:
+        """The prompt, and the first problems of training with their answers."""
+        yield from (self.spec.prompt, _NO_ANSWER, "The answer is given.")
+        for number in range(min(self._options.size, 500)):
+            problem = self._generators["train"].problem(number)
+            yield f"{problem.question}\n{problem.answer}"
+
+
+def _answer(action: str) -> str | None:
+    """What stands after the verb, or None; where an agent can write no more than a line, `\\n` begins another."""
+    verb, _, rest = action.strip().partition(" ")
+    answer = rest.strip()
+    if verb.lower() != _VERB or not answer or len(answer) > _LONGEST:
+        return None
+    return answer if "\n" in answer else answer.replace("\\n", "\n")

@@ -1,0 +1,87 @@
+"""Generators by name, the problems they make, and what an answer to one is worth.
+
+Only those that `data/generators.txt` lists: their problems are the same in every process and thread, and their
+verifiers run nothing that an agent has written.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+from ..errors import BadOption
+from .options import Options
+
+# all generators are imported together, and one of them asks for a package that wants a compiler: it is left out
+if "pycosat" not in sys.modules and find_spec("pycosat") is None:
+    sys.modules["pycosat"] = ModuleType("pycosat")
+
+import reasoning_gym
+
+__all__ = ["FIRST_SEED", "Generator", "Problem", "left_out", "solid"]
+
+FIRST_SEED: Mapping[str, int] = {"train": 0, "test": 1_000_000}
+"""A problem is made from the sum of this and its number: no split reaches into the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    entry: Mapping[str, Any]
+    maker: Any
+
+    @property
+    def question(self) -> str:
+        return str(self.entry["question"]).strip()
+
+    @property
+    def answer(self) -> str | None:
+        """The generator's own, if it has one."""
+        return None if self.entry["answer"] is None else str(self.entry["answer"])
+
+    def score(self, answer: str) -> float:
+        return min(1.0, max(0.0, float(self.maker.score_answer(answer=answer, entry=dict(self.entry)))))
+
+
+class Generator:
+    """Makes the problems of a split."""
+
+    def __init__(self, options: Options, first_seed: int) -> None:
+        name = options.dataset
+        if name in left_out():
+            raise BadOption(f"the generator '{name}' is left out: {left_out()[name]}")
+        if name not in solid():
+            close = get_close_matches(name, solid(), n=1)
+            hint = f"; did you mean '{close[0]}'?" if close else f"; there are {', '.join(solid())}"
+            raise BadOption(f"reasoning_gym has no generator '{name[:60]}'{hint}")
+        try:
+            self._maker = reasoning_gym.create_dataset(name, seed=first_seed, size=options.size, **options.config)
+        except (AssertionError, TypeError, ValueError) as error:
+            raise BadOption(f"the generator '{name}' does not take this 'config': {error}") from error
+
+    def problem(self, number: int) -> Problem:
+        return Problem(self._maker[number], self._maker)
+
+
+@cache  # the frozen lists
+def solid() -> Mapping[str, str]:
+    """By name, the share of problems whose own answer is taken for right."""
+    return _lines("generators.txt")
+
+
+@cache
+def left_out() -> Mapping[str, str]:
+    """By name, the reason."""
+    return _lines("left_out.txt")
+
+
+def _lines(file: str) -> Mapping[str, str]:
+    text = files(__package__).joinpath("data", file).read_text("utf-8")
+    pairs = (line.partition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: rest for name, _, rest in pairs}

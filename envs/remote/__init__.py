@@ -1,0 +1,1 @@
+"""Environments behind servers of other makes, played as any other."""

@@ -1,0 +1,64 @@
+"""Which corpus, and who searches it.
+
+What enters: options. What leaves: a retriever, one for all instances of a process that ask for the same, for an index
+takes seconds to make or memory to hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+
+from ..errors import BadOption
+from .index import LocalIndex
+from .options import Options
+from .passages import Passage, read_folder
+from .retriever import DenseRetriever, HttpEncoder, HttpRetriever, Retriever
+from .wordnet import passages, shipped
+
+__all__ = ["INDEX", "VECTORS", "corpus_of", "retriever_for"]
+
+INDEX = ".index"
+"""In the folder of a corpus that was indexed beforehand."""
+VECTORS = "vectors.npy"
+"""There too: a row for each passage, in their order."""
+
+_MAKING = Lock()
+
+
+def retriever_for(options: Options) -> Retriever:
+    with _MAKING:  # others that ask for the same wait for it
+        if options.retriever_url is not None:
+            return _remote(options.retriever_url)
+        if options.corpus is not None and options.encoder_url is not None:
+            return _dense(options.corpus, options.encoder_url)
+        return _local(options.corpus)
+
+
+def corpus_of(folder: Path | None) -> Iterable[Passage]:
+    return passages(shipped()) if folder is None else read_folder(folder)
+
+
+@cache
+def _remote(url: str) -> Retriever:
+    return HttpRetriever(url)
+
+
+@cache
+def _dense(folder: Path, url: str) -> Retriever:
+    try:
+        vectors = np.load(folder / VECTORS, mmap_mode="r", allow_pickle=False)
+        return DenseRetriever(tuple(read_folder(folder)), vectors, HttpEncoder(url))
+    except (OSError, ValueError) as error:
+        raise BadOption(f"search option 'encoder_url': '{folder / VECTORS}' is of no use: {error}") from error
+
+
+@cache
+def _local(folder: Path | None) -> Retriever:
+    if folder is not None and (folder / INDEX).is_dir():
+        return LocalIndex.open(folder / INDEX)
+    return LocalIndex.build(corpus_of(folder))

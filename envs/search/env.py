@@ -1,0 +1,206 @@
+"""Search: answer a question with searches over a corpus.
+
+An episode is a question; a search shows passages, an answer ends it. The score is how the answer compares with the
+accepted ones, 0 until one is given. The seed changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from random import Random
+
+from ..errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
+from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
+from .actions import Command, Malformed, Tool, parse
+from .benchmarks import BENCHMARKS, benchmark, benchmarks_in
+from .corpora import corpus_of, retriever_for
+from .options import Options, read_options
+from .passages import Passage
+from .phrases import Says, found, malformed, page, prompt, vocabulary
+from .questions import Question, own, wordnet_questions
+from .retriever import Retriever
+from .sandbox import Sandbox, why_not
+from .scoring import SCORES
+from .wordnet import passages, shipped
+
+__all__ = ["SPEC", "Search", "create"]
+
+HOPS: Mapping[str, int] = {"hop1": 1, "hop2": 2}
+"""Splits of the test questions, by how many facts in a row they ask for."""
+
+SPEC = EnvSpec(
+    name="search",
+    version="1",
+    summary="answer a question with searches over a corpus",
+    splits=("train", "test", *HOPS),
+)
+
+_TOLD = 20_000
+"""Passages of a corpus of one's own that are told to make a tokenizer from, at the most."""
+
+
+def create(options: Mapping[str, Json]) -> Search:
+    return Search(options)
+
+
+class Search(Env):
+    def __init__(self, options: Mapping[str, Json]) -> None:
+        self._options = read_options(options)
+        self._tools = self._options.tools | {Tool.ANSWER}
+        if Tool.PYTHON in self._tools and (reason := why_not()) is not None:
+            raise BadOption(f"search cannot offer the tool 'python' on this machine: {reason}")
+        self._splits, self._questions = _splits(self._options), _questions(self._options)
+        self.spec = replace(SPEC, splits=tuple(self._splits), prompt=prompt(self._tools))
+        self._retriever: Retriever | None = None
+        self._question: Question | None = None
+        """Of the episode under way."""
+        self._found: tuple[Passage, ...] = ()
+        self._unread = ""
+        """What follows the page that was opened."""
+        self._searched: set[str] = set()
+
+    # --- tasks ---
+
+    def tasks(self, split: str) -> tuple[str, ...]:
+        if split in BENCHMARKS and split not in self._splits:
+            raise UnknownSplit(f"search has '{split}' where the option 'benchmarks' names a folder with its file")
+        if split not in self._splits:
+            raise UnknownSplit(f"search has no split '{split[:40]}', only {', '.join(self._splits)}")
+        return self._splits[split]
+
+    def difficulty(self, task: str) -> str | None:
+        hops = self._find(task).hops
+        return None if hops is None else f"hop{hops}"
+
+    def _find(self, task: str) -> Question:
+        if task not in self._questions:
+            raise UnknownTask(f"search has no task '{task[:60]}'")
+        return self._questions[task]
+
+    # --- playing ---
+
+    def reset(self, task: str, seed: int) -> Observation:
+        question = self._find(task)
+        self._retriever = retriever_for(self._options)
+        self._question, self._found, self._unread, self._searched = question, (), "", set()
+        return Observation(text=Says.QUESTION.format(text=question.text))
+
+    def step(self, action: str) -> Step:
+        if self._question is None:
+            raise EpisodeOver("search has no episode under way: reset it first")
+        command = parse(action, self._tools)
+        if isinstance(command, Malformed):
+            return _told(malformed(command, self._tools), Status.INVALID)
+        if command.tool is Tool.ANSWER:
+            return self._answered(self._question, command.text)
+        return _USES[command.tool](self, command)
+
+    def _search(self, command: Command) -> Step:
+        assert self._retriever is not None
+        self._found = tuple(self._retriever.search(command.text, self._options.passages))
+        self._searched.add(command.text)
+        return _told(found(self._found))
+
+    def _open(self, command: Command) -> Step:
+        assert self._retriever is not None
+        if command.text.isdecimal():
+            number = int(command.text)
+            if not 0 < number <= len(self._found):
+                return _told(Says.NO_SUCH, Status.REFUSED)
+            opened = self._retriever.rest(self._found[number - 1])
+            self._unread = "\n".join([opened[0].title, *(each.text for each in opened)]).strip()
+        if not self._unread:
+            return _told(Says.NO_MORE, Status.REFUSED)
+        shown, self._unread = page(self._unread)
+        return _told(shown)
+
+    def _python(self, command: Command) -> Step:
+        return _told(Sandbox().run(command.text))
+
+    def _answered(self, question: Question, answer: str) -> Step:
+        scores = {name: score(answer, question.answers) for name, score in SCORES.items()}
+        reward = scores[self._options.score]
+        self._question = None
+        verdict = Says.RIGHT if reward == 1 else Says.PARTLY if reward else Says.WRONG
+        return Step(observation=Observation(text=verdict), reward=reward, terminated=True, info=scores)
+
+    # --- demonstrations ---
+
+    def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
+        """A search for each fact, and the answer; for questions whose facts are not known there is none."""
+        return _way(self._find(task)) or None
+
+    def advice(self) -> str | None:
+        if self._question is None:
+            return None
+        done = {f"{Tool.SEARCH} {query}" for query in self._searched}
+        return next((action for action in _way(self._question) if action not in done), None)
+
+    def noise_action(self, rng: Random) -> str | None:
+        """A search for what another question of training is about."""
+        if self._question is None:
+            return None
+        ids = self._splits["train"]
+        other = self._find(rng.choice(ids)) if ids else self._question
+        return f"{Tool.SEARCH} {other.steps[0] if other.steps else other.text}"
+
+    def corpus(self) -> Iterator[str]:
+        """The prompt, the questions, and what may be found: of the shipped corpus what belongs to the topics chosen."""
+        yield self.spec.prompt
+        yield from vocabulary(self._options.passages)
+        for question in self._questions.values():
+            yield from (question.text, *question.answers, *question.steps)
+        if self._options.corpus is not None:
+            yield from islice((f"{each.title}: {each.text}" for each in corpus_of(self._options.corpus)), _TOLD)
+        elif self._options.retriever_url is None:
+            yield from (f"{each.title}: {each.text}" for each in passages(shipped(), self._options.topics))
+
+
+_USES: Mapping[Tool, Callable[[Search, Command], Step]] = {
+    Tool.SEARCH: Search._search,
+    Tool.OPEN: Search._open,
+    Tool.PYTHON: Search._python,
+}
+
+
+def _told(text: str, status: Status = Status.OK) -> Step:
+    return Step(observation=Observation(text=text), status=status)
+
+
+def _way(question: Question) -> tuple[str, ...]:
+    if not question.steps:
+        return ()
+    return (*(f"{Tool.SEARCH} {query}" for query in question.steps), f"{Tool.ANSWER} {question.answers[0]}")
+
+
+# --- the questions that options ask for ---
+
+
+@cache  # files are read once
+def _by_split(options: Options) -> Mapping[str, tuple[Question, ...]]:
+    splits: dict[str, tuple[Question, ...]] = {}
+    chosen = own(options.questions) if options.questions is not None else _shipped(options)
+    for side in ("train", "test"):
+        splits[side] = tuple(question for question in chosen if question.side == side)
+    if options.questions is None:
+        for name, hops in HOPS.items():
+            splits[name] = tuple(question for question in splits["test"] if question.hops == hops)
+    if options.benchmarks is not None:
+        splits |= {name: benchmark(options.benchmarks, name) for name in benchmarks_in(options.benchmarks)}
+    return splits
+
+
+def _shipped(options: Options) -> tuple[Question, ...]:
+    return tuple(each for each in wordnet_questions() if each.hops in options.hops and each.topic in options.topics)
+
+
+def _splits(options: Options) -> Mapping[str, tuple[str, ...]]:
+    return {name: tuple(question.id for question in questions) for name, questions in _by_split(options).items()}
+
+
+@cache
+def _questions(options: Options) -> Mapping[str, Question]:
+    return {question.id: question for questions in _by_split(options).values() for question in questions}

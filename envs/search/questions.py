@@ -1,0 +1,131 @@
+"""Questions: those that are shipped, and a user's own.
+
+What enters: `data/questions.txt`, or a JSON-lines file. What leaves: questions with their accepted answers. The shipped
+ones are made of what WordNet says is part of what; a line has the side, how many facts in a row are asked for, the
+synset where that row begins, and the name by which it is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from ..errors import BadOption
+from .wordnet import Synset, shipped
+
+__all__ = ["ASKED", "Question", "accepted_in", "asked", "own", "wordnet_questions"]
+
+ASKED: Mapping[int, str] = {
+    1: 'What is "{name}" directly part of?',
+    2: '"{name}" is directly part of one thing. What is that thing itself directly part of?',
+}
+"""By the number of facts in a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    id: str
+    text: str
+    answers: tuple[str, ...]
+    """Any of them is right."""
+    side: str = "train"
+    hops: int | None = None
+    """Facts in a row that lead to the answer, where that is known."""
+    topic: str | None = None
+    steps: tuple[str, ...] = ()
+    """What to search for, one after the other, where that is known."""
+
+
+# --- of WordNet ---
+
+
+@cache  # never changes
+def wordnet_questions() -> tuple[Question, ...]:
+    synsets = shipped()
+    lines = (resources.files(__package__) / "data" / "questions.txt").read_text("utf-8").splitlines()
+    return tuple(_unwritten(line, synsets) for line in lines)
+
+
+def _unwritten(line: str, synsets: Mapping[str, Synset]) -> Question:
+    side, hops, first, name = line.split("\t")
+    return asked(name, _row(synsets[first], int(hops), synsets), side)
+
+
+def _row(synset: Synset, hops: int, synsets: Mapping[str, Synset]) -> tuple[Synset, ...]:
+    """What it is part of, what that is part of, and so on."""
+    return (synset, *_row(synsets[synset.wholes[0]], hops - 1, synsets)) if hops else (synset,)
+
+
+def asked(name: str, row: Sequence[Synset], side: str) -> Question:
+    """The question that a row of synsets answers, if its first is called by that name."""
+    first, *between, last = row
+    hops = len(row) - 1
+    return Question(
+        id=f"hop{hops}/{first.topic}/{name.lower().replace(' ', '-')}",
+        text=ASKED[hops].format(name=name),
+        answers=last.names,
+        side=side,
+        hops=hops,
+        topic=first.topic,
+        steps=(name, *(each.names[0] for each in between)),
+    )
+
+
+# --- a user's own ---
+
+
+def own(file: Path, prefix: str = "own") -> tuple[Question, ...]:
+    """A question in each line: `question`, its accepted answers, and perhaps an `id` and a `split`, train or test."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadOption(f"search option 'questions': cannot read '{file}': {error}") from error
+    questions = tuple(_own(lines, file, prefix))
+    if len({question.id for question in questions}) != len(questions):
+        raise BadOption(f"{file}: two questions have the same id")
+    return questions
+
+
+def _own(lines: Sequence[str], file: Path, prefix: str) -> Iterator[Question]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            yield Question(
+                id=f"{prefix}/{row.get('id', number)}",
+                text=str(row["question"]),
+                answers=accepted_in(row),
+                side=_side(row.get("split", "train")),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadOption(f"{file}:{number}: expected an object with 'question' and 'answers': {error!r}") from error
+
+
+def accepted_in(row: Mapping[str, object]) -> tuple[str, ...]:
+    """By whichever name a file has them: `answers`, `golden_answers`, or `answer` with perhaps `answer_aliases`."""
+    for key in ("answers", "golden_answers", "answer"):
+        if key in row:
+            found = row[key] if isinstance(row[key], list) else [row[key]]
+            aliases = row.get("answer_aliases", [])
+            break
+    else:
+        raise KeyError("answers")
+    listed = [each for each in (*_list(found), *_list(aliases)) if isinstance(each, str) and each.strip()]
+    if not listed:
+        raise ValueError("no answer is accepted")
+    return tuple(dict.fromkeys(listed))
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _side(value: object) -> str:
+    if value not in ("train", "test"):
+        raise ValueError("'split' must be train or test")
+    return str(value)

@@ -1,0 +1,39 @@
+"""How an answer is compared with the accepted ones: exact match and F1, over what SQuAD's rules leave of a text.
+
+What enters: an answer and the accepted answers. What leaves: a number from 0 to 1, for the accepted answer that is
+nearest.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["SCORES", "exact_match", "f1", "normal"]
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normal(text: str) -> str:
+    """Lower case; without punctuation, articles and more than one blank."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def exact_match(answer: str, accepted: Sequence[str]) -> float:
+    return float(normal(answer) in {normal(each) for each in accepted})
+
+
+def f1(answer: str, accepted: Sequence[str]) -> float:
+    """The harmonic mean of precision and recall, over words."""
+    return max((_f1(normal(answer).split(), normal(each).split()) for each in accepted), default=0.0)
+
+
+def _f1(answer: Sequence[str], accepted: Sequence[str]) -> float:
+    shared = (Counter(answer) & Counter(accepted)).total()
+    return 2 * shared / (len(answer) + len(accepted)) if shared else 0.0
+
+
+SCORES: Mapping[str, Callable[[str, Sequence[str]], float]] = {"exact_match": exact_match, "f1": f1}

@@ -1,0 +1,5 @@
+"""Generated text adventures; see README.md."""
+
+from .env import TextWorld, create
+
+__all__ = ["TextWorld", "create"]

@@ -1,0 +1,172 @@
+"""The browser itself: where it is, how it is started, and one process of it that visits share.
+
+What enters: the hosts that may be reached. What leaves: a `Browser` with a thread of its own in which all that
+concerns it runs, lent out by a `Room` to whoever visits pages, and ended when the last of them has left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from threading import Lock, Thread
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary, finalize
+
+from playwright.async_api import Browser as Process
+from playwright.async_api import Error, Playwright, async_playwright
+
+from ..errors import EnvFault, FaultKind
+from . import BROWSERS
+
+__all__ = ["INSTALL", "Browser", "Room", "executable", "room"]
+
+T = TypeVar("T")
+
+INSTALL = "no Chromium was found on this machine; on Debian: apt-get install chromium"
+_START_S = 60.0
+_STOP_S = 10.0
+_FLAGS = (
+    "--disable-dev-shm-usage",
+    "--no-proxy-server",
+    "--dns-prefetch-disable",
+    # what pages send past every proxy and every rule for names
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--font-render-hinting=none",
+    "--disable-gpu",
+)
+
+
+def executable() -> str:
+    """The system's Chromium, or what stands for it."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        raise EnvFault(INSTALL)
+    return found
+
+
+def _only(hosts: Sequence[str]) -> str:
+    """No name leads anywhere, and no address either, but those of the hosts."""
+    return ", ".join(("MAP * ~NOTFOUND", *(f"EXCLUDE {host}" for host in sorted(set(hosts)))))
+
+
+class Browser:
+    """A running browser; ends with `stop`, or by itself when this process ends, however that ends."""
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self.num_seats = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="browser", daemon=True)
+        self._driver: Playwright | None = None
+        self._process: Process | None = None
+        self._thread.start()
+        try:
+            self._run(self._start(hosts), _START_S)
+        except BaseException:
+            self.stop()
+            raise
+
+    async def _start(self, hosts: Sequence[str]) -> None:
+        self._driver = await async_playwright().start()
+        self._process = await self._driver.chromium.launch(
+            executable_path=executable(),
+            args=[*_FLAGS, f"--host-resolver-rules={_only(hosts)}"],
+            handle_sigint=False,
+            handle_sigterm=False,
+            handle_sighup=False,
+        )
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.is_connected()
+
+    @property
+    def process(self) -> Process:
+        if self._process is None or not self._process.is_connected():
+            raise EnvFault("the browser is gone")
+        return self._process
+
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        """Have something done in the browser's thread, and wait for it."""
+        if not self.alive:
+            work.close()
+            raise EnvFault("the browser is gone")
+        return self._run(work, timeout_s)
+
+    def _run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, timeout_s), self._loop)
+        try:
+            return future.result(timeout_s + _STOP_S)
+        except TimeoutError as error:
+            message = f"the browser did not answer within {timeout_s:g} s"
+            raise EnvFault(message, kind=FaultKind.DEADLINE) from error
+        except Error as error:
+            raise EnvFault(f"the browser failed: {str(error).splitlines()[0][:300]}") from error
+
+    def stop(self) -> None:
+        """Never raises, and may be called more than once."""
+        if self._loop.is_closed():
+            return
+        with suppress(EnvFault):
+            self._run(self._end(), _STOP_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_STOP_S)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(Error):
+                await process.close()
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            await driver.stop()
+
+
+class Room:
+    """One browser for all who visit the same hosts, started when the first comes in."""
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self._hosts = tuple(hosts)
+        self._lock = Lock()
+        self._running: list[Browser] = []
+        finalize(self, _stop_all, self._running)
+
+    def enter(self) -> Browser:
+        """A browser that runs; it must be left again, whatever becomes of it."""
+        with self._lock:
+            browser = next((each for each in self._running if each.alive), None)
+            if browser is None:
+                browser = Browser(self._hosts)
+                self._running.append(browser)
+            browser.num_seats += 1
+            return browser
+
+    def leave(self, browser: Browser) -> None:
+        with self._lock:
+            browser.num_seats -= 1
+            if not browser.num_seats:
+                self._running[:] = [each for each in self._running if each is not browser]
+                browser.stop()
+
+
+def _stop_all(running: list[Browser]) -> None:
+    for browser in running:
+        browser.stop()
+
+
+# The only state of this module: a browser is too heavy for every instance of an environment to have its own.
+_ROOMS: WeakValueDictionary[tuple[str, ...], Room] = WeakValueDictionary()
+_ROOMS_LOCK = Lock()
+
+
+def room(hosts: Sequence[str]) -> Room:
+    """The one for these hosts; shared as long as anybody holds it."""
+    key = tuple(sorted(set(hosts)))
+    with _ROOMS_LOCK:
+        found = _ROOMS.get(key)
+        if found is None:
+            found = _ROOMS[key] = Room(key)
+        return found

@@ -1,0 +1,176 @@
+"""One tab: what is seen in it, what runs in it, and what it still waits for.
+
+What enters: a page of the browser's driver. What leaves: a `Page` for each look, answers of scripts, and whether all
+that was set off has come to rest, by what the browser tells of requests, navigations and frames drawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from playwright.async_api import CDPSession, Error, Request
+from playwright.async_api import Page as Leaf
+
+from ..errors import EnvFault
+from .scripts import FRAMES
+from .tree import STYLES, Node, Page, Window, nodes
+
+__all__ = ["Tab"]
+
+_FRAMES_S = 2.0
+_ENDLESS = frozenset(("eventsource", "media", "ping", "websocket"))
+"""Requests that need not come to an end."""
+
+
+class Tab:
+    """A page in the browser, what numbers its elements have, and what it still waits for."""
+
+    def __init__(self, leaf: Leaf, cdp: CDPSession, window: Window) -> None:
+        self.leaf = leaf
+        self.cdp = cdp
+        self.crashed = False
+        self.opening = 0
+        """Tabs that this one is about to open."""
+        self.numbers: dict[int, int] = {}
+        """Chromium's numbers to those shown: from 1 on in the order in which elements were first seen."""
+        self.seen: tuple[Node, ...] = ()
+        """What was seen at the last look."""
+        self._window = window
+        self._document = 0
+        self._busy: set[object] = set()
+        self._changed = asyncio.Event()
+
+    @classmethod
+    async def on(cls, leaf: Leaf, window: Window) -> Tab:
+        tab = cls(leaf, await leaf.context.new_cdp_session(leaf), window)
+        leaf.on("request", tab._asked)
+        leaf.on("requestfinished", tab._got)
+        leaf.on("requestfailed", tab._got)
+        leaf.on("crash", tab._crash)
+        for event in ("frameRequestedNavigation", "frameScheduledNavigation", "frameStartedLoading"):
+            tab.cdp.on(f"Page.{event}", tab._leaves)
+        for event in ("frameStoppedLoading", "frameClearedScheduledNavigation", "navigatedWithinDocument"):
+            tab.cdp.on(f"Page.{event}", tab._arrived)
+        tab.cdp.on("Page.frameDetached", tab._arrived)
+        tab.cdp.on("Page.windowOpen", tab._opens)
+        await tab.cdp.send("Page.enable")
+        return tab
+
+    # what it waits for
+
+    def _asked(self, request: Request) -> None:
+        if request.resource_type not in _ENDLESS:
+            self._busy.add(request)
+
+    def _got(self, request: Request) -> None:
+        self._busy.discard(request)
+        self._changed.set()
+
+    def _leaves(self, event: Mapping[str, Any]) -> None:
+        # a new tab's navigation is told of in the tab that opens it
+        if event.get("disposition", "currentTab") == "currentTab":
+            self._busy.add(event["frameId"])
+
+    def _arrived(self, event: Mapping[str, Any]) -> None:
+        self._busy.discard(event["frameId"])
+        self._changed.set()
+
+    def _opens(self, event: Mapping[str, Any]) -> None:
+        self.opening += 1
+
+    def _crash(self, leaf: Leaf) -> None:
+        self.crashed = True
+        self._busy.clear()
+        self._changed.set()
+
+    async def quiet(self, until: float) -> bool:
+        """Wait until nothing is on its way; whether nothing was."""
+        waited = False
+        while self._busy or self.opening:
+            waited = True
+            left = until - asyncio.get_running_loop().time()
+            if left <= 0:
+                self._busy.clear()
+                self.opening = 0
+                break
+            self._changed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), min(left, 0.5))
+        return not waited
+
+    async def drawn(self) -> bool:
+        """Wait until what was done has been drawn; False where the page went away meanwhile."""
+        if self.crashed:
+            raise EnvFault("a page crashed")
+        try:
+            world = await self._world()
+            evaluated = self.cdp.send(
+                "Runtime.evaluate", {"contextId": world, "expression": FRAMES, "awaitPromise": True}
+            )
+            await asyncio.wait_for(evaluated, _FRAMES_S)
+        except TimeoutError:  # a page that draws nothing is waited for no longer
+            return True
+        except Error:
+            return False
+        return True
+
+    # asking
+
+    async def _world(self) -> int:
+        """Where scripts of ours run, unseen by the page's."""
+        tree = await self.cdp.send("Page.getFrameTree")
+        frame = tree["frameTree"]["frame"]["id"]
+        made = await self.cdp.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": "agym"})
+        return int(made["executionContextId"])
+
+    async def ask(self, function: str, backend: int | None, *arguments: object) -> Any:
+        """Call a function on a node, or on the document; None where the node is gone."""
+        world = await self._world()
+        held = await self._held(world, backend)
+        if held is None:
+            return None
+        answer = await self.cdp.send(
+            "Runtime.callFunctionOn",
+            {
+                "objectId": held,
+                "functionDeclaration": function,
+                "arguments": [{"value": each} for each in arguments],
+                "returnByValue": True,
+            },
+        )
+        return answer["result"].get("value")
+
+    async def _held(self, world: int, backend: int | None) -> str | None:
+        if backend is None:
+            document = await self.cdp.send("Runtime.evaluate", {"contextId": world, "expression": "document"})
+            return str(document["result"]["objectId"])
+        try:
+            node = await self.cdp.send("DOM.resolveNode", {"backendNodeId": backend, "executionContextId": world})
+        except Error:
+            return None
+        return str(node["object"]["objectId"])
+
+    def backend(self, number: int) -> int | None:
+        return next((backend for backend, each in self.numbers.items() if each == number), None)
+
+    # seeing
+
+    async def look(self) -> Page:
+        accessible = await self.cdp.send("Accessibility.getFullAXTree")
+        snapshot = await self.cdp.send("DOMSnapshot.captureSnapshot", {"computedStyles": list(STYLES)})
+        page = nodes(accessible["nodes"], snapshot, self._window)
+        document = snapshot["documents"][0]["nodes"]["backendNodeId"][0]
+        if document != self._document:
+            self._document, self.numbers = document, {}
+        for node in page.nodes:
+            self.numbers.setdefault(node.backend, len(self.numbers) + 1)
+        self.seen = page.nodes
+        return page
+
+    async def title(self) -> str:
+        with suppress(Error):
+            return " ".join((await self.leaf.title()).split())[:100]
+        return ""

@@ -1,0 +1,370 @@
+"""A page as text.
+
+What enters: Chromium's accessibility tree and its snapshot of the document, both as they come over its protocol. What
+leaves: `Node`s, one for each line that is worth showing, and the text of them within a budget. The document gives the
+order and what there is to see; the accessibility tree gives roles, names and states.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .colours import colour
+
+__all__ = ["STYLES", "Box", "Node", "Page", "Window", "nodes", "pieces", "written"]
+
+STYLES = ("fill", "stroke", "background-color", "color", "cursor")
+"""Computed styles that the snapshot must have, in this order."""
+
+_LONGEST_TEXT = 1500
+_WORDS = re.compile(r"\w+")
+_ACTABLE = frozenset(
+    _WORDS.findall(
+        "link button textbox searchbox combobox listbox checkbox radio switch slider spinbutton tab menuitem"
+        " menuitemcheckbox menuitemradio treeitem option Date DateTime InputTime ColorWell DisclosureTriangle"
+        " PopUpButton Iframe Canvas"
+    )
+)
+_TELLING = frozenset(
+    _WORDS.findall(
+        "image img status tooltip columnheader rowheader navigation main banner contentinfo complementary search form"
+        " region article figure tabpanel video audio"
+    )
+)
+"""Shown where they have a name and hold more than one thing."""
+_HOLDING = frozenset(
+    _WORDS.findall("dialog alertdialog alert menu menubar tablist tree grid row listitem LayoutTableRow")
+)
+"""Shown where they hold more than one thing."""
+_ROWS = frozenset(("row", "listitem", "LayoutTableRow"))
+"""Their name is only what they hold."""
+_GREY = frozenset(("", "generic", "none", "paragraph", "Section", "LabelText", "SvgRoot"))
+"""They mean nothing, but may be there to be clicked."""
+_SAYS = {
+    "img": "image",
+    "Canvas": "canvas",
+    "Date": "date",
+    "DateTime": "datetime",
+    "InputTime": "time",
+    "ColorWell": "colour",
+    "DisclosureTriangle": "button",
+    "PopUpButton": "combobox",
+    "LayoutTableRow": "row",
+    "listitem": "item",
+    "Iframe": "frame",
+}
+_SHAPES = frozenset(("circle", "ellipse", "line", "path", "polygon", "polyline", "rect"))
+_TEXT_NODE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """Where something is in the window, in pixels."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def meets(self, window: Window) -> bool:
+        beside = self.x >= window.width or self.x + self.width <= 0
+        return not beside and self.y < window.height and self.y + self.height > 0
+
+    def __str__(self) -> str:
+        x, y = round(self.x + self.width / 2), round(self.y + self.height / 2)
+        return f"{round(self.width)}x{round(self.height)} at {x},{y}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What of a page is looked at."""
+
+    width: int
+    height: int
+    strip: frozenset[str] = frozenset()
+    """Elements, by their `id`, that are not the agent's to see."""
+    whole: bool = False
+    """Also what would come into view by scrolling."""
+    positions: bool = False
+    """Say of everything how large it is and where."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A line of the page."""
+
+    depth: int
+    backend: int
+    """Chromium's number of it."""
+    role: str
+    name: str
+    marks: tuple[str, ...] = ()
+    """What else is to be known: `checked`, `value 'red'`."""
+
+    def __str__(self) -> str:
+        name = (f"'{self.name}'",) if self.name else ()
+        return " ".join((self.role, *name, *self.marks))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    nodes: tuple[Node, ...]
+    above: bool
+    """There is more above the window."""
+    below: bool
+
+
+# --- text ---
+
+
+def written(page: Page, numbers: Mapping[int, int], tokens: int) -> str:
+    """One line for each node; what is more than about so many tokens is cut, and said to be."""
+    lines = [f"{' ' * node.depth}[{numbers[node.backend]}] {node}" for node in page.nodes]
+    kept = _kept(lines, tokens)
+    left = len(lines) - len(kept)
+    more = [f"({left} more lines are not shown)"] if left else []
+    ways = [way for way, there in (("above", page.above), ("below", page.below)) if there]
+    scroll = [f"(there is more {' and '.join(ways)})"] if ways else []
+    return "\n".join((*kept, *more, *scroll)) or "(the page is empty)"
+
+
+def _kept(lines: Sequence[str], tokens: int) -> list[str]:
+    kept = []
+    for line in lines:
+        tokens -= pieces(line)
+        if tokens < 0:
+            break
+        kept.append(line)
+    return kept
+
+
+def pieces(line: str) -> int:
+    """About as many tokens as a language model's tokenizer makes of it, rather more than fewer."""
+    return 1 + len(re.findall(r"[^\W_]{1,4}|[^\w\s]|_", line))
+
+
+# --- nodes ---
+
+
+@dataclass(slots=True)
+class _Thing:
+    """A node of the document, with what is known of it."""
+
+    index: int
+    backend: int
+    tag: str
+    text: str
+    attributes: Mapping[str, str]
+    role: str = ""
+    name: str = ""
+    value: str = ""
+    states: Mapping[str, Any] = field(default_factory=dict)
+    box: Box | None = None
+    styles: Mapping[str, str] = field(default_factory=dict)
+    clickable: bool = False
+    selected: bool = False
+    drawn: bool = False
+    """It is text of a drawing, whose size and colour say something."""
+    children: list[_Thing] = field(default_factory=list)
+
+
+def nodes(accessible: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any], window: Window) -> Page:
+    document, strings = snapshot["documents"][0], snapshot["strings"]
+    things = _things(document, strings)
+    _join(things, accessible)
+    shown = tuple(_shown(things[0], 0, window, None)) if things else ()
+    top, height = document.get("scrollOffsetY", 0), document.get("contentHeight", 0)
+    below = not window.whole and top + window.height < height - 1
+    return Page(nodes=shown, above=not window.whole and top > 0, below=below)
+
+
+def _things(document: Mapping[str, Any], strings: Sequence[str]) -> list[_Thing]:
+    tree, layout = document["nodes"], document["layout"]
+    things = [
+        _Thing(
+            index=index,
+            backend=backend,
+            tag=_string(strings, tree["nodeName"][index]).lower(),
+            text=_string(strings, tree["nodeValue"][index]) if tree["nodeType"][index] == _TEXT_NODE else "",
+            attributes=_pairs([_string(strings, each) for each in tree["attributes"][index]]),
+        )
+        for index, backend in enumerate(tree["backendNodeId"])
+    ]
+    for thing, parent in zip(things, tree["parentIndex"], strict=True):
+        if parent >= 0:
+            things[parent].children.append(thing)
+            thing.drawn = things[parent].tag in ("text", "tspan")
+    for index in tree.get("isClickable", {}).get("index", ()):
+        things[index].clickable = True
+    for index in tree.get("optionSelected", {}).get("index", ()):
+        things[index].selected = True
+    left, top = document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)
+    for index, (x, y, width, height), styles in zip(
+        layout["nodeIndex"], layout["bounds"], layout["styles"], strict=True
+    ):
+        things[index].box = Box(x=x - left, y=y - top, width=width, height=height)
+        things[index].styles = dict(zip(STYLES, (_string(strings, each) for each in styles), strict=False))
+    return things
+
+
+def _string(strings: Sequence[str], index: int) -> str:
+    return strings[index] if index >= 0 else ""
+
+
+def _pairs(listed: Sequence[str]) -> dict[str, str]:
+    return dict(zip(listed[::2], listed[1::2], strict=True))
+
+
+def _join(things: Sequence[_Thing], accessible: Sequence[Mapping[str, Any]]) -> None:
+    by_backend = {thing.backend: thing for thing in things}
+    for node in accessible:
+        thing = by_backend.get(node.get("backendDOMNodeId", 0))
+        # a text has, beside its own node, one for each of its lines
+        if thing is None or node.get("ignored") or thing.role:
+            continue
+        thing.role = str(node.get("role", {}).get("value", ""))
+        thing.name = _tidy(node.get("name", {}).get("value", ""))
+        thing.value = _tidy(node.get("value", {}).get("value", ""))
+        thing.states = {each["name"]: each["value"].get("value") for each in node.get("properties", ())}
+
+
+def _tidy(text: object) -> str:
+    words = " ".join(str(text).split())
+    plain = "".join(letter for letter in words if letter.isprintable())
+    return plain if len(plain) <= _LONGEST_TEXT else plain[: _LONGEST_TEXT - 1] + "…"
+
+
+def _shown(thing: _Thing, depth: int, window: Window, outer: _Thing | None) -> Iterator[Node]:
+    """The lines of a thing and of what is in it; `outer` is the innermost thing around it that has a line."""
+    if window.strip and thing.attributes.get("id") in window.strip:
+        return
+    own = _own(thing, outer) if _in_view(thing, window) else ""
+    if own:
+        yield _node(thing, depth, own, thing.name, window)
+    if thing.role == "StaticText" or thing.tag == "select":
+        return
+    inner, around = (depth + 1, thing) if own else (depth, outer)
+    within = [node for child in thing.children for node in _shown(child, inner, window, around)]
+    if not own and _in_view(thing, window):
+        if len(within) > 1 and _holds(thing):
+            name = "" if thing.role in _ROWS else thing.name
+            yield _node(thing, depth, _SAYS.get(thing.role, thing.role), name, window)
+            within = [_deeper(node) for node in within]
+        elif not within and _can_be_used(thing) and (outer is None or outer.role not in _ACTABLE):
+            yield _node(thing, depth, "box", "", window)
+    yield from within
+
+
+def _own(thing: _Thing, outer: _Thing | None) -> str:
+    """What the thing is called on a line of its own, if it has one whatever is in it."""
+    said, in_control = (outer.name, outer.role in _ACTABLE) if outer else ("", False)
+    if thing.role == "StaticText":
+        return "text" if thing.name and thing.name not in said else ""
+    if thing.role in _ACTABLE:
+        return "" if thing.role == "link" and in_control and thing.name == said else _SAYS.get(thing.role, thing.role)
+    if thing.role == "heading" or (thing.role in ("image", "img") and thing.tag != "svg"):
+        return _SAYS.get(thing.role, thing.role)
+    return thing.tag if thing.tag in _SHAPES and not in_control and _painted(thing) else ""
+
+
+def _holds(thing: _Thing) -> bool:
+    return thing.role in _HOLDING or (thing.role in _TELLING and thing.name != "")
+
+
+def _can_be_used(thing: _Thing) -> bool:
+    """An empty thing without a meaning that is there for something all the same."""
+    usable = thing.clickable or bool(thing.states.get("focusable"))
+    box = thing.box
+    sized = box is not None and box.width * box.height > 0
+    return usable and sized and thing.role in _GREY and thing.tag not in ("html", "body")
+
+
+def _painted(thing: _Thing) -> bool:
+    """Not a mere dot, as shapes are before they are unfolded."""
+    box = thing.box
+    sized = box is not None and max(box.width, box.height) >= 2
+    return sized and any(colour(thing.styles.get(paint, "")) for paint in ("fill", "stroke"))
+
+
+def _in_view(thing: _Thing, window: Window) -> bool:
+    return thing.box is not None and (window.whole or thing.box.meets(window))
+
+
+def _deeper(node: Node) -> Node:
+    return Node(depth=node.depth + 1, backend=node.backend, role=node.role, name=node.name, marks=node.marks)
+
+
+def _node(thing: _Thing, depth: int, role: str, name: str, window: Window) -> Node:
+    marks = tuple(_marks(thing, role, window.positions))
+    return Node(depth=depth, backend=thing.backend, role=role, name=name, marks=marks)
+
+
+def _marks(thing: _Thing, role: str, positions: bool) -> Iterator[str]:
+    drawing = role in ("box", "canvas") or role in _SHAPES or (thing.drawn and role == "text")
+    if not thing.name and role in ("box", "button", "image", "link") and (hint := _hint(thing.attributes)):
+        yield hint
+    if role == "polygon":
+        yield f"{len(re.findall(r'[-0-9.]+', thing.attributes.get('points', ''))) // 2} corners"
+    if drawing and (painted := _paint(thing)):
+        yield painted
+    if role != "text":
+        yield from _state(thing, role)
+    if (drawing or positions) and thing.box is not None:
+        yield str(thing.box)
+
+
+def _state(thing: _Thing, role: str) -> Iterator[str]:
+    if role == "heading" and (level := thing.states.get("level")):
+        yield f"level {level}"
+    yield from (says for name, says in _STATES.items() if thing.states.get(name) in (True, "true", "mixed"))
+    expanded = thing.states.get("expanded")
+    if expanded is not None and thing.tag != "select":
+        yield "expanded" if expanded else "collapsed"
+    if role in ("slider", "spinbutton"):
+        yield from (f"{short} {thing.states[name]}" for name, short in _RANGE.items() if thing.states.get(name))
+    if thing.tag == "select":
+        yield from _choice(thing)
+    elif thing.value and thing.value != thing.name:
+        yield f"value '{thing.value}'"
+
+
+_STATES: Mapping[str, str] = {
+    "multiline": "multiline",
+    "checked": "checked",
+    "pressed": "pressed",
+    "selected": "selected",
+    "disabled": "disabled",
+    "required": "required",
+    "focused": "focused",
+}
+_RANGE = {"valuemin": "from", "valuemax": "to"}
+
+
+def _hint(attributes: Mapping[str, str]) -> str:
+    """What its makers call a thing that has no name."""
+    classes = attributes.get("class", "").split()
+    named = "".join(f".{each}" for each in classes) or (f"#{attributes['id']}" if attributes.get("id") else "")
+    return _tidy(named)[:40]
+
+
+def _paint(thing: _Thing) -> str:
+    paints = ("fill", "stroke") if thing.tag in _SHAPES or thing.drawn else ("background-color",)
+    return next((name for paint in paints if (name := colour(thing.styles.get(paint, "")))), "")
+
+
+def _choice(thing: _Thing) -> Iterator[str]:
+    options = list(_options(thing))
+    if chosen := [f"'{name}'" for name, selected in options if selected and name]:
+        yield f"value {', '.join(chosen)}"
+    yield "options " + ", ".join(f"'{name}'" for name, _ in options)
+
+
+def _options(thing: _Thing) -> Iterator[tuple[str, bool]]:
+    for child in thing.children:
+        if child.tag == "option":
+            yield _tidy(child.attributes.get("label") or "".join(each.text for each in child.children)), child.selected
+        else:
+            yield from _options(child)

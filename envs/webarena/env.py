@@ -1,0 +1,170 @@
+"""WebArena: its tasks, from its own files, on hosts that a user runs.
+
+The score is 1 where everything holds that the task's check asks for, when the agent stops or has no actions left, and 0
+otherwise. What episodes change on the hosts stays changed: putting that back is the business of whoever runs them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from random import Random
+from urllib.parse import urlsplit
+
+from ..errors import EnvFault, EpisodeOver, UnknownSplit, UnknownTask
+from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
+from ..web.actions import Action, Drag, GoTo, Malformed, NewTab, Stop, SwitchTab, Type, parse
+from ..web.phrases import MALFORMED
+from ..web.surf import Surfer
+from ..web.tree import Window
+from ..web.visit import Scene
+from .checks import succeeded
+from .options import read_options
+from .phrases import ENDED, FORMS, OPENING, PROMPT
+from .tasks import CATEGORIES, Task, Tasks, load
+
+__all__ = ["SPEC", "WebArena", "create"]
+
+SPEC = EnvSpec(
+    name="webarena",
+    version="1",
+    summary="WebArena's task files against WebArena hosts of your own",
+    splits=("train", "test", *CATEGORIES),
+    prompt=PROMPT,
+    # a thread of its own only waits for the browser
+    runs=Runs.THREAD,
+)
+
+_WINDOW = Window(width=1280, height=720)
+
+
+def create(options: Mapping[str, Json]) -> WebArena:
+    return WebArena(options)
+
+
+class WebArena(Env):
+    def __init__(self, options: Mapping[str, Json]) -> None:
+        self._options = read_options(options)
+        self.spec = replace(SPEC, max_turns=self._options.max_steps)
+        file = self._options.tasks_file
+        self._tasks = load(file, self._options.hosts) if file else Tasks(by_id={}, left_out=0)
+        self._hosts = tuple(urlsplit(address).netloc for address in self._options.hosts.values())
+        self._surfer = Surfer(self._hosts)
+        self._task: Task | None = None
+        """Of the episode under way."""
+        self._left = 0
+
+    # --- tasks ---
+
+    @property
+    def left_out(self) -> int:
+        """Tasks of the file that cannot be played or judged here."""
+        return self._tasks.left_out
+
+    def tasks(self, split: str) -> tuple[str, ...]:
+        if split not in self.spec.splits:
+            raise UnknownSplit(f"webarena has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
+        return tuple(
+            task.id
+            for task in self._tasks.by_id.values()
+            if task.held_out == (split != "train") and split in ("train", "test", task.category)
+        )
+
+    def difficulty(self, task: str) -> str | None:
+        return self._find(task).category
+
+    def _find(self, task: str) -> Task:
+        found = self._tasks.by_id.get(task)
+        if found is None:
+            raise UnknownTask(f"webarena has no task '{task[:60]}'")
+        return found
+
+    # --- playing ---
+
+    def reset(self, task: str, seed: int) -> Observation:
+        found = self._find(task)
+        self._task, self._left = None, 0
+        scene = Scene(
+            hosts=self._hosts,
+            window=_WINDOW,
+            tokens=self._options.observation_tokens,
+            seed=seed,
+            state=_state(found),
+        )
+        first, *others = found.start
+        self._surfer.begin(scene, first)
+        for url in others:
+            self._surfer.perform(NewTab())
+            self._surfer.perform(GoTo(url))
+        if others:
+            self._surfer.perform(SwitchTab(0))
+        self._task, self._left = found, self._options.max_steps
+        return Observation(text=OPENING.format(intent=found.intent, page=self._surfer.see()))
+
+    def step(self, action: str) -> Step:
+        task = self._task
+        if task is None:
+            raise EpisodeOver("webarena has no episode under way: reset it first")
+        self._left -= 1
+        parsed = parse(action)
+        if isinstance(parsed, Stop):
+            return self._ended(task, parsed.answer, stopped=True)
+        text, status = self._done(parsed)
+        return self._shown(text, status) if self._left else self._ended(task, "", stopped=False, status=status)
+
+    def _done(self, parsed: Action | Malformed) -> tuple[str, Status]:
+        if isinstance(parsed, Malformed | Drag):
+            fault = parsed if isinstance(parsed, Malformed) else Malformed.UNKNOWN
+            return MALFORMED[fault].format(forms=FORMS), Status.INVALID
+        if isinstance(parsed, Type) and parsed.enter is None:
+            parsed = replace(parsed, enter=True)
+        assert not isinstance(parsed, Stop)
+        reply = self._surfer.perform(parsed)
+        return "\n".join(filter(None, (reply.text, self._surfer.see()))), reply.status
+
+    def _shown(self, text: str, status: Status) -> Step:
+        return Step(observation=Observation(text=text), status=status)
+
+    def _ended(self, task: Task, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
+        """At the end by whichever way, what holds is counted."""
+        self._task = None
+        check = succeeded(task.check, answer, self._surfer.visit, self._options.hosts)
+        success = self._surfer.run(check)
+        self._surfer.end()
+        return Step(
+            observation=Observation(text=ENDED),
+            reward=float(success),
+            terminated=stopped,
+            truncated=not stopped,
+            status=status,
+            info={"success": success},
+        )
+
+    def close(self) -> None:
+        self._task = None
+        self._surfer.close()
+
+    def noise_action(self, rng: Random) -> str | None:
+        if self._task is None:
+            return None
+        numbers = [number for number, _ in self._surfer.seen]
+        return rng.choice(("scroll [down]", "go_back", *(f"hover [{number}]" for number in numbers)))
+
+    def corpus(self) -> Iterator[str]:
+        yield PROMPT
+        yield ENDED
+        yield from (text.format(forms=FORMS) for text in MALFORMED.values())
+
+
+def _state(task: Task) -> Mapping[str, Json] | None:
+    """Who is logged in, as WebArena's own login script has saved it."""
+    if task.state is None:
+        return None
+    try:
+        read = json.loads(task.state.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise EnvFault(f"webarena's task {task.id} needs a login saved at {task.state}: {error}") from error
+    if not isinstance(read, dict):
+        raise EnvFault(f"{task.state} is no saved login")
+    return read

@@ -1,0 +1,420 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from agym.envs.errors import BadOption, EnvFault, EpisodeOver, FaultKind, UnknownSplit, UnknownTask
+from agym.envs.mcp import Tools, create
+from agym.envs.mcp.actions import Malformed, parse
+from agym.envs.mcp.check import BadCheck, compiled
+from agym.envs.mcp.options import Options
+from agym.envs.protocol import Json, Status, Step
+
+HERE = Path(__file__).parent
+BANK: Mapping[str, Json] = {
+    "command": [sys.executable, str(HERE / "mcp_server.py")],
+    "tasks_file": str(HERE / "mcp_tasks.jsonl"),
+}
+
+
+def call(name: str, **arguments: object) -> str:
+    return json.dumps({"name": name, "arguments": arguments})
+
+
+def played(env: Tools, *actions: str) -> Step:
+    return [env.step(action) for action in actions][-1]
+
+
+def begun(task: str = "sum", **options: Json) -> Tools:
+    env = create({**BANK, **options})
+    env.reset(task, 0)
+    return env
+
+
+heavy = pytest.mark.heavy
+"""A server of one's own takes a second or two to start."""
+
+
+@pytest.fixture(scope="module")
+def env() -> Iterator[Tools]:
+    """For what leaves the bank as it was: one server for all."""
+    made = create({**BANK, "keep": True})
+    yield made
+    made.close()
+
+
+def children() -> set[int]:
+    """Processes that this one has started and that still run."""
+    found = set()
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = file.read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if int(parent) == os.getpid() and state != "Z":
+            found.add(int(file.parent.name))
+    return found
+
+
+# --- playing -------------------------------------------------------------------------------------------------------
+
+
+def test_an_episode_opens_with_the_task_and_the_tools(env: Tools) -> None:
+    lines = env.reset("sum", 0).text.splitlines()
+    assert lines[:3] == ["Task: What is 2 + 3?", "", "Tools:"]
+    assert "- add(a: integer, b: integer): Add two numbers." in lines
+    assert '- balance(account: "alice" | "bob"): What is in an account.' in lines
+    assert "- transfer(source: string, target: string, amount: integer, note?: string): Move money." in lines
+
+
+def test_calls_are_made_and_the_right_answer_scores_1(env: Tools) -> None:
+    env.reset("sum", 0)
+    step = env.step(call("add", a=2, b=3))
+    assert (step.observation.text, step.status, step.reward, step.ended) == ("5", Status.OK, 0.0, False)
+    last = env.step(call("answer", text=" Five "))
+    assert (last.reward, last.terminated) == (1.0, True)
+    with pytest.raises(EpisodeOver):
+        env.step(call("add", a=2, b=3))
+
+
+def test_a_wrong_answer_ends_the_task_with_nothing_and_tells_nothing(env: Tools) -> None:
+    env.reset("sum", 0)
+    last = env.step(call("answer", text="6"))
+    assert (last.reward, last.terminated, last.observation.text) == (0.0, True, "The task is over.")
+
+
+@heavy
+def test_a_check_looks_at_what_was_done() -> None:
+    env = create(BANK)
+    env.reset("pay", 0)
+    paid = call("transfer", source="alice", target="bob", amount=30)
+    assert played(env, paid, call("answer", text="done")).reward == 1.0
+    env.reset("pay", 0)
+    half = call("transfer", source="alice", target="bob", amount=15)
+    assert played(env, half, half, call("answer", text="done")).reward == 0.0
+    env.reset("pay", 0)
+    assert played(env, call("answer", text="done")).reward == 0.0
+
+
+@heavy
+def test_every_episode_begins_with_a_server_that_remembers_nothing() -> None:
+    env = create(BANK)
+    for _ in range(2):
+        env.reset("rich", 0)
+        paid = call("transfer", source="alice", target="bob", amount=30)
+        assert played(env, call("balance", account="alice"), paid, call("balance", account="alice"))
+        assert env.step(call("balance", account="bob")).observation.text == "30"
+    env.close()
+
+
+def test_several_calls_are_made_side_by_side_and_told_in_order(env: Tools) -> None:
+    env.reset("rich", 0)
+    calls = [{"name": "meet"}, {"name": "add", "arguments": {"a": 1, "b": 1}}, {"name": "meet", "arguments": {}}]
+    assert env.step(json.dumps(calls)).observation.text == "1. met\n2. 2\n3. met"
+
+
+def test_what_a_tool_refuses_is_told(env: Tools) -> None:
+    env.reset("pay", 0)
+    step = env.step(call("transfer", source="alice", target="bob", amount=300))
+    assert step.status is Status.REFUSED
+    assert step.observation.text.startswith("transfer failed: ")
+    assert "alice has only 100" in step.observation.text
+    assert env.step(call("add", a="one")).status is Status.REFUSED
+
+
+@heavy
+def test_a_call_that_takes_too_long_is_given_up_and_the_episode_goes_on() -> None:
+    env = begun(timeout_s=0.5)
+    late = env.step(json.dumps([{"name": "sleep", "arguments": {"seconds": 30}}, {"name": "process"}]))
+    assert late.observation.text.startswith("1. sleep failed: no answer within 0.5 s\n2. ")
+    assert env.step(call("add", a=1, b=1)).observation.text == "2"
+    env.close()
+
+
+@heavy
+def test_every_action_counts_towards_the_limit() -> None:
+    env = begun(max_steps=2)
+    assert not env.step("nonsense").ended
+    assert env.step(call("add", a=1, b=1)).truncated
+    with pytest.raises(EpisodeOver):
+        env.step(call("answer", text="5"))
+
+
+@heavy
+def test_only_the_tools_that_were_chosen_are_there() -> None:
+    env = create({**BANK, "tools": ["add"]})
+    assert "balance" not in env.reset("pay", 0).text
+    assert env.step(call("balance", account="bob")).observation.text == 'There is no tool called "balance".'
+    # the check may ask what the agent may not
+    assert env.step(call("answer", text="done")).reward == 0.0
+    env.close()
+
+
+@heavy
+def test_a_tool_that_is_not_there_is_named() -> None:
+    with pytest.raises(BadOption, match="no tool 'subtract', only add, balance"):
+        begun(tools=["subtract"])
+
+
+# --- what was kept -------------------------------------------------------------------------------------------------
+
+
+def answers(env: Tools, name: str) -> list[str]:
+    told = []
+    for _ in range(2):
+        env.reset("sum", 0)
+        told.append(env.step(call(name)).observation.text)
+    env.close()
+    return told
+
+
+@heavy
+def test_results_of_tools_that_always_say_the_same_are_kept_across_episodes() -> None:
+    first, second = answers(create({**BANK, "cached": ["process"]}), "process")
+    assert first == second
+    first, second = answers(create(BANK), "process")
+    assert first != second
+
+
+@heavy
+def test_a_failure_is_never_kept() -> None:
+    env = begun(cached=["transfer"], command=[sys.executable, str(HERE / "mcp_server.py"), "alone"])
+    paid = call("transfer", source="bob", target="alice", amount=5)
+    assert env.step(paid).status is Status.REFUSED
+    env.step(call("transfer", source="alice", target="bob", amount=5))
+    assert env.step(paid).status is Status.OK
+    env.close()
+
+
+@heavy
+def test_a_connection_is_kept_where_the_server_remembers_nothing() -> None:
+    first, second = answers(create({**BANK, "keep": True}), "process")
+    assert first == second
+
+
+# --- hostile servers -----------------------------------------------------------------------------------------------
+
+
+@heavy
+def test_what_a_hostile_tool_says_is_shown_cut_and_cleaned_and_changes_nothing(env: Tools) -> None:
+    neighbour = begun("rich")
+    env.reset("sum", 0)
+    step = env.step(call("shout"))
+    assert not step.ended
+    assert len(step.observation.text) < 8100
+    assert not set(step.observation.text) & {"\x1b", "\x07", "\u202e"}
+    assert step.observation.text.endswith("[cut]")
+    assert env.step(call("add", a=2, b=2)).observation.text == "4"
+    assert env.step(call("answer", text="4")).reward == 0.0
+    assert neighbour.step(call("balance", account="bob")).observation.text == "0"
+    neighbour.close()
+
+
+@heavy
+def test_a_server_that_died_is_a_fault_and_the_next_episode_has_another() -> None:
+    before, env = children(), begun()
+    with pytest.raises(EnvFault):
+        env.step(call("crash"))
+    assert env.reset("sum", 0).text.startswith("Task")
+    env.close()
+    assert children() == before
+
+
+@heavy
+def test_no_process_is_left_when_an_episode_has_ended() -> None:
+    before, env = children(), begun()
+    assert len(children() - before) == 1
+    env.step(call("answer", text="5"))
+    assert children() == before
+    env.close()
+
+
+@pytest.mark.parametrize("command", [["/no/such/program"], [sys.executable, "-c", "print('hello')"]])
+def test_what_is_no_server_is_a_fault(command: list[str]) -> None:
+    with pytest.raises(EnvFault, match="no MCP server at") as raised:
+        begun(command=command)
+    assert raised.value.kind is FaultKind.UNREACHABLE
+
+
+# --- over HTTP -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    with subprocess.Popen([sys.executable, str(HERE / "mcp_server.py"), "http", str(port)]) as bank:
+        for _ in range(300):
+            with socket.socket() as door:
+                if door.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/mcp"
+        bank.terminate()
+
+
+@heavy
+def test_a_server_that_runs_already_is_played_on_by_its_url(url: str) -> None:
+    env = create({"url": url, "tasks_file": BANK["tasks_file"]})
+    env.reset("pay", 0)
+    paid = call("transfer", source="alice", target="bob", amount=30)
+    assert played(env, paid, call("answer", text="done")).reward == 1.0
+    env.reset("sum", 0)
+    with pytest.raises(EnvFault):
+        played(env, call("crash"), call("add", a=1, b=1))
+    with pytest.raises(EnvFault):
+        env.reset("sum", 0)
+    env.close()
+
+
+# --- actions, checks, tasks ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "not a call"),
+        ("add(1, 2)", "not a call"),
+        ('{"name": "add", "arguments": {"a": NaN}}', "not a call"),
+        ('{"name": "add", "arguments": {"a": 1e999}}', "not a call"),
+        ('{"name": "add", "arguments": {"a": "\\ud800"}}', "not a call"),
+        ("[" * 9000, "not a call"),
+        ("[]", "between 1 and 8"),
+        (json.dumps([{"name": "add"}] * 9), "between 1 and 8"),
+        ('{"name": "subtract"}', 'no tool called "subtract"'),
+        ('{"name": "add", "arguments": [1]}', "must be an object"),
+        ('{"name": "add", "arguments": {}, "id": 1}', 'object with "name"'),
+        ('"add"', 'object with "name"'),
+        ('[{"name": "add"}, {"name": "answer", "arguments": {"text": "1"}}]', "answer alone"),
+        ('{"name": "answer", "arguments": {"value": "1"}}', "Answer with"),
+        ('{"name": "add", "arguments": {"a": "' + "x" * 20_000 + '"}}', "longer than"),
+    ],
+)
+def test_what_is_no_call_is_told_why(text: str, reason: str) -> None:
+    with pytest.raises(Malformed, match=reason):
+        parse(text, {"add"})
+
+
+def test_an_answer_may_be_a_number() -> None:
+    (answer,) = parse('{"name": "answer", "arguments": {"text": 5}}', ())
+    assert answer.arguments == {"text": "5"}
+
+
+class Told:
+    answer = "Alice: 1,250"
+
+    def called(self, tool: str) -> int:
+        return len(tool)
+
+    def result(self, tool: str, /, **arguments: object) -> str:
+        return f"{tool} {arguments}"
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("'alice' in lower(answer)", True),
+        ("'alice' in answer or not called('x') == 1", False),
+        ("number('1,250') == 1250 and -1 < 0", True),
+        ("number('many') == number('many')", False),
+        ("called('four') >= 4 and called('four') != 5 and called('four') <= 4", True),
+        ("result('get', of='x') == \"get {'of': 'x'}\"", True),
+        ("'bob' not in answer", True),
+    ],
+)
+def test_a_check_is_worked_out(text: str, holds: bool) -> None:
+    assert bool(compiled(text)(Told())) is holds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "answer.upper()",
+        "open('x')",
+        "[1]",
+        "answer[0]",
+        "1 < 2 < 3",
+        "x",
+        "lambda: 1",
+        "1 +",
+        "answer is 'x'",
+        "2 ** 9",
+        "",
+    ],
+)
+def test_what_may_not_be_in_a_check_is_refused(text: str) -> None:
+    with pytest.raises(BadCheck):
+        compiled(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("{", "tasks.jsonl:2: "),
+        ("[]", "expected an object"),
+        ('{"id": "a", "instruction": "b", "answers": "c"}', "expected an object"),
+        ('{"id": "", "instruction": "b", "answer": "c"}', "needs an 'id'"),
+        ('{"id": "a", "instruction": "b"}', "needs an 'answer' or a 'check'"),
+        ('{"id": "a", "instruction": "b", "answer": "c", "split": "dev"}', "'split' must be"),
+        ('{"id": "a", "instruction": "b", "answer": {}}', "'answer' must be"),
+        ('{"id": "a", "instruction": "b", "check": "open()"}', "not allowed"),
+        ('{"id": "a", "instruction": "b", "answer": "c", "solution": ["x"]}', "'solution' must be"),
+        ('{"id": "first", "instruction": "b", "answer": "c"}', "there twice"),
+    ],
+)
+def test_a_bad_line_of_the_file_of_tasks_is_named(tmp_path: Path, line: str, complaint: str) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text(f'{{"id": "first", "instruction": "b", "answer": "c"}}\n{line}\n')
+    with pytest.raises(BadOption, match=complaint):
+        create({**BANK, "tasks_file": str(file)})
+
+
+def test_tasks_are_in_the_splits_that_they_name(env: Tools) -> None:
+    assert env.tasks("train") == ("sum", "pay")
+    assert env.tasks("test") == ("rich",)
+    assert [env.difficulty(task) for task in ("sum", "pay", "rich")] == ["sums", "payments", None]
+    with pytest.raises(UnknownSplit):
+        env.tasks("dev")
+    with pytest.raises(UnknownTask):
+        env.reset("none", 0)
+
+
+def test_a_solution_ends_with_the_answer(env: Tools) -> None:
+    assert env.expert("sum", 0) == (call("add", a=2, b=3), call("answer", text="5"))
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"url": "http://x"}, "needs the option 'tasks_file'"),
+        ({"tasks_file": "x"}, "either the option 'command' or"),
+        ({**BANK, "url": "http://x"}, "either the option 'command' or"),
+        ({**BANK, "commands": []}, "no option 'commands'; did you mean 'command'?"),
+        ({**BANK, "command": "server"}, "'command' must be a list"),
+        ({**BANK, "tools": []}, "'tools' must be a list"),
+        ({"tasks_file": "x", "url": "ftp://x"}, "'url' must be a text with http"),
+        ({**BANK, "keep": 1}, "'keep' must be true or false"),
+        ({**BANK, "timeout_s": 0}, "'timeout_s' must be"),
+        ({**BANK, "max_steps": True}, "'max_steps' must be"),
+        ({**BANK, "tasks_file": "/no/such/file"}, "cannot read the file of tasks"),
+    ],
+)
+def test_a_wrong_option_is_named(options: Mapping[str, Json], complaint: str) -> None:
+    with pytest.raises(BadOption, match=complaint.replace("?", r"\?")):
+        create(options)
+
+
+def test_the_data_for_recipes_says_the_same_as_the_code() -> None:
+    data = json.loads(files("agym.envs.mcp").joinpath("env.json").read_text())
+    assert set(data["options"]) == set(Options.__dataclass_fields__)
+    for name in ("keep", "timeout_s", "max_steps"):
+        assert data["options"][name]["default"] == getattr(Options(tasks_file="x"), name)

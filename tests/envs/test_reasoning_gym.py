@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from importlib.resources import files
+from random import Random
+
+import numpy as np
+import pytest
+from agym.envs.errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
+from agym.envs.protocol import Json, Status
+from agym.envs.reasoning_gym import ReasoningGym, create
+from agym.envs.reasoning_gym.generators import left_out, solid
+from agym.envs.reasoning_gym.options import Options
+from agym.envs.reasoning_gym.survey import UNSAFE, row
+
+GCD: Mapping[str, Json] = {"dataset": "gcd", "size": 20}
+
+
+def begun(task: str = "train-3", **options: Json) -> ReasoningGym:
+    env = create({**GCD, **options})
+    env.reset(task, 0)
+    return env
+
+
+def right(env: ReasoningGym, task: str = "train-3") -> str:
+    (action,) = env.expert(task, 0) or ("",)
+    return action
+
+
+def test_the_right_answer_ends_the_episode_with_1() -> None:
+    env = begun()
+    step = env.step(right(env))
+    assert (step.reward, step.terminated, step.status) == (1.0, True, Status.OK)
+    with pytest.raises(EpisodeOver):
+        env.step("answer 1")
+
+
+def test_a_wrong_answer_ends_the_episode_with_what_the_verifier_gives_and_tells_nothing() -> None:
+    env = begun()
+    step = env.step("answer none at all")
+    assert (step.reward, step.terminated, step.observation.text) == (0.0, True, "The answer is given.")
+
+
+@pytest.mark.parametrize("action", ["", "42", "answer", "answers 4", "ANSWER\n", "answer " + "4" * 20_001])
+def test_what_is_no_answer_is_told_and_can_be_made_good(action: str) -> None:
+    env = begun()
+    step = env.step(action)
+    assert (step.status, step.reward, step.ended) == (Status.INVALID, 0.0, False)
+    assert env.step(right(env)).reward == 1.0
+
+
+def test_after_five_actions_that_are_no_answer_the_episode_is_cut() -> None:
+    env = begun()
+    assert [env.step("42").truncated for _ in range(5)] == [False] * 4 + [True]
+    with pytest.raises(EpisodeOver):
+        env.step("answer 1")
+
+
+def test_an_answer_of_several_lines_may_be_written_on_one() -> None:
+    env = create({"dataset": "transpose_matrix" if "transpose_matrix" in solid() else "rotate_matrix", "size": 5})
+    action = right(env, "test-2")
+    assert "\n" in action
+    for written in (action, action.replace("\n", "\\n")):
+        env.reset("test-2", 0)
+        assert env.step(written).reward == 1.0
+
+
+def test_a_task_decides_everything() -> None:
+    env = create(GCD)
+    assert env.reset("train-3", 1) == env.reset("train-3", 2) == create(GCD).reset("train-3", 3)
+    assert len({env.reset(task, 0).text for task in (*env.tasks("train"), *env.tasks("test"))}) > 30
+
+
+def test_the_size_of_a_split_changes_none_of_its_problems() -> None:
+    assert create({**GCD, "size": 4}).reset("train-3", 0) == create(GCD).reset("train-3", 0)
+
+
+def test_the_config_reaches_the_generator() -> None:
+    env = begun(config={"min_numbers": 5, "max_numbers": 5})
+    assert env.reset("train-3", 0).text.count(",") >= 4
+
+
+@pytest.mark.parametrize("task", ["", "train", "train-", "train-20", "train-03", "valid-1", "train--1", "test-x"])
+def test_an_unknown_task_is_refused(task: str) -> None:
+    with pytest.raises(UnknownTask):
+        create(GCD).reset(task, 0)
+
+
+def test_an_unknown_split_is_refused() -> None:
+    with pytest.raises(UnknownSplit, match="only train and test"):
+        create(GCD).tasks("valid")
+
+
+def test_noise_is_the_answer_of_some_problem() -> None:
+    action = begun().noise_action(Random(1))
+    assert action is not None
+    assert action.startswith("answer ")
+
+
+def test_the_corpus_has_problems_with_their_answers() -> None:
+    env = create(GCD)
+    texts = tuple(env.corpus())
+    assert env.spec.prompt in texts
+    assert env.reset("train-7", 0).text in "\n".join(texts)
+
+
+# --- which generators there are ------------------------------------------------------------------------------------
+
+
+def test_no_generator_is_both_solid_and_left_out() -> None:
+    assert not solid().keys() & left_out().keys()
+    assert set(UNSAFE) <= left_out().keys()
+    assert len(solid()) > 80
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", sorted(solid()))
+def test_the_frozen_shares_are_found_again_and_no_source_of_chance_is_touched(name: str) -> None:
+    kept = random.getstate(), np.random.get_state()
+    try:
+        assert row(name) == (solid()[name], "")
+    finally:
+        random.setstate(kept[0])
+        np.random.set_state(kept[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({}, "needs the option 'dataset'"),
+        ({**GCD, "sizes": 3}, "no option 'sizes'; did you mean 'size'?"),
+        ({"dataset": 3}, "'dataset' must be the name"),
+        ({"dataset": "gdc"}, "no generator 'gdc'; did you mean 'gcd'?"),
+        ({"dataset": "countdown"}, "runs the answer as a program"),
+        ({**GCD, "size": 0}, "'size' must be a whole number"),
+        ({**GCD, "config": {"seed": 3}}, "other than 'seed' and 'size'"),
+        ({**GCD, "config": {"no_such": 3}}, "does not take this 'config'"),
+        ({**GCD, "config": {"min_numbers": -1}}, "does not take this 'config'"),
+    ],
+)
+def test_a_wrong_option_is_named(options: Mapping[str, Json], complaint: str) -> None:
+    with pytest.raises(BadOption, match=complaint.replace("?", r"\?")):
+        create(options)
+
+
+def test_the_data_for_recipes_says_the_same_as_the_code() -> None:
+    data = json.loads(files("agym.envs.reasoning_gym").joinpath("env.json").read_text())
+    assert set(data["options"]) == set(Options.__dataclass_fields__)
+    assert data["options"]["size"]["default"] == Options(dataset="x").size
+    assert tuple(data["splits"]) == create(GCD).spec.splits

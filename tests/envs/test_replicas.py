@@ -1,0 +1,213 @@
+"""Several servers of one environment, workers of a server, several environments at one address."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from agym.envs.client import HttpEnv, InlineEnv
+from agym.envs.conformance import Subject, run_checks
+from agym.envs.distant import Distant
+from agym.envs.errors import EnvFault, EpisodeOver, FaultKind
+from agym.envs.protocol import Deadlines
+from agym.envs.registry import factory
+from agym.envs.replicas import Replicas, Served, serve
+from agym.envs.server import EnvServer, ServerSettings, Site
+from agym.envs.supervise import ServeCommand, ServerEvent
+
+COUNTER = ServeCommand(env="counter")
+PATIENT = Deadlines(open_s=30, step_s=30)
+
+
+def log_in(folder: Path) -> Any:
+    return lambda number: folder / f"{number}.log"
+
+
+async def replicas_of(command: ServeCommand, folder: Path, report: Any = lambda event: None) -> Replicas:
+    client = await serve(command, 2, log_in(folder), report, PATIENT)
+    assert isinstance(client, Replicas)
+    return client
+
+
+async def test_sessions_are_spread_over_the_servers(tmp_path: Path) -> None:
+    client = await replicas_of(COUNTER, tmp_path)
+    sessions = [await client.open("reach-7", seed) for seed in range(6)]
+    held = [(await HttpEnv(server._server.url).health())["sessions"] for server in client._servers]
+    assert held == [3, 3]
+    for session in sessions[::2]:
+        await session.close()
+    again = [await client.open("reach-7", 0) for _ in range(3)]
+    held = [(await HttpEnv(server._server.url).health())["sessions"] for server in client._servers]
+    assert held == [3, 3]
+    for session in (*sessions, *again):
+        await session.close()
+    assert list(client._busy.values()) == [0, 0]
+    assert (await client.spec()).name == "counter"
+    assert len(await client.tasks("train")) > 0
+    await client.close()
+
+
+async def test_one_that_dies_is_started_again_and_what_was_lost_can_be_played_again(tmp_path: Path) -> None:
+    told: list[ServerEvent] = []
+    client = await replicas_of(COUNTER, tmp_path, told.append)
+    sessions = [await client.open("reach-7", 0) for _ in range(4)]
+    victim = client._servers[0]._server
+    os.kill(victim.pid or 0, signal.SIGKILL)
+    ended = await asyncio.gather(*(session.step("add 1") for session in sessions), return_exceptions=True)
+    lost = [each for each in ended if isinstance(each, EnvFault)]
+    assert [fault.kind for fault in lost] == [FaultKind.LOST] * 2
+    for session in sessions:
+        await session.close()
+    again = [await client.open("reach-7", 0) for _ in range(4)]
+    for session in again:
+        await session.step("add 1")
+        await session.close()
+    assert [event.trouble.value for event in told] == ["died"]
+    await client.close()
+
+
+async def test_one_that_was_given_up_is_left_out() -> None:
+    class Standing(Served):
+        def __init__(self, given_up: bool) -> None:
+            self._down = given_up
+            self._client = InlineEnv(factory("counter"))  # type: ignore[assignment]
+
+        @property
+        def given_up(self) -> bool:
+            return self._down
+
+        @property
+        def _there(self) -> Any:
+            if self._down:
+                raise EnvFault("given up after 5 restarts")
+            return self._client
+
+    client = Replicas([Standing(True), Standing(False)])
+    sessions = [await client.open("reach-7", 0) for _ in range(3)]
+    assert list(client._busy.values()) == [0, 3]
+    for session in sessions:
+        await session.close()
+    with pytest.raises(EnvFault, match="given up"):
+        await Replicas([Standing(True)]).open("reach-7", 0)
+
+
+async def test_if_one_does_not_start_none_is_left(tmp_path: Path) -> None:
+    with pytest.raises(EnvFault, match="did not start"):
+        await serve(ServeCommand(env="counter", options={"no": 1}), 2, log_in(tmp_path), lambda event: None)
+
+
+# --- an environment behind a client, served again ---
+
+
+async def test_what_is_played_elsewhere_conforms_when_it_is_served() -> None:
+    inline = InlineEnv(factory("counter"))
+    app = EnvServer(Distant(inline, await inline.spec()))
+    client = HttpEnv("http://env", transport=httpx.ASGITransport(app))
+    results = await run_checks(Subject(client=client, num_tasks=3))
+    assert all(result.passed for result in results), results
+    await client.close()
+    await app.stop()
+
+
+async def test_nothing_is_stepped_before_it_is_reset() -> None:
+    inline = InlineEnv(factory("counter"))
+    loan = await Distant(inline, await inline.spec()).take()
+    with pytest.raises(EpisodeOver):
+        await loan.step("add 1")
+    await loan.give_back()
+    await inline.close()
+
+
+# --- processes as a user starts them ---
+
+
+@contextmanager
+def started(*words: str) -> Iterator[tuple[dict[str, Any], subprocess.Popen[str]]]:
+    argv = [sys.executable, "-m", "agym.envs.serve", *words, "--port", "0"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield json.loads(server.stdout.readline()), server
+        finally:
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(30) == 0
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def test_workers_play_and_one_that_is_killed_comes_back() -> None:
+    with started("counter", "--workers", "2") as (said, server):
+        client = HttpEnv(said["url"], deadlines=PATIENT)
+        assert len(children(server.pid)) == 2
+        sessions = [await client.open("reach-7", 0) for _ in range(4)]
+        firsts = {session.first.text for session in sessions}
+        assert len(firsts) == 1
+        os.kill(children(server.pid)[0], signal.SIGKILL)
+        ended = await asyncio.gather(*(session.step("add 1") for session in sessions), return_exceptions=True)
+        assert sum(isinstance(each, EnvFault) for each in ended) == 2
+        session = await client.open("reach-7", 0)
+        await session.step("add 1")
+        await session.close()
+        await client.close()
+        workers = children(server.pid)
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+async def test_several_environments_at_one_address() -> None:
+    options = json.dumps({"textcraft": {"world": "small", "terse": True}})
+    with started("counter", "textcraft", "--options", options) as (said, _):
+        assert set(said["environments"]) == {"counter", "textcraft"}
+        client = HttpEnv(said["environments"]["textcraft"])
+        (task, *_) = await client.tasks("train")
+        session = await client.open(task.id, 0)
+        assert task.id.startswith("small/")
+        await session.step("inventory")
+        await session.close()
+        await client.close()
+        async with httpx.AsyncClient(base_url=said["url"]) as http:
+            assert (await http.get("/health")).json() == {"status": "ok", "environments": ["counter", "textcraft"]}
+            lines = (await http.get("/metrics")).text.splitlines()
+            assert 'agym_env_steps_total{env="textcraft"} 1' in lines
+            assert 'agym_env_steps_total{env="counter"} 0' in lines
+            assert (await http.get("/nowhere/schema")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("counter", "counter"), "served once"),
+        (("counter", "textcraft", "--options", '{"babyai": {}}'), "by their names; 'babyai'"),
+        (("counter", "--options", "{"), "not JSON"),
+        (("cuonter",), "did you mean 'counter'"),
+        (("counter", "--agentgym", "none"), "no family 'none'"),
+    ],
+)
+def test_what_cannot_be_served_is_told_in_a_line(words: tuple[str, ...], said: str) -> None:
+    argv = [sys.executable, "-m", "agym.envs.serve", *words, "--port", "0"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+async def test_all_at_one_address_ask_for_the_same_token() -> None:
+    servers = {name: EnvServer(factory(name), ServerSettings(token="right")) for name in ("counter", "textcraft")}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(Site(servers)), base_url="http://env") as http:
+        for path in ("/metrics", "/counter/schema", "/textcraft/metrics", "/nowhere"):
+            assert (await http.get(path)).status_code == 401 or path == "/nowhere"
+        assert (await http.get("/health")).status_code == 200
+        right = {"authorization": "Bearer right"}
+        assert (await http.get("/counter/schema", headers=right)).status_code == 200
+        assert (await http.get("/metrics", headers=right)).status_code == 200

@@ -1,0 +1,196 @@
+"""Programs that mean harm, run for real."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from pathlib import Path
+
+import pytest
+from agym.envs.search import create
+from agym.envs.search.sandbox import Sandbox, why_not
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no program can be run here: {why_not()}")
+
+SANDBOX = Sandbox(wall_s=10.0)
+RAW = "import ctypes; libc = ctypes.CDLL(None, use_errno=True); print(libc.syscall({call}), ctypes.get_errno())"
+"""Past everything that Python may refuse."""
+
+
+# --- what it is for ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("program", "output"),
+    [
+        ("6 * 7", "42"),
+        ("print(1)\nx = 'é' * 3\nx", "1\n'ééé'"),
+        (
+            "import statistics, datetime\nstatistics.mean([1, 2]), datetime.date(2020, 2, 29).isoformat()",
+            "(1.5, '2020-02-29')",
+        ),
+        ("x = 1", "The program printed nothing."),
+        ("", "The program printed nothing."),
+        ("raise SystemExit(3)", "The program printed nothing."),
+        ("1 / 0", 'File "program", line 1, in <module>\nZeroDivisionError: division by zero'),
+        ("x = ", 'File "program", line 1\n    x = \n        ^\nSyntaxError: invalid syntax'),
+        ("input()", 'File "program", line 1, in <module>\nEOFError: EOF when reading a line'),
+    ],
+)
+def test_a_program_tells_what_it_printed_or_what_went_wrong(program: str, output: str) -> None:
+    assert SANDBOX.run(program).rstrip() == output
+
+
+@pytest.mark.parametrize("program", ["\ud800", "a\x00b", "\x02", "'\\x02'", "print('\\x02')"])
+def test_a_strange_program_is_no_trouble(program: str) -> None:
+    assert SANDBOX.run(program)
+
+
+def test_the_same_program_prints_the_same_twice() -> None:
+    program = "import random\nprint(random.random(), {'a', 'b', 'c', 'd'}, hash('x'))"
+    assert SANDBOX.run(program) == SANDBOX.run(program)
+
+
+# --- what it is against --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "print(open('/etc/passwd').read())",
+        "import os\nprint(os.listdir('/'))",
+        "import os\nprint(os.stat('/etc'))",
+        "import os\nos.chdir('..')",
+        "import os\nprint(os.readlink('/proc/self/exe'))",
+        "import io\nprint(io.FileIO('/proc/self/environ').read())",
+        "import posix\nprint(posix.open('/etc/hostname', 0))",
+        "open('x', 'w').write('x')",
+        "import os\nos.mkdir('/tmp/x')",
+        "import os\nos.remove('/etc/passwd')",
+        "import os\nos.memfd_create('x')",
+    ],
+)
+def test_a_program_reaches_no_file(program: str) -> None:
+    assert "PermissionError: [Errno 1]" in SANDBOX.run(program)
+
+
+@pytest.mark.parametrize("name", ["socket", "subprocess", "multiprocessing", "urllib.request", "numpy", "agym"])
+def test_a_program_imports_nothing_but_what_was_loaded_for_it(name: str) -> None:
+    assert "ModuleNotFoundError" in SANDBOX.run(f"import {name}")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import os\nos.fork()",
+        "import os\nos.execv('/bin/sh', ['sh'])",
+        "import os\nos.posix_spawn('/bin/sh', ['sh'], {})",
+        "import os\nos.kill(-1, 9)",
+        "import os\nos.kill(1, 9)",
+        "import os\nos.setuid(0)",
+        "import os\nos.nice(-5)",
+    ],
+)
+def test_a_program_starts_no_process_and_touches_no_other(program: str) -> None:
+    assert "PermissionError: [Errno 1]" in SANDBOX.run(program)
+
+
+def test_a_fork_bomb_goes_off_nowhere() -> None:
+    before = num_processes()
+    Sandbox(wall_s=1.0).run("import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass")
+    assert num_processes() < before + 20
+
+
+def num_processes() -> int:
+    return sum(name.isdigit() for name in os.listdir("/proc"))
+
+
+def test_a_program_starts_no_thread() -> None:
+    assert "can't start new thread" in SANDBOX.run("import _thread\n_thread.start_new_thread(print, ())")
+
+
+@pytest.mark.parametrize(
+    ("what", "call"),
+    [
+        ("open", "2, b'/etc/passwd', 0"),
+        ("openat", "257, -100, b'/etc/passwd', 0"),
+        ("openat2", "437, -100, b'/etc/passwd', 0, 0"),
+        ("socket", "41, 2, 1, 0"),
+        ("clone", "56, 17, 0, 0, 0, 0"),
+        ("fork", "57"),
+        ("execve", "59, b'/bin/sh', 0, 0"),
+        ("ptrace", "101, 16, 1, 0, 0"),
+        ("mount", "165, b'x', b'/', b'tmpfs', 0, 0"),
+        ("unshare", "272, 0x10000000"),
+        ("prctl", "157, 22, 0, 0, 0"),
+        ("setrlimit", "160, 9, 0"),
+        ("prlimit64", "302, 0, 9, 0, 0"),
+        ("memfd_create", "319, b'x', 0"),
+        ("shmget", "29, 0, 1 << 30, 0o1666"),
+        ("io_uring_setup", "425, 1, 0"),
+        ("clone3", "435, 0, 0"),
+        ("socket, numbered as in x32", "0x40000000 + 41, 2, 1, 0"),
+    ],
+)
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="calls are numbered otherwise")
+def test_the_kernel_refuses_what_python_cannot(what: str, call: str) -> None:
+    assert SANDBOX.run(RAW.format(call=call)) == "-1 1"
+
+
+@pytest.mark.parametrize(
+    "program", ["'x' * 10**9", "x = []\nwhile True:\n    x.append('x' * 10**6)", "bytearray(2**40)"]
+)
+def test_memory_has_an_end(program: str) -> None:
+    assert SANDBOX.run(program).endswith("MemoryError")
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["while True: pass", "import time; time.sleep(60)", "10 ** 10 ** 9", "print(1, flush=True)\nwhile 1: pass"],
+)
+def test_time_has_an_end(program: str) -> None:
+    began = time.monotonic()
+    assert Sandbox(wall_s=1.0).run(program).endswith("The program was stopped after 1 s.")
+    assert time.monotonic() - began < 15
+
+
+def test_output_has_an_end() -> None:
+    told = SANDBOX.run("while True: print('x' * 100)")
+    assert told.endswith("The output was longer, and the program was stopped.")
+    assert len(told) < 4100
+
+
+def test_a_crash_is_told_as_one() -> None:
+    assert SANDBOX.run("import ctypes; ctypes.string_at(0)") == "The program crashed."
+
+
+def test_nothing_of_this_process_is_handed_on(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("swordfish")
+    with (tmp_path / "secret").open() as opened:
+        os.set_inheritable(opened.fileno(), True)
+        reading = "import os\nfor fd in range(3, 300):\n    try: print(os.read(fd, 99))\n    except OSError: pass"
+        assert SANDBOX.run(reading) == "The program printed nothing."
+    told = SANDBOX.run("import os; print(sorted(os.environ))")
+    assert told == "['LC_CTYPE', 'PYTHONHASHSEED']"
+
+
+def test_nothing_is_left_behind() -> None:
+    fds, began = len(os.listdir("/proc/self/fd")), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    for program in ("1", "while True: pass", "print('x' * 10**6)"):
+        Sandbox(wall_s=0.2).run(program)
+    assert len(os.listdir("/proc/self/fd")) == fds
+    # they were waited for
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime > began
+
+
+# --- as a tool -----------------------------------------------------------------------------------------------------
+
+
+def test_the_agent_gets_what_its_program_printed() -> None:
+    env = create({"tools": ["search", "python"]})
+    env.reset(env.tasks("train")[0], 0)
+    assert env.step("python sum(range(10))").observation.text == "45"
+    assert env.step("python ```python\nx = 3\nprint(x)\n```").observation.text == "3"
+    assert env.step("python 'x' * 10**12").observation.text.endswith("MemoryError")
+    assert "python PROGRAM" in env.spec.prompt
