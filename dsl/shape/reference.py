@@ -29,7 +29,8 @@ Every key of a recipe, with its type, its default and its meaning. This page is 
 same text stands behind `agym schema --field KEY` and in an editor that reads `schemas/recipe.v1.json`.
 
 Where a number is wanted, the text of an expression is one too. Most such numbers are fixed before the run begins; those
-marked *may change* are evaluated at every step; [Expressions](expressions.md) says how they are written. NAME stands
+marked *may change* are evaluated at every step; [Expressions](expressions.md) says how they are written. What each part
+of an algorithm computes, in formulas, and who computes something else: [Conventions](conventions.md). NAME stands
 for a name of your own. *`use` alone* means that `algorithm: grpo` is short for `algorithm: {use: grpo}`.
 """
 
