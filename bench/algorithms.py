@@ -1,11 +1,19 @@
 """Claim: every algorithm of the language learns with real engines: on each of three seeds it ends above its start.
 
-Runs every run of `recipes/studies/algorithms.yaml`, the same small game from the same imitator, 128 episodes a step,
-and prints for each algorithm what came of it. Success is that of held-out goals at temperature 1: before the first
-step, and the mean of the last two measurements. How they differ from each other is for the eye: three seeds of one
-small game say little of any other, and all but the sizes are the settings that each begins with.
+Runs every run of a recipe in `recipes/studies/` and prints for each algorithm what came of it:
 
-    python bench/algorithms.py [--only ppo grpo] [--at-once 2] [--folder build/algorithms]
+- `algorithms` the same small game from the same imitator, 128 episodes a step
+- `iterative` the same game and imitator: in rounds, from preferences, after imitation with hindsight
+- `credit`, `solved`, `collapse` games made for those that should beat a plain baseline: GiGPO and bi-level advantages
+  on long episodes, DAPO's filter where most groups are solved, StarPO-S at a rate that is too high. Nothing is claimed
+  here: rivals stand beside their baseline, seed by seed, whoever is ahead
+
+Success of the first two is that of held-out goals at temperature 1: before the first step, and the mean of the last two
+measurements; of the others that of the episodes learnt from, of their first and their last fifth. How algorithms differ
+from each other is for the eye: three seeds of one small game say little of any other, and all but the sizes are the
+settings that each begins with.
+
+    python bench/algorithms.py [--study algorithms] [--only ppo grpo] [--at-once 2] [--folder build/algorithms]
 
 What a folder already holds is read, not run again.
 """
@@ -14,82 +22,171 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate, product
 from pathlib import Path
 
 from agym.catalog import catalog
 from agym.dsl.compile import compile_recipe
 from agym.files import DiskLibrary
+from referee import refereeing
 from runs import Job, Trained, mean, train
 
-_RECIPE = "studies/algorithms"
-_SUCCESS = "eval/success"
 _COLUMNS = ("algorithm", "at the start", "at the end", "gain, worst seed", "updates", "sampled tokens", "s learning")
+_RIVALS = ("rival", "ahead at the end, by seed", "largest fall: rival", "baseline", "by fifths: rival", "baseline")
+_FIFTHS = 5
+
+Curve = Sequence[float]
+"""Success in the course of a run."""
+Found = Mapping[str, Sequence[Trained]]
+"""The runs of each way to learn, one for each seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A recipe's matrix of ways to learn, and seeds."""
+
+    ways: Sequence[str] = ()
+    """Their names, in the recipe's order; the words of their algorithms if not given."""
+    rivals: Sequence[tuple[str, str]] = ()
+    """A baseline and who should beat it. Where there are any, nothing is claimed, and nothing held out is measured."""
+    judged: bool = False
+    """Whether one of them asks a judge."""
+
+    def curve(self, run: Trained) -> Curve:
+        return _by_fifths(_learning(run)) if self.rivals else [row["eval/success"] for row in run.evals]
+
+    def end(self, curve: Curve) -> float:
+        return curve[-1] if self.rivals else mean(curve[-2:])
+
+    def gain(self, run: Trained) -> float:
+        curve = self.curve(run)
+        return self.end(curve) - curve[0]
+
+
+_STUDIES: Mapping[str, Study] = {
+    "algorithms": Study(),
+    "iterative": Study(ways=("agent_evol", "turn_dpo", "mtpo", "sft+grpo", "relay+grpo"), judged=True),
+    "credit": Study(rivals=(("grpo", "gigpo"), ("ppo", "bilevel_ppo"))),
+    "solved": Study(rivals=(("grpo", "dapo"),)),
+    "collapse": Study(ways=("starpo", "starpo_s"), rivals=(("starpo", "starpo_s"),)),
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--study", choices=_STUDIES, default="algorithms")
     parser.add_argument("--only", nargs="+", default=[], metavar="ALGORITHM")
     parser.add_argument("--at-once", type=int, default=2)
-    parser.add_argument("--folder", type=Path, default=Path("build/algorithms"))
+    parser.add_argument("--folder", type=Path, help="build/ and the study's name if not given")
     arguments = parser.parse_args()
+    study, folder = _STUDIES[arguments.study], arguments.folder or Path("build") / arguments.study
     found: dict[str, list[Trained]] = {}
-    for trained in train(_jobs(arguments.only), arguments.folder, arguments.at_once):
-        if trained.exit_code:
-            print(f"{trained.job.name} ended with exit code {trained.exit_code}: see its console.txt", file=sys.stderr)
-            return 1
-        print(f"{trained.job.name}: {_start(trained):.2f} -> {_end(trained):.2f}", file=sys.stderr, flush=True)
-        found.setdefault(trained.job.name.rpartition("-")[0], []).append(trained)
-    print(_table(found))
-    return 0 if all(_gain(trained) > 0 for runs in found.values() for trained in runs) else 1
+    with _settings(study) as settings:
+        for trained in train(_jobs(arguments.study, arguments.only, settings), folder, arguments.at_once):
+            if trained.exit_code:
+                print(f"{trained.job.name} ended with code {trained.exit_code}: see its console.txt", file=sys.stderr)
+                return 1
+            print(f"{trained.job.name}: {_course([study.curve(trained)])}", file=sys.stderr, flush=True)
+            found.setdefault(trained.job.name.rpartition("-")[0], []).append(trained)
+    print(_table(study, found))
+    if not study.rivals:
+        return 0 if all(study.gain(run) > 0 for runs in found.values() for run in runs) else 1
+    print(f"\n{_compared(study, found)}")
+    return 0
 
 
-def _jobs(only: Sequence[str]) -> list[Job]:
-    library = DiskLibrary(Path.cwd())
-    compiled = compile_recipe(library.open(_RECIPE), library, (), {}, catalog())
-    plans = [variant.plan for variant in compiled.variants]
-    names = [(plan.stages[-1].settings.algorithm.use.value, plan.seed) for plan in plans]
+@contextmanager
+def _settings(study: Study) -> Iterator[tuple[str, ...]]:
+    """What is set on top of the recipe; while the block lasts, the judge is there."""
+    threads = ("hardware.threads=1",)
+    if not study.judged:
+        yield threads
+        return
+    with refereeing() as url:
+        yield (*threads, f"vars.judge={url}")
+
+
+def _jobs(name: str, only: Sequence[str], settings: tuple[str, ...]) -> list[Job]:
+    """Seed by seed, so that what there is after a while compares."""
+    recipe, library = f"studies/{name}", DiskLibrary(Path.cwd())
+    plans = [each.plan for each in compile_recipe(library.open(recipe), library, (), {}, catalog()).variants]
+    seeds = sorted({plan.seed for plan in plans})
+    words = [plan.stages[-1].settings.algorithm.use.value for plan in plans[:: len(seeds)]]
+    runs = list(product(_STUDIES[name].ways or words, seeds))
     return [
-        Job(name=f"{use}-{seed}", recipe=_RECIPE, run=at, settings=("hardware.threads=1",))
-        for at, (use, seed) in enumerate(names, start=1)
-        if use in only or not only
+        Job(name=f"{way}-{seed}", recipe=recipe, run=at + 1, settings=settings)
+        for at, (way, seed) in sorted(enumerate(runs), key=lambda run: run[1][1])
+        if way in only or not only
     ]
 
 
-def _start(trained: Trained) -> float:
-    return float(trained.evals[0][_SUCCESS])
+# --- what came of it -----------------------------------------------------------------------------------------------
 
 
-def _end(trained: Trained) -> float:
-    return trained.tail(_SUCCESS, 2)
+def _learning(run: Trained) -> list[Mapping[str, float]]:
+    """Its steps after the imitation."""
+    return [row for row in run.steps if row.get("stage") == "learn"]
 
 
-def _gain(trained: Trained) -> float:
-    return _end(trained) - _start(trained)
+def _by_fifths(rows: Sequence[Mapping[str, float]]) -> Curve:
+    """Of all episodes, cut at the steps' borders: a step may have more of them than another."""
+    until = [*accumulate(row["rollout/episodes"] for row in rows)]
+    fifths = [min(int(_FIFTHS * (count - 1) / until[-1]), _FIFTHS - 1) for count in until]
+    return [_success([row for row, of in zip(rows, fifths, strict=True) if of == fifth]) for fifth in range(_FIFTHS)]
 
 
-def _table(found: Mapping[str, Sequence[Trained]]) -> str:
+def _success(rows: Sequence[Mapping[str, float]]) -> float:
+    return mean([row["rollout/success"] for row in rows for _ in range(int(row["rollout/episodes"]))])
+
+
+def _table(study: Study, found: Found) -> str:
     lines = [f"| {' | '.join(_COLUMNS)} |", f"|{'---|' * len(_COLUMNS)}"]
-    for use, runs in found.items():
-        learning = [[row for row in run.rows if row.get("stage") == "learn"] for run in runs]
+    for way, runs in found.items():
+        curves = [study.curve(run) for run in runs]
+        totals = ("train/updates", "rollout/tokens", "timing_s/step")
         cells = [
-            use,
-            _each([_start(run) for run in runs]),
-            _each([_end(run) for run in runs]),
-            f"{min(map(_gain, runs)):+.2f}",
-            *(f"{mean([_total(rows, key) for rows in learning]):.0f}" for key in ("train/updates", "rollout/tokens")),
-            f"{mean([_total(rows, 'timing_s/step') for rows in learning]):.0f}",
+            way,
+            _each([curve[0] for curve in curves]),
+            _each([study.end(curve) for curve in curves]),
+            f"{min(map(study.gain, runs)):+.2f}",
+            *(f"{mean([_total(run, key) for run in runs]):.0f}" for key in totals),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _each(values: Sequence[float]) -> str:
-    return f"{mean(values):.3f}: {' '.join(f'{value:.2f}' for value in values)}"
+def _total(run: Trained, key: str) -> float:
+    return sum(row.get(key, 0.0) for row in _learning(run))
 
 
-def _total(rows: Sequence[Mapping[str, float]], key: str) -> float:
-    return sum(row.get(key, 0.0) for row in rows)
+def _each(values: Sequence[float], form: str = "") -> str:
+    return f"{mean(values):{form}.3f}: {' '.join(f'{value:{form}.2f}' for value in values)}"
+
+
+def _compared(study: Study, found: Found) -> str:
+    """Rivals beside their baselines, with the same seed."""
+    lines = [f"| {' | '.join(_RIVALS)} |", f"|{'---|' * len(_RIVALS)}"]
+    for baseline, rival in study.rivals:
+        if {baseline, rival} - set(found):
+            continue
+        theirs, ours = ([study.curve(run) for run in found[way]] for way in (baseline, rival))
+        ahead = [study.end(our) - study.end(their) for our, their in zip(ours, theirs, strict=True)]
+        falls = [f"{max(map(_fall, curves)):.2f}" for curves in (ours, theirs)]
+        cells = [f"{rival} over {baseline}", _each(ahead, "+"), *falls, _course(ours), _course(theirs)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _fall(curve: Curve) -> float:
+    """From the best so far to what came later, the most."""
+    return max(best - value for best, value in zip(accumulate(curve, max), curve, strict=True))
+
+
+def _course(curves: Sequence[Curve]) -> str:
+    return " ".join(f"{mean(values):.2f}" for values in zip(*curves, strict=True))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,15 @@
-"""Claim: DeepSpeed costs little: tokens learnt per second are 0.95 (floor 0.8) of a plain PyTorch loop's.
+"""Claim: DeepSpeed costs little: tokens learnt per second are 0.95 (floor 0.8) of a plain PyTorch loop's. And so does
+all that GRPO is beside its model: an update is 0.85 (floor 0.7) as fast as the model's bare forward and backward.
 
 The quickstart's model, once on half of a step's episodes, as reinforcement learns, and once on eight, as imitation
 does. `DeepSpeedLearner.update` packs, judges and measures; the plain loop gets the same rows ready packed, the same
 model with the same attention, PyTorch's fused AdamW, the clipped loss and nothing else. The padded loop has what it
 would have without packing: as many sequences as fit, in the order they come, below each other and masked.
+
+The bare forward and backward has the same rows ready packed and no optimiser; its loss is the mean log-prob of the
+learnt tokens. A whole update of GRPO begins with the sequences as they were played. With a divergence in its loss it
+asks the reference first, which is a forward pass more, and where the sampler's log-probs are not the learner's own (in
+half precision, or of older weights) its own, which is another: what these passes alone leave is the ceiling.
 
     python bench/update.py [--rounds 15] [--quick]
 """
@@ -14,25 +20,27 @@ import argparse
 import asyncio
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import torch
-from agym.runtime.backends.policy import Policy, load_policy
+from agym.runtime.backends.policy import FrozenPolicy, Policy, load_policy
 from agym.runtime.launch.building import prepare_model
 from agym.runtime.models import ModelSource, load_causal_model
 from agym.runtime.packing import Row, pack
-from agym.runtime.ports import LearnerSettings, TrainSequence, UpdateSettings
+from agym.runtime.ports import LearnerSettings, LossSettings, TrainSequence, UpdateSettings
 from agym.runtime.reach import Reach
 from agym.runtime.worlds import Worlds
 from engines import in_prepared_process, quickstart
-from paired import alternated, table
+from paired import Spent, alternated, ratio, table
 from torch import Tensor, nn
 
 _LR = 1e-4
 _ROW_TOKENS = 2048
-"""As in a run on a CPU, and so is the ZeRO stage, though one rank has nothing to share out."""
+"""As in a run on a CPU, and so is the ZeRO stage: one rank has nothing to share out."""
 
 
 def main() -> int:
@@ -40,13 +48,15 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--quick", action="store_true", help="three rounds")
     arguments = parser.parse_args()
+    rounds = 3 if arguments.quick else arguments.rounds
     in_prepared_process()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         model = asyncio.run(_model(Path(folder)))
-        settings = LearnerSettings(model=model, zero=2, tokens_per_micro_batch=_ROW_TOKENS)
+        settings = LearnerSettings(model=model, zero=0, tokens_per_micro_batch=_ROW_TOKENS)
         for what, sequences in (("reinforcement", episodes(64)), ("imitation", episodes(8, everything=True))):
-            asyncio.run(measure(what, settings, sequences, 3 if arguments.quick else arguments.rounds))
+            asyncio.run(measure(what, settings, sequences, rounds))
+        asyncio.run(measure_whole(settings, episodes(64), rounds))
     return 0
 
 
@@ -96,6 +106,78 @@ async def measure(what: str, settings: LearnerSettings, sequences: Sequence[Trai
     learnt = sum(int(sequence.learn.sum()) for sequence in sequences)
     print(f"{what}: {len(sequences)} sequences, {tokens} tokens, {learnt} of them learnt\n")
     print(table("DeepSpeedLearner", spent, dict.fromkeys(ways, tokens)), end="\n\n")
+
+
+# --- a whole update ------------------------------------------------------------------------------------------------
+
+_LOSS = LossSettings(kl_coef=1e-3)
+
+
+async def measure_whole(settings: LearnerSettings, sequences: Sequence[TrainSequence], rounds: int) -> None:
+    from agym.runtime.backends.deepspeed import DeepSpeedLearner
+
+    learner = DeepSpeedLearner(settings)
+    reference = FrozenPolicy(settings, learner.device)
+
+    async def plain() -> None:
+        learner.update(sequences, UpdateSettings(lr=_LR))
+
+    async def held() -> None:
+        learner.update(referred(sequences), UpdateSettings(lr=_LR, loss=_LOSS))
+
+    async def corrected() -> None:
+        own = learner.logprobs(sequences, 1.0)
+        fresh = [replace(each, old_logprobs=found) for each, found in zip(sequences, own, strict=True)]
+        learner.update(referred(fresh), UpdateSettings(lr=_LR, loss=_LOSS))
+
+    def referred(given: Sequence[TrainSequence]) -> list[TrainSequence]:
+        found = reference.logprobs(given, 1.0)
+        return [replace(each, reference_logprobs=values) for each, values in zip(given, found, strict=True)]
+
+    whole = {
+        "no divergence": plain,
+        "divergence from a reference": held,
+        "divergence, own log-probs before": corrected,
+    }
+    spent = await alternated({**bare_passes(settings, sequences), **whole}, rounds)
+    learner.close()
+    print(_of_bare(spent, list(whole), sum(len(sequence.ids) for sequence in sequences)))
+
+
+def bare_passes(
+    settings: LearnerSettings, sequences: Sequence[TrainSequence]
+) -> dict[str, Callable[[], Awaitable[None]]]:
+    """Once through the model and back, and once through it."""
+    policy, rows = load_policy(settings), pack(sequences, settings.tokens_per_micro_batch, torch.device("cpu"))
+
+    async def both() -> None:
+        for row in rows:
+            _of_row(policy, row)[0].mean().backward()
+        policy.zero_grad()
+
+    async def forward() -> None:
+        with torch.no_grad():
+            for row in rows:
+                _of_row(policy, row)
+
+    return {_BOTH: both, _FORWARD: forward}
+
+
+_BOTH, _FORWARD = "bare forward and backward", "bare forward"
+
+
+def _of_bare(spent: Mapping[str, Sequence[Spent]], whole: Sequence[str], tokens: int) -> str:
+    both, forward = (median(each.process for each in spent[name]) for name in (_BOTH, _FORWARD))
+    lines = [
+        f"| {tokens} tokens, an update with | tokens/s | by {_BOTH}: wall | process | ceiling | of the ceiling |",
+        "|---|---|---|---|---|---|",
+    ]
+    for further, name in enumerate(whole):
+        wall, process = (ratio(spent[name], spent[_BOTH], clock) for clock in ("wall", "process"))
+        ceiling = both / (both + further * forward)
+        speed = tokens / median(each.wall for each in spent[name])
+        lines.append(f"| {name} | {speed:.0f} | {wall:.3f} | {process:.3f} | {ceiling:.3f} | {process / ceiling:.3f} |")
+    return "\n".join(lines)
 
 
 # --- plain loops ---------------------------------------------------------------------------------------------------
