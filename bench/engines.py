@@ -18,6 +18,7 @@ from agym.dsl.source import Source
 from agym.files import DiskLibrary
 from agym.runtime.asking import Phases
 from agym.runtime.backends.environment import missing_variables
+from agym.runtime.crew import Crew
 from agym.runtime.engine import Engine
 from agym.runtime.launch.building import learner_worker, prepare_model
 from agym.runtime.launch.inline import InlineCrew
@@ -29,7 +30,7 @@ from agym.runtime.reporting import Reporter, Silent
 from agym.runtime.rollout import Budgets, Order
 from agym.runtime.seeds import derive
 from agym.runtime.tasks import Pool
-from agym.runtime.workers import Crew, LearnerWorker, PlayStyle, RolloutWorker
+from agym.runtime.workers import LearnerWorker, PlayStyle, RolloutWorker
 from agym.runtime.workspace import Workspace
 from agym.runtime.worlds import Open, Worlds
 
@@ -85,8 +86,7 @@ class Engines:
 
     def style(self, slots: int) -> PlayStyle:
         return PlayStyle(
-            format=self.stage.agent.format,
-            prompt=self.stage.agent.prompt,
+            agent=self.stage.agent,
             environments=self.stage.environments,
             draw=Draw(),
             phases=Phases(),

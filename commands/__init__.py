@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, str] = {
     "schema": "print a schema, or what one key of a recipe means",
     "recipes": "list the recipes that come with agym",
     "new": "write a first recipe of your own",
+    "envs": "list, check, play and serve environments",
     "doctor": "say what this machine has, and what a recipe lacks",
     "completion": "print a completion script for a shell",
 }

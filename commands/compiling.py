@@ -16,6 +16,7 @@ from ..dsl.text.decode import MAX_BYTES, decode
 from ..files import STDIN, DiskLibrary, Target
 from ..reporters.report import Checked, report
 from ..reporters.text import Style, report_text
+from .engines import has_started_again, put_back
 from .shell import Exit, Shell, UsageError
 
 __all__ = ["Compiler", "choose"]
@@ -39,7 +40,9 @@ class Compiler:
             return self.library.open(reference)
         # its references count from the folder that agym was called in
         key = os.path.join(self.shell.cwd, STDIN_NAME)
-        return decode(STDIN_NAME, self.shell.stdin.read(MAX_BYTES + 1), key=key)
+        data = self.shell.stdin.read(MAX_BYTES + 1)
+        put_back(self.shell.stdin, data)
+        return decode(STDIN_NAME, data, key=key)
 
     def compile(self, source: Source, *, base: bool = False) -> Compiled:
         return compile_recipe(source, self.library, self.settings, self.shell.environ, self.catalog, incomplete=base)
@@ -89,7 +92,8 @@ class Compiler:
         return self._told(reference, Compiled(variants=(), diagnostics=(diagnostic,), num_runs=0))
 
     def _told(self, reference: str, compiled: Compiled) -> Exit:
-        if compiled.diagnostics:
+        # warnings were told before this process started again
+        if compiled.failed or (compiled.diagnostics and not has_started_again(self.shell.environ)):
             found = report([_checked(Target(path=reference, base=False), compiled)])
             self.shell.err.write(report_text(found, Style(width=self.shell.width, colour=self._colour)))
         return Exit.WRONG if compiled.failed else Exit.RIGHT

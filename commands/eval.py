@@ -93,8 +93,6 @@ def _run(arguments: argparse.Namespace, shell: Shell, output: Path | None) -> Ex
 
     root = shell.cwd / arguments.target
     archive = Archive(root) if is_run(root) else None
-    if archive is not None:
-        prepare_process(archive.plan, shell.environ)  # first, so that warnings are told once
     variant = _compiled(arguments, shell, archive)
     if isinstance(variant, Exit):
         return variant

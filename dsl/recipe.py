@@ -38,6 +38,7 @@ from .frozen import frozen
 
 __all__ = [
     "Agent",
+    "AgentGymKind",
     "Checkpoint",
     "DType",
     "Dialect",
@@ -111,6 +112,18 @@ class Dialect(StrEnum):
     NATIVE = "native"
     AGENTGYM = "agentgym"
     OPENENV = "openenv"
+
+
+class AgentGymKind(StrEnum):
+    """The environments of AgentGym whose servers can be played on."""
+
+    BABYAI = "babyai"
+    SCIWORLD = "sciworld"
+    SEARCHQA = "searchqa"
+    SQLGYM = "sqlgym"
+    TEXTCRAFT = "textcraft"
+    WEBARENA = "webarena"
+    WEBSHOP = "webshop"
 
 
 class Transport(StrEnum):
@@ -276,8 +289,8 @@ class ModelShape:
 class Lora:
     """Low-rank adapters on a frozen model."""
 
-    rank: Size = 16
-    """Rank of each adapter."""
+    rank: Annotated[int, Bounds(at_least=1, at_most=512)] = 16
+    """Rank of each adapter; sampling engines take no more than 512."""
     alpha: Positive = 32.0
     """Scale; the adapter's output is multiplied by alpha / rank."""
     dropout: Annotated[float, Bounds(at_least=0, below=1)] = 0.0
@@ -305,7 +318,8 @@ class Model:
     dtype: DType = DType.AUTO
     """Precision of weights and compute; `auto` is bf16 on GPUs and fp32 on a CPU."""
     lora: Lora | None = None
-    """Trains adapters instead of all weights; the base model is then the reference."""
+    """Trains adapters instead of all weights. The reference is then the base model, or the base with the adapters of a
+    stage's start, and never a second model; a critic is a model of its own that learns by adapters of the same kind."""
     trust_remote_code: bool = False
     """Whether code that comes with a hub model may run."""
     shape: ModelShape | None = None
@@ -355,7 +369,7 @@ class Environment:
     """A server that runs already; instead of `use`."""
     dialect: Dialect = Dialect.NATIVE
     """What the server at `url` speaks."""
-    kind: Annotated[Name, Example("babyai")] | None = None
+    kind: AgentGymKind | None = None
     """Which of the AgentGym environments the server at `url` is; its replies differ by kind."""
     token: Annotated[str, Secret(), Example("${env:ENV_TOKEN}")] | None = None
     """Bearer token of the server at `url`."""
@@ -413,7 +427,7 @@ class Memory:
     kind: MemoryKind = MemoryKind.FULL
     """All of it, the last turns, or the last turns and a summary of the others."""
     turns: Size = 8
-    """Turns that stay in view under `window` and `summary`."""
+    """Turns that stay in view under `window` and `summary`; the older ones leave it once there are twice as many."""
     tokens: Size = 256
     """Tokens of a summary, at the most."""
 
@@ -432,15 +446,15 @@ class Agent:
     tokens_per_turn: DynInt = 512
     """Tokens sampled in one turn, at the most."""
     context_tokens: Size = 8192
-    """Tokens of a whole episode: prompt, actions and observations."""
+    """Tokens in view: of a whole episode, or, where `memory` or `reflection` cut it, of each piece."""
     observation_tokens: Annotated[int, Bounds(at_least=1), Example(1024)] | None = None
     """Longer observations are cut in the middle, and say so."""
     thinking: bool = True
-    """Whether the model may think before it acts."""
+    """Whether the model may think before it acts; if not, a reply holds the action alone."""
     parallel_calls: Size = 1
     """Actions taken from one reply under `tools`."""
     guided: bool = False
-    """Lets only valid actions be sampled, where the environment lists them."""
+    """Lets only valid actions be sampled, where the environment lists them; to measure with, not to learn from."""
     demonstrations: Count = 0
     """Expert episodes of other training tasks shown in the prompt."""
     on_invalid: OnInvalid = OnInvalid.TELL
@@ -454,7 +468,7 @@ class Agent:
     planning: Planning | None = None
     """Makes a plan before acting."""
     reflection: Reflection | None = None
-    """Tries again after a failure."""
+    """Tries again after a failure; the last attempt's score counts."""
     memory: Memory = field(default_factory=Memory)
     """What stays in view."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .episode import Ending, Episode, Group, Message, Segment, Task, Turn
+from .episode import Ending, Episode, Group, Message, Purpose, Segment, Task, Turn
 from .errors import RunError
 from .tasks import Mixture
 
@@ -110,7 +110,7 @@ def _episode(data: dict[str, Any], segments: Iterator[Segment]) -> Episode:
     parts: dict[str, Any] = {
         "task": Task(**data["task"]),
         "segments": tuple(islice(segments, len(data["segments"]))),
-        "turns": tuple(Turn(**each) for each in data["turns"]),
+        "turns": tuple(Turn(**{**each, "purpose": Purpose(each["purpose"])}) for each in data["turns"]),
         "ending": Ending(data["ending"]),
         "opening": tuple(Message(**each) for each in data["opening"]),
         "faults": tuple(data["faults"]),

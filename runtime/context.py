@@ -16,6 +16,7 @@ from ..dsl.expr import Expr
 from ..dsl.plan import Plan, PlanStage
 from ..dsl.recipe import Environment, Stage
 from .asking import Phases
+from .crew import Crew
 from .endpoint import Judges
 from .episode import Ending, Episode
 from .errors import RunError, StepRefused
@@ -29,7 +30,7 @@ from .reward import Clock
 from .rollout import Budgets
 from .seeds import derive
 from .tasks import Pool
-from .workers import Crew, PlayStyle
+from .workers import PlayStyle
 
 __all__ = [
     "Context",
@@ -39,6 +40,7 @@ __all__ = [
     "horizon_of",
     "kl_weight",
     "pair_settings",
+    "phases_of",
     "play_style",
     "refuse_faults",
     "update_settings",
@@ -79,6 +81,8 @@ class Context:
     """Who scores where the environment does not."""
     demonstrations: list[Episode] = field(default_factory=list)
     """Of an offline stage; made when first asked for, the same after a resume."""
+    shown: dict[str, Sequence[Episode]] = field(default_factory=dict)
+    """By environment, expert episodes for the prompts; made when first asked for, the same after a resume."""
     given: GivenPairs = field(default_factory=GivenPairs)
     """The same, of a stage that learns from pairs."""
 
@@ -188,8 +192,7 @@ def phases_of(context: Context) -> Phases:
 
 def play_style(context: Context, episodes: int, draw: Draw) -> PlayStyle:
     return PlayStyle(
-        format=context.stage.agent.format,
-        prompt=context.stage.agent.prompt,
+        agent=context.stage.agent,
         environments=context.stage.environments,
         draw=draw,
         phases=phases_of(context),

@@ -103,22 +103,30 @@ def _conversation(data: Mapping[str, Any], where: str) -> Conversation:
 
 
 def _of_record(data: Mapping[str, Any]) -> Conversation:
+    if len(data.get("segments", ())) > 1:
+        raise ValueError("an episode of several segments (by 'memory' or 'reflection') is not one conversation")
     return Conversation(
         opening=tuple(Message(each["role"], each["content"]) for each in data["opening"]),
-        replies=tuple(
-            # what an environment did not understand is nothing to imitate
-            Reply(
-                text=turn["reply"],
-                told=(Message("user", turn["observation"]),),
-                learn=turn["action"] is not None,
-                state=turn.get("state", ""),
-            )
-            for turn in data["turns"]
-        ),
+        replies=tuple(_recorded_replies(data["turns"])),
         task=Task(**data["task"]),
         score=float(data["score"]),
         success=bool(data["success"]),
     )
+
+
+def _recorded_replies(turns: Sequence[Mapping[str, Any]]) -> Iterator[Reply]:
+    for first, *others in _by_reply(turns):
+        told = tuple(Message(turn.get("role", "user"), turn["observation"]) for turn in (first, *others))
+        # what an environment did not understand is nothing to imitate
+        learn = first["action"] is not None or first.get("purpose", "act") != "act"
+        yield Reply(text=first["reply"], told=told, learn=learn, state=first.get("state", ""))
+
+
+def _by_reply(turns: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    """Of several actions in one reply, the first turn holds its tokens."""
+    borders = [at for at, turn in enumerate(turns) if turn.get("end", 1) > turn.get("start", 0)]
+    for start, end in zip(borders, [*borders[1:], len(turns)], strict=True):
+        yield list(turns[start:end])
 
 
 def _of_messages(data: Mapping[str, Any]) -> Conversation:

@@ -128,6 +128,7 @@ class Demonstrator:
                     action=None if step.status is Status.INVALID else action,
                     observation=shown,
                     reward=step.reward,
+                    role=self.format.answers_as,
                 )
             )
             if step.ended:

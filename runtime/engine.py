@@ -19,6 +19,7 @@ from ..dsl.plan import Plan, PlanStage
 from ..dsl.recipe import Eval, OnFault, SaveEpisodes
 from .batch import read_batches, write_batches
 from .context import Context, StepResult
+from .crew import Crew
 from .endpoint import Judges
 from .episode import Episode
 from .errors import RunError, StepRefused
@@ -30,7 +31,6 @@ from .progress import Progress
 from .records import lines
 from .reporting import Reporter, Row
 from .stages import STEPS
-from .workers import Crew
 from .workspace import MODEL, PROGRESS, Metrics, Workspace, on_disk
 
 __all__ = ["Engine", "Outcome", "OutcomeKind", "StopSignal"]

@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Ending", "Episode", "Group", "Message", "Segment", "Task", "Turn"]
+__all__ = ["Ending", "Episode", "Group", "Message", "Purpose", "Segment", "Task", "Turn"]
 
 
 class Ending(StrEnum):
@@ -42,6 +42,18 @@ class Ending(StrEnum):
         return self not in (Ending.ENV_FAULT, Ending.UNSCORED, Ending.CANCELLED)
 
 
+class Purpose(StrEnum):
+    """What a reply is for."""
+
+    ACT = "act"
+    """To act; only these are turns that the horizon allows."""
+    PLAN = "plan"
+    LESSON = "lesson"
+    """To do better in the next attempt."""
+    SUMMARY = "summary"
+    """To remember what is no longer in view."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """What is said to the model."""
@@ -64,7 +76,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One reply of the agent and what the environment answered."""
+    """One reply of the agent and what it was told then. Of several actions in one reply each is a turn, and the first
+    of them holds the tokens."""
 
     segment: int
     """Index of the segment that holds its tokens."""
@@ -73,17 +86,20 @@ class Turn:
     """The sampled tokens are `segment.ids[start:end]`."""
     reply: str
     action: str | None
-    """None where the reply held no action."""
+    """None where the reply held no action, or was not for one."""
     observation: str
     reward: float
     """From the environment, or from a judge of turns, for this turn alone."""
     state: str = ""
     """Names the state that the turn was taken from: equal states, equal names. Where the environment has no names for
     them, equal is what it showed last."""
+    purpose: Purpose = Purpose.ACT
+    role: str = "user"
+    """Who told the observation."""
 
     @property
     def invalid(self) -> bool:
-        return self.action is None
+        return self.purpose is Purpose.ACT and self.action is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -111,7 +127,7 @@ class Episode:
     ending: Ending
     horizon: int
     score: float
-    """From the environment, or from a judge."""
+    """From the environment, or from a judge; of several attempts, that of the last."""
     success: bool
     """By the environment's score alone."""
     fault: str = ""
@@ -130,6 +146,11 @@ class Episode:
     @property
     def total_tokens(self) -> int:
         return sum(len(segment.ids) for segment in self.segments)
+
+    @property
+    def num_turns(self) -> int:
+        """Those in which it acted, or tried to."""
+        return sum(turn.purpose is Purpose.ACT for turn in self.turns)
 
     @property
     def invalid_turns(self) -> int:

@@ -15,6 +15,7 @@ from ..dsl.recipe import Environment, Eval, TaskSelection
 from .context import Context, budgets_of, horizon_of, play_style, refuse_faults
 from .episode import Episode, Group, Task
 from .errors import RunError
+from .examples import examples_for
 from .ports import Draw
 from .rollout import Order
 from .seeds import derive
@@ -117,8 +118,9 @@ async def _play(
             size=samples,
             budgets=budgets_of(context, environment, horizon),
             seed=derive(context.plan.seed, "eval", task.environment, task.id, str(temperature)),
+            examples=told,
         )
-        for task in tasks
+        for task, told in zip(tasks, await examples_for(context, tasks), strict=True)
     ]
     draw = Draw(temperature=temperature, stop_texts=context.stage.sampling.stop)
     groups = await context.crew.play(orders, play_style(context, len(tasks) * samples, draw), context.reporter.episode)
@@ -140,7 +142,7 @@ def _numbers(context: Context, settings: Eval, groups: Sequence[Group]) -> dict[
         "ci_low": interval.low,
         "ci_high": interval.high,
         "score": mean(mean(episode.score for episode in group) for group in counted),
-        "turns": mean(len(episode.turns) for group in counted for episode in group),
+        "turns": mean(episode.num_turns for group in counted for episode in group),
         "tasks": float(len(counted)),
         "faults": float(sum(not e.ending.trainable for group in groups for e in group.episodes)),
     }

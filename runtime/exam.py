@@ -16,6 +16,7 @@ from typing import cast
 from ..dsl.plan import Plan
 from ..dsl.recipe import Eval
 from .context import Context
+from .crew import Crew
 from .errors import RunError
 from .evaluate import Measured, measure
 from .launch.building import found_model, rollout_worker
@@ -23,7 +24,7 @@ from .pipeline import Pipeline
 from .progress import Progress
 from .reach import Reach
 from .reporting import Reporter
-from .workers import Crew, RolloutWorker
+from .workers import RolloutWorker
 from .worlds import Worlds
 
 __all__ = ["examine"]

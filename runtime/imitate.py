@@ -23,14 +23,14 @@ from .errors import RunError
 from .filters import Policies, mask
 from .guards import Signs
 from .ports import Limits, LossSettings, TrainSequence, UpdateMetrics, UpdateSettings
-from .reinforce import next_batch, parts, scored_groups
+from .reinforce import counted, next_batch, parts, scored_groups
 from .reward import episode_facts
 from .seeds import derive
 from .statistics import group_row, rate, rollout_row, step_facts, train_row, worst
 from .tasks import shuffled
 from .workers import DemoStyle
 
-__all__ = ["Harvest", "demonstrations", "harvest", "imitated", "sft_step"]
+__all__ = ["Harvest", "data_path", "demo_style", "demonstrations", "harvest", "imitated", "place_of", "sft_step"]
 
 _SUCCESS = Expr("success")
 
@@ -47,7 +47,7 @@ async def _on_given(context: Context) -> StepResult:
     given = await demonstrations(context)
     prepared = context.clock()
     size, position = context.stage.algorithm.batch_size, context.progress.data_position
-    update = await _update(context, [given[_place(context, position + i)] for i in range(size)])
+    update = await _update(context, [given[place_of(context, len(given), position + i)] for i in range(size)])
     context.progress.data_position += size
     seconds = context.clock() - prepared
     return StepResult(
@@ -66,9 +66,10 @@ async def _on_given(context: Context) -> StepResult:
     )
 
 
-def _place(context: Context, position: int) -> int:
-    passes_done, place = divmod(position, len(context.demonstrations))
-    return _order(context, len(context.demonstrations), passes_done)[place]
+def place_of(context: Context, count: int, position: int) -> int:
+    """Among so many that are given, of the one that is next."""
+    passes_done, place = divmod(position, count)
+    return _order(context, count, passes_done)[place]
 
 
 def _order(context: Context, count: int, passes_done: int) -> tuple[int, ...]:
@@ -92,28 +93,22 @@ async def imitated(
     for epoch in range(algorithm.epochs if episodes else 0):
         for places in parts(_order(context, len(episodes), epoch), algorithm.batch_size):
             updates.append(await _update(context, [episodes[place] for place in places]))
-    seconds, batch = context.clock() - started, found.batch
-    context.progress.episodes += len(batch.episodes)
-    context.progress.sampled_tokens += (tokens := sum(episode.sampled_tokens for episode in batch.episodes))
+    seconds = context.clock() - started
     return StepResult(
         updates=sum(update.fault is None for update in updates),
         facts=step_facts(found.measured, updates),
         row={
-            "horizon/turns": max(episode.horizon for episode in batch.episodes),
-            "horizon/stage": context.progress.stage,
+            **counted(context, found.batch),
             **found.measured,
-            **batch.judged,
             **(row or {}),
             "data/kept": len(found.kept),
             "data/relabelled": found.relabelled,
             **train_row(updates),
-            "timing_s/rollout": batch.seconds,
             "timing_s/update": seconds,
-            "perf/tokens_per_s": rate(tokens, batch.seconds),
             "perf/update_tokens_per_s": rate(sum(update.tokens for update in updates), seconds),
         },
         signs=Signs(fault=worst(updates)),
-        episodes=batch.episodes,
+        episodes=found.batch.episodes,
     )
 
 
@@ -202,7 +197,7 @@ async def _relabelled(context: Context, episodes: Sequence[Episode]) -> list[Epi
     for name, environment in context.stage.environments.items():
         mine = [episode for episode in episodes if episode.task.environment == name and episode.turns]
         difficulties = {task.id: task.difficulty or "" for task in context.pools[name].tasks}
-        found = await context.crew.relabel(mine, _style(context), budgets_of(context, environment, _LONGEST))
+        found = await context.crew.relabel(mine, demo_style(context), budgets_of(context, environment, _LONGEST))
         made += [
             replace(each, task=replace(each.task, difficulty=difficulties[each.task.id]))
             for each in found
@@ -232,17 +227,15 @@ async def _made(context: Context) -> list[Episode]:
     return kept
 
 
-def _style(context: Context) -> DemoStyle:
-    data, agent = context.stage.algorithm.data, context.stage.agent
+def demo_style(context: Context) -> DemoStyle:
+    data = context.stage.algorithm.data
     return DemoStyle(
-        format=agent.format,
-        prompt=agent.prompt,
+        agent=context.stage.agent,
         environments=context.stage.environments,
         phases=phases_of(context),
         slots=context.plan.rollout.slots or _SLOTS,
         noise=data.noise,
         loss_on=data.loss_on,
-        context_tokens=agent.context_tokens,
     )
 
 
@@ -260,7 +253,7 @@ async def _by_experts(context: Context) -> list[Episode]:
         budgets = budgets_of(context, environment, horizon)
         mine = [task for task in tasks if task.environment == name]
         seed = derive(context.plan.seed, "demonstrations")
-        made += await context.crew.demonstrate(mine, _style(context), budgets, seed)
+        made += await context.crew.demonstrate(mine, demo_style(context), budgets, seed)
     refuse_faults(context, made, "demonstrations")
     return [episode for episode in made if episode.ending.trainable]
 
@@ -276,10 +269,14 @@ def _tasks_to_show(context: Context) -> list[Task]:
 
 
 async def _from(context: Context, read: Callable[[Path], list[Conversation]]) -> list[Episode]:
-    data = context.stage.algorithm.data
-    if data.path is None:
-        raise RunError(f"stage '{context.stage.stage}': 'data.source: {data.source}' needs a 'data.path'")
-    return await context.crew.render(read(Path(data.path).expanduser())[: data.limit], _style(context))
+    talks = read(data_path(context))[: context.stage.algorithm.data.limit]
+    return await context.crew.render(talks, demo_style(context))
+
+
+def data_path(context: Context) -> Path:
+    path = context.stage.algorithm.data.path
+    assert path is not None, "a verified plan says where data are read from"
+    return Path(path).expanduser()
 
 
 _SOURCES: Mapping[DataSource, Callable[[Context], Awaitable[list[Episode]]]] = {

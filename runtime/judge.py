@@ -21,7 +21,7 @@ from ..dsl.recipe import Judge, JudgeScope, RewardSource
 from .comparison import mean_of
 from .context import Context, refuse_faults
 from .endpoint import Answer, Question
-from .episode import Ending, Episode, Group
+from .episode import Ending, Episode, Group, Purpose
 from .filters import countable
 
 __all__ = ["Judged", "judged"]
@@ -113,7 +113,8 @@ def shown(episode: Episode, turns: int) -> str:
     """The conversation up to so many turns."""
     said = [("told", message.content) for message in episode.opening]
     for turn in episode.turns[:turns]:
-        said += [("agent", turn.reply), ("environment", turn.observation)]
+        said += [("agent", turn.reply)] if turn.reply or turn.invalid else []  # or it was said with the turn before
+        said += [("environment", turn.observation)] if turn.observation or turn.purpose is Purpose.ACT else []
     return "\n".join(_line(who, what) for who, what in said)
 
 

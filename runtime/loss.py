@@ -74,19 +74,20 @@ class _InPieces(torch.autograd.Function):
         return torch.cat([logprobs for logprobs, _ in pieces]), torch.cat([entropy for _, entropy in pieces])
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
         hidden_ND, head_VD, targets_N = ctx.saved_tensors
         hidden_grad_ND = torch.empty_like(hidden_ND)
         # in fp32 until the end: hundreds of pieces added in half precision lose the small ones
-        head_grad_VD = torch.zeros_like(head_VD, dtype=torch.float32)
+        head_grad_VD = torch.zeros_like(head_VD, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         for start in range(0, hidden_ND.shape[0], ctx.rows):
             piece = slice(start, start + ctx.rows)
             logp_NV = _log_softmax(hidden_ND[piece], head_VD, ctx.temperature)
             logits_grad_NV = _logits_grad(logp_NV, targets_N[piece], grads[0][piece], grads[1][piece])
             logits_grad_NV = (logits_grad_NV / ctx.temperature).to(head_VD.dtype)
             hidden_grad_ND[piece] = logits_grad_NV @ head_VD
-            head_grad_VD += logits_grad_NV.T @ hidden_ND[piece]
-        return hidden_grad_ND, head_grad_VD.to(head_VD.dtype), None, None, None
+            if head_grad_VD is not None:
+                head_grad_VD += logits_grad_NV.T @ hidden_ND[piece]
+        return hidden_grad_ND, None if head_grad_VD is None else head_grad_VD.to(head_VD.dtype), None, None, None
 
 
 def _logits_grad(logp_NV: Tensor, targets_N: Tensor, logprob_grad_N: Tensor, entropy_grad_N: Tensor) -> Tensor:

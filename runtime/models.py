@@ -114,10 +114,23 @@ class ModelTokenizer:
     def vocabulary(self) -> dict[str, int]:
         return dict(self._tokenizer.get_vocab())
 
-    def render(self, messages: Sequence[dict[str, str]], *, reply: bool) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        reply: bool,
+        thinking: bool = True,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> str:
         """The template's text; with `reply`, up to where the model's next words begin."""
+        options: dict[str, Any] = {} if thinking else {"enable_thinking": False}
         text = self._tokenizer.apply_chat_template(
-            list(messages), chat_template=self._template, tokenize=False, add_generation_prompt=reply
+            [dict(message) for message in messages],
+            tools=[dict(tool) for tool in tools] or None,
+            chat_template=self._template,
+            tokenize=False,
+            add_generation_prompt=reply,
+            **options,
         )
         return str(text)
 
@@ -179,8 +192,9 @@ def _train_bpe(vocab: int, texts: Iterable[str]) -> FastTokenizer:
     return tokenizer
 
 
-_WORD = r"</?\w+>|\w+(?:['\-]\w+)*|\n|[^\w\s]"
-"""A tag, a word (hyphens and apostrophes inside), a line's end, or a single sign; other white space is not kept."""
+_WORD = r"</?\w+>|```|\w+(?:['\-]\w+)*|\n|[^\w\s]"
+"""A tag, a fence, a word (hyphens and apostrophes inside), a line's end, or a single sign; other white space is not
+kept."""
 
 
 def _train_words(vocab: int, texts: Iterable[str]) -> FastTokenizer:

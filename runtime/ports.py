@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dsl.algorithm import Aggregation, KLEstimator, Level, LossKind
-from ..dsl.recipe import DType, Offload
+from ..dsl.recipe import DType, Lora, Offload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,7 +54,8 @@ __all__ = [
 
 Floats = NDArray[np.float32]
 NamedTensors = Iterable[tuple[str, "Tensor"]]
-"""Weights by the names that Hugging Face gives them; the output layer is always there, tied or not."""
+"""Weights by the names that Hugging Face gives them; the output layer is always there, tied or not. Of a learner with
+LoRA its adapters alone: `LAYER.lora_A` and `LAYER.lora_B`, before their scale."""
 
 
 # --- sampling ------------------------------------------------------------------------------------------------------
@@ -80,6 +81,8 @@ class Draw:
     min_p: float = 0.0
     stop_ids: tuple[int, ...] = ()
     stop_texts: tuple[str, ...] = ()
+    allowed: tuple[int, ...] = ()
+    """The only tokens to draw from; all, if empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +102,7 @@ class Sampled:
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    """Under the distribution that was drawn from: after temperature, top-p, top-k and min-p."""
+    """Under the distribution that was drawn from: of what was allowed, after temperature, top-p, top-k and min-p."""
     versions: tuple[int, ...]
     """Of the weights that drew each token; they differ when a hand-over fell between."""
     finish: FinishReason
@@ -314,6 +317,10 @@ class LearnerSettings:
 
     model: Path
     dtype: DType = DType.FP32
+    lora: Lora | None = None
+    """Adapters are all that learns."""
+    seed: int = 0
+    """Of what is drawn: adapters before their first update, and what is dropped in one."""
     zero: int = 0
     offload: Offload = Offload.NONE
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
@@ -348,7 +355,7 @@ class Learner(Scorer, Protocol):
         ...
 
     def weights(self) -> NamedTensors:
-        """The weights, one tensor at a time; valid until the next update."""
+        """What learns, one tensor at a time; valid until the next update."""
         ...
 
     def save(self, folder: Path) -> None:
@@ -411,4 +418,6 @@ class SamplerSettings:
     eager: bool = True
     weights_follow: bool = True
     """The first weights come by `load`; those in the folder are not read."""
+    lora: Lora | None = None
+    """What comes by `load` are adapters to the weights in the folder, which are read."""
     trust_remote_code: bool = False

@@ -9,25 +9,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
-from pathlib import Path
 
 import numpy as np
 
 from ..dsl.algorithm import DataSource, LossOn, Preset
-from .context import Context, StepResult, pair_settings, phases_of
+from .context import Context, StepResult, pair_settings
 from .dataset import Conversation, preferred, recorded
 from .episode import Ending, Episode
 from .errors import RunError, irrevocable
 from .guards import Signs
+from .imitate import data_path, demo_style, place_of
 from .pairs import Objective, Pair, Side, masked, objective, pairs_of, sides_of, summed, taught
 from .ports import TrainSequence, UpdateMetrics
 from .rank import pairs_by_critic
-from .reinforce import next_batch, parts, scored_groups
+from .reinforce import counted, next_batch, parts, scored_groups
 from .reward import Scored
-from .seeds import derive
 from .statistics import group_row, mean, rate, rollout_row, step_facts, train_row, worst
 from .tasks import shuffled
-from .workers import DemoStyle
 
 __all__ = ["preference_step"]
 
@@ -49,8 +47,6 @@ async def _on_fresh_pairs(context: Context) -> StepResult:
     with irrevocable():
         reference = await _logprobs(context, sides_of(pairs), reference=True)
         lessons = [each async for each in _passes(context, pairs, reference)]
-    context.progress.episodes += len(batch.episodes)
-    context.progress.sampled_tokens += (tokens := sum(episode.sampled_tokens for episode in batch.episodes))
     measured = rollout_row(batch.episodes) | group_row(book.groups)
     return _result(
         context,
@@ -58,15 +54,7 @@ async def _on_fresh_pairs(context: Context) -> StepResult:
         pairs=len(pairs),
         seconds=context.clock() - started,
         measured=measured,
-        row={
-            "horizon/turns": max(episode.horizon for episode in batch.episodes),
-            **measured,
-            **told,
-            **({"rollout/staleness": batch.staleness} if context.plan.hardware.staleness else {}),
-            **batch.judged,
-            "timing_s/rollout": batch.seconds,
-            "perf/tokens_per_s": rate(tokens, batch.seconds),
-        },
+        row={**counted(context, batch), **measured, **told},
         episodes=batch.episodes,
     )
 
@@ -78,7 +66,7 @@ async def _on_given_pairs(context: Context) -> StepResult:
         context.reporter.phase("pairs")
         given.pairs.extend(await _GIVEN[context.stage.algorithm.data.source](context))
     started = context.clock()
-    batch = [given.pairs[_place(context, position + i)] for i in range(size)]
+    batch = [given.pairs[place_of(context, len(given.pairs), position + i)] for i in range(size)]
     context.progress.data_position += size
     unknown = [side for side in sides_of(batch) if side not in given.reference]
     given.reference.update(await _logprobs(context, unknown, reference=True))
@@ -90,12 +78,6 @@ async def _on_given_pairs(context: Context) -> StepResult:
         seconds=context.clock() - started,
         row={"data/passes": position // len(given.pairs)},
     )
-
-
-def _place(context: Context, position: int) -> int:
-    count = len(context.given.pairs)
-    passes_done, place = divmod(position, count)
-    return shuffled(count, derive(context.plan.seed, context.stage.stage, passes_done))[place]
 
 
 def _result(
@@ -196,7 +178,7 @@ _RANKED: Mapping[
 
 async def _written(context: Context) -> list[Pair]:
     """Of a file: line by line, better and worse."""
-    lines = preferred(_path(context))[: context.stage.algorithm.data.limit]
+    lines = preferred(data_path(context))[: context.stage.algorithm.data.limit]
     sides = await _rendered(context, [side for line in lines for side in line])
     pairs = [
         Pair(better=_side(better), worse=_side(worse))
@@ -219,7 +201,7 @@ async def _recorded(context: Context) -> list[Pair]:
     """Of a run folder: among the recorded episodes of each attempt at a task, by the scores that were recorded.
 
     A reply that was not understood is nothing to imitate, and all the more to avoid: all turns are compared."""
-    talks = recorded(_path(context))[: context.stage.algorithm.data.limit]
+    talks = recorded(data_path(context))[: context.stage.algorithm.data.limit]
     groups: dict[object, list[Scored]] = {}
     for episode in await _rendered(context, talks):
         if episode.ending is Ending.DONE:
@@ -236,25 +218,8 @@ _GIVEN: Mapping[DataSource, Callable[[Context], Awaitable[list[Pair]]]] = {
 
 
 async def _rendered(context: Context, talks: Sequence[Conversation]) -> list[Episode]:
-    agent = context.stage.agent
-    style = DemoStyle(
-        format=agent.format,
-        prompt=agent.prompt,
-        environments=context.stage.environments,
-        phases=phases_of(context),
-        slots=1,
-        noise=0.0,
-        loss_on=LossOn.EXPERT,
-        context_tokens=agent.context_tokens,
-    )
-    return await context.crew.render(talks, style)
-
-
-def _path(context: Context) -> Path:
-    data = context.stage.algorithm.data
-    if data.path is None:
-        raise RunError(f"stage '{context.stage.stage}': 'data.source: {data.source}' needs a 'data.path'")
-    return Path(data.path).expanduser()
+    # the loss is that of pairs, whatever other stages imitate
+    return await context.crew.render(talks, replace(demo_style(context), loss_on=LossOn.EXPERT))
 
 
 def _some(context: Context, pairs: list[Pair], otherwise: str) -> list[Pair]:

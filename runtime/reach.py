@@ -7,18 +7,20 @@ what it started.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..dsl.recipe import Dialect, Environment, Rollout, Transport
 from ..envs.client import HttpEnv, InlineEnv
-from ..envs.errors import EnvError, EnvFault
-from ..envs.protocol import Deadlines, EnvClient, EnvSpec, Reached, Runs, Session, TaskInfo
+from ..envs.errors import EnvError
+from ..envs.protocol import Deadlines, EnvClient, Runs
 from ..envs.registry import factory
-from ..envs.supervise import ServeCommand, ServerEvent, ServerProcess
+from ..envs.remote.agentgym import AgentGymEnv
+from ..envs.replicas import serve
+from ..envs.supervise import ServeCommand, ServerEvent
 from .errors import RunError
 
-__all__ = ["Reach", "deadlines_of"]
+__all__ = ["Reach", "at_address", "deadlines_of"]
 
 _SOONER = 0.95
 """A client gives up a little before whoever asked it: so it is told what was met, and not only how long it took."""
@@ -55,13 +57,9 @@ class Reach:
 
     async def _open(self, name: str, settings: Environment) -> EnvClient:
         if settings.url is not None:
-            if settings.dialect is not Dialect.NATIVE:
-                raise RunError(
-                    f"environment '{name}': this version cannot play on a server of dialect '{settings.dialect}'"
-                )
-            return HttpEnv(settings.url, token=self.secret(settings.token), deadlines=self.deadlines)
+            return at_address(settings, self.secret(settings.token), self.deadlines)
         assert settings.use is not None, "a verified plan names each environment"
-        if settings.transport is not Transport.HTTP:
+        if settings.transport is not Transport.HTTP and settings.replicas == 1:
             inline = InlineEnv(factory(settings.use, settings.options), deadlines=self.deadlines)
             if settings.transport is Transport.INLINE or (await inline.spec()).runs is Runs.INLINE:
                 return inline
@@ -70,13 +68,13 @@ class Reach:
 
     async def _serve(self, name: str, settings: Environment) -> EnvClient:
         assert settings.use is not None
-        server = ServerProcess(
+        return await serve(
             ServeCommand(env=settings.use, options=settings.options, arguments=("--max-sessions", str(_SESSIONS))),
-            log=self.logs / f"{name}.log",
-            report=lambda event: self._tell(name, event),
+            settings.replicas,
+            lambda number: self.logs / (f"{name}.log" if settings.replicas == 1 else f"{name}.{number}.log"),
+            lambda event: self._tell(name, event),
+            self.deadlines,
         )
-        await server.__aenter__()
-        return _Served(server, HttpEnv(server.url, deadlines=self.deadlines))
 
     def _tell(self, name: str, event: ServerEvent) -> None:
         self.note(f"environment '{name}': its server {event.trouble.value.replace('_', ' ')}: {event.message}")
@@ -95,38 +93,33 @@ class Reach:
         return self.environ[found[1]]
 
 
-class _Served:
-    """An environment on a server of our own, which ends with it."""
+# --- servers that run already ---
 
-    def __init__(self, server: ServerProcess, client: HttpEnv) -> None:
-        self._server = server
-        self._client = client
 
-    async def spec(self) -> EnvSpec:
-        return await self._there.spec()
+def at_address(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
+    return _SPEAKERS[settings.dialect](settings, token, deadlines)
 
-    async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
-        return await self._there.tasks(split)
 
-    async def open(self, task: str, seed: int) -> Session:
-        return await self._there.open(task, seed)
+def _native(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
+    assert settings.url is not None
+    return HttpEnv(settings.url, token=token, deadlines=deadlines)
 
-    async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        return await self._there.expert(task, seed)
 
-    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
-        return await self._there.hindsight(task, seed, actions)
+def _agentgym(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
+    assert settings.url is not None
+    assert settings.kind is not None, "a verified plan says which kind"
+    return AgentGymEnv(settings.url, settings.kind, token=token, deadlines=deadlines)
 
-    async def corpus(self) -> tuple[str, ...]:
-        return await self._there.corpus()
 
-    @property
-    def _there(self) -> HttpEnv:
-        # the address of a server that was given up is anybody's
-        if self._server.given_up is not None:
-            raise EnvFault(self._server.given_up)
-        return self._client
+def _openenv(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
+    from ..envs.remote.openenv import OpenEnvEnv  # WebSockets are of no use to anything else
 
-    async def close(self) -> None:
-        await self._client.close()
-        await self._server.__aexit__(None, None, None)
+    assert settings.url is not None
+    return OpenEnvEnv(settings.url, token=token, deadlines=deadlines)
+
+
+_SPEAKERS: Mapping[Dialect, Callable[[Environment, str | None, Deadlines], EnvClient]] = {
+    Dialect.NATIVE: _native,
+    Dialect.AGENTGYM: _agentgym,
+    Dialect.OPENENV: _openenv,
+}

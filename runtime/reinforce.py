@@ -30,6 +30,7 @@ from .context import (
 from .correction import cut, importance_weights
 from .episode import Group, Task
 from .errors import StepRefused
+from .examples import examples_for
 from .filters import missing, passes
 from .guards import Signs
 from .judge import judged
@@ -43,7 +44,7 @@ from .statistics import group_row, rate, rollout_row, step_facts, train_row, wor
 from .tasks import shuffled
 from .values import critic_row, valued
 
-__all__ = ["next_batch", "parts", "rl_step", "scored_groups"]
+__all__ = ["counted", "next_batch", "parts", "rl_step", "scored_groups"]
 
 
 async def rl_step(context: Context) -> StepResult:
@@ -61,28 +62,20 @@ async def rl_step(context: Context) -> StepResult:
     learnt = context.clock()
     critic = await _learn_values(context, batches, valuing)
     mismatch = mismatch or _first(updates)
-    episodes = batch.episodes
-    context.progress.episodes += len(episodes)
-    context.progress.sampled_tokens += sum(episode.sampled_tokens for episode in episodes)
-    measured = rollout_row(episodes) | group_row(book.groups)
+    measured = rollout_row(batch.episodes) | group_row(book.groups)
     row = {
-        "horizon/turns": max(episode.horizon for episode in episodes),
-        "horizon/stage": context.progress.stage,
+        **counted(context, batch),
         **measured,
         **pull,
-        **({"rollout/staleness": batch.staleness} if context.plan.hardware.staleness else {}),
         **{f"filter/masked_{reason}": count for reason, count in sorted(teaching.masked.items())},
         "filter/kept_groups": teaching.kept_groups,
         "filter/rounds": batch.rounds,
-        **batch.judged,
         **train_row(updates),
         **critic_row(critic, teaching.sequences),
         **(mismatch.row if mismatch else {}),
-        "timing_s/rollout": batch.seconds,
         "timing_s/prepare": prepared - played,
         "timing_s/update": learnt - prepared,
         **({"timing_s/critic": context.clock() - learnt} if critic else {}),
-        "perf/tokens_per_s": rate(sum(episode.sampled_tokens for episode in episodes), batch.seconds),
         "perf/update_tokens_per_s": rate(sum(update.tokens for update in updates), learnt - prepared),
     }
     facts = step_facts(measured, updates)
@@ -98,8 +91,23 @@ async def rl_step(context: Context) -> StepResult:
             # only what the newest weights played tells of the engines alone
             mismatch_kl=mismatch.kl if mismatch and batch.staleness == 0 else None,
         ),
-        episodes=episodes,
+        episodes=batch.episodes,
     )
+
+
+def counted(context: Context, batch: Batch) -> dict[str, float]:
+    """Counts a batch that was learnt from; what there is to tell of how it was played."""
+    tokens = sum(episode.sampled_tokens for episode in batch.episodes)
+    context.progress.episodes += len(batch.episodes)
+    context.progress.sampled_tokens += tokens
+    return {
+        "horizon/turns": max(episode.horizon for episode in batch.episodes),
+        "horizon/stage": context.progress.stage,
+        **({"rollout/staleness": batch.staleness} if context.plan.hardware.staleness else {}),
+        **batch.judged,
+        "timing_s/rollout": batch.seconds,
+        "perf/tokens_per_s": rate(tokens, batch.seconds),
+    }
 
 
 # --- playing -------------------------------------------------------------------------------------------------------
@@ -158,8 +166,9 @@ async def _groups(
             size=size,
             budgets=budgets_of(context, context.stage.environments[task.environment]),
             seed=context.seed(purpose, rounds, at),
+            examples=told,
         )
-        for at, task in enumerate(tasks)
+        for at, (task, told) in enumerate(zip(tasks, await examples_for(context, tasks), strict=True))
     ]
     context.reporter.phase("rollout")
     groups = await context.crew.play(orders, play_style(context, len(tasks) * size, draw), context.reporter.episode)

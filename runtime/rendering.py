@@ -10,14 +10,14 @@ template for which that is not so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from .episode import Message
 from .errors import RunError
 
-__all__ = ["LEFT_OUT", "Chat", "Message", "TemplateError", "Tokenizer"]
+__all__ = ["LEFT_OUT", "NO_THOUGHTS", "Chat", "Message", "TemplateError", "Tokenizer"]
 
 
 class TemplateError(RunError):
@@ -27,7 +27,14 @@ class TemplateError(RunError):
 class Tokenizer(Protocol):
     """What is needed of a tokenizer."""
 
-    def render(self, messages: Sequence[dict[str, str]], *, reply: bool) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        reply: bool,
+        thinking: bool = True,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> str:
         """The template's text; with `reply`, up to where the model's next words begin."""
         ...
 
@@ -42,6 +49,8 @@ class Tokenizer(Protocol):
 
 
 LEFT_OUT = "\n[the middle is left out]\n"
+NO_THOUGHTS = "<think>\n\n</think>\n\n"
+"""Stands before a reply that is to have no thoughts, where the template has no way of its own to say so."""
 _HALF = "\N{REPLACEMENT CHARACTER}"
 _NEUTRAL = "ok"
 _REMEMBERED = 4096
@@ -62,16 +71,42 @@ _OPENINGS = (
 class Chat:
     """Renders what is new, and only that."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, thinking: bool = True, tools: Sequence[Mapping[str, Any]] = ()) -> None:
         self._tokenizer = tokenizer
+        self._options: dict[str, Any] = {} if thinking else {"thinking": False}
+        self._options |= {"tools": tools} if tools else {}
+        self._roles = ("user", "tool") if tools else ("user",)
+        self._styles: dict[tuple[bool, bool], Chat] = {(thinking, bool(tools)): self}
         self.end_of_reply = tokenizer.end_of_reply
         self._end = tokenizer.decode([self.end_of_reply])
+        # what is said for the model at the start of each of its replies: by the template, or else by us
+        self._closing = "" if thinking else self._closed_thoughts()
+        self._lead = "" if thinking else self._closing or NO_THOUGHTS
         self.rewrites = self._prove()
         """Replies that the template would show differently once they are past; here they stay as they were sampled."""
         self._before = self._opened(_OPENINGS[0])
         self._begun = lru_cache(_OPENINGS_REMEMBERED)(self._begin)
         self._followed = lru_cache(_REMEMBERED)(self._follow)
         self._decoded = lru_cache(_REMEMBERED)(tokenizer.decode)
+
+    def styled(self, *, thinking: bool, tools: Sequence[Mapping[str, Any]]) -> Chat:
+        """The same, for replies without thoughts, or with tools that the template tells of."""
+        key = (thinking, bool(tools))
+        if key not in self._styles:
+            self._styles[key] = Chat(self._tokenizer, thinking=thinking, tools=tools)
+        return self._styles[key]
+
+    def calls_natively(self, tool: Mapping[str, Any], arguments: Mapping[str, Any], written: str) -> bool:
+        """Whether the template tells of tools, and writes a call of this one in these words."""
+        call = {"type": "function", "function": {"name": tool["function"]["name"], "arguments": arguments}}
+        said: list[Mapping[str, Any]] = [*_plain(_OPENINGS[0])]
+        said.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        try:
+            text = self._tokenizer.render(said, reply=False, tools=(tool,))
+            without = self._tokenizer.render(said, reply=False)
+        except Exception:  # each template has its own way to say what it does not know
+            return False
+        return text != without and written in text
 
     def decode(self, ids: Sequence[int]) -> str:
         """The reply's text without its end token."""
@@ -93,7 +128,7 @@ class Chat:
         return self._begun(tuple(messages))
 
     def _begin(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(self._tokenizer.render(_plain(messages), reply=True)))
+        return tuple(self._tokenizer.encode(self._prompt(messages) + self._lead))
 
     def reply(self, text: str) -> list[int]:
         """A reply that nobody sampled."""
@@ -105,11 +140,11 @@ class Chat:
         return (self._followed if short else self._follow)(tuple(messages))
 
     def _follow(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(self._between(_OPENINGS[0], self._before, messages)))
+        return tuple(self._tokenizer.encode(self._between(_OPENINGS[0], self._before, messages) + self._lead))
 
     def _opened(self, opening: Sequence[Message]) -> str:
         """Up to the end of a first reply."""
-        return self._tokenizer.render(_plain(opening), reply=True) + _NEUTRAL + self._end
+        return self._prompt(opening) + _NEUTRAL + self._end
 
     def _between(self, opening: Sequence[Message], before: str, messages: Sequence[Message]) -> str:
         after = self._after(opening, _NEUTRAL, messages)
@@ -122,11 +157,28 @@ class Chat:
         return after[len(before) :]
 
     def _after(self, opening: Sequence[Message], reply: str, messages: Sequence[Message]) -> str:
-        said = [*_plain(opening), {"role": "assistant", "content": reply}, *_plain(messages)]
-        return self._tokenizer.render(said, reply=True)
+        return self._prompt((*opening, Message("assistant", reply), *messages))
+
+    def _prompt(self, messages: Sequence[Message]) -> str:
+        """Up to where a reply begins, without what the template itself says in the model's place."""
+        return self._tokenizer.render(_plain(messages), reply=True, **self._options).removesuffix(self._closing)
+
+    def _closed_thoughts(self) -> str:
+        """What the template puts before a reply without thoughts, and before no reply that is past."""
+        self._closing = ""
+        opening = _OPENINGS[0]
+        start = len(self._tokenizer.render(_plain(opening), reply=False, **self._options))
+        after = self._after(opening, _NEUTRAL, (Message("user", "m"),))
+        header = after[start : after.index(_NEUTRAL + self._end, start)]
+        said = self._prompt(opening)[start:]
+        return said[len(header) :] if said.startswith(header) else ""
 
     def _prove(self) -> tuple[str, ...]:
-        message = (Message("user", "m"),)
+        return tuple(dict.fromkeys(reply for role in self._roles for reply in self._proven(role)))
+
+    def _proven(self, role: str) -> list[str]:
+        """Replies that are rewritten once someone of this role speaks after them."""
+        message = (Message(role, "m"),)
         expected = self._between(_OPENINGS[0], self._opened(_OPENINGS[0]), message)
         rewrites = []
         for opening in _OPENINGS:
@@ -134,7 +186,7 @@ class Chat:
                 raise TemplateError(
                     f"the chat template renders a message as {between!r} or as {expected!r}, by what was said before"
                 )
-            before = self._tokenizer.render(_plain(opening), reply=True)
+            before = self._prompt(opening)
             for reply in _PROBES:
                 after = self._after(opening, reply, message)
                 if not (after.startswith(before) and after.endswith(expected)):
@@ -146,7 +198,7 @@ class Chat:
         end = self._tokenizer.encode(self._end)
         if end != [self._tokenizer.end_of_reply]:
             raise TemplateError(f"the end token {self._end!r} is read back as {end}, not as itself")
-        return tuple(dict.fromkeys(rewrites))
+        return rewrites
 
 
 def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:

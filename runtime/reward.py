@@ -97,7 +97,7 @@ def _of_episode(episode: Episode) -> dict[str, FactValue]:
     return {
         "score": episode.score,
         "success": episode.success,
-        "turns": float(len(episode.turns)),
+        "turns": float(episode.num_turns),
         "sampled_tokens": float(episode.sampled_tokens),
         "total_tokens": float(episode.total_tokens),
         "invalid_turns": float(episode.invalid_turns),

@@ -21,6 +21,7 @@ from ..dsl.binding.references import anchored
 from ..dsl.plan import Plan
 from ..dsl.planning.codec import dumps
 from ..dsl.recipe import Launcher
+from .crew import Crew
 from .endpoint import Judges
 from .engine import Engine, Outcome, StopSignal
 from .launch import inline, ray
@@ -29,7 +30,6 @@ from .resuming import goes_on
 from .sinks.console import Terminal
 from .sinks.fanout import Fanout, open_fanout
 from .sinks.summary import last_words
-from .workers import Crew
 from .workspace import JUDGE, Workspace, on_disk
 
 __all__ = ["Start", "folder_of", "run_plan"]

@@ -46,7 +46,7 @@ def rate(amount: float, seconds: float) -> float:
 def rollout_row(episodes: Sequence[Episode]) -> dict[str, float]:
     """What a step's episodes were like. Faults are counted apart and enter no other number."""
     whole = [episode for episode in episodes if episode.ending.trainable]
-    replies = sum(len(episode.turns) for episode in whole)
+    replies = sum(episode.num_turns for episode in whole)
     counts: dict[str, float] = {
         "rollout/episodes": len(whole),
         "rollout/faults": sum(episode.ending is Ending.ENV_FAULT for episode in episodes),
@@ -59,7 +59,7 @@ def rollout_row(episodes: Sequence[Episode]) -> dict[str, float]:
         **counts,
         "rollout/success": mean(episode.success for episode in whole),
         "rollout/score": mean(episode.score for episode in whole),
-        "rollout/turns": mean(len(episode.turns) for episode in whole),
+        "rollout/turns": mean(episode.num_turns for episode in whole),
         "rollout/length": mean(episode.sampled_tokens for episode in whole),
         "rollout/tokens": sum(episode.sampled_tokens for episode in whole),
         "rollout/invalid_rate": sum(episode.invalid_turns for episode in whole) / max(replies, 1),

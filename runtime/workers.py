@@ -1,6 +1,5 @@
-"""The workers, plain classes: one that plays episodes, one that learns. Where they live is `launch/`'s business.
-
-`Crew` is what the engine sees of them: the one seam between deciding what is done and doing it.
+"""The workers, plain classes: one that plays episodes, one that learns. Where they live is `launch/`'s business, and
+`crew` is what the engine sees of them.
 """
 
 from __future__ import annotations
@@ -10,15 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from ..dsl.algorithm import LossOn
-from ..dsl.recipe import Environment, Format, TaskSelection
+from ..dsl.recipe import Agent, Environment, TaskSelection
 from ..envs.errors import EnvError
 from ..envs.protocol import TaskInfo
-from .agents.formats import FORMATS
+from .agents.dress import dressed
 from .asking import Gates, Phases, World
 from .dataset import Conversation
 from .demonstrate import Demonstrator, solved
@@ -50,16 +49,14 @@ from .seeds import derive
 from .tasks import chosen
 from .worlds import Worlds
 
-__all__ = ["Crew", "DemoStyle", "LearnerWorker", "PlayStyle", "RolloutWorker"]
+__all__ = ["DemoStyle", "LearnerWorker", "PlayStyle", "RolloutWorker"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayStyle:
     """How the episodes of one step are played, the same for all."""
 
-    format: Format
-    prompt: str | None
-    """A file with the system prompt, instead of the format's and the environment's own."""
+    agent: Agent
     environments: Mapping[str, Environment]
     draw: Draw
     phases: Phases
@@ -70,87 +67,12 @@ class PlayStyle:
 class DemoStyle:
     """How demonstrations are made."""
 
-    format: Format
-    prompt: str | None
+    agent: Agent
     environments: Mapping[str, Environment]
     phases: Phases
     slots: int
     noise: float
     loss_on: LossOn
-    context_tokens: int
-
-
-class Crew(Protocol):
-    """All that the engine asks to be done. A `play` may be under way while the learner is asked for something; never
-    while another is, nor while weights go to the sampler."""
-
-    async def tasks(
-        self, name: str, environment: Environment, selection: TaskSelection, seed: int
-    ) -> tuple[TaskInfo, ...]: ...
-
-    async def play(self, orders: Sequence[Order], style: PlayStyle, seen: Callable[[Episode], None]) -> list[Group]: ...
-
-    async def demonstrate(
-        self, tasks: Sequence[Task], style: DemoStyle, budgets: Budgets, seed: int
-    ) -> list[Episode]: ...
-
-    async def relabel(self, episodes: Sequence[Episode], style: DemoStyle, budgets: Budgets) -> list[Episode]:
-        """Demonstrations of the other goals that these have reached on their way."""
-        ...
-
-    async def render(self, conversations: Sequence[Conversation], style: DemoStyle) -> list[Episode]: ...
-
-    async def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        """Sets the optimiser's constants; `fresh` also forgets what it has averaged."""
-        ...
-
-    async def refer_to(self, model: Path | None) -> None:
-        """What divergences are measured from: a model folder, or the model that the run started from."""
-        ...
-
-    async def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics: ...
-
-    async def logprobs(
-        self, sequences: Sequence[TrainSequence], temperature: float, *, reference: bool
-    ) -> list[Floats]: ...
-
-    async def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
-        """As of `Critic`; it begins as the policy stands when it is first asked, or as the plan's `critic.path`."""
-        ...
-
-    async def update_critic(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics: ...
-
-    async def openings(
-        self, episodes: Sequence[tuple[Task, Sequence[Message]]], style: PlayStyle
-    ) -> list[tuple[int, ...]]:
-        """What each of them begins with, in tokens, with a solution told that the agent is not told."""
-        ...
-
-    async def draw(self, requests: Sequence[SampleRequest], slots: int) -> list[Sampled]:
-        """Replies, as in play, and nothing is done with them."""
-        ...
-
-    async def new_ranker(self) -> None:
-        """The next one begins as the reference."""
-        ...
-
-    async def rank(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
-        """Log-probs under the ranker, a policy that nobody plays."""
-        ...
-
-    async def update_ranker(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics: ...
-
-    async def sync(self, version: int) -> None:
-        """The learner's weights to the sampler, proven there."""
-        ...
-
-    async def save(self, folder: Path) -> None: ...
-
-    async def load(self, folder: Path) -> None: ...
-
-    async def export(self, folder: Path) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 class RolloutWorker:
@@ -178,15 +100,21 @@ class RolloutWorker:
             return await chosen(world.client, selection, _listed(selection), name, seed)
 
     async def play(self, orders: Sequence[Order], style: PlayStyle, seen: Callable[[Episode], None]) -> list[Group]:
+        agent = style.agent
+        chat, form = dressed(agent, self._chat)
         player = Player(
             sampler=self.sampler,
-            chat=self._chat,
-            format=FORMATS[style.format],
-            prompt=_text(style.prompt),
+            chat=chat,
+            format=form,
+            prompt=_text(agent.prompt),
             draw=replace(style.draw, stop_ids=(*style.draw.stop_ids, self._chat.end_of_reply)),
             phases=style.phases,
             gates=Gates.of(style.phases),
             clock=self._clock,
+            memory=agent.memory,
+            planning=agent.planning,
+            reflection=agent.reflection,
+            guided=agent.guided,
         )
         worlds = await self._all_worlds(style.environments)
         with _sampling():
@@ -211,15 +139,15 @@ class RolloutWorker:
 
     async def render(self, conversations: Sequence[Conversation], style: DemoStyle) -> list[Episode]:
         demonstrator = self._demonstrator(style)
-        return [demonstrator.render(each, style.context_tokens) for each in conversations]
+        return [demonstrator.render(each, style.agent.context_tokens) for each in conversations]
 
     async def openings(
         self, episodes: Sequence[tuple[Task, Sequence[Message]]], style: PlayStyle
     ) -> list[tuple[int, ...]]:
-        worlds = await self._all_worlds(style.environments)
+        worlds, (chat, _) = await self._all_worlds(style.environments), dressed(style.agent, self._chat)
         with _environments(", ".join(style.environments)):
             return [
-                self._chat.begin(await solved(worlds[task.environment], task, opening, style.phases.step_timeout_s))
+                chat.begin(await solved(worlds[task.environment], task, opening, style.phases.step_timeout_s))
                 for task, opening in episodes
             ]
 
@@ -232,11 +160,12 @@ class RolloutWorker:
             return await in_slots([partial(self.sampler.sample, each) for each in ended], slots)
 
     def _demonstrator(self, style: DemoStyle) -> Demonstrator:
+        chat, form = dressed(style.agent, self._chat)
         return Demonstrator(
-            chat=self._chat,
+            chat=chat,
             encode=lru_cache(_COMMANDS)(self._encode),  # an expert says the same few things in all games
-            format=FORMATS[style.format],
-            prompt=_text(style.prompt),
+            format=form,
+            prompt=_text(style.agent.prompt),
             phases=style.phases,
             gates=Gates.of(style.phases),
             noise=style.noise,
@@ -300,6 +229,49 @@ def _text(path: str | None) -> str | None:
         raise RunError(f"'{path}' cannot be read: {error}") from error
 
 
+L = TypeVar("L", bound=Learner | Critic)
+
+
+class _Beside(Generic[L]):
+    """Who learns beside the policy: made when first asked for, and begins as things stand then."""
+
+    def __init__(self, name: str, make: Callable[[], L] | None) -> None:
+        self._name = name
+        """Of its folder in a checkpoint."""
+        self._make = make
+        self._made: L | None = None
+        self._optimizer: OptimizerSettings | None = None
+
+    def get(self) -> L:
+        if self._made is None:
+            assert self._make is not None, f"a verified plan asks for a {self._name} only where it has one"
+            self._made = self._make()
+            if self._optimizer is not None:
+                self._made.optimise_by(self._optimizer, fresh=False)
+        return self._made
+
+    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+        self._optimizer = settings
+        if self._made is not None:
+            self._made.optimise_by(settings, fresh=fresh)
+
+    def save(self, folder: Path) -> None:
+        if self._made is not None:
+            self._made.save(folder / self._name)
+
+    def load(self, folder: Path) -> None:
+        if (folder / self._name).is_dir():
+            self.get().load(folder / self._name)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """The next one is another."""
+        if self._made is not None:
+            self._made.close()
+            self._made = None
+
+
 class LearnerWorker:
     """Learns: the policy's learner, the reference it is held to and the critic beside it, if any."""
 
@@ -318,11 +290,8 @@ class LearnerWorker:
         self._make_reference = reference
         self._reference: Scorer | None = None
         self._referred: Path | None = None
-        self._make_critic = critic
-        self._critic: Critic | None = None
-        self._make_ranker = ranker
-        self._ranker: Learner | None = None
-        self._optimizer: OptimizerSettings | None = None
+        self._critic = _Beside("critic", critic)
+        self._ranker = _Beside("ranker", None if ranker is None else lambda: ranker(self._referred))
         self._tolerance = tolerance
 
     def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
@@ -355,13 +324,8 @@ class LearnerWorker:
 
     @property
     def critic(self) -> Critic:
-        # made when first asked for, so that after a stage of imitation it begins as the policy that imitates
-        if self._critic is None:
-            assert self._make_critic is not None, "a verified plan asks for values only where it has a critic"
-            self._critic = self._make_critic()
-            if self._optimizer is not None:
-                self._critic.optimise_by(self._optimizer, fresh=False)
-        return self._critic
+        # after a stage of imitation it begins as the policy that imitates
+        return self._critic.get()
 
     def rank(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
         with _in_memory("ranking", StepRefused):
@@ -373,51 +337,36 @@ class LearnerWorker:
 
     @property
     def ranker(self) -> Learner:
-        # made when first asked for, so that it begins as the reference of the stage that asks
-        if self._ranker is None:
-            assert self._make_ranker is not None, "a verified plan ranks only where it has a critic"
-            self._ranker = self._make_ranker(self._referred)
-            if self._optimizer is not None:
-                self._ranker.optimise_by(self._optimizer, fresh=False)
-        return self._ranker
+        # it begins as the reference of the stage that asks
+        return self._ranker.get()
 
     def new_ranker(self) -> None:
-        if self._ranker is not None:
-            self._ranker.close()
-            self._ranker = None
+        self._ranker.close()
 
     def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
         """Of all that learn alike."""
-        self._optimizer = settings
-        for each in self._learning():
+        self.learner.optimise_by(settings, fresh=fresh)
+        for each in (self._critic, self._ranker):
             each.optimise_by(settings, fresh=fresh)
 
     def save(self, folder: Path) -> None:
         self.learner.save(folder)
-        if self._critic is not None:
-            self._critic.save(folder / _CRITIC)
-        if self._ranker is not None:
-            self._ranker.save(folder / _RANKER)
+        for each in (self._critic, self._ranker):
+            each.save(folder)
 
     def load(self, folder: Path) -> None:
         """The learner as it was saved, and the critic and the ranker, if there were any by then."""
         self.learner.load(folder)
-        if (folder / _CRITIC).is_dir():
-            self.critic.load(folder / _CRITIC)
-        elif self._critic is not None:
-            self._critic.close()
-            self._critic = None
-        if (folder / _RANKER).is_dir():
-            self.ranker.load(folder / _RANKER)
-        else:
-            self.new_ranker()
+        for each in (self._critic, self._ranker):
+            each.load(folder)
+
+    def export(self, folder: Path) -> None:
+        self.learner.export(folder)
 
     def close(self) -> None:
-        for each in self._learning():
+        self.learner.close()
+        for each in (self._critic, self._ranker):
             each.close()
-
-    def _learning(self) -> list[Learner | Critic]:
-        return [self.learner, *(each for each in (self._critic, self._ranker) if each is not None)]
 
     def handover(self, version: int) -> WeightUpdate:
         """The weights, and a probe with which whoever gets them can prove that they arrived."""
@@ -425,10 +374,6 @@ class LearnerWorker:
             logprobs = probe_logprobs(self.learner, self._probe)
         probe = Probe(ids=self._probe, logprobs=logprobs, tolerance=self._tolerance)
         return WeightUpdate(version=version, tensors=self.learner.weights(), probe=probe)
-
-
-_CRITIC, _RANKER = "critic", "ranker"
-"""Their folders in a checkpoint."""
 
 
 @contextmanager

@@ -40,6 +40,7 @@ OPTIONS = {
     "schema": {"name", "--field"},
     "recipes": {"--format", "--bases"},
     "new": {"name", "--from", "--force"},
+    "envs": {"what"},
     "doctor": {"recipe", "--set"},
     "completion": {"shell"},
 }

@@ -130,7 +130,7 @@ sys.exit(code)
 @pytest.mark.heavy
 def test_the_numbers_are_those_of_the_runs_own_last_measurement(finished: Path, tmp_path: Path) -> None:
     space, before = Workspace.resume(finished), contents(finished)
-    environ = {**os.environ, **missing_variables(os.environ, threads=1, cpu=True), "AGYM_STARTED_AGAIN": "1"}
+    environ = {**os.environ, **missing_variables(os.environ, threads=1, cpu=True)}
     command = [sys.executable, "-c", WITHOUT_A_LEARNER, "eval", str(finished), "--output", "out.json"]
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=300, check=False)
     space.close()

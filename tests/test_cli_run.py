@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from .conftest import Agym
 
@@ -10,15 +15,15 @@ RECIPE = "agym: 1\nname: mine\nextends: quickstart\n"
 
 
 def test_a_part_that_is_not_built_yet_is_refused_by_name(agym: Agym, tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(RECIPE + "model: {lora: {}}\n", encoding="utf-8")
+    (tmp_path / "a.yaml").write_text(RECIPE + "hardware: {nodes: 2}\n", encoding="utf-8")
     called = agym("run", "a.yaml")
     assert called.code == 1
-    assert "error[not-built]: this version cannot run 'model.lora' yet: LoRA" in called.err
+    assert "error[not-built]: this version cannot run 'hardware.nodes' yet: several nodes" in called.err
     assert not (tmp_path / "runs").exists()
 
 
 def test_the_same_part_is_only_a_warning_where_nothing_is_run(agym: Agym, tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(RECIPE + "model: {lora: {}}\n", encoding="utf-8")
+    (tmp_path / "a.yaml").write_text(RECIPE + "hardware: {nodes: 2}\n", encoding="utf-8")
     called = agym("validate", "a.yaml")
     assert "warning[not-built]" in called.out
     assert called.code == 0
@@ -37,3 +42,26 @@ def test_a_run_of_a_matrix_that_is_not_there_is_a_mistake_of_usage(agym: Agym, t
     called = agym("run", "a.yaml", "--run", "3")
     assert called.code == 2
     assert "has 2 runs, there is no run 3" in called.err
+
+
+@pytest.mark.parametrize("reference", ["a.yaml", "-"])
+def test_a_process_that_starts_itself_again_tells_of_warnings_once(tmp_path: Path, reference: str) -> None:
+    pytest.importorskip("numpy")
+    recipe = RECIPE + "sampling: {top_p: 0.9}\n"
+    (tmp_path / "a.yaml").write_text(recipe, encoding="utf-8")
+    (tmp_path / "runs/mine").mkdir(parents=True)
+    (tmp_path / "runs/mine/plan.json").touch()
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "OMP_"))}
+    # a process above this one that did so says nothing of this one
+    called = subprocess.run(
+        [sys.executable, "-m", "agym", "run", reference],
+        cwd=tmp_path,
+        env=environ | {"AGYM_STARTED_AGAIN": str(os.getpid())},
+        input=recipe,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert called.returncode == 3, called.stderr
+    assert called.stderr.count("warning[cut-sampling]") == 1

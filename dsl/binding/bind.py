@@ -119,7 +119,7 @@ class Places:
         for entry in node.entries if isinstance(node, MapNode) and node is not above else ():
             same = inherited.get(entry.name)
             is_own = same is not entry and (same is None or same.key.span != entry.key.span)
-            if is_own and preset_of(entry.key.span.source) is None:
+            if is_own and preset_of(entry.key.span.source) is None and not _is_null(entry.value):
                 yield entry.name
 
     def _nearest(self, path: Path) -> tuple[Span, Span]:
@@ -145,6 +145,11 @@ class Places:
 def _is_section(node: Node) -> bool:
     """A map that was written as one, not the scalar that stands for it."""
     return isinstance(node, MapNode) and not any(entry.key.span == node.span for entry in node.entries)
+
+
+def _is_null(node: Node) -> bool:
+    """What takes away what a base gave, and is in vain nowhere."""
+    return isinstance(node, ScalarNode) and node.value is None
 
 
 def _is_written(step: tuple[Span, Span]) -> bool:

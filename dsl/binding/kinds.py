@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..algorithm import Algorithm, Baseline, DataSource, Kind, Preset
+from ..algorithm import Algorithm, Baseline, Data, DataSource, Kind, Preset
 from ..plan import Role
 from ..recipe import Model, Stage
 from ..rules.dynamics import is_zero
@@ -16,6 +16,7 @@ __all__ = [
     "episodes_per_task",
     "has_critic",
     "has_reference",
+    "is_given",
     "is_offline",
     "is_played",
     "kind_of",
@@ -49,6 +50,11 @@ def learns(algorithm: Algorithm) -> bool:
 def is_offline(algorithm: Algorithm) -> bool:
     """Whether updates are made in batches of sequences or pairs rather than in groups."""
     return kind_of(algorithm) in OFFLINE
+
+
+def is_given(data: Data) -> bool:
+    """Whether what is learnt from is read from a path, rather than played."""
+    return data.source in (DataSource.FILE, DataSource.EPISODES)
 
 
 def samples(algorithm: Algorithm) -> bool:

@@ -26,7 +26,8 @@ class Places(Protocol):
     def value(self, *path: str | int) -> Span: ...
 
     def written(self, *section: str | int) -> Iterable[str]:
-        """Names of the keys in a section that a person wrote; in a stage, those that stand there and not above it."""
+        """Names of the keys in a section that a person gave a value; in a stage, those that stand there and not above
+        it."""
         ...
 
 

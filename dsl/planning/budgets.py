@@ -21,13 +21,13 @@ from ..binding.kinds import (
     samples,
 )
 from ..plan import StageBudget
-from ..recipe import Layout, ModelShape, Recipe, Stage
+from ..recipe import Layout, MemoryKind, ModelShape, Recipe, Stage
 from ..rules.dynamics import Number, Span, Steps, horizon, known, limits, spans
 from .memory import Sizing, capacity_bytes, width
 from .placement import counts
 from .shapes import published
 
-__all__ = ["horizons", "sizing", "stage_budgets", "stage_spans", "turn_tokens"]
+__all__ = ["horizons", "pieces", "sizing", "stage_budgets", "stage_spans", "turn_tokens"]
 
 
 # --- a step of a stage ---------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def _budget(stage: Stage, span: Span) -> StageBudget:
         episodes_per_step=episodes,
         max_turns=turns,
         max_sampled_tokens_per_step=episodes * _sampled_tokens(stage, turns) if samples(algorithm) else 0,
-        max_trained_tokens_per_step=_trained_sequences(algorithm) * stage.agent.context_tokens,
+        max_trained_tokens_per_step=_trained_sequences(algorithm) * pieces(stage, turns) * stage.agent.context_tokens,
         updates_per_step=_updates(algorithm),
         max_steps=span.steps,
         horizon=_widest(stage, span) if is_played(algorithm) else (),
@@ -99,7 +99,20 @@ def _trained_sequences(algorithm: Algorithm) -> int:
 
 def _sampled_tokens(stage: Stage, turns: int) -> int:
     """Tokens that the model can sample in one episode."""
-    return min(stage.agent.context_tokens, turns * _per_turn(stage)) * _attempts(stage)
+    reflection = stage.agent.reflection
+    lessons = (reflection.attempts - 1) * reflection.tokens if reflection else 0
+    said = turns * _per_turn(stage) * _attempts(stage) + lessons
+    return min(stage.agent.context_tokens * pieces(stage, turns), said)
+
+
+def pieces(stage: Stage, turns: int) -> int:
+    """Token sequences of one episode, at the most: each attempt is another, and each turn that a cut memory forgets.
+    Where nothing is played they are demonstrations, which are whole."""
+    if not turns:
+        return 1
+    memory = stage.agent.memory
+    views = 1 if memory.kind is MemoryKind.FULL else max(1, turns - memory.turns + 1)
+    return views * _attempts(stage)
 
 
 def _attempts(stage: Stage) -> int:
@@ -107,7 +120,8 @@ def _attempts(stage: Stage) -> int:
 
 
 def _per_turn(stage: Stage) -> int:
-    plan = stage.agent.planning.tokens if stage.agent.planning else 0
+    memory, plan = stage.agent.memory, stage.agent.planning.tokens if stage.agent.planning else 0
+    plan += memory.tokens if memory.kind is MemoryKind.SUMMARY else 0
     highest = limits(stage.agent.tokens_per_turn)[1]
     # an expression without an upper limit is held by the context all the same
     return plan + (int(highest) if math.isfinite(highest) else stage.agent.context_tokens)

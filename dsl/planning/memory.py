@@ -238,8 +238,10 @@ def _policy_items(sizing: Sizing) -> tuple[list[MemoryItem], list[MemoryItem]]:
 def _critic_items(sizing: Sizing) -> tuple[list[MemoryItem], list[MemoryItem]]:
     if sizing.critic is None:
         return [], []
-    size = critic_parameters(sizing.critic)
-    card, host = _states(sizing, size, size, sizing.critic, Phase.VALUING)
+    whole, output = critic_parameters(sizing.critic), sizing.critic.hidden
+    adapters = adapter_parameters(sizing.critic, sizing.lora) if sizing.lora else 0
+    learning = adapters + output if adapters else whole
+    card, host = _states(sizing, whole + adapters, learning, sizing.critic, Phase.VALUING)
     return [*card, _activations(sizing, sizing.critic, Phase.VALUING)], host
 
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from ..algorithm import Kind
 from ..frozen import frozen
 from ..plan import VERSION, Op, OpKind, Plan, PlanStage, PortType, Role, StageBudget, Worker, peaks
-from ..recipe import Hardware, Launcher, Layout, Stage
+from ..recipe import Hardware, Launcher, Layout
+from .budgets import pieces
 
 __all__ = ["Problem", "verify_plan"]
 
@@ -202,13 +203,10 @@ def _budget_problems(where: str, stage: PlanStage) -> Iterator[Problem]:
     ):
         message = f"{budget.episodes_per_step} are not {algorithm.groups_per_step} groups of {algorithm.group_size}"
         yield Problem(where=f"{there}.episodes_per_step", message=message)
-    most = budget.episodes_per_step * stage.settings.agent.context_tokens * _attempts(stage.settings)
+    views = pieces(stage.settings, budget.max_turns)
+    most = budget.episodes_per_step * stage.settings.agent.context_tokens * views
     if budget.max_sampled_tokens_per_step > most:
         yield Problem(where=f"{there}.max_sampled_tokens_per_step", message=f"the episodes hold {most} at the most")
-
-
-def _attempts(stage: Stage) -> int:
-    return stage.agent.reflection.attempts if stage.agent.reflection else 1
 
 
 def _horizon_problems(where: str, stage: PlanStage) -> Iterator[Problem]:

@@ -1,38 +1,48 @@
-"""Prompt formats: what an agent is told, and how its action is read out of its reply.
+"""Agent formats: what an agent is told, and how its actions are read out of its reply.
 
-Enters: an environment's guide and observations, and replies. Leaves: messages, and an action or the reason why the
-reply holds none. A parser never guesses: what it cannot read it refuses, and the reason is told to the agent.
+Enters: an environment's guide and observations, and replies. Leaves: messages, and actions or the reason why the reply
+holds none. A parser never guesses and never raises: what it cannot read it refuses, and the reason is told to the
+agent. What an expert writes is read as what it meant.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...dsl.recipe import Format
 from ..episode import Message
+from . import calls
+from .reading import END_OF_THOUGHTS, START_OF_THOUGHTS, Reading, refused, taken
 
-__all__ = ["FORMATS", "AgentFormat", "Reading"]
+__all__ = ["FORMATS", "AgentFormat", "Manner", "Reading", "agent_format", "without_thoughts"]
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """An action, or why there is none."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """What decides how replies are read, beside their format."""
 
-    action: str | None
-    problem: str = ""
+    thinking: bool = True
+    calls: int = 1
+    """Actions in one reply, at the most."""
+    native: bool = False
+    """Whether the model's own template tells of tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFormat:
-    """One prompt format."""
+    """One agent format."""
 
     rules: str
-    """Told to the agent before the environment's own guide; empty where the guide is enough."""
+    """Told to the agent after the environment's own guide; empty where the guide is enough."""
     read: Callable[[str], Reading]
     write: Callable[[str], str]
     """The reply that a scripted expert would give for an action."""
+    unreadable: tuple[str, ...] = ("",)
+    """Replies that are refused, one for each reason."""
+    tools: tuple[calls.Tool, ...] = ()
+    """What the model's own template tells of."""
 
     def opening(self, guide: str, observation: str, prompt: str | None = None) -> tuple[Message, ...]:
         """The messages before the first reply; `prompt` replaces both rules and guide."""
@@ -40,12 +50,35 @@ class AgentFormat:
         first = Message("user", observation)
         return (Message("system", system), first) if system else (first,)
 
+    @property
+    def answers_as(self) -> str:
+        """The role that tells what came of an action."""
+        return "tool" if self.tools else "user"
+
     def observation(self, text: str) -> tuple[Message, ...]:
-        return (Message("user", text),)
+        return (Message(self.answers_as, text),)
 
     def correction(self, problem: str) -> tuple[Message, ...]:
         return (Message("user", problem),)
 
+
+def without_thoughts(reply: str) -> str:
+    """What is said after the thoughts, if there are any that have come to their end."""
+    before, end, after = reply.partition(END_OF_THOUGHTS)
+    return (after if end else before).strip()
+
+
+def _after_thoughts(read: Callable[[str], Reading]) -> Callable[[str], Reading]:
+    def after(reply: str) -> Reading:
+        _, end, said = reply.partition(END_OF_THOUGHTS)
+        if not end and reply.lstrip().startswith(START_OF_THOUGHTS):
+            return refused(f"Your thoughts do not end. Write '{END_OF_THOUGHTS}', and your action after it.")
+        return read(said if end else reply)
+
+    return after
+
+
+# --- react ---------------------------------------------------------------------------------------------------------
 
 _ACTION = re.compile(r"^[ \t]*Action:[ \t]*(.*)$", re.MULTILINE)
 
@@ -54,34 +87,112 @@ def _read_react(reply: str) -> Reading:
     """`Thought: ... Action: one line`; the action is the last line."""
     found = list(_ACTION.finditer(reply))
     if not found:
-        return Reading(None, "Your reply has no line that starts with 'Action:'. Write one, and the action after it.")
+        return refused("Your reply has no line that starts with 'Action:'. Write one, and the action after it.")
     if len(found) > 1:
-        return Reading(None, f"Your reply has {len(found)} lines that start with 'Action:'. Write one.")
+        return refused(f"Your reply has {len(found)} lines that start with 'Action:'. Write one.")
     action = found[0].group(1).strip()
     rest = reply[found[0].end() :].strip()
     if not action:
-        return Reading(None, "The line 'Action:' is empty. Write the action on the same line.")
+        return refused("The line 'Action:' is empty. Write the action on the same line.")
     if rest:
-        return Reading(None, "Text follows the action. End your reply after the line 'Action:'.")
-    return Reading(action)
+        return refused("Text follows the action. End your reply after the line 'Action:'.")
+    return taken(action)
+
+
+def _read_terse_react(reply: str) -> Reading:
+    if reply.lstrip().startswith("Action:"):
+        return _read_react(reply)
+    return refused("Your reply does not start with 'Action:'. Write that line alone, and the action on it.")
+
+
+_REACT = AgentFormat(
+    rules=(
+        "Answer each observation in this form, and write nothing after the action:\n"
+        "Thought: what you know and what you will do next\n"
+        "Action: one action"
+    ),
+    read=_read_react,
+    write=lambda action: f"Thought: the next step is clear\nAction: {action}",
+    unreadable=("", "Action:", "Action: a\nAction: b", "Action: a\nb"),
+)
+_TERSE_REACT = AgentFormat(
+    rules="Answer each observation in this form, and write nothing else:\nAction: one action",
+    read=_read_terse_react,
+    write=lambda action: f"Action: {action}",
+    unreadable=_REACT.unreadable,
+)
+
+# --- plain ---------------------------------------------------------------------------------------------------------
 
 
 def _read_plain(reply: str) -> Reading:
     action = reply.strip()
-    return Reading(action) if action else Reading(None, "Your reply is empty. Write an action.")
+    return taken(action) if action else refused("Your reply is empty. Write an action.")
 
 
-_REACT_RULES = (
-    "Answer each observation in this form, and write nothing after the action:\n"
-    "Thought: what you know and what you will do next\n"
-    "Action: one action"
-)
+_PLAIN = AgentFormat(rules="", read=_read_plain, write=lambda action: action)
 
-FORMATS: Mapping[Format, AgentFormat] = {
-    Format.REACT: AgentFormat(
-        rules=_REACT_RULES,
-        read=_read_react,
-        write=lambda action: f"Thought: the next step is clear\nAction: {action}",
-    ),
-    Format.PLAIN: AgentFormat(rules="", read=_read_plain, write=lambda action: action),
+# --- code ----------------------------------------------------------------------------------------------------------
+
+_FENCE = re.compile(r"^`{3,}", re.MULTILINE)
+_BLOCK = re.compile(r"^(`{3,})[^`\n]*\n((?:.*\n)*?)\1`*[ \t]*$", re.MULTILINE)
+
+
+def _read_code(reply: str, thinking: bool) -> Reading:
+    found = _BLOCK.search(reply)
+    if found is None or _FENCE.search(reply[: found.start()]):
+        return refused("Your reply has no whole code block. Write one between two lines of ```.")
+    if reply[found.end() :].strip():
+        return refused("Text follows the code block. Write one block, and end your reply after it.")
+    if not thinking and reply[: found.start()].strip():
+        return refused("Text stands before the code block. Write the block alone.")
+    action = found.group(2).removesuffix("\n")
+    return taken(action) if action.strip() else refused("The code block is empty. Write the action in it.")
+
+
+def _write_code(action: str) -> str:
+    longest = max((len(fence) for fence in re.findall(r"^`+", action, re.MULTILINE)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{action}\n{fence}"
+
+
+def _code(manner: Manner) -> AgentFormat:
+    return AgentFormat(
+        rules="Act by one code block, and write nothing after it:\n```\nthe action\n```",
+        read=lambda reply: _read_code(reply, manner.thinking),
+        write=_write_code,
+        unreadable=("", "```\n\n```", "```\na\n```\nb", *(() if manner.thinking else ("a\n```\nb\n```",))),
+    )
+
+
+# --- tools ---------------------------------------------------------------------------------------------------------
+
+
+def _tools(manner: Manner) -> AgentFormat:
+    form = calls.TEMPLATED if manner.native else calls.TAGGED
+    allowed = "Make one call" if manner.calls == 1 else f"Make up to {manner.calls} calls"
+    return AgentFormat(
+        rules=f"{form.rules}{allowed} in a reply, and write nothing after that.",
+        read=lambda reply: calls.read(reply, form, manner.calls, thinking=manner.thinking),
+        write=form.write,
+        unreadable=calls.unreadable(manner.calls, thinking=manner.thinking),
+        tools=(calls.ACT,) if manner.native else (),
+    )
+
+
+_FORMS: Mapping[Format, Callable[[Manner], AgentFormat]] = {
+    Format.REACT: lambda manner: _REACT if manner.thinking else _TERSE_REACT,
+    Format.PLAIN: lambda manner: _PLAIN,
+    Format.CODE: _code,
+    Format.TOOLS: _tools,
 }
+
+
+def agent_format(name: Format, manner: Manner | None = None) -> AgentFormat:
+    manner = manner or Manner()
+    form = _FORMS[name](manner)
+    return replace(form, read=_after_thoughts(form.read)) if manner.thinking else form
+
+
+FORMATS: Mapping[Format, AgentFormat] = {name: agent_format(name) for name in Format}
+"""As they are with thoughts, and of a model whose template knows of no tools."""

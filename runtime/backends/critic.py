@@ -2,7 +2,7 @@
 
 Enters: training sequences with what the values should have been. Leaves: values, and what each update was like. It
 gives the learner's guarantees: the divisor is that of the whole update, and an update that is not a number is not made.
-A new critic expects nothing: its output layer begins at 0.
+A new critic expects nothing: its output layer begins at 0. With LoRA that layer and adapters of its own learn.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ..ports import (
     ValueMetrics,
     ValueSettings,
 )
+from .lora import adapters
 from .policy import hidden_states, load_causal, take_over
 from .zero import ZeroEngine, summed_over_ranks
 
@@ -60,7 +61,7 @@ class DeepSpeedCritic:
     """One rank of the critic, beside that of the learner."""
 
     def __init__(self, settings: LearnerSettings, weights: NamedTensors | None = None) -> None:
-        """Begins as the model of a folder; with `weights`, those of a learner of the same shape."""
+        """Begins as the model of a folder; with `weights`, as the learner that they are from."""
         self._engine = ZeroEngine(_network(settings, weights), settings)
 
     def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
@@ -117,7 +118,7 @@ class DeepSpeedCritic:
 def _network(settings: LearnerSettings, weights: NamedTensors | None) -> ValueNetwork:
     causal = load_causal(settings)
     if weights is not None:
-        take_over(causal, weights)
+        take_over(causal.named_parameters() if settings.lora is None else adapters(causal), weights)
     output = causal.get_output_embeddings().weight
     # what gives the next token goes; only its width is of use
     return ValueNetwork(causal.base_model, ValueHead(output.shape[1], output.dtype))

@@ -27,25 +27,33 @@ from ..ports import (
     NamedTensors,
     Normaliser,
     OptimizerSettings,
+    Scorer,
     TrainSequence,
     UpdateFault,
     UpdateMetrics,
     UpdateSettings,
 )
-from .policy import OUTPUT_LAYER, hub_names, load_policy
+from .lora import AdapterReference, adapted_layers, adapters, read_adapters, write_adapters
+from .policy import OUTPUT_LAYER, hub_names, load_policy, take_over
 from .zero import ZeroEngine, greatest_over_ranks, summed_over_ranks
 
 __all__ = ["DeepSpeedLearner"]
 
 _STATE = "learner"
+_ADAPTERS = "adapter"
+"""Their folder beside an exported model."""
 
 
 class DeepSpeedLearner:
     """One rank of the learner."""
 
-    def __init__(self, settings: LearnerSettings) -> None:
+    def __init__(self, settings: LearnerSettings, begun: Path | None = None) -> None:
+        """Begins as the model of the settings, or as the learner that was exported to the folder `begun`."""
         self._settings = settings
-        self._policy = load_policy(settings)
+        # what is frozen is no part of a checkpoint, so it is always the model of the settings
+        self._policy = load_policy(settings if begun is None or settings.lora else replace(settings, model=begun))
+        if begun is not None and settings.lora:
+            take_over(adapters(self._policy.causal), read_adapters(begun / _ADAPTERS).items())
         self._engine = ZeroEngine(self._policy, settings, outside=[self._policy.output_layer])
 
     @property
@@ -115,22 +123,41 @@ class DeepSpeedLearner:
     # --- weights
 
     def weights(self) -> NamedTensors:
-        """The weights, one tensor at a time; valid until the next update."""
-        names = set()
-        for name, parameter in hub_names(self._policy):
+        """What learns, one tensor at a time; valid until the next update."""
+        return self._whole() if self._settings.lora is None else self._adapters()
+
+    def _adapters(self) -> NamedTensors:
+        for name, parameter in adapters(self._policy.causal):
             with self._engine.gathered(parameter):
-                names.add(name)
                 yield name, parameter.detach()
+
+    def _whole(self) -> NamedTensors:
+        """The weights of a model without adapters that does the same."""
+        layers, names = adapted_layers(self._policy.causal), set()
+        for name, parameter in hub_names(self._policy):
+            names.add(name)
+            layer = layers.get(name.removesuffix(".weight"))
+            with self._engine.gathered(parameter, *((layer.lora_A, layer.lora_B) if layer else ())):
+                yield name, layer.merged() if layer else parameter.detach()
         if OUTPUT_LAYER not in names:
             output = self._policy.output_layer
             with self._engine.gathered(output):
                 yield OUTPUT_LAYER, output.detach()
 
+    def reference(self, folder: Path | None) -> Scorer:
+        """With LoRA: the base model, or the model that was exported to `folder`, without loading either."""
+        others = None if folder is None else read_adapters(folder / _ADAPTERS)
+        return AdapterReference(self, self._policy.causal, others)
+
     def export(self, folder: Path) -> None:
-        """A model folder that others can load; its output layer is written out, tied or not."""
-        tensors = {name: tensor.cpu().clone() for name, tensor in self.weights()}
+        """A model folder that others can load; its output layer is written out, tied or not. Adapters are merged into
+        it, and lie in a folder of their own beside it."""
+        tensors = {name: tensor.cpu().clone() for name, tensor in self._whole()}
+        learnt = {name: tensor.cpu().clone() for name, tensor in self._adapters()}
         if torch.distributed.get_rank() == 0:
             write_model(self._policy.causal, tensors, folder)
+            if self._settings.lora is not None:
+                write_adapters(learnt, self._settings.lora, folder / _ADAPTERS)
             path = self._settings.tokenizer or str(self._settings.model)
             words = ModelSource(path=path, trust_remote_code=self._settings.trust_remote_code)
             copy_tokenizer(words, folder, self._settings.chat_template)

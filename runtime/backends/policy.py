@@ -7,7 +7,7 @@ divergence is measured from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,6 +18,7 @@ from ..loss import token_logprobs
 from ..models import ModelSource, load_causal_model
 from ..packing import Row, pack, packed_attention, scatter
 from ..ports import Floats, LearnerSettings, NamedTensors, TrainSequence
+from .lora import adapt, adapters
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -78,7 +79,7 @@ class FrozenPolicy:
 
     def follow(self, weights: NamedTensors) -> None:
         """Takes over a learner's weights, to stay there."""
-        take_over(self._policy.causal, weights)
+        take_over(self._policy.causal.named_parameters(), weights)
 
 
 def hidden_states(backbone: nn.Module, row: Row) -> Tensor:
@@ -93,9 +94,9 @@ def hidden_states(backbone: nn.Module, row: Row) -> Tensor:
     return hidden_1TD[0]
 
 
-def take_over(causal: PreTrainedModel, weights: NamedTensors) -> None:
-    """A learner's weights, by their names, into a model of the same shape."""
-    own = dict(causal.named_parameters())
+def take_over(parameters: Iterable[tuple[str, nn.Parameter]], weights: NamedTensors) -> None:
+    """A learner's weights, by their names, into the parameters of a model of the same shape."""
+    own = dict(parameters)
     with torch.no_grad():
         for name, tensor in weights:
             if name in own:
@@ -110,7 +111,7 @@ def load_policy(settings: LearnerSettings) -> Policy:
 
 
 def load_causal(settings: LearnerSettings) -> PreTrainedModel:
-    """The model of a folder, in training's precision, for rows of packed sequences."""
+    """The model of a folder, in training's precision, for rows of packed sequences; with adapters, if these learn."""
     from transformers import AttentionInterface
 
     # registering the same function under the same name again changes nothing
@@ -119,10 +120,14 @@ def load_causal(settings: LearnerSettings) -> PreTrainedModel:
     causal = load_causal_model(source, str(TORCH_DTYPES[settings.dtype]).removeprefix("torch."), ATTENTION)
     if settings.activation_checkpointing:
         causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if settings.lora is not None:
+        adapt(causal, settings.lora, settings.seed)
     return causal
 
 
 def hub_names(policy: Policy) -> Iterator[tuple[str, nn.Parameter]]:
-    """Parameters by the names of the model's own folder; a tied output layer is not among them."""
-    for name, parameter in policy.named_parameters():
-        yield name.removeprefix("causal."), parameter
+    """Parameters by the names of the model's own folder; a tied output layer is not among them, nor are adapters."""
+    learnt = {name for name, _ in adapters(policy.causal)}
+    for name, parameter in policy.causal.named_parameters():
+        if name not in learnt:
+            yield name, parameter

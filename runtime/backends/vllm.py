@@ -29,11 +29,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ...dsl.recipe import DType
+from ...dsl.recipe import DType, Lora
 from ..ports import (
     Draw,
     FinishReason,
     Floats,
+    NamedTensors,
     Sampled,
     SampleRequest,
     SamplerError,
@@ -42,9 +43,13 @@ from ..ports import (
     WeightUpdate,
 )
 from .group import join_process_group
+from .lora import peft_name
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from vllm import SamplingParams
+    from vllm.lora.lora_model import LoRAModel
+    from vllm.lora.request import LoRARequest
     from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest
     from vllm.v1.engine.core_client import InprocClient
 
@@ -161,7 +166,8 @@ class VllmSampler:
         waiting, self._waiting = self._waiting, []
         for request in waiting:
             self._running[request.id] = request
-            self._core.add_request(core_request(request.id, request.prompt, request.params))
+            adapted = self._settings.lora is not None
+            self._core.add_request(core_request(request.id, request.prompt, request.params, adapted=adapted))
 
     def _step(self) -> bool:
         """One engine step; whether a request came to its end."""
@@ -262,7 +268,7 @@ class VllmSampler:
         await self.pause()
         with self._failing(), _products(self._core.engine_core.vllm_config.model_config.hf_config.hidden_size):
             self._wake()
-            self._core.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(update.tensors)})
+            self._take_over(update.tensors)
         # keys and values of the old weights must serve no one: requests under way are computed again from their ids
         if not self._core.reset_prefix_cache(reset_running_requests=True):
             raise SyncError("expected the engine to drop what it had cached of the old weights")
@@ -275,6 +281,13 @@ class VllmSampler:
         finally:
             if was_paused:
                 await self.pause()
+
+    def _take_over(self, tensors: NamedTensors) -> None:
+        lora = self._settings.lora
+        if lora is None:
+            self._core.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(tensors)})
+        else:
+            self._core.collective_rpc(_replace_adapter, args=(tensors, lora))
 
     async def _prove(self, update: WeightUpdate) -> None:
         probe = update.probe
@@ -298,7 +311,7 @@ class VllmSampler:
 _FINISH = {0: FinishReason.STOP, 1: FinishReason.LENGTH}
 
 
-def core_request(name: str, prompt: list[int], params: SamplingParams) -> EngineCoreRequest:
+def core_request(name: str, prompt: list[int], params: SamplingParams, *, adapted: bool = False) -> EngineCoreRequest:
     """A request as the engine core takes it."""
     from vllm.v1.engine import EngineCoreRequest
 
@@ -309,7 +322,7 @@ def core_request(name: str, prompt: list[int], params: SamplingParams) -> Engine
         sampling_params=params,
         pooling_params=None,
         arrival_time=0.0,
-        lora_request=None,
+        lora_request=_adapter_request() if adapted else None,
         cache_salt=None,
         data_parallel_rank=None,
     )
@@ -334,6 +347,7 @@ def _unseeded(draw: Draw, max_tokens: int) -> SamplingParams:
         min_p=draw.min_p,
         max_tokens=max_tokens,
         stop_token_ids=list(draw.stop_ids),
+        allowed_token_ids=list(draw.allowed) or None,
         logprobs=0,
         ignore_eos=True,
         detokenize=False,
@@ -355,6 +369,7 @@ def _scores(output: EngineCoreOutput) -> Floats:
 
 def _start(settings: SamplerSettings) -> InprocClient:
     from vllm.engine.arg_utils import EngineArgs
+    from vllm.platforms import current_platform
     from vllm.v1.engine.core_client import InprocClient
     from vllm.v1.executor import Executor
 
@@ -363,7 +378,10 @@ def _start(settings: SamplerSettings) -> InprocClient:
         config = EngineArgs(**_engine_args(settings)).create_engine_config()
         # the engine collects garbage several times while it starts, each time among all that was ever imported
         gc.freeze()
-        return InprocClient(config, Executor.get_class(config), log_stats=False)
+        core = InprocClient(config, Executor.get_class(config), log_stats=False)
+    if settings.lora is not None and current_platform.is_cpu():
+        core.collective_rpc(_multiply_once)
+    return core
 
 
 def _stop(core: InprocClient) -> None:
@@ -376,6 +394,7 @@ def _stop(core: InprocClient) -> None:
 
 
 def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
+    all_follow = settings.weights_follow and settings.lora is None
     return {
         "model": str(settings.model),
         "dtype": _DTYPES[settings.dtype],
@@ -393,10 +412,11 @@ def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
         "gpu_memory_utilization": settings.memory_share,
         "enable_sleep_mode": settings.shares_card,
         "logprobs_mode": "processed_logprobs",
-        "load_format": "dummy" if settings.weights_follow else "auto",
+        "load_format": "dummy" if all_follow else "auto",
         # weights come with the output layer written out, and the engine has one of its own to put it in: of a tied one
         # a CPU engine keeps a copy, which outlives new embeddings unnoticed
-        "hf_overrides": {"tie_word_embeddings": False} if settings.weights_follow else {},
+        "hf_overrides": {"tie_word_embeddings": False} if all_follow else {},
+        **(_adapter_args(settings.lora) if settings.lora is not None else {}),
         "use_tqdm_on_load": False,
         "disable_log_stats": True,
         "async_scheduling": False,
@@ -445,6 +465,91 @@ def _products(hidden: int) -> Iterator[None]:
         yield
     finally:
         _custom_ops._supports_onednn = packed
+
+
+# --- adapters ------------------------------------------------------------------------------------------------------
+
+_ADAPTER = 1
+"""The engine's number for the only one."""
+
+
+def _adapter_args(lora: Lora) -> dict[str, Any]:
+    return {
+        "enable_lora": True,
+        "max_loras": 1,
+        "max_lora_rank": next(rank for rank in _RANKS if rank >= lora.rank),
+        "lora_target_modules": list(lora.targets),
+    }
+
+
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The engine's own; an adapter of another rank is filled up with zeros."""
+
+
+@lru_cache(maxsize=1)
+def _adapter_request() -> LoRARequest:
+    from vllm.lora.request import LoRARequest
+
+    # nothing is read from its path: no request enters before an adapter has come
+    return LoRARequest(lora_name="policy", lora_int_id=_ADAPTER, lora_path="by hand")
+
+
+def _replace_adapter(worker: Any, tensors: NamedTensors, lora: Lora) -> None:
+    """In a worker of the engine: the adapter gives way to another."""
+    manager = worker.model_runner.lora_manager._adapter_manager
+    adapter = _adapter(manager, tensors, lora)
+    inside = {part for parts in manager.packed_modules.values() for part in parts}
+    if strange := adapter.loras.keys() - manager.modules.keys() - inside:
+        raise ValueError(f"expected layers that the engine has, got an adapter of {min(strange)}")
+    manager.remove_adapter(_ADAPTER)
+    manager.add_adapter(adapter)
+    manager.activate_adapter(_ADAPTER)
+
+
+def _adapter(manager: Any, tensors: NamedTensors, lora: Lora) -> LoRAModel:
+    from vllm.lora.lora_model import LoRAModel
+    from vllm.lora.peft_helper import PEFTHelper
+
+    renames = getattr(manager.model, "hf_to_vllm_mapper", None)
+    return LoRAModel.from_lora_tensors(
+        _ADAPTER,
+        # copies: the engine multiplies the scale into B where it lies
+        {peft_name(name): tensor.to("cpu", copy=True) for name, tensor in tensors},
+        # only divided by the rank: it need not be whole
+        PEFTHelper(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets)),  # type: ignore[arg-type]
+        device="cpu",
+        dtype=manager.lora_config.lora_dtype,
+        weights_mapper=renames and renames.get_rename_mapper(),
+    )
+
+
+def _multiply_once(worker: Any) -> None:
+    """In a worker on a CPU: all requests have the same adapter, and vLLM's own product copies it for each token."""
+    manager = worker.model_runner.lora_manager._adapter_manager
+    product = _OneAdapter()
+    manager.punica_wrapper_mapping = dict.fromkeys(manager.punica_wrapper_mapping, product)
+    for module in manager.modules.values():
+        module.set_mapping(product)
+
+
+class _OneAdapter:
+    """What vLLM's layers ask to be added to their outputs."""
+
+    def update_metadata(self, *_: Any) -> None:
+        """Which token has which adapter."""
+
+    def add_lora_linear(
+        self,
+        outputs_TD: Tensor,
+        inputs_TD: Tensor,
+        downs: tuple[Tensor, ...],
+        ups: tuple[Tensor, ...],
+        scale: float,
+        widths: tuple[int, ...],
+    ) -> None:
+        """`downs` and `ups` of the layers that the engine has made one, whose outputs lie side by side."""
+        for output, down, up in zip(outputs_TD.split(widths, dim=-1), downs, ups, strict=True):
+            output += scale * (inputs_TD @ down[0, 0].T) @ up[0, 0].T
 
 
 @contextmanager

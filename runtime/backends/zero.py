@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ...dsl.recipe import DType, Offload
 from ..packing import Row, idle_row, pack, totals
 from ..ports import LearnerSettings, Normaliser, OptimizerSettings, TrainSequence
+from ..seeds import derive
 from .group import join_process_group
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ class ZeroEngine:
             raise ValueError(f"{settings.dtype} needs ZeRO stage 1 or higher")
         self._capacity = settings.tokens_per_micro_batch
         self._in_parts = settings.zero == 3
+        self._decays = settings.optimizer.weight_decay > 0
+        self._seed = settings.seed
+        self._all_learns = all(parameter.requires_grad for parameter in network.parameters())
+        if not self._all_learns:
+            network.register_state_dict_post_hook(_without_frozen)
         self._engine, self._optimizer = _start(network, settings, outside)
         self._gradients = _GRADIENTS[settings.zero](self._engine)
 
@@ -73,12 +79,20 @@ class ZeroEngine:
         """
         self._engine.train()
         rows = self._rows(sequences)
-        for at, row in enumerate(rows):
-            self._engine.set_gradient_accumulation_boundary(at == len(rows) - 1)
-            share = idle(self._nothing).sum() * 0.0 if row is None else loss(row)
-            # ranks average their gradients; the divisor is already that of all of them
-            self._engine.backward(share * _ranks(), scale_wrt_gas=False)
+        with self._draws():
+            for at, row in enumerate(rows):
+                self._engine.set_gradient_accumulation_boundary(at == len(rows) - 1)
+                share = idle(self._nothing).sum() * 0.0 if row is None else loss(row)
+                # ranks average their gradients; the divisor is already that of all of them
+                self._engine.backward(share * _ranks(), scale_wrt_gas=False)
         return self._gradients.norm(), len(rows)
+
+    @contextmanager
+    def _draws(self) -> Iterator[None]:
+        """What is dropped in an update depends on its number and the rank, not on who else draws in this process."""
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(derive(self._seed, "update", self._engine.global_steps, torch.distributed.get_rank()))
+            yield
 
     @property
     def _nothing(self) -> Row:
@@ -117,10 +131,9 @@ class ZeroEngine:
         Weight decay is for the first group, the matrices; where the network was started without any there is but one
         group, of all parameters, and none can come later.
         """
-        groups = self._optimizer.param_groups
-        if settings.weight_decay and len(groups) == 1:
+        if settings.weight_decay and not self._decays:
             raise ValueError("expected a learner built with weight decay, so that matrices have a group of their own")
-        for group, decay in zip(groups, (settings.weight_decay, 0.0), strict=False):
+        for group, decay in zip(self._optimizer.param_groups, (settings.weight_decay, 0.0), strict=False):
             group.update(betas=settings.betas, eps=settings.eps, weight_decay=decay)
         if fresh:
             for state in self._optimizer.state.values():
@@ -130,25 +143,32 @@ class ZeroEngine:
 
     # --- what it holds
 
-    def gathered(self, parameter: Tensor) -> AbstractContextManager[Any]:
-        """Within it the parameter is whole."""
+    def gathered(self, *parameters: Tensor) -> AbstractContextManager[Any]:
+        """Within it the parameters are whole."""
         if not self._in_parts:
             return nullcontext()
         import deepspeed
 
-        gathered: AbstractContextManager[Any] = deepspeed.zero.GatheredParameters([parameter])
+        gathered: AbstractContextManager[Any] = deepspeed.zero.GatheredParameters(list(parameters))
         return gathered
 
     def save(self, folder: Path) -> None:
         """Everything that decides the next update."""
         state = {"torch_rng": torch.get_rng_state()}
-        self._engine.save_checkpoint(str(folder.parent), tag=folder.name, client_state=state, save_latest=False)
+        self._engine.save_checkpoint(
+            str(folder.parent),
+            tag=folder.name,
+            client_state=state,
+            save_latest=False,
+            exclude_frozen_parameters=True,
+        )
 
     def load(self, folder: Path) -> None:
         """Takes up a saved state; the same number of ranks and the same settings are needed."""
         if not folder.is_dir():
             raise FileNotFoundError(f"expected a checkpoint in {folder}")
-        _, state = self._engine.load_checkpoint(str(folder.parent), tag=folder.name)
+        strict = self._all_learns
+        _, state = self._engine.load_checkpoint(str(folder.parent), tag=folder.name, load_module_strict=strict)
         torch.set_rng_state(state["torch_rng"].cpu())
 
     def close(self) -> None:
@@ -212,7 +232,7 @@ class _PartitionedGradients:
         """Makes a gradient unusable: then DeepSpeed's own way of skipping a step clears all that it has accumulated."""
         from deepspeed.utils import safe_set_full_grad
 
-        parameter = next(self._engine.module.parameters())
+        parameter = next(each for each in self._engine.module.parameters() if each.requires_grad)
         safe_set_full_grad(parameter, torch.full(_shape(parameter), math.nan, device=self._engine.device))
         self._engine.step()
         if self._engine.was_step_applied():
@@ -268,26 +288,39 @@ def _start(
     engine, wrapped, _, _ = deepspeed.initialize(
         model=network,
         optimizer=optimizer,
-        config=_config(settings, sum(parameter.numel() for parameter in network.parameters())),
+        config=_config(settings, sum(parameter.numel() for parameter in _learning(network))),
         dist_init_required=False,
     )
     return engine, wrapped
 
 
+def _without_frozen(network: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+    """What does not change is not saved; DeepSpeed would save it where it has a second name, as a tied layer has."""
+    learning = {prefix + name for name, parameter in network.named_parameters() if parameter.requires_grad}
+    for name in state.keys() - learning:
+        del state[name]
+
+
+def _learning(network: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in network.parameters() if parameter.requires_grad]
+
+
 def _parameter_groups(network: nn.Module, settings: OptimizerSettings) -> list[dict[str, Any]]:
-    parameters = list(network.parameters())
+    parameters = _learning(network)
     if settings.weight_decay == 0.0:
         return [{"params": parameters, "weight_decay": 0.0}]
     matrices = [parameter for parameter in parameters if parameter.ndim > 1]
     vectors = [parameter for parameter in parameters if parameter.ndim <= 1]
-    return [
+    groups = [
         {"params": matrices, "weight_decay": settings.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
+    # adapters are matrices all
+    return [group for group in groups if group["params"]]
 
 
-def _config(settings: LearnerSettings, parameters: int) -> dict[str, Any]:
-    bucket = min(500_000_000, parameters)
+def _config(settings: LearnerSettings, learning: int) -> dict[str, Any]:
+    bucket = min(500_000_000, learning)
     return {
         # DeepSpeed's own accounting of batches is not used: `gather` says where each begins and ends
         "train_micro_batch_size_per_gpu": 1,

@@ -100,7 +100,7 @@ def _clock(standing: Standing, elapsed_s: float) -> Text:
 
 def _episode(episode: Episode, width: int) -> Iterator[Text]:
     outcome = "success" if episode.success else "no success"
-    done = f"{len(episode.turns)} of {episode.horizon} turns, {episode.ending}, {outcome}"
+    done = f"{episode.num_turns} of {episode.horizon} turns, {episode.ending}, {outcome}"
     yield Text(f"{clean(episode.task.environment, _NAME)} {clean(episode.task.id, _NAME)}: {done}", style="dim")
     for turn in episode.turns[-_TURNS:]:
         yield _said(turn, width)
@@ -108,6 +108,6 @@ def _episode(episode: Episode, width: int) -> Iterator[Text]:
 
 
 def _said(turn: Turn, width: int) -> Text:
-    if turn.action is None:
+    if turn.invalid:
         return Text.assemble("  > ", (clean(turn.reply, width), "red"), (" (no action)", "dim"))
-    return Text(f"  > {clean(turn.action, width)}")
+    return Text(f"  > {clean(turn.action or turn.reply, width)}")

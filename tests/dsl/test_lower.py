@@ -15,7 +15,19 @@ from agym.dsl.planning.codec import dumps, loads
 from agym.dsl.planning.lower import lower
 from agym.dsl.planning.shapes import shape_of
 from agym.dsl.planning.verify import verify_plan
-from agym.dsl.recipe import Gpu, Hardware, Launcher, Layout, Lora, Planning, Recipe, Reflection, Transport
+from agym.dsl.recipe import (
+    Gpu,
+    Hardware,
+    Launcher,
+    Layout,
+    Lora,
+    Memory,
+    MemoryKind,
+    Planning,
+    Recipe,
+    Reflection,
+    Transport,
+)
 
 Change = Callable[..., Any]
 SHA = "0" * 64
@@ -164,7 +176,14 @@ def test_the_context_bounds_what_is_sampled(plan_of: PlanOf) -> None:
 
 def test_plans_and_second_attempts_are_sampled_too(plan_of: PlanOf) -> None:
     extras = {"schedule.*.agent.planning": Planning(tokens=88), "schedule.*.agent.reflection": Reflection(attempts=2)}
-    assert plan_of(extras).stages[0].budget.max_sampled_tokens_per_step == 64 * 8 * (512 + 88) * 2
+    assert plan_of(extras).stages[0].budget.max_sampled_tokens_per_step == 64 * (8 * (512 + 88) * 2 + 256)
+
+
+def test_a_memory_that_is_cut_makes_several_sequences_of_one_episode(plan_of: PlanOf) -> None:
+    memory = Memory(kind=MemoryKind.SUMMARY, turns=3, tokens=40)
+    budget = plan_of({"schedule.*.agent.memory": memory}).stages[0].budget
+    assert budget.max_sampled_tokens_per_step == 64 * 8 * (512 + 40)
+    assert budget.max_trained_tokens_per_step == 64 * 8192 * 6
 
 
 def test_a_greedy_baseline_plays_one_more_per_group(plan_of: PlanOf) -> None:

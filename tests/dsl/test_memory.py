@@ -269,6 +269,12 @@ def test_adapters_alone_have_gradients_and_an_optimizer() -> None:
     assert found["optimizer"] == 8_798_208 * 12
 
 
+def test_a_critic_with_adapters_learns_by_them_and_its_output_layer() -> None:
+    found = items(sizing(critic=SMALL, lora=Lora(rank=16)), Role.CRITIC)
+    assert found["gradients"] == (8_798_208 + 896) * 2
+    assert found["weights"] == (494_032_768 + 896 + 8_798_208) * 2
+
+
 def test_a_critic_learns_apart_and_has_no_logits() -> None:
     found = items(sizing(critic=TOY), Role.CRITIC)
     assert found["weights"] == 2000 * 2

@@ -18,7 +18,6 @@ from agym.dsl.algorithm import (
     LossKind,
     Normalise,
     Preset,
-    Reference,
     Relabel,
 )
 from agym.dsl.binding.places import Listed
@@ -41,6 +40,7 @@ from agym.dsl.recipe import (
     Launcher,
     Layout,
     Lora,
+    MemoryKind,
     Model,
     ModelShape,
     Offload,
@@ -93,6 +93,10 @@ FOUR: Changes = {"hardware.gpus_per_node": 4}
 SPLIT: Changes = FOUR | {"hardware.layout": Layout.SPLIT}
 H100: Changes = {"hardware.gpus_per_node": 8, "hardware.gpu": Gpu.H100}
 SEVEN: Changes = {"model.path": "Qwen/Qwen2.5-7B-Instruct"}
+GUIDED = "schedule.*.agent.guided"
+MEMORY, REFLECTION = "schedule.*.agent.memory.kind", "schedule.*.agent.reflection"
+RELABELLED: Changes = al(use=Preset.AGENT_EVOL, data__source=DataSource.ROLLOUT, data__relabel=Relabel.HINDSIGHT)
+TOLD: Changes = al(use=Preset.TURN_DPO, data__source=DataSource.ROLLOUT, critic__privileged=True)
 A_SECOND: Changes = {"schedule.1.stage": "exploit"}
 FOREIGN = Environment(url="http://x", dialect=Dialect.AGENTGYM, kind="babyai")
 BEST = "checkpoint.best"
@@ -114,6 +118,13 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [{}, init(), init(hidden=64, heads=2, kv_heads=1)],
     ),
+    "model.heads_suit_a_cpu": (
+        [
+            (init(hidden=64, heads=4), "model.init.heads", "no heads that are 16 wide"),
+            (init(hidden=96, heads=2), "model.init.heads", "no heads that are 48 wide"),
+        ],
+        [{}, init(hidden=64, heads=2), init(hidden=64, heads=4) | FOUR],
+    ),
     "model.shape_divides": (
         [
             ({"model.shape": replace(TOY, hidden=9)}, "model.shape.heads", "4 heads do not divide a width of 9"),
@@ -134,20 +145,6 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             ({"model.lora": Lora(targets=())}, "model.lora.targets", "at least one layer"),
         ],
         [{}, {"model.lora": Lora()}, {"model": Model(path="./mine", lora=Lora(targets=("c_attn",)))}],
-    ),
-    "model.adapters_have_one_reference": (
-        [
-            (
-                {"model.lora": Lora()} | al(kl__coef=0.1, kl__reference=Reference.STAGE),
-                "algorithm.kl.reference",
-                "the reference is the base model",
-            )
-        ],
-        [
-            {"model.lora": Lora()} | al(kl__coef=0.1),
-            {"model.lora": Lora()} | al(kl__reference=Reference.STAGE),
-            al(kl__coef=0.1, kl__reference=Reference.STAGE),
-        ],
     ),
     "model.precision_fits": (
         [
@@ -511,7 +508,44 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
                 "actions that can be listed",
             )
         ],
-        [{"schedule.*.agent.guided": True}, {"schedule.*.agent.format": Format.CODE}],
+        [{GUIDED: True}, {"schedule.*.agent.format": Format.CODE}],
+    ),
+    "schedule.guided_replies_are_not_learnt": (
+        [({GUIDED: True}, "agent.guided", "has other log-probs than the learner computes")],
+        [{}, {GUIDED: True, **al(use=Preset.EVAL)}, {GUIDED: True, **al(use=Preset.SFT)}],
+    ),
+    "schedule.guided_replies_hold_the_action_alone": (
+        [({GUIDED: True}, "agent.guided", "the action alone, and under 'format: react' there is room for thoughts")],
+        [
+            {},
+            {GUIDED: True, "schedule.*.agent.thinking": False},
+            {GUIDED: True, "schedule.*.agent.format": Format.PLAIN},
+        ],
+    ),
+    "schedule.told_otherwise_in_one_piece": (
+        [
+            (
+                {**RELABELLED, MEMORY: MemoryKind.WINDOW},
+                "algorithm.data.relabel",
+                "what was played with 'memory' for one goal",
+            ),
+            ({**RELABELLED, REFLECTION: Reflection()}, "algorithm.data.relabel", "what was played with 'reflection'"),
+            (
+                {**RELABELLED, "schedule.*.agent.planning": Planning()},
+                "algorithm.data.relabel",
+                "what was played with 'planning'",
+            ),
+            (
+                {**TOLD, REFLECTION: Reflection()},
+                "algorithm.critic.privileged",
+                "the first opening, and 'reflection' makes",
+            ),
+        ],
+        [
+            {**RELABELLED, MEMORY: MemoryKind.FULL},
+            {**al(use=Preset.SFT, data__relabel=Relabel.HINDSIGHT), MEMORY: MemoryKind.WINDOW},
+            {**TOLD, "schedule.*.agent.planning": Planning()},
+        ],
     ),
     # --- hardware
     "hardware.tensor_parallel_divides_heads": (

@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the engines: pip install '.[cuda]'")
 
 import numpy as np  # noqa: E402
-from agym.dsl.recipe import DType  # noqa: E402
+from agym.dsl.recipe import DType, Lora  # noqa: E402
 from agym.runtime.backends.environment import missing_variables  # noqa: E402
 from agym.runtime.models import ModelSizes, TokenizerSizes, make_model, make_tokenizer  # noqa: E402
 from agym.runtime.ports import (  # noqa: E402
@@ -130,6 +130,26 @@ def test_new_weights_arrive_under_captured_graphs(sampler: Any, learner: Callabl
         return furthest(sequences, engine.logprobs(sequences, 1.0))
 
     assert asyncio.run(go()) < 0.1
+
+
+def test_adapters_arrive_under_captured_graphs(model: Path, learner: Callable[..., Any]) -> None:
+    from agym.runtime.backends.vllm import VllmSampler
+
+    lora = Lora(rank=4)
+    settings = SamplerSettings(
+        model=model, dtype=DType.BF16, context_tokens=256, slots=64, memory_share=0.2, eager=False, lora=lora
+    )
+
+    async def go() -> None:
+        sampler, engine = VllmSampler(settings), learner(lora=lora)
+        for version in range(3):
+            await sampler.load(worker_of(engine).handover(version))
+            sequences = await played(sampler)
+            assert furthest(sequences, engine.logprobs(sequences, 1.0)) < 0.1
+            assert engine.update(sequences, UpdateSettings(lr=1e-2)).fault is None
+        await sampler.close()
+
+    asyncio.run(go())
 
 
 def test_a_resting_sampler_gives_its_memory_back_and_wakes_as_it_was(sampler: Any, learner: Callable[..., Any]) -> None:

@@ -12,19 +12,16 @@ from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import StepRefused
 from agym.runtime.ports import TrainSequence, UpdateFault
 
-EVOLVING = """
-agym: 1
-name: evolving
-model: {init: {tokenizer: {kind: word}}}
-environments: {echo: {use: echo}}
-agent: {format: plain, tokens_per_turn: 2, context_tokens: 64}
+from .conftest import echoing
+
+EVOLVING = echoing("""
 algorithm:
   {use: agent_evol, lr: 1, batch_size: 5, groups_per_step: 4, epochs: 2,
    optimizer: {betas: [0.5, 0.9], warmup_steps: 3}, evolve: {rounds: 3, samples: 3}}
 schedule: [{stage: evolve, turns: 4}]
 eval: null
 checkpoint: {every: 1, episodes: all}
-"""
+""")
 IMITATE = "{stage: imitate, until: step >= 2, algorithm: {use: sft, lr: 2, batch_size: 4, data: expert}}"
 AFTER_IMITATION = (
     f"schedule=[{IMITATE}, {{stage: evolve, turns: 4}}]",
@@ -147,27 +144,20 @@ def _versions(run: Any, step: int) -> list[int]:
 @pytest.mark.parametrize(
     ("start", "stride"), [("base", 9), ("last", 9), pytest.param("base", 1, marks=pytest.mark.heavy)]
 )
-def test_killed_at_any_call_and_resumed_the_rounds_are_the_same(
-    new_run: Any, mortal: Any, killed: Any, start: str, stride: int
-) -> None:
+def test_killed_at_any_call_and_resumed_the_rounds_are_the_same(new_run: Any, start: str, stride: int) -> None:
     settings = (*AFTER_IMITATION, "guards.max_roll_backs=50", f"algorithm.evolve.retrain_from={start}")
 
     def faulty(number: int, sequences: Sequence[TrainSequence]) -> UpdateFault | None:
         return UpdateFault.NAN if sum(int(each.ids.sum()) for each in sequences) % 5 == 0 else None
 
-    whole, calls = new_run(*settings, text=EVOLVING), list[str]()
+    whole = new_run(*settings, text=EVOLVING)
     whole.learner.faulty = faulty
-    whole.around = lambda crew: mortal(crew, whole.root, whole.root, 0, calls)
-    whole.go()
+    calls = whole.watched()
     assert (whole.root / "bases").exists() == (start == "base")
     for at in range(1, len(calls), stride):
         run = new_run(*settings, text=EVOLVING)
         run.learner.faulty = faulty
-        grave = run.root.with_name(f"grave-{run.root.name}")
-        run.around = lambda crew, run=run, grave=grave, at=at: mortal(crew, run.root, grave, at)
-        with pytest.raises(killed):
-            run.go()
-        again = run.again(grave)
+        again = run.killed(at)
         assert again.go().kind is OutcomeKind.FINISHED
         assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"
         assert same(again, whole)

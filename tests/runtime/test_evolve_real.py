@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tokenizers  # noqa: F401 - engines are needed, and this is the quickest to ask for
 
+from .conftest import rows_of, trained
+
 RECIPE = """
 agym: 1
 name: evolving
-model: {init: {layers: 2, hidden: 64, heads: 2, kv_heads: 1, tokenizer: {kind: word, vocab: 128}}}
+model: {init: {layers: 2, hidden: 64, heads: 2, kv_heads: 1, tokenizer: {kind: word, vocab: 128}}, lora: LORA}
 environments: {counter: counter}
 agent: {format: plain, tokens_per_turn: 4, context_tokens: 256}
 schedule:
@@ -27,24 +26,22 @@ eval: null
 """
 
 
-def evolved(folder: Path, rounds: int, keep: str) -> tuple[list[dict[str, Any]], bytes]:
+def evolved(folder: Path, rounds: int, keep: str, lora: str = "null") -> tuple[list[dict[str, Any]], bytes]:
     """The rows of a run, and the weights that it ends with."""
     folder.mkdir()
-    (folder / "recipe.yaml").write_text(RECIPE.replace("ROUNDS", str(rounds)).replace("KEEP", keep))
-    command = [sys.executable, "-m", "agym", "run", "recipe.yaml"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=580, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    run = folder / "runs" / "evolving"
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    recipe = RECIPE.replace("ROUNDS", str(rounds)).replace("KEEP", keep).replace("LORA", lora)
+    run = trained(folder, recipe)
+    rows = rows_of(run)
     (weights,) = (run / "checkpoints" / f"step-{len(rows)}" / "model").glob("*.safetensors")
     return rows, weights.read_bytes()
 
 
 @pytest.mark.heavy
-def test_retraining_from_the_base_is_training_from_it_bit_for_bit(tmp_path: Path) -> None:
-    rows, once = evolved(tmp_path / "once", 1, "turns < 0")
+@pytest.mark.parametrize("lora", ["null", "{rank: 16, dropout: 0.1}"])
+def test_retraining_from_the_base_is_training_from_it_bit_for_bit(tmp_path: Path, lora: str) -> None:
+    rows, once = evolved(tmp_path / "once", 1, "turns < 0", lora)
     assert rows[0]["data/demonstrations"] > 60
-    later, thrice = evolved(tmp_path / "thrice", 3, "turns < 0")
+    later, thrice = evolved(tmp_path / "thrice", 3, "turns < 0", lora)
     assert [row["data/kept"] for row in later if row["stage"] == "evolve"] == [0, 0, 0]
     assert once == thrice
 

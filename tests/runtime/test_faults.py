@@ -22,11 +22,12 @@ from agym.envs.client import HttpEnv
 from agym.envs.errors import EnvFault
 from agym.envs.listener import listen
 from agym.envs.protocol import Deadlines
+from agym.envs.replicas import Served
 from agym.envs.supervise import ServeCommand, ServerProcess, Watch
 from agym.runtime.engine import OutcomeKind, StopSignal
 from agym.runtime.errors import RunError, StepRefused
 from agym.runtime.lesson import lesson, scored
-from agym.runtime.reach import Reach, _Served
+from agym.runtime.reach import Reach
 from agym.runtime.resuming import goes_on
 from agym.runtime.run import _signals
 from agym.runtime.workspace import Metrics
@@ -233,7 +234,7 @@ def test_the_port_of_a_server_cannot_be_taken_while_it_is_down_nor_a_stranger_be
         command = ServeCommand(env="counter")
         async with ServerProcess(command, log=tmp_path / "log", watch=Watch(max_restarts=0)) as server:
             port = int(server.url.rpartition(":")[2])
-            client = _Served(server, HttpEnv(server.url))
+            client = Served(server)
             with pytest.raises(OSError, match="in use"):
                 listen("127.0.0.1", port)
             os.kill(server.pid or 0, signal.SIGKILL)

@@ -26,6 +26,8 @@ from agym.runtime.errors import RunError, StepRefused
 from agym.runtime.rendering import Chat
 from agym.runtime.rollout import Budgets
 
+from .conftest import echoing
+
 LIMITS = Budgets(horizon=6, tokens_per_turn=2, context_tokens=64)
 
 
@@ -141,16 +143,11 @@ def test_demonstrations_that_an_environment_spoilt_are_left_out(new_run: Any, ec
 
 # --- files -----------------------------------------------------------------------------------------------------------
 
-IMITATION = """
-agym: 1
-name: imitation
-model: {init: {tokenizer: {kind: word}}}
-environments: {echo: {use: echo}}
-agent: {format: plain, tokens_per_turn: 2, context_tokens: 64}
+IMITATION = echoing("""
 algorithm: {use: sft, batch_size: 4, lr: 1, data: {source: expert}}
 schedule: [{stage: imitate, until: step >= 4}]
 eval: null
-"""
+""")
 TALK = [
     {"role": "system", "content": "say"},
     {"role": "user", "content": "say 1"},
@@ -297,18 +294,11 @@ def test_an_agent_that_masks_truncated_or_void_episodes_does_not_imitate_them(ne
     assert row["data/kept"] == round(12 * (1 - row["rollout/truncated_rate"])) < 12
 
 
-def test_killed_at_any_call_and_resumed_the_same_is_imitated(new_run: Any, mortal: Any, killed: Any) -> None:
-    calls = list[str]()
+def test_killed_at_any_call_and_resumed_the_same_is_imitated(new_run: Any) -> None:
     whole = new_run("checkpoint.every=2", text=FRESH)
-    whole.around = lambda crew: mortal(crew, whole.root, whole.root, 0, calls)
-    whole.go()
+    calls = whole.watched()
     for at in range(1, len(calls), 3):
-        run = new_run("checkpoint.every=2", text=FRESH)
-        grave = run.root.with_name(f"grave-{run.root.name}")
-        run.around = lambda crew, run=run, grave=grave, at=at: mortal(crew, run.root, grave, at)
-        with pytest.raises(killed):
-            run.go()
-        again = run.again(grave)
+        again = new_run("checkpoint.every=2", text=FRESH).killed(at)
         again.go()
         assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"
 

@@ -731,7 +731,7 @@ MOVING = (
 @pytest.mark.parametrize("staleness", [0, 1])
 @pytest.mark.parametrize(("source", "say"), [("judge", fair), ("pairwise", choosy)])
 def test_a_killed_run_that_is_resumed_asks_nothing_twice_and_writes_the_same_rows(
-    new_run: Any, bench: Any, mortal: Any, killed: Any, source: str, say: Speaker, staleness: int
+    new_run: Any, bench: Any, source: str, say: Speaker, staleness: int
 ) -> None:
     server = bench(say)
     settings = (reward(server, source), *MOVING, f"hardware.staleness={staleness}")
@@ -740,13 +740,9 @@ def test_a_killed_run_that_is_resumed_asks_nothing_twice_and_writes_the_same_row
     for at in (11, 27):
         server.asked.clear()
         run = new_run(*settings)
-        grave = run.root.with_name(f"grave-{at}")
-        run.around = lambda crew, run=run, grave=grave, at=at: mortal(crew, run.root, grave, at, [])
-        with pytest.raises(killed):
-            run.go()
-        with (grave / "judge.jsonl").open("ab") as file:
+        again = run.killed(at)
+        with (again.root / "judge.jsonl").open("ab") as file:
             file.write(b'{"key": "0f')
-        again = run.again(grave)
         again.go()
         assert again.exact() == whole.exact()
         if not staleness:

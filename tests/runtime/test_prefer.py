@@ -14,19 +14,16 @@ from agym.runtime.episode import Message
 from agym.runtime.errors import RunError
 from agym.runtime.ports import UpdateFault
 
-PREFERENCE = """
-agym: 1
-name: echo
-model: {init: {tokenizer: {kind: word}}}
-environments: {echo: {use: echo}}
-agent: {format: plain, tokens_per_turn: 2, context_tokens: 64}
+from .conftest import echoing
+
+PREFERENCE = echoing("""
 algorithm: {use: dpo, group_size: 4, groups_per_step: 6, batch_size: 6, lr: 20, optimizer: {betas: [0.5, 0.9]},
             preference: {beta: 0.3}}
 schedule:
   - {stage: prefer, turns: 4, until: step >= 12}
 eval: {every: 6, turns: 4, samples: 2}
 checkpoint: {every: 2, episodes: all}
-"""
+""")
 GIVEN = PREFERENCE.replace("group_size: 4, groups_per_step: 6, ", "").replace(", turns: 4, until", ", until")
 
 
@@ -113,22 +110,17 @@ def test_the_reference_is_the_policy_that_the_stage_began_with(new_run: Any) -> 
 @pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.heavy)])
 @pytest.mark.parametrize("given", [False, True], ids=["fresh", "given"])
 def test_killed_at_any_call_and_resumed_the_rows_are_the_same(
-    new_run: Any, mortal: Any, killed: Any, tmp_path: Path, given: bool, stride: int
+    new_run: Any, tmp_path: Path, given: bool, stride: int
 ) -> None:
     path = lines(tmp_path / "pairs.jsonl", *PAIRS)
     settings = (f"algorithm.data={{source: file, path: {path}}}", "algorithm.batch_size=2") if given else ()
     text = GIVEN if given else PREFERENCE
     make = lambda: new_run("schedule.0.until=step >= 5", "eval.every=3", *settings, text=text)  # noqa: E731
-    whole, calls = make(), list[str]()
-    whole.around = lambda crew: mortal(crew, whole.root, tmp_path / "none", 0, calls)
-    whole.go()
+    whole = make()
+    calls = whole.watched()
     assert {"logprobs", "update", "render" if given else "play"} <= set(calls)
     for at in range(3, len(calls), stride):
-        run, grave = make(), tmp_path / f"grave-{at}"
-        run.around = lambda crew, run=run, grave=grave, at=at: mortal(crew, run.root, grave, at)
-        with pytest.raises(killed):
-            run.go()
-        again = run.again(grave)
+        again = make().killed(at)
         assert again.go().kind is OutcomeKind.FINISHED
         assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"
 
@@ -213,13 +205,10 @@ def test_the_policy_learns_from_a_file_of_pairs(new_run: Any, tmp_path: Path) ->
     assert "rollout/episodes" not in rows[0]
 
 
-def test_the_reference_is_asked_but_once_of_each_pair(new_run: Any, mortal: Any, tmp_path: Path) -> None:
+def test_the_reference_is_asked_but_once_of_each_pair(new_run: Any, tmp_path: Path) -> None:
     path = lines(tmp_path / "pairs.jsonl", *PAIRS)
     run = new_run(f"algorithm.data={{source: file, path: {path}}}", "algorithm.batch_size=3", text=GIVEN)
-    calls: list[str] = []
-    run.around = lambda crew: mortal(crew, run.root, tmp_path / "none", 0, calls)
-    run.go()
-    assert calls.count("logprobs") == 1 + 12
+    assert run.watched().count("logprobs") == 1 + 12
 
 
 def test_pairs_that_fit_no_context_are_told(new_run: Any, tmp_path: Path) -> None:
@@ -249,6 +238,7 @@ def test_a_reply_that_was_not_understood_may_be_the_worse(new_run: Any, tmp_path
         "score": 0.0,
         "success": False,
         "opening": [{"role": "user", "content": "say 1"}],
+        "segments": [{}],
         "turns": [{"reply": "write", "action": None, "observation": "wrong"}],
     }
     better = replace_turn(talk, reply="1", action="1") | {"score": 1.0}

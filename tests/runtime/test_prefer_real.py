@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import pytest
 import tokenizers  # noqa: F401 - engines are needed, and this is the quickest to ask for
+
+from .conftest import rows_of, trained
 
 RECIPE = """
 agym: 1
@@ -32,13 +30,7 @@ eval: {every: 999, at_start: false, at_end: false, turns: 8}
 
 @pytest.mark.heavy
 def test_pairs_of_its_own_episodes_make_a_wanderer_go_somewhere(tmp_path: Path) -> None:
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
-    command = [sys.executable, "-m", "agym", "run", "recipe.yaml"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=580, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    rows: list[dict[str, Any]] = [
-        json.loads(line) for line in (tmp_path / "runs" / "pairs" / "metrics.jsonl").read_text().splitlines()
-    ]
+    rows = rows_of(trained(tmp_path, RECIPE))
     ranked = [row for row in rows if row["stage"] == "rank"]
     assert all(row["critic/pairs"] and row["preference/pairs"] and row["train/updates"] for row in ranked)
     assert all(row["critic/grad_norm"] > 0 for row in ranked)

@@ -14,19 +14,16 @@ from agym.runtime.errors import RunError
 from agym.runtime.ports import TrainSequence
 from agym.runtime.rank import told
 
-RANKED = """
-agym: 1
-name: echo
-model: {init: {tokenizer: {kind: word}}}
-environments: {echo: {use: echo}}
-agent: {format: plain, tokens_per_turn: 2, context_tokens: 64}
+from .conftest import echoing
+
+RANKED = echoing("""
 algorithm: {use: turn_dpo, group_size: 4, groups_per_step: 4, batch_size: 8, lr: 20, optimizer: {betas: [0.5, 0.9]},
             preference: {beta: 0.3, candidates: 3}, critic: {lr: 40}}
 schedule:
   - {stage: prefer, turns: 3, until: step >= 10}
 eval: {every: 5, turns: 3}
 checkpoint: {every: 2}
-"""
+""")
 BLIND = "algorithm.critic.privileged=false"
 
 
@@ -142,6 +139,7 @@ def test_candidates_go_on_from_where_the_turn_was_taken(watch: Any) -> None:
     assert len({request.seed for request in requests}) == len(requests)
     by_prompt = {request.prompt for request in requests}
     assert len(requests) % 2 == 0  # two further ones beside the one that was said
+    assert watched.given("update")
     for sequences in watched.given("update"):
         for sequence in sequences:
             (places,) = turns(sequence)
@@ -162,19 +160,12 @@ def test_a_critic_that_cannot_be_told_anything_stops_the_run(new_run: Any) -> No
 
 
 @pytest.mark.parametrize("stride", [17, pytest.param(1, marks=pytest.mark.heavy)])
-def test_killed_at_any_call_and_resumed_the_rows_are_the_same(
-    new_run: Any, mortal: Any, killed: Any, tmp_path: Any, stride: int
-) -> None:
+def test_killed_at_any_call_and_resumed_the_rows_are_the_same(new_run: Any, stride: int) -> None:
     make = lambda: new_run(BLIND, "schedule.0.until=step >= 5", "eval.every=3", text=RANKED)  # noqa: E731
-    whole, calls = make(), list[str]()
-    whole.around = lambda crew: mortal(crew, whole.root, tmp_path / "none", 0, calls)
-    whole.go()
+    whole = make()
+    calls = whole.watched()
     assert {"rank", "update_ranker", "new_ranker", "draw", "update"} <= set(calls)
     for at in range(5, len(calls), stride):
-        run, grave = make(), tmp_path / f"grave-{at}"
-        run.around = lambda crew, run=run, grave=grave, at=at: mortal(crew, run.root, grave, at)
-        with pytest.raises(killed):
-            run.go()
-        again = run.again(grave)
+        again = make().killed(at)
         assert again.go().kind is OutcomeKind.FINISHED
         assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"

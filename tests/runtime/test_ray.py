@@ -21,20 +21,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("ray")
 
 from agym.dsl.plan import Role  # noqa: E402
-from agym.dsl.recipe import Format  # noqa: E402
+from agym.dsl.recipe import Agent  # noqa: E402
 from agym.runtime.asking import Phases  # noqa: E402
 from agym.runtime.episode import Ending, Episode, Group, Task  # noqa: E402
 from agym.runtime.errors import RunError, StepRefused  # noqa: E402
-from agym.runtime.launch.ray import (  # noqa: E402
-    RayCrew,
-    RolloutActor,
-    Said,
-    claims,
-    launch,
-    packed,
-    unpacked,
-    variables,
-)
+from agym.runtime.launch.actors import RolloutActor, Said  # noqa: E402
+from agym.runtime.launch.ray import RayCrew, claims, launch, packed, unpacked, variables  # noqa: E402
 from agym.runtime.ports import Draw, Probe, WeightUpdate  # noqa: E402
 from agym.runtime.reach import Reach  # noqa: E402
 from agym.runtime.rollout import Budgets, Order  # noqa: E402
@@ -108,7 +100,7 @@ def test_an_actor_finds_in_its_environment_what_an_engine_in_this_process_would(
 
 # --- playing -------------------------------------------------------------------------------------------------------
 
-STYLE = PlayStyle(format=Format.PLAIN, prompt=None, environments={}, draw=Draw(), phases=Phases(), slots=2)
+STYLE = PlayStyle(agent=Agent(), environments={}, draw=Draw(), phases=Phases(), slots=2)
 BUDGETS = Budgets(horizon=1, tokens_per_turn=1, context_tokens=8)
 
 

@@ -37,43 +37,29 @@ def test_two_runs_of_one_recipe_are_equal_in_every_bit(new_run: Any) -> None:
     assert other.exact() != one.exact()
 
 
-def _grave(run: Any, mortal: Any, killed: Any, at: int) -> list[str]:
-    """Runs until the process dies at its `at`th call; the folder of that moment is the grave."""
-    calls: list[str] = []
-    grave = run.root.with_name(f"grave-{run.root.name}-{at}")
-    run.around = lambda crew: mortal(crew, run.root, grave, at, calls)
-    if at:
-        with pytest.raises(killed):
-            run.go()
-    else:
-        run.go()
-    return calls
-
-
 @pytest.mark.parametrize("faulty", [False, True], ids=["sound", "with roll-backs"])
 @pytest.mark.parametrize(
     ("staleness", "stride"),
     [(0, 13), (1, 13), (2, 13), *(pytest.param(each, 1, marks=pytest.mark.heavy) for each in (0, 2))],
 )
 def test_killed_at_any_call_and_resumed_the_rows_are_the_same(
-    new_run: Any, mortal: Any, killed: Any, stride: int, faulty: bool, staleness: int
+    new_run: Any, stride: int, faulty: bool, staleness: int
 ) -> None:
     settings = (*MOVING, f"hardware.staleness={staleness}")
     whole, kept = new_run(*settings), 0
     if faulty:
         whole.learner.faulty = nan_now_and_then
-    calls = _grave(whole, mortal, killed, 0)
+    calls = whole.watched()
     assert any(row.get("guard/action") == "roll_back" for row in whole.steps()) == faulty
     assert {"play", "demonstrate", "update", "logprobs", "sync", "save", "export", "tasks"} <= set(calls)
     for at in range(min(3 + 4 * faulty, stride), len(calls), stride):
         run = new_run(*settings)
         run.learner.faulty = whole.learner.faulty
-        _grave(run, mortal, killed, at)
-        grave = run.root.with_name(f"grave-{run.root.name}-{at}")
+        again = run.killed(at)
+        grave = again.root
         kept += len(list(grave.glob("checkpoints/*/batches.npz")))
         with (grave / "metrics.jsonl").open("a") as file:
             file.write('{"total_step": 7, "rollout/suc')
-        again = run.again(grave)
         assert again.go().kind is OutcomeKind.FINISHED
         assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"
         assert not list(grave.glob("*/.unfinished-*"))
@@ -107,15 +93,13 @@ def test_stopped_after_any_step_and_resumed_the_rows_are_the_same(new_run: Any, 
         assert again.exact() == whole.exact(), f"stopped after step {wanted}"
 
 
-def test_stopped_twice_and_killed_in_between(new_run: Any, mortal: Any, killed: Any) -> None:
+def test_stopped_twice_and_killed_in_between(new_run: Any) -> None:
     whole = new_run(*MOVING)
     whole.go()
     run = new_run(*MOVING)
     run.stop.wanted = True
     assert run.go().steps == 0
-    second = run.again()
-    _grave(second, mortal, killed, 30)
-    third = second.again(second.root.with_name(f"grave-{second.root.name}-30"))
+    third = run.again().killed(30)
     third.go()
     assert third.exact() == whole.exact()
 

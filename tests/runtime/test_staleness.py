@@ -18,19 +18,16 @@ from agym.runtime.errors import RunError, StepRefused
 from agym.runtime.ports import SamplerError, UpdateFault
 from agym.runtime.tasks import Mixture
 
-RECIPE = """
-agym: 1
-name: ahead
-model: {init: {tokenizer: {kind: word}}}
-environments: {echo: {use: echo}}
-agent: {format: plain, tokens_per_turn: 2, context_tokens: 64}
+from .conftest import echoing
+
+RECIPE = echoing("""
 algorithm: {use: grpo, group_size: 4, groups_per_step: 4, lr: 4, filter: size > 0}
 schedule:
   - {stage: one, turns: "min(1 + step, 3)", until: "step >= 5 and last(grad_norm) >= 0"}
   - {stage: two, turns: 4, until: step >= 3}
 eval: {every: 100, at_start: false, at_end: false, turns: 3}
 checkpoint: {every: 100, keep: 100, episodes: all}
-"""
+""")
 """One update in a step, so that a step's number is the weights' version; only the second stage's length is known."""
 
 ONE_STAGE = RECIPE.replace(RECIPE.splitlines()[-3] + "\n", "")

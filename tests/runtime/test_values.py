@@ -337,27 +337,19 @@ class Faulty(FakeCritic):
 
 @pytest.mark.parametrize("preset", ["ppo", "bilevel_ppo"])
 @pytest.mark.parametrize("faulty", [False, True], ids=["sound", "with roll-backs"])
-def test_killed_at_any_call_and_resumed_the_rows_are_the_same(
-    new_run: Any, mortal: Any, killed: Any, preset: str, faulty: bool
-) -> None:
+def test_killed_at_any_call_and_resumed_the_rows_are_the_same(new_run: Any, preset: str, faulty: bool) -> None:
     def started() -> Any:
         run = new_run(PPO.format(preset, ""), *MOVING, "guards.max_roll_backs=50")
         if faulty:
             run.critic_of = lambda learner: Faulty(expected=critic_of(learner).expected)
         return run
 
-    whole, calls = started(), list[str]()
-    whole.around = lambda crew: mortal(crew, whole.root, whole.root, 0, calls)
-    whole.go()
+    whole = started()
+    calls = whole.watched()
     assert {"values", "update_critic", "update", "save"} <= set(calls)
     assert any(row.get("guard/action") == "roll_back" for row in whole.steps()) == faulty
     for at in range(2, len(calls), 7):
-        run = started()
-        grave = run.root.with_name(f"grave-{run.root.name}")
-        run.around = lambda crew, run=run, grave=grave, at=at: mortal(crew, run.root, grave, at)
-        with pytest.raises(killed):
-            run.go()
-        again = run.again(grave)
+        again = started().killed(at)
         again.go()
         assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"
 

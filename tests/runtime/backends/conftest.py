@@ -17,6 +17,15 @@ from agym.runtime.ports import LearnerSettings, SamplerSettings, TrainSequence
 
 VOCAB = 300
 
+REAL = [
+    pytest.mark.heavy,
+    # the engines' own
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+"""Marks of tests with an engine."""
+
 # what the linker reads cannot be set any more; without it the engines are slower and right all the same
 os.environ.update(
     {name: value for name, value in missing_variables(os.environ, threads=1, cpu=True).items() if name != "LD_PRELOAD"}

@@ -1,4 +1,5 @@
-"""One rank of learner and critic, as a launcher starts it: rank, ranks, store, model, ZeRO stage, file for results."""
+"""One rank of learner and critic, as a launcher starts it: rank, ranks, store, model, ZeRO stage, rank of adapters (0:
+none), file for results."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed
+from agym.dsl.recipe import Lora
 from agym.runtime.backends.critic import DeepSpeedCritic
 from agym.runtime.backends.deepspeed import DeepSpeedLearner
 from agym.runtime.ports import LearnerSettings, TrainSequence, UpdateSettings, ValueSettings
@@ -31,10 +33,11 @@ def _sequence(rng: np.random.Generator, length: int) -> TrainSequence:
     )
 
 
-def main(rank: int, ranks: int, store: str, model: Path, zero: int, result: Path) -> None:
+def main(rank: int, ranks: int, store: str, model: Path, zero: int, lora: int, result: Path) -> None:
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
-    settings = LearnerSettings(model=model, zero=zero, tokens_per_micro_batch=150)
+    adapters = Lora(rank=lora) if lora else None
+    settings = LearnerSettings(model=model, zero=zero, lora=adapters, tokens_per_micro_batch=150)
     learner = DeepSpeedLearner(settings)
     # the last rank has one sequence and waits through the micro-batches of the others
     share = batch() if ranks == 1 else batch()[:-1] if rank == 0 else batch()[-1:]
@@ -51,4 +54,5 @@ def main(rank: int, ranks: int, store: str, model: Path, zero: int, result: Path
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]), int(sys.argv[5]), Path(sys.argv[6]))
+    rank, ranks, store, model, zero, lora, result = sys.argv[1:]
+    main(int(rank), int(ranks), store, Path(model), int(zero), int(lora), Path(result))

@@ -15,13 +15,9 @@ from agym.runtime.backends.critic import DeepSpeedCritic
 from agym.runtime.ports import LearnerSettings, OptimizerSettings, TrainSequence, UpdateFault, UpdateSettings
 from agym.runtime.ports import ValueSettings as Settings
 
-pytestmark = [
-    pytest.mark.heavy,
-    # the engines' own
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-]
+from .conftest import REAL
+
+pytestmark = REAL
 
 STEP = Settings(lr=1e-3)
 Make = Callable[..., DeepSpeedCritic]

@@ -13,13 +13,9 @@ from agym.dsl.algorithm import Aggregation, LossKind
 from agym.dsl.recipe import DType
 from agym.runtime.ports import LearnerSettings, Limits, LossSettings, TrainSequence, UpdateFault, UpdateSettings
 
-pytestmark = [
-    pytest.mark.heavy,
-    # the engines' own
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-]
+from .conftest import REAL
+
+pytestmark = REAL
 
 STEP = UpdateSettings(lr=1e-3)
 Make = Callable[..., object]

@@ -13,12 +13,13 @@ import torch
 pytestmark = pytest.mark.heavy
 
 
-def result(folder: Path, ranks: int, model: Path, zero: int) -> dict[str, Any]:
+def result(folder: Path, ranks: int, model: Path, zero: int, lora: int) -> dict[str, Any]:
     folder.mkdir()
     script = Path(__file__).with_name("one_rank.py")
     started = [
         subprocess.Popen(
-            [sys.executable, script, str(rank), str(ranks), folder / "store", model, str(zero), folder / "result"],
+            [sys.executable, script]
+            + [str(each) for each in (rank, ranks, folder / "store", model, zero, lora, folder / "result")],
             stderr=subprocess.PIPE,
         )
         for rank in range(ranks)
@@ -29,9 +30,10 @@ def result(folder: Path, ranks: int, model: Path, zero: int) -> dict[str, Any]:
     return torch.load(folder / "result", weights_only=False)
 
 
+@pytest.mark.parametrize("lora", [0, 4])
 @pytest.mark.parametrize("zero", [0, 2, 3])
-def test_two_ranks_take_the_step_that_one_takes(tmp_path: Path, model: Path, zero: int):
-    one, two = (result(tmp_path / str(ranks), ranks, model, zero) for ranks in (1, 2))
+def test_two_ranks_take_the_step_that_one_takes(tmp_path: Path, model: Path, zero: int, lora: int):
+    one, two = (result(tmp_path / str(ranks), ranks, model, zero, lora) for ranks in (1, 2))
     for alone, shared in zip(one["metrics"], two["metrics"], strict=True):
         assert shared.fault is None
         assert (shared.tokens, shared.sequences) == (alone.tokens, alone.sequences)

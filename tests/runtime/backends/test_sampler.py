@@ -26,15 +26,9 @@ from agym.runtime.ports import (
     WeightUpdate,
 )
 
-from .conftest import VOCAB, model_folder
+from .conftest import REAL, VOCAB, model_folder
 
-pytestmark = [
-    pytest.mark.heavy,
-    # the engines' own
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-]
+pytestmark = REAL
 
 Make = Callable[..., object]
 PROBE = random.Random(3).choices(range(VOCAB), k=100)
@@ -321,6 +315,21 @@ def test_logprobs_are_those_of_the_distribution_that_was_cut(ready: object):
         return await ready.sample(request(PROBE, 0, max_tokens=40, top_k=1))
 
     assert run(scenario).logprobs == (0.0,) * 40
+
+
+def test_logprobs_are_those_of_the_tokens_that_were_allowed(ready: object):
+    prompt, allowed = PROBE[:20], (3, 7, 11)
+
+    async def scenario() -> None:
+        scores = np.array([(await ready.score([*prompt, token]))[-1] for token in allowed], np.float64)
+        expected = scores - np.log(np.exp(scores).sum())
+        drawn = [await ready.sample(request(prompt, seed, 1, allowed=allowed, stop_ids=(7,))) for seed in range(20)]
+        assert len({each.ids for each in drawn}) > 1
+        for each in drawn:
+            (token,) = each.ids
+            assert each.logprobs[0] == pytest.approx(expected[allowed.index(token)], abs=1e-4)
+
+    run(scenario)
 
 
 def test_reply_fills_the_context_and_no_more(ready: object, sampler_settings: SamplerSettings):

@@ -1,0 +1,442 @@
+"""Episodes in several views and attempts: what is seen, sampled and learnt, token by token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from agym.dsl.algorithm import LossOn
+from agym.dsl.recipe import Agent, Format, Memory, MemoryKind, Planning, Reflection
+from agym.envs.client import InlineEnv
+from agym.envs.protocol import Observation
+from agym.runtime.agents.dress import dressed
+from agym.runtime.agents.wording import FORGOTTEN, LEARN, LESSONS, PLAN, PLANNED, REMEMBER, REMEMBERED, REVISE, SHOWN
+from agym.runtime.asking import Gates, Phases, World
+from agym.runtime.dataset import recorded
+from agym.runtime.demonstrate import Demonstrator
+from agym.runtime.engine import OutcomeKind
+from agym.runtime.episode import Ending, Episode, Purpose, Task
+from agym.runtime.errors import RunError
+from agym.runtime.ports import Draw, FinishReason, Sampled, SampleRequest
+from agym.runtime.records import lines
+from agym.runtime.rendering import Chat
+from agym.runtime.rollout import Budgets, Player
+
+ACT, PLANS, LESSON, SUMMARY = Purpose
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    from agym.runtime.models import ModelTokenizer, TokenizerSizes, make_tokenizer
+
+    return ModelTokenizer(make_tokenizer(TokenizerSizes(vocab=320), ["say 0 say 1 say 2 say 3 wrong"]))
+
+
+@dataclass
+class Speaker:
+    """Says what it was given to say, whoever asks; keeps what it was asked."""
+
+    tokenizer: Any
+    lines: Callable[[int, str], str]
+    """By the number of the reply and the prompt's text."""
+    open_ended: bool = False
+    requests: list[SampleRequest] = field(default_factory=list)
+
+    async def sample(self, request: SampleRequest) -> Sampled:
+        text = self.lines(len(self.requests), self.tokenizer.decode(request.prompt))
+        self.requests.append(request)
+        ids = [*self.tokenizer.encode(text), *([] if self.open_ended else request.draw.stop_ids)][: request.max_tokens]
+        number = float(len(self.requests))
+        return Sampled(
+            ids=tuple(ids), logprobs=(-number,) * len(ids), versions=(0,) * len(ids), finish=FinishReason.STOP
+        )
+
+    def prompt(self, at: int) -> str:
+        return str(self.tokenizer.decode(self.requests[at].prompt))
+
+
+def played(speaker: Speaker, env: Any, agent: Agent | None = None, *, check: bool = True, **budgets: Any) -> Episode:
+    agent = agent or Agent(format=Format.PLAIN)
+    chat, form = dressed(agent, Chat(speaker.tokenizer))
+    player = Player(
+        sampler=speaker,  # type: ignore[arg-type]
+        chat=chat,
+        format=form,
+        prompt=None,
+        draw=Draw(stop_ids=(chat.end_of_reply,)),
+        phases=Phases(),
+        gates=Gates.of(Phases()),
+        clock=lambda: 0.0,
+        memory=agent.memory,
+        planning=agent.planning,
+        reflection=agent.reflection,
+        guided=agent.guided,
+    )
+
+    async def go() -> Episode:
+        client = InlineEnv(env)
+        world = World(name="echo", client=client, spec=await client.spec(), success_at=1.0)
+        limits = Budgets(**{"horizon": 8, "tokens_per_turn": 40, "context_tokens": 4000, **budgets})
+        return await player.attempt(world, Task(environment="echo", id="train-0", seed=3), 0, limits, 5)
+
+    episode = asyncio.run(go())
+    if check:
+        exact(episode, speaker.requests)
+    return episode
+
+
+def exact(episode: Episode, requests: Sequence[SampleRequest]) -> None:
+    """Every reply is where it was sampled, after just what it was sampled after, and is learnt once."""
+    spoken = [turn for turn in episode.turns if turn.end > turn.start]
+    assert len(spoken) == len(requests)
+    marked = [np.zeros(len(segment.ids), np.bool_) for segment in episode.segments]
+    for number, (turn, request) in enumerate(zip(spoken, requests, strict=True), 1):
+        segment = episode.segments[turn.segment]
+        assert segment.ids[: turn.start].tolist() == list(request.prompt)
+        assert set(segment.logprobs[turn.start : turn.end].tolist()) == {-float(number)}
+        assert not marked[turn.segment][turn.start : turn.end].any()
+        marked[turn.segment][turn.start : turn.end] = True
+    for segment, mask in zip(episode.segments, marked, strict=True):
+        assert np.array_equal(segment.sampled, mask)
+        assert not segment.logprobs[~mask].any()
+    assert len({request.seed for request in requests}) == len(requests)
+
+
+def never_right(number: int, prompt: str) -> str:
+    """Some number, but not the one that was asked for."""
+    return str((int(prompt.rpartition("say ")[2][0]) + 1) % 4)
+
+
+def agent(**settings: Any) -> Agent:
+    return Agent(**{"format": Format.PLAIN, **settings})
+
+
+def purposes(episode: Episode) -> list[Purpose]:
+    return [turn.purpose for turn in episode.turns]
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def bits(episode: Episode) -> Any:
+    segments = [[getattr(each, name).tobytes() for name in each.__slots__] for each in episode.segments]
+    return segments, episode.turns, episode.score, episode.ending, episode.opening
+
+
+@pytest.mark.parametrize("kind", [MemoryKind.WINDOW])
+@pytest.mark.parametrize("room", [4000, 120])
+def test_a_window_that_is_large_enough_changes_no_bit(tokenizer: Any, echo: Any, kind: MemoryKind, room: int) -> None:
+    whole = played(Speaker(tokenizer, never_right), echo, context_tokens=room)
+    wide = played(Speaker(tokenizer, never_right), echo, agent(memory=Memory(kind=kind, turns=8)), context_tokens=room)
+    assert bits(wide) == bits(whole)
+    assert len(whole.segments) == 1
+
+
+@pytest.mark.parametrize(("turns", "views"), [(1, 7), (2, 3), (3, 2)])
+def test_a_window_shows_the_last_turns_in_the_tokens_in_which_they_were_said(
+    tokenizer: Any, echo: Any, turns: int, views: int
+) -> None:
+    speaker = Speaker(tokenizer, never_right)
+    episode = played(speaker, echo, agent(memory=Memory(kind=MemoryKind.WINDOW, turns=turns)))
+    assert (len(episode.segments), episode.num_turns, episode.ending) == (views, 8, Ending.HORIZON)
+    shown = [episode.opening[-1].content, *(turn.observation for turn in episode.turns)]
+    for at in range(1, 8):
+        prompt = speaker.prompt(at)
+        seen = prompt.count("<|assistant|>") - 1
+        assert seen == at if at < 2 * turns else turns <= seen < 2 * turns
+        cut = seen < at
+        assert prompt.count(FORGOTTEN) == int(cut)
+        first = shown[0] + (f"\n\n{FORGOTTEN}\n\n{shown[at - seen]}" if cut else "")
+        said = "".join(
+            f"<|assistant|>{episode.turns[k].reply}<|end|><|user|>{shown[k + 1]}<|end|>" for k in range(at - seen, at)
+        )
+        assert prompt == f"<|user|>{first}<|end|>{said}<|assistant|>"
+
+
+def test_a_window_is_cut_sooner_where_there_is_no_room(tokenizer: Any, echo: Any) -> None:
+    window, saved = agent(memory=Memory(kind=MemoryKind.WINDOW, turns=3)), 0
+    for room in range(20, 200, 3):
+        whole = played(Speaker(tokenizer, never_right), echo, context_tokens=room, horizon=14)
+        episode = played(Speaker(tokenizer, never_right), echo, window, context_tokens=room, horizon=14)
+        assert all(len(segment.ids) <= room for segment in episode.segments)
+        saved += whole.ending is Ending.BUDGET and episode.ending is Ending.HORIZON and len(episode.segments) > 4
+    assert saved
+
+
+def test_a_reply_that_was_cut_is_closed_in_every_view_alike(tokenizer: Any, echo: Any) -> None:
+    speaker = Speaker(tokenizer, never_right, open_ended=True)
+    episode = played(speaker, echo, agent(memory=Memory(kind=MemoryKind.WINDOW, turns=1)))
+    assert len(episode.segments) == 7
+    assert all("<|end|><|user|>" in speaker.prompt(at) for at in range(1, 8))
+
+
+def remembers(number: int, prompt: str) -> str:
+    return f"note {number}" if REMEMBER in prompt.rpartition("<|user|>")[2] else never_right(number, prompt)
+
+
+def test_a_summary_is_sampled_where_it_is_asked_for_and_stands_in_the_next_view(tokenizer: Any, echo: Any) -> None:
+    speaker = Speaker(tokenizer, remembers)
+    episode = played(speaker, echo, agent(memory=Memory(kind=MemoryKind.SUMMARY, turns=2, tokens=20)))
+    assert purposes(episode) == [ACT] * 4 + [SUMMARY] + [ACT] * 2 + [SUMMARY] + [ACT] * 2
+    assert (episode.num_turns, episode.invalid_turns, len(episode.segments)) == (8, 0, 3)
+    assert speaker.prompt(4).endswith(f"<|user|>{REMEMBER}<|end|><|assistant|>")
+    assert f"{REMEMBERED}\n\nnote 4\n\nsay" in speaker.prompt(5)
+    assert f"{REMEMBERED}\n\nnote 7\n\nsay" in speaker.prompt(8)
+    assert "note 4" not in speaker.prompt(8)
+    assert all(FORGOTTEN not in speaker.prompt(at) for at in range(len(speaker.requests)))
+    assert all(request.max_tokens == 20 for request in (speaker.requests[4], speaker.requests[7]))
+    states = [turn.state for turn in episode.turns if turn.purpose is SUMMARY]
+    assert not set(states) & {turn.state for turn in episode.turns if turn.purpose is ACT}
+
+
+@pytest.mark.parametrize("room", range(120, 300, 6))
+def test_a_summary_always_finds_the_room_that_was_left_for_it(tokenizer: Any, echo: Any, room: int) -> None:
+    summary = agent(memory=Memory(kind=MemoryKind.SUMMARY, turns=2, tokens=20))
+    speaker = Speaker(tokenizer, remembers)
+    episode = played(speaker, echo, summary, context_tokens=room)
+    assert all(len(segment.ids) <= room for segment in episode.segments)
+    for turn, request in zip(episode.turns, speaker.requests, strict=True):
+        assert turn.purpose is ACT or request.max_tokens == 20
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+def plans(number: int, prompt: str) -> str:
+    last = prompt.rpartition("<|user|>")[2]
+    return f"plan {number}" if PLAN in last or REVISE in last else never_right(number, prompt)
+
+
+def test_a_plan_comes_first_and_is_made_anew_every_few_turns(tokenizer: Any, echo: Any) -> None:
+    speaker = Speaker(tokenizer, plans)
+    episode = played(speaker, echo, agent(planning=Planning(every=3, tokens=15)))
+    assert purposes(episode) == [PLANS, ACT, ACT, ACT] * 2 + [PLANS, ACT, ACT]
+    assert (episode.num_turns, episode.invalid_turns, len(episode.segments)) == (8, 0, 1)
+    assert speaker.prompt(0).endswith(f"{PLAN}<|end|><|assistant|>")
+    assert speaker.prompt(1).endswith("<|assistant|>plan 0<|end|><|user|>Now act.<|end|><|assistant|>")
+    assert speaker.prompt(4).endswith(f"\n\n{REVISE}<|end|><|assistant|>")
+    assert episode.turns[3].observation.endswith(REVISE)
+    assert {speaker.requests[at].max_tokens for at in (0, 4, 8)} == {15}
+
+
+@pytest.mark.parametrize("on_failure", [True, False])
+def test_a_plan_is_made_anew_after_an_action_that_was_refused(tokenizer: Any, echo: Any, on_failure: bool) -> None:
+    def once_wrong(number: int, prompt: str) -> str:
+        return "nonsense" if number == 2 else plans(number, prompt)
+
+    episode = played(Speaker(tokenizer, once_wrong), echo, agent(planning=Planning(on_failure=on_failure)), horizon=4)
+    again = [PLANS] if on_failure else []
+    assert purposes(episode) == [PLANS, ACT, ACT, *again, ACT, ACT]
+    assert [turn.invalid for turn in episode.turns].index(True) == 2
+
+
+def test_a_plan_that_is_out_of_sight_is_told_again(tokenizer: Any, echo: Any) -> None:
+    memory = Memory(kind=MemoryKind.WINDOW, turns=2)
+    speaker = Speaker(tokenizer, plans)
+    played(speaker, echo, agent(planning=Planning(), memory=memory), horizon=6)
+    assert f"{FORGOTTEN}\n\n{PLANNED}\n\nplan 0\n\nsay" in speaker.prompt(5)
+    with_its_turn = Speaker(tokenizer, plans)
+    played(with_its_turn, echo, agent(planning=Planning(every=3), memory=memory), horizon=6)
+    cut = next(at for at in range(9) if FORGOTTEN in with_its_turn.prompt(at))
+    prompt = with_its_turn.prompt(cut)
+    assert PLANNED in prompt or "<|assistant|>plan" in prompt
+
+
+# --- second attempts -------------------------------------------------------------------------------------------------
+
+
+def learns(number: int, prompt: str) -> str:
+    """Right once it has been told what it learnt."""
+    if LEARN in prompt.rpartition("<|user|>")[2]:
+        return f"lesson {number}"
+    return prompt.rpartition("say ")[2][0] if LESSONS in prompt else never_right(number, prompt)
+
+
+def test_after_a_failure_comes_another_attempt_with_the_lesson(tokenizer: Any, echo: Any) -> None:
+    speaker = Speaker(tokenizer, learns)
+    episode = played(speaker, echo, agent(reflection=Reflection(attempts=3, tokens=25)), horizon=2)
+    assert purposes(episode) == [ACT, ACT, LESSON, ACT, ACT]
+    assert (len(episode.segments), episode.success, episode.score, episode.ending) == (2, True, 1.0, Ending.DONE)
+    assert (episode.num_turns, episode.horizon) == (4, 2)
+    first = episode.opening[-1].content
+    assert speaker.prompt(3) == f"<|user|>{first}\n\n{LESSONS}\n\nlesson 2<|end|><|assistant|>"
+    assert speaker.prompt(2).endswith(f"{episode.turns[1].observation}\n\n{LEARN}<|end|><|assistant|>")
+    assert episode.turns[2].observation == f"{first}\n\n{LESSONS}\n\nlesson 2"
+    assert speaker.requests[2].max_tokens == 25
+
+
+def test_attempts_end_with_their_number_and_the_last_one_counts(tokenizer: Any, echo: Any) -> None:
+    def half_right_at_first(number: int, prompt: str) -> str:
+        if LEARN in prompt.rpartition("<|user|>")[2]:
+            return "lesson"
+        return prompt.rpartition("say ")[2][0] if number == 0 else never_right(number, prompt)
+
+    episode = played(Speaker(tokenizer, half_right_at_first), echo, agent(reflection=Reflection(attempts=3)), horizon=2)
+    assert purposes(episode) == [ACT, ACT, LESSON] * 2 + [ACT, ACT]
+    assert sum(turn.reward for turn in episode.turns) == 0.5
+    assert (episode.score, episode.success, episode.ending) == (0.0, False, Ending.HORIZON)
+
+
+def test_a_success_needs_no_second_attempt(tokenizer: Any, echo: Any) -> None:
+    speaker = Speaker(tokenizer, lambda number, prompt: prompt.rpartition("say ")[2][0])
+    reflecting = played(speaker, echo, agent(reflection=Reflection()))
+    assert bits(reflecting) == bits(played(Speaker(tokenizer, speaker.lines), echo))
+
+
+@pytest.mark.parametrize("room", range(80, 260, 9))
+def test_a_lesson_always_finds_the_room_that_was_left_for_it(tokenizer: Any, echo: Any, room: int) -> None:
+    speaker = Speaker(tokenizer, learns)
+    reflecting = agent(reflection=Reflection(attempts=3, tokens=20), planning=Planning(every=2, tokens=9))
+    episode = played(speaker, echo, reflecting, context_tokens=room)
+    assert all(len(segment.ids) <= room for segment in episode.segments)
+    spoken = zip(episode.turns, speaker.requests, strict=True)
+    assert all(request.max_tokens == 20 for turn, request in spoken if turn.purpose is LESSON)
+    assert all(turn.purpose is not LESSON for turn in episode.turns[-1:])
+
+
+# --- several actions in one reply ------------------------------------------------------------------------------------
+
+
+def calling(*actions: str) -> str:
+    return "".join(f"<tool_call>{action}</tool_call>" for action in actions)
+
+
+def test_of_several_actions_in_a_reply_each_is_a_turn_and_the_first_holds_the_tokens(tokenizer: Any, echo: Any) -> None:
+    tools = agent(format=Format.TOOLS, parallel_calls=3, thinking=False)
+    speaker = Speaker(tokenizer, lambda number, prompt: calling("0", "no", "1"))
+    episode = played(speaker, echo, tools, horizon=7, tokens_per_turn=400)
+    assert [turn.action for turn in episode.turns[:3]] == ["0", None, "1"]
+    assert [turn.end > turn.start for turn in episode.turns] == [True, False, False] * 2 + [True]
+    assert [turn.reply for turn in episode.turns[:2]] == [calling("0", "no", "1"), ""]
+    assert (episode.num_turns, episode.ending, len(speaker.requests)) == (7, Ending.HORIZON, 3)
+    shown = [turn.observation for turn in episode.turns[:3]]
+    assert speaker.prompt(1).count("<|user|>") == 4
+    assert all(text in speaker.prompt(1) for text in shown)
+
+
+def test_what_was_asked_for_after_the_end_is_not_done(tokenizer: Any, echo: Any) -> None:
+    tools = agent(format=Format.TOOLS, parallel_calls=9)
+    speaker = Speaker(tokenizer, lambda number, prompt: calling(*"012301230"))
+    episode = played(speaker, echo, tools, horizon=20, tokens_per_turn=400)
+    assert episode.ending is Ending.DONE
+    assert episode.score == 1.0
+    assert len(speaker.requests) < 3
+    assert episode.turns[-1].reward == 0.5
+
+
+# --- guided ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_guided_agent_says_what_the_environment_lists_and_nothing_else(tokenizer: Any, echo: Any) -> None:
+    class Listing(echo):  # type: ignore[misc]
+        def _show(self) -> Observation:
+            return replace(super()._show(), valid_actions=("0", "1", "no"))
+
+    class First(Speaker):
+        async def sample(self, request: SampleRequest) -> Sampled:
+            self.asked = [*getattr(self, "asked", ()), request.draw.allowed]
+            token = request.draw.allowed[0]
+            return Sampled(ids=(token,), logprobs=(-1.0,), versions=(0,), finish=FinishReason.LENGTH)
+
+    speaker = First(tokenizer, never_right)
+    guided = agent(guided=True, format=Format.TOOLS, thinking=False)
+    episode = played(speaker, Listing, guided, horizon=3, check=False)
+    assert {turn.action for turn in episode.turns} <= {"0", "1"}
+    assert {turn.reply for turn in episode.turns} <= {calling("0"), calling("1")}
+    assert all(len(allowed) > 1 for allowed in speaker.asked)
+    plain = Speaker(tokenizer, never_right)
+    played(plain, echo, replace(guided, format=Format.PLAIN), horizon=3)
+    assert all(request.draw.allowed == () for request in plain.requests)
+
+
+# --- recorded --------------------------------------------------------------------------------------------------------
+
+
+def kept(episode: Episode, folder: Path) -> Path:
+    (folder / "episodes").mkdir()
+    written = lines([episode], purpose="train", total_step=1, stage="s")
+    (folder / "episodes" / "step-1.jsonl").write_text("\n".join(written))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["calls", "plans"])
+def test_a_recorded_episode_is_the_same_conversation_again(
+    tokenizer: Any, echo: Any, tmp_path: Path, name: str
+) -> None:
+    settings, said = {
+        "calls": (agent(format=Format.TOOLS, parallel_calls=2), lambda number, prompt: calling("0", "no")),
+        "plans": (agent(planning=Planning(every=2)), plans),
+    }[name]
+    episode = played(Speaker(tokenizer, said), echo, settings, horizon=5, tokens_per_turn=200)
+    (talk,) = recorded(kept(episode, tmp_path))
+    chat, form = dressed(settings, Chat(tokenizer))
+    demonstrator = Demonstrator(
+        chat=chat,
+        encode=tokenizer.encode,
+        format=form,
+        prompt=None,
+        phases=Phases(),
+        gates=Gates.of(Phases()),
+        noise=0.0,
+        loss_on=LossOn.EXPERT,
+        clock=lambda: 0.0,
+    )
+    shown = demonstrator.render(talk, 4000)
+    assert shown.segments[0].ids.tolist() == episode.segments[0].ids.tolist()
+    assert shown.segments[0].sampled.tolist() == episode.segments[0].sampled.tolist()
+
+
+def test_an_episode_of_several_views_is_not_one_conversation(tokenizer: Any, echo: Any, tmp_path: Path) -> None:
+    window = agent(memory=Memory(kind=MemoryKind.WINDOW, turns=1))
+    folder = kept(played(Speaker(tokenizer, never_right), echo, window), tmp_path)
+    with pytest.raises(RunError, match="of several segments"):
+        recorded(folder)
+
+
+# --- in a run --------------------------------------------------------------------------------------------------------
+
+STRICT = (
+    "guards.mismatch_max=1e-6",
+    "checkpoint.best=null",
+    "eval={every: 3, turns: 4}",
+    "algorithm.groups_per_update=4",
+    "algorithm.filter={groups: size > 0}",
+    "agent.context_tokens=160",
+)
+AGENTS = {
+    "window": "agent.memory={kind: window, turns: 1}",
+    "summary": "agent.memory={kind: summary, turns: 1, tokens: 6}",
+    "planning": "agent.planning={every: 2, tokens: 5}",
+    "reflection": "agent.reflection={attempts: 3, tokens: 5}",
+    "without thoughts": "agent.thinking=false",
+    "demonstrations": "agent={format: plain, tokens_per_turn: 2, demonstrations: 1, context_tokens: 400}",
+}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_what_the_sampler_drew_is_what_the_learner_learns_killed_or_not(new_run: Any, name: str) -> None:
+    settings = (*STRICT, AGENTS[name])
+    whole = new_run(*settings)
+    calls = whole.watched()
+    errors = [row["mismatch/ratio_error"] for row in whole.rows() if "mismatch/ratio_error" in row]
+    assert errors
+    assert max(errors) < 1e-5
+    for at in range(7, len(calls), 29):
+        again = new_run(*settings).killed(at)
+        assert again.go().kind is OutcomeKind.FINISHED
+        assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"
+
+
+def test_examples_are_of_other_training_tasks_and_the_same_in_every_step(new_run: Any) -> None:
+    run = new_run(*STRICT, AGENTS["demonstrations"])
+    assert run.go().kind is OutcomeKind.FINISHED
+    lines = [line for file in (run.root / "episodes").iterdir() for line in file.read_text().splitlines()]
+    openings = {json.loads(line)["opening"][0]["content"] for line in lines}
+    assert all(each.startswith(SHOWN) for each in openings)
+    assert 1 <= len(openings) <= 2

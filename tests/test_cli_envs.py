@@ -1,0 +1,80 @@
+"""`agym envs`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from agym.envs.supervise import ServeCommand, ServerProcess
+
+from .conftest import Agym
+
+
+def test_list_names_every_environment_and_how_it_stands(agym: Agym) -> None:
+    called = agym("envs", "list")
+    assert called.code == 0
+    rows = {line.split()[0]: line for line in called.out.splitlines()}
+    assert rows["counter"].split(maxsplit=2)[1:] == ["ready", "reach a number, one small sum at a time"]
+    assert {"babyai", "sciworld", "textcraft", "webarena"} <= rows.keys()
+
+
+def test_an_environment_is_checked(agym: Agym) -> None:
+    called = agym("envs", "check", "counter", "--tasks", "2")
+    lines = called.out.splitlines()
+    assert called.code == 0, called.out
+    assert "ok    the expert solves what it claims" in lines
+    assert lines[-1].endswith("checks, none failed")
+
+
+def test_an_episode_is_played_at_the_terminal(agym: Agym) -> None:
+    called = agym("envs", "play", "counter", "--task", "reach-7", stdin=b"?\nadd 5\nfly\n\n")
+    assert called.code == 0
+    assert called.out.startswith("Change the number until it is the goal.")
+    assert "(task reach-7;" in called.out
+    assert "the goal is 7." in called.out
+    assert "[add 1; add 5; take 1]" in called.out
+    assert "That is not a command" in called.out
+    assert called.out.splitlines()[-1].removeprefix("> ").startswith("reward 0.")
+
+
+def test_an_episode_that_is_won_ends(agym: Agym) -> None:
+    called = agym("envs", "play", "counter", "--task", "reach-1", stdin=b"add 1\nadd 1\n")
+    assert called.out.splitlines()[-1] == "reward 1"
+    assert called.out.count("> ") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("play", "cuonter"), "did you mean 'counter'"),
+        (("play", "counter", "--task", "no-such"), "no task 'no-such'"),
+        (("play", "counter", "--split", "no-such"), "no split 'no-such'"),
+        (("play", "counter", "--options", "{"), "--options: not JSON"),
+        (("play", "http://127.0.0.1:1", "--dialect", "agentgym"), "needs '--kind'"),
+        (("chek", "counter"), "did you mean 'check'"),
+        ((), "required"),
+    ],
+)
+def test_what_cannot_be_done_is_told_with_code_2(agym: Agym, words: tuple[str, ...], said: str) -> None:
+    called = agym("envs", *words)
+    assert called.code == 2
+    assert said in called.err
+
+
+@pytest.mark.parametrize(
+    ("dialect", "below", "task"),
+    [("native", "", "reach-7"), ("openenv", "/openenv", "train/4"), ("agentgym", "", "4")],
+)
+def test_a_server_is_played_on_in_every_dialect(
+    agym: Agym, tmp_path: Path, dialect: str, below: str, task: str
+) -> None:
+    async def go() -> None:
+        async with ServerProcess(ServeCommand(env="counter"), log=tmp_path / "log") as server:
+            kind = ("--kind", "textcraft") if dialect == "agentgym" else ()
+            words = ("envs", "play", f"{server.url}{below}", "--dialect", dialect, *kind, "--task", task)
+            called = await asyncio.to_thread(agym, *words, stdin=b"add 1\n\n")
+            assert called.code == 0, called.err
+            assert "The number is" in called.out
+
+    asyncio.run(go())
