@@ -272,7 +272,8 @@ class KL:
     target_steps: Size = 100
     """Updates over which the adaptive weight may double."""
     reference: Reference = Reference.START
-    """The policy at the start of the run, or at the start of the stage."""
+    """`start`: the policy that the run began with, or where stages imitated before, the one that they led to. `stage`:
+    that at the start of the stage."""
     previous_coef: DynNonNegative = 0.0
     """Weight of a second divergence, from the policy before this step; always in the loss."""
 

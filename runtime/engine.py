@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
 
-from ..dsl.algorithm import Kind, Reference, RetrainFrom
+from ..dsl.algorithm import Kind, RetrainFrom
 from ..dsl.binding.kinds import has_reference, own_end
 from ..dsl.plan import Plan, PlanStage
 from ..dsl.recipe import Eval, OnFault, SaveEpisodes
@@ -30,7 +30,7 @@ from .ports import OptimizerSettings
 from .progress import Progress
 from .records import lines
 from .reporting import Reporter, Row
-from .stages import STEPS
+from .stages import STEPS, origin
 from .workspace import MODEL, PROGRESS, Metrics, Workspace, on_disk
 
 __all__ = ["Engine", "Outcome", "OutcomeKind", "StopSignal"]
@@ -222,16 +222,16 @@ class Engine:
             self._progress.updates = 0
 
     async def _refer(self) -> None:
-        """Divergences are measured from the start of the run, or from the start of this stage, kept for a resume."""
-        algorithm, name = self._stage.settings.algorithm, self._stage.settings.stage
-        # what a run starts with is there already
-        if not has_reference(algorithm) or algorithm.kl.reference is Reference.START or self._stage.index == 0:
-            await self._crew.refer_to(None)
-            return
-        if self._progress.step == 0:
-            with on_disk("reference"), self._space.new_reference(name) as folder:
+        """Tells what divergences are measured from; what this stage begins with is kept where any asks for it."""
+        stages, index = self._plan.stages, self._stage.index
+        asked = {origin(stages, each) for each in stages[index:] if has_reference(each.settings.algorithm)}
+        if index in asked - {0} and self._progress.step == 0:
+            with on_disk("reference"), self._space.new_reference(self._stage.settings.stage) as folder:
                 await self._crew.export(folder)
-        await self._crew.refer_to(self._space.reference(name))
+        start = origin(stages, self._stage)
+        # what a run starts with is there already
+        known = not start or not has_reference(self._stage.settings.algorithm)
+        await self._crew.refer_to(None if known else self._space.reference(stages[start].settings.stage))
 
     async def _keep_base(self) -> None:
         """What each round of retraining begins with, the learner as the stage found it, kept for a resume."""

@@ -6,16 +6,17 @@ A step changes `Progress` only where it draws (tasks, demonstrations), counts (e
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from ..dsl.algorithm import Kind
+from ..dsl.algorithm import Kind, Reference
+from ..dsl.plan import PlanStage
 from .context import Context, StepResult
 from .evolve import evolve_step
 from .imitate import sft_step
 from .prefer import preference_step
 from .reinforce import rl_step
 
-__all__ = ["STEPS"]
+__all__ = ["STEPS", "origin"]
 
 STEPS: Mapping[Kind, Callable[[Context], Awaitable[StepResult]]] = {
     Kind.RL: rl_step,
@@ -23,3 +24,13 @@ STEPS: Mapping[Kind, Callable[[Context], Awaitable[StepResult]]] = {
     Kind.EVOLVE: evolve_step,
     Kind.PREFERENCE: preference_step,
 }
+
+
+def origin(stages: Sequence[PlanStage], stage: PlanStage) -> int:
+    """Index of the stage at whose beginning the policy stood that the divergences of this one are measured from."""
+    if stage.settings.algorithm.kl.reference is Reference.STAGE:
+        return stage.index
+    imitated = [each.index + 1 for each in stages[: stage.index] if each.kind in (Kind.SFT, Kind.EVOLVE)]
+    after = max(imitated, default=0)
+    learning = (each.index for each in stages[after : stage.index] if not after or each.kind is not Kind.EVAL)
+    return next(learning, stage.index)

@@ -97,12 +97,28 @@ def test_kl_weight_follows_the_divergence(new_run: Any) -> None:
     assert weights[2] == pytest.approx(weights[1] * 2 ** (1 / 5))
 
 
-def test_divergence_is_measured_from_the_start_of_the_stage(new_run: Any) -> None:
-    for reference, low, high in (("stage", 0.0, 1e-9), ("start", 1e-4, 9.0)):
-        run = new_run(f"algorithm.kl.reference={reference}")
-        run.go()
-        first = sum(row["train/updates"] for row in run.steps() if row["stage"] != "explore")
-        assert low <= run.learner.divergences[first] <= high
+@pytest.mark.parametrize(
+    ("reference", "stage", "low", "high"),
+    [("stage", "explore", 0.0, 1e-9), ("start", "explore", 1e-4, 9.0), ("start", "exploit", 0.0, 1e-9)],
+)
+def test_divergence_is_measured_from_the_end_of_imitation_or_the_start_of_the_stage(
+    new_run: Any, reference: str, stage: str, low: float, high: float
+) -> None:
+    run = new_run(f"algorithm.kl.reference={reference}")
+    run.go()
+    stages = ["imitate", "exploit", "explore"]
+    before = stages[: stages.index(stage)]
+    first = sum(row["train/updates"] for row in run.steps() if row["stage"] in before)
+    assert low <= run.learner.divergences[first] <= high
+
+
+def test_without_imitation_divergence_is_measured_from_the_start_of_the_run(new_run: Any) -> None:
+    stages = "{stage: a, turns: 2, until: step >= 2}, {stage: b, turns: 2, until: step >= 1}"
+    run = new_run("algorithm.kl.reference=start", f"schedule=[{stages}]")
+    run.go()
+    later = sum(row["train/updates"] for row in run.steps() if row["stage"] == "a")
+    assert run.learner.divergences[0] <= 1e-9 < 1e-4 <= run.learner.divergences[later]
+    assert not (run.root / "references").exists()
 
 
 def test_rewards_are_scaled_by_all_that_was_earned_so_far(new_run: Any) -> None:

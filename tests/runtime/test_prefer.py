@@ -99,12 +99,13 @@ def test_an_update_that_fails_is_a_fault_with_the_pairs_too(new_run: Any) -> Non
 
 
 def test_the_reference_is_the_policy_that_the_stage_began_with(new_run: Any) -> None:
-    warm = "schedule=[{stage: imitate, until: step >= 3, algorithm: {use: sft, batch_size: 4, lr: 4}}, %s]"
-    prefer = "{stage: prefer, turns: 4, until: step >= 1, algorithm: {batch_size: 99%s}}"
-    stage, start = (new_run(warm % prefer % kl, text=PREFERENCE) for kl in ("", ", kl: {reference: start}"))
-    stage.go(), start.go()
-    assert stage.steps()[-1]["preference/chosen_reward"] == pytest.approx(0, abs=1e-6)
-    assert abs(start.steps()[-1]["preference/chosen_reward"]) > 0.01
+    stages = "schedule=[{stage: imitate, until: step >= 3, algorithm: {use: sft, batch_size: 4, lr: 4}}, %s, %s]"
+    prefer = "{stage: %s, turns: 4, until: step >= 1, algorithm: {batch_size: 99, lr: 4%s}}"
+    for kl, moved in (("", False), (", kl: {reference: start}", True)):
+        run = new_run(stages % (prefer % ("before", ""), prefer % ("prefer", kl)), text=PREFERENCE)
+        run.go()
+        assert run.steps()[-2]["preference/chosen_reward"] == pytest.approx(0, abs=1e-6)
+        assert (abs(run.steps()[-1]["preference/chosen_reward"]) > 1e-3) == moved
 
 
 @pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.heavy)])
