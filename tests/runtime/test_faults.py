@@ -131,7 +131,7 @@ def test_trouble_that_stays_ends_the_run_with_its_cause_and_a_folder_to_resume(
     steps = whole.sampler.requests  # more than a step of the run asks for
     first = 25
     with (
-        served(echo, dict.fromkeys(range(first, first + 4 * len(steps)), trouble)) as url,
+        served(echo, dict.fromkeys(range(first, first + 400 * len(steps)), trouble)) as url,
         pytest.raises(
             StepRefused, match=f"rollout: .* lost to failing environments, the last one by {message}.*resume"
         ),
