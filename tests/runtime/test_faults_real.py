@@ -177,7 +177,7 @@ def test_a_disk_that_is_full_ends_the_run_which_goes_on_when_there_is_room(calle
     run = called(folder=small_disk)
     run.start()
     run.wait_for(20)
-    fill(small_disk, 300_000)
+    fill(small_disk, 2_000_000)  # enough for what the stage begins with, too little for a checkpoint
     said = run.ended(3)
     (error,) = errors(said)
     assert re.search(r"agym run: error: save: '.*/checkpoints/step-51': .*; make room, or mend it, and resume$", error)
