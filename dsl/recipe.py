@@ -342,7 +342,7 @@ class TaskSelection:
     file: Annotated[FilePath, Example("tasks/mine.txt")] | None = None
     """A file with one task id per line; instead of `split`."""
     range: Annotated[tuple[Count, Size], Example([0, 200])] | None = None
-    """From the first up to, not including, the second, of the split's sorted ids."""
+    """From the first up to, not including, the second, of the split's ids, in their order."""
     limit: Annotated[int, Bounds(at_least=1), Example(100)] | None = None
     """So many, drawn by the recipe's seed."""
 

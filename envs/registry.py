@@ -34,6 +34,7 @@ _SHIPPED = (
     "textcraft",
     "textworld",
     "webarena",
+    "websites",
 )
 _GROUP = "agym.envs"
 

@@ -66,10 +66,10 @@ class Sessions:
         if (entry.task, entry.seed) != (task, seed):
             raise BadRequest(f"session '{session[:40]}' was opened for another task or seed")
         async with entry.lock:
-            entry.lease_until = self._clock() + self._lease_s
             if entry.first is None:
                 await self._begin(session, entry)
             assert entry.first is not None
+            self._renew(entry)
             return Opened(session=session, observation=entry.first)
 
     def reserve(self) -> str:
@@ -165,8 +165,11 @@ class Sessions:
         entry = self._entries.get(session)
         if entry is None:
             raise UnknownSession(f"no session '{session[:40]}': closed, expired, or lost when the server was restarted")
-        entry.lease_until = self._clock() + self._lease_s
+        self._renew(entry)
         return entry
+
+    def _renew(self, entry: _Entry) -> None:
+        entry.lease_until = self._clock() + self._lease_s
 
     def _held(self, session: str, entry: _Entry) -> Loan:
         if entry.held is None:
@@ -179,12 +182,15 @@ class Sessions:
             raise UnknownSession(f"session '{session[:40]}' was closed while this request waited for its turn")
 
     async def _guarded(self, session: str, call: Coroutine[Any, Any, T]) -> T:
-        """A session whose environment has failed is over."""
+        """A session whose environment has failed is over; one whose call took longer than a lease is not."""
         try:
-            return await call
+            answer = await call
         except (EnvFault, asyncio.CancelledError):
             await self._drop(session)
             raise
+        if session in self._entries:
+            self._renew(self._entries[session])
+        return answer
 
     async def _drop(self, session: str) -> None:
         entry = self._entries.pop(session, None)

@@ -3,10 +3,13 @@
 Enters: scored groups. Leaves: pairs of candidate turns for the policy to learn from, and what the critic's updates were
 like. The critic is a second policy, which reads the same episodes with a solution in their opening. What it says of a
 turn is the mean over the turn's tokens of its log-ratio to the reference, both so told; it learns from pairs of whole
-episodes that the better should have the larger sum of them:
+episodes that the better should have the larger mean:
 
-    A(turn) = 1/L * (sum over the L tokens of  log critic - log reference)
-    loss    = mean over pairs of  -log s(beta * (sum of A over the better's turns - sum of A over the worse's))
+    A    = 1/L * (sum over the L tokens of  log critic - log reference)        of a turn, and of an episode
+    loss = mean over pairs of  -log s(beta * (A of the better - A of the worse))
+
+Were the turns of an episode summed up, a critic that finds every turn a little unlikely would tell the longer episode
+by its length, and where failing takes longer it would learn nothing else.
 """
 
 from __future__ import annotations
@@ -60,19 +63,17 @@ class _Book:
     """What it reads in place of the agent's opening; that itself, if None."""
 
     def reading(self, side: Side) -> Side:
-        own = self.group[0].episode.turns[0].start
-        return replace(side, sequences=tuple(told(each, own, self.opening) for each in side.sequences))
+        own, weight = self.group[0].episode.turns[0].start, 1 / side.tokens
+        return replace(side, sequences=tuple(told(each, own, self.opening, weight) for each in side.sequences))
 
 
-def told(sequence: TrainSequence, own: int, opening: tuple[int, ...] | None) -> TrainSequence:
-    """With another opening, and a weight on each token by which a turn counts as much as any other."""
+def told(sequence: TrainSequence, own: int, opening: tuple[int, ...] | None, weight: float) -> TrainSequence:
+    """With another opening, and a weight on each token that is learnt."""
     ids, learn = sequence.ids, sequence.learn
     if opening is not None:
         ids = np.concatenate([np.asarray(opening, np.int32), ids[own:]])
         learn = np.concatenate([np.zeros(len(opening), np.bool_), learn[own:]])
-    # between two turns stands at least one token that nobody sampled
-    turn = np.cumsum(np.diff(learn, prepend=False) & learn)
-    weights = np.where(learn, 1 / np.maximum(np.bincount(turn, learn)[turn], 1), 0).astype(np.float32)
+    weights = (learn * weight).astype(np.float32)
     return TrainSequence(ids=ids, learn=learn, advantages=np.zeros(len(ids), np.float32), weights=weights)
 
 

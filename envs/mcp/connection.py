@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from threading import Event, Lock, Thread
+from threading import BoundedSemaphore, Event, Lock, Thread
 from typing import Any, TypeVar
 
 from mcp import Client, MCPError, StdioServerParameters
@@ -42,6 +42,9 @@ _LONGEST = 8000
 _MOST_TOOLS = 200
 _MOST_KEPT = 10_000
 
+# Of the process, as its processors are: servers all started at once would wait for each other until none is in time.
+_STARTING = BoundedSemaphore(max(4, os.cpu_count() or 1))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
@@ -63,9 +66,10 @@ class Connection:
         self._opened: Future[tuple[Tool, ...]] = Future()
         self._over = Event()
         self._thread = Thread(target=self._run, name="mcp", daemon=True)
-        self._thread.start()
         try:
-            self.tools = self._opened.result(_START_S + _STOP_S)
+            with _STARTING:
+                self._thread.start()
+                self.tools = self._opened.result(_START_S + _STOP_S)
         except Exception as error:
             self.close()
             what = " ".join(options.command) or options.url

@@ -20,7 +20,7 @@ from playwright.async_api import Error, Playwright, async_playwright
 from ..errors import EnvFault, FaultKind
 from . import BROWSERS
 
-__all__ = ["INSTALL", "Browser", "Room", "executable", "room"]
+__all__ = ["INSTALL", "Browser", "Room", "executable", "room", "unless"]
 
 T = TypeVar("T")
 
@@ -46,36 +46,54 @@ def executable() -> str:
     return found
 
 
-def _only(hosts: Sequence[str]) -> str:
+def _only(hosts: Sequence[str], at: str) -> str:
     """No name leads anywhere, and no address either, but those of the hosts."""
-    return ", ".join(("MAP * ~NOTFOUND", *(f"EXCLUDE {host}" for host in sorted(set(hosts)))))
+    names = sorted(set(hosts))
+    if at:
+        return ", ".join((*(f"MAP {name} {at}" for name in names), "MAP * ~NOTFOUND"))
+    return ", ".join(("MAP * ~NOTFOUND", *(f"EXCLUDE {name}" for name in names)))
+
+
+async def unless(lost: asyncio.Event, work: Coroutine[Any, Any, T], fault: str) -> T:
+    """What work comes to; a fault as soon as that is lost which it waits for, as the driver then may wait for ever."""
+    answer, sign = asyncio.ensure_future(work), asyncio.ensure_future(lost.wait())
+    try:
+        await asyncio.wait((answer, sign), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise EnvFault(fault)
+        return answer.result()
+    finally:
+        answer.cancel()
+        sign.cancel()
 
 
 class Browser:
     """A running browser; ends with `stop`, or by itself when this process ends, however that ends."""
 
-    def __init__(self, hosts: Sequence[str]) -> None:
+    def __init__(self, hosts: Sequence[str], at: str = "") -> None:
         self.num_seats = 0
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="browser", daemon=True)
         self._driver: Playwright | None = None
         self._process: Process | None = None
+        self._lost = asyncio.Event()
         self._thread.start()
         try:
-            self._run(self._start(hosts), _START_S)
+            self._run(self._start(_only(hosts, at)), _START_S)
         except BaseException:
             self.stop()
             raise
 
-    async def _start(self, hosts: Sequence[str]) -> None:
+    async def _start(self, rules: str) -> None:
         self._driver = await async_playwright().start()
         self._process = await self._driver.chromium.launch(
             executable_path=executable(),
-            args=[*_FLAGS, f"--host-resolver-rules={_only(hosts)}"],
+            args=[*_FLAGS, f"--host-resolver-rules={rules}"],
             handle_sigint=False,
             handle_sigterm=False,
             handle_sighup=False,
         )
+        self._process.on("disconnected", lambda _: self._lost.set())
 
     @property
     def alive(self) -> bool:
@@ -92,7 +110,7 @@ class Browser:
         if not self.alive:
             work.close()
             raise EnvFault("the browser is gone")
-        return self._run(work, timeout_s)
+        return self._run(unless(self._lost, work, "the browser is gone"), timeout_s)
 
     def _run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, timeout_s), self._loop)
@@ -128,8 +146,9 @@ class Browser:
 class Room:
     """One browser for all who visit the same hosts, started when the first comes in."""
 
-    def __init__(self, hosts: Sequence[str]) -> None:
+    def __init__(self, hosts: Sequence[str], at: str = "") -> None:
         self._hosts = tuple(hosts)
+        self._at = at
         self._lock = Lock()
         self._running: list[Browser] = []
         finalize(self, _stop_all, self._running)
@@ -139,7 +158,7 @@ class Room:
         with self._lock:
             browser = next((each for each in self._running if each.alive), None)
             if browser is None:
-                browser = Browser(self._hosts)
+                browser = Browser(self._hosts, self._at)
                 self._running.append(browser)
             browser.num_seats += 1
             return browser
@@ -158,15 +177,16 @@ def _stop_all(running: list[Browser]) -> None:
 
 
 # The only state of this module: a browser is too heavy for every instance of an environment to have its own.
-_ROOMS: WeakValueDictionary[tuple[str, ...], Room] = WeakValueDictionary()
+_ROOMS: WeakValueDictionary[tuple[tuple[str, ...], str], Room] = WeakValueDictionary()
 _ROOMS_LOCK = Lock()
 
 
-def room(hosts: Sequence[str]) -> Room:
-    """The one for these hosts; shared as long as anybody holds it."""
-    key = tuple(sorted(set(hosts)))
+def room(hosts: Sequence[str], at: str = "") -> Room:
+    """The one for these hosts, shared as long as anybody holds it. They are where their names lead, or all at one
+    address."""
+    key = (tuple(sorted(set(hosts))), at)
     with _ROOMS_LOCK:
         found = _ROOMS.get(key)
         if found is None:
-            found = _ROOMS[key] = Room(key)
+            found = _ROOMS[key] = Room(*key)
         return found

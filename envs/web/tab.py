@@ -14,7 +14,7 @@ from typing import Any
 from playwright.async_api import CDPSession, Error, Request
 from playwright.async_api import Page as Leaf
 
-from ..errors import EnvFault
+from .chromium import unless
 from .scripts import FRAMES
 from .tree import STYLES, Node, Page, Window, nodes
 
@@ -31,7 +31,6 @@ class Tab:
     def __init__(self, leaf: Leaf, cdp: CDPSession, window: Window) -> None:
         self.leaf = leaf
         self.cdp = cdp
-        self.crashed = False
         self.opening = 0
         """Tabs that this one is about to open."""
         self.numbers: dict[int, int] = {}
@@ -42,6 +41,7 @@ class Tab:
         self._document = 0
         self._busy: set[object] = set()
         self._changed = asyncio.Event()
+        self._crashed = asyncio.Event()
 
     @classmethod
     async def on(cls, leaf: Leaf, window: Window) -> Tab:
@@ -50,14 +50,23 @@ class Tab:
         leaf.on("requestfinished", tab._got)
         leaf.on("requestfailed", tab._got)
         leaf.on("crash", tab._crash)
-        for event in ("frameRequestedNavigation", "frameScheduledNavigation", "frameStartedLoading"):
+        for event in ("frameRequestedNavigation", "frameStartedLoading"):
             tab.cdp.on(f"Page.{event}", tab._leaves)
-        for event in ("frameStoppedLoading", "frameClearedScheduledNavigation", "navigatedWithinDocument"):
+        for event in ("frameStoppedLoading", "navigatedWithinDocument", "frameDetached"):
             tab.cdp.on(f"Page.{event}", tab._arrived)
-        tab.cdp.on("Page.frameDetached", tab._arrived)
+        tab.cdp.on("Page.frameScheduledNavigation", tab._plans)
+        tab.cdp.on("Page.frameClearedScheduledNavigation", tab._carries_out)
         tab.cdp.on("Page.windowOpen", tab._opens)
         await tab.cdp.send("Page.enable")
         return tab
+
+    @property
+    def crashed(self) -> bool:
+        return self._crashed.is_set()
+
+    async def send(self, method: str, given: Mapping[str, Any] | None = None) -> Any:
+        """Ask the browser about the page. A page that crashes meanwhile never answers: that is a fault at once."""
+        return await unless(self._crashed, self.cdp.send(method, dict(given or {})), "a page crashed")
 
     # what it waits for
 
@@ -76,13 +85,22 @@ class Tab:
 
     def _arrived(self, event: Mapping[str, Any]) -> None:
         self._busy.discard(event["frameId"])
+        self._carries_out(event)
+
+    # A plan is over when the browser is asked to navigate; until it begins to, the request alone tells of it.
+
+    def _plans(self, event: Mapping[str, Any]) -> None:
+        self._busy.add(("planned", event["frameId"]))
+
+    def _carries_out(self, event: Mapping[str, Any]) -> None:
+        self._busy.discard(("planned", event["frameId"]))
         self._changed.set()
 
     def _opens(self, event: Mapping[str, Any]) -> None:
         self.opening += 1
 
     def _crash(self, leaf: Leaf) -> None:
-        self.crashed = True
+        self._crashed.set()
         self._busy.clear()
         self._changed.set()
 
@@ -103,13 +121,9 @@ class Tab:
 
     async def drawn(self) -> bool:
         """Wait until what was done has been drawn; False where the page went away meanwhile."""
-        if self.crashed:
-            raise EnvFault("a page crashed")
         try:
             world = await self._world()
-            evaluated = self.cdp.send(
-                "Runtime.evaluate", {"contextId": world, "expression": FRAMES, "awaitPromise": True}
-            )
+            evaluated = self.send("Runtime.evaluate", {"contextId": world, "expression": FRAMES, "awaitPromise": True})
             await asyncio.wait_for(evaluated, _FRAMES_S)
         except TimeoutError:  # a page that draws nothing is waited for no longer
             return True
@@ -121,9 +135,9 @@ class Tab:
 
     async def _world(self) -> int:
         """Where scripts of ours run, unseen by the page's."""
-        tree = await self.cdp.send("Page.getFrameTree")
+        tree = await self.send("Page.getFrameTree")
         frame = tree["frameTree"]["frame"]["id"]
-        made = await self.cdp.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": "agym"})
+        made = await self.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": "agym"})
         return int(made["executionContextId"])
 
     async def ask(self, function: str, backend: int | None, *arguments: object) -> Any:
@@ -132,7 +146,7 @@ class Tab:
         held = await self._held(world, backend)
         if held is None:
             return None
-        answer = await self.cdp.send(
+        answer = await self.send(
             "Runtime.callFunctionOn",
             {
                 "objectId": held,
@@ -145,10 +159,10 @@ class Tab:
 
     async def _held(self, world: int, backend: int | None) -> str | None:
         if backend is None:
-            document = await self.cdp.send("Runtime.evaluate", {"contextId": world, "expression": "document"})
+            document = await self.send("Runtime.evaluate", {"contextId": world, "expression": "document"})
             return str(document["result"]["objectId"])
         try:
-            node = await self.cdp.send("DOM.resolveNode", {"backendNodeId": backend, "executionContextId": world})
+            node = await self.send("DOM.resolveNode", {"backendNodeId": backend, "executionContextId": world})
         except Error:
             return None
         return str(node["object"]["objectId"])
@@ -159,8 +173,8 @@ class Tab:
     # seeing
 
     async def look(self) -> Page:
-        accessible = await self.cdp.send("Accessibility.getFullAXTree")
-        snapshot = await self.cdp.send("DOMSnapshot.captureSnapshot", {"computedStyles": list(STYLES)})
+        accessible = await self.send("Accessibility.getFullAXTree")
+        snapshot = await self.send("DOMSnapshot.captureSnapshot", {"computedStyles": list(STYLES)})
         page = nodes(accessible["nodes"], snapshot, self._window)
         document = snapshot["documents"][0]["nodes"]["backendNodeId"][0]
         if document != self._document:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,8 @@ __all__ = ["EPOCH", "Reply", "Scene", "Visit"]
 EPOCH = 1_700_000_000
 """The time on a page's clock when it stands still, in seconds."""
 _SETTLE_S = 10.0
+_LOAD_S = 60.0
+"""For an episode's first page: on a busy machine it is not to begin with half of it."""
 _MOST_TABS = 8
 
 
@@ -71,6 +73,8 @@ class Scene:
     """Whether a page's text begins with its address and the tabs."""
     state: Mapping[str, Any] | None = None
     """Cookies and storage to begin with, as the browser's driver saves them."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Added to each request."""
 
     @property
     def reached(self) -> tuple[str, ...]:
@@ -116,6 +120,7 @@ class Visit:
             service_workers="block",
             accept_downloads=False,
             storage_state=scene.state,  # type: ignore[arg-type]
+            extra_http_headers=dict(scene.headers),
         )
         visit = cls(scene, context)
         try:
@@ -204,6 +209,8 @@ class Visit:
     async def go(self, url: str) -> None:
         """Open a page in the tab that is looked at; a fault where there is none."""
         reply = await self._go_to(GoTo(url))
+        with suppress(Error):  # a page that is never whole is taken as it is
+            await self.tab.leaf.wait_for_load_state("load", timeout=1000 * _LOAD_S)
         await self.settle()
         if reply.status is not Status.OK:
             raise EnvFault(f"no page at {url[:200]}: {reply.text}")
@@ -319,7 +326,7 @@ class Visit:
         return await self._move(1, Says.NO_FORWARD)
 
     async def _move(self, by: int, otherwise: str) -> Reply:
-        history = await self.tab.cdp.send("Page.getNavigationHistory")
+        history = await self.tab.send("Page.getNavigationHistory")
         at, entries = history["currentIndex"] + by, history["entries"]
         if not 0 <= at < len(entries) or entries[at]["url"] == "about:blank":
             return _refused(otherwise)

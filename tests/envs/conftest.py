@@ -12,12 +12,12 @@ import pytest
 from agym.envs.errors import EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import Env, EnvSpec, Observation, Reached, Runs, Step
 
-_PATIENCE_S = 60
+_PATIENCE_S = 120
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a coroutine test to its end, which must come within a minute."""
+    """Run a coroutine test to its end, which must come within two minutes."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = pyfuncitem._fixtureinfo.argnames

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -55,21 +55,26 @@ ENVIRONMENTS: dict[str, ServeCommand] = {
 }
 SLOW = {"mcp", "sciworld"}
 """They start processes of their own."""
-NEIGHBOURS = {"mcp": 8}
-"""Where each has a process of its own."""
+
+
+@pytest.fixture(scope="module")
+def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """One environment for all checks, as where they run one after the other."""
+    command = ENVIRONMENTS[request.param]
+    client = InlineEnv(factory(command.env, command.options))
+    yield Subject(client=client, command=command)
+    asyncio.run(client.close())
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.heavy if name in SLOW else ()) for name in ENVIRONMENTS]
+    "subject",
+    [pytest.param(name, marks=pytest.mark.heavy if name in SLOW else ()) for name in ENVIRONMENTS],
+    indirect=True,
 )
-async def test_every_environment_conforms(name: str, check: Check) -> None:
-    command = ENVIRONMENTS[name]
-    client = InlineEnv(factory(command.env, command.options))
-    subject = Subject(client=client, command=command, neighbours=NEIGHBOURS.get(name, 32))
+async def test_every_environment_conforms(subject: Subject, check: Check) -> None:
     (result,) = await run_checks(subject, [check])
     assert result.passed, result.detail
-    await client.close()
 
 
 async def test_an_environment_behind_a_url_conforms(tmp_path: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -55,22 +59,22 @@ def test_the_same_program_prints_the_same_twice() -> None:
 # --- what it is against --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        "print(open('/etc/passwd').read())",
-        "import os\nprint(os.listdir('/'))",
-        "import os\nprint(os.stat('/etc'))",
-        "import os\nos.chdir('..')",
-        "import os\nprint(os.readlink('/proc/self/exe'))",
-        "import io\nprint(io.FileIO('/proc/self/environ').read())",
-        "import posix\nprint(posix.open('/etc/hostname', 0))",
-        "open('x', 'w').write('x')",
-        "import os\nos.mkdir('/tmp/x')",
-        "import os\nos.remove('/etc/passwd')",
-        "import os\nos.memfd_create('x')",
-    ],
-)
+REACHING = [
+    "print(open('/etc/passwd').read())",
+    "import os\nprint(os.listdir('/'))",
+    "import os\nprint(os.stat('/etc'))",
+    "import os\nos.chdir('..')",
+    "import os\nprint(os.readlink('/proc/self/exe'))",
+    "import io\nprint(io.FileIO('/proc/self/environ').read())",
+    "import posix\nprint(posix.open('/etc/hostname', 0))",
+    "open('x', 'w').write('x')",
+    "import os\nos.mkdir('/tmp/x')",
+    "import os\nos.remove('/etc/passwd')",
+    "import os\nos.memfd_create('x')",
+]
+
+
+@pytest.mark.parametrize("program", REACHING)
 def test_a_program_reaches_no_file(program: str) -> None:
     assert "PermissionError: [Errno 1]" in SANDBOX.run(program)
 
@@ -80,18 +84,18 @@ def test_a_program_imports_nothing_but_what_was_loaded_for_it(name: str) -> None
     assert "ModuleNotFoundError" in SANDBOX.run(f"import {name}")
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        "import os\nos.fork()",
-        "import os\nos.execv('/bin/sh', ['sh'])",
-        "import os\nos.posix_spawn('/bin/sh', ['sh'], {})",
-        "import os\nos.kill(-1, 9)",
-        "import os\nos.kill(1, 9)",
-        "import os\nos.setuid(0)",
-        "import os\nos.nice(-5)",
-    ],
-)
+STARTING = [
+    "import os\nos.fork()",
+    "import os\nos.execv('/bin/sh', ['sh'])",
+    "import os\nos.posix_spawn('/bin/sh', ['sh'], {})",
+    "import os\nos.kill(-1, 9)",
+    "import os\nos.kill(1, 9)",
+    "import os\nos.setuid(0)",
+    "import os\nos.nice(-5)",
+]
+
+
+@pytest.mark.parametrize("program", STARTING)
 def test_a_program_starts_no_process_and_touches_no_other(program: str) -> None:
     assert "PermissionError: [Errno 1]" in SANDBOX.run(program)
 
@@ -182,6 +186,74 @@ def test_nothing_is_left_behind() -> None:
     assert len(os.listdir("/proc/self/fd")) == fds
     # they were waited for
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime > began
+
+
+# --- whoever runs it -----------------------------------------------------------------------------------------------
+
+# it may read every file, for the interpreter may lie where only root does
+ORDINARY = (
+    "setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps +dac_read_search --ambient-caps +dac_read_search"
+)
+USERS = [
+    pytest.param((), id="as one is"),
+    pytest.param(
+        tuple(ORDINARY.split()),
+        id="as an ordinary user",
+        marks=pytest.mark.skipif(
+            os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root becomes somebody else"
+        ),
+    ),
+]
+RUNNING = """
+import json, sys
+from agym.envs.search.sandbox import Sandbox
+print(json.dumps([Sandbox(wall_s=float(sys.argv[1])).run(program) for program in json.loads(sys.stdin.readline())]))
+"""
+
+
+def running(user: tuple[str, ...], *programs: str, wall_s: float) -> subprocess.Popen[str]:
+    command = [*user, sys.executable, "-c", RUNNING, str(wall_s)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    print(json.dumps(programs), file=process.stdin, flush=True)
+    return process
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_whoever_runs_them_programs_work_and_are_held(user: tuple[str, ...]) -> None:
+    hostile = [*REACHING[::3], *STARTING[::3]]
+    with running(user, *hostile, "'x' * 10**9", "6 * 7", wall_s=10.0) as process:
+        *told, memory, answer = json.loads(process.communicate()[0])
+    assert ["PermissionError: [Errno 1]" in each for each in told] == [True] * len(hostile)
+    assert memory.endswith("MemoryError")
+    assert answer == "42"
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_whoever_runs_it_a_program_is_without_host_network_and_rights(user: tuple[str, ...]) -> None:
+    if subprocess.run(
+        [*user, "unshare", *(() if os.geteuid() == 0 and not user else ("-U",)), "-n", "true"]
+    ).returncode:
+        pytest.skip("the kernel builds no second wall for this user")
+    with running(user, "import time; time.sleep(60)", wall_s=2.0) as process:
+        jail = jail_of(process.pid)
+        assert {file.name for file in Path(f"/proc/{jail}/root").iterdir()} == {"0", "1", "2"}
+        for name in ("net", "mnt", "ipc"):
+            assert os.readlink(f"/proc/{jail}/ns/{name}") != os.readlink(f"/proc/self/ns/{name}")
+        status = Path(f"/proc/{jail}/status").read_text()
+        assert "Seccomp:\t2" in status
+        assert f"CapEff:\t{0:016x}" in status
+        assert f"CapPrm:\t{0:016x}" in status
+
+
+def jail_of(pid: int) -> int:
+    """The process in which a program runs, once it is shut in."""
+    for _ in range(300):
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            if "Seccomp:\t2" in Path(f"/proc/{child}/status").read_text():
+                return int(child)
+        time.sleep(0.05)
+    raise AssertionError("no program was begun")
 
 
 # --- as a tool -----------------------------------------------------------------------------------------------------

@@ -121,6 +121,24 @@ async def test_a_session_in_the_midst_of_a_call_is_in_use(threaded: Make) -> Non
         await step
 
 
+async def test_a_lease_begins_when_a_call_has_been_answered(threaded: Make) -> None:
+    clock = Clock()
+    async with table(threaded, clock=clock) as sessions:
+        opening = asyncio.create_task(sessions.open("slow 0.1", 0))
+        await asyncio.sleep(0.02)
+        clock.now = 100
+        opened = await opening
+        assert await sessions.expire() == 0
+        step = asyncio.create_task(sessions.step(opened.session, "sleep 0.1", 0))
+        await asyncio.sleep(0.02)
+        clock.now = 200
+        await step
+        clock.now = 209
+        assert await sessions.expire() == 0
+        clock.now = 211
+        assert await sessions.expire() == 1
+
+
 async def test_a_session_whose_environment_failed_is_over(scripted: Make) -> None:
     async with table(scripted) as sessions:
         opened = await sessions.open("train-0", 0)

@@ -10,9 +10,10 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 from urllib.parse import urlsplit
 
 import pytest
@@ -382,50 +383,95 @@ def test_a_browser_that_died_is_a_fault_and_the_next_visit_has_another(site: Sit
     assert below(os.getpid()) <= before
 
 
+def test_what_waits_for_a_browser_that_dies_fails_at_once() -> None:
+    room = Room(("nowhere.test",))
+    before = below(os.getpid())
+    browser = room.enter()
+    (driver,) = children(os.getpid()) - before
+    (chromium,) = children(driver)
+    Timer(0.3, os.kill, (chromium, signal.SIGKILL)).start()
+    with pytest.raises(EnvFault, match=r"the browser (failed|is gone)"):
+        browser.run(pages(browser), 120)
+    room.leave(browser)
+    assert below(os.getpid()) <= before
+
+
+async def pages(browser: Browser) -> None:
+    """One after the other, so that whatever is being done about one is interrupted."""
+    while True:
+        page = await browser.process.new_page()
+        await page.evaluate("document.title")
+        await page.close()
+
+
 def test_a_page_that_crashes_is_a_fault_and_the_next_visit_goes_well(surfer: Surfer, site: Site) -> None:
     begin(surfer, site, "/")
-    with pytest.raises(EnvFault):
-        do(surfer, "wait") if surfer.run(crash(surfer)) else None
+    surfer.run(crash(surfer))
+    # whether it was asked before the crash or after: it is not waited for until a deadline
+    for _ in range(2):
+        with pytest.raises(EnvFault, match="a page crashed"):
+            do(surfer, "wait")
     assert "Hall" in begin(surfer, site, "/")
 
 
-async def crash(surfer: Surfer) -> bool:
+async def crash(surfer: Surfer) -> None:
     with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the driver calls it
         await surfer.visit.tab.leaf.goto("chrome://crash", timeout=5000)
-    return True
 
 
 BROWSING = """
-import time
 from agym.envs.web.chromium import Browser
 browser = Browser(())
 print("up", flush=True)
-time.sleep(60)
+input()
+browser.stop()
+browser.stop()
+print("down", flush=True)
+input()
 """
 
 
+@contextmanager
+def browsing(temporary: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process with a browser, whose temporary files are where nobody else's are."""
+    with subprocess.Popen(
+        [sys.executable, "-c", BROWSING],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert heard(process) == "up\n"
+        yield process
+
+
+def heard(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_is_left_when_the_process_around_it_is_killed(number: signal.Signals) -> None:
-    profiles = set(Path("/tmp").glob("playwright*"))
-    with subprocess.Popen([sys.executable, "-c", BROWSING], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"up\n"
+def test_nothing_is_left_when_the_process_around_it_is_killed(number: signal.Signals, tmp_path: Path) -> None:
+    with browsing(tmp_path) as process:
         started = below(process.pid)
+        assert len(started) > 2
+        assert list(tmp_path.iterdir())
         process.send_signal(number)
-    assert len(started) > 2
     for _ in range(300):
         left = {pid for pid in started if Path(f"/proc/{pid}/cmdline").exists()}
-        if not left and set(Path("/tmp").glob("playwright*")) <= profiles:
+        if not left and not list(tmp_path.iterdir()):
             return
         time.sleep(0.1)
-    pytest.fail(f"{left} and {set(Path('/tmp').glob('playwright*')) - profiles} are left")
+    pytest.fail(f"{left} and {list(tmp_path.iterdir())} are left")
 
 
-def test_nothing_is_left_of_a_browser_that_is_stopped() -> None:
-    before, profiles = below(os.getpid()), set(Path("/tmp").glob("playwright*"))
-    browser = Browser(())
-    assert below(os.getpid()) > before
-    browser.stop()
-    browser.stop()
-    assert below(os.getpid()) == before
-    assert set(Path("/tmp").glob("playwright*")) <= profiles
+def test_nothing_is_left_of_a_browser_that_is_stopped(tmp_path: Path) -> None:
+    with browsing(tmp_path) as process:
+        assert below(process.pid)
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert heard(process) == "down\n"
+        assert not below(process.pid)
+        assert not list(tmp_path.iterdir())
+        process.stdin.write("\n")

@@ -17,7 +17,7 @@ from agym.envs.errors import BadOption, EnvFault, EpisodeOver, UnknownSplit, Unk
 from agym.envs.protocol import Json, Status, Step
 from agym.envs.webarena import WebArena, create
 from agym.envs.webarena.checks import answers, contains, leads_to
-from agym.envs.webarena.tasks import Check, Target, load
+from agym.envs.webarena.tasks import CATEGORIES, Check, Target, load
 
 HOSTS = {"shopping": "http://127.0.0.1:1", "reddit": "http://127.0.0.1:2"}
 
@@ -101,6 +101,20 @@ def test_templates_are_held_out_whole_and_categories_are_parts_of_test(tmp_path:
         env.reset("20", 0)
     with pytest.raises(EpisodeOver):
         env.step("wait")
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_a_category_is_the_part_of_test_about_its_site(category: str, tmp_path: Path) -> None:
+    """Each site has a held-out task and one to train with; one of all sites together is of no category."""
+    sites = list(CATEGORIES.values())
+    configs = [config(5 * number, sites=[site, "wikipedia"]) for number, site in enumerate(sites)]
+    configs += [config(5 * number + 1, sites=[site]) for number, site in enumerate(sites)]
+    hosts = dict.fromkeys((*sites, "wikipedia"), "http://127.0.0.1:1")
+    file = written(tmp_path, *configs, config(50, sites=sites))
+    env = create({"tasks_file": str(file), "hosts": hosts})
+    assert env.tasks(category) == (str(5 * list(CATEGORIES).index(category)),)
+    assert set(env.tasks(category)) < set(env.tasks("test"))
+    assert env.difficulty(env.tasks(category)[0]) == category
 
 
 @pytest.mark.parametrize(

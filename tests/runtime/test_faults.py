@@ -122,6 +122,10 @@ MESSAGES = {
 }
 
 
+PATIENCE_S = {"silence": 0.5, "a gateway's error": 1.0, "half an answer": 1.0}
+"""Where it is waited until the end, three times over."""
+
+
 @pytest.mark.parametrize(("trouble", "message"), MESSAGES.items(), ids=MESSAGES)
 def test_trouble_that_stays_ends_the_run_with_its_cause_and_a_folder_to_resume(
     new_run: Any, echo: Any, trouble: str, message: str
@@ -136,7 +140,7 @@ def test_trouble_that_stays_ends_the_run_with_its_cause_and_a_folder_to_resume(
             StepRefused, match=f"rollout: .* lost to failing environments, the last one by {message}.*resume"
         ),
     ):
-        play(run, url, 0.5 if trouble == "silence" else 10.0)
+        play(run, url, PATIENCE_S.get(trouble, 10.0))
     assert run.checkpoints() == [f"step-{len(run.steps())}"]
     assert run.again().go().kind is OutcomeKind.FINISHED
     assert learnt(run) == learnt(whole)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,25 +26,31 @@ eval: {every: 5, turns: 3}
 checkpoint: {every: 2}
 """)
 BLIND = "algorithm.critic.privileged=false"
+ONE_PAIR = ("algorithm.preference.pairs_per_group=1",)
 
 
 @dataclass
 class Watched:
-    """A crew whose every call is noted."""
+    """A crew whose every call is noted, with what was given and what came of it."""
 
     crew: Any
-    calls: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
+    calls: list[tuple[str, tuple[Any, ...], Any]] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
         async def call(*args: Any, **kwargs: Any) -> Any:
-            self.calls.append((name, args))
-            return await getattr(self.crew, name)(*args, **kwargs)
+            found = await getattr(self.crew, name)(*args, **kwargs)
+            self.calls.append((name, args, found))
+            return found
 
         return call
 
     def given(self, name: str) -> list[Any]:
         """The first argument of each call."""
-        return [args[0] for each, args in self.calls if each == name]
+        return [args[0] for each, args, _ in self.calls if each == name]
+
+    def places(self, name: str) -> list[int]:
+        """Of its calls, among all."""
+        return [at for at, (each, _, _) in enumerate(self.calls) if each == name]
 
 
 @pytest.fixture
@@ -107,16 +114,64 @@ def test_only_the_critic_is_told_the_solution(watch: Any, words: Any, solvable: 
 
 
 @pytest.mark.parametrize("opening", [None, (9, 9), (9, 8, 7, 6, 5)])
-def test_every_turn_counts_alike_for_the_critic_however_long(opening: tuple[int, ...] | None) -> None:
+def test_told_a_solution_the_critic_reads_all_that_came_after_the_opening(opening: tuple[int, ...] | None) -> None:
     ids, learn = np.arange(10, 20, dtype=np.int32), np.zeros(10, np.bool_)
     learn[[4, 6, 7, 8]] = True
-    read = told(TrainSequence(ids=ids, learn=learn, advantages=np.zeros(10, np.float32)), 3, opening)
+    read = told(TrainSequence(ids=ids, learn=learn, advantages=np.zeros(10, np.float32)), 3, opening, 0.25)
     begun = (10, 11, 12) if opening is None else opening
     assert read.ids.tolist() == [*begun, *range(13, 20)]
     assert read.ids[read.learn].tolist() == [14, 16, 17, 18]
     assert read.weights is not None
-    assert read.weights[read.learn].tolist() == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3])
+    assert read.weights[read.learn].tolist() == [0.25] * 4
     assert not read.weights[~read.learn].any()
+
+
+def worth(sequence: TrainSequence, critic: Sequence[float], reference: Sequence[float]) -> float:
+    """One token after the other: the mean of its log-ratio."""
+    total, tokens = 0.0, 0
+    for said, one, other in zip(sequence.learn.tolist(), critic, reference, strict=True):
+        if said:
+            total, tokens = total + float(one) - float(other), tokens + 1
+    return total / tokens
+
+
+def test_the_critic_learns_that_the_better_episode_has_the_larger_mean_over_its_tokens(watch: Any) -> None:
+    run, watched = watch(BLIND, "schedule.0.until=step >= 3", "algorithm.batch_size=99", *ONE_PAIR)
+    run.go()
+    lengths = set()
+    for row, at in zip(run.steps(), watched.places("update_ranker"), strict=True):
+        (_, (known, _), reference), (_, (asked, _), critic), (_, (lessons, _), _) = watched.calls[at - 2 : at + 1]
+        by_ids = {each.ids.tobytes(): found for each, found in zip(known, reference, strict=True)}
+        # each episode is in one pair, and stands beside the other one of it
+        worths = [worth(each, found, by_ids[each.ids.tobytes()]) for each, found in zip(asked, critic, strict=True)]
+        margins = [0.3 * (better - worse) for better, worse in zip(worths[::2], worths[1::2], strict=True)]
+        losses = [math.log(1 + math.exp(-each)) for each in margins]
+        assert row["critic/loss"] == pytest.approx(sum(losses) / len(losses))
+        for place, lesson in enumerate(lessons):
+            tokens, sign = int(lesson.learn.sum()), -1 if place % 2 else 1
+            slope = sign * 0.3 / (1 + math.exp(margins[place // 2])) / len(margins) / tokens
+            found = (lesson.advantages * lesson.weights)[lesson.learn] / len(lessons)
+            assert found.tolist() == pytest.approx([slope] * tokens)
+            lengths.add(tokens)
+    assert len(lengths) > 1
+
+
+def test_of_two_candidates_the_policy_learns_the_one_with_the_larger_mean_over_its_tokens(watch: Any) -> None:
+    run, watched = watch(BLIND, "schedule.0.until=step >= 3", *ONE_PAIR)
+    run.go()
+    names = [name for name, _, _ in watched.calls]
+    for at in watched.places("draw")[1:]:
+        ranked = next(place for place in watched.places("rank") if place > at and names[place + 1] == "logprobs")
+        (_, (asked, _), critic), (_, _, reference) = watched.calls[ranked : ranked + 2]
+        worths = {
+            each.ids.tobytes(): worth(each, one, other)
+            for each, one, other in zip(asked, critic, reference, strict=True)
+        }
+        (lesson,) = [args[0] for name, args, _ in watched.calls[ranked : ranked + 6] if name == "update"]
+        assert lesson
+        for better, worse in zip(lesson[::2], lesson[1::2], strict=True):
+            assert better.advantages.max() > 0 > worse.advantages.min()
+            assert worths[better.ids.tobytes()] > worths[worse.ids.tobytes()]
 
 
 def test_the_critic_begins_undecided_and_its_first_gains_are_even(watch: Any) -> None:

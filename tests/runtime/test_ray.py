@@ -283,7 +283,17 @@ ON_RAY = ("--set", "hardware.launcher=ray")
 
 
 @pytest.fixture(scope="module")
-def inline(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Driver:
+    """A run whose driver is no more. The last of Ray's own tries for a minute to tell it: meanwhile other tests run."""
+    driver = Driver(tmp_path_factory.mktemp("killed"), *ON_RAY)
+    driver.wait_for_rows(3)
+    driver.process.kill()
+    driver.process.communicate()
+    return driver
+
+
+@pytest.fixture(scope="module")
+def inline(tmp_path_factory: pytest.TempPathFactory, killed: Driver) -> list[dict[str, Any]]:
     """The rows of the run with every worker in its process."""
     driver = Driver(tmp_path_factory.mktemp("inline"))
     code, out = driver.ended()
@@ -340,10 +350,5 @@ def test_an_interrupt_from_the_terminal_finishes_the_step_and_saves(
 
 
 @pytest.mark.heavy
-def test_nothing_outlives_a_driver_that_is_killed(tmp_path: Path) -> None:
-    driver = Driver(tmp_path / "run", *ON_RAY)
-    driver.wait_for_rows(3)
-    driver.process.kill()
-    driver.process.communicate()
-    # the last of Ray's own first waits a minute for the others to come back
-    driver.nothing_within(180)
+def test_nothing_outlives_a_driver_that_is_killed(killed: Driver) -> None:
+    killed.nothing_within(180)

@@ -1,0 +1,113 @@
+"""Whether a task was a success.
+
+What enters: what is true, what the agent said, where it ended, and the sites' data before and after. What leaves: yes
+or no. All of what a task asks for must hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from sqlite3 import Connection
+from typing import TypeAlias
+from urllib.parse import parse_qsl, urlsplit
+
+__all__ = ["NOT_POSSIBLE", "Change", "Databases", "Outcome", "Row", "Truth", "changes", "says", "stands_at", "told"]
+
+Databases: TypeAlias = Mapping[str, Connection]
+"""Of each site, by its name."""
+Row: TypeAlias = Mapping[str, object]
+Truth: TypeAlias = str | int | float | Set[str] | Sequence[str]
+"""What an answer must be: words, a number, or names in any order."""
+
+NOT_POSSIBLE = "N/A"
+"""The answer where a task cannot be done."""
+
+
+# --- answers ---
+
+
+def says(answer: str, truth: Truth) -> bool:
+    """Whether an answer is right. Case, a pair of quotes and blanks around it do not count."""
+    if isinstance(truth, str):
+        return _plain(answer) == _plain(truth)
+    if isinstance(truth, int | float):
+        number = _number(_plain(answer))
+        return number is not None and abs(number - truth) < 1e-6
+    names = [each for each in map(_plain, re.split(r"[,;\n]", answer)) if each]
+    return Counter(names) == Counter(map(_plain, truth))
+
+
+def told(truth: Truth) -> str:
+    """The truth as an answer that is right."""
+    return str(truth) if isinstance(truth, str | int | float) else ", ".join(sorted(truth))
+
+
+def _plain(text: str) -> str:
+    text = " ".join(text.split())
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        text = text[1:-1].strip()
+    return text.casefold()
+
+
+def _number(text: str) -> float | None:
+    """`$1,204.50`, `12 %` and `-3` too."""
+    found = re.fullmatch(r"(-?)\s?[$€£]?\s?(-?)((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)\s?%?\.?", text, re.ASCII)
+    return None if found is None else float(f"{found[1] or found[2]}{found[3].replace(',', '')}")
+
+
+# --- addresses ---
+
+
+def stands_at(url: str, wanted: str) -> bool:
+    """Whether an address is the one wanted; parameters that were not asked for may be there too."""
+    here, there = urlsplit(url), urlsplit(wanted)
+    same = here.netloc == there.netloc and here.path.rstrip("/") == there.path.rstrip("/")
+    return same and set(parse_qsl(there.query)) <= set(parse_qsl(here.query))
+
+
+# --- data ---
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of a table: a row that was edited has gone and is new."""
+
+    gone: tuple[Row, ...] = ()
+    new: tuple[Row, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What an episode has made of the sites."""
+
+    before: Databases
+    after: Databases
+    changes: Mapping[str, Change] = field(default_factory=dict)
+    """By site and table, `shop.orders`: only those in which something has changed."""
+
+
+def changes(name: str, before: Connection, after: Connection, passing: Set[str] = frozenset()) -> dict[str, Change]:
+    """All that is different in a site's tables, but those that mean nothing."""
+    found = {}
+    listed = before.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+    for (table,) in listed.fetchall():
+        if table not in passing and (change := _change(table, before, after)) != Change():
+            found[f"{name}.{table}"] = change
+    return found
+
+
+def _change(table: str, before: Connection, after: Connection) -> Change:
+    columns, old = _rows(table, before)
+    _, new = _rows(table, after)
+    return Change(
+        tuple(dict(zip(columns, row, strict=True)) for row in (old - new).elements()),
+        tuple(dict(zip(columns, row, strict=True)) for row in (new - old).elements()),
+    )
+
+
+def _rows(table: str, db: Connection) -> tuple[list[str], Counter[tuple[object, ...]]]:
+    found = db.execute(f'SELECT * FROM "{table}"')
+    return [column[0] for column in found.description], Counter(map(tuple, found))

@@ -1,0 +1,197 @@
+"""Tasks on sites that are served on this machine, in a real browser.
+
+An episode has all sites for itself, as they are seeded, and nothing that is done there stays. The score is 1 where
+everything holds that the task asks for, when the agent stops or has no actions left, and 0 otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from random import Random
+
+from ..errors import EpisodeOver, UnknownSplit, UnknownTask
+from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
+from ..web.actions import Action, Drag, Malformed, Stop, Type, parse
+from ..web.phrases import MALFORMED
+from ..web.surf import Surfer
+from ..web.tree import Window
+from ..web.visit import Scene
+from .catalog import HOSTS, SITES, tasks, words
+from .checks import told
+from .expert import walk
+from .hosting import HEADER, Hosting, World
+from .options import read_options
+from .phrases import ENDED, FORMS, OPENING, PROMPT
+from .tasks import PARTS, Task
+
+__all__ = ["SPEC", "Websites", "create"]
+
+SPEC = EnvSpec(
+    name="websites",
+    version="1",
+    summary="tasks on sites served on this machine: a shop and its desk, a forum, a wiki, a tracker of projects",
+    splits=("train", "test", *PARTS),
+    prompt=PROMPT,
+    # a thread of its own only waits for the browser
+    runs=Runs.THREAD,
+)
+
+_WINDOW = Window(width=1280, height=720)
+# The only state of this module: one server is enough for every instance.
+_HOSTING = Hosting()
+
+
+def create(options: Mapping[str, Json]) -> Websites:
+    return Websites(options)
+
+
+class _Seat:
+    """A place at the server, and a browser that knows the way there."""
+
+    def __init__(self) -> None:
+        self.surfer = Surfer(HOSTS, _HOSTING.enter())
+        self.world = World(SITES)
+        self._secret = ""
+
+    def begin(self, task: Task, seed: int, tokens: int) -> None:
+        self.end()
+        self.world = World(SITES)
+        self._secret = _HOSTING.admit(self.world)
+        headers = {HEADER: self._secret}
+        scene = Scene(hosts=HOSTS, window=_WINDOW, tokens=tokens, seed=seed, headers=headers)
+        self.surfer.begin(scene, task.start)
+
+    def end(self) -> None:
+        self.surfer.end()
+        _HOSTING.dismiss(self._secret)
+
+    def close(self) -> None:
+        self.end()
+        self.surfer.close()
+        _HOSTING.leave()
+
+
+class Websites(Env):
+    def __init__(self, options: Mapping[str, Json]) -> None:
+        self._options = read_options(options)
+        self.spec = replace(SPEC, max_turns=self._options.max_steps)
+        self._seat: _Seat | None = None
+        self._task: Task | None = None
+        """Of the episode under way."""
+        self._left = 0
+
+    # --- tasks ---
+
+    def tasks(self, split: str) -> tuple[str, ...]:
+        if split not in self.spec.splits:
+            raise UnknownSplit(f"websites has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
+        return tuple(
+            task.id
+            for task in tasks().values()
+            if task.held_out == (split != "train")
+            and split in ("train", "test", task.template.site)
+            and set(task.sites) <= set(self._options.sites)
+        )
+
+    def difficulty(self, task: str) -> str:
+        return _find(task).template.site
+
+    # --- playing ---
+
+    def reset(self, task: str, seed: int) -> Observation:
+        """The seed changes no site, only the chance of scripts on pages."""
+        found = _find(task)
+        self._task, self._left = None, 0
+        if self._seat is None:
+            self._seat = _Seat()
+        self._seat.begin(found, seed, self._options.observation_tokens)
+        self._task, self._left = found, self._options.max_steps
+        return Observation(text=OPENING.format(intent=found.intent, page=self._seat.surfer.see()))
+
+    def step(self, action: str) -> Step:
+        task, seat = self._task, self._seat
+        if task is None or seat is None:
+            raise EpisodeOver("websites has no episode under way: reset it first")
+        self._left -= 1
+        parsed = parse(action)
+        if isinstance(parsed, Stop):
+            return self._ended(task, seat, parsed.answer, stopped=True)
+        text, status = _done(seat.surfer, parsed)
+        if not self._left:
+            return self._ended(task, seat, "", stopped=False, status=status)
+        return Step(observation=Observation(text=text), status=status)
+
+    def _ended(self, task: Task, seat: _Seat, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
+        """At the end by whichever way, what holds is counted."""
+        self._task = None
+        success = task.done(answer, seat.surfer.visit.tab.leaf.url, seat.world.outcome())
+        seat.end()
+        return Step(
+            observation=Observation(text=ENDED),
+            reward=float(success),
+            terminated=stopped,
+            truncated=not stopped,
+            status=status,
+            info={"success": success},
+        )
+
+    def close(self) -> None:
+        self._task = None
+        seat, self._seat = self._seat, None
+        if seat is not None:
+            seat.close()
+
+    # --- demonstrations ---
+
+    def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
+        """Played before it is told: none where the pages are not as its path says."""
+        first, actions = self.reset(task, seed), []
+        seat, found = self._seat, _find(task)
+        assert seat is not None
+
+        def act(action: str) -> Step:
+            actions.append(action)
+            return self.step(action)
+
+        before = World(SITES).outcome().before
+        try:
+            walk(found.template.path(before, found.values), first.text, lambda: seat.surfer.seen, act)
+        except LookupError:
+            self._task = None
+            return None
+        truth = found.truth(before)
+        last = act("stop" if truth is None else f"stop [{told(truth)}]")
+        return tuple(actions) if last.reward == 1.0 else None
+
+    def noise_action(self, rng: Random) -> str | None:
+        if self._task is None or self._seat is None:
+            return None
+        numbers = [number for number, _ in self._seat.surfer.seen]
+        return rng.choice(("scroll [down]", "go_back", *(f"hover [{number}]" for number in numbers)))
+
+    def corpus(self) -> Iterator[str]:
+        """The prompt, and every word of the tasks and of the sites' data and pages."""
+        yield PROMPT
+        yield ENDED
+        yield from (text.format(forms=FORMS) for text in MALFORMED.values())
+        yield " ".join(f"[{number}]" for number in range(1, 200))
+        yield from words(set(self._options.sites))
+
+
+def _find(task: str) -> Task:
+    found = tasks().get(task)
+    if found is None:
+        raise UnknownTask(f"websites has no task '{task[:60]}'")
+    return found
+
+
+def _done(surfer: Surfer, parsed: Action | Malformed) -> tuple[str, Status]:
+    if isinstance(parsed, Malformed | Drag):
+        fault = parsed if isinstance(parsed, Malformed) else Malformed.UNKNOWN
+        return MALFORMED[fault].format(forms=FORMS), Status.INVALID
+    if isinstance(parsed, Type) and parsed.enter is None:
+        parsed = replace(parsed, enter=True)
+    assert not isinstance(parsed, Stop)
+    reply = surfer.perform(parsed)
+    return "\n".join(filter(None, (reply.text, surfer.see()))), reply.status

@@ -1,0 +1,263 @@
+"""The sites over HTTP, for all episodes of this process.
+
+What enters: requests of browsers. What leaves: pages. `answer` is the pure part: a site, its data, a request. A `World`
+is one episode's data and who is logged in; the server knows it by a secret that each of its browser's requests carries.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from secrets import token_urlsafe
+from socket import socket
+from threading import Lock, Thread
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from uvicorn import Config, Server
+
+from ..listener import listen
+from .checks import Outcome, changes
+from .site import KEEP, TODAY, Handler, Host, Keep, NotFound, Page, Redirect, Request, Site, Wrong
+
+__all__ = ["HEADER", "Hosting", "Reply", "World", "answer", "app", "opened"]
+
+HEADER = "x-world"
+"""Carries the secret by which an episode's requests are known."""
+_LONGEST_BODY = 65_536
+_LONGEST_PATH = 1000
+_LONGEST_FIELD = 8000
+_LONGEST_PARAMETER = 200
+_MOST_FIELDS = 200
+_STOP_S = 10.0
+
+
+# --- one request ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    status: int
+    html: str = ""
+    to: str = ""
+    """Where to go instead, a path."""
+    user: str | Keep | None = KEEP
+
+
+def answer(site: Site, db: sqlite3.Connection, request: Request) -> Reply:
+    """What a site says; what was changed is kept only where nothing was wrong."""
+    host = site.hosts[request.host]
+    try:
+        with db:
+            handler, named = _found(host, request)
+            answered = handler(db, request, named)
+    except Wrong as wrong:
+        values = {"status": wrong.status, "message": str(wrong)}
+        answered = Page(template="error.html", values=values, status=wrong.status)
+    if isinstance(answered, Redirect):
+        return Reply(status=303, to=answered.to, user=answered.user)
+    with db:  # what is shared may be messages, which are gone once they were shown
+        values = {**site.shared(db, request), **answered.values}
+    template = _templates(site).get_template(answered.template)
+    html = template.render(**values, request=request, user=request.user, today=TODAY, host=host)
+    return Reply(status=answered.status, html=html)
+
+
+def _found(host: Host, request: Request) -> tuple[Handler, Mapping[str, str]]:
+    for route in host.routes:
+        named = route.match(request)
+        if named is not None:
+            return route.handler, named
+    raise NotFound
+
+
+@cache
+def _templates(site: Site) -> Environment:
+    made = Environment(
+        loader=FileSystemLoader((site.templates, Path(__file__).parent / "templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(site.filters)
+    return made
+
+
+# --- data ---
+
+
+@cache
+def _seeded(site: Site) -> bytes:
+    """A site's data as an episode begins with it."""
+    db = sqlite3.connect(":memory:")
+    db.executescript(site.schema)
+    with db:
+        site.fill(db, Random(site.name))
+    return db.serialize()
+
+
+def opened(site: Site) -> sqlite3.Connection:
+    """A copy of the data of one's own."""
+    db = sqlite3.connect(":memory:", check_same_thread=False)
+    db.deserialize(_seeded(site))
+    db.execute("PRAGMA foreign_keys = ON")
+    db.row_factory = sqlite3.Row
+    return db
+
+
+class World:
+    """The sites of one episode. May be asked from any thread."""
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        self._sites = {host: site for site in sites for host in site.hosts}
+        self._users = {name: host.user for site in sites for name, host in site.hosts.items()}
+        self._data: dict[str, sqlite3.Connection] = {}
+        """Of the sites that were asked for anything."""
+        self._lock = Lock()
+
+    def answer(self, method: str, host: str, path: str, query: str, body: str) -> Reply:
+        site = self._sites.get(host)
+        if site is None:
+            return Reply(status=404)
+        try:
+            request = Request(
+                method=method,
+                host=host,
+                path=_clean(path, _LONGEST_PATH),
+                query=_fields(query, _LONGEST_PARAMETER),
+                form=_fields(body, _LONGEST_FIELD),
+                user=self._users[host],
+            )
+        except ValueError:  # too many fields
+            return Reply(status=400)
+        with self._lock:
+            reply = answer(site, self._open(site), request)
+            if reply.user is not KEEP:
+                self._users[host] = reply.user
+        return reply
+
+    def _open(self, site: Site) -> sqlite3.Connection:
+        if site.name not in self._data:
+            self._data[site.name] = opened(site)
+        return self._data[site.name]
+
+    def outcome(self) -> Outcome:
+        sites = {site.name: site for site in self._sites.values()}
+        before = {name: opened(site) for name, site in sites.items()}
+        with self._lock:
+            changed = {
+                table: change
+                for name, db in self._data.items()
+                for table, change in changes(name, before[name], db, sites[name].passing).items()
+            }
+            return Outcome(before=before, after={**before, **self._data}, changes=changed)
+
+
+def _fields(encoded: str, longest: int) -> dict[str, str]:
+    pairs = parse_qsl(encoded, keep_blank_values=True, errors="replace", max_num_fields=_MOST_FIELDS)
+    return {name: _clean(value, longest) for name, value in pairs}
+
+
+def _clean(text: str, longest: int) -> str:
+    plain = text.replace("\r\n", "\n")[:longest]
+    return "".join(letter for letter in plain if letter.isprintable() or letter == "\n")
+
+
+# --- the server ---
+
+Message: TypeAlias = Mapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+
+def app(world_of: Callable[[Mapping[str, str]], World | None]) -> Callable[[Message, Receive, Send], Awaitable[None]]:
+    """Speaks HTTP for the worlds; which one is meant is told by a request's headers."""
+
+    async def serve(scope: Message, receive: Receive, send: Send) -> None:
+        body = await _body(receive)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        world = world_of(headers)
+        if world is None or body is None:
+            reply = Reply(status=403 if world is None else 413)
+        else:
+            host, query = headers.get("host", "").partition(":")[0], scope["query_string"].decode("latin-1")
+            reply = world.answer(scope["method"], host, scope["path"], query, body)
+        await _send(reply, send)
+
+    return serve
+
+
+async def _body(receive: Receive) -> str | None:
+    read, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect" or len(read) > _LONGEST_BODY:
+            return None
+        read, more = read + message.get("body", b""), message.get("more_body", False)
+    return read.decode("latin-1")
+
+
+async def _send(reply: Reply, send: Send) -> None:
+    html = reply.html.encode("utf-8", "replace")
+    headers = [
+        (b"content-type", b"text/html; charset=utf-8"),
+        (b"content-length", str(len(html)).encode()),
+        # going back shows what there is now
+        (b"cache-control", b"no-store"),
+    ]
+    if reply.to:
+        headers.append((b"location", quote(reply.to, safe="/?&=%#+:,;@!~*'()").encode("ascii")))
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": html})
+
+
+class Hosting:
+    """One server for all episodes of a process, there as long as anybody needs it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._num_seats = 0
+        self._running: tuple[Server, Thread, socket] | None = None
+        self._worlds: dict[str, World] = {}
+
+    def enter(self) -> str:
+        """Where all sites are; it must be left again."""
+        with self._lock:
+            self._num_seats += 1
+            if self._running is None:
+                self._running = self._started()
+            host, port = self._running[2].getsockname()
+            return f"{host}:{port}"
+
+    def _started(self) -> tuple[Server, Thread, socket]:
+        listener = listen("127.0.0.1", 0)
+        serve = app(lambda headers: self._worlds.get(headers.get(HEADER, "")))
+        server = Server(Config(serve, lifespan="off", ws="none", log_config=None, log_level="error", access_log=False))
+        thread = Thread(target=server.run, args=([listener],), name="websites", daemon=True)
+        thread.start()
+        return server, thread, listener
+
+    def leave(self) -> None:
+        with self._lock:
+            self._num_seats -= 1
+            if self._num_seats or self._running is None:
+                return
+            (server, thread, listener), self._running = self._running, None
+            server.should_exit = server.force_exit = True
+            thread.join(_STOP_S)
+            listener.close()
+
+    def admit(self, world: World) -> str:
+        """From now on, requests with this secret are the world's."""
+        secret = token_urlsafe(16)
+        self._worlds[secret] = world
+        return secret
+
+    def dismiss(self, secret: str) -> None:
+        self._worlds.pop(secret, None)

@@ -1,0 +1,60 @@
+"""What a user may choose about these sites: strict, every mistake named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+from ..errors import BadOption
+from ..protocol import Json
+from .tasks import PARTS
+
+__all__ = ["Options", "read_options"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    sites: tuple[str, ...] = PARTS
+    """Tasks that need no others."""
+    observation_tokens: int = 4096
+    """Of a page's text, at the most."""
+    max_steps: int = 30
+    """Actions in one episode, at the most."""
+
+
+def read_options(options: Mapping[str, Json]) -> Options:
+    for name in options:
+        if name not in _READERS:
+            raise BadOption(f"websites has no option '{name[:40]}'{_hint(name, tuple(_READERS))}")
+    read: dict[str, Any] = {name: _READERS[name](value) for name, value in options.items()}
+    return Options(**read)
+
+
+def _sites(value: Json) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not value or len(set(map(str, value))) != len(value):
+        raise BadOption("websites option 'sites' must list different sites")
+    for name in value:
+        if name not in PARTS:
+            raise BadOption(f"websites has no site '{str(name)[:40]}'{_hint(str(name), PARTS)}")
+    return tuple(map(str, value))
+
+
+def _whole(option: str, low: int, high: int, value: Json) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise BadOption(f"websites option '{option}' must be a whole number from {low} to {high}")
+    return value
+
+
+def _hint(name: str, known: tuple[str, ...]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; expected one of {', '.join(known)}"
+
+
+_READERS: Mapping[str, Callable[[Json], object]] = {
+    "sites": _sites,
+    "observation_tokens": partial(_whole, "observation_tokens", 1, 1_000_000),
+    "max_steps": partial(_whole, "max_steps", 1, 1000),
+}

@@ -1,0 +1,113 @@
+"""Forms: what is asked, how it is read, and what is said where it cannot be.
+
+What enters: `Field`s, and what was sent. What leaves: values fit for the database, or faults with what was sent, to be
+shown again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+__all__ = ["Field", "Filled", "amount", "count", "day", "email", "money", "read", "show", "words"]
+
+_EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[a-z]{2,}")
+_MONEY = re.compile(r"\$?(\d{1,6}|\d{1,3},\d{3})(?:\.(\d{1,2}))?", re.ASCII)
+
+_LONGEST = (120, 2000)
+"""Of a line, of an area."""
+
+
+# --- reading: each raises ValueError with the rest of a sentence ---
+
+
+def words(text: str) -> str:
+    return text
+
+
+def email(text: str) -> str:
+    if not _EMAIL.fullmatch(text.lower()):
+        raise ValueError("must be an e-mail address")
+    return text.lower()
+
+
+def amount(text: str) -> int:
+    """Cents."""
+    found = _MONEY.fullmatch(text)
+    if found is None:
+        raise ValueError("must be an amount such as 12.50")
+    return int(found[1].replace(",", "")) * 100 + int((found[2] or "0").ljust(2, "0"))
+
+
+def money(cents: int) -> str:
+    return f"{'-' * (cents < 0)}${abs(cents) // 100:,}.{abs(cents) % 100:02}"
+
+
+def count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 7):
+        raise ValueError("must be a whole number")
+    return int(text)
+
+
+def day(text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise ValueError("must be a day such as 2026-03-02") from None
+
+
+# --- forms ---
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    name: str
+    """Of the parameter, and of the column where it goes."""
+    label: str
+    kind: str = "text"
+    """`text`, `email`, `password`, `number`, `date`, `area`, `select`, `radio`, `check`."""
+    take: Callable[[str], object] = words
+    options: tuple[tuple[str, str], ...] = ()
+    """What is sent, and what is shown."""
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    values: Mapping[str, object]
+    shown: Mapping[str, object]
+    faults: tuple[str, ...] = ()
+
+
+def read(fields: Sequence[Field], form: Mapping[str, str]) -> Filled:
+    values: dict[str, object] = {}
+    faults = []
+    for field in fields:
+        try:
+            values[field.name] = _read(field, form.get(field.name, "").strip()[: _LONGEST[field.kind == "area"]])
+        except ValueError as error:
+            faults.append(f"{field.label} {error}.")
+    return Filled(values=values, shown=form, faults=tuple(faults))
+
+
+def _read(field: Field, text: str) -> object:
+    if field.kind == "check":
+        return int(bool(text))
+    if not text:
+        if field.required:
+            raise ValueError("is missing")
+        return ""
+    if field.options and text not in dict(field.options):
+        raise ValueError("must be one of those shown")
+    return field.take(text)
+
+
+def show(fields: Sequence[Field], values: Mapping[str, object]) -> Mapping[str, object]:
+    """What is in the database, as somebody would have typed it."""
+    return {field.name: _typed(field, values[field.name]) for field in fields}
+
+
+def _typed(field: Field, value: object) -> object:
+    return money(value).replace("$", "").replace(",", "") if field.take is amount and isinstance(value, int) else value

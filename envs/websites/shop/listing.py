@@ -1,0 +1,77 @@
+"""Long lists: filtered, sorted, page by page.
+
+What enters: what a list may be filtered and sorted by, as data, and a request whose parameters say how. What leaves:
+the rows of one page. Parameters that make no sense are as if they were not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from sqlite3 import Connection
+from typing import TypeAlias
+
+from ..records import Record, rows
+from ..site import Paging, Request
+from .forms import Field
+from .rows import contains, number
+
+__all__ = ["Filter", "Listing", "Sorts", "listed"]
+
+Sorts: TypeAlias = Mapping[str, tuple[str, str]]
+"""By the name in the address: what is shown, and SQL. The first is the way if none is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    field: Field
+    sql: str
+    """With one `?`; for words, one with `LIKE`."""
+
+    def condition(self, text: str) -> tuple[str, object] | None:
+        field = self.field
+        if not text or (field.options and text not in dict(field.options)):
+            return None
+        if "LIKE" in self.sql:
+            return f"{self.sql} ESCAPE '!'", contains(text)
+        try:
+            return self.sql, field.take(text)
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    rows: Sequence[Record]
+    paging: Paging
+    filters: Sequence[Field]
+    sorts: Sequence[tuple[str, str]]
+    sort: str
+
+
+def listed(
+    db: Connection,
+    request: Request,
+    source: str,
+    *,
+    filters: Sequence[Filter] = (),
+    sorts: Sorts,
+    size: int,
+    where: Sequence[tuple[str, object]] = (),
+) -> Listing:
+    """Of a table or view; `where` holds whatever is asked for."""
+    asked = [filter_.condition(request.query.get(filter_.field.name, "").strip()) for filter_ in filters]
+    conditions = [*where, *(each for each in asked if each)]
+    clause = " AND ".join(f"({sql})" for sql, _ in conditions) or "1"
+    values = [value for _, value in conditions]
+    paging = Paging.of(request, size=size, total=number(db, f"SELECT count(*) FROM {source} WHERE {clause}", *values))
+    sort = request.query.get("sort", "")
+    sort = sort if sort in sorts else next(iter(sorts))
+    sql = f"SELECT * FROM {source} WHERE {clause} ORDER BY {sorts[sort][1]}, id LIMIT ? OFFSET ?"
+    return Listing(
+        rows=rows(db, sql, *values, size, paging.offset),
+        paging=paging,
+        filters=[each.field for each in filters],
+        sorts=[(name, label) for name, (label, _) in sorts.items()],
+        sort=sort,
+    )

@@ -1,0 +1,199 @@
+"""What a site is: data in SQLite, and pages that answer requests by it.
+
+What enters: a request, and a connection to one episode's data. What leaves: a page to be written out, or where to go
+instead. Nothing here or in a site's own folder knows of ports, browsers or other episodes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from enum import Enum
+from functools import cache
+from itertools import chain, zip_longest
+from pathlib import Path
+from random import Random
+from sqlite3 import Connection
+from typing import Final, TypeAlias
+from urllib.parse import urlencode
+
+__all__ = [
+    "KEEP",
+    "TODAY",
+    "Answer",
+    "Handler",
+    "Host",
+    "Keep",
+    "NotFound",
+    "Page",
+    "Paging",
+    "Redirect",
+    "Refused",
+    "Request",
+    "Route",
+    "Site",
+    "Wrong",
+    "get",
+    "post",
+    "whole",
+]
+
+TODAY: Final = date(2026, 3, 2)
+"""In all sites, always."""
+
+
+class Keep(Enum):
+    """That who is logged in stays so."""
+
+    KEEP = "keep"
+
+
+KEEP: Final = Keep.KEEP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    method: str = "GET"
+    host: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    form: Mapping[str, str] = field(default_factory=dict)
+    """Fields sent; the last of those that share a name. A box that is not ticked is not there."""
+    user: str | None = None
+    """Who is logged in at this host."""
+
+    def here(self, **other: object) -> str:
+        """This address with other parameters; those that are empty are left out."""
+        query = {**self.query, **{name: str(value) for name, value in other.items()}}
+        kept = urlencode({name: value for name, value in query.items() if value})
+        return f"{self.path}?{kept}" if kept else self.path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    template: str
+    values: Mapping[str, object] = field(default_factory=dict)
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redirect:
+    to: str
+    """A path of the same host."""
+    user: str | Keep | None = KEEP
+    """Who is logged in at this host from now on."""
+
+
+Answer: TypeAlias = Page | Redirect
+Handler: TypeAlias = Callable[[Connection, Request, Mapping[str, str]], Answer]
+"""The last are the named parts of the path."""
+
+
+class Wrong(Exception):
+    """There is no such page to be had; the message stands on the page shown instead."""
+
+    status = 400
+
+
+class NotFound(Wrong):
+    status = 404
+
+    def __init__(self, message: str = "There is no such page.") -> None:
+        super().__init__(message)
+
+
+class Refused(Wrong):
+    """Not with what was sent, or not for this user."""
+
+    status = 403
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    method: str
+    pattern: str
+    """`/product/<sku>`; `<path...>` also takes slashes."""
+    handler: Handler
+
+    def match(self, request: Request) -> Mapping[str, str] | None:
+        if self.method != request.method:
+            return None
+        found = _compiled(self.pattern).fullmatch(request.path)
+        return None if found is None else found.groupdict()
+
+
+@cache  # every request is held against many
+def _compiled(pattern: str) -> re.Pattern[str]:
+    parts = re.split(r"<(\w+)(\.\.\.)?>", pattern)
+    texts = [re.escape(text) for text in parts[::3]]
+    named = [f"(?P<{name}>{'.+' if rest else '[^/]+'})" for name, rest in zip(parts[1::3], parts[2::3], strict=True)]
+    return re.compile("".join(chain.from_iterable(zip_longest(texts, named, fillvalue=""))))
+
+
+def get(pattern: str, handler: Handler) -> Route:
+    return Route("GET", pattern, handler)
+
+
+def post(pattern: str, handler: Handler) -> Route:
+    return Route("POST", pattern, handler)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    title: str
+    user: str | None
+    """Who is logged in when an episode begins."""
+    routes: tuple[Route, ...]
+
+
+def _nothing(db: Connection, request: Request) -> Mapping[str, object]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Site:
+    name: str
+    hosts: Mapping[str, Host]
+    schema: str
+    """SQL that makes the tables."""
+    fill: Callable[[Connection, Random], None]
+    """Puts into them what there is when an episode begins."""
+    templates: Path
+    """A folder; `error.html` there takes `status` and `message`."""
+    filters: Mapping[str, Callable[..., object]] = field(default_factory=dict)
+    """For templates, by name."""
+    shared: Callable[[Connection, Request], Mapping[str, object]] = _nothing
+    """What all pages are given, those of errors too."""
+    passing: frozenset[str] = frozenset()
+    """Tables whose changes mean nothing, such as messages that are shown once."""
+
+
+def whole(text: str, otherwise: int = 0) -> int:
+    """A number out of an address or a form, where it is one of at most nine digits."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else otherwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paging:
+    """A long list, page by page."""
+
+    number: int
+    """From 1 on."""
+    size: int
+    total: int
+
+    @classmethod
+    def of(cls, request: Request, *, size: int, total: int) -> Paging:
+        """By the parameter `page`; one past the end is the last."""
+        last = max(1, -(-total // size))
+        return cls(number=min(max(1, whole(request.query.get("page", ""), 1)), last), size=size, total=total)
+
+    @property
+    def last(self) -> int:
+        return max(1, -(-self.total // self.size))
+
+    @property
+    def offset(self) -> int:
+        return (self.number - 1) * self.size

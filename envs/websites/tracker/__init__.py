@@ -1,0 +1,28 @@
+"""The project tracker: issues, merge requests, files and commits, for `tracker.test`."""
+
+from pathlib import Path
+
+from ..site import Host, Site
+from . import items, pages, projects
+from .seed import USER, fill
+from .tasks import TASKS
+
+__all__ = ["SITE", "TASKS"]
+
+_FOLDER = Path(__file__).parent
+
+SITE = Site(
+    name="tracker",
+    hosts={
+        "tracker.test": Host(
+            title="Trackwright",
+            user=USER,
+            # projects last, for their addresses begin with anything
+            routes=(*pages.ROUTES, *projects.ROUTES, *items.ROUTES),
+        )
+    },
+    schema=(_FOLDER / "schema.sql").read_text("utf-8"),
+    fill=fill,
+    templates=_FOLDER / "templates",
+    shared=pages.shared,
+)

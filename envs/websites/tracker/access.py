@@ -1,0 +1,96 @@
+"""Who may do what on the tracker.
+
+What enters: requests. What leaves: who is asking, which project is meant, and what role they have in it; or a refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from sqlite3 import Connection
+
+from ..records import Record, first, rows
+from ..site import Answer, Handler, NotFound, Refused, Request
+
+__all__ = ["ROLES", "VISIBLE", "Parts", "Place", "inside", "me", "role_in_team"]
+
+Parts = Mapping[str, str]
+
+ROLES = ("guest", "reporter", "developer", "maintainer", "owner")
+"""Each may do what those before it may do."""
+
+VISIBLE = """(visibility = 'public' OR (visibility = 'internal' AND :who IS NOT NULL)
+  OR EXISTS (SELECT 1 FROM project_member WHERE project = project.id AND username = :who)
+  OR EXISTS (SELECT 1 FROM team_member WHERE team = space AND username = :who) OR space = :who)"""
+"""Of a row of `project`, for whom `:who` stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A project, as whoever asks may see it."""
+
+    project: Record
+    role: str
+    """Empty where one has none."""
+
+    @property
+    def id(self) -> int:
+        return int(self.project["id"])
+
+    @property
+    def url(self) -> str:
+        return f"/{self.project['space']}/{self.project['path']}"
+
+    def may(self, least: str) -> bool:
+        return bool(self.role) and ROLES.index(self.role) >= ROLES.index(least)
+
+    def must(self, least: str) -> None:
+        if not self.may(least):
+            raise Refused(f"Only a {least} of the project may do this.")
+
+
+def me(request: Request) -> str:
+    if request.user is None:
+        raise Refused("Sign in first.")
+    return request.user
+
+
+def role_in_team(db: Connection, team: str, username: str | None) -> str:
+    found = first(db, "SELECT role FROM team_member WHERE team = ? AND username = ?", team, username)
+    return str(found["role"]) if found else ""
+
+
+def inside(
+    handler: Callable[[Connection, Request, Place, Parts], Answer], least: str = "", *, signed_in: bool = False
+) -> Handler:
+    """A page of a project, for those who may see it and have the role that it takes."""
+
+    def handle(db: Connection, request: Request, parts: Parts) -> Answer:
+        place = _place(db, request, parts)
+        if least or signed_in:
+            me(request)
+        if least:
+            place.must(least)
+        return handler(db, request, place, parts)
+
+    return handle
+
+
+def _place(db: Connection, request: Request, parts: Parts) -> Place:
+    project = first(db, "SELECT * FROM project WHERE space = ? AND path = ?", parts["space"], parts["project"])
+    role = _role(db, project, request.user) if project else ""
+    if project is None or not (role or _open_to(request.user, project)):
+        raise NotFound("There is no such project, or it is not for you to see.")
+    return Place(project=project, role=role)
+
+
+def _open_to(username: str | None, project: Record) -> bool:
+    return project["visibility"] == "public" or (project["visibility"] == "internal" and username is not None)
+
+
+def _role(db: Connection, project: Record, username: str | None) -> str:
+    own = rows(db, "SELECT role FROM project_member WHERE project = ? AND username = ?", project["id"], username)
+    held = [each["role"] for each in own] + [role_in_team(db, project["space"], username)]
+    if username and project["space"] == username:
+        held.append("owner")
+    return max(filter(None, held), key=ROLES.index, default="")

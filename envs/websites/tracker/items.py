@@ -1,0 +1,366 @@
+"""Issues and merge requests of a project: lists, one of them, and what is done with it.
+
+What enters: a request within a project. What leaves: a page, or where to go after something was done. Both kinds are
+rows of `item`; `KINDS` has what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from sqlite3 import Connection
+
+from ..records import Record, first, one, rows
+from ..site import Answer, Handler, NotFound, Page, Paging, Redirect, Refused, Request, Route, Wrong, get, post, whole
+from .access import Parts, Place, inside, me
+from .pages import form, text
+from .projects import DAY
+from .seed import NOW, clock, sha
+
+__all__ = ["ROUTES"]
+
+_PAGE = 15
+_NOW = clock(NOW)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    key: str
+    """As rows of `item` have it."""
+    segment: str
+    """Of addresses."""
+    word: str
+    sign: str
+    states: tuple[str, ...]
+
+
+_ISSUE = _Kind(key="issue", segment="issues", word="issue", sign="#", states=("open", "closed"))
+_MERGE = _Kind(
+    key="merge", segment="merge_requests", word="merge request", sign="!", states=("open", "merged", "closed")
+)
+
+_ORDERS = {
+    "newest": "item.created DESC, item.id DESC",
+    "oldest": "item.created, item.id",
+    "title": "item.title COLLATE NOCASE, item.id",
+    "comments": "notes DESC, item.id DESC",
+    "due": "item.due = '', item.due, item.id",
+}
+_LISTED = """
+SELECT item.*, (SELECT count(*) FROM note WHERE note.item = item.id) AS notes,
+  (SELECT title FROM milestone WHERE milestone.id = item.milestone) AS milestone_title
+FROM item
+"""
+_FILTERS = {
+    "author": "item.author = ?",
+    "assignee": "coalesce(item.assignee, 'nobody') = ?",
+    "reviewer": "item.reviewer = ?",
+    "label": "EXISTS (SELECT 1 FROM item_label JOIN label ON label.id = label WHERE item = item.id AND label.name = ?)",
+    "milestone": "EXISTS (SELECT 1 FROM milestone WHERE milestone.id = item.milestone AND milestone.title = ?)",
+    "q": "instr(lower(item.title || ' ' || item.description), lower(?))",
+}
+
+Work = Callable[[Connection, Request, Place, _Kind, Record], Answer]
+
+
+def _shown(template: str, place: Place, kind: _Kind, error: str = "", **values: object) -> Page:
+    return form(template, error, place=place, project=place.project, kind=kind, **values)
+
+
+def _url(place: Place, kind: _Kind, number: object) -> str:
+    return f"{place.url}/{kind.segment}/{number}"
+
+
+# --- lists ---
+
+
+def _list(kind: _Kind) -> Handler:
+    def handle(db: Connection, request: Request, place: Place, parts: Parts) -> Answer:
+        state = request.query.get("state", "open")
+        state = state if state in kind.states else "all"
+        sort = request.query.get("sort", "newest")
+        sort = sort if sort in _ORDERS else "newest"
+        chosen = {name: request.query.get(name, "") for name in _FILTERS}
+        used = {name: value for name, value in chosen.items() if value}
+        always = "project = ? AND kind = ?"
+        where = " AND ".join((always, *(_FILTERS[name] for name in used)))
+        given = (place.id, kind.key, *used.values())
+        in_state = f"{where} AND (? = 'all' OR state = ?)"
+        total = one(db, f"SELECT count(*) FROM item WHERE {in_state}", *given, state, state)
+        paging = Paging.of(request, size=_PAGE, total=total)
+        select = f"{_LISTED} WHERE {in_state} ORDER BY {_ORDERS[sort]} LIMIT ? OFFSET ?"
+        return _shown(
+            "items.html",
+            place,
+            kind,
+            listed=[_labelled(db, each) for each in rows(db, select, *given, state, state, _PAGE, paging.offset)],
+            paging=paging,
+            state=state,
+            sort=sort,
+            sorts=tuple(_ORDERS),
+            chosen=chosen,
+            choices=_choices(db, place, kind),
+        )
+
+    return inside(handle)
+
+
+def _labelled(db: Connection, item: Record) -> Record:
+    select = "SELECT name FROM item_label JOIN label ON label.id = label WHERE item = ? ORDER BY name"
+    return {**item, "labels": [each["name"] for each in rows(db, select, item["id"])]}
+
+
+def _choices(db: Connection, place: Place, kind: _Kind) -> Mapping[str, list[str]]:
+    """What a list can be narrowed to."""
+    people = "SELECT DISTINCT {0} FROM item WHERE project = ? AND kind = ? AND {0} IS NOT NULL ORDER BY 1"
+    found = {
+        name: [value for (value,) in db.execute(people.format(name), (place.id, kind.key))]
+        for name in (("author", "assignee") if kind is _ISSUE else ("author", "assignee", "reviewer"))
+    }
+    found["assignee"].append("nobody")
+    for name, column in (("label", "name"), ("milestone", "title")):
+        select = f"SELECT {column} FROM {name} WHERE project = ? ORDER BY id"
+        found[name] = [value for (value,) in db.execute(select, (place.id,))]
+    return found
+
+
+# --- one ---
+
+
+def _on(kind: _Kind, work: Work, *, signed_in: bool = True) -> Handler:
+    """A page about one of the kind."""
+
+    def handle(db: Connection, request: Request, place: Place, parts: Parts) -> Answer:
+        where = "WHERE project = ? AND kind = ? AND number = ?"
+        found = first(db, f"{_LISTED} {where}", place.id, kind.key, whole(parts["number"]))
+        if found is None:
+            raise NotFound(f"There is no such {kind.word}.")
+        return work(db, request, place, kind, _labelled(db, found))
+
+    return inside(handle, signed_in=signed_in)
+
+
+def _view(db: Connection, request: Request, place: Place, kind: _Kind, item: Record) -> Answer:
+    approvals = [each["username"] for each in rows(db, "SELECT username FROM approval WHERE item = ?", item["id"])]
+    return _shown(
+        "item.html",
+        place,
+        kind,
+        item=item,
+        notes=rows(db, "SELECT * FROM note WHERE item = ? ORDER BY created, id", item["id"]),
+        approvals=approvals,
+        may_change=_may_change(request, place, item),
+        may_merge=place.may("developer"),
+    )
+
+
+def _changes(db: Connection, request: Request, place: Place, kind: _Kind, item: Record) -> Answer:
+    edits = rows(db, "SELECT * FROM edit WHERE item = ?", item["id"])
+    return _shown("changes.html", place, kind, item=item, edits=edits)
+
+
+def _may_change(request: Request, place: Place, item: Record) -> bool:
+    return place.may("reporter") or item["author"] == request.user
+
+
+def _must_change(request: Request, place: Place, item: Record) -> None:
+    if not _may_change(request, place, item):
+        raise Refused("Only its author, or a reporter of the project, may do this.")
+
+
+# --- writing and changing ---
+
+
+_FIELDS = ("title", "description", "assignee", "reviewer", "milestone", "due")
+
+
+def _form(db: Connection, place: Place, kind: _Kind, given: Record, labels: list[str], error: str = "") -> Page:
+    people = """SELECT username, name FROM person WHERE username IN
+        (SELECT username FROM project_member WHERE project = ? UNION SELECT username FROM team_member WHERE team = ?
+        UNION SELECT ?) ORDER BY name"""
+    return _shown(
+        "item_form.html",
+        place,
+        kind,
+        error,
+        given=given,
+        chosen=labels,
+        people=rows(db, people, place.id, place.project["space"], place.project["space"]),
+        milestones=rows(
+            db,
+            "SELECT id, title FROM milestone WHERE project = ? AND (state = 'open' OR id = ?)",
+            place.id,
+            given["milestone"],
+        ),
+        labels=rows(db, "SELECT id, name FROM label WHERE project = ? ORDER BY name", place.id),
+        branches=[name for (name,) in db.execute("SELECT name FROM branch WHERE project = ?", (place.id,))],
+        sorting=place.may("reporter"),
+    )
+
+
+def _new_form(kind: _Kind) -> Handler:
+    def handle(db: Connection, request: Request, place: Place, parts: Parts) -> Answer:
+        given = {"id": 0, "source": "", **dict.fromkeys(_FIELDS, "")}
+        return _form(db, place, kind, given, [])
+
+    return inside(handle, "developer" if kind is _MERGE else "", signed_in=True)
+
+
+def _new(kind: _Kind) -> Handler:
+    def handle(db: Connection, request: Request, place: Place, parts: Parts) -> Answer:
+        given, labels = _given(db, request, place)
+        source = text(request, "source") if kind is _MERGE else ""
+        wrong = _wrong(given) or (_branch_wrong(db, place, source) if kind is _MERGE else "")
+        if wrong:
+            return _form(db, place, kind, {"id": 0, "source": source, **given}, labels, wrong)
+        last = one(db, "SELECT max(number) FROM item WHERE project = ? AND kind = ?", place.id, kind.key)
+        number = (last or 0) + 1
+        row = {
+            "project": place.id,
+            "kind": kind.key,
+            "number": number,
+            "title": given["title"],
+            "description": given["description"],
+            "author": me(request),
+            "state": "open",
+            "due": "",
+            "source": source,
+            "target": "main" if source else "",
+            "created": _NOW,
+        }
+        columns, marks = ", ".join(row), ", ".join("?" * len(row))
+        made = db.execute(f"INSERT INTO item ({columns}) VALUES ({marks})", tuple(row.values()))
+        if place.may("reporter"):
+            _sort(db, place, int(made.lastrowid or 0), given, labels)
+        return Redirect(to=_url(place, kind, number))
+
+    return inside(handle, "developer" if kind is _MERGE else "", signed_in=True)
+
+
+def _given(db: Connection, request: Request, place: Place) -> tuple[Record, list[str]]:
+    given: Record = {name: text(request, name) for name in _FIELDS}
+    given["milestone"] = whole(given["milestone"]) or None
+    known = rows(db, "SELECT id, name FROM label WHERE project = ?", place.id)
+    return given, [label["name"] for label in known if f"label-{label['id']}" in request.form]
+
+
+def _wrong(given: Record) -> str:
+    if not given["title"]:
+        return "A title is needed."
+    return "" if not given["due"] or DAY.fullmatch(given["due"]) else "A day is written like 2026-03-02."
+
+
+def _branch_wrong(db: Connection, place: Place, source: str) -> str:
+    known = one(db, "SELECT 1 FROM branch WHERE project = ? AND name = ? AND name <> 'main'", place.id, source)
+    return "" if known else "Choose the branch to be merged."
+
+
+def _sort(db: Connection, place: Place, item: int, given: Record, labels: list[str]) -> None:
+    """Who does it, by when, and under which labels."""
+    for who in ("assignee", "reviewer"):
+        if given[who] and not one(db, "SELECT 1 FROM person WHERE username = ?", given[who]):
+            raise Wrong("There is nobody of this name.")
+    of_project = "SELECT id FROM milestone WHERE id = ? AND project = ?"
+    milestone = one(db, of_project, given["milestone"], place.id)
+    values = (given["assignee"] or None, given["reviewer"] or None, milestone, given["due"], item)
+    db.execute("UPDATE item SET assignee = ?, reviewer = ?, milestone = ?, due = ? WHERE id = ?", values)
+    db.execute("DELETE FROM item_label WHERE item = ?", (item,))
+    add = "INSERT INTO item_label SELECT ?, id FROM label WHERE project = ? AND name = ?"
+    db.executemany(add, [(item, place.id, name) for name in labels])
+
+
+def _edit_form(db: Connection, request: Request, place: Place, kind: _Kind, item: Record) -> Answer:
+    _must_change(request, place, item)
+    return _form(db, place, kind, item, item["labels"])
+
+
+def _edit(db: Connection, request: Request, place: Place, kind: _Kind, item: Record) -> Answer:
+    _must_change(request, place, item)
+    given, labels = _given(db, request, place)
+    if wrong := _wrong(given):
+        return _form(db, place, kind, {**item, **given}, labels, wrong)
+    update = "UPDATE item SET title = ?, description = ? WHERE id = ?"
+    db.execute(update, (given["title"], given["description"], item["id"]))
+    if place.may("reporter"):
+        _sort(db, place, item["id"], given, labels)
+    return Redirect(to=_url(place, kind, item["number"]))
+
+
+def _comment(db: Connection, request: Request, place: Place, kind: _Kind, item: Record) -> Answer:
+    body = text(request, "body")
+    if not body:
+        raise Wrong("A comment needs words.")
+    insert = "INSERT INTO note (item, author, body, created) VALUES (?, ?, ?, ?)"
+    db.execute(insert, (item["id"], me(request), body, _NOW))
+    return Redirect(to=_url(place, kind, item["number"]))
+
+
+_TURNS = {"open": "closed", "closed": "open"}
+
+
+def _turn(db: Connection, request: Request, place: Place, kind: _Kind, item: Record) -> Answer:
+    """Close, or open again."""
+    _must_change(request, place, item)
+    if item["state"] not in _TURNS:
+        raise Wrong("What was merged stays so.")
+    db.execute("UPDATE item SET state = ? WHERE id = ?", (_TURNS[item["state"]], item["id"]))
+    return Redirect(to=_url(place, kind, item["number"]))
+
+
+# --- merging ---
+
+
+def _approve(db: Connection, request: Request, place: Place, kind: _Kind, item: Record) -> Answer:
+    """Once more takes it back."""
+    place.must("developer")
+    key = (item["id"], me(request))
+    if not db.execute("DELETE FROM approval WHERE item = ? AND username = ?", key).rowcount:
+        db.execute("INSERT INTO approval VALUES (?, ?)", key)
+    return Redirect(to=_url(place, kind, item["number"]))
+
+
+def _merge(db: Connection, request: Request, place: Place, kind: _Kind, item: Record) -> Answer:
+    place.must("developer")
+    if item["state"] != "open":
+        raise Wrong("Only what is open can be merged.")
+    db.execute("UPDATE item SET state = 'merged' WHERE id = ?", (item["id"],))
+    for edit in rows(db, "SELECT * FROM edit WHERE item = ?", item["id"]):
+        _apply(db, place, edit)
+    named = Random(f"{place.id} {item['number']}")
+    row = (sha(named), place.id, me(request), f"Merge branch '{item['source']}' into main", "CHANGELOG.md", _NOW)
+    db.execute("INSERT INTO revision VALUES (?, ?, ?, ?, ?, ?)", row)
+    return Redirect(to=_url(place, kind, item["number"]))
+
+
+def _apply(db: Connection, place: Place, edit: Record) -> None:
+    where = "WHERE project = ? AND path = ?"
+    if edit["old"]:
+        update = f"UPDATE file SET content = replace(content, ?, ?) {where}"
+        db.execute(update, (edit["old"], edit["new"], place.id, edit["path"]))
+    else:
+        db.execute(f"UPDATE file SET content = content || ? {where}", (f"{edit['new']}\n", place.id, edit["path"]))
+
+
+def _routes(kind: _Kind) -> tuple[Route, ...]:
+    every = f"/<space>/<project>/{kind.segment}"
+    each = f"{every}/<number>"
+    return (
+        get(every, _list(kind)),
+        get(f"{every}/new", _new_form(kind)),
+        post(f"{every}/new", _new(kind)),
+        get(each, _on(kind, _view, signed_in=False)),
+        get(f"{each}/edit", _on(kind, _edit_form)),
+        post(f"{each}/edit", _on(kind, _edit)),
+        post(f"{each}/comment", _on(kind, _comment)),
+        post(f"{each}/state", _on(kind, _turn)),
+    )
+
+
+ROUTES: tuple[Route, ...] = (
+    *_routes(_ISSUE),
+    *_routes(_MERGE),
+    get("/<space>/<project>/merge_requests/<number>/changes", _on(_MERGE, _changes, signed_in=False)),
+    post("/<space>/<project>/merge_requests/<number>/approve", _on(_MERGE, _approve)),
+    post("/<space>/<project>/merge_requests/<number>/merge", _on(_MERGE, _merge)),
+)

@@ -1,0 +1,8 @@
+"""The wiki of the Tolven Isles: pages with histories, talk, categories, a watchlist."""
+
+from __future__ import annotations
+
+from .pages import SITE
+from .tasks import TASKS
+
+__all__ = ["SITE", "TASKS"]

@@ -1,0 +1,130 @@
+"""How pages are written, and what they look like.
+
+What enters: the text of a page, as people write it, and which titles there are. What leaves: its facts, its categories
+and its sections as HTML, in which nothing of the text stands unescaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from urllib.parse import quote
+
+from markupsafe import Markup, escape
+
+__all__ = ["Section", "address", "categories", "fact", "facts", "plain", "sections"]
+
+Known = Callable[[str], bool]
+"""Whether there is a page of that title."""
+
+_HEADING = re.compile(r"^== *(.+?) *==$", re.MULTILINE)
+_CATEGORY = re.compile(r"\[\[Category:([^\[\]|\n]+)\]\]")
+_FACT = re.compile(r"^@ ([^:\n]+): (.*)$", re.MULTILINE)
+_MARK = re.compile(r"\[\[([^\[\]\n]+)\]\]|'''([^'\n]+)'''")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    number: int
+    """From 0 on, which is what stands before the first heading."""
+    heading: str
+    text: str
+    """As it was written, with its heading."""
+
+    def html(self, known: Known) -> Markup:
+        body = _FACT.sub("", _CATEGORY.sub("", _HEADING.sub("", self.text, count=1)))
+        blocks = (block for block in re.split(r"\n\s*\n", body) if block.strip())
+        return Markup("\n").join(_block(block.strip().split("\n"), known) for block in blocks)
+
+
+def address(title: str, place: str = "wiki") -> str:
+    """A page's path; its history, its talk page and so on lie at other places."""
+    return f"/{place}/{quote(title.replace(' ', '_'), safe='')}"
+
+
+def sections(text: str) -> list[Section]:
+    starts = [0, *(found.start() for found in _HEADING.finditer(text) if found.start())]
+    parts = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+    return [
+        Section(number=number, heading=found[1] if (found := _HEADING.match(part)) else "", text=part.strip())
+        for number, part in enumerate(parts)
+    ]
+
+
+def categories(text: str) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in _CATEGORY.findall(text)))
+
+
+def facts(text: str, known: Known) -> list[tuple[str, Markup]]:
+    return [(name, _inline(value, known)) for name, value in _FACT.findall(text)]
+
+
+def fact(text: str, name: str) -> str:
+    """A fact in plain words; `LookupError` where it is not told."""
+    return plain(dict(_FACT.findall(text))[name])
+
+
+def plain(text: str) -> str:
+    """Without marks."""
+    words = _MARK.sub(lambda mark: mark[1] or mark[2], _CATEGORY.sub("", text))
+    return " ".join(re.sub(r"^[=*@^|]+|[=^|]+$| [|^] ", " ", words, flags=re.MULTILINE).split())
+
+
+# --- blocks ---
+
+
+def _block(lines: Sequence[str], known: Known) -> Markup:
+    """Lines without an empty one between them: items and rows stand together, the rest is a paragraph."""
+    return Markup("\n").join(_SAID[kind](list(each), known) for kind, each in groupby(lines, _kind))
+
+
+def _kind(line: str) -> str:
+    return {"*": "items", "^": "rows", "|": "rows"}.get(line[:1], "words")
+
+
+def _items(lines: Sequence[str], known: Known) -> Markup:
+    items = (Markup("<li>{}</li>").format(_inline(line[1:].strip(), known)) for line in lines)
+    return Markup("<ul>{}</ul>").format(Markup("").join(items))
+
+
+def _rows(lines: Sequence[str], known: Known) -> Markup:
+    rows = (Markup("<tr>{}</tr>").format(Markup("").join(_cells(line, known))) for line in lines)
+    return Markup("<table>{}</table>").format(Markup("").join(rows))
+
+
+def _cells(line: str, known: Known) -> Iterator[Markup]:
+    cell = Markup("<th>{}</th>" if line[0] == "^" else "<td>{}</td>")
+    for text in line.strip(" |^").split(line[0]):
+        yield cell.format(_inline(text.strip(), known))
+
+
+def _words(lines: Sequence[str], known: Known) -> Markup:
+    return Markup("<p>{}</p>").format(Markup("<br>").join(_inline(line, known) for line in lines))
+
+
+_SAID = {"items": _items, "rows": _rows, "words": _words}
+
+
+# --- within a line ---
+
+
+def _inline(text: str, known: Known) -> Markup:
+    made, at = Markup(), 0
+    for mark in _MARK.finditer(text):
+        made += escape(text[at : mark.start()]) + (_linked(mark[1].strip(), known) if mark[1] else _bold(mark[2]))
+        at = mark.end()
+    return made + escape(text[at:])
+
+
+def _bold(text: str) -> Markup:
+    return Markup("<b>{}</b>").format(text)
+
+
+def _linked(title: str, known: Known) -> Markup:
+    if title.startswith("User:"):
+        return Markup('<a href="{}">{}</a>').format(address(title[5:], "user"), title[5:])
+    if known(title):
+        return Markup('<a href="{}">{}</a>').format(address(title), title)
+    return Markup('<a class="missing" href="{}">{}</a>').format(address(title, "edit"), title)
