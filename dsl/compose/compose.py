@@ -82,7 +82,8 @@ def _variants(expanded: Expanded, environ: Mapping[str, str], found: list[Diagno
 
 def _with_variables(tree: MapNode, environ: Mapping[str, str]) -> Interpolator:
     # of a misspelt `vars` it is enough to hear once
-    slips = (entry for entry in tree.entries if entry.name.isidentifier() and closest(entry.name, ["vars"]))
+    maps = (entry for entry in tree.entries if isinstance(entry.value, MapNode))
+    slips = (entry for entry in maps if entry.name.isidentifier() and closest(entry.name, ["vars"]))
     entry = get(tree, "vars") or next(slips, None)
     variables = entry.value if entry else None
     interpolator = Interpolator(variables, environ)

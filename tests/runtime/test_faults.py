@@ -90,7 +90,7 @@ def test_an_episode_that_met_trouble_is_played_again_and_is_the_same(
     whole, run = new_run(*SHORT), new_run(*SHORT)
     whole.go()
     with served(echo, {5: trouble}) as url:
-        assert play(run, url, 1.0 if trouble == "silence" else 20.0).kind is OutcomeKind.FINISHED
+        assert play(run, url, 3.0 if trouble == "silence" else 20.0).kind is OutcomeKind.FINISHED
     assert learnt(run) == learnt(whole)
     assert counts(run) == ({f"rollout/fault_{kind}": 1, "rollout/retries": 1} if kind else {})
 
