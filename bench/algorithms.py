@@ -3,10 +3,11 @@
 Runs every run of a recipe in `recipes/studies/` and prints for each algorithm what came of it:
 
 - `algorithms` the same small game from the same imitator, 128 episodes a step
-- `iterative` the same game and imitator: in rounds, from preferences, after imitation with hindsight
+- `iterative` the same game and imitator: in rounds, from preferences of a judge, after imitation with hindsight
 - `credit`, `solved`, `collapse` games made for those that should beat a plain baseline: GiGPO and bi-level advantages
   on long episodes, DAPO's filter where most groups are solved, StarPO-S at a rate that is too high. Nothing is claimed
-  here: rivals stand beside their baseline, seed by seed, whoever is ahead
+  of them: rivals stand beside their baseline, seed by seed, whoever is ahead. Beside those for credit, turn-level
+  preferences of a critic, which have no rival and are only to learn
 
 Success of the first two is that of held-out goals at temperature 1: before the first step, and the mean of the last two
 measurements; of the others that of the episodes learnt from, of their first and their last fifth. How algorithms differ
@@ -68,7 +69,7 @@ class Study:
 
 _STUDIES: Mapping[str, Study] = {
     "algorithms": Study(),
-    "iterative": Study(ways=("agent_evol", "turn_dpo", "mtpo", "sft+grpo", "relay+grpo"), judged=True),
+    "iterative": Study(ways=("agent_evol", "mtpo", "sft+grpo", "relay+grpo"), judged=True),
     "credit": Study(rivals=(("grpo", "gigpo"), ("ppo", "bilevel_ppo"))),
     "solved": Study(rivals=(("grpo", "dapo"),)),
     "collapse": Study(ways=("starpo", "starpo_s"), rivals=(("starpo", "starpo_s"),)),
