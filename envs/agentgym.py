@@ -1,14 +1,15 @@
-"""The AgentGym dialect, for clients made for that system: numbered environments and tasks, errors under status 200.
+"""The AgentGym dialect, for clients made for that system: numbered environments and tasks.
 
     GET /                              -> a greeting
     POST /create                       -> a number, and in some families the first observation
     POST /reset {number, index}        -> the first observation
     POST /step {number, action}        -> what came of it
     GET /observation?number=N          -> the latest observation, as bare text
-    POST /close {number}               -> that it is closed
+    POST /close {number}               -> whether there was one to close
 
 What the fields are called and what the answers look like differs by family: `FAMILIES`. An index counts the tasks of
-the environment's first split, then those of the second.
+the environment's first split, then those of the second. Those clients know of no leases: an environment whose session
+has run out is there again when it is reset.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 from json import dumps
 
 from .asgi import Reply, Request, Route, Routes
-from .errors import BadOption, BadRequest, EnvError, UnknownSession, UnknownTask
+from .errors import BadOption, BadRequest, EnvError, EnvFault, UnknownSession, UnknownTask
+from .native import status_of
 from .openapi import NUMBER, TEXT, fields
 from .pool import Instances
-from .protocol import Json, Observation, Step, score_of
+from .protocol import Json, Observation, Status, Step, score_of
 from .sessions import Sessions
 from .wire import Fields
 
@@ -46,11 +47,10 @@ class Begun:
     difficulty: str | None
     observation: Observation
 
-    @property
-    def apart(self) -> tuple[str, str]:
+    def apart(self, at: str) -> tuple[str, str]:
         """What is to be done, and what is seen; the second may be all there is."""
-        said, blank, seen = self.observation.text.partition("\n\n")
-        return (said, seen) if blank else ("", said)
+        said, found, seen = self.observation.text.partition(at)
+        return (said, seen) if found else ("", said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +62,18 @@ class Family:
     greeting: str
     created: Callable[[int, Observation], Json]
     begun: Callable[[Begun], Json]
-    stepped: Callable[[Step, float], Json]
-    """Of a step and the score so far."""
-    closed: Callable[[int], Json] = lambda number: {"closed": True, "id": number}
+    stepped: Callable[[Step, float, float], Json]
+    """Of a step, the score so far, and how much of it is new."""
+    closed: Callable[[bool], Json] = bool
+    """Of whether there was one to close."""
     begins: bool = False
     """Whether to create is to begin an episode."""
+    asks: bool = False
+    """Whether what is observed stays what was observed first, the question."""
+    refuses: bool = False
+    """Whether an error has a status of its own: their clients look at nothing else. Others look for what is missing."""
+    not_begun: Json = None
+    """What a reset says that could not be carried out, where that is no error."""
     action: Callable[[str], str] = lambda said: said
     """What is to be done, out of all that the agent said; most clients have found that out."""
 
@@ -76,11 +83,11 @@ def _with_actions(observation: Observation) -> str:
     return observation.text if listed is None else f"{observation.text}\nAvailable actions: {dumps(listed)}"
 
 
-def _crafted(step: Step, score: float) -> Json:
+def _crafted(step: Step, score: float, gained: float) -> Json:
     return {"observation": step.observation.text, "reward": step.reward, "done": step.ended}
 
 
-def _moved(step: Step, score: float) -> Json:
+def _moved(step: Step, score: float, gained: float) -> Json:
     return {
         "observation": _with_actions(step.observation),
         "reward": step.reward,
@@ -89,10 +96,10 @@ def _moved(step: Step, score: float) -> Json:
     }
 
 
-def _experimented(step: Step, score: float) -> Json:
+def _experimented(step: Step, score: float, gained: float) -> Json:
     return {
         "observation": step.observation.text,
-        "reward": step.reward,
+        "reward": round(100 * gained),
         "score": round(100 * score),
         "done": step.ended,
     }
@@ -101,7 +108,7 @@ def _experimented(step: Step, score: float) -> Json:
 def _experiment(begun: Begun) -> Json:
     name, _, variation = begun.task.rpartition("/")
     named = (name, int(variation)) if name and variation.isdecimal() else (begun.task, 0)
-    description, seen = begun.apart
+    description, seen = begun.apart("\n\n")
     return {
         "task_name": named[0],
         "var_num": named[1],
@@ -115,11 +122,11 @@ def _experiment(begun: Begun) -> Json:
 
 
 def _page(begun: Begun) -> Json:
-    intent, seen = begun.apart
+    intent, seen = begun.apart("\n")
     return {"observation": seen, "sites": [begun.difficulty] if begun.difficulty else [], "object": intent}
 
 
-def _browsed(step: Step, score: float) -> Json:
+def _browsed(step: Step, score: float, gained: float) -> Json:
     return {
         "observation": step.observation.text,
         "reward": step.reward,
@@ -129,8 +136,10 @@ def _browsed(step: Step, score: float) -> Json:
     }
 
 
-def _answered(step: Step, score: float) -> Json:
-    return {"observation": step.observation.text, "reward": step.reward, "done": step.ended, "info": None}
+def _answered(step: Step, score: float, gained: float) -> Json:
+    text, found = step.observation.text, step.status is Status.OK and not step.ended
+    seen = f"<information>{text}</information>" if found else text  # what those models are told to wait for
+    return {"observation": seen, "reward": step.reward, "done": step.ended, "info": None}
 
 
 _FENCED = re.compile(r"```\s*(.*?)\s*```", re.DOTALL)
@@ -180,7 +189,9 @@ FAMILIES: Mapping[str, Family] = {
         created=lambda number, first: {"env_idx": number},
         begun=_page,
         stepped=_browsed,
-        closed=lambda number: {"closed": "closed"},
+        closed=lambda there: {"closed": "closed"},
+        refuses=True,
+        not_begun={"observation": "TimeoutError", "sites": "Error", "object": "Error"},
         action=_fenced,
     ),
     "searchqa": Family(
@@ -190,8 +201,9 @@ FAMILIES: Mapping[str, Family] = {
         created=lambda number, first: number,
         begun=lambda begun: begun.observation.text,
         stepped=_answered,
-        closed=lambda number: True,
         begins=True,
+        asks=True,
+        refuses=True,
         action=_tagged,
     ),
 }
@@ -213,6 +225,10 @@ class _Numbered:
     rewards: list[float] = field(default_factory=list)
 
 
+class _NotBegun(EnvFault):
+    """A reset that could not be carried out."""
+
+
 class AgentGym:
     """One family's way to speak; `family` is by the environment's name where none is given."""
 
@@ -225,7 +241,7 @@ class AgentGym:
         self._family = FAMILIES[chosen]
         self._pool = pool
         self._sessions = sessions
-        self._numbers = count()
+        self._num_created = 0
         self._open: dict[int, _Numbered] = {}
         self._listed: tuple[tuple[str, str | None], ...] = ()
         number, index = {self._family.number: NUMBER}, {self._family.index: NUMBER}
@@ -239,16 +255,19 @@ class AgentGym:
         }
 
     def failure(self, error: EnvError) -> Reply:
-        return Reply(200, {"error": str(error)})
+        if isinstance(error, _NotBegun) and self._family.not_begun is not None:
+            return Reply(200, self._family.not_begun)
+        return Reply(status_of(error) if self._family.refuses else 200, {"error": str(error)})
 
     async def _greet(self, request: Request) -> Reply:
         return Reply(200, self._family.greeting)
 
     async def _create(self, request: Request) -> Reply:
         self._forget_expired()
-        given, number = Fields(request.data, "request"), next(self._numbers)
+        given, number = Fields(request.data, "request"), self._num_created
         index = given.whole(self._family.index) if given.has(self._family.index) else None
         self._open[number] = _Numbered(session=self._sessions.reserve())
+        self._num_created += 1
         first = await self._first(number, index) if self._family.begins else Observation(text="")
         return Reply(200, self._family.created(number, first))
 
@@ -265,7 +284,10 @@ class AgentGym:
         given = Fields(request.data, "request")
         number = given.whole(self._family.number)
         index = given.whole(self._family.index) if given.has(self._family.index) else 0
-        return Reply(200, self._family.begun(await self._begin(number, self._numbered(number), index)))
+        try:
+            return Reply(200, self._family.begun(await self._begin(number, self._there(number), index)))
+        except EnvFault as error:
+            raise _NotBegun(str(error), kind=error.kind) from error
 
     async def _begin(self, number: int, numbered: _Numbered, index: int) -> Begun:
         tasks = await self._tasks()
@@ -280,9 +302,12 @@ class AgentGym:
         given = Fields(request.data, "request")
         numbered = self._numbered(given.whole(self._family.number))
         step = await self._sessions.step(numbered.session, self._family.action(given.text("action")))
-        numbered.observation = step.observation.text
+        if not self._family.asks:
+            numbered.observation = step.observation.text
+        before = score_of(self._pool.spec.score, numbered.rewards)
         numbered.rewards.append(step.reward)
-        return Reply(200, self._family.stepped(step, score_of(self._pool.spec.score, numbered.rewards)))
+        score = score_of(self._pool.spec.score, numbered.rewards)
+        return Reply(200, self._family.stepped(step, score, score - before))
 
     async def _observation(self, request: Request) -> Reply:
         name = self._family.number
@@ -293,10 +318,11 @@ class AgentGym:
 
     async def _close(self, request: Request) -> Reply:
         number = Fields(request.data, "request").whole(self._family.number)
-        numbered = self._numbered(number)
-        del self._open[number]
+        numbered = self._open.pop(number, None)
+        if numbered is None or numbered.session not in self._sessions:
+            return Reply(200, self._family.closed(False))
         await self._sessions.close(numbered.session)
-        return Reply(200, self._family.closed(number))
+        return Reply(200, self._family.closed(True))
 
     async def _tasks(self) -> tuple[tuple[str, str | None], ...]:
         if not self._listed:
@@ -308,6 +334,12 @@ class AgentGym:
         if number not in self._open:
             raise UnknownSession(f"no environment has the {self._family.number} {number}")
         return self._open[number]
+
+    def _there(self, number: int) -> _Numbered:
+        known = self._open.get(number)
+        if 0 <= number < self._num_created and (known is None or known.session not in self._sessions):
+            self._open[number] = _Numbered(session=self._sessions.reserve())
+        return self._numbered(number)
 
     def _forget_expired(self) -> None:
         gone = [number for number, numbered in self._open.items() if numbered.session not in self._sessions]

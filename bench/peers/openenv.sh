@@ -15,6 +15,6 @@ said=$(mktemp)
 .venv/bin/python -m agym.envs.serve counter --port 0 > "$said" &
 server=$!
 trap 'kill $server; rm -f "$said"' EXIT
-until [ -s "$said" ]; do sleep 0.2; done
+until [ -s "$said" ]; do kill -0 $server; sleep 0.2; done
 url=$(sed -n 's/.*"url":"\([^"]*\)".*/\1/p' "$said")
 "$venv/bin/python" -W ignore bench/peers/openenv_side.py "$url/openenv"

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from agym.envs.agentgym import family_of
 from agym.envs.errors import BadOption
-from agym.envs.protocol import Env, Observation, Step
+from agym.envs.protocol import Env, Observation, Score, Status, Step
 from agym.envs.server import EnvServer, ServerSettings
 
 from .conftest import Scripted
@@ -47,7 +47,7 @@ async def test_an_episode_as_its_clients_play_it(scripted: Make) -> None:
         }
         assert (await http.get("/observation", params={"id": 0})).json() == "echo hello"
         assert (await asked(http, "/step", {"id": 0, "action": "win"}))["done"] is True
-        assert await asked(http, "/close", {"id": 0}) == {"closed": True, "id": 0}
+        assert await asked(http, "/close", {"id": 0}) is True
 
 
 # --- families: exactly the fields that their clients read, and no others ---
@@ -80,6 +80,7 @@ class Told(Scripted):
 
     def step(self, action: str) -> Step:
         step = super().step(action)
+        step = replace(step, status=Status.INVALID) if action == "hm" else step
         return replace(step, reward=0.5) if action == "half" else step
 
 
@@ -87,7 +88,7 @@ BEGUN = {"reward": 0, "score": 0, "deleted": False, "done": False}
 
 
 @pytest.mark.parametrize(
-    ("family", "sent", "begun", "stepped", "seen"),
+    ("family", "sent", "begun", "stepped", "path", "seen", "closed"),
     [
         (
             "babyai",
@@ -95,18 +96,22 @@ BEGUN = {"reward": 0, "score": 0, "deleted": False, "done": False}
             {"observation": 'Do train/1.\n\nA room.\nAvailable actions: ["win"]', **BEGUN},
             {"observation": "echo half", "reward": 0.5, "score": 0.5, "done": False},
             "/observation?id=0",
+            "echo half",
+            True,
         ),
         (
             "sciworld",
             {"id": 0, "data_idx": 4},
             {"task_name": "test", "var_num": 1, "task_description": "Do test/1.", "observation": "A room.", **BEGUN},
-            {"observation": "echo half", "reward": 0.5, "score": 50, "done": False},
+            {"observation": "echo half", "reward": 50, "score": 50, "done": False},
             "/observation?id=0",
+            "echo half",
+            True,
         ),
         (
             "webarena",
             {"env_idx": 0, "seed": 0, "idx": 1},
-            {"observation": "A room.", "sites": [], "object": "Do train/1."},
+            {"observation": "\nA room.", "sites": [], "object": "Do train/1."},
             {
                 "observation": "echo half",
                 "reward": 0.5,
@@ -115,32 +120,54 @@ BEGUN = {"reward": 0, "score": 0, "deleted": False, "done": False}
                 "info": {"length": 4},
             },
             "/observation?env_idx=0",
+            "echo half",
+            {"closed": "closed"},
         ),
         (
             "searchqa",
             {"env_idx": 0, "id": 1},
             "Do train/1.\n\nA room.",
-            {"observation": "echo half", "reward": 0.5, "done": False, "info": None},
+            {"observation": "<information>echo half</information>", "reward": 0.5, "done": False, "info": None},
             "/observation?env_idx=0",
+            "Do train/1.\n\nA room.",
+            True,
         ),
     ],
 )
 async def test_each_family_has_its_own_shapes(
-    family: str, sent: dict[str, Any], begun: object, stepped: object, seen: str
+    family: str, sent: dict[str, Any], begun: object, stepped: object, path: str, seen: str, closed: object
 ) -> None:
     number = {name: sent[name] for name in ("id", "env_idx") if name in sent and (name != "id" or "data_idx" in sent)}
     async with serving(Told, agentgym=family) as http:
         await asked(http, "/create", {})
         assert await asked(http, "/reset", sent) == begun
         assert await asked(http, "/step", {**number, "action": "half"}) == stepped
-        assert (await http.get(seen)).json() == "echo half"
+        assert (await http.get(path)).json() == seen
         won = await asked(http, "/step", {**number, "action": "win"})
         assert won.get("done", won.get("terminated")) is True
-        closed = await asked(http, "/close", number)
-        assert closed == {"babyai": {"closed": True, "id": 0}, "sciworld": {"closed": True, "id": 0}}.get(
-            family, {"closed": "closed"} if family == "webarena" else True
-        )
-        assert "error" in await asked(http, "/step", {**number, "action": "half"})
+        assert await asked(http, "/close", number) == closed
+        refused = await http.post("/step", json={**number, "action": "half"})
+        assert (refused.status_code, list(refused.json())) == (200 if "id" in number else 404, ["error"])
+
+
+async def test_what_a_step_earns_in_sciworld_is_told_in_points(scripted: Make) -> None:
+    def last() -> Env:
+        env = Told()
+        env.spec = replace(env.spec, score=Score.LAST)
+        return env
+
+    async with serving(last, agentgym="sciworld") as http:
+        await asked(http, "/create", {})
+        await asked(http, "/reset", {"id": 0, "data_idx": 0})
+        steps = [await asked(http, "/step", {"id": 0, "action": action}) for action in ("half", "half", "win")]
+    assert [(step["reward"], step["score"]) for step in steps] == [(50, 50), (0, 50), (50, 100)]
+
+
+@pytest.mark.parametrize("action", ["hm", "win"])
+async def test_only_what_was_found_is_called_information(action: str) -> None:
+    async with serving(Told, agentgym="searchqa") as http:
+        await asked(http, "/create", {"id": 0})
+        assert (await asked(http, "/step", {"env_idx": 0, "action": action}))["observation"] == f"echo {action}"
 
 
 @pytest.mark.parametrize(
@@ -170,7 +197,8 @@ async def test_what_is_created_holds_no_instance_until_it_is_reset(scripted: Mak
     async with serving(scripted, agentgym="webarena") as http:
         await asked(http, "/create", {})
         assert journal == []
-        assert "reset it first" in (await asked(http, "/step", {"env_idx": 0, "action": "hello"}))["error"]
+        refused = await http.post("/step", json={"env_idx": 0, "action": "hello"})
+        assert "reset it first" in refused.json()["error"]
         assert (await http.get("/health")).json()["sessions"] == 1
         await asked(http, "/reset", {"env_idx": 0, "idx": 0, "seed": 0})
         assert journal == ["reset train-0 0"]
@@ -178,7 +206,8 @@ async def test_what_is_created_holds_no_instance_until_it_is_reset(scripted: Mak
 
 async def test_a_creation_that_fails_leaves_nothing_behind(scripted: Make) -> None:
     async with serving(scripted, agentgym="searchqa") as http:
-        assert "error" in await asked(http, "/create", {"id": 99})
+        refused = await http.post("/create", json={"id": 99})
+        assert (refused.status_code, list(refused.json())) == (404, ["error"])
         assert (await http.get("/health")).json()["sessions"] == 0
 
 
@@ -208,14 +237,53 @@ async def test_environments_are_numbered_from_0(scripted: Make) -> None:
         ("/reset", {"id": 0, "data_idx": 6}),
         ("/reset", {"id": 0, "data_idx": -1}),
         ("/reset", {"id": 7, "data_idx": 0}),
-        ("/close", {"id": 7}),
         ("/step", {"id": 0, "action": "raise"}),
     ],
 )
-async def test_errors_come_under_status_200(scripted: Make, path: str, body: dict[str, Any]) -> None:
+async def test_errors_come_under_status_200_where_clients_look_for_what_is_missing(
+    scripted: Make, path: str, body: dict[str, Any]
+) -> None:
     async with serving(scripted) as http:
         await asked(http, "/create", {})
         assert list(await asked(http, path, body)) == ["error"]
+
+
+@pytest.mark.parametrize("family", ["webarena", "searchqa"])
+async def test_errors_have_a_status_where_clients_look_at_nothing_else(scripted: Make, family: str) -> None:
+    index = {"webarena": "idx", "searchqa": "id"}[family]
+    async with serving(scripted, agentgym=family, max_sessions=1) as http:
+        await asked(http, "/create", {})
+        asks = [
+            await http.post("/create", json={}),
+            await http.post("/reset", json={"env_idx": 0, index: 99}),
+            await http.post("/step", json={"env_idx": 7, "action": "hello"}),
+            await http.get("/observation?env_idx=7"),
+        ]
+    assert [(each.status_code, list(each.json())) for each in asks] == [(503, ["error"]), *[(404, ["error"])] * 3]
+
+
+async def test_a_page_that_does_not_open_is_told_as_its_clients_look_for_it(scripted: Make) -> None:
+    class Broken(Scripted):
+        def reset(self, task: str, seed: int) -> Observation:
+            raise RuntimeError("no page")
+
+    async with serving(Broken, agentgym="webarena") as http:
+        await asked(http, "/create", {})
+        told = await asked(http, "/reset", {"env_idx": 0, "seed": 0, "idx": 0})
+        assert told == {"observation": "TimeoutError", "sites": "Error", "object": "Error"}
+        assert 'agym_env_faults_total{env="scripted",kind="crashed"} 1' in (await http.get("/metrics")).text
+
+
+@pytest.mark.parametrize(
+    ("family", "told"), [("textcraft", False), ("searchqa", False), ("webarena", {"closed": "closed"})]
+)
+async def test_to_close_what_is_not_there_is_no_error(scripted: Make, family: str, told: object) -> None:
+    number = "id" if family == "textcraft" else "env_idx"
+    async with serving(scripted, agentgym=family) as http:
+        await asked(http, "/create", {})
+        await asked(http, "/close", {number: 0})
+        assert await asked(http, "/close", {number: 0}) == told
+        assert await asked(http, "/close", {number: 7}) == told
 
 
 @pytest.mark.parametrize("query", ["", "id=7", "id=x", "id=" + "9" * 30, "id=²"])
@@ -242,3 +310,17 @@ async def test_clients_that_never_close_are_forgotten(scripted: Make) -> None:
             await asyncio.sleep(0.01)
         assert "error" in await asked(http, "/step", {"id": 0, "action": "hello"})
         assert (await asked(http, "/create", {}))["id"] == 5
+
+
+async def test_an_environment_whose_lease_ran_out_is_there_again_when_it_is_reset(scripted: Make) -> None:
+    now = [0.0]
+    app = EnvServer(scripted, ServerSettings(lease_s=600), clock=lambda: now[0])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http:
+        await asked(http, "/create", {})
+        now[0] = 601
+        assert await app.sessions.expire() == 1
+        assert "error" in await asked(http, "/step", {"id": 0, "action": "hello"})
+        assert (await asked(http, "/reset", {"id": 0, "data_idx": 1}))["observation"] == "train-1 begins"
+        assert (await asked(http, "/step", {"id": 0, "action": "win"}))["done"] is True
+        assert "error" in await asked(http, "/reset", {"id": 1, "data_idx": 0})
+    await app.stop()
