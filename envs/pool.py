@@ -180,10 +180,15 @@ class Held:
         if self._returned:
             return
         self._returned = True
-        if self._calls.lost is not None:
-            self._calls.lost.add_done_callback(self._clean_up_late)
-        elif self._calls.broken or not self._pool._take_in(self._env, self._executor):
-            await self._throw_away()
+        try:
+            if not (self._calls.broken or self._calls.lost):
+                with suppress(EnvError):
+                    await self._calls.run(self._pool.deadlines.close_s, self._env.end)
+            if not self._calls.lost and (self._calls.broken or not self._pool._take_in(self._env, self._executor)):
+                await self._throw_away()
+        finally:
+            if self._calls.lost is not None:
+                self._calls.lost.add_done_callback(self._clean_up_late)
 
     async def _throw_away(self) -> None:
         with suppress(EnvError):  # trouble with what is thrown away is nobody's trouble

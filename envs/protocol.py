@@ -176,7 +176,10 @@ class Env(ABC):
     def step(self, action: str) -> Step:
         """Act; `EpisodeOver` where no episode is under way."""
 
-    def close(self) -> None:  # noqa: B027 - most environments hold nothing
+    def end(self) -> None:  # noqa: B027 - most environments hold nothing
+        """The episode is over or broken off: let go of what was its own, and keep what the next one would need too."""
+
+    def close(self) -> None:  # noqa: B027
         """Let go of everything; may be called more than once."""
 
     def difficulty(self, task: str) -> str | None:

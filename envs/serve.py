@@ -2,9 +2,9 @@
 
 Writes one JSON line `{"url": ...}` to standard output once it listens, and stops in good order at SIGTERM or SIGINT.
 With `--port 0` the system picks the port; with `--fd N` it serves on a listening socket that it inherited. With
-`--leash` it lives no longer than whoever holds the other end of its standard input. Several environments are each
-served below their name, `/textcraft` and `/babyai`. With `--workers N` each is played in N processes of its own, that
-are started again when they die; this one then only speaks.
+`--leash` it lives no longer than whoever holds the other end of its standard input. Whatever ends it, nothing is left
+of what it started. Several environments are each served below their name, `/textcraft` and `/babyai`. With `--workers
+N` each is played in N processes of its own, that are started again when they die; this one then only speaks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -32,6 +31,7 @@ from .registry import factory
 from .replicas import serve
 from .server import EnvServer, ServerSettings, Site
 from .supervise import ServeCommand, ServerEvent
+from .warden import warded
 from .wire import WireError, dump, options_from
 
 __all__ = ["main", "run"]
@@ -49,8 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.leash:
-        _hold_leash()
+    return warded(lambda: _run(args), leashed=args.leash)
+
+
+def _run(args: argparse.Namespace) -> int:
     try:
         stuck = asyncio.run(_serve(args))
     except (EnvError, WireError, OSError) as error:
@@ -135,8 +137,12 @@ class _Server(uvicorn.Server):
         """Stop at a signal, as ever, but do not die of it afterwards: a stop that was asked for is no failure."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.handle_exit, number, None)
+            loop.add_signal_handler(number, self._stop)
         yield
+
+    def _stop(self) -> None:
+        # however often: what a terminal sends to all, the warden passes on as well
+        self.should_exit = True
 
 
 def _options(args: argparse.Namespace) -> Mapping[str, Mapping[str, Json]]:
@@ -163,19 +169,6 @@ def _listener(args: argparse.Namespace) -> socket.socket:
     if args.fd is not None:
         return socket.socket(fileno=args.fd)
     return listen(args.host, args.port)
-
-
-def _hold_leash() -> None:
-    threading.Thread(target=_wait_for_the_end, name="leash", daemon=True).start()
-
-
-def _wait_for_the_end() -> None:
-    while os.read(0, 4096):
-        pass
-    # whoever started us is gone, perhaps killed: nobody else will stop our children
-    if os.getpgrp() == os.getpid():
-        os.killpg(os.getpid(), signal.SIGKILL)
-    os._exit(1)
 
 
 if __name__ == "__main__":

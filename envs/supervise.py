@@ -28,6 +28,9 @@ from .wire import dump
 
 __all__ = ["ServeCommand", "ServerEvent", "ServerProcess", "Trouble", "Watch"]
 
+_LOOKS, _LOOK_S = 300, 0.02
+"""How often, and how far apart, it is looked whether a group that should end has ended."""
+
 
 class Trouble(StrEnum):
     """What was found wrong with a server."""
@@ -159,7 +162,7 @@ class ServerProcess:
                 raise EnvFault(f"it {self._how_it_ended(process)}")
             probing.result()
         except EnvFault as fault:
-            self._kill()
+            await self._kill()
             raise EnvFault(f"{self._name} did not start: {fault}; its log: {self._log}", kind=fault.kind) from fault
         finally:
             for task in (probing, ending):
@@ -192,7 +195,7 @@ class ServerProcess:
             if loop.time() - started >= self._watch.sound_s:
                 self._tries = 0
             self._tell(trouble)
-            self._kill()
+            await self._kill()
             await self._restart(trouble)
 
     async def _next_trouble(self) -> ServerEvent:
@@ -217,7 +220,6 @@ class ServerProcess:
         while self._tries < self._watch.max_restarts:
             self._tries += 1
             self.num_restarts += 1
-            await self._reap()
             try:
                 await self._start()
             except EnvFault as fault:
@@ -246,21 +248,21 @@ class ServerProcess:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._watch.stop_s):
                     await self._process.wait()
-        self._kill()
-        await self._reap()
+        await self._kill()
 
-    def _kill(self) -> None:
-        """Kill the whole group: a server that is gone may have left children."""
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-
-    async def _reap(self) -> None:
-        if self._process is None:
+    async def _kill(self) -> None:
+        """Let it go: so it ends at once with all that it has started. The group of one that does not is killed."""
+        process = self._process
+        if process is None:
             return
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        await self._process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+        with suppress(ProcessLookupError):
+            for _ in range(_LOOKS):
+                os.killpg(process.pid, 0)
+                await asyncio.sleep(_LOOK_S)
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
 
     @property
     def _name(self) -> str:

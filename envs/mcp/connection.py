@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from tempfile import gettempdir
 from threading import BoundedSemaphore, Event, Lock, Thread
 from typing import Any, TypeVar
 
@@ -97,7 +98,8 @@ class Connection:
         if self._options.url:
             return streamable_http_client(self._options.url)
         program, *arguments = self._options.command
-        return stdio_client(StdioServerParameters(command=program, args=arguments), errlog=nowhere)
+        temporary = {"TMPDIR": gettempdir()}  # of the environment little else is handed on
+        return stdio_client(StdioServerParameters(command=program, args=arguments, env=temporary), errlog=nowhere)
 
     async def _list(self) -> tuple[Tool, ...]:
         tools: list[Tool] = []

@@ -112,16 +112,16 @@ class Tools(Env):
 
     def _told(self, text: str, status: Status) -> Step:
         if not self._left:
-            self._end()
+            self.end()
         return Step(observation=Observation(text=text), truncated=not self._left, status=status)
 
     def _judged(self, task: Task, answer: str) -> Step:
         self.answer = answer
         right = task.accepts(answer) and (task.check is None or bool(task.check(self)))
-        self._end()
+        self.end()
         return Step(observation=Observation(text="The task is over."), reward=float(right), terminated=True)
 
-    def _end(self) -> None:
+    def end(self) -> None:
         self._task = None
         if not self._options.keep:
             self.close()

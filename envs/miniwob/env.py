@@ -133,6 +133,10 @@ class MiniWob(Env):
             observation=observation, reward=score, terminated=over, truncated=truncated, status=status, info=info
         )
 
+    def end(self) -> None:
+        self._left = 0
+        self._surfer.end()
+
     def close(self) -> None:
         self._left = 0
         self._surfer.close()

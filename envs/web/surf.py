@@ -7,6 +7,7 @@ next visit then begins in another browser.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from ..errors import EnvFault
@@ -33,12 +34,15 @@ class Surfer:
         """A new visit, which begins at a page; whatever was before is over."""
         self.end()
         browser = self._seat()
-        self._visit = browser.run(Visit.begin(browser.process, scene), _CALL_S)
+        try:
+            self._visit = browser.run(Visit.begin(browser.process, scene), _CALL_S)
+        except EnvFault:  # its driver may be gone, of which nothing tells
+            self._room.shut(browser)
+            self._leave(browser)
+            raise
         browser.run(self._visit.go(url), _CALL_S)
 
     def _seat(self) -> Browser:
-        if self._browser is not None and not self._browser.alive:
-            self.close()
         if self._browser is None:
             self._browser = self._room.enter()
         return self._browser
@@ -80,17 +84,22 @@ class Surfer:
         return self._browser, self._visit
 
     def end(self) -> None:
-        """End the visit, and keep the seat."""
+        """End the visit, and keep the seat unless the browser is gone."""
         browser, visit, self._visit = self._browser, self._visit, None
-        if browser is not None and visit is not None and browser.alive:
-            try:
+        if browser is None:
+            return
+        if visit is not None and browser.alive:
+            with suppress(EnvFault):  # it has ended by itself
                 browser.run(visit.end(), _CALL_S)
-            except EnvFault:  # it has ended by itself
-                return
+        if not browser.alive:
+            self._leave(browser)
 
     def close(self) -> None:
         """Let go of everything; may be called more than once."""
         self.end()
-        browser, self._browser = self._browser, None
-        if browser is not None:
-            self._room.leave(browser)
+        if self._browser is not None:
+            self._leave(self._browser)
+
+    def _leave(self, browser: Browser) -> None:
+        self._browser = None
+        self._room.leave(browser)

@@ -141,6 +141,10 @@ class WebArena(Env):
             info={"success": success},
         )
 
+    def end(self) -> None:
+        self._task = None
+        self._surfer.end()
+
     def close(self) -> None:
         self._task = None
         self._surfer.close()

@@ -136,6 +136,11 @@ class Websites(Env):
             info={"success": success},
         )
 
+    def end(self) -> None:
+        self._task = None
+        if self._seat is not None:
+            self._seat.end()
+
     def close(self) -> None:
         self._task = None
         seat, self._seat = self._seat, None

@@ -16,7 +16,9 @@ from agym.envs.mcp import Tools, create
 from agym.envs.mcp.actions import Malformed, parse
 from agym.envs.mcp.check import BadCheck, compiled
 from agym.envs.mcp.options import Options
+from agym.envs.pool import EnvPool
 from agym.envs.protocol import Json, Status, Step
+from agym.envs.sessions import Sessions
 
 HERE = Path(__file__).parent
 BANK: Mapping[str, Json] = {
@@ -235,6 +237,19 @@ def test_no_process_is_left_when_an_episode_has_ended() -> None:
     env.step(call("answer", text="5"))
     assert children() == before
     env.close()
+
+
+@heavy
+@pytest.mark.parametrize("expires", [False, True])
+async def test_no_process_is_left_of_an_episode_that_was_broken_off(expires: bool) -> None:
+    before, now = children(), [0.0]
+    sessions = Sessions(EnvPool(lambda: create(BANK)), limit=1, lease_s=10, clock=lambda: now[0])
+    opened = await sessions.open("sum", 0)
+    assert len(children() - before) == 1
+    now[0] = 11
+    await (sessions.expire() if expires else sessions.close(opened.session))
+    assert children() == before
+    await sessions.close_all()
 
 
 @pytest.mark.parametrize("command", [["/no/such/program"], [sys.executable, "-c", "print('hello')"]])

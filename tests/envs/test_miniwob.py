@@ -174,6 +174,18 @@ def test_right_ends_with_1_wrong_with_minus_1_and_before_it_is_0(env: MiniWob) -
 
 
 @browses
+def test_an_episode_that_is_broken_off_leaves_no_page(env: MiniWob) -> None:
+    env.reset("click-test-2-1000", 0)
+    browser = env._surfer._browser
+    assert browser is not None
+    num_pages = len(browser.process.contexts)
+    env.end()
+    assert len(browser.process.contexts) == num_pages - 1
+    with pytest.raises(EpisodeOver):
+        env.step("wait")
+
+
+@browses
 def test_time_taken_costs_nothing_and_the_last_action_ends_it(env: MiniWob) -> None:
     env.reset("click-test-1001", 0)
     steps = [env.step(action) for action in ("wait", "nonsense", "goto [http://miniwob.test/]", "click [77]")]

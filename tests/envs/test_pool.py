@@ -23,6 +23,35 @@ async def test_an_instance_given_back_plays_the_next_episode(scripted: Make, jou
     assert journal[2:] == ["close", "close"]  # the one that played, and the one that only answers questions
 
 
+async def test_an_instance_given_back_lets_go_of_its_episode_at_once(own_threaded: Make, journal: list[str]) -> None:
+    def make() -> Env:
+        env = own_threaded()
+        env.end = lambda: journal.append("end")  # type: ignore[method-assign]
+        return env
+
+    pool = EnvPool(make)
+    held = await pool.take()
+    await held.reset("train-0", 0)
+    await held.step("hello")
+    await held.give_back()
+    assert journal == ["reset train-0 0", "hello", "end"]
+    await pool.close()
+
+
+async def test_an_instance_that_cannot_let_go_is_thrown_away(scripted: Make, journal: list[str]) -> None:
+    def make() -> Env:
+        env = scripted()
+        env.end = lambda: env.step("raise")  # type: ignore[assignment]
+        return env
+
+    pool = EnvPool(make)
+    held = await pool.take()
+    await held.reset("train-0", 0)
+    await held.give_back()
+    assert journal == ["reset train-0 0", "raise", "close"]
+    await pool.close()
+
+
 async def test_an_instance_that_raised_is_closed_and_not_used_again(scripted: Make, journal: list[str]) -> None:
     pool = EnvPool(scripted)
     held = await pool.take()

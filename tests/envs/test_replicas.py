@@ -62,7 +62,7 @@ async def test_one_that_dies_is_started_again_and_what_was_lost_can_be_played_ag
     client = await replicas_of(COUNTER, tmp_path, told.append)
     sessions = [await client.open("reach-7", 0) for _ in range(4)]
     victim = client._servers[0]._server
-    os.kill(victim.pid or 0, signal.SIGKILL)
+    os.killpg(victim.pid or 0, signal.SIGKILL)
     ended = await asyncio.gather(*(session.step("add 1") for session in sessions), return_exceptions=True)
     lost = [each for each in ended if isinstance(each, EnvFault)]
     assert [fault.kind for fault in lost] == [FaultKind.LOST] * 2
@@ -144,24 +144,25 @@ def started(*words: str) -> Iterator[tuple[dict[str, Any], subprocess.Popen[str]
 
 
 def children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [int(word) for file in Path(f"/proc/{pid}/task").glob("*/children") for word in file.read_text().split()]
 
 
 async def test_workers_play_and_one_that_is_killed_comes_back() -> None:
     with started("counter", "--workers", "2") as (said, server):
         client = HttpEnv(said["url"], deadlines=PATIENT)
-        assert len(children(server.pid)) == 2
+        (front,) = children(server.pid)
+        assert len(children(front)) == 2
         sessions = [await client.open("reach-7", 0) for _ in range(4)]
         firsts = {session.first.text for session in sessions}
         assert len(firsts) == 1
-        os.kill(children(server.pid)[0], signal.SIGKILL)
+        os.killpg(children(front)[0], signal.SIGKILL)
         ended = await asyncio.gather(*(session.step("add 1") for session in sessions), return_exceptions=True)
         assert sum(isinstance(each, EnvFault) for each in ended) == 2
         session = await client.open("reach-7", 0)
         await session.step("add 1")
         await session.close()
         await client.close()
-        workers = children(server.pid)
+        workers = children(front)
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
 
 

@@ -409,6 +409,13 @@ time.sleep(60)
 
 
 @heavy
+def test_no_file_is_left_when_it_was_played(tmp_path: Path) -> None:
+    program = PLAYER.partition("print")[0] + "env.close()"
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True)
+    assert not list(tmp_path.iterdir())
+
+
+@heavy
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_process_is_left_when_its_parent_is_killed(number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", PLAYER], stdout=subprocess.PIPE) as player:

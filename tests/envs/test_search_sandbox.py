@@ -246,6 +246,18 @@ def test_whoever_runs_it_a_program_is_without_host_network_and_rights(user: tupl
         assert f"CapPrm:\t{0:016x}" in status
 
 
+@pytest.mark.parametrize("user", USERS)
+def test_whoever_runs_it_a_program_ends_when_its_runner_is_killed(user: tuple[str, ...]) -> None:
+    with running(user, "import time; time.sleep(60)", wall_s=60.0) as process:
+        jail = Path(f"/proc/{jail_of(process.pid)}/cmdline")
+        process.kill()
+        for _ in range(100):
+            if not jail.exists() or not jail.read_bytes():
+                return
+            time.sleep(0.05)
+    pytest.fail("it runs still")
+
+
 def jail_of(pid: int) -> int:
     """The process in which a program runs, once it is shut in."""
     for _ in range(300):

@@ -70,7 +70,7 @@ async def test_a_killed_server_is_named_and_answers_again_at_the_same_address(tm
         session = await client.open("reach-3", 0)
         first = server.pid
         assert first is not None
-        os.kill(first, signal.SIGKILL)
+        os.killpg(first, signal.SIGKILL)
         with pytest.raises(EnvFault) as caught:
             await session.step("add 1")
         assert caught.value.kind is FaultKind.LOST  # the new server does not know it
@@ -87,9 +87,11 @@ async def test_a_server_that_hangs_is_named_and_restarted(tmp_path: Path) -> Non
     async with ServerProcess(COUNTER, log=tmp_path / "server.log", watch=CLOSE) as server:
         first = server.pid
         assert first is not None
-        os.kill(first, signal.SIGSTOP)
+        (player,) = map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())
+        os.kill(player, signal.SIGSTOP)
         await until(lambda: server.num_restarts == 1 and server.pid != first, "the server was restarted")
         assert not alive(first)
+        assert not alive(player)
         assert server.events[0].trouble is Trouble.HANGS
         assert "no answer to GET /health within 0.5 s" in server.events[0].message
         client = HttpEnv(server.url)
@@ -97,7 +99,11 @@ async def test_a_server_that_hangs_is_named_and_restarted(tmp_path: Path) -> Non
         await client.close()
 
 
-GARBAGE = """
+LEASH = """
+import os, threading
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
+"""
+GARBAGE = f"""{LEASH}
 while True:
     connection, _ = listener.accept()
     connection.recv(1000)
@@ -127,7 +133,7 @@ async def test_wrong_options_are_quoted(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
+async def test_a_server_that_never_answers_nor_heeds_its_leash_is_killed(tmp_path: Path) -> None:
     watch = Watch(start_s=0.5)
     with pytest.raises(EnvFault, match=r"no answer to GET /health within 0.5 s"):
         async with ServerProcess(program(tmp_path, "time.sleep(60)"), log=tmp_path / "log", watch=watch):
@@ -145,7 +151,7 @@ async def test_a_server_that_keeps_dying_is_given_up_and_its_address_refuses(tmp
     )
     async with ServerProcess(command, log=tmp_path / "server.log", watch=watch) as server:
         assert server.pid is not None
-        os.kill(server.pid, signal.SIGKILL)
+        os.killpg(server.pid, signal.SIGKILL)
         await until(lambda: len(server.events) == 3, "two restarts had failed")
         troubles = [event.trouble for event in server.events]
         assert troubles == [Trouble.DIED, Trouble.FAILED_TO_START, Trouble.FAILED_TO_START]

@@ -383,6 +383,36 @@ def test_a_browser_that_died_is_a_fault_and_the_next_visit_has_another(site: Sit
     assert below(os.getpid()) <= before
 
 
+def test_a_driver_that_died_is_a_fault_and_then_the_next_visit_has_another(site: Site) -> None:
+    before = below(os.getpid())
+    surfers = [Surfer((site.host, "elsewhere.test")) for _ in range(3)]
+    begin(surfers[0], site, "/")
+    (driver,) = children(os.getpid()) - before
+    os.kill(driver, signal.SIGKILL)
+    with pytest.raises(EnvFault):
+        begin(surfers[1], site, "/")
+    # whoever still sits in the lost one keeps nobody from coming in
+    assert "Hall" in begin(surfers[2], site, "/")
+    assert "Hall" in begin(surfers[1], site, "/")
+    for surfer in surfers:
+        surfer.close()
+    assert below(os.getpid()) <= before
+
+
+def test_an_end_leaves_the_page_and_a_browser_that_is_gone(site: Site) -> None:
+    surfer = Surfer((site.host, "elsewhere.test"))
+    begin(surfer, site, "/")
+    browser = surfer._browser
+    assert browser is not None
+    assert len(browser.process.contexts) == 1
+    surfer.end()
+    assert browser.process.contexts == []
+    assert surfer._browser is browser
+    browser.stop()
+    surfer.end()
+    assert surfer._browser is None
+
+
 def test_what_waits_for_a_browser_that_dies_fails_at_once() -> None:
     room = Room(("nowhere.test",))
     before = below(os.getpid())

@@ -24,6 +24,7 @@ from agym.envs.supervise import ServeCommand
 from agym.envs.websites import Websites, create
 from agym.envs.websites.catalog import HOSTS, SITES, TEMPLATES, frozen, tasks
 from agym.envs.websites.checks import NOT_POSSIBLE, Databases, says, stands_at, told
+from agym.envs.websites.env import _HOSTING
 from agym.envs.websites.hosting import HEADER, Hosting, World
 from agym.envs.websites.phrases import ENDED
 from agym.envs.websites.site import Host, NotFound, Page, Paging, Redirect, Request, Site, get, post, whole
@@ -481,6 +482,19 @@ def test_what_was_done_counts_at_the_last_step_and_is_gone_in_the_next_episode(e
         assert (last.reward, last.truncated, last.terminated, last.observation.text) == (1.0, True, False, ENDED)
         with pytest.raises(EpisodeOver):
             env.step("wait")
+
+
+@browses
+def test_an_episode_that_is_broken_off_leaves_no_page_and_no_world(env: Websites) -> None:
+    env.reset(env.tasks("train")[0], 0)
+    browser = env._seat.surfer._browser  # type: ignore[union-attr]
+    assert browser is not None
+    num_pages, num_worlds = len(browser.process.contexts), len(_HOSTING._worlds)
+    env.end()
+    assert len(browser.process.contexts) == num_pages - 1
+    assert len(_HOSTING._worlds) == num_worlds - 1
+    with pytest.raises(EpisodeOver):
+        env.step("scroll [down]")
 
 
 @browses

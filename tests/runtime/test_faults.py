@@ -206,7 +206,7 @@ def test_a_server_of_ours_that_dies_is_started_again_told_of_and_counted(tmp_pat
         reach = Reach(tmp_path, {}, notes.append)
         client: Any = await reach("numbers", OURS)
         for life in (1, 2):
-            os.kill(client._server.pid, signal.SIGKILL)
+            os.killpg(client._server.pid, signal.SIGKILL)
             session = await client.open("reach-7", 0)  # waits for the next one
             await session.close()
             assert reach.num_troubles == life
@@ -223,10 +223,10 @@ def test_restarts_are_bounded_for_a_bad_time_and_not_for_the_run(tmp_path: Path)
             client = HttpEnv(server.url)
             for restarts in (1, 2):
                 await asyncio.sleep(1.1)
-                os.kill(server.pid or 0, signal.SIGKILL)
+                os.killpg(server.pid or 0, signal.SIGKILL)
                 await until(lambda: server.num_restarts == restarts, "it was started again")  # noqa: B023
                 await client.spec()
-            os.kill(server.pid or 0, signal.SIGKILL)
+            os.killpg(server.pid or 0, signal.SIGKILL)
             await until(lambda: server.given_up is not None, "it was given up")
             await client.close()
 
@@ -241,7 +241,7 @@ def test_the_port_of_a_server_cannot_be_taken_while_it_is_down_nor_a_stranger_be
             client = Served(server)
             with pytest.raises(OSError, match="in use"):
                 listen("127.0.0.1", port)
-            os.kill(server.pid or 0, signal.SIGKILL)
+            os.killpg(server.pid or 0, signal.SIGKILL)
             await until(lambda: server.given_up is not None, "it was given up")
             async with ServerProcess(command, log=tmp_path / "other"):
                 with listen("127.0.0.1", port):  # anybody's now

@@ -125,8 +125,12 @@ def test_a_server_that_does_everything_wrong_is_lived_with(called: Any) -> None:
 
 def child_of(pid: int) -> int:
     """The environment's server."""
-    found = subprocess.run(["pgrep", "-P", str(pid), "-f", "agym.envs.serve"], capture_output=True, text=True)
-    return int(found.stdout.split()[0])
+    for _ in range(100):  # it may just be started again
+        found = subprocess.run(["pgrep", "-P", str(pid), "-f", "agym.envs.serve"], capture_output=True, text=True)
+        if found.stdout:
+            return int(found.stdout.split()[0])
+        time.sleep(0.1)
+    raise AssertionError("the run has no server")
 
 
 def test_a_server_of_the_run_is_killed_and_stopped_and_the_run_goes_on(called: Any) -> None:

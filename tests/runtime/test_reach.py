@@ -64,7 +64,7 @@ def test_episodes_on_replicas_are_played_again_when_one_is_killed(tmp_path: Path
                 if index not in opened_once:
                     opened_once.add(index)
                     if await all_open.wait() == 0:
-                        os.kill(client._servers[0]._server.pid or 0, signal.SIGKILL)
+                        os.killpg(client._servers[0]._server.pid or 0, signal.SIGKILL)
                     await all_open.wait()
                 steps: list[Step] = [await session.step("add 1") for _ in range(2)]
             return Episode(
