@@ -101,6 +101,12 @@ class Server:
         return sum(len(folders) + len(files) for _, folders, files in os.walk(self.folder))
 
 
+def alive(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
 def _cpu_s(pid: int) -> float:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -287,7 +293,7 @@ async def soaked(name: str, arguments: argparse.Namespace) -> int:
             print(looks[-1], flush=True)
         await client.close()
         pids = server.tree
-    outlived = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    outlived = await still_there(pids)
     early, late = looks[2:5], looks[7:]  # three each, as a browser's or a Java process's memory is never quite still
     growth = sum(each.memory for each in late) / sum(each.memory for each in early) - 1
     print(f"\nmemory over the second half: {growth:+.1%}; processes left at the end: {len(outlived)}")
@@ -299,6 +305,16 @@ async def soaked(name: str, arguments: argparse.Namespace) -> int:
         and all(max(map(kind, late)) <= max(map(kind, early)) + room for kind in kinds)
     )
     return 0 if arguments.quick or (flat and not outlived) else 1
+
+
+async def still_there(pids: Sequence[int]) -> list[int]:
+    """Who lives on, ten seconds after the server has ended; who only waits to be taken note of does not."""
+    for _ in range(100):
+        pids = [pid for pid in pids if alive(pid)]
+        if not pids:
+            break
+        await asyncio.sleep(0.1)
+    return list(pids)
 
 
 async def batch(client: EnvClient, known: Sequence[Game], episodes: int, number: int) -> None:
