@@ -33,7 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    return _WAYS[arguments.what][2](arguments, shell)
+    try:
+        return _WAYS[arguments.what][2](arguments, shell)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _SERVING:
+            raise
+        raise UsageError(f"it needs the package '{package}': pip install 'agym[serve]'") from error
+
+
+_SERVING = ("httptools", "httpx", "starlette", "uvicorn", "websockets")
+"""What the extra `serve` brings; without it environments can be listed, and no more."""
 
 
 # --- list ----------------------------------------------------------------------------------------------------------
@@ -133,7 +143,7 @@ async def _played(arguments: argparse.Namespace, shell: Shell) -> Exit:
 async def _first_task(client: EnvClient, split: str) -> str:
     tasks = await client.tasks(split)
     if not tasks:
-        raise UsageError(f"split '{split}' has no task")
+        raise UsageError(f"split '{split}' has no task with these options")
     return tasks[0].id
 
 
@@ -169,7 +179,8 @@ async def _line(shell: Shell) -> str:
 
 
 def _read(stdin: BinaryIO, loop: asyncio.AbstractEventLoop, typed: asyncio.Future[str]) -> None:
-    line = stdin.readline().decode("utf-8", "replace").strip()
+    # past the buffer: who waits there holds its lock, and Python cannot end while that is held
+    line = getattr(stdin, "raw", stdin).readline().decode("utf-8", "replace").strip()
     loop.call_soon_threadsafe(_give, typed, line)
 
 

@@ -41,7 +41,7 @@ def parser(chosen: Collection[str]) -> argparse.ArgumentParser:
     """All commands; the arguments of those in `chosen`."""
     top = Parser(
         prog="agym",
-        description="One recipe file describes how an agent is trained; agym checks it and plans it.",
+        description="One recipe file describes how an agent is trained; agym checks it, plans it and runs it.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -385,7 +385,7 @@ class Environment:
     """Server processes."""
     transport: Transport = Transport.AUTO
     """In the trainer's process, or over HTTP; `auto` takes the process for light environments."""
-    options: Annotated[Mapping[str, Json], Wide(), Example({"max_depth": 3})] = field(default_factory=dict)
+    options: Annotated[Mapping[str, Json], Wide(), Example({"world": "small"})] = field(default_factory=dict)
     """What the environment itself understands."""
 
 
@@ -611,7 +611,7 @@ class Rollout:
     retries: Count = 2
     """Further tries of an episode whose environment failed; then it is left out and counted."""
     reset_timeout_s: Positive = 60.0
-    """Longest wait for a task to start."""
+    """Longest wait for a task to start, and for its solution to be shown."""
     step_timeout_s: Positive = 30.0
     """Longest wait for the answer to an action."""
     episode_timeout_s: Positive = 1800.0

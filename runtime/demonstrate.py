@@ -42,7 +42,7 @@ class NoHindsight(RunError):
 
 async def solved(world: World, task: Task, opening: Sequence[Message], timeout_s: float) -> list[Message]:
     """An opening with a solution of its task told at its end."""
-    script = await asked(world.client.expert(task.id, task.seed), timeout_s, f"{world.name} to show task '{task.id}'")
+    script = await _solution(world, task, timeout_s)
     if script is None:
         raise NoExpert(
             f"environment '{world.name}' knows no solution of task '{task.id}' that a critic could be told: expected "
@@ -50,6 +50,11 @@ async def solved(world: World, task: Task, opening: Sequence[Message], timeout_s
         )
     *before, last = opening
     return [*before, replace(last, content="\n".join((last.content, "", "A solution:", *script)))]
+
+
+async def _solution(world: World, task: Task, timeout_s: float) -> tuple[str, ...] | None:
+    """It may have to be played to be known, so it takes as long as a start may."""
+    return await asked(world.client.expert(task.id, task.seed), timeout_s, f"{world.name} to show task '{task.id}'")
 
 
 @dataclass(slots=True)
@@ -170,7 +175,7 @@ class Demonstrator:
         """A solution known from the start, where the environment cannot advise on the way."""
         if await self._asked(session.advice(), world, task) is not None:
             return None
-        script = await self._asked(world.client.expert(task.id, task.seed), world, task)
+        script = await _solution(world, task, self.phases.reset_timeout_s)
         if script is None:
             raise NoExpert(
                 f"environment '{world.name}' knows no solution of task '{task.id}': expected an environment with an "

@@ -239,8 +239,9 @@ def demo_style(context: Context) -> DemoStyle:
     )
 
 
-_SLOTS = 64
-"""Demonstrations in the making at the same time, where the recipe sets no number."""
+_SLOTS = 16
+"""Demonstrations in the making at the same time, where the recipe sets no number: nobody samples, so more of them would
+only wait for each other in the environment, and an expert that plays its solutions takes a second for one."""
 _LONGEST = 64
 """Turns of a demonstration where the stage sets none."""
 

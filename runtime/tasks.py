@@ -90,7 +90,8 @@ async def chosen(
     if selection.limit is not None:
         tasks = spread(tasks, selection.limit, derive(seed, "limit", name))
     if not tasks:
-        raise SelectionError(f"environment '{name}': no task was selected")
+        where = f": split '{selection.split or 'train'}' has none with these options" if ids is None else ""
+        raise SelectionError(f"environment '{name}': no task was selected{where}")
     return tasks
 
 

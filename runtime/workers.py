@@ -147,7 +147,7 @@ class RolloutWorker:
         worlds, (chat, _) = await self._all_worlds(style.environments), dressed(style.agent, self._chat)
         with _environments(", ".join(style.environments)):
             return [
-                chat.begin(await solved(worlds[task.environment], task, opening, style.phases.step_timeout_s))
+                chat.begin(await solved(worlds[task.environment], task, opening, style.phases.reset_timeout_s))
                 for task, opening in episodes
             ]
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 
 from ..dsl.recipe import Environment
+from ..envs.errors import EnvError
 from ..envs.protocol import EnvClient, EnvSpec
 from .asking import World
 from .errors import StepRefused
@@ -33,7 +34,11 @@ class Worlds:
         if key not in self._clients:
             self._clients[key] = await self._open(name, settings)
         client = self._clients[key]
-        spec = await client.spec()
+        try:
+            spec = await client.spec()
+        except EnvError as error:
+            where = f" at {settings.url}" if settings.url else ""
+            raise StepRefused(f"environment '{name}'{where}: {error}") from error
         if spec != self._specs.setdefault(key, spec):
             known = self._specs[key]
             raise StepRefused(

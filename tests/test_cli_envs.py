@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,31 @@ def test_an_episode_that_is_won_ends(agym: Agym) -> None:
     called = agym("envs", "play", "counter", "--task", "reach-1", stdin=b"add 1\nadd 1\n")
     assert called.out.splitlines()[-1] == "reward 1"
     assert called.out.count("> ") == 1
+
+
+def started(code: str) -> subprocess.Popen[bytes]:
+    """A process of its own that plays, whose standard input stays open."""
+    words = f"import signal, sys; from agym.cli import main; {code}; sys.exit(main(['envs', 'play', 'counter']))"
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", words], stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+def test_an_interrupt_while_someone_thinks_ends_it() -> None:
+    with started("signal.signal(signal.SIGINT, signal.default_int_handler)") as process:
+        assert process.stdout
+        assert process.stderr
+        while process.stdout.read(1) != b">":
+            pass
+        process.send_signal(signal.SIGINT)
+        code = process.wait(60)
+        assert (code, process.stderr.read()) == (130, b"agym: interrupted\n")
+
+
+def test_a_package_that_playing_needs_is_told() -> None:
+    with started("sys.modules['httpx'] = None") as process:
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert told == b"agym envs: error: it needs the package 'httpx': pip install 'agym[serve]'\n"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ __all__ = ["no_environment", "no_sink", "no_split", "unknown_names"]
 
 def no_environment(name: str, span: Span, catalog: Catalog) -> Diagnostic:
     message = f"environment {shown(name)} is not registered"
-    help_text = did_you_mean(name, catalog.environments)
+    help_text = did_you_mean(name, catalog.environments) or "'agym envs list' shows those that are"
     return Diagnostic(code="unknown-environment", message=message, span=span, help=help_text)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import tokenizers  # noqa: F401 - a model is made
-from agym.dsl.recipe import TokenizerKind
+from agym.dsl.recipe import Environment, TokenizerKind
 from agym.envs.client import InlineEnv
+from agym.envs.errors import EnvFault
 from agym.runtime.errors import RunError
 from agym.runtime.launch.building import critic_backbone, prepare_model
 from agym.runtime.models import TokenizerSizes, load_tokenizer, make_tokenizer
@@ -68,3 +69,27 @@ def test_a_critic_of_another_model_has_to_read_the_same_tokens(prepared: Any, ne
         found(other)
     with pytest.raises(RunError, match=r"algorithm\.critic\.path: there is no folder '.*nowhere'"):
         found(tmp_path / "nowhere")
+
+
+def test_an_environment_that_nobody_serves_is_told_by_its_name_and_address() -> None:
+    class Nobody:
+        async def spec(self) -> Any:
+            raise EnvFault("no connection")
+
+    async def opened(name: str, settings: object) -> Any:
+        return Nobody()
+
+    with pytest.raises(RunError, match="environment 'mine' at http://there: no connection"):
+        asyncio.run(Worlds(opened).get("mine", Environment(url="http://there")))
+
+
+def test_an_environment_that_keeps_its_words_is_told_by_its_name(new_run: Any, echo: Any, tmp_path: Path) -> None:
+    class Mute(InlineEnv):
+        async def corpus(self) -> tuple[str, ...]:
+            raise EnvFault("no answer")
+
+    async def opened(name: str, settings: object) -> Any:
+        return Mute(echo)
+
+    with pytest.raises(RunError, match=r"environment '.*': no answer"):
+        asyncio.run(prepare_model(new_run().plan, tmp_path, Worlds(opened)))
