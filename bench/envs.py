@@ -5,7 +5,8 @@ A server as a user starts it, and a player in another process that speaks the na
 outside are read: steps and episodes per second, by the wall and by the server's own processor time, latencies of a
 step, and the memory that each session adds. Beside it the same episodes in one process, without HTTP: what that leaves
 is the protocol's. With `--soak N` N episodes are played, every tenth broken off without a goodbye, and memory,
-sessions, threads, processes, open files and temporary files are looked at on the way and compared.
+sessions, threads, processes, open files and temporary files are looked at on the way and compared; of light
+environments as many sessions as the server will keep instances are opened at once before.
 
     python bench/envs.py [NAME ...] [--options JSON] [--workers N] [--seconds 8] [--soak N] [--quick]
 """
@@ -40,6 +41,8 @@ LEASE_S = 5.0
 BROKEN_OFF = 10
 PLAYERS = 16
 """Of a soak, at the same time."""
+KEPT = 64
+"""Instances that a server keeps at most."""
 FLOOR = 1500
 TICKS = os.sysconf("SC_CLK_TCK")
 PATIENT = Deadlines(open_s=300.0, step_s=300.0)
@@ -286,6 +289,8 @@ async def soaked(name: str, arguments: argparse.Namespace) -> int:
     async with served(name, arguments, "--lease", str(LEASE_S)) as server:
         client = HttpEnv(server.url, deadlines=PATIENT)
         known = await games(client)
+        if catalog().environments[name].light:
+            await fill(client, known)
         for number in range(10):
             await batch(client, known, episodes // 10, number)
             await asyncio.sleep(2 * LEASE_S)
@@ -305,6 +310,15 @@ async def soaked(name: str, arguments: argparse.Namespace) -> int:
         and all(max(map(kind, late)) <= max(map(kind, early)) + room for kind in kinds)
     )
     return 0 if arguments.quick or (flat and not outlived) else 1
+
+
+async def fill(client: EnvClient, known: Sequence[Game]) -> None:
+    """Instances have tables of their own: as many as the server keeps are to be there before anything is counted."""
+    sessions = await asyncio.gather(*(client.open(known[at % len(known)].task, 0) for at in range(KEPT)))
+    # the table of a plan is made when it is asked for
+    await asyncio.gather(*(session.advice() for session in sessions))
+    for session in sessions:
+        await session.close()
 
 
 async def still_there(pids: Sequence[int]) -> list[int]:
