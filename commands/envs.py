@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..catalog import catalog
 from ..dsl.catalog import EnvironmentInfo
+from ..dsl.suggest import did_you_mean
 from ..machine import installed
 from ..reporters.quantity import plural
 from .doctor import ENV_PACKAGES
@@ -49,18 +51,45 @@ _SERVING = ("httptools", "httpx", "starlette", "uvicorn", "websockets")
 # --- list ----------------------------------------------------------------------------------------------------------
 
 
-def _nothing(parser: argparse.ArgumentParser) -> None:
-    """It takes no arguments."""
+def _add_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="one of them: its splits and its options")
 
 
 def _list(arguments: argparse.Namespace, shell: Shell) -> Exit:
     known = catalog().environments
+    if arguments.name is not None:
+        return _described(arguments.name, known, shell)
     found = installed({package for packages in ENV_PACKAGES.values() for package in packages})
     rows = [(name, _standing(known[name], found), known[name].summary) for name in sorted(known)]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, standing, summary in rows:
         shell.out.write(f"{name:<{widths[0]}}  {standing:<{widths[1]}}  {summary}\n")
     return Exit.RIGHT
+
+
+def _described(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) -> Exit:
+    if name not in known:
+        near = did_you_mean(name, known) or "'agym envs list' shows those that are"
+        raise UsageError(f"no environment is called '{name}'; {near}")
+    info = known[name]
+    shell.out.write(f"{name}: {info.summary}\nsplits: {', '.join(info.splits) or 'those of its server'}\n")
+    for option, schema in sorted(info.options.items()):
+        shell.out.write(f"options.{option}: {', '.join(_limits(schema))}\n  {schema.get('description', '')}\n")
+    return Exit.RIGHT
+
+
+def _limits(schema: Mapping[str, Any]) -> Iterator[str]:
+    """What a JSON Schema says of a value, for people."""
+    yield schema.get("type") or " or ".join(map(json.dumps, schema.get("enum", ()))) or "any value"
+    inner = schema.get("items", {})
+    if "enum" in inner or "type" in inner:
+        yield f"each {', '.join(_limits(inner))}"
+    yield from (f"{word} {schema[key]}" for key, word in _BOUNDS.items() if key in schema)
+    if "default" in schema:
+        yield f"default {json.dumps(schema['default'])}"
+
+
+_BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most"}
 
 
 def _standing(info: EnvironmentInfo, found: Mapping[str, str | None]) -> str:
@@ -86,7 +115,7 @@ def _check(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 
 async def _examined(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    from ..envs.conformance import Subject, run_checks
+    from ..envs.conformance import CHECKS, Subject, run_checks
     from ..envs.supervise import ServeCommand
 
     command = None
@@ -95,14 +124,16 @@ async def _examined(arguments: argparse.Namespace, shell: Shell) -> Exit:
     client = await _client(arguments)
     try:
         subject = Subject(client=client, command=command, num_tasks=arguments.tasks, expert_share=arguments.expert)
-        results = await run_checks(subject)
+        num_failed = 0
+        for check in CHECKS:
+            (result,) = await run_checks(subject, [check])
+            num_failed += not result.passed
+            detail = f": {result.detail}" if result.detail else ""
+            shell.out.write(f"{'ok  ' if result.passed else 'FAIL'}  {result.check}{detail}\n")
+            shell.out.flush()
     finally:
         await client.close()
-    for result in results:
-        detail = f": {result.detail}" if result.detail else ""
-        shell.out.write(f"{'ok  ' if result.passed else 'FAIL'}  {result.check}{detail}\n")
-    num_failed = sum(not result.passed for result in results)
-    shell.out.write(f"{plural(len(results), 'check')}, {num_failed or 'none'} failed\n")
+    shell.out.write(f"{plural(len(CHECKS), 'check')}, {num_failed or 'none'} failed\n")
     return Exit.WRONG if num_failed else Exit.RIGHT
 
 
@@ -257,7 +288,7 @@ def _options(arguments: argparse.Namespace) -> Mapping[str, Json]:
 _WAYS: Mapping[
     str, tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace, Shell], Exit]]
 ] = {
-    "list": ("list the environments, and whether what they need is installed", _nothing, _list),
+    "list": ("list the environments, or the splits and options of one", _add_list, _list),
     "check": ("put an environment through the suite that all must pass", _add_check, _check),
     "play": ("play an episode at the terminal", _add_play, _play),
     "serve": ("serve environments over HTTP", _add_serve, _serve),

@@ -45,6 +45,7 @@ CHECKPOINTS = "checkpoints"
 JUDGE = "judge.jsonl"
 MODEL = "model"
 PROGRESS = "progress.json"
+_METRICS = "metrics.jsonl"
 _STEP = "step-"
 _UNFINISHED = ".unfinished-"
 _REPLACED = ".replaced-"
@@ -67,11 +68,12 @@ class Workspace:
 
     @classmethod
     def start(cls, root: Path, plan: str, recipe: str, *, fresh: bool = False) -> Workspace:
-        """A new folder; what a folder of that name held is moved aside under `fresh`, never deleted."""
+        """A new folder; what a folder of that name held is moved aside, never deleted, under `fresh` or where the run
+        there ended before it had measured or learnt anything."""
         held = {path.name for path in root.iterdir()} - _BEGUN if root.exists() else set[str]()
         if "plan.json" in held:
             os.close(_lock(root))  # says so where it is in use
-        if held and not fresh:
+        if held and not fresh and not _came_to_nothing(root):
             what = "holds a run already: resume it with --resume" if "plan.json" in held else "is not empty: empty it"
             raise FolderError(f"'{root}' {what}, or start anew with --fresh")
         if held:
@@ -256,6 +258,12 @@ def _lock(root: Path) -> int:
         os.close(handle)
         raise FolderError(f"'{root}' is in use by another run: wait for it, or give this one another name") from None
     return handle
+
+
+def _came_to_nothing(root: Path) -> bool:
+    """A run that ended before its first row."""
+    rows = root / _METRICS
+    return (root / "plan.json").is_file() and not (rows.is_file() and rows.stat().st_size)
 
 
 def _move_aside(root: Path) -> None:

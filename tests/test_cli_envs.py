@@ -22,6 +22,25 @@ def test_list_names_every_environment_and_how_it_stands(agym: Agym) -> None:
     assert {"babyai", "sciworld", "textcraft", "webarena"} <= rows.keys()
 
 
+def test_list_tells_the_splits_and_options_of_one(agym: Agym) -> None:
+    called = agym("envs", "list", "counter")
+    assert called.code == 0
+    assert called.out.splitlines() == [
+        "counter: reach a number, one small sum at a time",
+        "splits: train, test",
+        "options.largest: integer, at least 3, at most 99, default 30",
+        "  The highest goal; the higher, the longer an episode takes.",
+    ]
+    lists = agym("envs", "list", "sciworld").out
+    assert 'options.simplifications: array, each "teleportAction" or "openDoors" or ' in lists
+
+
+def test_list_suggests_the_name_that_was_meant(agym: Agym) -> None:
+    called = agym("envs", "list", "babay")
+    assert called.code == 2
+    assert "no environment is called 'babay'; did you mean 'babyai'?" in called.err
+
+
 def test_an_environment_is_checked(agym: Agym) -> None:
     called = agym("envs", "check", "counter", "--tasks", "2")
     lines = called.out.splitlines()

@@ -20,8 +20,16 @@ def test_a_folder_in_use_is_refused_and_free_again_after_the_close(tmp_path: Pat
 
 def test_a_second_start_on_a_run_says_how_to_go_on(tmp_path: Path) -> None:
     Workspace.start(tmp_path / "run", "plan", "recipe").close()
+    (tmp_path / "run/metrics.jsonl").write_text("{}\n")
     with pytest.raises(FolderError, match="resume it with --resume, or start anew with --fresh"):
         Workspace.start(tmp_path / "run", "plan", "recipe")
+
+
+def test_a_run_that_ended_before_its_first_row_is_in_nobodys_way_and_not_deleted(tmp_path: Path) -> None:
+    Workspace.start(tmp_path / "run", "plan 0", "recipe").close()
+    Workspace.start(tmp_path / "run", "plan 1", "recipe").close()
+    assert (tmp_path / "run/plan.json").read_text() == "plan 1"
+    assert (tmp_path / "run.old-1/plan.json").read_text() == "plan 0"
 
 
 def test_fresh_moves_the_old_run_aside_and_deletes_nothing(tmp_path: Path) -> None:
