@@ -6,7 +6,7 @@ outside are read: steps and episodes per second, by the wall and by the server's
 step, and the memory that each session adds. Beside it the same episodes in one process, without HTTP: what that leaves
 is the protocol's. With `--soak N` N episodes are played, every tenth broken off without a goodbye, and memory,
 sessions, threads, processes, open files and temporary files are looked at on the way and compared; of light
-environments as many sessions as the server will keep instances are opened at once before.
+environments as many sessions as there may be at the same time are opened and closed before.
 
     python bench/envs.py [NAME ...] [--options JSON] [--workers N] [--seconds 8] [--soak N] [--quick]
 """
@@ -41,8 +41,8 @@ LEASE_S = 5.0
 BROKEN_OFF = 10
 PLAYERS = 16
 """Of a soak, at the same time."""
-KEPT = 64
-"""Instances that a server keeps at most."""
+MOST = 128
+"""Sessions of a light environment at the same time, those broken off that are yet to run out among them."""
 FLOOR = 1500
 TICKS = os.sysconf("SC_CLK_TCK")
 PATIENT = Deadlines(open_s=300.0, step_s=300.0)
@@ -313,8 +313,8 @@ async def soaked(name: str, arguments: argparse.Namespace) -> int:
 
 
 async def fill(client: EnvClient, known: Sequence[Game]) -> None:
-    """Instances have tables of their own: as many as the server keeps are to be there before anything is counted."""
-    sessions = await asyncio.gather(*(client.open(known[at % len(known)].task, 0) for at in range(KEPT)))
+    """Instances have tables of their own: as many as there will ever be are to have been there before it is counted."""
+    sessions = await asyncio.gather(*(client.open(known[at % len(known)].task, 0) for at in range(MOST)))
     # the table of a plan is made when it is asked for
     await asyncio.gather(*(session.advice() for session in sessions))
     for session in sessions:
