@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..catalog import catalog
 from ..dsl.binding.kinds import learns
+from ..dsl.binding.references import anchored, named
 from ..dsl.catalog import Catalog
 from ..dsl.compile import CompiledVariant
 from ..dsl.plan import Plan
@@ -102,6 +104,7 @@ def _prescribe(runs: tuple[CompiledVariant, ...], known: Catalog, machine: Machi
     missing = [need for need in wanted if not any(found[package] for package in need.packages)]
     shell.out.write("\n" + _table(_need_rows(wanted, found)))
     short = [each for each in (_short_of_cards(runs, machine), _short_of_a_browser(wanted, machine)) if each]
+    short += dict.fromkeys(line for each in runs for line in _short_of_files(each))
     if missing:
         extras = ",".join(dict.fromkeys(need.extra for need in missing))
         shell.out.write(f"\nto install what is missing: pip install 'agym[{extras}]'\n")
@@ -129,6 +132,12 @@ def _short_of_a_browser(wanted: tuple[Need, ...], machine: Machine) -> str:
     if not names or machine.browser:
         return ""
     return f"{', '.join(names)}: needs a browser, and this machine has none; on Debian: apt-get install chromium"
+
+
+def _short_of_files(run: CompiledVariant) -> Iterator[str]:
+    for key, path in named(anchored(run.plan, run.folder)):
+        if not Path(path).expanduser().exists():
+            yield f"{key.rpartition('.settings.')[2]}: '{path}' is not there"
 
 
 def _machine(machine: Machine) -> Iterator[tuple[str, str]]:

@@ -197,6 +197,17 @@ def test_doctor_asks_for_a_browser_exactly_where_web_pages_are_played_and_there_
     assert "apt-get" not in other
 
 
+def test_doctor_names_each_file_that_is_not_there_once(agym: Agym, tmp_path: Path) -> None:
+    (tmp_path / "there.txt").write_text("Give one command.")
+    recipe = "agym: 1\nname: x\nextends: quickstart\nagent: {prompt: there.txt}\nmodel: {init: null, path: ./gone}\n"
+    (tmp_path / "r.yaml").write_text(recipe)
+    called = agym("doctor", "r.yaml")
+    assert called.code == 1
+    assert [line for line in called.out.splitlines() if line.endswith("is not there")] == [
+        f"model.path: '{tmp_path / 'gone'}' is not there"
+    ]
+
+
 def test_a_recipe_that_only_measures_needs_nothing_to_learn_with() -> None:
     measuring = "agym: 1\nname: x\nmodel: {init: {}}\nenvironments: {craft: textcraft}\n"
     measuring += "schedule: [{stage: look, turns: 5, algorithm: {use: eval}}]\n"

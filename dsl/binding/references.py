@@ -2,13 +2,13 @@
 
 Enters: a tree whose parts were written in several files, or a plan. Leaves: the tree with every path counted from the
 folder of the recipe itself, so that its plan is the same on every machine; the plan with every path joined to that
-folder, so that it runs from anywhere. Ids of the hub and absolute paths stay as they are.
+folder, so that it runs from anywhere; or a list of all of them. Ids of the hub and absolute paths stay as they are.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from operator import is_
@@ -21,7 +21,7 @@ from ..shape.reflect import Record, Series, Table, Type, Word, record
 from ..source import Source
 from ..text.tree import Entry, ListNode, MapNode, Node, ScalarNode
 
-__all__ = ["anchored", "rebased"]
+__all__ = ["anchored", "named", "rebased"]
 
 Prefix = Callable[[Source], str]
 """The way from the folder of the recipe to that of another source; empty where they are the same."""
@@ -91,6 +91,30 @@ def _anchored(value: Any, type_: Type, folder: str) -> Any:
             return posixpath.normpath(posixpath.join(folder, value))
         case _:
             return value
+
+
+def named(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Every file or folder that a plan names, with its key; what may be an id of the hub is none."""
+    yield from _named(plan, record(Plan), "")
+
+
+def _named(value: Any, type_: Type, key: str) -> Iterator[tuple[str, str]]:
+    if value is None or not _names_files(type_):
+        return
+    match type_:
+        case Record():
+            for name, field in type_.fields.items():
+                yield from _named(getattr(value, name), field.type, f"{key}.{name}" if key else name)
+        case Table():
+            for name, item in value.items():
+                yield from _named(item, type_.item, f"{key}.{name}")
+        case Series():
+            for at, item in enumerate(value):
+                yield from _named(item, type_.item, f"{key}[{at}]")
+        case Word(refers=Refers() as refers) if _counts(value, refers) or value.startswith(("/", "~")):
+            yield key, value
+        case _:
+            pass
 
 
 @cache
