@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -18,6 +19,10 @@ from hypothesis import settings
 # how long an example takes says more of the machine than of the code
 settings.register_profile("agym", deadline=None)
 settings.load_profile("agym")
+
+# a shell starts what runs in its background with interrupts ignored, and so would all be that tests start and interrupt
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINES = ("deepspeed", "numpy", "ray", "tokenizers", "torch", "transformers", "vllm")
