@@ -20,9 +20,10 @@ from hypothesis import settings
 settings.register_profile("agym", deadline=None)
 settings.load_profile("agym")
 
-# a shell starts what runs in its background with interrupts ignored, and so would all be that tests start and interrupt
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# in the background of a shell, or below nohup, these are ignored, and would be by all that tests start and signal
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINES = ("deepspeed", "numpy", "ray", "tokenizers", "torch", "transformers", "vllm")

@@ -51,6 +51,7 @@ def test_a_process_that_starts_itself_again_tells_of_warnings_once(tmp_path: Pat
     (tmp_path / "a.yaml").write_text(recipe, encoding="utf-8")
     (tmp_path / "runs/mine").mkdir(parents=True)
     (tmp_path / "runs/mine/plan.json").touch()
+    (tmp_path / "runs/mine/metrics.jsonl").write_text("{}\n")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "OMP_"))}
     # a process above this one that did so says nothing of this one
     called = subprocess.run(

@@ -118,11 +118,11 @@ MESSAGES = {
     "an error under status 200": "garbage: .* makes no sense: answer: 'observation' is missing: .*database is locked",
     "a gateway's error": r"unreachable: POST /sessions/\w+/step: status 502, .*502 Bad Gateway",
     "half an answer": "unreachable: .*the connection was closed before the answer was whole",
-    "silence": r"deadline: no answer to POST /sessions/\w+/step within 0.5 s",
+    "silence": r"deadline: no answer to POST /sessions/\w+/step within 2 s",
 }
 
 
-PATIENCE_S = {"silence": 0.5, "a gateway's error": 1.0, "half an answer": 1.0}
+PATIENCE_S = {"silence": 2.0, "a gateway's error": 1.0, "half an answer": 1.0}
 """Where it is waited until the end, three times over."""
 
 
