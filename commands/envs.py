@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from ..catalog import catalog
 from ..dsl.catalog import EnvironmentInfo
+from ..dsl.shape.reference import explained
 from ..dsl.suggest import did_you_mean
 from ..machine import installed
 from ..reporters.quantity import plural
@@ -74,22 +74,8 @@ def _described(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) ->
     info = known[name]
     shell.out.write(f"{name}: {info.summary}\nsplits: {', '.join(info.splits) or 'those of its server'}\n")
     for option, schema in sorted(info.options.items()):
-        shell.out.write(f"options.{option}: {', '.join(_limits(schema))}\n  {schema.get('description', '')}\n")
+        shell.out.write("\n".join(explained(f"options.{option}", schema)) + "\n")
     return Exit.RIGHT
-
-
-def _limits(schema: Mapping[str, Any]) -> Iterator[str]:
-    """What a JSON Schema says of a value, for people."""
-    yield schema.get("type") or " or ".join(map(json.dumps, schema.get("enum", ()))) or "any value"
-    inner = schema.get("items", {})
-    if "enum" in inner or "type" in inner:
-        yield f"each {', '.join(_limits(inner))}"
-    yield from (f"{word} {schema[key]}" for key, word in _BOUNDS.items() if key in schema)
-    if "default" in schema:
-        yield f"default {json.dumps(schema['default'])}"
-
-
-_BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most"}
 
 
 def _standing(info: EnvironmentInfo, found: Mapping[str, str | None]) -> str:

@@ -15,10 +15,9 @@ import numpy as np
 
 from ..dsl.algorithm import LossOn
 from ..dsl.recipe import Agent, Environment, TaskSelection
-from ..envs.errors import EnvError
 from ..envs.protocol import TaskInfo
 from .agents.dress import dressed
-from .asking import Gates, Phases, World
+from .asking import Gates, Phases
 from .dataset import Conversation
 from .demonstrate import Demonstrator, solved
 from .episode import Episode, Group, Message, Task
@@ -47,7 +46,7 @@ from .rendering import Chat
 from .rollout import Budgets, Order, Player, in_slots, play_groups
 from .seeds import derive
 from .tasks import chosen
-from .worlds import Worlds
+from .worlds import Worlds, before_any_episode
 
 __all__ = ["DemoStyle", "LearnerWorker", "PlayStyle", "RolloutWorker"]
 
@@ -95,8 +94,8 @@ class RolloutWorker:
     async def tasks(
         self, name: str, environment: Environment, selection: TaskSelection, seed: int
     ) -> tuple[TaskInfo, ...]:
-        with _environments(name):
-            world = await self._worlds.get(name, environment)
+        world = await self._worlds.get(name, environment)
+        with before_any_episode(f"'{name}'"):
             return await chosen(world.client, selection, _listed(selection), name, seed)
 
     async def play(self, orders: Sequence[Order], style: PlayStyle, seen: Callable[[Episode], None]) -> list[Group]:
@@ -116,14 +115,14 @@ class RolloutWorker:
             reflection=agent.reflection,
             guided=agent.guided,
         )
-        worlds = await self._all_worlds(style.environments)
+        worlds = await self._worlds.all(style.environments)
         with _sampling():
             # what was cached while measuring or before a restart must not decide the last bits of what is sampled now
             await self.sampler.forget()
             return await play_groups(player, worlds, orders, style.slots, seen)
 
     async def demonstrate(self, tasks: Sequence[Task], style: DemoStyle, budgets: Budgets, seed: int) -> list[Episode]:
-        worlds, demonstrator = await self._all_worlds(style.environments), self._demonstrator(style)
+        worlds, demonstrator = await self._worlds.all(style.environments), self._demonstrator(style)
         jobs = [
             partial(demonstrator.attempt, worlds[task.environment], task, budgets, derive(seed, task.id, at))
             for at, task in enumerate(tasks)
@@ -131,7 +130,7 @@ class RolloutWorker:
         return await in_slots(jobs, style.slots)
 
     async def relabel(self, episodes: Sequence[Episode], style: DemoStyle, budgets: Budgets) -> list[Episode]:
-        worlds, demonstrator = await self._all_worlds(style.environments), self._demonstrator(style)
+        worlds, demonstrator = await self._worlds.all(style.environments), self._demonstrator(style)
         jobs = [
             partial(demonstrator.hindsight, worlds[episode.task.environment], episode, budgets) for episode in episodes
         ]
@@ -144,8 +143,8 @@ class RolloutWorker:
     async def openings(
         self, episodes: Sequence[tuple[Task, Sequence[Message]]], style: PlayStyle
     ) -> list[tuple[int, ...]]:
-        worlds, (chat, _) = await self._all_worlds(style.environments), dressed(style.agent, self._chat)
-        with _environments(", ".join(style.environments)):
+        worlds, (chat, _) = await self._worlds.all(style.environments), dressed(style.agent, self._chat)
+        with before_any_episode(", ".join(style.environments)):
             return [
                 chat.begin(await solved(worlds[task.environment], task, opening, style.phases.reset_timeout_s))
                 for task, opening in episodes
@@ -173,10 +172,6 @@ class RolloutWorker:
             clock=self._clock,
         )
 
-    async def _all_worlds(self, environments: Mapping[str, Environment]) -> dict[str, World]:
-        with _environments(", ".join(environments)):
-            return await self._worlds.all(environments)
-
     async def load(self, update: WeightUpdate) -> None:
         with _sampling():
             await self.sampler.load(update)
@@ -191,15 +186,6 @@ class RolloutWorker:
 
 
 _COMMANDS = 4096
-
-
-@contextmanager
-def _environments(names: str) -> Iterator[None]:
-    """What an environment says before any episode is for the operator to hear."""
-    try:
-        yield
-    except EnvError as error:
-        raise StepRefused(f"environment {names}: {error}") from error
 
 
 @contextmanager

@@ -261,9 +261,10 @@ def _lock(root: Path) -> int:
 
 
 def _came_to_nothing(root: Path) -> bool:
-    """A run that ended before its first row."""
-    rows = root / _METRICS
-    return (root / "plan.json").is_file() and not (rows.is_file() and rows.stat().st_size)
+    """A run that ended before its first row, its first step's checkpoint, and the first answer that a judge gave."""
+    written = any(file.is_file() and file.stat().st_size for file in (root / _METRICS, root / JUDGE))
+    stepped = any(step for step, _ in checkpoints_in(root))
+    return (root / "plan.json").is_file() and not written and not stepped
 
 
 def _move_aside(root: Path) -> None:

@@ -7,7 +7,8 @@ by all stages that want the same one, closed together.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from ..dsl.recipe import Environment
 from ..envs.errors import EnvError
@@ -15,7 +16,7 @@ from ..envs.protocol import EnvClient, EnvSpec
 from .asking import World
 from .errors import StepRefused
 
-__all__ = ["Open", "Worlds"]
+__all__ = ["Open", "Worlds", "before_any_episode"]
 
 Open = Callable[[str, Environment], Awaitable[EnvClient]]
 """Reaches an environment: in this process, on a server of ours, or at an address."""
@@ -31,14 +32,11 @@ class Worlds:
 
     async def get(self, name: str, settings: Environment) -> World:
         key = _identity(settings)
-        if key not in self._clients:
-            self._clients[key] = await self._open(name, settings)
-        client = self._clients[key]
-        try:
+        with before_any_episode(f"'{name}' at {settings.url}" if settings.url else f"'{name}'"):
+            if key not in self._clients:
+                self._clients[key] = await self._open(name, settings)
+            client = self._clients[key]
             spec = await client.spec()
-        except EnvError as error:
-            where = f" at {settings.url}" if settings.url else ""
-            raise StepRefused(f"environment '{name}'{where}: {error}") from error
         if spec != self._specs.setdefault(key, spec):
             known = self._specs[key]
             raise StepRefused(
@@ -54,6 +52,15 @@ class Worlds:
         clients, self._clients = self._clients, {}
         for client in clients.values():
             await client.close()
+
+
+@contextmanager
+def before_any_episode(name: str) -> Iterator[None]:
+    """What an environment says then is for the operator to hear."""
+    try:
+        yield
+    except EnvError as error:
+        raise StepRefused(f"environment {name}: {error}") from error
 
 
 def _identity(settings: Environment) -> str:

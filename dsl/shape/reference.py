@@ -17,7 +17,7 @@ from ..binding.presets import presets
 from .keys import NAME, Keys, Pattern
 from .wording import WORDS
 
-__all__ = ["REFERENCE_FILE", "UnknownKey", "describe", "text"]
+__all__ = ["REFERENCE_FILE", "UnknownKey", "describe", "explained", "text"]
 
 Schema = Mapping[str, Any]
 
@@ -61,19 +61,23 @@ def _step(keys: Keys, at: Pattern, step: str) -> str:
 
 
 def _lines(keys: Keys, at: Pattern) -> Iterator[str]:
-    schema = keys.known[at]
-    yield ".".join(at)
-    yield f"  {_meaning(schema)}"
-    facts = {"type": _type(schema), "default": _default(schema), "example": _examples(schema)}
-    for name, value in facts.items():
-        if value:
-            yield f"  {name:8} {value.replace('`', '')}"
+    yield from explained(".".join(at), keys.known[at])
     children = keys.children(at)
     width = max(map(len, children), default=0)
     if children:
         yield "  keys"
     for child in children:
         yield f"    {child:{width}}  {_meaning(keys.known[(*at, child)])}"
+
+
+def explained(key: str, schema: Schema) -> Iterator[str]:
+    """The same of any key with a schema, but for the keys below it."""
+    yield key
+    yield f"  {_meaning(schema)}"
+    facts = {"type": _type(schema), "default": _default(schema), "example": _examples(schema)}
+    for name, value in facts.items():
+        if value:
+            yield f"  {name:8} {value.replace('`', '')}"
 
 
 def text() -> str:

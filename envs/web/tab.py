@@ -23,6 +23,8 @@ __all__ = ["Tab"]
 _FRAMES_S = 2.0
 _ENDLESS = frozenset(("eventsource", "media", "ping", "websocket"))
 """Requests that need not come to an end."""
+_FETCHED = frozenset(("Fetch", "Font", "Image", "Script", "Stylesheet", "XHR"))
+"""What a document asks for that is there already."""
 
 
 class Tab:
@@ -40,6 +42,8 @@ class Tab:
         self._window = window
         self._document = 0
         self._busy: set[object] = set()
+        self._fetches: dict[str, tuple[str, str]] = {}
+        """Requests of documents, each with its frame and document."""
         self._changed = asyncio.Event()
         self._crashed = asyncio.Event()
 
@@ -57,7 +61,12 @@ class Tab:
         tab.cdp.on("Page.frameScheduledNavigation", tab._plans)
         tab.cdp.on("Page.frameClearedScheduledNavigation", tab._carries_out)
         tab.cdp.on("Page.windowOpen", tab._opens)
+        tab.cdp.on("Page.frameNavigated", tab._replaced)
+        tab.cdp.on("Network.requestWillBeSent", tab._fetch)
+        for event in ("loadingFinished", "loadingFailed"):
+            tab.cdp.on(f"Network.{event}", tab._fetched)
         await tab.cdp.send("Page.enable")
+        await tab.cdp.send("Network.enable", {"maxTotalBufferSize": 0, "maxResourceBufferSize": 0})
         return tab
 
     @property
@@ -76,6 +85,24 @@ class Tab:
 
     def _got(self, request: Request) -> None:
         self._busy.discard(request)
+        self._changed.set()
+
+    # The driver tells of a request when the fence has been asked about it, which may be frames after it was made; what
+    # follows comes in one order with the answers of scripts.
+
+    def _fetch(self, event: Mapping[str, Any]) -> None:
+        if event.get("type") in _FETCHED:
+            self._fetches[event["requestId"]] = (event.get("frameId", ""), event["loaderId"])
+
+    def _fetched(self, event: Mapping[str, Any]) -> None:
+        self._fetches.pop(event["requestId"], None)
+        self._changed.set()
+
+    def _replaced(self, event: Mapping[str, Any]) -> None:
+        frame = event["frame"]
+        for request, (of, document) in tuple(self._fetches.items()):
+            if of == frame["id"] and document != frame["loaderId"]:
+                del self._fetches[request]
         self._changed.set()
 
     def _leaves(self, event: Mapping[str, Any]) -> None:
@@ -101,23 +128,27 @@ class Tab:
 
     def _crash(self, leaf: Leaf) -> None:
         self._crashed.set()
-        self._busy.clear()
+        self._waits_no_more()
         self._changed.set()
 
     async def quiet(self, until: float) -> bool:
         """Wait until nothing is on its way; whether nothing was."""
         waited = False
-        while self._busy or self.opening:
+        while self._busy or self._fetches or self.opening:
             waited = True
             left = until - asyncio.get_running_loop().time()
             if left <= 0:
-                self._busy.clear()
-                self.opening = 0
+                self._waits_no_more()
                 break
             self._changed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), min(left, 0.5))
         return not waited
+
+    def _waits_no_more(self) -> None:
+        self._busy.clear()
+        self._fetches.clear()
+        self.opening = 0
 
     async def drawn(self) -> bool:
         """Wait until what was done has been drawn; False where the page went away meanwhile."""

@@ -172,6 +172,8 @@ class Visit:
         leaf.on("close", lambda _: self._left(tab))
         self.tabs.append(tab)
         self.here = len(self.tabs) - 1
+        with suppress(Error):  # what it asked for before it was here, nothing tells of but this
+            await leaf.wait_for_load_state("load", timeout=1000 * _SETTLE_S)
 
     def _left(self, tab: Tab) -> None:
         if tab in self.tabs:

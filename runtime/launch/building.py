@@ -14,10 +14,8 @@ from ...dsl.algorithm import Kind
 from ...dsl.plan import Plan, Role
 from ...dsl.planning.shapes import is_folder
 from ...dsl.recipe import DType, Init, Layout, Model, Offload
-from ...envs.errors import EnvError
 from ..agents.formats import Manner, agent_format
 from ..agents.wording import texts
-from ..asking import World
 from ..errors import RunError
 from ..models import ModelSizes, ModelSource, TokenizerSizes, load_tokenizer, make_model, make_tokenizer
 from ..ports import Critic, LearnerSettings, OptimizerSettings, SamplerSettings, Scorer
@@ -25,7 +23,7 @@ from ..rendering import LEFT_OUT, NO_THOUGHTS, Chat
 from ..seeds import derive
 from ..workers import LearnerWorker, RolloutWorker
 from ..workspace import MODEL, filled
-from ..worlds import Worlds
+from ..worlds import Worlds, before_any_episode
 
 if TYPE_CHECKING:
     from ..backends.deepspeed import DeepSpeedLearner
@@ -85,18 +83,12 @@ async def _texts(plan: Plan, init: Init, worlds: Worlds) -> list[str]:
         agent = stage.settings.agent
         form = agent_format(agent.format, Manner(thinking=agent.thinking, calls=agent.parallel_calls))
         for world in (await worlds.all(stage.settings.environments)).values():
-            found += [world.spec.prompt, form.rules, *(await _corpus(world))]
+            with before_any_episode(f"'{world.name}'"):
+                found += [world.spec.prompt, form.rules, *(await world.client.corpus())]
             found += [form.write(""), *(form.read(reply).problem for reply in form.unreadable)]
         found += [LEFT_OUT] if agent.observation_tokens else []
         found += [*texts(agent), *([] if agent.thinking else [NO_THOUGHTS])]
     return list(dict.fromkeys(text for text in found if text))
-
-
-async def _corpus(world: World) -> tuple[str, ...]:
-    try:
-        return await world.client.corpus()
-    except EnvError as error:
-        raise RunError(f"environment '{world.name}': {error}") from error
 
 
 def _sizes(init: Init, positions: int) -> ModelSizes:

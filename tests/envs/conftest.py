@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -24,6 +29,27 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     call = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
     asyncio.run(asyncio.wait_for(call, _PATIENCE_S))
     return True
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has died and waits to be collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def started(program: str, temporary: Path) -> Iterator[subprocess.Popen[str]]:
+    """A Python program that is talked with, whose temporary files are where nobody else's are."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process
 
 
 class Scripted(Env):

@@ -13,6 +13,8 @@ from agym.envs.errors import EnvFault, FaultKind
 from agym.envs.protocol import Deadlines
 from agym.envs.supervise import ServeCommand, ServerEvent, ServerProcess, Trouble, Watch
 
+from .conftest import alive
+
 COUNTER = ServeCommand(env="counter")
 CLOSE = Watch(start_s=30, every_s=0.1, probe_s=0.5, misses=2, stop_s=10)
 
@@ -23,14 +25,6 @@ def program(folder: Path, text: str) -> ServeCommand:
     opening = "import socket, sys, time\nlistener = socket.socket(fileno=int(sys.argv[sys.argv.index('--fd') + 1]))\n"
     script.write_text(opening + "listener.setblocking(True)\n" + text)
     return ServeCommand(env="other", program=(sys.executable, str(script)))
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that has died and waits to be collected does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 async def until(holds: object, what: str) -> None:

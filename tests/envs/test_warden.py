@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import alive, started
+
 # What it starts heeds nothing, stands in a session of its own, and has lost its parent.
 WORK = """
 import os, subprocess, sys, tempfile, time
@@ -36,14 +38,6 @@ sys.exit(warded(work, leashed=False))
 LEASHED = WORK.replace("leashed=False", "leashed=True").replace("int(input())", "time.sleep(600)")
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that has died and waits to be collected does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def worker_of(pid: int) -> int:
     """The process that works, below its warden."""
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
@@ -60,13 +54,7 @@ def wait_until_gone(folder: Path, *pids: int) -> None:
 @contextmanager
 def working(temporary: Path, program: str = WORK) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A warden, and an orphan below it."""
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        env={**os.environ, "TMPDIR": str(temporary)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as warden:
+    with started(program, temporary) as warden:
         assert warden.stdout is not None
         orphan = int(min(warden.stdout.readline(), warden.stdout.readline()))  # digits come before letters
         assert alive(orphan)

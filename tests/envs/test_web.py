@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,8 @@ from agym.envs.web.surf import Surfer
 from agym.envs.web.tree import Window
 from agym.envs.web.visit import EPOCH, Reply, Scene
 
+from .conftest import started
+
 pytestmark = [
     pytest.mark.heavy,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium: apt-get install chromium"),
@@ -33,9 +34,10 @@ pytestmark = [
 PAGES = {
     "/": """<title>Hall</title><h1>Hall</h1>
       <a href="/kitchen">Kitchen</a> <a href="/slow">Slow</a> <a href="/kitchen" target="_blank">Beside</a>
-      <a href="http://127.0.0.2:PORT/">Out</a>
+      <a href="/pieces" target="_blank">In pieces</a> <a href="http://127.0.0.2:PORT/">Out</a>
       <form action="/said"><label>Name <input name="name"></label><button>Send</button></form>""",
     "/kitchen": "<title>Kitchen</title><p>A kitchen with a stove.</p>",
+    "/pieces": f"<p>{'first ' * 400}</p><title>Whole</title><p>and last</p>",
     "/said": "<title>Said</title><p>Thanks.</p>",
     "/slow": "<title>Slow</title><div id=room>nothing yet</div><script src='/late.js'></script>",
     "/late.js": "fetch('/late.txt').then(a => a.text()).then(a => { room.textContent = a; })",
@@ -98,7 +100,9 @@ class Site:
         request.send_header("Content-Type", f"{kind}; charset=utf-8")
         request.send_header("Content-Length", str(len(body)))
         request.end_headers()
-        request.wfile.write(body)
+        for piece in body.partition(b"<title>Whole") if path == "/pieces" else (body,):
+            request.wfile.write(piece)
+            time.sleep(0.2 * (len(piece) < len(body)))
 
     def stop(self) -> None:
         for server in (self._server, self._other):
@@ -196,6 +200,12 @@ def test_a_page_that_opens_beside_is_a_tab_of_its_own(surfer: Surfer, site: Site
     do(surfer, "new_tab")
     do(surfer, f"goto [http://{site.host}/kitchen]")
     assert "Tab 1 (here): Kitchen" in surfer.see()
+
+
+def test_a_page_that_opens_beside_is_waited_for(surfer: Surfer, site: Site) -> None:
+    page = begin(surfer, site, "/")
+    do(surfer, on(page, "link 'In pieces'", "click [#]"))
+    assert surfer.see().splitlines()[1] == "Tab 1 (here): Whole"
 
 
 def test_numbers_stay_with_their_elements_until_the_page_is_left(surfer: Surfer, site: Site) -> None:
@@ -464,13 +474,7 @@ input()
 @contextmanager
 def browsing(temporary: Path) -> Iterator[subprocess.Popen[str]]:
     """A process with a browser, whose temporary files are where nobody else's are."""
-    with subprocess.Popen(
-        [sys.executable, "-c", BROWSING],
-        env={**os.environ, "TMPDIR": str(temporary)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with started(BROWSING, temporary) as process:
         assert heard(process) == "up\n"
         yield process
 
