@@ -65,8 +65,29 @@ class Instances(Protocol):
     async def close(self) -> None: ...
 
 
+class _Crowd:
+    """How many were lent at the same time, of late: in this span and the last, each of four such crowds' loans."""
+
+    def __init__(self) -> None:
+        self.lent = 0
+        self._loans = 0
+        self._most = (0, 0)
+
+    @property
+    def most(self) -> int:
+        return max(self._most)
+
+    def lend(self) -> None:
+        self.lent += 1
+        self._loans += 1
+        before, now = self._most
+        self._most = (before, max(now, self.lent))
+        if self._loans > 4 * self.most:
+            self._loans, self._most = 0, (self._most[1], self.lent)
+
+
 class EnvPool:
-    """Makes instances as they are needed and keeps some for the next episode."""
+    """Makes instances as they are needed and keeps as many as were lately lent at once, or `keep`."""
 
     def __init__(
         self, factory: EnvFactory, *, deadlines: Deadlines | None = None, threads: int = 8, keep: int = 64
@@ -76,6 +97,8 @@ class EnvPool:
         # never played: it answers what is asked about tasks; made at once, so that wrong options show at once
         self._desk = factory()
         self._idle: list[tuple[Env, Executor | None]] = []
+        self._crowd = _Crowd()
+        self._closed = False
         self._threads = ThreadPoolExecutor(threads, "env") if self.spec.runs is Runs.POOL else None
         self.deadlines = deadlines or Deadlines()
         self._num_threads = threads
@@ -100,13 +123,17 @@ class EnvPool:
     async def take(self) -> Held:
         """An instance for one episode; it must be given back."""
         if self._idle:
-            return Held(self, *self._idle.pop())
+            return self._lend(*self._idle.pop())
         executor = self._executor()
         try:
             env = await _Calls(self, executor).run(self.deadlines.open_s, self._factory)
         except EnvError:
             self._shut_own_thread(executor)
             raise
+        return self._lend(env, executor)
+
+    def _lend(self, env: Env, executor: Executor | None) -> Held:
+        self._crowd.lend()
         return Held(self, env, executor)
 
     async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
@@ -124,17 +151,17 @@ class EnvPool:
             await held.give_back()
 
     async def close(self) -> None:
-        self._keep, idle = 0, self._idle
+        self._closed, idle = True, self._idle
         self._idle = []
         for env, executor in idle:
-            await Held(self, env, executor).give_back()
+            await Held(self, env, executor).throw_away()
         self._desk.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _take_in(self, env: Env, executor: Executor | None) -> bool:
         """Whether the instance is kept for another episode."""
-        if len(self._idle) >= self._keep:
+        if self._closed or len(self._idle) >= max(self._keep, self._crowd.most - self._crowd.lent):
             return False
         self._idle.append((env, executor))
         return True
@@ -180,17 +207,18 @@ class Held:
         if self._returned:
             return
         self._returned = True
+        self._pool._crowd.lent -= 1
         try:
             if not (self._calls.broken or self._calls.lost):
                 with suppress(EnvError):
                     await self._calls.run(self._pool.deadlines.close_s, self._env.end)
             if not self._calls.lost and (self._calls.broken or not self._pool._take_in(self._env, self._executor)):
-                await self._throw_away()
+                await self.throw_away()
         finally:
             if self._calls.lost is not None:
                 self._calls.lost.add_done_callback(self._clean_up_late)
 
-    async def _throw_away(self) -> None:
+    async def throw_away(self) -> None:
         with suppress(EnvError):  # trouble with what is thrown away is nobody's trouble
             await self._calls.run(self._pool.deadlines.close_s, self._env.close)
         self._pool._shut_own_thread(self._executor)

@@ -90,7 +90,8 @@ def options_right(case: Case) -> Iterator[Diagnostic]:
     for path, environment, info in _registered(case):
         for name, value in environment.options.items():
             if name in info.options:
-                yield from _option_errors(case, (*path, "options", name), value, info.options[name])
+                for found in _option_errors(case, (*path, "options", name), value, info.options[name]):
+                    yield replace(found, help=found.help or f"'agym envs list {info.name}' tells what it can be")
 
 
 def _option_errors(case: Case, path: Path, value: Any, schema: Mapping[str, Any]) -> Iterator[Diagnostic]:

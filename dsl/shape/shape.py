@@ -20,7 +20,7 @@ from ..suggest import shown
 from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode, at, get, to_data
 from .foreign import FOREIGN_VALUES
 from .keys import Keys
-from .wording import MANY, Mistyped, advice, found, in_words, written
+from .wording import MANY, Mistyped, advice, can_be, found, in_words, written
 
 __all__ = ["check"]
 
@@ -235,7 +235,7 @@ def _meant(node: Node, known: list[str], key: str | None) -> str | None:
     near = closest(word, known)
     if near:
         return f"did you mean '{near[0][1]}'?"
-    return f"'{key}' can be {', '.join(known)}" if len(known) > MANY else None
+    return can_be(key, known) if len(known) > MANY else None
 
 
 def _not_constant(scene: _Scene, error: Any) -> Iterator[Diagnostic]:

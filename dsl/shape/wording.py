@@ -6,18 +6,19 @@ environment is shown as the reference that it came by, never as itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..frozen import frozen
 from ..suggest import shown
 from ..text.tree import ListNode, MapNode, Node, ScalarNode
 
-__all__ = ["MANY", "Mistyped", "advice", "found", "in_words", "written"]
+__all__ = ["MANY", "Mistyped", "advice", "can_be", "found", "in_words", "written"]
 
 Schema = Mapping[str, Any]
 
 MANY = 8
+_MOST = 50
 """Values that fit into a message."""
 
 WORDS = {
@@ -140,8 +141,13 @@ def _unquoted(case: Mistyped) -> str | None:
         return None
     choices = [value for branch in case.branches for value in branch.get("enum", ())]
     if choices:
-        return f"'{case.key}' can be {', '.join(choices)}" if len(choices) > MANY or case.wants("object") else None
+        return can_be(case.key, choices) if len(choices) > MANY or case.wants("object") else None
     return f"put it in quotes: '{written(case.node)[:40]}'"
+
+
+def can_be(key: str | None, choices: Sequence[str]) -> str | None:
+    """All that may be chosen, where it can be read."""
+    return f"'{key}' can be {', '.join(choices)}" if len(choices) <= _MOST else None
 
 
 def _fraction(case: Mistyped) -> str | None:

@@ -7,10 +7,11 @@ concerns it runs, lent out by a `Room` to whoever visits pages, and ended when t
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from threading import Lock, RLock, Thread
+from threading import BoundedSemaphore, Lock, RLock, Thread
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary, finalize
 
@@ -27,6 +28,8 @@ T = TypeVar("T")
 INSTALL = "no Chromium was found on this machine; on Debian: apt-get install chromium"
 _START_S = 60.0
 _STOP_S = 10.0
+_AT_ONCE = BoundedSemaphore(max(8, 4 * (os.cpu_count() or 1)))
+"""Calls of the whole process: of pages all at work at once, none would be there in time."""
 _FLAGS = (
     "--disable-dev-shm-usage",
     "--no-proxy-server",
@@ -106,11 +109,12 @@ class Browser:
         return self._process
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Have something done in the browser's thread, and wait for it."""
-        if not self.alive:
-            work.close()
-            raise EnvFault("the browser is gone")
-        return self._run(unless(self._lost, work, "the browser is gone"), timeout_s)
+        """Have something done in the browser's thread, and wait for it; its time begins when its turn has come."""
+        with _AT_ONCE:
+            if not self.alive:
+                work.close()
+                raise EnvFault("the browser is gone")
+            return self._run(unless(self._lost, work, "the browser is gone"), timeout_s)
 
     def _run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, timeout_s), self._loop)

@@ -17,8 +17,6 @@ length checks, is done here.
 from __future__ import annotations
 
 import asyncio
-import gc
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -29,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ...dsl.recipe import DType, Lora
 from ..ports import (
     Draw,
     FinishReason,
@@ -42,14 +39,11 @@ from ..ports import (
     SyncError,
     WeightUpdate,
 )
-from .group import join_process_group
-from .lora import peft_name
+from .vllm_adapter import adapter_request, replace_adapter
+from .vllm_core import products, start, stop
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from vllm import SamplingParams
-    from vllm.lora.lora_model import LoRAModel
-    from vllm.lora.request import LoRARequest
     from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest
     from vllm.v1.engine.core_client import InprocClient
 
@@ -61,7 +55,6 @@ _ROUNDS = 4
 else: one to wake it, the others for a time limit or a task that it is wrapped in."""
 _TAIL_TOKENS = 8
 """Tokens beyond a stop text's own length that are decoded to find it; a token may be part of a letter."""
-_DTYPES = {DType.AUTO: "auto", DType.FP32: "float32", DType.BF16: "bfloat16", DType.FP16: "float16"}
 
 
 @dataclass(slots=True, eq=False)
@@ -85,12 +78,12 @@ class VllmSampler:
         self,
         settings: SamplerSettings,
         decode: Callable[[Sequence[int]], str] | None = None,
-        start: Callable[[SamplerSettings], InprocClient] | None = None,
+        start: Callable[[SamplerSettings], InprocClient] = start,
     ) -> None:
         """`decode` turns ids into text; without it stop texts cannot be found and are refused."""
         self._settings = settings
         self._decode = decode
-        self._core = (start or _start)(settings)
+        self._core = start(settings)
         self._version = _NO_WEIGHTS if settings.weights_follow else 0
         self._waiting: list[_Request] = []
         self._running: dict[str, _Request] = {}
@@ -266,7 +259,7 @@ class VllmSampler:
         """Replaces the weights and proves it; raises SyncError. Requests under way go on with the new weights."""
         was_paused = self._paused
         await self.pause()
-        with self._failing(), _products(self._core.engine_core.vllm_config.model_config.hf_config.hidden_size):
+        with self._failing(), products(self._core.engine_core.vllm_config.model_config.hf_config.hidden_size):
             self._wake()
             self._take_over(update.tensors)
         # keys and values of the old weights must serve no one: requests under way are computed again from their ids
@@ -287,7 +280,7 @@ class VllmSampler:
         if lora is None:
             self._core.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(tensors)})
         else:
-            self._core.collective_rpc(_replace_adapter, args=(tensors, lora))
+            self._core.collective_rpc(replace_adapter, args=(tensors, lora))
 
     async def _prove(self, update: WeightUpdate) -> None:
         probe = update.probe
@@ -303,7 +296,7 @@ class VllmSampler:
         """Ends the engine; what is under way is lost."""
         await self.pause()
         self._fail(RuntimeError("it was closed"))
-        _stop(self._core)
+        stop(self._core)
 
 
 # --- between our words and vLLM's ----------------------------------------------------------------------------------
@@ -322,7 +315,7 @@ def core_request(name: str, prompt: list[int], params: SamplingParams, *, adapte
         sampling_params=params,
         pooling_params=None,
         arrival_time=0.0,
-        lora_request=_adapter_request() if adapted else None,
+        lora_request=adapter_request() if adapted else None,
         cache_salt=None,
         data_parallel_rank=None,
     )
@@ -365,202 +358,3 @@ def _scores(output: EngineCoreOutput) -> Floats:
     assert output.new_prompt_logprobs_tensors is not None
     scores: Floats = output.new_prompt_logprobs_tensors.logprobs[:, 0].cpu().numpy()
     return scores
-
-
-def _start(settings: SamplerSettings) -> InprocClient:
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.platforms import current_platform
-    from vllm.v1.engine.core_client import InprocClient
-    from vllm.v1.executor import Executor
-
-    join_process_group()
-    with _caller_undisturbed(), _products(_model_config(settings).hidden_size):
-        config = EngineArgs(**_engine_args(settings)).create_engine_config()
-        # the engine collects garbage several times while it starts, each time among all that was ever imported
-        gc.freeze()
-        core = InprocClient(config, Executor.get_class(config), log_stats=False)
-    if settings.lora is not None and current_platform.is_cpu():
-        core.collective_rpc(_multiply_once)
-    return core
-
-
-def _stop(core: InprocClient) -> None:
-    """Ends an engine and leaves the process group alone, which vLLM's own way of ending destroys: a learner in the same
-    process still needs it."""
-    core._finalizer.detach()
-    core.engine_core.model_executor.shutdown()
-    core.engine_core.scheduler.shutdown()
-    gc.unfreeze()
-
-
-def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
-    all_follow = settings.weights_follow and settings.lora is None
-    return {
-        "model": str(settings.model),
-        "dtype": _DTYPES[settings.dtype],
-        "skip_tokenizer_init": True,
-        "trust_remote_code": settings.trust_remote_code,
-        "enforce_eager": settings.eager,
-        "max_model_len": settings.context_tokens,
-        "max_num_seqs": settings.slots,
-        # a prompt in pieces would draw from its seed once for each piece, and on a CPU fails to
-        "enable_chunked_prefill": False,
-        "max_num_batched_tokens": max(settings.context_tokens, _BATCHED_TOKENS),
-        "block_size": settings.block_size,
-        "enable_prefix_caching": True,
-        "kv_cache_memory_bytes": settings.cache_bytes or _cache_bytes(settings),
-        "gpu_memory_utilization": settings.memory_share,
-        "enable_sleep_mode": settings.shares_card,
-        "logprobs_mode": "processed_logprobs",
-        "load_format": "dummy" if all_follow else "auto",
-        # weights come with the output layer written out, and the engine has one of its own to put it in: of a tied one
-        # a CPU engine keeps a copy, which outlives new embeddings unnoticed
-        "hf_overrides": {"tie_word_embeddings": False} if all_follow else {},
-        **(_adapter_args(settings.lora) if settings.lora is not None else {}),
-        "use_tqdm_on_load": False,
-        "disable_log_stats": True,
-        "async_scheduling": False,
-        "seed": 0,
-    }
-
-
-_BATCHED_TOKENS = 8192
-
-
-def _cache_bytes(settings: SamplerSettings) -> int | None:
-    """What the slots need at full length, on a CPU; a GPU gives what it has left."""
-    from vllm.platforms import current_platform
-
-    if not current_platform.is_cpu():
-        return None
-    config = _model_config(settings)
-    heads, head_dim = config.num_key_value_heads, config.head_dim
-    bytes_per_token = 2 * config.num_hidden_layers * heads * head_dim * (4 if settings.dtype is DType.FP32 else 2)
-    blocks_per_slot = -(-settings.context_tokens // settings.block_size) + 1
-    return int(settings.slots * blocks_per_slot * settings.block_size * bytes_per_token)
-
-
-def _model_config(settings: SamplerSettings) -> Any:
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(settings.model, trust_remote_code=settings.trust_remote_code)
-    if getattr(config, "head_dim", None) is None:
-        config.head_dim = config.hidden_size // config.num_attention_heads
-    return config
-
-
-_SMALL_HIDDEN = 128
-"""Width up to which a CPU multiplies matrices sooner than oneDNN has prepared to, as it does anew for each number of
-rows: with 64 a third more tokens per second without it, with 256 a third fewer."""
-
-
-@contextmanager
-def _products(hidden: int) -> Iterator[None]:
-    """While weights are being laid out: plain products for small models, oneDNN's packed ones for the others."""
-    from vllm import _custom_ops
-
-    packed = getattr(_custom_ops, "_supports_onednn", False)
-    _custom_ops._supports_onednn = packed and hidden > _SMALL_HIDDEN
-    try:
-        yield
-    finally:
-        _custom_ops._supports_onednn = packed
-
-
-# --- adapters ------------------------------------------------------------------------------------------------------
-
-_ADAPTER = 1
-"""The engine's number for the only one."""
-
-
-def _adapter_args(lora: Lora) -> dict[str, Any]:
-    return {
-        "enable_lora": True,
-        "max_loras": 1,
-        "max_lora_rank": next(rank for rank in _RANKS if rank >= lora.rank),
-        "lora_target_modules": list(lora.targets),
-    }
-
-
-_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""The engine's own; an adapter of another rank is filled up with zeros."""
-
-
-@lru_cache(maxsize=1)
-def _adapter_request() -> LoRARequest:
-    from vllm.lora.request import LoRARequest
-
-    # nothing is read from its path: no request enters before an adapter has come
-    return LoRARequest(lora_name="policy", lora_int_id=_ADAPTER, lora_path="by hand")
-
-
-def _replace_adapter(worker: Any, tensors: NamedTensors, lora: Lora) -> None:
-    """In a worker of the engine: the adapter gives way to another."""
-    manager = worker.model_runner.lora_manager._adapter_manager
-    adapter = _adapter(manager, tensors, lora)
-    inside = {part for parts in manager.packed_modules.values() for part in parts}
-    if strange := adapter.loras.keys() - manager.modules.keys() - inside:
-        raise ValueError(f"expected layers that the engine has, got an adapter of {min(strange)}")
-    manager.remove_adapter(_ADAPTER)
-    manager.add_adapter(adapter)
-    manager.activate_adapter(_ADAPTER)
-
-
-def _adapter(manager: Any, tensors: NamedTensors, lora: Lora) -> LoRAModel:
-    from vllm.lora.lora_model import LoRAModel
-    from vllm.lora.peft_helper import PEFTHelper
-
-    renames = getattr(manager.model, "hf_to_vllm_mapper", None)
-    return LoRAModel.from_lora_tensors(
-        _ADAPTER,
-        # copies: the engine multiplies the scale into B where it lies
-        {peft_name(name): tensor.to("cpu", copy=True) for name, tensor in tensors},
-        # only divided by the rank: it need not be whole
-        PEFTHelper(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets)),  # type: ignore[arg-type]
-        device="cpu",
-        dtype=manager.lora_config.lora_dtype,
-        weights_mapper=renames and renames.get_rename_mapper(),
-    )
-
-
-def _multiply_once(worker: Any) -> None:
-    """In a worker on a CPU: all requests have the same adapter, and vLLM's own product copies it for each token."""
-    manager = worker.model_runner.lora_manager._adapter_manager
-    product = _OneAdapter()
-    manager.punica_wrapper_mapping = dict.fromkeys(manager.punica_wrapper_mapping, product)
-    for module in manager.modules.values():
-        module.set_mapping(product)
-
-
-class _OneAdapter:
-    """What vLLM's layers ask to be added to their outputs."""
-
-    def update_metadata(self, *_: Any) -> None:
-        """Which token has which adapter."""
-
-    def add_lora_linear(
-        self,
-        outputs_TD: Tensor,
-        inputs_TD: Tensor,
-        downs: tuple[Tensor, ...],
-        ups: tuple[Tensor, ...],
-        scale: float,
-        widths: tuple[int, ...],
-    ) -> None:
-        """`downs` and `ups` of the layers that the engine has made one, whose outputs lie side by side."""
-        for output, down, up in zip(outputs_TD.split(widths, dim=-1), downs, ups, strict=True):
-            output += scale * (inputs_TD @ down[0, 0].T) @ up[0, 0].T
-
-
-@contextmanager
-def _caller_undisturbed() -> Iterator[None]:
-    """An engine seeds the generators of the process and takes `torch.set_num_threads` away from it."""
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    set_num_threads = torch.set_num_threads
-    try:
-        yield
-    finally:
-        torch.set_num_threads = set_num_threads
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])

@@ -373,6 +373,7 @@ def test_the_data_for_recipes_says_the_same_as_the_code() -> None:
     assert tuple(data["splits"]) == tuple(SPLITS) == create({}).spec.splits
     assert set(data["options"]) == set(Options.__dataclass_fields__)
     assert data["options"]["actions"]["default"] == Options().actions
+    assert data["options"]["levels"]["items"]["enum"] == list(levels())
 
 
 OPENING = """\

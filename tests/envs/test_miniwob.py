@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import Iterator
+from importlib.resources import files
 
 import pytest
 from agym.envs.client import InlineEnv
@@ -70,6 +72,11 @@ def test_an_unknown_split_is_refused() -> None:
 def test_a_mistake_in_the_options_is_named(options: dict[str, Json], message: str) -> None:
     with pytest.raises(BadOption, match=message):
         create(options)
+
+
+def test_the_data_for_recipes_lists_the_pages() -> None:
+    data = json.loads(files("agym.envs.miniwob").joinpath("env.json").read_text())
+    assert data["options"]["pages"]["items"]["enum"] == list(pages())
 
 
 def test_stepping_where_no_episode_is_under_way_is_refused() -> None:

@@ -91,13 +91,35 @@ async def test_giving_back_twice_lends_the_instance_once(scripted: Make, journal
     await pool.close()
 
 
-async def test_no_more_instances_are_kept_than_asked_for(scripted: Make, journal: list[str]) -> None:
-    pool = EnvPool(scripted, keep=1)
-    held = [await pool.take() for _ in range(3)]
-    for one in held:
+async def crowd(pool: EnvPool, size: int) -> None:
+    for one in [await pool.take() for _ in range(size)]:
         await one.give_back()
+
+
+async def test_as_many_instances_are_kept_as_were_lent_at_once(scripted: Make, journal: list[str]) -> None:
+    pool = EnvPool(scripted, keep=1)
+    await crowd(pool, 3)
+    await crowd(pool, 3)
+    assert journal == []
+    await pool.close()
+    assert journal == ["close"] * 4  # with the one that answers what is asked about tasks
+
+
+async def test_instances_of_a_crowd_that_does_not_come_again_are_let_go(scripted: Make, journal: list[str]) -> None:
+    pool = EnvPool(scripted, keep=1)
+    await crowd(pool, 3)
+    for _ in range(40):
+        await crowd(pool, 1)
     assert journal == ["close", "close"]
     await pool.close()
+
+
+async def test_what_comes_back_after_the_end_is_not_kept(scripted: Make, journal: list[str]) -> None:
+    pool = EnvPool(scripted)
+    held = await pool.take()
+    await pool.close()
+    await held.give_back()
+    assert journal == ["close"] * 2
 
 
 async def test_calls_in_threads_do_not_hold_each_other_up(threaded: Make) -> None:

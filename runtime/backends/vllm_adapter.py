@@ -1,0 +1,102 @@
+"""An adapter in a vLLM engine: the one of the policy, replaced with each new version.
+
+Enters: the learner's tensors. Leaves: the engine's layers with them added; on a CPU by a product of our own.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ...dsl.recipe import Lora
+from ..ports import NamedTensors
+from .lora import peft_name
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from vllm.lora.lora_model import LoRAModel
+    from vllm.lora.request import LoRARequest
+
+__all__ = ["adapter_args", "adapter_request", "multiply_once", "replace_adapter"]
+
+_ADAPTER = 1
+"""The engine's number for the only one."""
+
+
+def adapter_args(lora: Lora) -> dict[str, Any]:
+    return {
+        "enable_lora": True,
+        "max_loras": 1,
+        "max_lora_rank": next(rank for rank in _RANKS if rank >= lora.rank),
+        "lora_target_modules": list(lora.targets),
+    }
+
+
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The engine's own; an adapter of another rank is filled up with zeros."""
+
+
+@lru_cache(maxsize=1)
+def adapter_request() -> LoRARequest:
+    from vllm.lora.request import LoRARequest
+
+    # nothing is read from its path: no request enters before an adapter has come
+    return LoRARequest(lora_name="policy", lora_int_id=_ADAPTER, lora_path="by hand")
+
+
+def replace_adapter(worker: Any, tensors: NamedTensors, lora: Lora) -> None:
+    """In a worker of the engine: the adapter gives way to another."""
+    manager = worker.model_runner.lora_manager._adapter_manager
+    adapter = _adapter(manager, tensors, lora)
+    inside = {part for parts in manager.packed_modules.values() for part in parts}
+    if strange := adapter.loras.keys() - manager.modules.keys() - inside:
+        raise ValueError(f"expected layers that the engine has, got an adapter of {min(strange)}")
+    manager.remove_adapter(_ADAPTER)
+    manager.add_adapter(adapter)
+    manager.activate_adapter(_ADAPTER)
+
+
+def _adapter(manager: Any, tensors: NamedTensors, lora: Lora) -> LoRAModel:
+    from vllm.lora.lora_model import LoRAModel
+    from vllm.lora.peft_helper import PEFTHelper
+
+    renames = getattr(manager.model, "hf_to_vllm_mapper", None)
+    return LoRAModel.from_lora_tensors(
+        _ADAPTER,
+        # copies: the engine multiplies the scale into B where it lies
+        {peft_name(name): tensor.to("cpu", copy=True) for name, tensor in tensors},
+        # only divided by the rank: it need not be whole
+        PEFTHelper(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets)),  # type: ignore[arg-type]
+        device="cpu",
+        dtype=manager.lora_config.lora_dtype,
+        weights_mapper=renames and renames.get_rename_mapper(),
+    )
+
+
+def multiply_once(worker: Any) -> None:
+    """In a worker on a CPU: all requests have the same adapter, and vLLM's own product copies it for each token."""
+    manager = worker.model_runner.lora_manager._adapter_manager
+    product = _OneAdapter()
+    manager.punica_wrapper_mapping = dict.fromkeys(manager.punica_wrapper_mapping, product)
+    for module in manager.modules.values():
+        module.set_mapping(product)
+
+
+class _OneAdapter:
+    """What vLLM's layers ask to be added to their outputs."""
+
+    def update_metadata(self, *_: Any) -> None:
+        """Which token has which adapter."""
+
+    def add_lora_linear(
+        self,
+        outputs_TD: Tensor,
+        inputs_TD: Tensor,
+        downs: tuple[Tensor, ...],
+        ups: tuple[Tensor, ...],
+        scale: float,
+        widths: tuple[int, ...],
+    ) -> None:
+        """`downs` and `ups` of the layers that the engine has made one, whose outputs lie side by side."""
+        for output, down, up in zip(outputs_TD.split(widths, dim=-1), downs, ups, strict=True):
+            output += scale * (inputs_TD @ down[0, 0].T) @ up[0, 0].T

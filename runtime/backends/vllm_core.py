@@ -1,0 +1,142 @@
+"""A vLLM engine's core in this process: how it is set up, started and ended.
+
+Enters: a sampler's settings. Leaves: an engine's core, which the sampler drives; the generators and the threads of the
+process are left as they were.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ...dsl.recipe import DType
+from ..ports import SamplerSettings
+from .group import join_process_group
+from .vllm_adapter import adapter_args, multiply_once
+
+if TYPE_CHECKING:
+    from vllm.v1.engine.core_client import InprocClient
+
+__all__ = ["products", "start", "stop"]
+
+_DTYPES = {DType.AUTO: "auto", DType.FP32: "float32", DType.BF16: "bfloat16", DType.FP16: "float16"}
+
+
+def start(settings: SamplerSettings) -> InprocClient:
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.platforms import current_platform
+    from vllm.v1.engine.core_client import InprocClient
+    from vllm.v1.executor import Executor
+
+    join_process_group()
+    with _caller_undisturbed(), products(_model_config(settings).hidden_size):
+        config = EngineArgs(**_engine_args(settings)).create_engine_config()
+        # the engine collects garbage several times while it starts, each time among all that was ever imported
+        gc.freeze()
+        core = InprocClient(config, Executor.get_class(config), log_stats=False)
+    if settings.lora is not None and current_platform.is_cpu():
+        core.collective_rpc(multiply_once)
+    return core
+
+
+def stop(core: InprocClient) -> None:
+    """Ends an engine and leaves the process group alone, which vLLM's own way of ending destroys: a learner in the same
+    process still needs it."""
+    core._finalizer.detach()
+    core.engine_core.model_executor.shutdown()
+    core.engine_core.scheduler.shutdown()
+    gc.unfreeze()
+
+
+def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
+    all_follow = settings.weights_follow and settings.lora is None
+    return {
+        "model": str(settings.model),
+        "dtype": _DTYPES[settings.dtype],
+        "skip_tokenizer_init": True,
+        "trust_remote_code": settings.trust_remote_code,
+        "enforce_eager": settings.eager,
+        "max_model_len": settings.context_tokens,
+        "max_num_seqs": settings.slots,
+        # a prompt in pieces would draw from its seed once for each piece, and on a CPU fails to
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(settings.context_tokens, _BATCHED_TOKENS),
+        "block_size": settings.block_size,
+        "enable_prefix_caching": True,
+        "kv_cache_memory_bytes": settings.cache_bytes or _cache_bytes(settings),
+        "gpu_memory_utilization": settings.memory_share,
+        "enable_sleep_mode": settings.shares_card,
+        "logprobs_mode": "processed_logprobs",
+        "load_format": "dummy" if all_follow else "auto",
+        # weights come with the output layer written out, and the engine has one of its own to put it in: of a tied one
+        # a CPU engine keeps a copy, which outlives new embeddings unnoticed
+        "hf_overrides": {"tie_word_embeddings": False} if all_follow else {},
+        **(adapter_args(settings.lora) if settings.lora is not None else {}),
+        "use_tqdm_on_load": False,
+        "disable_log_stats": True,
+        "async_scheduling": False,
+        "seed": 0,
+    }
+
+
+_BATCHED_TOKENS = 8192
+
+
+def _cache_bytes(settings: SamplerSettings) -> int | None:
+    """What the slots need at full length, on a CPU; a GPU gives what it has left."""
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return None
+    config = _model_config(settings)
+    heads, head_dim = config.num_key_value_heads, config.head_dim
+    bytes_per_token = 2 * config.num_hidden_layers * heads * head_dim * (4 if settings.dtype is DType.FP32 else 2)
+    blocks_per_slot = -(-settings.context_tokens // settings.block_size) + 1
+    return int(settings.slots * blocks_per_slot * settings.block_size * bytes_per_token)
+
+
+def _model_config(settings: SamplerSettings) -> Any:
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(settings.model, trust_remote_code=settings.trust_remote_code)
+    if getattr(config, "head_dim", None) is None:
+        config.head_dim = config.hidden_size // config.num_attention_heads
+    return config
+
+
+_SMALL_HIDDEN = 128
+"""Width up to which a CPU multiplies matrices sooner than oneDNN has prepared to, as it does anew for each number of
+rows: with 64 a third more tokens per second without it, with 256 a third fewer."""
+
+
+@contextmanager
+def products(hidden: int) -> Iterator[None]:
+    """While weights are being laid out: plain products for small models, oneDNN's packed ones for the others."""
+    from vllm import _custom_ops
+
+    packed = getattr(_custom_ops, "_supports_onednn", False)
+    _custom_ops._supports_onednn = packed and hidden > _SMALL_HIDDEN
+    try:
+        yield
+    finally:
+        _custom_ops._supports_onednn = packed
+
+
+@contextmanager
+def _caller_undisturbed() -> Iterator[None]:
+    """An engine seeds the generators of the process and takes `torch.set_num_threads` away from it."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    set_num_threads = torch.set_num_threads
+    try:
+        yield
+    finally:
+        torch.set_num_threads = set_num_threads
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
