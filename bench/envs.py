@@ -45,7 +45,7 @@ MOST = 128
 """Sessions of a light environment at the same time, those broken off that are yet to run out among them."""
 FLOOR = 1500
 TICKS = os.sysconf("SC_CLK_TCK")
-PATIENT = Deadlines(open_s=300.0, step_s=300.0)
+PATIENT = Deadlines(open_s=900.0, step_s=900.0)
 
 
 def main() -> int:

@@ -131,7 +131,8 @@ def _short_of_a_browser(wanted: tuple[Need, ...], machine: Machine) -> str:
     names = [need.why for need in wanted if need.extra == "web"]
     if not names or machine.browser:
         return ""
-    return f"{', '.join(names)}: needs a browser, and this machine has none; on Debian: apt-get install chromium"
+    install = "on Debian: apt-get install chromium-headless-shell"
+    return f"{', '.join(names)}: needs a browser, and this machine has none; {install}"
 
 
 def _short_of_files(run: CompiledVariant) -> Iterator[str]:

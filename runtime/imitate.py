@@ -253,6 +253,7 @@ async def _by_experts(context: Context) -> list[Episode]:
         horizon = None if environment.turns or context.stage.turns else _LONGEST
         budgets = budgets_of(context, environment, horizon)
         mine = [task for task in tasks if task.environment == name]
+        context.reporter.note(f"the expert of '{name}' shows {len(mine)} tasks")  # may take minutes, before any row
         seed = derive(context.plan.seed, "demonstrations")
         made += await context.crew.demonstrate(mine, demo_style(context), budgets, seed)
     refuse_faults(context, made, "demonstrations")

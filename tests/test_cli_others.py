@@ -193,7 +193,7 @@ def test_what_a_recipe_needs_follows_from_its_plan() -> None:
 
 def test_doctor_asks_for_a_browser_exactly_where_web_pages_are_played_and_there_is_none(agym: Agym) -> None:
     web, other = (agym("doctor", recipe).out for recipe in ("agentgym-rl/webarena-fixed", "quickstart"))
-    assert ("apt-get install chromium" in web) == (look().browser is None)
+    assert ("apt-get install chromium-headless-shell" in web) == (look().browser is None)
     assert "apt-get" not in other
 
 

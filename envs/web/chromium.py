@@ -25,7 +25,7 @@ __all__ = ["INSTALL", "Browser", "Room", "executable", "room", "unless"]
 
 T = TypeVar("T")
 
-INSTALL = "no Chromium was found on this machine; on Debian: apt-get install chromium"
+INSTALL = "no Chromium was found on this machine; on Debian: apt-get install chromium-headless-shell"
 _START_S = 60.0
 _STOP_S = 10.0
 _AT_ONCE = BoundedSemaphore(max(8, 4 * (os.cpu_count() or 1)))

@@ -45,7 +45,7 @@ def _serving(folder: Path) -> Callable[[Route], Awaitable[None]]:
         if file.is_relative_to(root) and file.is_file():
             await route.fulfill(body=file.read_bytes(), content_type=_content_type(file))
         else:
-            await route.fulfill(status=404, body="")
+            await route.fulfill(status=404, body="There is no such page.")
 
     return serve
 

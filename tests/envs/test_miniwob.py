@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import Iterator
 from importlib.resources import files
 
@@ -19,6 +18,7 @@ from agym.envs.protocol import Deadlines, Json, Status
 from agym.envs.registry import factory
 from agym.envs.supervise import ServeCommand
 from agym.envs.web.tree import Node
+from agym.machine import look
 
 # --- tasks and options, for which no browser is started ------------------------------------------------------------
 
@@ -148,7 +148,7 @@ def test_a_page_other_than_expected_has_no_solution() -> None:
 
 
 def browses(test: object) -> object:
-    missing = pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium: apt-get install chromium")
+    missing = pytest.mark.skipif(look().browser is None, reason="there is no browser")
     return pytest.mark.heavy(missing(test))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -23,12 +22,13 @@ from agym.envs.web.chromium import Browser, Room
 from agym.envs.web.surf import Surfer
 from agym.envs.web.tree import Window
 from agym.envs.web.visit import EPOCH, Reply, Scene
+from agym.machine import look
 
 from .conftest import started
 
 pytestmark = [
     pytest.mark.heavy,
-    pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium: apt-get install chromium"),
+    pytest.mark.skipif(look().browser is None, reason="there is no browser"),
 ]
 
 PAGES = {
@@ -349,7 +349,7 @@ def test_files_of_a_folder_are_served_and_none_beside_it(surfer: Surfer, site: S
     assert "text 'Grüße'" in surfer.see()
     for path in ("..%2fsecret.html", "%2e%2e/secret.html", "/etc/passwd"):
         do(surfer, f"goto [http://pages.test/{path}]")
-        assert "HTTP ERROR 404" in surfer.see()
+        assert "text 'There is no such page.'" in surfer.see()
 
 
 # --- trouble -------------------------------------------------------------------------------------------------------

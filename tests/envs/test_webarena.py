@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,6 +17,7 @@ from agym.envs.protocol import Json, Status, Step
 from agym.envs.webarena import WebArena, create
 from agym.envs.webarena.checks import answers, contains, leads_to
 from agym.envs.webarena.tasks import CATEGORIES, Check, Target, load
+from agym.machine import look
 
 HOSTS = {"shopping": "http://127.0.0.1:1", "reddit": "http://127.0.0.1:2"}
 
@@ -223,7 +223,7 @@ PAGES = {
 
 
 def browses(test: object) -> object:
-    missing = pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium: apt-get install chromium")
+    missing = pytest.mark.skipif(look().browser is None, reason="there is no browser")
     return pytest.mark.heavy(missing(test))
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -29,6 +28,7 @@ from agym.envs.websites.hosting import HEADER, Hosting, World
 from agym.envs.websites.phrases import ENDED
 from agym.envs.websites.site import Host, NotFound, Page, Paging, Redirect, Request, Site, get, post, whole
 from agym.envs.websites.tasks import PARTS, SEVERAL
+from agym.machine import look
 
 # --- answers and addresses -----------------------------------------------------------------------------------------
 
@@ -434,7 +434,7 @@ def test_what_the_sites_say_is_in_the_corpus() -> None:
 
 
 def browses(test: object) -> object:
-    missing = pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium: apt-get install chromium")
+    missing = pytest.mark.skipif(look().browser is None, reason="there is no browser")
     return pytest.mark.heavy(missing(test))
 
 

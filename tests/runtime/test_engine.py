@@ -233,7 +233,7 @@ def test_roll_back_before_any_checkpoint_leaves_the_update_out(new_run: Any) -> 
     run = new_run(reporter=Noted())
     run.learner.faulty = only(1)
     assert run.go().kind is OutcomeKind.FINISHED
-    assert run.reporter.notes[1] == "no checkpoint to roll back to yet: the update was left out instead"
+    assert "no checkpoint to roll back to yet: the update was left out instead" in run.reporter.notes
 
 
 def test_too_many_roll_backs_end_the_run(new_run: Any) -> None:
