@@ -65,7 +65,8 @@ class DiskLibrary:
         """The recipe that the command line names: a path, or the name of a shipped one."""
         found = self.read(reference, None)
         if isinstance(found, Refusal):
-            return explain(found, reference, Source(reference, "").span(0, 0))
+            advice = "'agym recipes' lists those that are shipped" if found.trouble is Trouble.MISSING else None
+            return explain(found, reference, Source(reference, "").span(0, 0), advice)
         return decode(found.name, found.data, key=found.key)
 
     def _paths(self, reference: str, base: Source | None) -> tuple[str, ...] | Trouble:

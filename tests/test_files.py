@@ -140,12 +140,10 @@ def test_the_command_line_may_name_a_shipped_recipe(tmp_path: Path) -> None:
 def test_a_folder_a_missing_file_and_a_binary_one_each_have_their_diagnostic(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00\x01")
-    codes = [
-        answer.code
-        for name in ("folder", "no.yaml", "binary.yaml")
-        if isinstance(answer := opened(tmp_path, name), Diagnostic)
-    ]
-    assert codes == ["file-refused", "file-not-found", "not-utf8"]
+    answers = [opened(tmp_path, name) for name in ("folder", "no-such-thing.yaml", "binary.yaml")]
+    told = [answer for answer in answers if isinstance(answer, Diagnostic)]
+    assert [answer.code for answer in told] == ["file-refused", "file-not-found", "not-utf8"]
+    assert told[1].help == "'agym recipes' lists those that are shipped"
 
 
 def test_a_file_without_end_is_refused_by_size(tmp_path: Path) -> None:

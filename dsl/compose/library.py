@@ -144,8 +144,8 @@ WORDS: Mapping[Trouble, _Words] = {
 }
 
 
-def explain(refusal: Refusal, reference: str, span: Span) -> Diagnostic:
-    """What to tell the person who wrote the reference at `span`."""
+def explain(refusal: Refusal, reference: str, span: Span, advice: str | None = None) -> Diagnostic:
+    """What to tell the person who wrote the reference at `span`; in place of our advice there may be another."""
     words = WORDS[refusal.trouble]
     near = nearest(reference, refusal.known) if refusal.trouble is Trouble.MISSING else None
     detail = f": {refusal.detail}" if refusal.detail else ""
@@ -153,7 +153,7 @@ def explain(refusal: Refusal, reference: str, span: Span) -> Diagnostic:
         code=words.code,
         message=words.message.format(what=shown(reference)) + detail,
         span=span,
-        help=f"did you mean '{near}'?" if near else words.help,
+        help=f"did you mean '{near}'?" if near else advice or words.help,
     )
 
 
