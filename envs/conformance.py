@@ -49,14 +49,15 @@ class Result:
     check: str
     passed: bool
     detail: str = ""
-    """What was violated, or why the check was left out."""
+    """What was violated, why the check was left out, or what it measured."""
 
 
 class Skipped(Exception):
     """The subject gives nothing to check here."""
 
 
-Check: TypeAlias = Callable[[Subject], Awaitable[None]]
+Check: TypeAlias = Callable[[Subject], Awaitable[str | None]]
+"""Comes back with what it measured, if anything."""
 Transcript: TypeAlias = tuple[tuple[str, float, bool, bool, str], ...]
 """What was seen and earned, step by step."""
 
@@ -80,12 +81,12 @@ async def run_checks(subject: Subject, checks: Sequence[Check] | None = None) ->
 async def _run(check: Check, subject: Subject) -> Result:
     name = check.__name__.replace("_", " ")
     try:
-        await check(subject)
+        measured = await check(subject)
     except Skipped as reason:
         return Result(check=name, passed=True, detail=f"left out: {reason}")
     except (Violation, EnvError) as error:
         return Result(check=name, passed=False, detail=str(error))
-    return Result(check=name, passed=True)
+    return Result(check=name, passed=True, detail=measured or "")
 
 
 # --- playing ---
@@ -231,13 +232,15 @@ async def _elsewhere(
                 await client.close()
 
 
-async def the_expert_solves_what_it_claims(subject: Subject) -> None:
+async def the_expert_solves_what_it_claims(subject: Subject) -> str:
     spec, tasks = await subject.client.spec(), await _sample(subject)
     scores = [score for task in tasks if (score := await _expert_score(subject, task)) is not None]
     if not scores:
         raise Skipped("there is no expert")
-    solved = sum(math.isclose(score, spec.score_range[1]) for score in scores) / len(scores)
-    _require(solved >= subject.expert_share, f"the expert solves {solved:.0%} of what it claims to solve")
+    solved = sum(math.isclose(score, spec.score_range[1]) for score in scores)
+    share = solved / len(scores)
+    _require(share >= subject.expert_share, f"the expert solves {share:.0%} of what it claims to solve")
+    return f"{solved} of the {len(scores)} that it claims, of {len(tasks)}"
 
 
 async def _expert_score(subject: Subject, task: str) -> float | None:
