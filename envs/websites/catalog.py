@@ -51,8 +51,11 @@ def frozen() -> Iterator[str]:
 
 
 def words(parts: Set[str]) -> Iterator[str]:
-    """All that the tasks about some parts say, and the pages and data of their sites."""
-    yield from (task.intent for task in tasks().values() if set(task.sites) <= parts)
+    """All that the tasks about some parts say and that is answered to them, and the pages and data of their sites."""
+    before = {site.name: opened(site) for site in SITES}
+    for task in (task for task in tasks().values() if set(task.sites) <= parts):
+        truth = task.truth(before)
+        yield f"{task.intent} {'' if truth is None else told(truth)}"
     for site in (site for site in SITES if parts & _PARTS_OF.get(site.name, {site.name})):
         yield from (re.sub(r"<[^>]*>|{[^}]*}", " ", file.read_text("utf-8")) for file in site.templates.glob("*.html"))
         db = opened(site)

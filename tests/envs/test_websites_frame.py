@@ -426,6 +426,9 @@ def test_what_the_sites_say_is_in_the_corpus() -> None:
     said = " ".join(create({"sites": ["wiki"]}).corpus())
     assert "Hask Packet" in said
     assert "Recent changes" in said
+    answers = [line.split(" ", 2)[2] for line in frozen() if line.startswith("wiki/") and line.count(" ") > 1]
+    assert len(answers) > 3
+    assert all(answer in said for answer in answers)
     assert "Copper Pour-Over Kettle" not in said
     assert "Copper Pour-Over Kettle" in " ".join(create({"sites": ["shopping"]}).corpus())
 
