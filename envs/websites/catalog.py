@@ -58,7 +58,7 @@ def words(parts: Set[str]) -> Iterator[str]:
         yield f"{task.intent} {'' if truth is None else told(truth)}"
     for site in (site for site in SITES if parts & _PARTS_OF.get(site.name, {site.name})):
         yield from (re.sub(r"<[^>]*>|{[^}]*}", " ", file.read_text("utf-8")) for file in site.templates.glob("*.html"))
-        db = opened(site)
+        db = before[site.name]
         tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         for (table,) in tables:
             yield from (" ".join(map(str, row)) for row in db.execute(f'SELECT * FROM "{table}"'))
