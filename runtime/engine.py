@@ -315,16 +315,17 @@ class Engine:
         self._reporter.note(verdict.reason)
         if verdict.action is OnFault.STOP:
             await self._save()
-            raise GuardStop(verdict.reason)
+            raise GuardStop(f"{verdict.reason}; {verdict.help}")
         if verdict.action is OnFault.ROLL_BACK:
-            await self._roll_back(verdict.reason)
+            await self._roll_back(verdict)
 
-    async def _roll_back(self, reason: str) -> None:
+    async def _roll_back(self, verdict: Verdict) -> None:
         """The weights and the optimiser as they were; the clock and the data go on, or the same would happen again."""
         guarding = self._progress.guarding
         guarding.roll_backs += 1
         if guarding.roll_backs > self._plan.guards.max_roll_backs:
-            raise GuardStop(f"{reason}; and {self._plan.guards.max_roll_backs} roll-backs did not help")
+            helpless = f"and {self._plan.guards.max_roll_backs} roll-backs did not help"
+            raise GuardStop(f"{verdict.reason}; {helpless}; {verdict.help}")
         # a checkpoint that only an interrupted run has must not decide where this one goes
         good = [(step, folder) for step, folder in self._space.checkpoints() if self._is_regular(step)]
         if not good:

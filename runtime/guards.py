@@ -37,13 +37,15 @@ class Verdict:
 
     action: OnFault | None = None
     reason: str = ""
+    help: str = ""
+    """What to try, where that ends the run."""
 
 
 def judge(guards: Guards, counted: Guarding, signs: Signs) -> Verdict:
     """The first guard that speaks, faults of the update before slow decay. Counts strikes on the way."""
     if signs.fault is not None and signs.fault in _FAULTS:
-        what, action = _FAULTS[signs.fault]
-        return Verdict(action=action(guards), reason=what)
+        what, action, help_ = _FAULTS[signs.fault]
+        return Verdict(action=action(guards), reason=what, help=help_)
     for name, sign, passed in _DECAY:
         value, bound = sign(signs), getattr(guards, name)
         if bound is None or value is None or not passed(value, bound):
@@ -52,20 +54,41 @@ def judge(guards: Guards, counted: Guarding, signs: Signs) -> Verdict:
         counted.strikes[name] = strikes = counted.strikes.get(name, 0) + 1
         if strikes >= guards.patience or name in _AT_ONCE:
             return Verdict(
-                action=OnFault.STOP, reason=f"guard '{name}': {value:.4g} against {bound:.4g}, {strikes} steps in a row"
+                action=OnFault.STOP,
+                reason=f"guard '{name}': {value:.4g} against {bound:.4g}, {strikes} steps in a row",
+                help=_HELP[name],
             )
     return Verdict()
 
 
-_FAULTS: Mapping[UpdateFault, tuple[str, Callable[[Guards], OnFault]]] = {
-    UpdateFault.NAN: ("the loss or a gradient is not a number", lambda guards: guards.on_nan),
-    UpdateFault.KL: ("the divergence from the sampling policy passed 'kl_max'", lambda guards: guards.on_kl),
-    UpdateFault.GRAD_NORM: ("the gradient's norm passed 'grad_norm_max'", lambda guards: guards.on_grad_norm),
+_FAULTS: Mapping[UpdateFault, tuple[str, Callable[[Guards], OnFault], str]] = {
+    UpdateFault.NAN: (
+        "the loss or a gradient is not a number",
+        lambda guards: guards.on_nan,
+        "lower 'lr', or set 'model.dtype: bf16' where it is fp16",
+    ),
+    UpdateFault.KL: (
+        "the divergence from the sampling policy passed 'kl_max'",
+        lambda guards: guards.on_kl,
+        "lower 'lr' or 'epochs', or set 'hardware.staleness: 0'",
+    ),
+    UpdateFault.GRAD_NORM: (
+        "the gradient's norm passed 'grad_norm_max'",
+        lambda guards: guards.on_grad_norm,
+        "lower 'lr', or raise the bound if such norms are usual here",
+    ),
 }
 """An empty update is no fault: all groups were left out, and the step taught nothing."""
 
 _AT_ONCE = ("mismatch_max",)
 """Engines that disagree are no decay that may pass."""
+
+_HELP = {
+    "entropy_min": "the policy hardly varies any more: lower 'lr', or raise 'entropy.coef' or 'kl.coef'",
+    "zero_std_max": "groups are all right or all wrong: take other tasks, or raise 'group_size' or 'turns'",
+    "invalid_max": "the model does not write actions as 'agent.format' has them: imitate first, or take another",
+    "mismatch_max": "the two engines read the same tokens differently: see that 'model.dtype' is no less than bf16",
+}
 
 _DECAY: tuple[tuple[str, Callable[[Signs], float | None], Callable[[float, float], bool]], ...] = (
     ("entropy_min", lambda signs: signs.entropy, lambda value, bound: value < bound),

@@ -3,9 +3,9 @@
     python -m agym.envs.sciworld.survey --minutes 15
 
 What enters: `data/tasks.json` and `data/words.txt`. What leaves: the same, with more variations screened, those of the
-test part first; written anew after every round. Each variation is played by its solution in two processes, in the
-second beside a neighbour and in the opposite order; whatever differs is left out of all splits. Run it again to go on;
-half of the time is spent on genetics.
+test part first; written anew after every round. Each variation is played by its solution in two processes at the same
+time, in the second beside a neighbour and in the opposite order; whatever differs is left out of all splits. Run it
+again to go on; half of the time is spent on genetics.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -38,6 +39,9 @@ class Played:
     solved: bool
     num_actions: int
     words: frozenset[str]
+
+
+_Round = dict[tuple[str, int], Played]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,10 +73,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     first, second, neighbour = processes[0].simulator(), processes[1].simulator(), processes[1].simulator()
     _check(rows, first)
     neighbour.load("find-animal", 0, "")
-    while time.monotonic() < until and (batch := _next_batch({name: rows[name] for name in args.tasks})):
-        words |= _screen(batch, rows, first, second, neighbour)
-        _write(folder, rows, words)
-        print(f"{sum(len(row.screened) for row in rows.values())} screened", flush=True)
+    with ThreadPoolExecutor(2) as at_once:
+        while time.monotonic() < until and (batch := _next_batch({name: rows[name] for name in args.tasks})):
+            words |= _screen(batch, rows, first, second, neighbour, at_once)
+            _write(folder, rows, words)
+            print(f"{sum(len(row.screened) for row in rows.values())} screened", flush=True)
 
 
 def _rows(folder: Path) -> dict[str, Row]:
@@ -115,10 +120,18 @@ def _screen(
     first: Simulator,
     second: Simulator,
     neighbour: Simulator,
+    at_once: Executor,
 ) -> set[str]:
-    solutions = {each: _solution(first, *each) for each in batch}
-    once = {each: _play(first, *each, solutions[each]) for each in batch}
-    again = {each: _play(second, *each, solutions[each], neighbour) for each in reversed(batch)}
+    def solved(simulator: Simulator, some: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[str, ...]]:
+        return {each: _solution(simulator, *each) for each in some}
+
+    def played(simulator: Simulator, some: Sequence[tuple[str, int]], beside: Simulator | None) -> _Round:
+        return {each: _play(simulator, *each, solutions[each], beside) for each in some}
+
+    halves = at_once.submit(solved, first, batch[::2]), at_once.submit(solved, second, batch[1::2])
+    solutions = halves[0].result() | halves[1].result()
+    rounds = at_once.submit(played, first, batch, None), at_once.submit(played, second, batch[::-1], neighbour)
+    once, again = rounds[0].result(), rounds[1].result()
     for name, number in batch:
         row, one, other = rows[name], once[name, number], again[name, number]
         row.screened.add(number)
@@ -127,7 +140,7 @@ def _screen(
             row.left_out.add(number)
         if not (one.solved and other.solved):
             row.unsolved.add(number)
-    return set().union(*(played.words for played in once.values()))
+    return set().union(*(each.words for each in once.values()))
 
 
 def _solution(simulator: Simulator, name: str, number: int) -> tuple[str, ...]:

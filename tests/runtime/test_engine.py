@@ -241,7 +241,10 @@ def test_too_many_roll_backs_end_the_run(new_run: Any) -> None:
     run.learner.faulty = lambda number, sequences: UpdateFault.KL if number > 2 else None
     outcome = run.go()
     assert outcome.kind is OutcomeKind.GUARDED
-    assert outcome.reason.endswith("and 1 roll-backs did not help")
+    assert outcome.reason == (
+        "the divergence from the sampling policy passed 'kl_max'; and 1 roll-backs did not help; "
+        "lower 'lr' or 'epochs', or set 'hardware.staleness: 0'"
+    )
 
 
 def test_stop_saves_and_names_the_guard(new_run: Any) -> None:
@@ -249,6 +252,9 @@ def test_stop_saves_and_names_the_guard(new_run: Any) -> None:
     outcome = run.go()
     assert outcome.kind is OutcomeKind.GUARDED
     assert outcome.reason.startswith("guard 'entropy_min': ")
+    assert outcome.reason.endswith(
+        "; the policy hardly varies any more: lower 'lr', or raise 'entropy.coef' or 'kl.coef'"
+    )
     assert outcome.steps == 4
     assert "step-4" in run.checkpoints()
 

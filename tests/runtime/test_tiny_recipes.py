@@ -1,0 +1,110 @@
+"""Every tiny recipe's first stage up to its first update: a model made of what its environments say, and demonstrations
+of its own experts in the words of that model. No engine is needed for that, and what is wrong here no run survives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers  # noqa: F401 - a model is made
+from agym.catalog import catalog
+from agym.dsl.compile import compile_recipe
+from agym.dsl.plan import Plan
+from agym.dsl.recipe import Environment
+from agym.dsl.source import Source
+from agym.files import SHIPPED, DiskLibrary, shipped_names
+from agym.machine import look
+from agym.runtime.asking import Phases
+from agym.runtime.episode import Ending, Episode, Task
+from agym.runtime.launch.building import prepare_model
+from agym.runtime.models import load_tokenizer
+from agym.runtime.reach import Reach
+from agym.runtime.rendering import Chat
+from agym.runtime.rollout import Budgets
+from agym.runtime.workers import DemoStyle, RolloutWorker
+from agym.runtime.worlds import Worlds
+
+TINY = [name for name in shipped_names() if name.endswith("/tiny")]
+BROWSED = {"miniwob/tiny", "websites/tiny", "mixture/tiny"}
+SHOWN = 8
+"""Of each environment."""
+
+
+class Silent:
+    """No sampler: whoever imitates samples nothing."""
+
+
+def planned(name: str) -> Plan:
+    file = SHIPPED / f"{name}.yaml"
+    compiled = compile_recipe(Source(str(file), file.read_text("utf-8")), DiskLibrary(file.parent), (), {}, catalog())
+    assert not compiled.failed, [each.message for each in compiled.diagnostics]
+    return compiled.variants[0].plan
+
+
+async def shown(plan: Plan, folder: Path) -> Mapping[str, Sequence[Episode]]:
+    worlds = Worlds(Reach(folder, {}, print))
+    try:
+        model = await prepare_model(plan, folder, worlds)
+        tokenizer = load_tokenizer(model)
+        sampler: Any = Silent()
+        worker = RolloutWorker(sampler, Chat(tokenizer), tokenizer.encode_known, worlds, time.perf_counter)
+        return {name: await by_expert(plan, worker, name) for name in plan.stages[0].settings.environments}
+    finally:
+        await worlds.close()
+
+
+async def by_expert(plan: Plan, worker: RolloutWorker, name: str) -> list[Episode]:
+    stage, rollout = plan.stages[0].settings, plan.rollout
+    environment: Environment = stage.environments[name]
+    style = DemoStyle(
+        agent=stage.agent,
+        environments={name: environment},
+        phases=Phases(
+            reset_timeout_s=rollout.reset_timeout_s,
+            step_timeout_s=rollout.step_timeout_s,
+            episode_timeout_s=rollout.episode_timeout_s,
+            retries=rollout.retries,
+            reset_limit=None,
+            step_limit=None,
+        ),
+        slots=SHOWN,
+        noise=stage.algorithm.data.noise,
+        loss_on=stage.algorithm.data.loss_on,
+    )
+    budgets = Budgets(
+        horizon=64,
+        tokens_per_turn=64,
+        context_tokens=stage.agent.context_tokens,
+        invalid_limit=stage.agent.invalid_limit,
+        on_invalid=stage.agent.on_invalid,
+        observation_tokens=stage.agent.observation_tokens,
+    )
+    found = await worker.tasks(name, environment, environment.tasks.train, plan.seed)
+    tasks = [
+        Task(environment=name, id=each.id, seed=at, difficulty=each.difficulty or "")
+        for at, each in enumerate(found[:: max(1, len(found) // SHOWN)][:SHOWN])
+    ]
+    return await worker.demonstrate(tasks, style, budgets, plan.seed)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", TINY)
+def test_what_the_experts_of_a_tiny_recipe_show_is_in_the_words_of_its_model(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name in BROWSED and look().browser is None:
+        pytest.skip("there is no browser")
+    plan = planned(name)
+    monkeypatch.chdir((SHIPPED / name).parent)  # paths in a recipe count from there
+    episodes = asyncio.run(shown(plan, tmp_path))
+    noise = plan.stages[0].settings.algorithm.data.noise
+    for each in (episode for some in episodes.values() for episode in some):
+        assert each.ending.trainable, each
+        assert each.sampled_tokens
+        assert each.ending is not Ending.BUDGET, "it has no room for what its expert shows"
+        assert noise or each.success
