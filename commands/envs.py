@@ -80,8 +80,6 @@ def _described(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) ->
 
 def _standing(info: EnvironmentInfo, found: Mapping[str, str | None]) -> str:
     packages = ENV_PACKAGES.get(info.extra or "", ())
-    if not info.built:
-        return "not in this version"
     if packages and not any(found[package] for package in packages):
         return f"pip install 'agym[{info.extra}]'"
     return "ready"

@@ -1,7 +1,4 @@
-"""What is registered besides the language itself: environments and sinks. Handed in by `cli`, which reads the plugins.
-
-`built` is what this version can run: a recipe may name more, and is then told so by name.
-"""
+"""What is registered besides the language itself: environments and sinks. Handed in by `cli`, which knows plugins."""
 
 from __future__ import annotations
 
@@ -28,8 +25,6 @@ class EnvironmentInfo:
     """The install extra that brings what it needs."""
     light: bool = False
     """Cheap enough to run in the trainer's process."""
-    built: bool = True
-    """Whether this version can run it."""
 
 
 @frozen

@@ -122,13 +122,6 @@ def sinks_exist(case: Case) -> Iterator[Diagnostic]:
 # --- not built yet -------------------------------------------------------------------------------------------------
 
 
-def built_environments(case: Case) -> Iterator[Diagnostic]:
-    for path, environment in case.environments():
-        info = case.catalog.environments.get(environment.use or "")
-        if info is not None and not info.built:
-            yield case.warning("not-built", f"this version cannot run environment '{info.name}' yet", *path, "use")
-
-
 def built_parts(case: Case) -> Iterator[Diagnostic]:
     parts = _by_key(tuple(case.catalog.unbuilt))
     # what stages have is looked at in each of them, all else in the recipe itself
@@ -194,6 +187,5 @@ RUN_RULES: tuple[Rule, ...] = (
     samples_differ,
     best_metric_is_measured,
     sinks_exist,
-    built_environments,
     built_parts,
 )

@@ -69,7 +69,7 @@ def catalog() -> Catalog:
                 options={"max_depth": {"type": "integer", "minimum": 1}},
                 light=True,
             ),
-            "web": EnvironmentInfo(name="web", summary="pages", splits={"train": 50, "test": 20}, built=False),
+            "web": EnvironmentInfo(name="web", summary="pages", splits={"train": 50, "test": 20}),
         },
         sinks={"tensorboard": "files", "wandb": "a service", "mlflow": "a server"},
     )

@@ -688,10 +688,6 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [{}, {"logging": (Sink(use="wandb"), Sink(use="tensorboard"))}],
     ),
-    "run.built_environments": (
-        [(world(Environment(use="web")), "environments.craft.use", "cannot run environment 'web' yet")],
-        [{}, world(Environment(use="unknown"))],
-    ),
     "run.built_parts": (
         [
             (al(use=Preset.MTPO), "algorithm.use", "cannot run 'algorithm.use=mtpo' yet: preferences"),
@@ -763,7 +759,6 @@ def test_what_a_rule_says_is_one_plain_sentence(say: Callable[..., list[Diagnost
 WARNINGS = {
     "algorithm.repeated_updates_have_a_ratio",
     "algorithm.sampled_distribution_is_the_trained_one",
-    "run.built_environments",
     "run.built_parts",
 }
 
