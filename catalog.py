@@ -91,7 +91,13 @@ def read_environment(file: Path) -> EnvironmentInfo:
 
 def _environment(data: Mapping[str, Any]) -> EnvironmentInfo:
     known = {name: data[name] for name in ("options", "extra", "light") if name in data}
-    return EnvironmentInfo(name=data["name"], summary=data["summary"], splits=data["splits"], **known)
+    return EnvironmentInfo(
+        name=data["name"],
+        summary=data["summary"],
+        splits=data["splits"],
+        required=tuple(data.get("required", ())),
+        **known,
+    )
 
 
 # --- plugins -------------------------------------------------------------------------------------------------------

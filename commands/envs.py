@@ -74,7 +74,8 @@ def _described(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) ->
     info = known[name]
     shell.out.write(f"{name}: {info.summary}\nsplits: {', '.join(info.splits) or 'those of its server'}\n")
     for option, schema in sorted(info.options.items()):
-        shell.out.write("\n".join(explained(f"options.{option}", schema)) + "\n")
+        needed = ("  required",) if option in info.required else ()
+        shell.out.write("\n".join((*explained(f"options.{option}", schema), *needed)) + "\n")
     return Exit.RIGHT
 
 

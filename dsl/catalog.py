@@ -21,6 +21,8 @@ class EnvironmentInfo:
     """Named splits and how many tasks each has; None where that depends on options or data."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """JSON Schema of each option, by name."""
+    required: tuple[str, ...] = ()
+    """Options without which it is nothing."""
     extra: str | None = None
     """The install extra that brings what it needs."""
     light: bool = False

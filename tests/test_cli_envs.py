@@ -33,6 +33,7 @@ def test_list_tells_the_splits_and_options_of_one(agym: Agym) -> None:
         "  type     a whole number from 3 to 99",
         "  default  30",
     ]
+    assert "  type     text\n  required\n" in agym("envs", "list", "gymnasium").out
     assert "  type     a list, each teleportAction, openDoors, " in agym("envs", "list", "sciworld").out
 
 

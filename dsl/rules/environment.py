@@ -86,6 +86,18 @@ def options_known(case: Case) -> Iterator[Diagnostic]:
                 )
 
 
+def options_there(case: Case) -> Iterator[Diagnostic]:
+    for path, environment, info in _registered(case):
+        for name in info.required:
+            if name not in environment.options:
+                yield case.missing(
+                    f"environment '{info.name}' needs the option '{name}'",
+                    *path,
+                    *(("options",) if environment.options else ()),
+                    hint=f"{name}: {info.options[name]['description']}",
+                )
+
+
 def options_right(case: Case) -> Iterator[Diagnostic]:
     for path, environment, info in _registered(case):
         for name, value in environment.options.items():
@@ -264,6 +276,7 @@ ENVIRONMENT_RULES: tuple[Rule, ...] = (
     registered,
     kind_given,
     options_known,
+    options_there,
     options_right,
     selections_whole,
     splits_known,

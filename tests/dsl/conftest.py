@@ -70,6 +70,13 @@ def catalog() -> Catalog:
                 light=True,
             ),
             "web": EnvironmentInfo(name="web", summary="pages", splits={"train": 50, "test": 20}),
+            "gym": EnvironmentInfo(
+                name="gym",
+                summary="any of them",
+                splits={"train": None, "test": None},
+                options={"id": {"type": "string", "description": "The one."}, "seeds": {"type": "integer"}},
+                required=("id",),
+            ),
         },
         sinks={"tensorboard": "files", "wandb": "a service", "mlflow": "a server"},
     )

@@ -187,6 +187,17 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [world(Environment(use="textcraft", options={"max_depth": 3})), world(Environment(use="?", options={"a": 1}))],
     ),
+    "environment.options_there": (
+        [
+            (world(Environment(use="gym")), "environments.craft", "environment 'gym' needs the option 'id'"),
+            (
+                world(Environment(use="gym", options={"seeds": 3})),
+                "environments.craft.options",
+                "needs the option 'id'",
+            ),
+        ],
+        [world(Environment(use="gym", options={"id": "Taxi-v4"})), world(Environment(use="textcraft"))],
+    ),
     "environment.options_right": (
         [
             (
