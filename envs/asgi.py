@@ -6,11 +6,11 @@ Raw ASGI, because a step of a light environment costs microseconds and a web fra
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import parse_qs
 
-from .errors import BadRequest, EnvError, NotFound, TooLarge, WrongMethod
+from .errors import BadRequest, EnvError, EnvFault, FaultKind, NotFound, TooLarge, WrongMethod
 from .wire import WireError, dump, load_object
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "not_found",
     "read_body",
     "send_reply",
+    "written",
 ]
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -115,18 +116,31 @@ def not_found(scope: Scope) -> NotFound:
 
 
 async def read_body(receive: ASGIReceive, limit: int) -> bytes:
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    while message.get("more_body", False) and len(body) <= limit:
+    body, more = b"", True
+    while more and len(body) <= limit:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise BadRequest("the request was broken off")
         body += message.get("body", b"")
+        more = message.get("more_body", False)
     if len(body) > limit:
         raise TooLarge(f"the body is longer than {limit} bytes")
     return body
 
 
+def written(reply: Reply) -> Reply:
+    """With its data as the bytes to be sent."""
+    if isinstance(reply.data, bytes):
+        return reply
+    try:
+        return replace(reply, data=b"" if reply.status == 204 else dump(reply.data))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise EnvFault(f"the answer is not JSON: {error}", kind=FaultKind.GARBAGE) from error
+
+
 async def send_reply(send: ASGISend, reply: Reply) -> None:
-    body = b"" if reply.status == 204 else reply.data if isinstance(reply.data, bytes) else dump(reply.data)
+    body = written(reply).data
+    assert isinstance(body, bytes)
     headers = [(b"content-type", reply.kind), (b"content-length", str(len(body)).encode()), *reply.headers]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

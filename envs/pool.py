@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from random import Random
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from .errors import EnvError, EnvFault, FaultKind
@@ -21,6 +22,9 @@ __all__ = ["EnvPool", "Held", "Instances", "Loan"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_OWN_THREADS = 8
+"""So many times the threads of a pool may hang where each instance has its own."""
 
 
 class Loan(Protocol):
@@ -94,14 +98,24 @@ class EnvPool:
     ) -> None:
         self._factory = factory
         self._keep = keep
-        # never played: it answers what is asked about tasks; made at once, so that wrong options show at once
-        self._desk = factory()
+        # never played: asked about tasks, in a thread of its own; made at once, so that wrong options show at once
+        thread = ThreadPoolExecutor(1, "desk")
+        try:
+            self._desk = thread.submit(factory).result()
+        except BaseException:
+            thread.shutdown()
+            raise
+        self._desk_thread = None if self.spec.runs is Runs.INLINE else thread
+        if self._desk_thread is None:
+            thread.shutdown()
         self._idle: list[tuple[Env, Executor | None]] = []
         self._crowd = _Crowd()
         self._closed = False
         self._threads = ThreadPoolExecutor(threads, "env") if self.spec.runs is Runs.POOL else None
         self.deadlines = deadlines or Deadlines()
         self._num_threads = threads
+        self._showing = asyncio.Semaphore(threads)
+        """Instances that show a solution are nobody's sessions: no more of them than there are threads."""
         self.stuck = 0
         """Calls given up that have not come back; each holds a thread."""
 
@@ -111,51 +125,77 @@ class EnvPool:
 
     @property
     def hangs(self) -> bool:
-        return self.stuck >= self._num_threads
+        # where each instance has a thread of its own, others can still be asked
+        return self.stuck >= self._num_threads * (_OWN_THREADS if self.spec.runs is Runs.THREAD else 1)
 
     async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
-        desk = self._desk
-        return tuple(TaskInfo(id=task, difficulty=desk.difficulty(task)) for task in desk.tasks(split))
+        return await self._at_desk(_tasks, self._desk, split)
 
     async def corpus(self) -> tuple[str, ...]:
-        return tuple(self._desk.corpus())
+        return await self._at_desk(_corpus, self._desk)
+
+    async def _at_desk(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """It takes as long as it takes: games may be made for it, or a server started."""
+        return await _Calls(self, self._desk_thread).run(None, function, *args, **kwargs)
 
     async def take(self) -> Held:
         """An instance for one episode; it must be given back."""
         if self._idle:
             return self._lend(*self._idle.pop())
         executor = self._executor()
+        calls = _Calls(self, executor)
         try:
-            env = await _Calls(self, executor).run(self.deadlines.open_s, self._factory)
-        except EnvError:
-            self._shut_own_thread(executor)
+            env = await calls.run(self.deadlines.open_s, self._factory)
+        except BaseException:
+            if calls.lost is not None:
+                calls.lost.add_done_callback(partial(self._made_late, executor))
+            else:
+                self._shut_own_thread(executor)
             raise
         return self._lend(env, executor)
+
+    def _made_late(self, executor: Executor | None, future: asyncio.Future[Env]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self._close_late(future.result(), executor)
+        else:
+            self._shut_own_thread(executor)
+
+    def _close_late(self, env: Env, executor: Executor | None) -> None:
+        """Whatever becomes of it, its thread ends after it."""
+        with suppress(RuntimeError):  # the executor may be gone by now
+            if executor is not None:
+                executor.submit(env.close)
+        self._shut_own_thread(executor)
 
     def _lend(self, env: Env, executor: Executor | None) -> Held:
         self._crowd.lend()
         return Held(self, env, executor)
 
     async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        held = await self.take()
-        try:
-            return await held.expert(task, seed)
-        finally:
-            await held.give_back()
+        async with self._showing:
+            held = await self.take()
+            try:
+                return await held.expert(task, seed)
+            finally:
+                await held.give_back()
 
     async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
-        held = await self.take()
-        try:
-            return await held.hindsight(task, seed, actions)
-        finally:
-            await held.give_back()
+        async with self._showing:
+            held = await self.take()
+            try:
+                return await held.hindsight(task, seed, actions)
+            finally:
+                await held.give_back()
 
     async def close(self) -> None:
         self._closed, idle = True, self._idle
         self._idle = []
         for env, executor in idle:
             await Held(self, env, executor).throw_away()
-        self._desk.close()
+        with suppress(EnvError):
+            await _Calls(self, self._desk_thread).run(self.deadlines.close_s, self._desk.close)
+        if self._desk_thread is not None:
+            self._desk_thread.shutdown(wait=False, cancel_futures=True)
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -171,7 +211,7 @@ class EnvPool:
 
     def _shut_own_thread(self, executor: Executor | None) -> None:
         if executor is not None and self.spec.runs is Runs.THREAD:
-            executor.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(wait=False)
 
 
 class Held:
@@ -224,10 +264,15 @@ class Held:
         self._pool._shut_own_thread(self._executor)
 
     def _clean_up_late(self, lost: asyncio.Future[Any]) -> None:
-        with suppress(RuntimeError):  # the executor may be gone by now
-            if self._executor is not None:
-                self._executor.submit(self._env.close)
-        self._pool._shut_own_thread(self._executor)
+        self._pool._close_late(self._env, self._executor)
+
+
+def _tasks(desk: Env, split: str) -> tuple[TaskInfo, ...]:
+    return tuple(TaskInfo(id=task, difficulty=desk.difficulty(task)) for task in desk.tasks(split))
+
+
+def _corpus(desk: Env) -> tuple[str, ...]:
+    return tuple(desk.corpus())
 
 
 class _Calls:
@@ -241,39 +286,35 @@ class _Calls:
         self.lost: asyncio.Future[Any] | None = None
         """A call that was given up: until it comes back no other may be made."""
 
-    async def run(self, timeout_s: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run(self, timeout_s: float | None, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        doing = f"{self._pool.spec.name}: {getattr(function, '__name__', 'make').strip('_')}"
+        call = partial(_contained, doing, partial(function, *args, **kwargs))
         try:
-            if self._executor is None:
-                return function(*args, **kwargs)
-            return await self._in_thread(self._executor, timeout_s, partial(function, *args, **kwargs))
+            return call() if self._executor is None else await self._in_thread(self._executor, timeout_s, doing, call)
         except EnvFault:
             self.broken = True
             raise
-        except EnvError:
-            raise
-        except Exception as error:
-            self.broken = True
-            raise EnvFault(f"{self._doing(function)} raised {type(error).__name__}: {error}") from error
 
-    async def _in_thread(self, executor: Executor, timeout_s: float, function: partial[T]) -> T:
+    async def _in_thread(self, executor: Executor, timeout_s: float | None, doing: str, call: Callable[[], T]) -> T:
         if self.lost is not None:
-            raise EnvFault(f"{self._doing(function.func)} waits for a call that hangs", kind=FaultKind.DEADLINE)
-        future = asyncio.get_running_loop().run_in_executor(executor, function)
+            raise EnvFault(f"{doing} waits for a call that hangs", kind=FaultKind.DEADLINE)
+        begun = executor.submit(call)
+        future = asyncio.wrap_future(begun)
         try:
             done, _ = await asyncio.wait([future], timeout=timeout_s)
         except asyncio.CancelledError:
-            self._give_up(future)
+            self._give_up(begun, future)
             raise
         if not done:
-            self._give_up(future)
-            message = f"{self._doing(function.func)} did not come back within {timeout_s:g} s"
-            raise EnvFault(message, kind=FaultKind.DEADLINE)
+            self._give_up(begun, future)
+            raise EnvFault(f"{doing} did not come back within {timeout_s:g} s", kind=FaultKind.DEADLINE)
+        if future.cancelled():
+            raise EnvFault(f"{doing} was not begun: its environment is being closed")
         return future.result()
 
-    def _doing(self, function: Callable[..., object]) -> str:
-        return f"{self._pool.spec.name}: {getattr(function, '__name__', 'make')}"
-
-    def _give_up(self, future: asyncio.Future[T]) -> None:
+    def _give_up(self, begun: Future[T], future: asyncio.Future[T]) -> None:
+        if begun.cancel():
+            return  # it had not had its turn
         # a thread cannot be stopped, and asyncio's cancel would only make us forget it
         self.lost = future
         self._pool.stuck += 1
@@ -283,6 +324,18 @@ class _Calls:
         self._pool.stuck -= 1
         if not future.cancelled():
             future.exception()  # looked at, so that it is not reported as never retrieved
+
+
+def _contained(doing: str, call: Callable[[], T]) -> T:
+    """What would end a thread or the whole process, as `SystemExit` or a panic of native code does, is a fault too."""
+    try:
+        return call()
+    except EnvError:
+        raise
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+            raise
+        raise EnvFault(f"{doing} raised {type(error).__name__}: {error}") from error
 
 
 if TYPE_CHECKING:

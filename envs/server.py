@@ -29,6 +29,7 @@ from .asgi import (
     not_found,
     read_body,
     send_reply,
+    written,
 )
 from .distant import Distant
 from .errors import BadRequest, EnvError, EnvFault, NotFound, Unauthorized
@@ -169,7 +170,7 @@ class EnvServer(_Lifespan):
             dialect, handler, wildcard = self._route(scope)
             self.authorize(scope)
             body = await read_body(receive, self._settings.max_body)
-            reply = await handler(Request(scope, wildcard, body))
+            reply = written(await handler(Request(scope, wildcard, body)))
         except WireError as error:
             reply = dialect.failure(BadRequest(str(error)))
         except EnvError as error:
@@ -190,7 +191,14 @@ class EnvServer(_Lifespan):
         raise not_found(scope)
 
     def authorize(self, scope: Scope) -> None:
-        if self._authorization is None or scope["path"] in _OPEN_TO_ALL:
+        if scope["path"] in _OPEN_TO_ALL:
+            return
+        if self._authorization is None:
+            # a page that somebody looks at on this machine reaches this server too
+            if any(name == b"origin" for name, _ in scope["headers"]):
+                raise Unauthorized(
+                    "expected no web page to ask: a server that has a token is open to those that know it"
+                )
             return
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         if not compare_digest(given, self._authorization):

@@ -62,15 +62,18 @@ class Sessions:
 
     async def open(self, task: str, seed: int, key: str | None = None) -> Opened:
         session = key if key is not None else token_hex(16)
-        entry = self._entries.get(session) or self._enter(session, task, seed)
-        if (entry.task, entry.seed) != (task, seed):
-            raise BadRequest(f"session '{session[:40]}' was opened for another task or seed")
-        async with entry.lock:
-            if entry.first is None:
-                await self._begin(session, entry)
-            assert entry.first is not None
-            self._renew(entry)
-            return Opened(session=session, observation=entry.first)
+        while True:
+            entry = self._entries.get(session) or self._enter(session, task, seed)
+            if (entry.task, entry.seed) != (task, seed):
+                raise BadRequest(f"session '{session[:40]}' was opened for another task or seed")
+            async with entry.lock:
+                if not self._is_there(session, entry):
+                    continue  # the request that it repeats has failed meanwhile
+                if entry.first is None:
+                    await self._begin(session, entry)
+                assert entry.first is not None
+                self._renew(entry)
+                return Opened(session=session, observation=entry.first)
 
     def reserve(self) -> str:
         """A session whose first episode is yet to come."""
@@ -91,13 +94,13 @@ class Sessions:
         held = None
         try:
             held = await self._pool.take()
-            entry.first = await held.reset(entry.task, entry.seed)
-            entry.held = held
+            first = await held.reset(entry.task, entry.seed)
+            self._still_open(session, entry)
+            entry.held, entry.first = held, first
             self.num_episodes += 1
-            self._entries[session] = entry  # an earlier request with the same key may have failed and removed it
         finally:
             if entry.first is None:
-                self._entries.pop(session, None)
+                await self._drop(session, entry)
                 if held is not None:
                     await held.give_back()
 
@@ -110,7 +113,7 @@ class Sessions:
                 return entry.last
             if number not in (None, entry.num_steps):
                 raise OutOfStep(f"expected step {entry.num_steps} of session '{session[:40]}', not {number}")
-            step = await self._guarded(session, held.step(action))
+            step = await self._guarded(session, entry, held.step(action))
             entry.last, entry.num_steps = step, entry.num_steps + 1
             self.num_steps += 1
             return step
@@ -121,8 +124,8 @@ class Sessions:
         async with entry.lock:
             if entry.held is None:
                 self._still_open(session, entry)
-                entry.held = await self._guarded(session, self._pool.take())
-            observation = await self._guarded(session, entry.held.reset(task, seed))
+                entry.held = await self._guarded(session, entry, self._pool.take())
+            observation = await self._guarded(session, entry, entry.held.reset(task, seed))
             self.num_episodes += 1
             entry.task, entry.seed = task, seed
             entry.first, entry.last, entry.num_steps = observation, None, 0
@@ -131,34 +134,37 @@ class Sessions:
     async def advice(self, session: str) -> str | None:
         entry = self._entry(session)
         async with entry.lock:
-            return await self._guarded(session, self._held(session, entry).advice())
+            return await self._guarded(session, entry, self._held(session, entry).advice())
 
     async def noise_action(self, session: str, seed: int) -> str | None:
         entry = self._entry(session)
         async with entry.lock:
-            return await self._guarded(session, self._held(session, entry).noise_action(seed))
+            return await self._guarded(session, entry, self._held(session, entry).noise_action(seed))
 
     async def close(self, session: str) -> None:
         entry = self._entry(session)
         async with entry.lock:
-            await self._drop(session)
+            await self._drop(session, entry)
 
     async def expire(self) -> int:
         """Close what nobody has asked for within its lease; a session in the midst of a call is in use."""
-        now = self._clock()
-        late = [key for key, entry in self._entries.items() if entry.lease_until < now and not entry.lock.locked()]
-        for session in late:
-            await self._drop(session)
-        self.num_expired += len(late)
-        return len(late)
+        expired = 0
+        for session, entry in list(self._entries.items()):
+            # looked at one by one: while another is dropped, this one may be asked for again
+            if self._is_there(session, entry) and entry.lease_until < self._clock() and not entry.lock.locked():
+                async with entry.lock:
+                    await self._drop(session, entry)
+                expired += 1
+        self.num_expired += expired
+        return expired
 
     def refuse_new(self) -> None:
         self._draining = True
 
     async def close_all(self) -> None:
         self.refuse_new()
-        for session in list(self._entries):
-            await self._drop(session)
+        for session, entry in list(self._entries.items()):
+            await self._drop(session, entry)
         await self._pool.close()
 
     def _entry(self, session: str) -> _Entry:
@@ -178,22 +184,25 @@ class Sessions:
         return entry.held
 
     def _still_open(self, session: str, entry: _Entry) -> None:
-        if self._entries.get(session) is not entry:
+        if not self._is_there(session, entry):
             raise UnknownSession(f"session '{session[:40]}' was closed while this request waited for its turn")
 
-    async def _guarded(self, session: str, call: Coroutine[Any, Any, T]) -> T:
+    def _is_there(self, session: str, entry: _Entry) -> bool:
+        return self._entries.get(session) is entry
+
+    async def _guarded(self, session: str, entry: _Entry, call: Coroutine[Any, Any, T]) -> T:
         """A session whose environment has failed is over; one whose call took longer than a lease is not."""
         try:
             answer = await call
         except (EnvFault, asyncio.CancelledError):
-            await self._drop(session)
+            await self._drop(session, entry)
             raise
-        if session in self._entries:
-            self._renew(self._entries[session])
+        self._renew(entry)
         return answer
 
-    async def _drop(self, session: str) -> None:
-        entry = self._entries.pop(session, None)
-        if entry is not None and entry.held is not None:
+    async def _drop(self, session: str, entry: _Entry) -> None:
+        if self._is_there(session, entry):
+            del self._entries[session]
+        if entry.held is not None:
             held, entry.held = entry.held, None
             await held.give_back()

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 from agym.envs.errors import EnvFault, EpisodeOver, FaultKind, UnknownTask
@@ -223,3 +224,127 @@ async def test_the_expert_is_asked_on_an_instance_of_its_own(scripted: Make) -> 
     assert (await held.step("hello")).observation.text == "echo hello"
     await held.give_back()
     await pool.close()
+
+
+async def test_an_instance_with_its_own_thread_is_closed_when_its_call_comes_back(
+    own_threaded: Make, journal: list[str]
+) -> None:
+    pool = EnvPool(own_threaded, deadlines=Deadlines(step_s=0.05))
+    held = await pool.take()
+    await held.reset("train-0", 0)
+    with pytest.raises(EnvFault, match="did not come back"):
+        await held.step("sleep 0.2")
+    await held.give_back()
+    await asyncio.sleep(0.4)
+    assert journal[-1] == "close"
+    await pool.close()
+
+
+async def test_an_instance_made_too_late_is_closed(journal: list[str]) -> None:
+    class Slow(ThreadTold):
+        num_made = 0
+
+        def __init__(self) -> None:
+            Slow.num_made += 1
+            if Slow.num_made > 1:  # the first only answers what is asked about tasks
+                time.sleep(0.2)
+
+        def close(self) -> None:
+            journal.append("close")
+
+    pool = EnvPool(Slow, deadlines=Deadlines(open_s=0.05))
+    with pytest.raises(EnvFault, match="did not come back"):
+        await pool.take()
+    await asyncio.sleep(0.4)
+    assert journal == ["close"]
+    await pool.close()
+
+
+@pytest.mark.parametrize("runs", Runs)
+@pytest.mark.parametrize("error", [SystemExit(3), BaseException("panic"), asyncio.CancelledError(), StopIteration()])
+async def test_what_would_end_the_process_is_a_fault(runs: Runs, error: BaseException) -> None:
+    class Ends(ThreadTold):
+        spec = EnvSpec(name="told", version="1", summary="", splits=("train",), runs=runs)
+
+        def step(self, action: str) -> Step:
+            raise error
+
+    pool = EnvPool(Ends)
+    held = await pool.take()
+    await held.reset("t", 0)
+    with pytest.raises(EnvFault, match=f"told: step raised {type(error).__name__}"):
+        await held.step("")
+    await held.give_back()
+    assert not pool._idle
+    await pool.close()
+
+
+async def test_a_call_that_has_not_begun_is_not_stuck(threaded: Make) -> None:
+    pool = EnvPool(threaded, threads=1, deadlines=Deadlines(step_s=0.1))
+    helds = [await pool.take() for _ in range(4)]
+    for held in helds:
+        await held.reset("train-0", 0)
+    steps = [held.step("sleep 0.4" if held is helds[0] else "hello") for held in helds]
+    caught = await asyncio.gather(*steps, return_exceptions=True)
+    assert [type(each) for each in caught] == [EnvFault] * 4
+    assert pool.stuck == 1
+    for held in helds:
+        await held.give_back()
+    await asyncio.sleep(0.5)
+    assert pool.stuck == 0
+    await pool.close()
+
+
+async def test_where_each_has_a_thread_a_few_that_hang_keep_nobody_waiting(own_threaded: Make) -> None:
+    pool = EnvPool(own_threaded, threads=1, deadlines=Deadlines(step_s=0.05))
+    held, other = await pool.take(), await pool.take()
+    for each in (held, other):
+        await each.reset("train-0", 0)
+    with pytest.raises(EnvFault):
+        await held.step("sleep 0.3")
+    assert (pool.stuck, pool.hangs) == (1, False)
+    assert (await other.step("hello")).observation.text == "echo hello"
+    for each in (held, other):
+        await each.give_back()
+    await asyncio.sleep(0.4)
+    await pool.close()
+
+
+async def test_a_question_about_tasks_holds_nobody_up() -> None:
+    class Slow(ThreadTold):
+        spec = EnvSpec(name="told", version="1", summary="", splits=("train",), runs=Runs.POOL)
+
+        def corpus(self) -> Iterator[str]:
+            time.sleep(0.3)
+            yield "word"
+
+    pool = EnvPool(Slow)
+    held = await pool.take()
+    asked = asyncio.create_task(pool.corpus())
+    await asyncio.sleep(0.05)
+    await held.reset("t", 0)
+    await held.step("")
+    assert not asked.done()
+    assert await asked == ("word",)
+    await held.give_back()
+    await pool.close()
+
+
+async def test_no_more_instances_show_solutions_than_there_are_threads(threaded: Make, journal: list[str]) -> None:
+    pool = EnvPool(threaded, threads=2)
+    await asyncio.gather(*(pool.expert("train-0", 0) for _ in range(20)))
+    assert pool._crowd.most == 2
+    await pool.close()
+
+
+async def test_a_call_left_waiting_when_the_pool_closes_is_a_fault(threaded: Make) -> None:
+    pool = EnvPool(threaded, threads=1)
+    one, other = await pool.take(), await pool.take()
+    for held in (one, other):
+        await held.reset("train-0", 0)
+    steps = [asyncio.create_task(held.step("sleep 0.2")) for held in (one, other)]
+    await asyncio.sleep(0.05)
+    await pool.close()
+    with pytest.raises(EnvFault, match="was not begun"):
+        await steps[1]
+    await steps[0]

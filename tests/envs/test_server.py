@@ -142,6 +142,45 @@ async def test_the_right_token_opens(scripted: Make) -> None:
         assert (await http.get("/schema", headers={"authorization": "Bearer secret"})).status_code == 200
 
 
+async def test_no_web_page_may_ask_a_server_without_a_token(scripted: Make) -> None:
+    page = {"origin": "http://127.0.0.1:8000"}
+    async with serving(scripted) as http:
+        refused = await http.post("/sessions", json={"task": "train-0", "seed": 0}, headers=page)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (401, "unauthorized")
+        assert (await http.get("/health")).json()["sessions"] == 0
+    async with serving(scripted, token="secret") as http:
+        known = page | {"authorization": "Bearer secret"}
+        assert (await http.get("/tasks", params={"split": "test"}, headers=known)).status_code == 200
+
+
+async def test_a_request_broken_off_before_its_body_does_nothing(scripted: Make) -> None:
+    app, sent = EnvServer(scripted), list[Any]()
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/create", "headers": [], "query_string": b""}
+    await app(scope, receive, send)
+    assert b"the request was broken off" in sent[1]["body"]
+    assert len(app.sessions) == 0
+    await app.stop()
+
+
+async def test_an_answer_that_is_no_json_is_trouble_of_the_environment(scripted: Make) -> None:
+    def make() -> Env:
+        env = scripted()
+        env.advice = lambda: object()  # type: ignore[assignment, method-assign]
+        return env
+
+    async with serving(make) as http:
+        answer = await http.post(f"/sessions/{await opened(http)}/advice", json={})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (502, "env-fault")
+        assert "the answer is not JSON" in answer.json()["error"]["message"]
+
+
 async def test_a_body_over_the_limit_is_refused(scripted: Make) -> None:
     async with serving(scripted, max_body=1000) as http:
         session = await opened(http)

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 from agym.envs.errors import BadRequest, EnvFault, FaultKind, OutOfStep, UnknownSession, UnknownTask
 from agym.envs.pool import EnvPool
-from agym.envs.protocol import Env
+from agym.envs.protocol import Env, Observation
 from agym.envs.sessions import Sessions
 
 Make = Callable[[], Env]
@@ -165,3 +166,59 @@ async def test_a_reset_begins_counting_anew(scripted: Make) -> None:
         await sessions.step(opened.session, "hello", 0)
         assert (await sessions.reset(opened.session, "train-1", 0)).text == "train-1 begins"
         await sessions.step(opened.session, "hello", 0)
+
+
+async def test_a_session_asked_for_while_another_expires_stays(threaded: Make) -> None:
+    clock, ending = Clock(), asyncio.Event()
+
+    async with table(threaded, clock=clock) as sessions:
+        first, second = await sessions.open("train-0", 0), await sessions.open("train-1", 0)
+        held = sessions._entries[first.session].held
+        assert held is not None
+        give_back = held.give_back
+
+        async def slowly() -> None:
+            await ending.wait()
+            await give_back()
+
+        held.give_back = slowly  # type: ignore[method-assign]
+        clock.now = 11
+        reaped = asyncio.create_task(sessions.expire())
+        await asyncio.sleep(0)
+        step = asyncio.create_task(sessions.step(second.session, "sleep 0.1", 0))
+        await asyncio.sleep(0.02)
+        ending.set()
+        assert await reaped == 1
+        assert (await step).observation.text == "echo sleep 0.1"
+        assert second.session in sessions
+        assert first.session not in sessions
+
+
+async def test_openings_repeated_after_one_that_failed_are_one_session(threaded: Make) -> None:
+    made = 0
+
+    def make() -> Env:
+        nonlocal made
+        made += 1
+        env, fails = threaded(), made == 2  # the first only answers what is asked about tasks
+        reset = env.reset
+
+        def slowly(task: str, seed: int) -> Observation:
+            time.sleep(0.1)
+            if fails:
+                raise RuntimeError("not yet")
+            return reset(task, seed)
+
+        env.reset = slowly  # type: ignore[method-assign]
+        return env
+
+    pool = EnvPool(make)
+    sessions = Sessions(pool, limit=8, lease_s=10, clock=Clock())
+    first, repeat = (asyncio.create_task(sessions.open("train-0", 0, "key")) for _ in range(2))
+    with pytest.raises(EnvFault, match="not yet"):
+        await first
+    again = asyncio.create_task(sessions.open("train-0", 0, "key"))
+    assert await repeat == await again
+    await sessions.close("key")
+    assert (len(sessions), pool._crowd.lent) == (0, 0)
+    await sessions.close_all()
