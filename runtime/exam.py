@@ -22,7 +22,7 @@ from .evaluate import Measured, measure
 from .launch.building import found_model, rollout_worker
 from .pipeline import Pipeline
 from .progress import Progress
-from .reach import Reach
+from .reach import Reach, deadlines_of
 from .reporting import Reporter
 from .workers import RolloutWorker
 from .worlds import Worlds
@@ -40,7 +40,8 @@ def examine(
 ) -> Measured:
     """Plays the eval tasks with the model that the plan names by its path, as the stage of `progress` would."""
     with TemporaryDirectory(prefix="agym-eval-") as logs:
-        return asyncio.run(_examine(plan, progress, reporter, Reach(Path(logs), environ, reporter.note), clock))
+        reach = Reach(Path(logs), environ, reporter.note, deadlines_of(plan.rollout))
+        return asyncio.run(_examine(plan, progress, reporter, reach, clock))
 
 
 async def _examine(

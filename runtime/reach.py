@@ -24,8 +24,9 @@ __all__ = ["Reach", "at_address", "deadlines_of"]
 
 _SOONER = 0.95
 """A client gives up a little before whoever asked it: so it is told what was met, and not only how long it took."""
-_SESSIONS = 1_000_000
-"""The run itself limits how many are under way on a server of its own."""
+_LIMITS = ("--max-sessions", "1000000", "--lease", "86400")
+"""Of a server of its own, which ends with it, the run itself limits the sessions, and closes what it opened: an episode
+that waits for a long update is not to be lost."""
 
 
 def deadlines_of(rollout: Rollout) -> Deadlines:
@@ -69,7 +70,7 @@ class Reach:
     async def _serve(self, name: str, settings: Environment) -> EnvClient:
         assert settings.use is not None
         return await serve(
-            ServeCommand(env=settings.use, options=settings.options, arguments=("--max-sessions", str(_SESSIONS))),
+            ServeCommand(env=settings.use, options=settings.options, arguments=_LIMITS),
             settings.replicas,
             lambda number: self.logs / (f"{name}.log" if settings.replicas == 1 else f"{name}.{number}.log"),
             lambda event: self._tell(name, event),

@@ -14,6 +14,7 @@ from agym.envs.protocol import Deadlines, Step
 from agym.envs.remote.agentgym import KINDS, AgentGymEnv
 from agym.envs.remote.openenv import OpenEnvEnv
 from agym.envs.replicas import Replicas
+from agym.envs.supervise import ServeCommand
 from agym.runtime.asking import Gates, Phases, World, opened, persistently
 from agym.runtime.episode import Ending, Episode, Task
 from agym.runtime.errors import RunError
@@ -45,6 +46,18 @@ def test_a_token_that_is_not_set_is_told(tmp_path: Path) -> None:
     settings = Environment(url="http://x", dialect=Dialect.OPENENV, token="${env:NO_SUCH}")
     with pytest.raises(RunError, match="NO_SUCH"):
         asyncio.run(Reach(tmp_path, {}, print)("mine", settings))  # type: ignore[arg-type]
+
+
+def test_a_session_on_a_server_of_its_own_outlives_any_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[ServeCommand] = []
+
+    async def serve(command: ServeCommand, *_: object) -> None:
+        asked.append(command)
+
+    monkeypatch.setattr("agym.runtime.reach.serve", serve)
+    asyncio.run(Reach(tmp_path, {}, print)("mine", Environment(use="counter", transport=Transport.HTTP)))
+    (command,) = asked
+    assert float(command.arguments[command.arguments.index("--lease") + 1]) >= 12 * 3600
 
 
 def test_episodes_on_replicas_are_played_again_when_one_is_killed(tmp_path: Path) -> None:
