@@ -50,11 +50,13 @@ def executable() -> str:
 
 
 def _only(hosts: Sequence[str], at: str) -> str:
-    """No name leads anywhere, and no address either, but those of the hosts."""
-    names = sorted(set(hosts))
-    if at:
-        return ", ".join((*(f"MAP {name} {at}" for name in names), "MAP * ~NOTFOUND"))
-    return ", ".join(("MAP * ~NOTFOUND", *(f"EXCLUDE {name}" for name in names)))
+    """No name leads anywhere, and no address either, but those of the hosts; of a machine no port but theirs."""
+    led = ((name, at or name) for host in sorted(set(hosts)) for name in ((host,) if at else _with_port(host)))
+    return ", ".join((*(f"MAP {name} {to}" for name, to in led), "MAP * ~NOTFOUND"))
+
+
+def _with_port(host: str) -> tuple[str, ...]:
+    return (host,) if host.rpartition(":")[2].isdecimal() else (f"{host}:80", f"{host}:443")
 
 
 async def unless(lost: asyncio.Event, work: Coroutine[Any, Any, T], fault: str) -> T:

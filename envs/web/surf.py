@@ -26,7 +26,7 @@ _CALL_S = 120.0
 
 class Surfer:
     def __init__(self, hosts: Sequence[str] = (), at: str = "") -> None:
-        self._room = room(tuple({host.partition(":")[0] for host in hosts}), at)
+        self._room = room(hosts, at)
         self._browser: Browser | None = None
         self._visit: Visit | None = None
 

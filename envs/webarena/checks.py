@@ -11,17 +11,25 @@ import html
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from playwright.async_api import APIResponse, Error
+from playwright.async_api import Error
 from playwright.async_api import Page as Leaf
+from playwright.async_api import TimeoutError as Late
 
+from ..errors import EnvFault, FaultKind
 from ..web.visit import Visit
 from .tasks import Check, Target
 
 __all__ = ["answers", "contains", "leads_to", "succeeded"]
 
 _OR = " |OR| "
+_TOKEN = re.compile(r"(?:[^\s.,:;@#$%&*?!'\"`«»“”„‘’()\[\]{}<>]|\.(?=\w)|[,:](?=\d))+|\S")
+"""A word as nltk parts a text into words: `$0.50` is two, `2-3` one."""
+_IDLE_MS = 3000
+_GONE = re.compile(r"net::ERR_(?:CONNECTION|NAME|ADDRESS|INTERNET|NETWORK|SOCKET|SSL|TIMED|EMPTY)_|Page crashed")
+"""What the driver says where it is no page's fault, but the host's or the browser's."""
 
 
 async def succeeded(check: Check, answer: str, visit: Visit, hosts: Mapping[str, str]) -> bool:
@@ -32,7 +40,8 @@ async def succeeded(check: Check, answer: str, visit: Visit, hosts: Mapping[str,
         return False
     if "program_html" not in check.kinds:
         return True
-    return all([await _Look(visit, hosts).holds(target) for target in check.targets])
+    look = _Look(leaf, Helpers(visit, hosts))
+    return all([await look.holds(target) for target in check.targets])
 
 
 # --- answers and addresses ---
@@ -49,7 +58,7 @@ def answers(check: Check, answer: str) -> bool:
 def _said(wanted: str, answer: str, *, alone: bool) -> bool:
     plain = _plain(wanted)
     if alone and len(plain) == 1:  # or a 0 would be in every 10
-        return plain in re.findall(r"\w+|[^\w\s]", _plain(answer))
+        return plain in _TOKEN.findall(_plain(answer))
     return plain in _plain(answer)
 
 
@@ -74,7 +83,7 @@ def leads_to(reference: str, url: str) -> bool:
 
 def _parted(url: str) -> tuple[str, Mapping[str, Sequence[str]]]:
     parts = urlsplit(url.rstrip("/"))
-    return (parts.netloc + parts.path).rstrip("/"), parse_qs(parts.query)
+    return parts.netloc + parts.path, parse_qs(parts.query)
 
 
 # --- pages ---
@@ -87,25 +96,17 @@ def contains(target: Target, text: str) -> bool:
 
 
 class _Look:
-    """At pages, in a tab of its own where they are not the agent's."""
+    """At pages, in the agent's tab: as WebArena has it, `last` is where the target before has led, if any has."""
 
-    def __init__(self, visit: Visit, hosts: Mapping[str, str]) -> None:
-        self._visit = visit
-        self._last = visit.tab.leaf
-        self._helpers = Helpers(visit, hosts)
+    def __init__(self, leaf: Leaf, helpers: Helpers) -> None:
+        self._leaf = leaf
+        self._helpers = helpers
 
     async def holds(self, target: Target) -> bool:
-        url = await self._helpers.address(target.url, self._last.url)
-        if url == "last":
-            return contains(target, html.unescape(await self._text(target, self._last)))
-        leaf = await self._visit.context.new_page()
-        try:
-            await leaf.goto(url, wait_until="networkidle")
-            return contains(target, html.unescape(await self._text(target, leaf)))
-        except Error:  # there is no such page
+        url = await self._helpers.address(target.url, self._leaf.url)
+        if url != "last" and not await _opened(self._leaf, url):
             return False
-        finally:
-            await leaf.close()
+        return contains(target, html.unescape(await self._text(target, self._leaf)))
 
     async def _text(self, target: Target, leaf: Leaf) -> str:
         if not target.locator:
@@ -119,6 +120,21 @@ class _Look:
             found = await leaf.evaluate(f"() => {target.locator}")
             return "" if found is None else str(found)
         return ""
+
+
+async def _opened(leaf: Leaf, url: str) -> bool:
+    """Whether there is such a page; a host that does not answer says nothing about the agent."""
+    try:
+        await leaf.goto(url, wait_until="load")
+    except Late as error:
+        raise EnvFault(f"{url[:200]} did not load in time", kind=FaultKind.DEADLINE) from error
+    except Error as error:
+        if _GONE.search(str(error)):
+            raise EnvFault(f"{url[:200]} cannot be reached", kind=FaultKind.UNREACHABLE) from error
+        return False
+    with suppress(Late):  # a page that asks again and again is never idle
+        await leaf.wait_for_load_state("networkidle", timeout=_IDLE_MS)
+    return True
 
 
 # --- helpers that task files call by name ---
@@ -144,8 +160,8 @@ class Helpers:
     async def address(self, url: str, last: str) -> str:
         if not url.startswith("func:"):
             return url
-        name, given = _called(url.replace("__last_url__", last))
-        return await _ADDRESSES[name](self, *given)
+        name, given = _called(url)
+        return await _ADDRESSES[name](self, *(each.replace("__last_url__", last) for each in given))
 
     async def text(self, locator: str, leaf: Leaf) -> str:
         name, given = _called(re.sub(r"__page__\s*,?", "", locator))
@@ -153,9 +169,10 @@ class Helpers:
 
     async def latest_order(self) -> str:
         query = "searchCriteria[sortOrders][0][field]=created_at&searchCriteria[sortOrders][0][direction]=DESC"
-        response = await self._shop(f"orders?{query}&searchCriteria[pageSize]=1")
-        (order,) = (await response.json())["items"]
-        return f"{self._hosts['shopping']}/sales/order/view/order_id/{int(order['increment_id'])}/"
+        number = await self._shop(
+            f"orders?{query}&searchCriteria[pageSize]=1", lambda found: int(found["items"][0]["increment_id"])
+        )
+        return f"{self._hosts['shopping']}/sales/order/view/order_id/{number}/"
 
     async def post(self, url: str) -> str:
         """A forum's post, whatever of it was looked at."""
@@ -166,21 +183,28 @@ class Helpers:
         return f"{parts.scheme}://{parts.netloc}/f/{path[2]}/{path[3]}/"
 
     async def review_author(self, leaf: Leaf, sku: str) -> str:
-        reviews = await (await self._shop(f"products/{sku}/reviews")).json()
-        return str(reviews[-1]["nickname"]) if reviews else ""
+        return str(await self._review(sku, lambda review: review["nickname"]))
 
     async def review_rating(self, leaf: Leaf, sku: str) -> str:
-        reviews = await (await self._shop(f"products/{sku}/reviews")).json()
-        return str(reviews[-1]["ratings"][0]["percent"]) if reviews else ""
+        return str(await self._review(sku, lambda review: review["ratings"][0]["percent"]))
+
+    async def _review(self, sku: str, read: Callable[[Any], object]) -> object:
+        """Of the latest one; nothing where there is none."""
+        return await self._shop(f"products/{sku}/reviews", lambda found: read(found[-1]) if found else "")
 
     async def role(self, leaf: Leaf, account: str) -> str:
         return str(await leaf.evaluate(_ROLE, account))
 
-    async def _shop(self, path: str) -> APIResponse:
+    async def _shop(self, path: str, read: Callable[[Any], object]) -> object:
+        """What is read out of its answer; one that is of another form is a fault."""
         shop = self._hosts["shopping"]
-        token = await self._ask.post(f"{shop}/rest/default/V1/integration/admin/token", data=_ADMIN)
-        headers = {"Authorization": f"Bearer {await token.json()}"}
-        return await self._ask.get(f"{shop}/rest/V1/{path}", headers=headers)
+        try:
+            token = await self._ask.post(f"{shop}/rest/default/V1/integration/admin/token", data=_ADMIN)
+            headers = {"Authorization": f"Bearer {await token.json()}"}
+            response = await self._ask.get(f"{shop}/rest/V1/{path}", headers=headers)
+            return read(await response.json())
+        except (LookupError, TypeError, ValueError) as error:
+            raise EnvFault(f"{shop} did not answer as a shop: {error!r}", kind=FaultKind.GARBAGE) from error
 
 
 def _called(text: str) -> tuple[str, tuple[str, ...]]:

@@ -60,12 +60,21 @@ def _number(text: str) -> float | None:
 
 # --- addresses ---
 
+_FIRST = ("page", "1")
+"""Of a long list, which is what there is without it."""
 
-def stands_at(url: str, wanted: str) -> bool:
-    """Whether an address is the one wanted; parameters that were not asked for may be there too."""
-    here, there = urlsplit(url), urlsplit(wanted)
-    same = here.netloc == there.netloc and here.path.rstrip("/") == there.path.rstrip("/")
-    return same and set(parse_qsl(there.query)) <= set(parse_qsl(here.query))
+
+def stands_at(url: str, wanted: str, free: Set[str] = frozenset()) -> bool:
+    """Whether an address is the one wanted; parameters that are free may be there too."""
+    return _parted(url, free) == _parted(wanted, free)
+
+
+def _parted(url: str, free: Set[str]) -> tuple[str, str, Mapping[str, str]]:
+    """As the sites take it: of parameters that share a name the last, and one that is empty as if it were not there."""
+    parts = urlsplit(url)
+    asked = dict(parse_qsl(parts.query, keep_blank_values=True))
+    kept = {name: value for name, value in asked.items() if value and name not in free and (name, value) != _FIRST}
+    return parts.netloc, parts.path, kept
 
 
 # --- data ---

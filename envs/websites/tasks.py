@@ -87,8 +87,10 @@ class Template:
     """What the agent must say; `NOT_POSSIBLE` where it cannot be done."""
     url: Callable[[Databases, Values], str] | str | None = None
     """The address that must be looked at in the end, with values in braces."""
+    free: frozenset[str] = frozenset()
+    """Parameters that the address may have besides, such as an order that was not asked for."""
     state: Callable[[Outcome, Values], bool] | None = None
-    """Whether the right thing was changed, and nothing else."""
+    """Whether the right thing was changed, and nothing else; without it nothing may be."""
     needs: tuple[str, ...] = ()
     """The parts of a task about several."""
 
@@ -127,6 +129,6 @@ class Task:
         truth, wanted, state = self.truth(outcome.before), self.url(outcome.before), self.template.state
         return (
             (truth is None or says(answer, truth))
-            and (wanted is None or stands_at(url, wanted))
-            and (state is None or state(outcome, self.values))
+            and (wanted is None or stands_at(url, wanted, self.template.free))
+            and (state(outcome, self.values) if state else not outcome.changes)
         )

@@ -18,7 +18,7 @@ import pytest
 from agym.envs.errors import EnvFault
 from agym.envs.protocol import Status
 from agym.envs.web.actions import Malformed, Stop, parse
-from agym.envs.web.chromium import Browser, Room
+from agym.envs.web.chromium import Browser, Room, _only
 from agym.envs.web.surf import Surfer
 from agym.envs.web.tree import Window
 from agym.envs.web.visit import EPOCH, Reply, Scene
@@ -58,6 +58,11 @@ PAGES = {
       new Image().src = tries[0]; navigator.sendBeacon(tries[1], "x");
       try { new WebSocket("ws://127.0.0.2:PORT/socket"); } catch (error) {}
       </script>""",
+    "/spies": """<title>Spies</title><script>
+      const socket = 'new WebSocket("ws://127.0.0.1:BESIDE/").onerror = () => postMessage("shut")';
+      window.heard = Promise.all([fetch("/away", {mode: "no-cors"}).catch(() => "shut"), new Promise(done => {
+        new Worker(URL.createObjectURL(new Blob([socket]))).onmessage = event => done(event.data); })]);
+      </script>""",
     "/endless": "<title>Endless</title><button onclick='for (;;) {}'>Go</button>",
 }
 
@@ -81,7 +86,9 @@ class Site:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.port = self._server.server_address[1]
         self._other = ThreadingHTTPServer(("127.0.0.2", self.port), Handler)
-        self._threads = [Thread(target=each.serve_forever, daemon=True) for each in (self._server, self._other)]
+        self._beside = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._servers = (self._server, self._other, self._beside)
+        self._threads = [Thread(target=each.serve_forever, daemon=True) for each in self._servers]
         for thread in self._threads:
             thread.start()
 
@@ -94,8 +101,10 @@ class Site:
         self.asked.append(f"{request.headers['Host']}{request.path}")
         if path == "/late.txt":
             time.sleep(0.4)
-        body = PAGES.get(path, "").replace("PORT", str(self.port)).encode()
-        request.send_response(200 if path in PAGES else 404)
+        beside = str(self._beside.server_address[1])
+        body = PAGES.get(path, "").replace("PORT", str(self.port)).replace("BESIDE", beside).encode()
+        request.send_response(200 if path in PAGES else 302 if path == "/away" else 404)
+        request.send_header("Location", f"http://127.0.0.1:{beside}/kitchen")
         kind = {"js": "text/javascript", "txt": "text/plain"}.get(path.rpartition(".")[2], "text/html")
         request.send_header("Content-Type", f"{kind}; charset=utf-8")
         request.send_header("Content-Length", str(len(body)))
@@ -105,7 +114,7 @@ class Site:
             time.sleep(0.2 * (len(piece) < len(body)))
 
     def stop(self) -> None:
-        for server in (self._server, self._other):
+        for server in self._servers:
             server.shutdown()
             server.server_close()
 
@@ -337,6 +346,24 @@ def test_no_other_host_is_reached(surfer: Surfer, site: Site) -> None:
         assert do(surfer, f"goto [{url}]").status is Status.REFUSED
     assert {asked.partition("/")[0] for asked in site.asked} == {site.host}
     assert "root:" not in surfer.see()
+
+
+def test_no_other_port_of_the_same_machine_is_reached(surfer: Surfer, site: Site) -> None:
+    """Which is where redirects lead, and sockets of workers, neither of which the driver asks about."""
+    site.asked.clear()
+    begin(surfer, site, "/spies")
+    assert surfer.ask("heard") == ["shut", "shut"]
+    assert do(surfer, f"goto [http://{site.host}/away]").status is Status.REFUSED
+    assert {asked.partition("/")[0] for asked in site.asked} == {site.host}
+
+
+def test_a_host_without_a_port_is_at_the_usual_ones_only() -> None:
+    assert _only(("127.0.0.1:7770", "a.test"), "") == (
+        "MAP 127.0.0.1:7770 127.0.0.1:7770, MAP a.test:80 a.test:80, MAP a.test:443 a.test:443, MAP * ~NOTFOUND"
+    )
+    assert _only(("a.test", "b.test"), "127.0.0.1:9") == (
+        "MAP a.test 127.0.0.1:9, MAP b.test 127.0.0.1:9, MAP * ~NOTFOUND"
+    )
 
 
 def test_files_of_a_folder_are_served_and_none_beside_it(surfer: Surfer, site: Site, tmp_path: Path) -> None:

@@ -177,6 +177,24 @@ def test_a_mistake_in_the_options_is_named(options: dict[str, Json], message: st
         ({"unachievable": True}, "n/a", True),
         ({"unachievable": True}, "I could not", False),
         ({"exact": "x"}, "'", False),
+        # a single letter or digit must be one of the words that nltk parts an answer into
+        *(
+            ({"include": (one,)}, said, False)
+            for one, said in (
+                ("0", "$0.50"),
+                ("1", "1,000"),
+                ("2", "about 2.5 hours"),
+                ("3", "2023-3-14"),
+                ("5", "between 5-6"),
+                ("5", "at 1:05"),
+                ("1", "on 1/2/2023"),
+                ("2", "2-3 days"),
+            )
+        ),
+        *(
+            ({"include": (one,)}, said, True)
+            for one, said in (("2", "there are 2."), ("5", "5%"), ("3", "#3"), ("4", "(4), so 'four'"), ("1", "$1"))
+        ),
     ],
 )
 def test_answers_are_compared_as_webarena_does(check: dict[str, Any], said: str, right: bool) -> None:
@@ -192,6 +210,9 @@ def test_answers_are_compared_as_webarena_does(check: dict[str, Any], said: str,
         ("http://a/b?q=1", "http://a/b?q=1&r=2", True),
         ("http://a/b?q=1", "http://a/b?q=2", False),
         ("http://a/b |OR| http://a/c", "http://a/c", True),
+        # only the slash at an address's very end does not count
+        ("http://a/b/?q=1", "http://a/bc?q=1", False),
+        ("http://a/b/", "http://a/bc", True),
     ],
 )
 def test_an_address_matches_as_far_as_its_reference_goes(reference: str, url: str, right: bool) -> None:
@@ -219,6 +240,9 @@ PAGES = {
     "/f/news/12/": "<title>Post</title><p>by itself</p>",
     "/members": """<table><tr><td data-label=Account><span class=gl-avatar-labeled-sublabel>@bo</span></td>
       <td class=col-max-role><span>Owner</span></td></tr></table>""",
+    "/f/news/13/it's": "<title>Other</title>",
+    "/f/news/13/": "<title>Other</title><p>by itself</p>",
+    "/asks": "<p id=price>done</p><script>setInterval(() => fetch('/lamp'), 100)</script>",
 }
 
 
@@ -260,9 +284,13 @@ def site() -> Iterator[str]:
     server.server_close()
 
 
+DOWN = {"gitlab": "http://127.0.0.1:2"}
+"""Nobody is there."""
+
+
 def played(site: str, folder: Path, *actions: str, **chosen: Any) -> Step:
     file = written(folder, config(0, **chosen))
-    env = create({"tasks_file": str(file), "hosts": {"shopping": site, "reddit": site}, "max_steps": 4})
+    env = create({"tasks_file": str(file), "hosts": {"shopping": site, "reddit": site, **DOWN}, "max_steps": 4})
     try:
         env.reset("0", 0)
         return [env.step(action) for action in actions][-1]
@@ -339,6 +367,44 @@ def test_helpers_that_task_files_name_are_there(site: str, tmp_path: Path, url: 
     assert played(site, tmp_path, "stop", eval=check, **started).reward == 1.0
     other = page(url=url, locator=locator, required_contents={"must_include": ["something else"]})
     assert played(site, tmp_path, "stop", eval=other, **started).reward == 0.0
+
+
+@browses
+def test_a_page_that_is_never_idle_is_judged_all_the_same(site: str, tmp_path: Path) -> None:
+    price = {"locator": "document.querySelector('#price').outerText", "required_contents": {"exact_match": "done"}}
+    assert played(site, tmp_path, "stop", eval=page(url="__SHOPPING__/asks", **price)).reward == 1.0
+    assert played(site, tmp_path, "stop", eval=page(url="__SHOPPING__/nowhere", **price)).reward == 0.0
+
+
+@browses
+def test_the_last_page_is_where_the_target_before_has_led(site: str, tmp_path: Path) -> None:
+    where, path = "document.location.pathname", {"exact_match": "/lamp"}
+    lamp, last = ({"url": url, "locator": where, "required_contents": path} for url in ("__SHOPPING__/lamp", "last"))
+    both = page() | {"program_html": [lamp, last]}
+    assert played(site, tmp_path, "stop", eval=both).reward == 1.0
+    assert played(site, tmp_path, "stop", eval=page() | {"program_html": [last, lamp]}).reward == 0.0
+    post = {"url": "func:reddit_get_post_url('__last_url__')", "locator": where}
+    moved = [{**lamp, "url": "__REDDIT__/f/news/12/a-title", "required_contents": {"must_include": ["12"]}}]
+    moved.append({**post, "required_contents": {"exact_match": "/f/news/12/"}})
+    assert played(site, tmp_path, "stop", eval=page() | {"program_html": moved}).reward == 1.0
+
+
+@browses
+def test_an_address_with_a_quote_is_given_to_a_helper_as_it_is(site: str, tmp_path: Path) -> None:
+    wanted = {"required_contents": {"must_include": ["by itself"]}}
+    check = page(url="func:reddit_get_post_url('__last_url__')", locator="", **wanted)
+    assert played(site, tmp_path, "stop", eval=check, start_url="__REDDIT__/f/news/13/it's").reward == 1.0
+
+
+@browses
+def test_a_host_that_does_not_answer_the_judge_is_a_fault(site: str, tmp_path: Path) -> None:
+    wanted = {"required_contents": {"must_include": ["x"]}}
+    for target, said in (
+        (page(url="__GITLAB__/x", locator="", **wanted), "cannot be reached"),
+        (page(url="last", locator="func:shopping_get_sku_latest_review_author('L2')", **wanted), "answer as a shop"),
+    ):
+        with pytest.raises(EnvFault, match=said):
+            played(site, tmp_path, "stop", eval=target)
 
 
 @browses

@@ -272,6 +272,20 @@ def test_a_task_is_done_by_what_it_asks_for_and_nothing_else(client: Client) -> 
     assert not client.done(task("star/0"))
 
 
+def test_a_label_must_be_on_the_issue_that_was_opened(client: Client) -> None:
+    title = "Ferns are listed as mosses"
+    client.post(f"{HERBARIUM}/issues/new", title=title, description="Three of them at least.")
+    bug = """(SELECT label.id FROM label JOIN project ON project.id = project
+        WHERE project.path = 'herbarium' AND label.name = 'bug')"""
+    other = "(SELECT max(id) - 1 FROM item)"
+    with client.world._open(SITE) as db:
+        db.execute(f"INSERT INTO item_label VALUES ({other}, {bug})")
+    assert not client.done(task("open-issue/0"))
+    with db:
+        db.execute(f"UPDATE item_label SET item = (SELECT max(id) FROM item) WHERE label = {bug} AND item = {other}")
+    assert client.done(task("open-issue/0"))
+
+
 def test_what_is_not_allowed_asks_for_the_answer_and_for_no_change(client: Client) -> None:
     assert client.done(task("not-allowed/0"), "n/a")
     client.post(f"{BUS}/star")

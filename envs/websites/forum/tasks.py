@@ -239,6 +239,7 @@ def _template(
     path: _Path,
     answer: Callable[[Databases, Values], Truth] | Truth | None = None,
     url: Callable[[Databases, Values], str] | str | None = None,
+    free: frozenset[str] = frozenset(),
     made: Callable[[Databases, Values], Wanted] | None = None,
 ) -> Template:
     state = None if made is None else _made(made)
@@ -251,6 +252,7 @@ def _template(
         path=path,
         answer=answer,
         url=url,
+        free=free,
         state=state,
     )
 
@@ -335,6 +337,7 @@ TASKS: tuple[Template, ...] = (
         {"what": "somebody heard an island with little power", "title": "Heard an island on twelve watts"},
         path=lambda databases, values: _found(values["title"]),
         url=lambda databases, values: "http://forum.test/b/{board}/{id}".format(**_post(databases, values)),
+        free=frozenset(("comments",)),
     ),
     _template(
         "biography",

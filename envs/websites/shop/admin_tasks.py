@@ -356,6 +356,7 @@ ADMIN_TASKS = (
         ),
         start=_DESK,
         url="http://admin.shop.test/orders?status={status}&from={since}&to={until}",
+        free=frozenset(("sort",)),
         path=lambda databases, values: [
             Click("link", "Orders"),
             Choose("combobox", "Status", str(values["status"]).capitalize()),

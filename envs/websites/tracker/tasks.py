@@ -117,9 +117,10 @@ def _opened(databases: Databases, values: Values) -> Wanted:
     project = _project(databases, values)["id"]
     written = {"project": project, "kind": "issue", "author": USER, "assignee": None, "state": "open"}
     issue = {**written, "title": values["title"], "description": values["text"]}
+    issue["id"] = one(_db(databases), "SELECT max(id) + 1 FROM item")
     return {
         "tracker.item": (Added(issue),),
-        "tracker.item_label": (Added({"label": _label(databases, values, project)}),),
+        "tracker.item_label": (Added({"item": issue["id"], "label": _label(databases, values, project)}),),
     }
 
 
@@ -301,6 +302,7 @@ def _template(
     path: _Path,
     answer: Callable[[Databases, Values], Truth] | Truth | None = None,
     url: Callable[[Databases, Values], str] | str | None = None,
+    free: frozenset[str] = frozenset(),
     made: Callable[[Databases, Values], Wanted] | None = None,
 ) -> Template:
     state = None if made is None else _made(made)
@@ -313,6 +315,7 @@ def _template(
         path=path,
         answer=answer,
         url=url,
+        free=free,
         state=state,
     )
 
@@ -361,6 +364,7 @@ TASKS: tuple[Template, ...] = (
         url=lambda databases, values: (
             f"{_HOME}{values['project']}/issues?state=open&label=" + str(values["label"]).replace(" ", "+")
         ),
+        free=frozenset(("sort",)),
     ),
     _template(
         "open-issue",
