@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..catalog import catalog
@@ -224,11 +223,15 @@ def _serve(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
+    from ..envs.arguments import token_in
+
     parser.add_argument("target", metavar="TARGET", help="an environment's name, or the URL of a server")
     parser.add_argument("--options", default="{}", metavar="JSON", help="what the environment itself understands")
     parser.add_argument("--dialect", choices=("native", "agentgym", "openenv"), default="native", help="of the server")
     parser.add_argument("--kind", help="which of the AgentGym environments the server is")
-    parser.add_argument("--token-file", type=Path, help="a file with the server's bearer token")
+    parser.add_argument(
+        "--token-file", type=token_in, dest="token", metavar="FILE", help="a file with the server's bearer token"
+    )
 
 
 def _is_address(target: str) -> bool:
@@ -257,8 +260,7 @@ def _at(arguments: argparse.Namespace) -> EnvClient:
     if arguments.dialect == "agentgym" and arguments.kind is None:
         raise UsageError("'--dialect agentgym' needs '--kind': its servers reply differently")
     where = Environment(url=arguments.target, dialect=Dialect(arguments.dialect), kind=arguments.kind)
-    token = arguments.token_file.read_text("utf-8").strip() if arguments.token_file is not None else None
-    return at_address(where, token, Deadlines())
+    return at_address(where, arguments.token, Deadlines())
 
 
 def _options(arguments: argparse.Namespace) -> Mapping[str, Json]:

@@ -24,7 +24,11 @@ class Distant:
         self._client = client
         self.spec = spec
         self.stuck = 0
-        self.hangs = False
+
+    @property
+    def hangs(self) -> bool:
+        # only a client that starts servers of its own can give them up
+        return bool(getattr(self._client, "given_up", False))
 
     async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
         return await self._client.tasks(split)

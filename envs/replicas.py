@@ -27,13 +27,19 @@ async def serve(
     deadlines: Deadlines | None = None,
 ) -> EnvClient:
     """So many servers, all of them started, or none."""
-    servers = [ServerProcess(command, log=log(number), report=report) for number in range(count)]
-    started = await asyncio.gather(*(server.__aenter__() for server in servers), return_exceptions=True)
-    served = [Served(each, deadlines) for each in started if isinstance(each, ServerProcess)]
-    for fault in started:
-        if isinstance(fault, BaseException):
-            await asyncio.gather(*(each.close() for each in served))
-            raise fault
+    served: list[Served] = []
+
+    async def start(number: int) -> None:
+        server = ServerProcess(command, log=log(number), report=report)
+        served.append(Served(await server.__aenter__(), deadlines))
+
+    try:
+        for fault in await asyncio.gather(*map(start, range(count)), return_exceptions=True):
+            if fault is not None:
+                raise fault
+    except BaseException:
+        await asyncio.gather(*(each.close() for each in served))
+        raise
     return served[0] if count == 1 else Replicas(served)
 
 
@@ -84,6 +90,10 @@ class Replicas:
     def __init__(self, servers: Sequence[Served]) -> None:
         self._servers = servers
         self._busy = dict.fromkeys(servers, 0)
+
+    @property
+    def given_up(self) -> bool:
+        return all(server.given_up for server in self._servers)
 
     async def spec(self) -> EnvSpec:
         return await self._next.spec()

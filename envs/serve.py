@@ -2,9 +2,9 @@
 
 Writes one JSON line `{"url": ...}` to standard output once it listens, and stops in good order at SIGTERM or SIGINT.
 With `--port 0` the system picks the port; with `--fd N` it serves on a listening socket that it inherited. With
-`--leash` it lives no longer than whoever holds the other end of its standard input. Whatever ends it, nothing is left
-of what it started. Several environments are each served below their name, `/textcraft` and `/babyai`. With `--workers
-N` each is played in N processes of its own, that are started again when they die; this one then only speaks.
+`--leash` it lives no longer than whoever holds the other end of its standard input. What it started ends with it: see
+`warden`. Several environments are each served below their name, `/textcraft` and `/babyai`. With `--workers N` each is
+played in N processes of its own, that are started again when they die; this one then only speaks.
 """
 
 from __future__ import annotations
@@ -88,9 +88,8 @@ async def _server(
 ) -> EnvServer:
     if not workers:
         return EnvServer(factory(name, options), settings)
-    arguments = ("--max-sessions", str(_WORKERS_SESSIONS), "--threads", str(settings.threads))
     client = await serve(
-        ServeCommand(env=name, options=options, arguments=arguments),
+        _worker(name, options, settings),
         workers,
         lambda number: logs / f"{name}.{number}.log",
         _tell,
@@ -101,6 +100,15 @@ async def _server(
     except BaseException:
         await client.close()
         raise
+
+
+def _worker(name: str, options: Mapping[str, Json], settings: ServerSettings) -> ServeCommand:
+    limits = {
+        "--max-sessions": _WORKERS_SESSIONS,
+        "--threads": settings.threads,
+        "--lease": 2 * settings.lease_s,  # the process that speaks closes them: its own lease is to end first
+    }
+    return ServeCommand(env=name, options=options, arguments=[str(word) for pair in limits.items() for word in pair])
 
 
 def _tell(event: ServerEvent) -> None:
@@ -158,11 +166,9 @@ def _options(args: argparse.Namespace) -> Mapping[str, Mapping[str, Json]]:
 
 
 def _settings(args: argparse.Namespace) -> ServerSettings:
-    # a token in the arguments could be read by every user of the machine
-    token = args.token_file.read_text("utf-8").strip() if args.token_file is not None else None
     given = {"max_sessions": args.max_sessions, "lease_s": args.lease, "threads": args.threads}
     chosen = {name: value for name, value in given.items() if value is not None}
-    return ServerSettings(token=token, agentgym=args.agentgym, **chosen)
+    return ServerSettings(token=args.token, agentgym=args.agentgym, **chosen)
 
 
 def _listener(args: argparse.Namespace) -> socket.socket:

@@ -188,15 +188,22 @@ class ServerProcess:
     # --- watching ---
 
     async def _keep(self) -> None:
+        try:
+            while self.given_up is None:
+                await self._next_life()
+        except Exception as error:
+            self._give_up(f"{self._name} is watched no more: {type(error).__name__}: {error}")
+
+    async def _next_life(self) -> None:
+        """Until something is wrong, and it is started again or given up."""
         loop = asyncio.get_running_loop()
-        while self.given_up is None:
-            started = loop.time()
-            trouble = await self._next_trouble()
-            if loop.time() - started >= self._watch.sound_s:
-                self._tries = 0
-            self._tell(trouble)
-            await self._kill()
-            await self._restart(trouble)
+        started = loop.time()
+        trouble = await self._next_trouble()
+        if loop.time() - started >= self._watch.sound_s:
+            self._tries = 0
+        self._tell(trouble)
+        await self._kill()
+        await self._restart(trouble)
 
     async def _next_trouble(self) -> ServerEvent:
         """Wait until something is wrong."""
@@ -227,9 +234,10 @@ class ServerProcess:
                 self._tell(trouble)
             else:
                 return
-        self.given_up = (
-            f"{self._name} is given up after {self._tries} restarts: {trouble.message}; its log: {self._log}"
-        )
+        self._give_up(f"{self._name} is given up after {self._tries} restarts: {trouble.message}; its log: {self._log}")
+
+    def _give_up(self, why: str) -> None:
+        self.given_up = why
         # nobody will answer any more: refuse connections rather than let them wait
         if self._listener is not None:
             self._listener.close()
@@ -271,10 +279,12 @@ class ServerProcess:
     def _how_it_ended(self, process: Process) -> str:
         code = process.returncode
         if code is not None and code < 0:
-            return f"was killed by {signal.Signals(-code).name}"
+            return f"was killed by {_SIGNALS.get(-code, f'signal {-code}')}"
         return f"ended with exit code {code}{_last_words(self._log)}"
 
 
+_SIGNALS = {number.value: number.name for number in signal.Signals}
+"""Those between the first and the last for real time have no names."""
 _TROUBLES = {FaultKind.GARBAGE: Trouble.GARBAGE, FaultKind.CRASHED: Trouble.GARBAGE}
 
 

@@ -1,9 +1,9 @@
-"""Work that leaves nothing behind, whatever ends it: no process, and no temporary file.
+"""Work that leaves nothing behind, whatever ends it: no process, and no temporary file; but for one case, told below.
 
 What enters: the work. What leaves: its exit code. There are two processes, and each learns of the other's end. The one
 that was there becomes the warden: it takes in whatever is orphaned below it, passes signals on, and clears up when the
-other has ended. The other does the work, and clears up itself where the warden was killed. If both are, the next warden
-removes the folder that nobody holds any more.
+other has ended. The other does the work, and clears up itself where the warden was killed; orphans are then out of its
+reach, for they were the warden's. If both are killed, the next warden removes the folder that nobody holds any more.
 """
 
 from __future__ import annotations

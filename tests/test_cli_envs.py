@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from agym.commands.parser import parser
 from agym.envs.supervise import ServeCommand, ServerProcess
 
 from .conftest import Agym
@@ -101,6 +102,10 @@ def test_a_package_that_playing_needs_is_told() -> None:
         (("play", "counter", "--split", "no-such"), "no split 'no-such'"),
         (("play", "counter", "--options", "{"), "--options: not JSON"),
         (("play", "http://127.0.0.1:1", "--dialect", "agentgym"), "needs '--kind'"),
+        (("play", "http://[::1"), "address"),
+        (("play", "http://127.0.0.1:99999"), "address"),
+        (("play", "http://a..b"), "address"),
+        (("play", "http://127.0.0.1:1", "--token-file", "none"), "--token-file: cannot read 'none'"),
         (("chek", "counter"), "did you mean 'check'"),
         ((), "required"),
     ],
@@ -109,6 +114,35 @@ def test_what_cannot_be_done_is_told_with_code_2(agym: Agym, words: tuple[str, .
     called = agym("envs", *words)
     assert called.code == 2
     assert said in called.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--port", "70000"), "--port: expected a whole number from 0 to 65535, got '70000'"),
+        (("--workers", "-1"), "--workers: expected a whole number from 0 to 1000000, got '-1'"),
+        (("--threads", "0"), "--threads: expected a whole number from 1 to 1000000, got '0'"),
+        (("--max-sessions", "many"), "--max-sessions: expected a whole number from 1 to 1000000, got 'many'"),
+        (("--fd", "-1"), "--fd: expected a whole number from 0 to 1000000, got '-1'"),
+        (("--lease", "0"), "--lease: expected a number of seconds, at least 1, got '0'"),
+        (("--lease", "nan"), "--lease: expected a number of seconds, at least 1, got 'nan'"),
+        (("--lease", "inf"), "--lease: expected a number of seconds, at least 1, got 'inf'"),
+    ],
+)
+def test_limits_of_a_server_that_cannot_be_are_refused(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):  # called through, it would serve where that is not so
+        parser({"envs"}).parse_args(["envs", "serve", "counter", *words])
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", "geheim-\u00fc".encode(), b"two words", b"two\nlines", b" \n"])
+def test_a_file_that_holds_no_token_is_refused(agym: Agym, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "token").write_bytes(content)
+    called = agym("envs", "play", "http://127.0.0.1:1", "--token-file", "token")
+    assert called.code == 2
+    assert "--token-file: expected a token of visible ASCII characters in 'token'" in called.err
 
 
 @pytest.mark.parametrize(

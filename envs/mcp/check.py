@@ -5,17 +5,19 @@
 
 `answer` is the agent's; `called(tool)` how often it called a tool with success; `result(tool, ...)` calls a tool now,
 one that the agent has or not, and is its text; `number(text)` and `lower(text)` are what they say. Besides these there
-are texts, numbers, comparisons, `in`, `and`, `or`, `not`, and nothing else.
+are texts, numbers, comparisons, `in`, `and`, `or`, `not`, and nothing else. Numbers are compared exactly.
 """
 
 from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, localcontext
 from typing import Any, Protocol, TypeAlias
 
-__all__ = ["BadCheck", "Check", "Facts", "compiled", "number"]
+__all__ = ["BadCheck", "Check", "Facts", "compiled", "named", "number"]
 
 
 class BadCheck(ValueError):
@@ -52,24 +54,49 @@ _FUNCTIONS: Mapping[str, Callable[[Facts], Callable[..., Any]]] = {
 }
 
 
-def number(text: str) -> float:
+_GROUPED = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+"""No digit is lost to a sign, and what is no number is neither less nor more than any."""
+
+
+def number(text: str) -> Decimal:
     """What a text says, thousands in groups or not; not a number, and so equal to nothing, where it says none."""
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return float("nan")
+    plain = text.strip()
+    said = _EXACT.create_decimal(plain.replace(",", "") if _GROUPED.fullmatch(plain) else plain)
+    return said if said.is_finite() else Decimal("nan")
 
 
 def compiled(text: str) -> Check:
+    check = _of(_parsed(text))
+
+    def exactly(facts: Facts) -> Any:
+        with localcontext(_EXACT):
+            return check(facts)
+
+    return exactly
+
+
+def named(text: str) -> Iterator[str]:
+    """The tools that a check asks for."""
+    for node in ast.walk(_parsed(text)):
+        match node:
+            case ast.Call(func=ast.Name(id="called" | "result"), args=[ast.Constant(value=str() as tool), *_]):
+                yield tool
+
+
+def _parsed(text: str) -> ast.expr:
     try:
-        return _of(ast.parse(text.strip(), mode="eval").body)
+        return ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
         raise BadCheck(f"not an expression: {error.msg}") from error
 
 
 def _of(node: ast.expr) -> Check:
     match node:
-        case ast.Constant(value=str() | int() | float() as value):
+        case ast.Constant(value=float() as value):
+            exact = Decimal(repr(value))
+            return lambda facts: exact
+        case ast.Constant(value=str() | int() as value):
             return lambda facts: value
         case ast.Name(id="answer"):
             return lambda facts: facts.answer

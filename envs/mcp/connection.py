@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -41,6 +42,8 @@ _STOP_S = 10.0
 _LONGEST = 8000
 """Characters of one result."""
 _MOST_TOOLS = 200
+_MOST_PAGES = 50
+"""Of the list of tools, for it may have no end."""
 _MOST_KEPT = 10_000
 
 # Of the process, as its processors are: servers all started at once would wait for each other until none is in time.
@@ -58,6 +61,8 @@ class Tool:
 class Result:
     text: str
     good: bool
+    fault: FaultKind | None = None
+    """Where there was no answer that could be judged."""
 
 
 class Connection:
@@ -73,7 +78,7 @@ class Connection:
                 self.tools = self._opened.result(_START_S + _STOP_S)
         except Exception as error:
             self.close()
-            what = " ".join(options.command) or options.url
+            what = " ".join(map(_without_secrets, options.command or (options.url,)))
             raise EnvFault(f"no MCP server at '{what[:120]}': {_first(error)}", kind=FaultKind.UNREACHABLE) from error
 
     # --- in the thread ---
@@ -104,14 +109,14 @@ class Connection:
     async def _list(self) -> tuple[Tool, ...]:
         tools: list[Tool] = []
         cursor: str | None = None
-        while len(tools) < _MOST_TOOLS:
+        for _ in range(_MOST_PAGES):
             page = await self._client.list_tools(cursor=cursor)
             tools += [
                 Tool(name=tool.name, description=tool.description or "", schema=tool.input_schema)
                 for tool in page.tools
             ]
             cursor = page.next_cursor
-            if cursor is None:
+            if cursor is None or len(tools) >= _MOST_TOOLS or self._over.is_set():
                 break
         return tuple(tools[:_MOST_TOOLS])
 
@@ -124,10 +129,11 @@ class Connection:
             code = error.code if isinstance(error, MCPError) else REQUEST_TIMEOUT
             if code == CONNECTION_CLOSED:
                 raise EnvFault("the MCP server is gone") from error
-            late = code == REQUEST_TIMEOUT
-            return Result(text=f"no answer within {timeout_s:g} s" if late else clean(str(error)), good=False)
+            if code == REQUEST_TIMEOUT:
+                return Result(text=f"no answer within {timeout_s:g} s", good=False, fault=FaultKind.DEADLINE)
+            return Result(text=clean(str(error)), good=False)
         except (ValueError, RuntimeError):
-            return Result(text="an answer that makes no sense", good=False)
+            return Result(text="an answer that makes no sense", good=False, fault=FaultKind.GARBAGE)
         return Result(text=clean(_text(given)), good=not given.is_error)
 
     async def _all(self, calls: Sequence[Call]) -> list[Result]:
@@ -195,4 +201,9 @@ def clean(text: str) -> str:
 def _first(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"[:200]
+    return f"{type(error).__name__}: {_without_secrets(str(error))}"[:200]
+
+
+def _without_secrets(word: str) -> str:
+    """`KEY=...` for whatever is set, an address without its user: users of a server are not to learn them."""
+    return re.sub(r"(?s)(\w)=.+", r"\1=...", re.sub(r"//[^/\s]*@", "//", word))

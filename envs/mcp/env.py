@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from ..errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
+from ..errors import BadOption, EnvFault, EpisodeOver, UnknownSplit, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from .actions import ANSWER, Call, Malformed, parse
 from .connection import Connection, Result, Tool, clean
@@ -75,20 +75,21 @@ class Tools(Env):
     def reset(self, task: str, seed: int) -> Observation:
         """The seed changes nothing."""
         found = self._find(task)
-        tools = self._connected()
+        tools = self._connected(found)
         self._task, self._left, self._done, self.answer = found, self._options.max_steps, Counter(), ""
         listed = "\n".join(f"- {clean(described(tool))}" for tool in tools)
         return Observation(text=f"Task: {found.instruction}\n\nTools:\n{listed}")
 
-    def _connected(self) -> tuple[Tool, ...]:
+    def _connected(self, task: Task) -> tuple[Tool, ...]:
         if not self._options.keep:
             self.close()
         if self._connection is None:
             self._connection = Connection(self._options)
         there = {tool.name: tool for tool in self._connection.tools}
-        for name in self._options.tools:
+        for name in (*self._options.tools, *sorted(task.asked)):
             if name not in there:
-                raise BadOption(f"the server has no tool '{name[:60]}', only {', '.join(there)[:400]}")
+                asked = f", for which the check of task '{task.id[:60]}' asks" if name in task.asked else ""
+                raise BadOption(f"the server has no tool '{name[:60]}'{asked}, only {', '.join(there)[:400]}")
         usable = tuple(there[name] for name in self._options.tools or there)
         if any(tool.name == ANSWER for tool in usable):
             raise BadOption(f"the server has a tool called '{ANSWER}', as we have: leave it out of the option 'tools'")
@@ -139,6 +140,8 @@ class Tools(Env):
     def result(self, tool: str, /, **arguments: Any) -> str:
         assert self._connection is not None
         (result,) = self._connection.call((Call(tool, arguments),))
+        if result.fault is not None:
+            raise EnvFault(f"the check called {tool[:60]}: {result.text}", kind=result.fault)
         return result.text
 
     # --- demonstrations ---

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import BadOption
 from .actions import ANSWER
-from .check import BadCheck, Check, compiled, number
+from .check import BadCheck, Check, compiled, named, number
 
 __all__ = ["SPLITS", "Task", "load"]
 
@@ -29,6 +29,8 @@ class Task:
     """Any of these will do; whatever the agent says, if there is none."""
     check: Check | None
     """What must hold at the end, besides."""
+    asked: frozenset[str]
+    """Tools that the check names."""
     split: str
     group: str | None
     """Under which results are told apart."""
@@ -77,11 +79,13 @@ def _task(data: Any) -> Task:
     if data.get("split", "train") not in SPLITS:
         raise ValueError(f"'split' must be one of {', '.join(SPLITS)}")
     answers = _texts(data.get("answer", []))
+    check = _check(data["check"]) if "check" in data else None
     return Task(
         id=data["id"],
         instruction=data["instruction"],
         answers=answers,
-        check=_check(data["check"]) if "check" in data else None,
+        check=check,
+        asked=frozenset(named(data["check"]) if check is not None else ()),
         split=data.get("split", "train"),
         group=str(data["group"]) if "group" in data else None,
         solution=_solution(data["solution"], answers) if "solution" in data else None,

@@ -1,24 +1,33 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from agym.envs.errors import BadOption, EnvFault, EpisodeOver, FaultKind, UnknownSplit, UnknownTask
 from agym.envs.mcp import Tools, create
-from agym.envs.mcp.actions import Malformed, parse
-from agym.envs.mcp.check import BadCheck, compiled
-from agym.envs.mcp.options import Options
+from agym.envs.mcp.actions import Call, Malformed, parse
+from agym.envs.mcp.check import BadCheck, compiled, named, number
+from agym.envs.mcp.connection import Connection, Result, Tool
+from agym.envs.mcp.options import Options, read_options
+from agym.envs.mcp.tasks import load
 from agym.envs.pool import EnvPool
 from agym.envs.protocol import Json, Status, Step
 from agym.envs.sessions import Sessions
+from mcp import MCPError
 
 HERE = Path(__file__).parent
 BANK: Mapping[str, Json] = {
@@ -166,6 +175,53 @@ def test_a_tool_that_is_not_there_is_named() -> None:
         begun(tools=["subtract"])
 
 
+class Server:
+    """A connection to a server that answers every call alike."""
+
+    tools = (Tool(name="balance", description="", schema={}),)
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+
+    def call(self, calls: Sequence[Call]) -> list[Result]:
+        return [self._result for _ in calls]
+
+    def close(self) -> None: ...
+
+
+def checked(folder: Path, check: str, result: Result) -> Tools:
+    """Before a task of this check, on a server that answers so."""
+    (folder / "tasks.jsonl").write_text(json.dumps({"id": "a", "instruction": "b", "check": check}))
+    env = create({**BANK, "tasks_file": str(folder / "tasks.jsonl"), "keep": True})
+    env._connection = Server(result)  # type: ignore[assignment]
+    return env
+
+
+@pytest.mark.parametrize("check", ["result('balance') == '40'", "result('balance') != '40'"])
+@pytest.mark.parametrize("kind", [FaultKind.DEADLINE, FaultKind.GARBAGE])
+def test_a_check_whose_own_call_is_not_answered_is_a_fault_and_no_score(
+    tmp_path: Path, check: str, kind: FaultKind
+) -> None:
+    env = checked(tmp_path, check, Result(text="no answer", good=False, fault=kind))
+    env.reset("a", 0)
+    with pytest.raises(EnvFault, match="the check called balance: no answer") as raised:
+        env.step(call("answer", text="40"))
+    assert raised.value.kind is kind
+
+
+def test_a_check_may_ask_what_a_tool_refuses(tmp_path: Path) -> None:
+    env = checked(tmp_path, "result('balance') == 'closed'", Result(text="closed", good=False))
+    env.reset("a", 0)
+    assert env.step(call("answer", text="40")).reward == 1.0
+
+
+@pytest.mark.parametrize("check", ["not result('balanse') == '1'", "called('balanse') == 0"])
+def test_a_check_that_asks_for_a_tool_that_is_not_there_is_named(tmp_path: Path, check: str) -> None:
+    env = checked(tmp_path, check, Result(text="40", good=True))
+    with pytest.raises(BadOption, match="no tool 'balanse', for which the check of task 'a' asks, only balance"):
+        env.reset("a", 0)
+
+
 # --- what was kept -------------------------------------------------------------------------------------------------
 
 
@@ -259,6 +315,69 @@ def test_what_is_no_server_is_a_fault(command: list[str]) -> None:
     assert raised.value.kind is FaultKind.UNREACHABLE
 
 
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["env", "API_KEY=sk-1 23", "--token=sk-123", "/no/such/program"], "'env API_KEY=... --token=... /no"),
+        (["API_KEY=sk-123", "program"], "'API_KEY=... program'"),
+    ],
+)
+def test_secrets_are_kept_from_whoever_asks_for_an_episode(command: list[str], told: str) -> None:
+    with pytest.raises(EnvFault, match=re.escape(told)) as raised:
+        begun(command=command)
+    assert "23" not in str(raised.value)
+
+
+def test_who_asks_for_a_server_by_its_url_is_not_told() -> None:
+    with pytest.raises(EnvFault, match=re.escape("no MCP server at 'http://127.0.0.1:1/mcp?key=...'")):
+        create({"url": "http://me:sk-123@127.0.0.1:1/mcp?key=sk-123", "tasks_file": BANK["tasks_file"]}).reset("sum", 0)
+
+
+def around(client: object) -> Connection:
+    """A connection in no thread."""
+    connection = object.__new__(Connection)
+    connection._client, connection._over, connection._options = client, Event(), read_options(BANK)  # type: ignore[assignment]
+    return connection
+
+
+class Endless:
+    """Lists tools page by page, without an end; at the third it is closed."""
+
+    def __init__(self, over: int | None = None) -> None:
+        self.num_pages, self._over = 0, over
+
+    async def list_tools(self, cursor: str | None) -> Any:
+        self.num_pages += 1
+        assert self.num_pages < 100
+        if self.num_pages == self._over:
+            self.connection._over.set()
+        return SimpleNamespace(tools=[], next_cursor="more")
+
+
+@pytest.mark.parametrize(("over", "num_pages"), [(None, 50), (3, 3)])
+def test_a_list_of_tools_without_an_end_is_not_followed_for_ever(over: int | None, num_pages: int) -> None:
+    client = Endless(over)
+    client.connection = connection = around(client)
+    assert asyncio.run(connection._list()) == ()
+    assert client.num_pages == num_pages
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        (TimeoutError(), FaultKind.DEADLINE),
+        (ValueError("no JSON"), FaultKind.GARBAGE),
+        (MCPError(code=-32602, message="unknown account"), None),
+    ],
+)
+def test_an_answer_that_did_not_come_is_told_from_one_that_refuses(error: Exception, fault: FaultKind | None) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise error
+
+    result = asyncio.run(around(SimpleNamespace(call_tool=fail))._call(Call("balance", {})))
+    assert (result.good, result.fault) == (False, fault)
+
+
 # --- over HTTP -----------------------------------------------------------------------------------------------------
 
 
@@ -341,6 +460,8 @@ class Told:
         ("'alice' in answer or not called('x') == 1", False),
         ("number('1,250') == 1250 and -1 < 0", True),
         ("number('many') == number('many')", False),
+        ("number('many') > 3 or number('many') < number('3')", False),
+        ("number('0.1') == 0.1 and -number('10000000000000001') < -10000000000000000", True),
         ("called('four') >= 4 and called('four') != 5 and called('four') <= 4", True),
         ("result('get', of='x') == \"get {'of': 'x'}\"", True),
         ("'bob' not in answer", True),
@@ -348,6 +469,45 @@ class Told:
 )
 def test_a_check_is_worked_out(text: str, holds: bool) -> None:
     assert bool(compiled(text)(Told())) is holds
+
+
+def test_the_tools_of_a_check_are_known() -> None:
+    assert {*named("called('a') > 1 and not result('b', of=result('c')) == 'd'")} == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1,234,567.50", "1234567.5"),
+        ("-1,250", "-1250"),
+        (" 5 ", "5.0"),
+        ("10000000000000001", "10000000000000001"),
+        ("1e3", "1000"),
+    ],
+)
+def test_a_number_is_read(text: str, said: str) -> None:
+    assert number(text) == Decimal(said)
+
+
+@pytest.mark.parametrize("text", ["", "five", "1,2,3", "12,3", "1,2345", "1_2", "nan", "inf", "1e9999999999999999999"])
+def test_what_is_no_number_equals_nothing(text: str) -> None:
+    assert number(text) != number(text)
+
+
+@pytest.mark.parametrize(
+    ("expected", "right", "wrong"),
+    [
+        ("1,2,3", ("1,2,3",), ("123", "12,3")),
+        (10000000000000001, ("10000000000000001", "10,000,000,000,000,001.0"), ("10000000000000000",)),
+        (12, ("12", "12.0"), ("1_2", "1,2")),
+    ],
+)
+def test_only_the_right_number_is_right(
+    tmp_path: Path, expected: object, right: Sequence[str], wrong: Sequence[str]
+) -> None:
+    (tmp_path / "tasks.jsonl").write_text(json.dumps({"id": "a", "instruction": "b", "answer": expected}))
+    task = load(str(tmp_path / "tasks.jsonl"))["a"]
+    assert [each for each in (*right, *wrong) if task.accepts(each)] == [*right]
 
 
 @pytest.mark.parametrize(

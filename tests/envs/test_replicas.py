@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 
 import httpx
 import pytest
+from agym.envs import replicas
+from agym.envs.arguments import add_arguments
 from agym.envs.client import HttpEnv, InlineEnv
 from agym.envs.conformance import Subject, run_checks
 from agym.envs.distant import Distant
@@ -22,6 +25,7 @@ from agym.envs.errors import EnvFault, EpisodeOver, FaultKind
 from agym.envs.protocol import Deadlines
 from agym.envs.registry import factory
 from agym.envs.replicas import Replicas, Served, serve
+from agym.envs.serve import _worker
 from agym.envs.server import EnvServer, ServerSettings, Site
 from agym.envs.supervise import ServeCommand, ServerEvent
 
@@ -76,22 +80,23 @@ async def test_one_that_dies_is_started_again_and_what_was_lost_can_be_played_ag
     await client.close()
 
 
+class Standing(Served):
+    def __init__(self, given_up: bool) -> None:
+        self._down = given_up
+        self._client = InlineEnv(factory("counter"))  # type: ignore[assignment]
+
+    @property
+    def given_up(self) -> bool:
+        return self._down
+
+    @property
+    def _there(self) -> Any:
+        if self._down:
+            raise EnvFault("given up after 5 restarts")
+        return self._client
+
+
 async def test_one_that_was_given_up_is_left_out() -> None:
-    class Standing(Served):
-        def __init__(self, given_up: bool) -> None:
-            self._down = given_up
-            self._client = InlineEnv(factory("counter"))  # type: ignore[assignment]
-
-        @property
-        def given_up(self) -> bool:
-            return self._down
-
-        @property
-        def _there(self) -> Any:
-            if self._down:
-                raise EnvFault("given up after 5 restarts")
-            return self._client
-
     client = Replicas([Standing(True), Standing(False)])
     sessions = [await client.open("reach-7", 0) for _ in range(3)]
     assert list(client._busy.values()) == [0, 3]
@@ -106,6 +111,37 @@ async def test_if_one_does_not_start_none_is_left(tmp_path: Path) -> None:
         await serve(ServeCommand(env="counter", options={"no": 1}), 2, log_in(tmp_path), lambda event: None)
 
 
+async def test_if_the_start_is_broken_off_none_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running: list[Path] = []
+    one_runs = asyncio.Event()
+
+    class Process:
+        """The first one starts at once, the other never."""
+
+        url = "http://env"
+
+        def __init__(self, command: ServeCommand, *, log: Path, report: object) -> None:
+            self._log = log
+
+        async def __aenter__(self) -> Any:
+            if running:
+                await asyncio.Event().wait()
+            running.append(self._log)
+            one_runs.set()
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            running.remove(self._log)
+
+    monkeypatch.setattr(replicas, "ServerProcess", Process)
+    starting = asyncio.create_task(serve(COUNTER, 2, log_in(tmp_path), lambda event: None))
+    await one_runs.wait()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert running == []
+
+
 # --- an environment behind a client, served again ---
 
 
@@ -117,6 +153,20 @@ async def test_what_is_played_elsewhere_conforms_when_it_is_served() -> None:
     assert all(result.passed for result in results), results
     await client.close()
     await app.stop()
+
+
+@pytest.mark.parametrize(("down", "status"), [((True, True), "stuck"), ((True, False), "ok")])
+async def test_a_server_all_of_whose_workers_were_given_up_says_so(down: tuple[bool, ...], status: str) -> None:
+    app = EnvServer(Distant(Replicas([Standing(each) for each in down]), factory("counter")().spec))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http:
+        assert (await http.get("/health")).json()["status"] == status
+
+
+def test_a_worker_keeps_a_session_for_longer_than_the_process_that_speaks() -> None:
+    command = _worker("counter", {}, ServerSettings(lease_s=3600))
+    parser = ArgumentParser()
+    add_arguments(parser)
+    assert parser.parse_args(["counter", *command.arguments]).lease == 7200
 
 
 async def test_nothing_is_stepped_before_it_is_reset() -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,31 @@ async def test_a_server_that_hangs_is_named_and_restarted(tmp_path: Path) -> Non
         client = HttpEnv(server.url)
         assert (await client.spec()).name == "counter"
         await client.close()
+
+
+@dataclass
+class Ended:
+    """A process that is no more."""
+
+    returncode: int
+
+    async def wait(self) -> int:
+        return self.returncode
+
+
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGKILL, "SIGKILL"), (40, "signal 40")])
+def test_a_signal_is_told_by_its_name_if_it_has_one(tmp_path: Path, number: int, name: str) -> None:
+    ended = Ended(-number)
+    server = ServerProcess(COUNTER, log=tmp_path / "server.log")
+    assert server._how_it_ended(ended) == f"was killed by {name}"  # type: ignore[arg-type]
+
+
+async def test_a_server_whose_keeper_fails_is_given_up(tmp_path: Path) -> None:
+    server = ServerProcess(COUNTER, log=tmp_path / "removed.log")
+    server._process = Ended(1)  # type: ignore[assignment]
+    await server._keep()
+    assert server.given_up is not None
+    assert server.given_up.startswith("the server of 'counter' is watched no more: FileNotFoundError")
 
 
 LEASH = """
