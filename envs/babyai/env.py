@@ -33,7 +33,8 @@ SPEC = EnvSpec(
     runs=Runs.POOL,
 )
 
-_WANDERING = ("turn", "move", "go to")
+_TURNING = ("turn",)
+_WANDERING = (*_TURNING, "move", "go to")
 """Commands that leave everything where it is, begin so."""
 
 
@@ -148,7 +149,7 @@ class BabyAI(Env):
         """Anything possible that can be made good again."""
         if self._world is None or self._level is None:
             return None
-        harmless = _WANDERING if not self._level.forgiving else ()
+        harmless = () if self._level.forgiving else _TURNING if self._level.ends_at_a_place else _WANDERING
         return rng.choice([text for text in self._listed if _spares(text, self._world, harmless)])
 
     def corpus(self) -> Iterator[str]:

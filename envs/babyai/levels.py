@@ -47,6 +47,11 @@ class Level:
         """Whether a wrong move can always be made good."""
         return self.family != "minigrid" and "Debug" not in self.name
 
+    @property
+    def ends_at_a_place(self) -> bool:
+        """Whether going to the wrong place loses."""
+        return self.name.startswith("MiniGrid-Memory")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:

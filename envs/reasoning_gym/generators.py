@@ -1,7 +1,7 @@
 """Generators by name, the problems they make, and what an answer to one is worth.
 
 Only those that `data/generators.txt` lists: their problems are the same in every process and thread, and their
-verifiers run nothing that an agent has written.
+verifiers run nothing that an agent has written and are not satisfied with what is wrong.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
+from math import isfinite
 from types import ModuleType
 from typing import Any
 
@@ -46,7 +47,12 @@ class Problem:
         return None if self.entry["answer"] is None else str(self.entry["answer"])
 
     def score(self, answer: str) -> float:
-        return min(1.0, max(0.0, float(self.maker.score_answer(answer=answer, entry=dict(self.entry)))))
+        """What the verifier gives, from 0 to 1; nothing for what it fails at: some fail at what they cannot read."""
+        try:
+            given = float(self.maker.score_answer(answer=answer, entry=dict(self.entry)))
+        except Exception:
+            return 0.0
+        return min(1.0, max(0.0, given)) if isfinite(given) else 0.0
 
 
 class Generator:

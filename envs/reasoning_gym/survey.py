@@ -5,7 +5,12 @@
 Each makes the same problems twice in this process, whatever the process's own sources of chance have come to, four
 times side by side in threads, and in processes with other hash seeds. One that draws from the process's own chance, or
 goes another way anywhere, is left out, and so is one that fails. `UNSAFE` are those whose verifiers run what the agent
-says.
+says, `ENDLESS` those that a short answer keeps busy.
+
+A verifier must not be satisfied with what is wrong. Another problem's answer may be right by chance, and what is nearly
+right may earn a little: so no one answer may earn more than half on average, over some dozens of problems that have
+another answer. Tried are a few constants, each of those problems' own answers, and for each problem its own answer, if
+it is all numbers, with every number made NaN, which some comparisons let pass.
 """
 
 from __future__ import annotations
@@ -13,38 +18,49 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
-__all__ = ["UNSAFE", "digest_of", "row"]
+from .generators import Problem
+
+__all__ = ["ENDLESS", "UNSAFE", "digest_of", "row", "worth_of_wrong"]
 
 UNSAFE = (
     *("binary_matrix", "countdown", "intermediate_integration", "n_queens", "polynomial_multiplication", "puzzle24"),
     *("simple_integration", "spiral_matrix", "string_insertion"),
 )
+ENDLESS = ("propositional_logic", "rubiks_cube", "rush_hour")
 _REASONS: Mapping[str, str] = {
     **dict.fromkeys(UNSAFE, "its verifier runs the answer as a program"),
-    "bf": "it writes to the terminal",
+    **dict.fromkeys(ENDLESS, "a short answer can keep its verifier busy without end"),
+    **dict.fromkeys(("bf", "tower_of_hanoi"), "it writes to the terminal"),
     "time_intervals": "it starts from today's date",
     "zebra_puzzles": "it needs a package that wants a compiler",
 }
 """What playing does not show."""
 _NUM = 6
+_NUM_SCORED = 18
+"""Problems of each half that wrong answers are tried on."""
+_WRONG = ("0", "nan", "a")
+_MOST = 0.5
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _DATA = Path(__file__).parent / "data"
 
 
-def problems(name: str) -> list[Any]:
-    halves = [reasoning_gym.create_dataset(name, seed=seed, size=_NUM) for seed in (0, 1_000_000)]
-    return [(maker, maker[number]) for maker in halves for number in range(_NUM)]
+def problems(name: str, num: int = _NUM) -> list[Any]:
+    halves = [reasoning_gym.create_dataset(name, seed=seed, size=num) for seed in (0, 1_000_000)]
+    return [(maker, maker[number]) for maker in halves for number in range(num)]
 
 
 def digest_of(name: str) -> str:
@@ -62,13 +78,33 @@ def row(name: str) -> tuple[str, str]:
             together = set(threads.map(digest_of, [name] * 4))
         made = problems(name)
         right = sum(e["answer"] is not None and m.score_answer(answer=e["answer"], entry=e) == 1.0 for m, e in made)
+        wrong = worth_of_wrong(name)
     except Exception as error:
         return "", f"it fails: {type(error).__name__}: {' '.join(str(error).split())[:80]}"
     if alone is None:
         return "", "it draws from the process's own source of chance"
     if together != {alone}:
         return "", "threads disturb each other in it"
+    if wrong > _MOST:
+        return "", f"a wrong answer earns {wrong:.2f} on average"
     return f"{right}/{len(made)} {alone}", ""
+
+
+def worth_of_wrong(name: str) -> float:
+    """The most that one answer, or one kind of it, earns on average where another is right."""
+    made = [Problem(entry, maker) for maker, entry in problems(name, _NUM_SCORED)]
+    own = [(problem.answer or "").strip() for problem in made]
+    tried = [[answer] * len(made) for answer in (*_WRONG, *own)] + [[_no_number(answer) for answer in own]]
+    return max(_mean_of_wrong(made, own, answers) for answers in tried)
+
+
+def _no_number(answer: str) -> str:
+    return answer if any(map(str.isalpha, answer)) else _NUMBER.sub("NaN", answer)
+
+
+def _mean_of_wrong(made: Sequence[Problem], own: Sequence[str], answers: Sequence[str]) -> float:
+    rows = zip(made, own, answers, strict=True)
+    return fmean([problem.score(answer) for problem, right, answer in rows if answer != right] or [0.0])
 
 
 def _alone(name: str) -> str | None:

@@ -94,7 +94,8 @@ def _aliases(file: Path) -> Mapping[str, list[str]]:
     """Other names of an answer, and of those who live there."""
     if not file.is_file():
         return {}
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    with file.open(encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines if line.strip()]
     return {row["Q_id"]: [*row["aliases"], *row["demonyms"]] for row in rows}
 
 

@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 
 from ..errors import BadOption
+from .scoring import normal
 from .wordnet import Synset, shipped
 
 __all__ = ["ASKED", "Question", "accepted_in", "asked", "own", "wordnet_questions"]
@@ -67,7 +68,7 @@ def asked(name: str, row: Sequence[Synset], side: str) -> Question:
     return Question(
         id=f"hop{hops}/{first.topic}/{name.lower().replace(' ', '-')}",
         text=ASKED[hops].format(name=name),
-        answers=last.names,
+        answers=tuple(each for each in last.names if normal(each)),
         side=side,
         hops=hops,
         topic=first.topic,
@@ -81,7 +82,7 @@ def asked(name: str, row: Sequence[Synset], side: str) -> Question:
 def own(file: Path, prefix: str = "own") -> tuple[Question, ...]:
     """A question in each line: `question`, its accepted answers, and perhaps an `id` and a `split`, train or test."""
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").split("\n")  # JSON's strings may have what else ends a line
     except (OSError, UnicodeDecodeError) as error:
         raise BadOption(f"search option 'questions': cannot read '{file}': {error}") from error
     questions = tuple(_own(lines, file, prefix))
@@ -115,10 +116,16 @@ def accepted_in(row: Mapping[str, object]) -> tuple[str, ...]:
             break
     else:
         raise KeyError("answers")
-    listed = [each for each in (*_list(found), *_list(aliases)) if isinstance(each, str) and each.strip()]
+    listed = [text for each in (*_list(found), *_list(aliases)) if (text := _text(each)).strip()]
     if not listed:
         raise ValueError("no answer is accepted")
     return tuple(dict.fromkeys(listed))
+
+
+def _text(answer: object) -> str:
+    if isinstance(answer, bool) or not isinstance(answer, str | int | float):
+        raise TypeError(f"an answer must be a text or a number, not {answer!r}")
+    return str(answer)
 
 
 def _list(value: object) -> list[object]:

@@ -297,6 +297,14 @@ def test_noise_spares_what_may_be_needed() -> None:
                 break
 
 
+def test_noise_goes_nowhere_where_going_there_may_lose() -> None:
+    rng = Random(3)
+    for actions in MODES:
+        for seed in range(1000, 1004):
+            env = begun(f"MiniGrid-MemoryS7-{seed}", actions=actions)
+            assert not any(env.step(env.noise_action(rng) or "").terminated for _ in range(15))
+
+
 def test_the_frozen_shares_of_the_expert_are_of_every_level_it_may_play() -> None:
     rows = shares()
     assert set(rows) == {level.name for level in levels().values() if level.family != "minigrid"}

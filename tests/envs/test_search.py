@@ -229,11 +229,30 @@ def test_questions_of_ones_own_take_the_place_of_the_shipped_ones(tmp_path: Path
     assert env.difficulty("own/1") is None
 
 
+def test_an_accepted_answer_may_be_a_number(tmp_path: Path) -> None:
+    file = tmp_path / "questions.jsonl"
+    file.write_text('{"question": "How many?", "answers": ["about three", 3, 3.5]}\n')
+    env = create({"questions": str(file)})
+    for answer in ("3", "3.5", "about three"):
+        env.reset("own/1", 0)
+        assert env.step(f"answer {answer}").reward == 1.0
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85"])
+def test_what_ends_a_line_elsewhere_may_stand_in_a_question(tmp_path: Path, end: str) -> None:
+    file = tmp_path / "questions.jsonl"
+    file.write_text(f'{{"question": "One{end}or two?", "answers": ["two"]}}\r\n\n', encoding="utf-8")
+    env = create({"questions": str(file)})
+    assert env.reset(env.tasks("train")[0], 0).text == f"Question: One{end}or two?"
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("{}", r":1: expected an object with 'question'"),
         ('{"question": "x", "answers": []}', "no answer is accepted"),
+        ('{"question": "x", "answers": ["y", true]}', "must be a text or a number, not True"),
+        ('{"question": "x", "answers": [null]}', "must be a text or a number, not None"),
         ('\n{"question": "x", "answers": ["y"], "split": "dev"}', r":2: .*'split' must be train or test"),
         ("nonsense", ":1: expected an object"),
         ('{"question": "x", "answers": ["y"], "id": 1}\n' * 2, "two questions have the same id"),
@@ -271,6 +290,16 @@ def test_answers_are_made_plain_as_squad_does(text: str, left: str) -> None:
 def test_exact_match_and_f1_are_those_of_squad(answer: str, accepted: list[str], exact: float, overlap: float) -> None:
     assert exact_match(answer, accepted) == exact
     assert f1(answer, accepted) == pytest.approx(overlap)
+
+
+@pytest.mark.parametrize(("answer", "exact"), [("?", 0.0), ("the", 0.0), ("", 0.0), ("A", 1.0), (" a ", 1.0)])
+def test_an_answer_of_which_the_rules_leave_nothing_is_compared_as_it_is(answer: str, exact: float) -> None:
+    assert exact_match(answer, ["angstrom", "A"]) == exact
+
+
+def test_no_shipped_question_accepts_an_answer_of_which_the_rules_leave_nothing() -> None:
+    assert all(normal(answer) for question in wordnet_questions() for answer in question.answers)
+    assert all(question.answers for question in wordnet_questions())
 
 
 # --- demonstrations ------------------------------------------------------------------------------------------------

@@ -164,6 +164,15 @@ def test_a_benchmark_is_read_as_it_is_published(name: str, tmp_path: Path) -> No
     assert env.step("answer B").reward == 0.0
 
 
+def test_what_ends_a_line_elsewhere_may_stand_in_an_alias(tmp_path: Path) -> None:
+    texts, task, _ = PUBLISHED["2wikimultihop"]
+    for file, text in texts.items():
+        (tmp_path / file).write_text(text.replace("AAA", "AAA\u2028B"), encoding="utf-8")
+    env = create({"benchmarks": str(tmp_path)})
+    env.reset(task, 0)
+    assert env.step("answer AAA B").reward == 1.0
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_any_benchmark_may_be_in_the_form_that_they_share(name: str, tmp_path: Path) -> None:
     row = {"id": f"{name}_0", "question": "Q?", "golden_answers": ["A", "AA"]}
