@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from json import dumps
+from secrets import randbelow
 
 from .asgi import Reply, Request, Route, Routes
 from .errors import BadOption, BadRequest, EnvError, EnvFault, UnknownSession, UnknownTask
@@ -33,6 +34,8 @@ __all__ = ["FAMILIES", "AgentGym", "Family"]
 
 _INDEXED_SPLITS = 2
 _SEED = 0
+_BASES = 2**48
+"""Where numbers begin is drawn below it: one that was given out before a restart must name nothing after it."""
 
 
 # --- families ---
@@ -241,6 +244,7 @@ class AgentGym:
         self._family = FAMILIES[chosen]
         self._pool = pool
         self._sessions = sessions
+        self._base = randbelow(_BASES)
         self._num_created = 0
         self._open: dict[int, _Numbered] = {}
         self._listed: tuple[tuple[str, str | None], ...] = ()
@@ -264,7 +268,7 @@ class AgentGym:
 
     async def _create(self, request: Request) -> Reply:
         self._forget_expired()
-        given, number = Fields(request.data, "request"), self._num_created
+        given, number = Fields(request.data, "request"), self._base + self._num_created
         index = given.whole(self._family.index) if given.has(self._family.index) else None
         self._open[number] = _Numbered(session=self._sessions.reserve())
         self._num_created += 1
@@ -273,7 +277,7 @@ class AgentGym:
 
     async def _first(self, number: int, index: int | None) -> Observation:
         try:
-            chosen = index if index is not None else number % len(await self._tasks())
+            chosen = index if index is not None else (number - self._base) % len(await self._tasks())
             return (await self._begin(number, self._open[number], chosen)).observation
         except EnvError:
             with suppress(UnknownSession):
@@ -328,6 +332,8 @@ class AgentGym:
         if not self._listed:
             splits = [await self._pool.tasks(split) for split in self._pool.spec.splits[:_INDEXED_SPLITS]]
             self._listed = tuple((task.id, task.difficulty) for tasks in splits for task in tasks)
+        if not self._listed:
+            raise UnknownTask("the environment has no tasks")
         return self._listed
 
     def _numbered(self, number: int) -> _Numbered:
@@ -337,7 +343,7 @@ class AgentGym:
 
     def _there(self, number: int) -> _Numbered:
         known = self._open.get(number)
-        if 0 <= number < self._num_created and (known is None or known.session not in self._sessions):
+        if 0 <= number - self._base < self._num_created and (known is None or known.session not in self._sessions):
             self._open[number] = _Numbered(session=self._sessions.reserve())
         return self._numbered(number)
 

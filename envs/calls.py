@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import httpx
 
-from .errors import EnvError, EnvFault, FaultKind
+from .errors import BadOption, EnvError, EnvFault, FaultKind
 from .keepalive import KeepAlive
 from .wire import WireError, dump, load
 
@@ -24,6 +24,8 @@ _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _QUOTED = 80
 """Bytes of an answer that makes no sense that are told."""
+_ADDRESS = "http://127.0.0.1:8200"
+_LAST_PORT = 65535
 _OF_GATEWAYS = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 """Whoever stands before a server says that it is not there: it may be again."""
 
@@ -65,8 +67,8 @@ class Calls:
         self._answer = answer
         self._repeats = repeats
         self._http = httpx.AsyncClient(
-            base_url=url,
-            headers={"authorization": f"Bearer {token}"} if token is not None else {},
+            base_url=_address(url),
+            headers={"authorization": f"Bearer {_sendable(token)}"} if token is not None else {},
             timeout=None,  # each call has a deadline over all its tries
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=1024, keepalive_expiry=2.0),
             transport=transport or (KeepAlive() if url.startswith("http:") else None),
@@ -118,12 +120,30 @@ class Calls:
     async def _once(self, asked: Asked) -> Any:
         try:
             response = await self._http.request(asked.method, asked.path, content=asked.body, headers=asked.headers)
-        except httpx.DecodingError as error:
+        except (httpx.DecodingError, httpx.InvalidURL, UnicodeError) as error:
             raise garbage(asked, str(error)) from error
         except httpx.TransportError as error:
             message = f"{asked}: {type(error).__name__}: {error}"
             raise EnvFault(message, kind=FaultKind.UNREACHABLE) from error
         return self._answer(asked, response)
+
+
+def _address(url: str) -> httpx.URL:
+    try:
+        address = httpx.URL(url)
+        address.host.encode("idna")
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise BadOption(f"expected an address such as {_ADDRESS}: {error}") from error
+    if address.scheme not in ("http", "https") or not address.host or not 0 <= (address.port or 0) <= _LAST_PORT:
+        # not quoted: it may hold a password
+        raise BadOption(f"expected an address such as {_ADDRESS}, with a port up to {_LAST_PORT}")
+    return address
+
+
+def _sendable(token: str) -> str:
+    if not (token.isascii() and token.isprintable()):
+        raise BadOption("expected a token of nothing but printable ASCII")
+    return token
 
 
 def read_json(asked: Asked, response: httpx.Response) -> Any:

@@ -14,7 +14,7 @@ from uuid import uuid4
 import httpx
 
 from .calls import Asked, Calls, garbage, read_json
-from .errors import EnvError, EnvFault, EpisodeOver, FaultKind, ProtocolMismatch, UnknownSession, error_from
+from .errors import EnvError, EnvFault, EpisodeOver, FaultKind, ProtocolMismatch, TooLarge, UnknownSession, error_from
 from .pool import EnvPool, Held
 from .protocol import Deadlines, EnvFactory, EnvSpec, Json, Observation, Reached, Step, TaskInfo
 from .wire import (
@@ -137,7 +137,10 @@ class HttpEnv:
 
     async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
         body: dict[str, Json] = {"task": task, "seed": seed, "actions": tuple(actions)}
-        return await self._calls.send("/hindsight", body, self._deadlines.open_s, _reached)
+        try:
+            return await self._calls.send("/hindsight", body, self._deadlines.open_s, _reached)
+        except TooLarge:  # an episode longer than the server takes: what it reached cannot be told
+            return ()
 
     async def open(self, task: str, seed: int) -> Session:
         # with a key of our own, an opening whose answer was lost can be asked for again without opening another

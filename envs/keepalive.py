@@ -16,6 +16,10 @@ __all__ = ["KeepAlive"]
 
 _LONGEST = 64 * 1024 * 1024
 """Bytes of an answer; who sends more would fill this process's memory."""
+_PLAIN = b"identity"
+"""The only encoding: a few bytes in another may unpack to more than there is room for."""
+_MEASURES = (b"content-length", b"transfer-encoding")
+"""An answer without either ends with its connection."""
 
 
 class KeepAlive(httpx.AsyncBaseTransport):
@@ -63,7 +67,7 @@ async def _connect(url: httpx.URL) -> _Connection:
     loop = asyncio.get_running_loop()
     try:
         _, connection = await loop.create_connection(_Connection, url.host, url.port or 80)
-    except OSError as error:
+    except (OSError, OverflowError, UnicodeError) as error:  # no such port, no such name
         raise httpx.ConnectError(str(error)) from error
     return connection
 
@@ -81,6 +85,7 @@ class _Connection(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
         self._room = _LONGEST
+        self._ends_with_connection = False
 
     @property
     def alive(self) -> bool:
@@ -123,12 +128,20 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        if error is None and self._ends_with_connection:
+            self.on_message_complete()
         self._fail(httpx.ReadError("the connection was closed before the answer was whole"))
 
     # --- called by the parser ---
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name, value))
+        if name.lower() == b"content-encoding" and value.lower() != _PLAIN:
+            self._fail(httpx.DecodingError(f"expected no encoding, got {value[:40]!r}"))
+            self.close()
+
+    def on_headers_complete(self) -> None:
+        self._ends_with_connection = not any(name.lower() in _MEASURES for name, _ in self._headers)
 
     def on_body(self, body: bytes) -> None:
         self._room -= len(body)
@@ -147,5 +160,6 @@ class _Connection(asyncio.Protocol):
 
 def _written(request: httpx.Request) -> bytes:
     lines = [b"%s %s HTTP/1.1" % (request.method.encode("ascii"), request.url.raw_path)]
-    lines += [b"%s: %s" % header for header in request.headers.raw]
+    lines += [b"%s: %s" % header for header in request.headers.raw if header[0].lower() != b"accept-encoding"]
+    lines += [b"accept-encoding: " + _PLAIN]
     return b"\r\n".join(lines) + b"\r\n\r\n" + request.content

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from math import inf, isfinite
 from typing import Any, TypeVar
 
 from .protocol import EnvSpec, Json, Observation, Reached, Runs, Score, Status, Step, TaskInfo
@@ -93,9 +94,14 @@ class Fields:
         return self._take(name, int, "a whole number")
 
     def number(self, name: str) -> float:
-        if type(self._data.get(name)) is int:
-            return float(self.whole(name))
-        return self._take(name, float, "a number")
+        kind = int if type(self._data.get(name)) is int else float
+        try:
+            number = float(self._take(name, kind, "a number"))
+        except OverflowError:
+            number = inf
+        if not isfinite(number):
+            raise WireError(f"{self._what}: '{name}' must be a finite number")
+        return number
 
     def items(self, name: str) -> list[Any]:
         return self._take(name, list, "a list")

@@ -7,6 +7,7 @@ answer was lost cannot be asked for again, so that is a fault.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from ..calls import Asked, Calls, garbage, read_json
 from ..errors import (
     BadOption,
     BadRequest,
+    EnvError,
     EnvFault,
     EpisodeOver,
     FaultKind,
@@ -41,6 +43,8 @@ _QUOTED = 200
 _LONGEST_NUMBER = 18
 _KEPT = 64
 """Environments kept on the server for further episodes."""
+_NO_USE = (FaultKind.DEADLINE, FaultKind.UNREACHABLE, FaultKind.BUSY)
+"""With these a fresh environment fares no better than one that was kept."""
 
 
 # --- kinds of server ---
@@ -205,6 +209,8 @@ class AgentGymEnv:
         self._deadlines = deadlines or Deadlines()
         self._calls = Calls(url, _answer, repeats=False, token=token, transport=transport)
         self._idle: list[int] = []
+        self._held: set[int] = set()
+        """Numbers that were given to this client and not given back, idle ones among them."""
         self._spec = EnvSpec(
             name=kind,
             version="agentgym",
@@ -231,55 +237,69 @@ class AgentGymEnv:
         return ()
 
     async def open(self, task: str, seed: int) -> Session:
-        index = _index(task)
-        while self._idle:
-            number = self._idle.pop()
+        index, until = _index(task), asyncio.get_running_loop().time() + self._deadlines.open_s
+        if self._idle:
             try:
-                return await self._begun(number, index)
-            except EnvFault:  # it may have been given up there; one that was made for this will tell
-                await self._end(number)
-        number = await self._create()
+                return await self._begun(self._idle.pop(), index, until)
+            except EnvError as error:  # it may have been given up there, and the others too; a fresh one will tell
+                await self._end_idle()
+                if isinstance(error, EnvFault) and error.kind in _NO_USE:
+                    raise
+        return await self._begun(await self._create(until), index, until)
+
+    async def close(self) -> None:
+        await self._end_idle()
+        await self._calls.close()
+
+    async def _create(self, until: float) -> int:
+        answer = await self._calls.post("/create", self._kind.create, _left_s(until))
+        number = _read("/create", lambda: self._kind.created(answer))
+        if number in self._held:
+            self._held.difference_update(self._idle)
+            self._idle.clear()  # theirs is another life of the server
+            await self._end(number)
+            raise _given_twice(number)
+        self._held.add(number)
+        return number
+
+    async def _begun(self, number: int, index: int, until: float) -> Session:
         try:
-            return await self._begun(number, index)
+            return _Session(self, number, await self._first(number, index, until))
         except BaseException:
             await self._end(number)
             raise
 
-    async def close(self) -> None:
-        while self._idle:
-            await self._end(self._idle.pop())
-        await self._calls.close()
-
-    async def _create(self) -> int:
-        answer = await self._calls.post("/create", self._kind.create, self._deadlines.open_s)
-        return _read("/create", lambda: self._kind.created(answer))
-
-    async def _begun(self, number: int, index: int) -> Session:
+    async def _first(self, number: int, index: int, until: float) -> str:
         kind = self._kind
         body = {kind.number: number, kind.index: index, **kind.also}
-        answer = await self._calls.post("/reset", body, self._deadlines.open_s)
+        answer = await self._calls.post("/reset", body, _left_s(until))
         _refuse_failed(answer)
         first = kind.first
         if first is None:
-            first, answer = (
-                _text_of,
-                await self._calls.get(f"/observation?{kind.number}={number}", self._deadlines.open_s),
-            )
-        return _Session(self, number, _read("/reset", lambda: first(answer)))
+            path = f"/observation?{kind.number}={number}"
+            first, answer = _text_of, await self._calls.get(path, _left_s(until))
+        return _read("/reset", lambda: first(answer))
 
     async def step(self, number: int, action: str) -> Step:
+        if number not in self._held:
+            raise _given_twice(number)
         body = {self._kind.number: number, "action": self._kind.action(action)}
         answer = await self._calls.post("/step", body, self._deadlines.step_s)
         return _read("/step", lambda: self._kind.step(Fields(answer, "answer")))
 
     async def give_back(self, number: int, *, sound: bool) -> None:
-        if sound and len(self._idle) < _KEPT:
+        if sound and number in self._held and len(self._idle) < _KEPT:
             self._idle.append(number)
         else:
             await self._end(number)
 
+    async def _end_idle(self) -> None:
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(self._end(number) for number in idle))
+
     async def _end(self, number: int) -> None:
         """If the server knows how to: older ones never let go of anything."""
+        self._held.discard(number)
         body = f'{{"{self._kind.number}":{number}}}'.encode("ascii")
         await self._calls.try_once(Asked("POST", "/close", body), self._deadlines.close_s)
 
@@ -318,6 +338,14 @@ def _kind(name: str) -> Kind:
         hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(KINDS)}"
         raise BadOption(f"no kind of AgentGym server is called '{name[:40]}'; {hint}")
     return KINDS[name]
+
+
+def _left_s(until: float) -> float:
+    return max(0.0, round(until - asyncio.get_running_loop().time(), 2))
+
+
+def _given_twice(number: int) -> EnvFault:
+    return EnvFault(f"the server gave out number {number} twice: it was restarted", kind=FaultKind.LOST)
 
 
 def _index(task: str) -> int:

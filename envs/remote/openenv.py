@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
@@ -17,7 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from ..calls import Asked, Calls, read_json
-from ..errors import EnvError, EnvFault, EpisodeOver, FaultKind, NotFound, Unauthorized, UnknownSplit
+from ..errors import BadRequest, EnvError, EnvFault, EpisodeOver, FaultKind, NotFound, Unauthorized, UnknownSplit
 from ..protocol import Deadlines, EnvSpec, Observation, Reached, Score, Session, Status, Step, TaskInfo
 from ..wire import Fields, WireError, dump, load_object
 
@@ -34,6 +35,8 @@ _LONGEST = 64 * 1024 * 1024
 _PAUSE_S = 0.2
 _TOLD = {"metadata", "done", "reward"}
 """Fields of observations and actions that are about them and not in them."""
+_LATER = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS)
+"""The server will do it when it is asked again."""
 
 
 class OpenEnvEnv:
@@ -56,16 +59,17 @@ class OpenEnvEnv:
         """What a text is called in an action; None where that must be JSON."""
 
     async def spec(self) -> EnvSpec:
-        about = Fields(await self._get("/metadata"), "metadata")
-        schema = await self._get("/schema")
-        self._action = _one_text(schema.get("action"))
+        about, schemas = await self._get("/metadata"), await self._get("/schema")
+        name, version, summary = _understood("/metadata", lambda: _metadata(Fields(about, "metadata")))
+        schema = _understood("/schema", lambda: _schema(Fields(schemas, "schema")))
+        self._action = _one_text(schema)
         if self._splits is None:
             self._splits = await self._listed_splits()
-        prompt = "" if self._action is not None else f"Each action is a JSON object: {dump(schema.get('action'))!r}"
+        prompt = "" if self._action is not None else f"Each action is a JSON object: {dump(schema).decode()}"
         return EnvSpec(
-            name=_understood("/metadata", lambda: about.text("name")),
-            version=about.text("version") if about.has("version") else "",
-            summary=about.text("description") if about.has("description") else "",
+            name=name,
+            version=version,
+            summary=summary,
             splits=self._splits,
             score=Score.SUM,
             prompt=prompt,
@@ -73,7 +77,7 @@ class OpenEnvEnv:
 
     async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
         try:
-            (name, *_) = await self._get("/list_environments")
+            name = await self._listed_name()
             answer = await self._calls.post(f"/{name}/num_tasks", {"split": split}, self._deadlines.open_s)
         except NotFound as error:
             raise UnknownSplit(f"the server lists no tasks of split '{split[:40]}'; name them by 'ids'") from error
@@ -115,24 +119,32 @@ class OpenEnvEnv:
     async def _get(self, path: str) -> Any:
         return await self._calls.get(path, self._deadlines.open_s)
 
+    async def _listed_name(self) -> str:
+        listed = await self._get("/list_environments")
+        names = _understood("/list_environments", lambda: Fields({"names": listed}, "answer").texts("names"))
+        if not names:
+            raise NotFound("the server lists no environment")
+        return names[0]
+
     async def _listed_splits(self) -> tuple[str, ...]:
         """Most servers have no tasks of which they could tell."""
         try:
-            (name, *_) = await self._get("/list_environments")
+            name = await self._listed_name()
             return tuple(Fields(split, "split").text("name") for split in await self._get(f"/{name}/splits"))
-        except (EnvError, WireError, ValueError, TypeError):
+        except (EnvError, WireError, TypeError):
             return ()
 
     async def _open(self, task: str, seed: int) -> Session:
         url = f"ws{self._url.removeprefix('http')}/ws"
+        shown = str(httpx.URL(url).copy_with(userinfo=b""))
         try:
             socket = await connect(
                 url, additional_headers=self._headers, max_size=_LONGEST, proxy=None, open_timeout=None
             )
         except InvalidStatus as error:
-            raise _refused(url, error.response.status_code) from error
+            raise _refused(shown, error.response.status_code) from error
         except (OSError, WebSocketException) as error:
-            raise EnvFault(f"{url}: {type(error).__name__}: {error}", kind=FaultKind.UNREACHABLE) from error
+            raise EnvFault(f"{shown}: {type(error).__name__}: {error}", kind=FaultKind.UNREACHABLE) from error
         session = _Session(socket, self._action, self._deadlines)
         try:
             await session.begin({"seed": seed, "episode_id": task, **_which(task)})
@@ -167,6 +179,9 @@ class _Session:
         except TimeoutError:
             message = f"no answer to a step within {self._deadlines.step_s:g} s"
             raise EnvFault(message, kind=FaultKind.DEADLINE) from None
+        except BadRequest as error:
+            self._ended = ""
+            return Step(observation=Observation(text=str(error)), status=Status.INVALID)
         step = _understood("step", lambda: _step(answer))
         self._ended = "the episode is over" if step.ended else ""
         return step
@@ -212,7 +227,8 @@ def _one_text(schema: Any) -> str | None:
     if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
         return None
     fields = {name: each for name, each in schema["properties"].items() if name not in _TOLD}
-    required = [name for name in schema.get("required", ()) if name in fields]
+    needed = schema.get("required")
+    required = [name for name in fields if isinstance(needed, list) and name in needed]
     texts = [name for name in required or fields if _is_text(fields[name])]
     return texts[0] if len(texts) == 1 and len(required) <= 1 else None
 
@@ -229,6 +245,18 @@ def _object(action: str) -> dict[str, Any] | None:
 
 
 # --- what comes back ---
+
+
+def _metadata(fields: Fields) -> tuple[str, str, str]:
+    """Name, version, summary."""
+    version = fields.text("version") if fields.has("version") else ""
+    summary = fields.text("description") if fields.has("description") else ""
+    return fields.text("name"), version, summary
+
+
+def _schema(fields: Fields) -> dict[str, Any] | None:
+    """Of an action."""
+    return fields.table("action") if fields.has("action") else None
 
 
 def _observation(answer: Mapping[str, Any]) -> Observation:
@@ -249,17 +277,26 @@ def _step(answer: Mapping[str, Any]) -> Step:
     done, truncated = fields.flag("done"), told.get("truncated") is True
     return Step(
         observation=_observation(answer),
-        reward=fields.number("reward") if fields.has("reward") else 0.0,
+        reward=_reward(fields, answer.get("reward")),
         terminated=done and not truncated,
         truncated=done and truncated,
-        status=Status(told["status"]) if told.get("status") in set(Status) else Status.OK,
+        status=Status(told["status"]) if told.get("status") in list(Status) else Status.OK,
     )
 
 
-def _told(kind: str, about: Any) -> EnvFault:
+def _reward(fields: Fields, said: object) -> float:
+    """As they declare it: a number, true or false, or nothing."""
+    if isinstance(said, bool):
+        return float(said)
+    return fields.number("reward") if fields.has("reward") else 0.0
+
+
+def _told(kind: str, about: Any) -> EnvError:
     said = about if isinstance(about, dict) else {}
     full = said.get("code") == "CAPACITY_REACHED"
     message = str(said.get("message", "an answer without data"))[:_QUOTED]
+    if kind == "step" and said.get("code") == "VALIDATION_ERROR":  # the agent's mistake, and the session goes on
+        return BadRequest(message)
     return EnvFault(f"{kind}: {message}", kind=FaultKind.BUSY if full else FaultKind.CRASHED)
 
 
@@ -273,6 +310,8 @@ def _refused(asked: str, status: int, said: str = "") -> EnvError:
     message = f"{asked} was refused with status {status} {said}".strip()
     if status in (401, 403):
         return Unauthorized(message)
+    if status in _LATER:
+        return EnvFault(message, kind=FaultKind.BUSY)
     if status < 500 or status == 501:
         return NotFound(message)
     return EnvFault(message, kind=FaultKind.CRASHED if status == 500 else FaultKind.UNREACHABLE)

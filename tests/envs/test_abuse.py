@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from agym.envs.agentgym import AgentGym
 from agym.envs.protocol import Env
 from agym.envs.registry import factory
 from agym.envs.server import EnvServer, ServerSettings
@@ -25,6 +26,9 @@ KNOWN = ("key", "scripted", "counter", "0", "train", "train-0", "reach-7", "win"
 @asynccontextmanager
 async def serving(make: Make, **chosen: Any) -> AsyncIterator[tuple[httpx.AsyncClient, EnvServer]]:
     app = EnvServer(make, ServerSettings(**chosen))
+    numbered = app.dialects[1]
+    assert isinstance(numbered, AgentGym)
+    numbered._base = 0  # else no number that is drawn would be one of an environment
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http:
         yield http, app
     await app.stop()

@@ -33,21 +33,29 @@ async def asked(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> Any
     return response.json()
 
 
+async def number_of_another(http: httpx.AsyncClient) -> int:
+    answer = await asked(http, "/create", {})
+    number = next(answer[name] for name in ("id", "env_idx") if name in answer) if isinstance(answer, dict) else answer
+    assert isinstance(number, int)
+    return number
+
+
 async def test_an_episode_as_its_clients_play_it(scripted: Make) -> None:
     async with serving(scripted) as http:
         assert isinstance((await http.get("/")).json(), str)
         created = await asked(http, "/create", {"minecraft_dir": "anywhere/", "commands": None, "goal": None})
-        assert created == {"id": 0, "observation": "train-0 begins", "done": False, "reward": 0}
-        reset = await asked(http, "/reset", {"id": 0, "data_idx": 4})
-        assert reset == {"id": 0, "observation": "test-1 begins", "done": False, "reward": 0}
-        assert await asked(http, "/step", {"id": 0, "action": "hello"}) == {
+        number = created["id"]
+        assert created == {"id": number, "observation": "train-0 begins", "done": False, "reward": 0}
+        reset = await asked(http, "/reset", {"id": number, "data_idx": 4})
+        assert reset == {"id": number, "observation": "test-1 begins", "done": False, "reward": 0}
+        assert await asked(http, "/step", {"id": number, "action": "hello"}) == {
             "observation": "echo hello",
             "reward": 0.0,
             "done": False,
         }
-        assert (await http.get("/observation", params={"id": 0})).json() == "echo hello"
-        assert (await asked(http, "/step", {"id": 0, "action": "win"}))["done"] is True
-        assert await asked(http, "/close", {"id": 0}) is True
+        assert (await http.get("/observation", params={"id": number})).json() == "echo hello"
+        assert (await asked(http, "/step", {"id": number, "action": "win"}))["done"] is True
+        assert await asked(http, "/close", {"id": number}) is True
 
 
 # --- families: exactly the fields that their clients read, and no others ---
@@ -56,16 +64,19 @@ async def test_an_episode_as_its_clients_play_it(scripted: Make) -> None:
 @pytest.mark.parametrize(
     ("family", "created"),
     [
-        ("textcraft", {"id": 0, "observation": "train-0 begins", "done": False, "reward": 0}),
-        ("babyai", {"id": 0}),
-        ("sciworld", {"id": 0}),
-        ("webarena", {"env_idx": 0}),
-        ("searchqa", 0),
+        ("textcraft", lambda number: {"id": number, "observation": "train-1 begins", "done": False, "reward": 0}),
+        ("babyai", lambda number: {"id": number}),
+        ("sciworld", lambda number: {"id": number}),
+        ("webarena", lambda number: {"env_idx": number}),
+        ("searchqa", lambda number: number),
     ],
 )
-async def test_what_is_created_is_told_in_the_familys_shape(scripted: Make, family: str, created: object) -> None:
+async def test_what_is_created_is_told_in_the_familys_shape(
+    scripted: Make, family: str, created: Callable[[int], object]
+) -> None:
     async with serving(scripted, agentgym=family) as http:
-        assert await asked(http, "/create", {}) == created
+        number = await number_of_another(http)
+        assert await asked(http, "/create", {}) == created(number + 1)
 
 
 class Told(Scripted):
@@ -88,29 +99,30 @@ BEGUN = {"reward": 0, "score": 0, "deleted": False, "done": False}
 
 
 @pytest.mark.parametrize(
-    ("family", "sent", "begun", "stepped", "path", "seen", "closed"),
+    ("family", "number", "sent", "begun", "stepped", "seen", "closed"),
     [
         (
             "babyai",
-            {"id": 0, "data_idx": 1},
+            "id",
+            {"data_idx": 1},
             {"observation": 'Do train/1.\n\nA room.\nAvailable actions: ["win"]', **BEGUN},
             {"observation": "echo half", "reward": 0.5, "score": 0.5, "done": False},
-            "/observation?id=0",
             "echo half",
             True,
         ),
         (
             "sciworld",
-            {"id": 0, "data_idx": 4},
+            "id",
+            {"data_idx": 4},
             {"task_name": "test", "var_num": 1, "task_description": "Do test/1.", "observation": "A room.", **BEGUN},
             {"observation": "echo half", "reward": 50, "score": 50, "done": False},
-            "/observation?id=0",
             "echo half",
             True,
         ),
         (
             "webarena",
-            {"env_idx": 0, "seed": 0, "idx": 1},
+            "env_idx",
+            {"seed": 0, "idx": 1},
             {"observation": "\nA room.", "sites": [], "object": "Do train/1."},
             {
                 "observation": "echo half",
@@ -119,35 +131,33 @@ BEGUN = {"reward": 0, "score": 0, "deleted": False, "done": False}
                 "truncated": False,
                 "info": {"length": 4},
             },
-            "/observation?env_idx=0",
             "echo half",
             {"closed": "closed"},
         ),
         (
             "searchqa",
-            {"env_idx": 0, "id": 1},
+            "env_idx",
+            {"id": 1},
             "Do train/1.\n\nA room.",
             {"observation": "<information>echo half</information>", "reward": 0.5, "done": False, "info": None},
-            "/observation?env_idx=0",
             "Do train/1.\n\nA room.",
             True,
         ),
     ],
 )
 async def test_each_family_has_its_own_shapes(
-    family: str, sent: dict[str, Any], begun: object, stepped: object, path: str, seen: str, closed: object
+    family: str, number: str, sent: dict[str, Any], begun: object, stepped: object, seen: str, closed: object
 ) -> None:
-    number = {name: sent[name] for name in ("id", "env_idx") if name in sent and (name != "id" or "data_idx" in sent)}
     async with serving(Told, agentgym=family) as http:
-        await asked(http, "/create", {})
-        assert await asked(http, "/reset", sent) == begun
-        assert await asked(http, "/step", {**number, "action": "half"}) == stepped
-        assert (await http.get(path)).json() == seen
-        won = await asked(http, "/step", {**number, "action": "win"})
+        which = {number: await number_of_another(http)}
+        assert await asked(http, "/reset", {**which, **sent}) == begun
+        assert await asked(http, "/step", {**which, "action": "half"}) == stepped
+        assert (await http.get("/observation", params=which)).json() == seen
+        won = await asked(http, "/step", {**which, "action": "win"})
         assert won.get("done", won.get("terminated")) is True
-        assert await asked(http, "/close", number) == closed
-        refused = await http.post("/step", json={**number, "action": "half"})
-        assert (refused.status_code, list(refused.json())) == (200 if "id" in number else 404, ["error"])
+        assert await asked(http, "/close", which) == closed
+        refused = await http.post("/step", json={**which, "action": "half"})
+        assert (refused.status_code, list(refused.json())) == (200 if number == "id" else 404, ["error"])
 
 
 async def test_what_a_step_earns_in_sciworld_is_told_in_points(scripted: Make) -> None:
@@ -157,17 +167,17 @@ async def test_what_a_step_earns_in_sciworld_is_told_in_points(scripted: Make) -
         return env
 
     async with serving(last, agentgym="sciworld") as http:
-        await asked(http, "/create", {})
-        await asked(http, "/reset", {"id": 0, "data_idx": 0})
-        steps = [await asked(http, "/step", {"id": 0, "action": action}) for action in ("half", "half", "win")]
+        number = await number_of_another(http)
+        await asked(http, "/reset", {"id": number, "data_idx": 0})
+        steps = [await asked(http, "/step", {"id": number, "action": action}) for action in ("half", "half", "win")]
     assert [(step["reward"], step["score"]) for step in steps] == [(50, 50), (0, 50), (50, 100)]
 
 
 @pytest.mark.parametrize("action", ["hm", "win"])
 async def test_only_what_was_found_is_called_information(action: str) -> None:
     async with serving(Told, agentgym="searchqa") as http:
-        await asked(http, "/create", {"id": 0})
-        assert (await asked(http, "/step", {"env_idx": 0, "action": action}))["observation"] == f"echo {action}"
+        number = await asked(http, "/create", {"id": 0})
+        assert (await asked(http, "/step", {"env_idx": number, "action": action}))["observation"] == f"echo {action}"
 
 
 @pytest.mark.parametrize(
@@ -187,20 +197,20 @@ async def test_the_action_is_found_where_the_clients_leave_that_to_the_server(
 ) -> None:
     number = "id" if family == "textcraft" else "env_idx"
     async with serving(scripted, agentgym=family) as http:
-        await asked(http, "/create", {})
-        await asked(http, "/reset", {number: 0})
-        await asked(http, "/step", {number: 0, "action": said})
+        which = {number: await number_of_another(http)}
+        await asked(http, "/reset", which)
+        await asked(http, "/step", {**which, "action": said})
     assert done in journal
 
 
 async def test_what_is_created_holds_no_instance_until_it_is_reset(scripted: Make, journal: list[str]) -> None:
     async with serving(scripted, agentgym="webarena") as http:
-        await asked(http, "/create", {})
+        number = await number_of_another(http)
         assert journal == []
-        refused = await http.post("/step", json={"env_idx": 0, "action": "hello"})
+        refused = await http.post("/step", json={"env_idx": number, "action": "hello"})
         assert "reset it first" in refused.json()["error"]
         assert (await http.get("/health")).json()["sessions"] == 1
-        await asked(http, "/reset", {"env_idx": 0, "idx": 0, "seed": 0})
+        await asked(http, "/reset", {"env_idx": number, "idx": 0, "seed": 0})
         assert journal == ["reset train-0 0"]
 
 
@@ -223,41 +233,62 @@ def test_the_family_follows_from_the_environments_name(env: str, family: str) ->
     assert family_of(env) == family
 
 
-async def test_environments_are_numbered_from_0(scripted: Make) -> None:
+async def test_environments_are_numbered_one_after_the_other(scripted: Make) -> None:
     async with serving(scripted) as http:
-        assert [(await asked(http, "/create", {}))["id"] for _ in range(3)] == [0, 1, 2]
+        numbers = [await number_of_another(http) for _ in range(3)]
+        assert numbers == [numbers[0], numbers[0] + 1, numbers[0] + 2]
+
+
+@pytest.mark.parametrize("family", ["textcraft", "babyai"])
+async def test_a_number_from_before_a_restart_names_nothing_after_it(scripted: Make, family: str) -> None:
+    async with serving(scripted, agentgym=family) as http:
+        before = await number_of_another(http)
+    async with serving(scripted, agentgym=family) as http:
+        await number_of_another(http)
+        for path, more in (("/reset", {"data_idx": 0}), ("/step", {"action": "hello"})):
+            assert "no environment" in (await asked(http, path, {"id": before, **more}))["error"]
+
+
+async def test_without_a_task_there_is_nothing_to_create_and_nothing_is_left(scripted: Make) -> None:
+    class Empty(Scripted):
+        def tasks(self, split: str) -> tuple[str, ...]:
+            return ()
+
+    async with serving(Empty, agentgym="textcraft") as http:
+        assert "no tasks" in (await asked(http, "/create", {}))["error"]
+        assert (await http.get("/health")).json()["sessions"] == 0
 
 
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/step", {"id": 7, "action": "hello"}),
+        ("/step", {"id": -7, "action": "hello"}),
         ("/step", {"id": "0", "action": "hello"}),
-        ("/step", {"id": 0}),
-        ("/reset", {"id": 0, "data_idx": 6}),
-        ("/reset", {"id": 0, "data_idx": -1}),
-        ("/reset", {"id": 7, "data_idx": 0}),
-        ("/step", {"id": 0, "action": "raise"}),
+        ("/step", {}),
+        ("/reset", {"data_idx": 6}),
+        ("/reset", {"data_idx": -1}),
+        ("/reset", {"id": -7, "data_idx": 0}),
+        ("/step", {"action": "raise"}),
     ],
 )
 async def test_errors_come_under_status_200_where_clients_look_for_what_is_missing(
     scripted: Make, path: str, body: dict[str, Any]
 ) -> None:
     async with serving(scripted) as http:
-        await asked(http, "/create", {})
-        assert list(await asked(http, path, body)) == ["error"]
+        number = await number_of_another(http)
+        assert list(await asked(http, path, {"id": number, **body})) == ["error"]
 
 
 @pytest.mark.parametrize("family", ["webarena", "searchqa"])
 async def test_errors_have_a_status_where_clients_look_at_nothing_else(scripted: Make, family: str) -> None:
     index = {"webarena": "idx", "searchqa": "id"}[family]
     async with serving(scripted, agentgym=family, max_sessions=1) as http:
-        await asked(http, "/create", {})
+        number = await number_of_another(http)
         asks = [
             await http.post("/create", json={}),
-            await http.post("/reset", json={"env_idx": 0, index: 99}),
-            await http.post("/step", json={"env_idx": 7, "action": "hello"}),
-            await http.get("/observation?env_idx=7"),
+            await http.post("/reset", json={"env_idx": number, index: 99}),
+            await http.post("/step", json={"env_idx": number + 7, "action": "hello"}),
+            await http.get("/observation", params={"env_idx": number + 7}),
         ]
     assert [(each.status_code, list(each.json())) for each in asks] == [(503, ["error"]), *[(404, ["error"])] * 3]
 
@@ -268,8 +299,8 @@ async def test_a_page_that_does_not_open_is_told_as_its_clients_look_for_it(scri
             raise RuntimeError("no page")
 
     async with serving(Broken, agentgym="webarena") as http:
-        await asked(http, "/create", {})
-        told = await asked(http, "/reset", {"env_idx": 0, "seed": 0, "idx": 0})
+        number = await number_of_another(http)
+        told = await asked(http, "/reset", {"env_idx": number, "seed": 0, "idx": 0})
         assert told == {"observation": "TimeoutError", "sites": "Error", "object": "Error"}
         assert 'agym_env_faults_total{env="scripted",kind="crashed"} 1' in (await http.get("/metrics")).text
 
@@ -280,10 +311,10 @@ async def test_a_page_that_does_not_open_is_told_as_its_clients_look_for_it(scri
 async def test_to_close_what_is_not_there_is_no_error(scripted: Make, family: str, told: object) -> None:
     number = "id" if family == "textcraft" else "env_idx"
     async with serving(scripted, agentgym=family) as http:
-        await asked(http, "/create", {})
-        await asked(http, "/close", {number: 0})
-        assert await asked(http, "/close", {number: 0}) == told
-        assert await asked(http, "/close", {number: 7}) == told
+        which = {number: await number_of_another(http)}
+        await asked(http, "/close", which)
+        assert await asked(http, "/close", which) == told
+        assert await asked(http, "/close", {number: which[number] + 7}) == told
 
 
 @pytest.mark.parametrize("query", ["", "id=7", "id=x", "id=" + "9" * 30, "id=²"])
@@ -295,32 +326,31 @@ async def test_an_observation_of_nothing_is_an_error(scripted: Make, query: str)
 
 async def test_a_step_after_the_end_is_an_error_until_the_reset(scripted: Make) -> None:
     async with serving(scripted) as http:
-        await asked(http, "/create", {})
-        await asked(http, "/step", {"id": 0, "action": "win"})
-        assert "error" in await asked(http, "/step", {"id": 0, "action": "hello"})
-        await asked(http, "/reset", {"id": 0, "data_idx": 0})
-        assert "error" not in await asked(http, "/step", {"id": 0, "action": "hello"})
+        number = await number_of_another(http)
+        await asked(http, "/step", {"id": number, "action": "win"})
+        assert "error" in await asked(http, "/step", {"id": number, "action": "hello"})
+        await asked(http, "/reset", {"id": number, "data_idx": 0})
+        assert "error" not in await asked(http, "/step", {"id": number, "action": "hello"})
 
 
 async def test_clients_that_never_close_are_forgotten(scripted: Make) -> None:
     async with serving(scripted, lease_s=0.05) as http:
-        for _ in range(5):
-            await asked(http, "/create", {})
+        first, *_ = [await number_of_another(http) for _ in range(5)]
         while (await http.get("/health")).json()["sessions"]:
             await asyncio.sleep(0.01)
-        assert "error" in await asked(http, "/step", {"id": 0, "action": "hello"})
-        assert (await asked(http, "/create", {}))["id"] == 5
+        assert "error" in await asked(http, "/step", {"id": first, "action": "hello"})
+        assert await number_of_another(http) == first + 5
 
 
 async def test_an_environment_whose_lease_ran_out_is_there_again_when_it_is_reset(scripted: Make) -> None:
     now = [0.0]
     app = EnvServer(scripted, ServerSettings(lease_s=600), clock=lambda: now[0])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http:
-        await asked(http, "/create", {})
+        number = await number_of_another(http)
         now[0] = 601
         assert await app.sessions.expire() == 1
-        assert "error" in await asked(http, "/step", {"id": 0, "action": "hello"})
-        assert (await asked(http, "/reset", {"id": 0, "data_idx": 1}))["observation"] == "train-1 begins"
-        assert (await asked(http, "/step", {"id": 0, "action": "win"}))["done"] is True
-        assert "error" in await asked(http, "/reset", {"id": 1, "data_idx": 0})
+        assert "error" in await asked(http, "/step", {"id": number, "action": "hello"})
+        assert (await asked(http, "/reset", {"id": number, "data_idx": 1}))["observation"] == "train-1 begins"
+        assert (await asked(http, "/step", {"id": number, "action": "win"}))["done"] is True
+        assert "error" in await asked(http, "/reset", {"id": number + 1, "data_idx": 0})
     await app.stop()

@@ -8,7 +8,16 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 from agym.envs.client import HttpEnv, InlineEnv
-from agym.envs.errors import EnvFault, EpisodeOver, FaultKind, ProtocolMismatch, Unauthorized, UnknownSplit, UnknownTask
+from agym.envs.errors import (
+    BadOption,
+    EnvFault,
+    EpisodeOver,
+    FaultKind,
+    ProtocolMismatch,
+    Unauthorized,
+    UnknownSplit,
+    UnknownTask,
+)
 from agym.envs.protocol import Deadlines, Env, EnvClient
 from agym.envs.server import EnvServer, ServerSettings
 
@@ -68,6 +77,11 @@ async def test_near_and_far_see_the_same(scripted: Make) -> None:
     async with reached(scripted) as (far, _, _):
         assert await play(inline) == await play(far)
     await inline.close()
+
+
+async def test_an_episode_longer_than_a_request_has_reached_nothing_that_can_be_told(scripted: Make) -> None:
+    async with reached(scripted, max_body=200) as (far, _, _):
+        assert await far.hindsight("train-0", 0, ["hello" * 50, "win"]) == ()
 
 
 @pytest.mark.parametrize("far", [True, False])
@@ -195,6 +209,24 @@ async def test_a_wrong_token_is_no_fault_but_a_mistake(scripted: Make) -> None:
                 await client.spec()
         await client.close()
     await app.stop()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://[::1", "http://127.0.0.1:99999", "http://a..b", "https://a..b", "127.0.0.1:8200", "ftp://a", "http://:1"],
+)
+def test_an_address_that_is_none_is_refused_and_a_password_in_it_not_told(url: str) -> None:
+    with pytest.raises(BadOption, match="expected an address such as"):
+        HttpEnv(url)
+    with pytest.raises(BadOption) as caught:
+        HttpEnv(url.replace("//", "//user:pa55word@"))
+    assert "pa55" not in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["gehe\u00efm", "two\nlines"])
+def test_a_token_that_cannot_be_sent_is_refused_and_not_told(token: str) -> None:
+    with pytest.raises(BadOption, match=r"^expected a token of nothing but printable ASCII$"):
+        HttpEnv("http://env", token=token)
 
 
 async def test_another_protocol_is_named(scripted: Make) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -143,7 +144,34 @@ async def test_words_that_nobody_asked_for_are_not_taken_for_an_answer() -> None
         assert len(peer.requests) == 2
 
 
-async def test_nobody_at_home_is_a_connect_error() -> None:
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "http://127.0.0.1:99999/", "http://a..b/"])
+async def test_nobody_at_home_is_a_connect_error(url: str) -> None:
     async with httpx.AsyncClient(transport=KeepAlive()) as http:
         with pytest.raises(httpx.ConnectError):
-            await http.get("http://127.0.0.1:1/")
+            await http.get(url)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.0 200 OK\r\n\r\n{}", b"HTTP/1.1 200 OK\r\nserver: x\r\n\r\n{}"])
+async def test_an_answer_without_a_length_is_whole_when_its_connection_ends(answer: bytes) -> None:
+    async with reached([answer]) as (http, _):
+        assert (await http.get("/")).content == b"{}"
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.0 200 OK\r\nserver: x", b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"]
+)
+async def test_an_answer_that_says_where_it_ends_is_not_whole_before(answer: bytes) -> None:
+    async with reached([answer]) as (http, _):
+        with pytest.raises(httpx.ReadError):
+            await http.get("/")
+
+
+async def test_no_answer_is_unpacked() -> None:
+    packed = gzip.compress(b"{}")
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed)
+    async with reached([head + packed, OK]) as (http, peer):
+        with pytest.raises(httpx.DecodingError, match="expected no encoding, got b'gzip'"):
+            await http.get("/")
+        assert (await http.get("/")).status_code == 200
+        assert all(request.count(b"ccept-encoding: identity\r\n") == 1 for request in peer.requests)
+        assert not any(b"gzip" in request for request in peer.requests)

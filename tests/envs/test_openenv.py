@@ -16,7 +16,7 @@ import uvicorn
 from agym.envs.errors import EnvFault, EpisodeOver, FaultKind, Unauthorized, UnknownSplit
 from agym.envs.listener import listen, url_of
 from agym.envs.protocol import Deadlines, Env, Score, Status
-from agym.envs.remote.openenv import OpenEnvEnv, _observation, _one_text, _which
+from agym.envs.remote.openenv import OpenEnvEnv, _observation, _one_text, _step, _which
 from agym.envs.server import EnvServer, ServerSettings
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -262,6 +262,17 @@ async def test_a_server_that_is_not_there_is_a_fault() -> None:
     await client.close()
 
 
+async def test_the_password_of_an_address_is_not_told() -> None:
+    with listen("127.0.0.1", 0) as listener:
+        url = url_of(listener)
+    client = OpenEnvEnv(url.replace("//", "//user:pa55word@"), deadlines=Deadlines(open_s=0.3))
+    client._splits = ()
+    with pytest.raises(EnvFault, match=f"^ws{url[4:]}/ws: ") as caught:
+        await client.open("a", 0)
+    assert "pa55word" not in str(caught.value)
+    await client.close()
+
+
 # --- a server after theirs: an echo, without tasks -----------------------------------------------------------------
 
 ECHO = {
@@ -356,12 +367,82 @@ async def test_an_answer_that_is_none_is_a_fault_and_the_end_of_the_session(answ
         await client.close()
 
 
+async def test_an_action_that_the_server_calls_malformed_is_invalid_and_the_session_goes_on() -> None:
+    malformed = {"type": "error", "data": {"message": "Invalid message", "code": "VALIDATION_ERROR", "errors": []}}
+    async with listening(Theirs(echoed("ready"), malformed, echoed("hello", 0.5))) as url:
+        client = OpenEnvEnv(url, deadlines=QUICK)
+        session = await client.open("one", 0)
+        step = await session.step("")
+        assert (step.status, step.observation.text, step.ended) == (Status.INVALID, "Invalid message", False)
+        assert (await session.step("hello")).reward == 0.5
+        await session.close()
+        await client.close()
+
+
+def answering(answers: dict[str, object], deadlines: Deadlines = QUICK) -> OpenEnvEnv:
+    """A client of a server with these answers over HTTP; a number is a status."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        said = answers.get(request.url.path, 404)
+        return httpx.Response(said) if isinstance(said, int) else httpx.Response(200, content=json.dumps(said))
+
+    return OpenEnvEnv("http://env", transport=httpx.MockTransport(answer), deadlines=deadlines)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"/metadata": []},
+        {"/metadata": {"name": "x", "version": 1}},
+        {"/schema": []},
+        {"/schema": {"action": []}},
+    ],
+)
+async def test_an_odd_description_is_a_fault(odd: dict[str, object]) -> None:
+    client = answering({"/metadata": {"name": "x"}, "/schema": ECHO, **odd})
+    with pytest.raises(EnvFault, match="makes no sense") as caught:
+        await client.spec()
+    assert caught.value.kind is FaultKind.GARBAGE
+    await client.close()
+
+
+@pytest.mark.parametrize("odd", [None, "echo", {"echo": 1}, [5], ["\n"], ["\ud83d"]])
+async def test_an_odd_list_of_environments_is_a_fault(odd: object) -> None:
+    client = answering({"/metadata": {"name": "x"}, "/schema": ECHO, "/list_environments": odd})
+    assert (await client.spec()).splits == ()
+    with pytest.raises(EnvFault, match="makes no sense"):
+        await client.tasks("train")
+    await client.close()
+
+
+async def test_a_server_that_lists_no_environment_lists_no_tasks() -> None:
+    client = answering({"/list_environments": []})
+    with pytest.raises(UnknownSplit, match="by 'ids'"):
+        await client.tasks("train")
+    await client.close()
+
+
+@pytest.mark.parametrize("status", [408, 425, 429])
+async def test_a_server_that_asks_for_patience_is_busy(status: int) -> None:
+    client = answering({"/metadata": status}, Deadlines(open_s=0.1))
+    with pytest.raises(EnvFault, match=f"status {status}") as caught:
+        await client.spec()
+    assert caught.value.kind is FaultKind.BUSY
+    await client.close()
+
+
+@pytest.mark.parametrize(("said", "reward"), [(True, 1.0), (False, 0.0), (2, 2.0), (0.5, 0.5), (None, 0.0)])
+def test_a_reward_is_a_number_or_true_or_false_or_nothing(said: object, reward: float) -> None:
+    step = _step({"observation": {"text": "x"}, "done": False, "reward": said, "metadata": {"status": []}})
+    assert (step.reward, type(step.reward), step.status) == (reward, float, Status.OK)
+
+
 async def test_an_action_of_several_parts_is_json() -> None:
     several = {"properties": {"tool": {"type": "string"}, "count": {"type": "integer"}}, "required": ["tool", "count"]}
     app = Theirs(echoed("ready"), echoed("done"), schema={**ECHO, "action": several})
     async with listening(app) as url:
         client = OpenEnvEnv(url, deadlines=QUICK)
-        assert "JSON object" in (await client.spec()).prompt
+        assert (await client.spec()).prompt.startswith('Each action is a JSON object: {"')
         session = await client.open("one", 0)
         assert (await session.step("press the button")).status is Status.INVALID
         await session.step('{"tool": "button", "count": 2}')
@@ -378,6 +459,7 @@ async def test_an_action_of_several_parts_is_json() -> None:
         ({"properties": {"code": {"type": "string"}, "timeout": {"type": "number"}}, "required": ["code"]}, "code"),
         ({"properties": {"x": {"type": "integer"}}, "required": ["x"]}, None),
         ({"properties": {"a": {"type": "string"}, "b": {"type": "string"}}}, None),
+        ({"properties": {"code": {"type": "string"}}, "required": None}, "code"),
         ({}, None),
         (None, None),
     ],

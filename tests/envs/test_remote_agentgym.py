@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -85,6 +86,41 @@ async def test_one_that_the_server_has_given_up_meanwhile_is_replaced(scripted: 
         await session.close()
 
 
+@pytest.mark.parametrize("kind", OURS)
+async def test_after_a_restart_all_that_was_kept_is_given_up(scripted: Make, kind: str) -> None:
+    line = Restarting(scripted, kind)
+    client = AgentGymEnv("http://env", kind, transport=line, deadlines=QUICK)
+    kept = [await client.open(task, 0) for task in "000"]
+    for session in kept:
+        await session.close()
+    line.restart()
+    anew = [await client.open(task, 0) for task in "111"]
+    assert all("train-1 begins" in session.first.text for session in anew)
+    assert len(line.app.sessions) == 3
+    assert line.resets == 3 + 1 + 3
+    for session in anew:
+        assert "echo hello" in (await session.step("hello")).observation.text
+        await session.close()
+    await client.close()
+    assert len(line.app.sessions) == 0
+
+
+class Restarting(httpx.AsyncBaseTransport):
+    """To a server of ours, which can lose all that it knew; counts resets."""
+
+    def __init__(self, make: Make, kind: str) -> None:
+        self._make, self._kind = make, kind
+        self.resets = 0
+        self.restart()
+
+    def restart(self) -> None:
+        self.app = EnvServer(self._make, ServerSettings(agentgym=self._kind))
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.resets += request.url.path == "/reset"
+        return await httpx.ASGITransport(self.app).handle_async_request(request)
+
+
 async def test_one_that_had_trouble_is_not_used_again(scripted: Make) -> None:
     async with ours(scripted, "textcraft") as (client, app):
         session = await client.open("0", 0)
@@ -135,6 +171,7 @@ class Theirs:
     async def __call__(
         self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
     ) -> None:
+        await asyncio.sleep(0)  # as an answer from afar takes its time
         body = (await receive()).get("body", b"")
         name = scope["path"].strip("/") or "root"
         self.asked.append((name, json.loads(body) if body else scope["query_string"].decode()))
@@ -276,6 +313,23 @@ async def test_a_server_of_another_kind_is_a_mistake_that_no_retry_mends(answer:
             await client.open("0", 0)
 
 
+async def test_a_number_given_out_twice_is_no_longer_of_use_to_anybody() -> None:
+    numbers = [(200, {"id": number}) for number in (0, 1, 0, 1)]
+    async with theirs("babyai", **{**FINE, "create": numbers}) as (client, app):
+        old, other = await client.open("0", 0), await client.open("0", 0)
+        lost, _ = await asyncio.gather(client.open("0", 0), other.close(), return_exceptions=True)
+        assert isinstance(lost, EnvFault)
+        assert (lost.kind, str(lost)) == (FaultKind.LOST, "the server gave out number 0 twice: it was restarted")
+        assert app.asked[-1] == ("close", {"id": 0})
+        with pytest.raises(EnvFault, match="number 0 twice") as caught:
+            await old.step("go")
+        assert caught.value.kind is FaultKind.LOST
+        await old.close()
+        # nor is what was kept from before
+        await (await client.open("0", 0)).close()
+        assert app.asked[-2:] == [("create", {}), ("reset", {"id": 1, "data_idx": 0})]
+
+
 async def test_a_page_that_did_not_load_is_a_fault() -> None:
     failed = {"observation": "TimeoutError", "sites": "Error", "object": "Error"}
     async with theirs("webarena", create=(200, {"env_idx": 0}), reset=(200, failed)) as (client, app):
@@ -307,3 +361,83 @@ async def test_a_step_whose_answer_was_lost_is_not_sent_again() -> None:
 
 def test_every_kind_says_how_to_act() -> None:
     assert all(kind.prompt.endswith(".") for kind in KINDS.values())
+
+
+# --- deadlines -----------------------------------------------------------------------------------------------------
+
+
+class Hanging(httpx.AsyncBaseTransport):
+    """Creates, and resets until it is told to hang; then nothing comes back but what is closed."""
+
+    def __init__(self) -> None:
+        self.hangs: tuple[str, ...] = ()
+        self.asked: list[str] = []
+        self.num_created = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        self.asked.append(path)
+        if path in self.hangs:
+            await asyncio.sleep(60)
+        if path == "/create":
+            self.num_created += 1
+            return httpx.Response(200, json={"id": self.num_created})
+        return httpx.Response(200, json=FINE["reset"][1])
+
+
+async def kept(line: Hanging, num: int) -> AgentGymEnv:
+    """A client with as many idle environments."""
+    deadlines = Deadlines(open_s=0.1, step_s=0.1, close_s=0.05)
+    client = AgentGymEnv("http://env", "babyai", transport=line, deadlines=deadlines)
+    for session in [await client.open("0", 0) for _ in range(num)]:
+        await session.close()
+    line.asked.clear()
+    return client
+
+
+async def test_a_deadline_holds_however_many_environments_were_kept() -> None:
+    line = Hanging()
+    client = await kept(line, 20)
+    line.hangs = ("/reset", "/close")
+    async with asyncio.timeout(1):
+        with pytest.raises(EnvFault, match="no answer to POST /reset") as caught:
+            await client.open("0", 0)
+    assert caught.value.kind is FaultKind.DEADLINE
+    assert line.asked == ["/reset"] + ["/close"] * 20
+    await client.close()
+
+
+async def test_all_requests_of_an_opening_have_one_deadline() -> None:
+    class Slow(Hanging):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            await asyncio.sleep(0.07)
+            return await super().handle_async_request(request)
+
+    client = AgentGymEnv("http://env", "babyai", transport=Slow(), deadlines=Deadlines(open_s=0.1, close_s=0.1))
+    with pytest.raises(EnvFault, match="no answer to POST"):
+        await client.open("0", 0)
+    await client.close()
+
+
+async def test_to_close_takes_no_longer_the_more_were_kept() -> None:
+    line = Hanging()
+    client = await kept(line, 20)
+    line.hangs = ("/close",)
+    async with asyncio.timeout(0.5):
+        await client.close()
+    assert line.asked == ["/close"] * 20
+
+
+@pytest.mark.parametrize("num", [0, 1])
+async def test_an_opening_that_is_cancelled_ends_its_environment(num: int) -> None:
+    line = Hanging()
+    client = await kept(line, num)
+    line.hangs = ("/reset",)
+    opening = asyncio.create_task(client.open("0", 0))
+    while "/reset" not in line.asked:
+        await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert line.asked[-2:] == ["/reset", "/close"]
+    await client.close()

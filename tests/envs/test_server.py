@@ -272,7 +272,8 @@ def test_no_request_makes_the_server_err(method: str, path: str, body: Mapping[s
     async def ask() -> int:
         async with serving(scripted) as http:
             await http.post("/sessions", json={"task": "train-0", "seed": 0, "key": "key"})
-            await http.post("/create", json={})
-            return (await http.request(method, path, json=body)).status_code
+            number = (await http.post("/create", json={})).json()["id"]
+            asked = body | {"id": number} if body.get("id") == 0 else body
+            return (await http.request(method, path, json=asked)).status_code
 
     assert asyncio.run(ask()) < 500

@@ -77,6 +77,8 @@ def test_tasks_come_back_as_they_were() -> None:
         ({"reward": "1"}, "'reward' must be a number, not str"),
         ({"reward": True}, "'reward' must be a number, not bool"),
         ({"reward": None}, "'reward' must be a number, not null"),
+        ({"reward": 10**400}, "'reward' must be a finite number"),
+        ({"reward": float("inf")}, "'reward' must be a finite number"),
         ({"terminated": 0}, "'terminated' must be true or false, not int"),
         ({"status": "splendid"}, "'status' must be one of ok, refused, invalid"),
         ({"info": []}, "'info' must be an object, not list"),
