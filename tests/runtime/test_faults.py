@@ -72,7 +72,7 @@ KINDS = {
     "a server's error": "garbage",
     "no number": "garbage",
     "an endless number": "garbage",
-    "a number too long": "crashed",
+    "a number too long": "garbage",
     "text for a number": "garbage",
     "half a message": "garbage",
     "a flood": "garbage",
