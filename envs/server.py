@@ -91,6 +91,7 @@ class EnvServer(_Lifespan):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings or ServerSettings()
+        self._clock = clock
         self.pool: Instances = (
             source
             if isinstance(source, Distant)
@@ -122,9 +123,13 @@ class EnvServer(_Lifespan):
         await self.sessions.close_all()
 
     async def _reap(self) -> None:
+        pause = self._settings.lease_s / 4
         while True:
-            await asyncio.sleep(self._settings.lease_s / 4)
-            await self.sessions.expire()
+            begun = self._clock()
+            await asyncio.sleep(pause)
+            # who was held up itself, as on a machine that was put to sleep, first lets those come who waited for it
+            if self._clock() - begun < 2 * pause:
+                await self.sessions.expire()
 
     def description(self) -> dict[str, object]:
         return described(self.pool.spec, self.dialects, secured=self._authorization is not None)

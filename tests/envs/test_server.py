@@ -228,6 +228,20 @@ async def test_expired_sessions_are_closed_while_the_server_runs(scripted: Make,
         assert (await http.delete(f"/sessions/{session}")).status_code == 404
 
 
+async def test_a_server_that_was_held_up_lets_those_come_first_who_waited_for_it(scripted: Make) -> None:
+    now = 0.0
+    app = EnvServer(scripted, ServerSettings(lease_s=0.4), clock=lambda: now)
+    await app.start()
+    await app.sessions.open("train-0", 0)
+    await asyncio.sleep(0.05)
+    now = 100.0  # while it was to sleep for a tenth of a second
+    await asyncio.sleep(0.1)
+    assert len(app.sessions) == 1
+    await asyncio.sleep(0.15)
+    assert len(app.sessions) == 0
+    await app.stop()
+
+
 async def test_threads_that_hang_show_in_the_health(threaded: Make) -> None:
     async with serving(threaded, threads=1, deadlines=Deadlines(step_s=0.05)) as http:
         response = await http.post(f"/sessions/{await opened(http)}/step", json={"action": "sleep 0.3"})
