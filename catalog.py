@@ -91,11 +91,14 @@ def read_environment(file: Path) -> EnvironmentInfo:
 
 def _environment(data: Mapping[str, Any]) -> EnvironmentInfo:
     known = {name: data[name] for name in ("options", "extra", "light") if name in data}
+    required = tuple(data["required"]) if "required" in data else ()
+    if not all("description" in data["options"][name] for name in required):
+        raise ValueError("an option that is required has no description")
     return EnvironmentInfo(
         name=data["name"],
         summary=data["summary"],
         splits=data["splits"],
-        required=tuple(data.get("required", ())),
+        required=required,
         **known,
     )
 

@@ -61,7 +61,9 @@ def test_extras_of_environments_are_those_of_the_package(root: Path) -> None:
 
 def test_a_bad_data_file_is_told_by_name(tmp_path: Path) -> None:
     file = tmp_path / "env.json"
-    for text in ("{", "[]", "{}"):
+    whole = '"name": "x", "summary": "x", "splits": {"train": 1}'
+    unknown, mute = '"required": ["id"]', '"options": {"id": {}}, "required": ["id"]'
+    for text in ("{", "[]", "{}", f"{{{whole}, {unknown}}}", f"{{{whole}, {mute}}}"):
         file.write_text(text, encoding="utf-8")
         with pytest.raises(BadEnvironment, match=r"env\.json"):
             read_environment(file)
