@@ -30,7 +30,7 @@ run: setup  ## trains the quickstart's tiny agent here; ARGS=--fresh to do it ag
 # pytest's exit code 5 says that ARGS chose no test of this half
 test: setup  ## the tests, quick ones first; ARGS='-k words' for some of them
 	$(BIN)/python -m pytest -m 'not heavy' -n 2 $(ARGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest -m heavy $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m heavy -n 2 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
 
 check: lint types imports docs-check test  ## all that CI asks for
 

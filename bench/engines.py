@@ -15,6 +15,7 @@ from agym.dsl.compile import compile_recipe
 from agym.dsl.plan import Plan
 from agym.dsl.recipe import Stage
 from agym.dsl.source import Source
+from agym.envs.protocol import Deadlines
 from agym.files import DiskLibrary
 from agym.runtime.asking import Phases
 from agym.runtime.backends.environment import missing_variables
@@ -105,7 +106,7 @@ async def started(
     """Both engines and the environment; `sampler` and `reach` stand in for, or around, those of a run."""
     from agym.runtime.backends.vllm import VllmSampler
 
-    opened: Open = Reach(folder / "logs", {}, print)
+    opened: Open = Reach(folder / "logs", {}, print, Deadlines())
     worlds = Worlds(reach(opened) if reach else opened)
     model = await prepare_model(plan, folder, worlds)
     tokenizer = load_tokenizer(model)

@@ -36,13 +36,15 @@ from agym.envs.registry import factory
 CROWDS = (1, 32, 256)
 LARGEST = 1000
 """For light environments."""
-LEASE_S = 5.0
+LEASE_S = 10.0
 """Of a soak's sessions, so that those broken off are gone soon."""
+GONE_S = 1.5 * LEASE_S
+"""After which nothing is left of a session that was broken off."""
 BROKEN_OFF = 10
 PLAYERS = 16
 """Of a soak, at the same time."""
 MOST = 128
-"""Sessions of a light environment at the same time, those broken off that are yet to run out among them."""
+"""Sessions of a soak at the same time, those broken off that are yet to run out among them."""
 FLOOR = 1500
 TICKS = os.sysconf("SC_CLK_TCK")
 PATIENT = Deadlines(open_s=900.0, step_s=900.0)
@@ -299,8 +301,9 @@ async def soaked(name: str, arguments: argparse.Namespace) -> int:
         known = await games(client, name)
         if catalog().environments[name].light:
             await fill(client, known)
+        abandoned = Abandoned()
         for number in range(10):
-            await batch(client, known, episodes // 10, number)
+            await batch(client, known, episodes // 10, number, abandoned)
             await asyncio.sleep(2 * LEASE_S)
             looks.append(await look(server, client, (number + 1) * (episodes // 10)))
             print(looks[-1], flush=True)
@@ -339,12 +342,25 @@ async def still_there(pids: Sequence[int]) -> list[int]:
     return list(pids)
 
 
-async def batch(client: EnvClient, known: Sequence[Game], episodes: int, number: int) -> None:
+class Abandoned:
+    """Sessions broken off that wait to run out: so few that with those played there are never more than filled."""
+
+    def __init__(self) -> None:
+        self._room = asyncio.Semaphore(MOST - PLAYERS)
+
+    async def one_more(self) -> None:
+        await self._room.acquire()
+        asyncio.get_running_loop().call_later(GONE_S, self._room.release)
+
+
+async def batch(client: EnvClient, known: Sequence[Game], episodes: int, number: int, abandoned: Abandoned) -> None:
     waiting = iter(range(episodes))
-    await asyncio.gather(*(some(client, known, waiting, number) for _ in range(PLAYERS)))
+    await asyncio.gather(*(some(client, known, waiting, number, abandoned) for _ in range(PLAYERS)))
 
 
-async def some(client: EnvClient, known: Sequence[Game], waiting: Iterator[int], number: int) -> None:
+async def some(
+    client: EnvClient, known: Sequence[Game], waiting: Iterator[int], number: int, abandoned: Abandoned
+) -> None:
     for at in waiting:
         game = known[(number + at) % len(known)]
         session = await client.open(game.task, 0)
@@ -353,6 +369,8 @@ async def some(client: EnvClient, known: Sequence[Game], waiting: Iterator[int],
                 break
         if at % BROKEN_OFF:
             await session.close()
+        else:
+            await abandoned.one_more()
 
 
 async def look(server: Server, client: HttpEnv, episodes: int) -> Look:

@@ -32,6 +32,7 @@ from agym.catalog import catalog
 from agym.dsl.compile import compile_recipe
 from agym.dsl.plan import Plan
 from agym.dsl.source import Source
+from agym.envs.protocol import Deadlines
 from agym.files import DiskLibrary
 from agym.runtime.backends.environment import missing_variables
 from agym.runtime.engine import Engine
@@ -309,7 +310,7 @@ async def measure(kind: str, cache: str, episodes: int, *, quick: bool) -> dict[
     rows = {t: Row(tokenizer=kind, cache=cache, temperature=t) for t in (1.0, 0.7)}
     with tempfile.TemporaryDirectory() as folder:
         space = Workspace.start(Path(folder) / "run", "{}", "")
-        worlds = Worlds(Reach(space.root / "logs", os.environ, print))
+        worlds = Worlds(Reach(space.root / "logs", os.environ, print, Deadlines()))
         model = await prepare_model(plan, space.root, worlds)
         rollout = rollout_worker(plan, model, worlds, perf_counter)
         sampler: Any = rollout.sampler

@@ -27,6 +27,7 @@ from statistics import median
 
 import numpy as np
 import torch
+from agym.envs.protocol import Deadlines
 from agym.runtime.backends.policy import FrozenPolicy, Policy, load_policy
 from agym.runtime.launch.building import prepare_model
 from agym.runtime.models import ModelSource, load_causal_model
@@ -61,7 +62,7 @@ def main() -> int:
 
 
 async def _model(folder: Path) -> Path:
-    worlds = Worlds(Reach(folder, {}, print))
+    worlds = Worlds(Reach(folder, {}, print, Deadlines()))
     model = await prepare_model(quickstart(), folder, worlds)
     await worlds.close()
     return Path(model.path)

@@ -89,9 +89,11 @@ def _standing(info: EnvironmentInfo, found: Mapping[str, str | None]) -> str:
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
+    from ..envs.arguments import share, whole
+
     _add_target(parser)
-    parser.add_argument("--tasks", type=int, default=8, help="tasks of each split to look at (default: 8)")
-    parser.add_argument("--expert", type=float, default=1.0, help="share that an expert must solve (default: 1)")
+    parser.add_argument("--tasks", type=whole(1), default=8, help="tasks of each split to look at (default: 8)")
+    parser.add_argument("--expert", type=share, default=1.0, help="share that an expert must solve (default: 1)")
 
 
 def _check(arguments: argparse.Namespace, shell: Shell) -> Exit:

@@ -9,18 +9,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["add_arguments", "token_in"]
+__all__ = ["add_arguments", "share", "token_in", "whole"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("env", nargs="+", metavar="ENV", help="an environment; several are each served below its name")
     parser.add_argument("--options", default="{}", help="its options as JSON; of several, by their names")
     parser.add_argument(
-        "--workers", type=_whole(0), default=0, help="processes of their own to play in; 0 plays in this one"
+        "--workers", type=whole(0), default=0, help="processes of their own to play in; 0 plays in this one"
     )
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
-    parser.add_argument("--port", type=_whole(0, 65535), default=8200, help="0 takes any that is free (default: 8200)")
-    parser.add_argument("--fd", type=_whole(0), help="an inherited listening socket, in place of host and port")
+    parser.add_argument("--port", type=whole(0, 65535), default=8200, help="0 takes any that is free (default: 8200)")
+    parser.add_argument("--fd", type=whole(0), help="an inherited listening socket, in place of host and port")
     parser.add_argument("--leash", action="store_true", help="stop when standard input closes")
     parser.add_argument(
         "--token-file",
@@ -29,11 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a file with the bearer token that clients must bring",
     )
-    parser.add_argument("--max-sessions", type=_whole(1), help="of each environment (default: 1024)")
+    parser.add_argument("--max-sessions", type=whole(1), help="of each environment (default: 1024)")
     parser.add_argument(
         "--lease", type=_seconds, help="seconds until a session that nobody uses is closed (default: 600)"
     )
-    parser.add_argument("--threads", type=_whole(1), help="calls into an environment at the same time (default: 8)")
+    parser.add_argument("--threads", type=whole(1), help="calls into an environment at the same time (default: 8)")
     parser.add_argument("--agentgym", metavar="FAMILY", help="whose shapes AgentGym's clients are answered in")
 
 
@@ -48,7 +48,7 @@ def token_in(file: str) -> str:
     return token
 
 
-def _whole(least: int, most: int = 1_000_000) -> Callable[[str], int]:
+def whole(least: int, most: int = 1_000_000) -> Callable[[str], int]:
     def read(word: str) -> int:
         with suppress(ValueError):
             if least <= int(word) <= most:
@@ -56,6 +56,13 @@ def _whole(least: int, most: int = 1_000_000) -> Callable[[str], int]:
         raise argparse.ArgumentTypeError(f"expected a whole number from {least} to {most}, got '{word[:40]}'")
 
     return read
+
+
+def share(word: str) -> float:
+    with suppress(ValueError):
+        if 0 <= float(word) <= 1:
+            return float(word)
+    raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, got '{word[:40]}'")
 
 
 def _seconds(word: str) -> float:

@@ -41,11 +41,11 @@ class Reach:
         logs: Path,
         environ: Mapping[str, str],
         note: Callable[[str], None],
-        deadlines: Deadlines | None = None,
+        deadlines: Deadlines,
     ) -> None:
         self.logs = logs
         self.environ = environ
-        self.deadlines = deadlines or Deadlines()
+        self.deadlines = deadlines
         self._note = note
         self.num_troubles = 0
         """Times that a server of ours died, hung or made no sense, or could not be started again."""

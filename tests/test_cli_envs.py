@@ -106,6 +106,8 @@ def test_a_package_that_playing_needs_is_told() -> None:
         (("play", "http://127.0.0.1:99999"), "address"),
         (("play", "http://a..b"), "address"),
         (("play", "http://127.0.0.1:1", "--token-file", "none"), "--token-file: cannot read 'none'"),
+        (("check", "counter", "--tasks", "0"), "--tasks: expected a whole number from 1 to 1000000, got '0'"),
+        (("check", "counter", "--expert", "nan"), "--expert: expected a number from 0 to 1, got 'nan'"),
         (("chek", "counter"), "did you mean 'check'"),
         ((), "required"),
     ],

@@ -357,7 +357,7 @@ def _index(task: str) -> int:
 # --- answers ---
 
 _REFUSED = {400: BadRequest, 401: Unauthorized, 403: Unauthorized, 404: NotFound, 405: NotFound, 422: BadRequest}
-_FAILED = {500: FaultKind.CRASHED, 503: FaultKind.BUSY}
+_FAILED = {429: FaultKind.BUSY, 500: FaultKind.CRASHED, 503: FaultKind.BUSY}
 
 
 def _answer(asked: Asked, response: httpx.Response) -> Any:

@@ -285,6 +285,7 @@ FINE = {"create": (200, {"id": 0}), "reset": (200, {"observation": "go", "reward
         ((200, {"error": "list index out of range"}), FaultKind.CRASHED, "list index out of range"),
         ((500, b"Internal Server Error"), FaultKind.CRASHED, "status 500"),
         ((503, {}), FaultKind.BUSY, "status 503"),
+        ((429, b"slow down"), FaultKind.BUSY, "status 429"),
         ((200, b"<html>"), FaultKind.GARBAGE, "makes no sense"),
         ((200, {"observation": "hm"}), FaultKind.GARBAGE, "'score' is missing"),
         ((200, {"observation": 1, "score": 0, "done": False}), FaultKind.GARBAGE, "'observation' must be text"),

@@ -203,7 +203,7 @@ def test_a_server_of_ours_that_dies_is_started_again_told_of_and_counted(tmp_pat
     notes: list[str] = []
 
     async def go() -> None:
-        reach = Reach(tmp_path, {}, notes.append)
+        reach = Reach(tmp_path, {}, notes.append, Deadlines())
         client: Any = await reach("numbers", OURS)
         for life in (1, 2):
             os.killpg(client._server.pid, signal.SIGKILL)

@@ -22,6 +22,7 @@ pytest.importorskip("ray")
 
 from agym.dsl.plan import Role  # noqa: E402
 from agym.dsl.recipe import Agent  # noqa: E402
+from agym.envs.protocol import Deadlines  # noqa: E402
 from agym.runtime.asking import Phases  # noqa: E402
 from agym.runtime.episode import Ending, Episode, Group, Task  # noqa: E402
 from agym.runtime.errors import RunError, StepRefused  # noqa: E402
@@ -87,7 +88,7 @@ def test_actors_that_take_turns_on_a_card_share_it() -> None:
 def test_more_than_one_worker_of_a_kind_is_refused_by_name(tmp_path: Path) -> None:
     plan = plan_of(RECIPE, "hardware={gpus_per_node: 2, gpu: h100}")
     with pytest.raises(RunError, match="places one worker of each kind, and the plan has also rollout/1, learner/1"):
-        asyncio.run(launch(plan, tmp_path, Reach(tmp_path, {}, print), time.perf_counter))
+        asyncio.run(launch(plan, tmp_path, Reach(tmp_path, {}, print, Deadlines()), time.perf_counter))
 
 
 def test_an_actor_finds_in_its_environment_what_an_engine_in_this_process_would() -> None:

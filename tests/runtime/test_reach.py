@@ -31,7 +31,7 @@ from agym.runtime.reach import Reach
 )
 def test_a_server_is_spoken_to_in_its_dialect(tmp_path: Path, settings: Environment, client: type) -> None:
     async def go() -> None:
-        found = await Reach(tmp_path, {}, print)("mine", settings)
+        found = await Reach(tmp_path, {}, print, Deadlines())("mine", settings)
         assert isinstance(found, client)
         await found.close()
 
@@ -45,7 +45,7 @@ def test_every_kind_that_a_recipe_may_name_can_be_played() -> None:
 def test_a_token_that_is_not_set_is_told(tmp_path: Path) -> None:
     settings = Environment(url="http://x", dialect=Dialect.OPENENV, token="${env:NO_SUCH}")
     with pytest.raises(RunError, match="NO_SUCH"):
-        asyncio.run(Reach(tmp_path, {}, print)("mine", settings))  # type: ignore[arg-type]
+        asyncio.run(Reach(tmp_path, {}, print, Deadlines())("mine", settings))  # type: ignore[arg-type]
 
 
 def test_a_session_on_a_server_of_its_own_outlives_any_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_a_session_on_a_server_of_its_own_outlives_any_update(tmp_path: Path, mo
         asked.append(command)
 
     monkeypatch.setattr("agym.runtime.reach.serve", serve)
-    asyncio.run(Reach(tmp_path, {}, print)("mine", Environment(use="counter", transport=Transport.HTTP)))
+    asyncio.run(Reach(tmp_path, {}, print, Deadlines())("mine", Environment(use="counter", transport=Transport.HTTP)))
     (command,) = asked
     assert float(command.arguments[command.arguments.index("--lease") + 1]) >= 12 * 3600
 

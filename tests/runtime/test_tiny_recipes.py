@@ -17,6 +17,7 @@ from agym.dsl.compile import compile_recipe
 from agym.dsl.plan import Plan
 from agym.dsl.recipe import Environment
 from agym.dsl.source import Source
+from agym.envs.protocol import Deadlines
 from agym.files import SHIPPED, DiskLibrary, shipped_names
 from agym.machine import look
 from agym.runtime.asking import Phases
@@ -47,7 +48,7 @@ def planned(name: str) -> Plan:
 
 
 async def shown(plan: Plan, folder: Path) -> Mapping[str, Sequence[Episode]]:
-    worlds = Worlds(Reach(folder, {}, print))
+    worlds = Worlds(Reach(folder, {}, print, Deadlines()))
     try:
         model = await prepare_model(plan, folder, worlds)
         tokenizer = load_tokenizer(model)
