@@ -139,7 +139,9 @@ class Playing:
 
 
 def actor(worker: Playing) -> RolloutActor:
-    made = RolloutActor(plan_of(RECIPE), Path(), {"logs": Path(), "environ": {}}, time.perf_counter)
+    made = RolloutActor(
+        plan_of(RECIPE), Path(), {"logs": Path(), "environ": {}, "deadlines": Deadlines()}, time.perf_counter
+    )
     made._worker = cast(Any, worker)
     return made
 
