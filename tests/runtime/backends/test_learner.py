@@ -161,7 +161,8 @@ def test_packed_logprobs_are_those_of_each_sequence_alone(model: Path, learner: 
         with torch.no_grad():
             alone = (causal(ids[None]).logits[0, :-1] / 0.7).log_softmax(-1).gather(1, ids[1:, None])[:, 0].numpy()
         learnt = sequence.learn[1:]
-        np.testing.assert_allclose(packed[1:][learnt], alone[learnt], atol=2e-6)
+        # some roundings of single precision at this size; how many, the processor decides
+        np.testing.assert_allclose(packed[1:][learnt], alone[learnt], rtol=0, atol=1e-5)
         assert not packed[~sequence.learn].any()
 
 
