@@ -70,8 +70,7 @@ class Calls:
             base_url=_address(url),
             headers={"authorization": f"Bearer {_sendable(token)}"} if token is not None else {},
             timeout=None,  # each call has a deadline over all its tries
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=1024, keepalive_expiry=2.0),
-            transport=transport or (KeepAlive() if url.startswith("http:") else None),
+            transport=transport or KeepAlive(),
             trust_env=False,
         )
 

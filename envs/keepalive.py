@@ -1,4 +1,4 @@
-"""A lean way for httpx to reach a plain-HTTP server: connections kept open, one request at a time on each.
+"""A lean way for httpx to reach a server: connections kept open, one request at a time on each.
 
 What enters: httpx requests whose bodies are bytes. What leaves: responses, or httpx's own transport errors. A general
 connection pool walks all its connections for every request; with hundreds of sessions that costs milliseconds a step.
@@ -7,6 +7,7 @@ connection pool walks all its connections for every request; with hundreds of se
 from __future__ import annotations
 
 import asyncio
+from ssl import SSLContext
 from typing import cast
 
 import httptools
@@ -29,12 +30,14 @@ class KeepAlive(httpx.AsyncBaseTransport):
     what is sent on it then is lost.
     """
 
-    def __init__(self, trusted_s: float = 2.0) -> None:
+    def __init__(self, trusted_s: float = 2.0, certificates: SSLContext | None = None) -> None:
         self._trusted_s = trusted_s
+        self._certificates = certificates
+        """Whom to believe that they are who they say; those whom httpx believes unless given."""
         self._idle: list[_Connection] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        connection = self._next_idle() or await _connect(request.url)
+        connection = self._next_idle() or await self._connect(request.url)
         try:
             response, reusable = await connection.ask(request)
         except BaseException:
@@ -62,14 +65,16 @@ class KeepAlive(httpx.AsyncBaseTransport):
             connection.close()
         return None
 
-
-async def _connect(url: httpx.URL) -> _Connection:
-    loop = asyncio.get_running_loop()
-    try:
-        _, connection = await loop.create_connection(_Connection, url.host, url.port or 80)
-    except (OSError, OverflowError, UnicodeError) as error:  # no such port, no such name
-        raise httpx.ConnectError(str(error)) from error
-    return connection
+    async def _connect(self, url: httpx.URL) -> _Connection:
+        loop, secure, host = asyncio.get_running_loop(), None, url.raw_host.decode("ascii")
+        if url.scheme == "https":
+            secure = self._certificates = self._certificates or httpx.create_ssl_context(trust_env=False)
+        port = url.port or (443 if secure else 80)
+        try:
+            _, connection = await loop.create_connection(_Connection, host, port, ssl=secure)
+        except (OSError, OverflowError, UnicodeError) as error:  # no such port, no such name, no such certificate
+            raise httpx.ConnectError(str(error)) from error
+        return connection
 
 
 class _Connection(asyncio.Protocol):

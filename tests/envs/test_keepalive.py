@@ -2,12 +2,22 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
 
 import httpx
 import pytest
+from agym.envs import keepalive
 from agym.envs.keepalive import KeepAlive
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 
@@ -47,12 +57,12 @@ def _pairs(head: bytes) -> list[tuple[str, str]]:
 
 @asynccontextmanager
 async def reached(
-    answers: Sequence[bytes | None], transport: KeepAlive | None = None
+    answers: Sequence[bytes | None], transport: KeepAlive | None = None, secure: ssl.SSLContext | None = None
 ) -> AsyncIterator[tuple[httpx.AsyncClient, Peer]]:
     peer = Peer(answers)
-    server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(peer.serve, "127.0.0.1", 0, ssl=secure)
     port = server.sockets[0].getsockname()[1]
-    url, line = f"http://127.0.0.1:{port}", transport or KeepAlive()
+    url, line = f"{'https' if secure else 'http'}://127.0.0.1:{port}", transport or KeepAlive()
     async with httpx.AsyncClient(transport=line, base_url=url, timeout=None) as http:
         yield http, peer
     server.close()
@@ -175,3 +185,58 @@ async def test_no_answer_is_unpacked() -> None:
         assert (await http.get("/")).status_code == 200
         assert all(request.count(b"ccept-encoding: identity\r\n") == 1 for request in peer.requests)
         assert not any(b"gzip" in request for request in peer.requests)
+
+
+async def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keepalive, "_LONGEST", 10)
+    endless = b"HTTP/1.1 200 OK\r\nserver: x\r\n\r\n" + b"x" * 11
+    async with reached([endless, OK]) as (http, _):
+        with pytest.raises(httpx.DecodingError, match="it is longer than 10 bytes"):
+            await http.get("/")
+        assert (await http.get("/")).status_code == 200
+
+
+# --- with certificates ---
+
+
+@dataclass(frozen=True, slots=True)
+class Vouched:
+    """A server that says it is 127.0.0.1, and whoever believes it."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+@pytest.fixture(scope="module")
+def vouched(tmp_path_factory: pytest.TempPathFactory) -> Vouched:
+    key, name = generate_private_key(SECP256R1()), x509.Name([])
+    since, until = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, since, until)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=True)
+        .sign(key, SHA256())
+        .public_bytes(Encoding.PEM)
+    )
+    file: Path = tmp_path_factory.mktemp("tls") / "both.pem"
+    file.write_bytes(certificate + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(file)
+    return Vouched(server, ssl.create_default_context(cadata=certificate.decode("ascii")))
+
+
+async def test_a_server_with_a_certificate_is_reached_alike(vouched: Vouched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keepalive, "_LONGEST", 10)
+    long = b"HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n" + b"x" * 11
+    async with reached([OK, OK, long], KeepAlive(certificates=vouched.client), vouched.server) as (http, peer):
+        assert (await http.get("/")).content == b"{}"
+        assert (await http.get("/")).content == b"{}"
+        assert peer.num_connections == 1
+        with pytest.raises(httpx.DecodingError, match="it is longer than 10 bytes"):
+            await http.get("/")
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_a_connect_error(vouched: Vouched) -> None:
+    async with reached([OK], KeepAlive(), vouched.server) as (http, peer):
+        with pytest.raises(httpx.ConnectError, match="certificate verify failed"):
+            await http.get("/")
+        assert not peer.requests
