@@ -27,10 +27,10 @@ $(STAMP): locks/cpu.lock pyproject.toml
 run: setup  ## trains the quickstart's tiny agent here; ARGS=--fresh to do it again
 	$(BIN)/agym run quickstart $(ARGS)
 
-# pytest's exit code 5 says that ARGS chose no test of this half
+# pytest's exit code 5 says that ARGS chose no test of this half; heavy tests share engines and servers by file
 test: setup  ## the tests, quick ones first; ARGS='-k words' for some of them
 	$(BIN)/python -m pytest -m 'not heavy' -n 2 $(ARGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest -m heavy -n 2 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m heavy -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) || [ $$? -eq 5 ]
 
 check: lint types imports docs-check test  ## all that CI asks for
 
