@@ -1,6 +1,7 @@
 """What is registered: the data of every environment, and plugins found without importing them."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from agym.catalog import ENVS, BadEnvironment, Registered, catalog, data_file_of, read_environment
 from agym.dsl.catalog import EnvironmentInfo
 from agym.dsl.recipe import Recipe
-from agym.dsl.shape.reflect import Choice, record, type_at
+from agym.dsl.shape.reflect import Choice, Number, record, type_at
 from agym.schemas import load
 from agym.unbuilt import UNBUILT
 from jsonschema import Draft7Validator
@@ -74,12 +75,15 @@ def test_a_bad_data_file_is_told_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", UNBUILT)
 def test_every_unbuilt_part_is_a_key_of_the_language_with_that_value(part: str) -> None:
-    key, equals, value = part.partition("=")
+    key, sign, value = re.fullmatch(r"([^=>]+)([=>]?)(.*)", part).groups()  # type: ignore[union-attr]
     type_ = type_at(record(Recipe), tuple(key.split(".")))
     assert type_ is not None
-    if equals:
+    if sign == "=":
         assert isinstance(type_, Choice)
         assert value in type_.values
+    elif sign:
+        assert isinstance(type_, Number)
+        assert value.isdecimal()
 
 
 def test_what_the_quickstart_needs_is_built() -> None:

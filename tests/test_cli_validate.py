@@ -8,7 +8,7 @@ import pytest
 
 from .conftest import Agym
 
-RIGHT = "agym: 1\nname: mine\nextends: base/grpo-7b\nenvironments: {craft: textcraft}\n"
+RIGHT = "agym: 1\nname: mine\nextends: quickstart\nenvironments: {craft: textcraft}\n"
 RIGHT += "schedule: [{stage: go, turns: 10, until: step >= 10}]\n"
 WRONG = RIGHT.replace("craft: textcraft", "craft: textcarft")
 

@@ -139,7 +139,7 @@ class _Wanted:
     """Parts that a key can stand for."""
 
     parts: dict[str, str] = field(default_factory=dict)
-    """By `=value`, or by nothing for all but the default."""
+    """By `=value`, by `>number`, or by nothing for all but the default."""
     below: dict[str, _Wanted] = field(default_factory=dict)
     """By the next name of the key, `*` being any."""
 
@@ -148,11 +148,11 @@ class _Wanted:
 def _by_key(parts: tuple[str, ...]) -> Mapping[str, _Wanted]:
     root = _Wanted()
     for part in parts:
-        key, equals, value = part.partition("=")
+        key = re.split("[=>]", part)[0]
         wanted = root
         for name in key.split("."):
             wanted = wanted.below.setdefault(name, _Wanted())
-        wanted.parts[equals + value] = part
+        wanted.parts[part.removeprefix(key)] = part
     return root.below
 
 
@@ -160,13 +160,17 @@ def _used(holder: Any, base: Path, wanted: Mapping[str, _Wanted]) -> Iterator[tu
     for head, key in wanted.items():
         for name, value, default in _items(holder, head):
             path = (*base, name)
-            if "" in key.parts and value != default:
-                yield path, key.parts[""]
-            same = key.parts.get(f"={_text(value)}") if key.parts else None
-            if same is not None:
-                yield path, same
+            for which, part in key.parts.items():
+                if _is_it(which, value, default):
+                    yield path, part
             if key.below:
                 yield from _used(value, path, key.below)
+
+
+def _is_it(which: str, value: Any, default: Any) -> bool:
+    if which.startswith(">"):
+        return isinstance(value, int) and value > int(which[1:])
+    return which == f"={_text(value)}" if which else value != default
 
 
 def _items(holder: Any, head: str) -> Iterable[tuple[str | int, Any, Any]]:

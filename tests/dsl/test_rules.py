@@ -704,16 +704,18 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             (al(use=Preset.MTPO), "algorithm.use", "cannot run 'algorithm.use=mtpo' yet: preferences"),
             ({"schedule.0.agent.reflection": Reflection()}, "agent.reflection", "second attempts"),
             ({"hardware.staleness": 1}, "hardware.staleness", "overlap"),
+            ({"hardware.nodes": 3}, "hardware.nodes", "many nodes"),
             (world(Environment(url="http://x")), "environments.craft.url", "servers"),
             ({"logging": (Sink(use="wandb", offline=True),)}, "logging.0.offline", "offline"),
         ],
-        [{}, {"logging": (Sink(use="wandb"),)}],
+        [{}, {"hardware.nodes": 2}, {"logging": (Sink(use="wandb"),)}],
     ),
 }
 UNBUILT = {
     "algorithm.use=mtpo": "preferences",
     "agent.reflection": "second attempts",
     "hardware.staleness": "overlap",
+    "hardware.nodes>2": "many nodes",
     "environments.*.url": "servers",
     "logging.*.offline=true": "offline",
 }
