@@ -111,6 +111,12 @@ class ModelTokenizer:
         return int(self._tokenizer.eos_token_id)
 
     @property
+    def marks(self) -> tuple[str, ...]:
+        """Texts that are read as tokens of control; the one for unknown words is none."""
+        added = (str(token) for token in self._tokenizer.added_tokens_decoder.values() if token.special)
+        return tuple(sorted({*added, *self._tokenizer.all_special_tokens} - {self._tokenizer.unk_token}))
+
+    @property
     def vocabulary(self) -> dict[str, int]:
         return dict(self._tokenizer.get_vocab())
 

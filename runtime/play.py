@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ..dsl.recipe import MemoryKind, OnInvalid
-from ..envs.protocol import Observation, Score, Session, Status, Step, score_of
+from ..envs.protocol import Observation, Session, Status, Step, score_of
 from .agents import wording
 from .agents.formats import Reading, without_thoughts
 from .agents.wording import paragraphs
@@ -23,6 +23,7 @@ from .asking import World, asked, sound
 from .episode import Ending, Episode, Message, Purpose, Task, Turn
 from .guided import chosen
 from .ports import SampleRequest
+from .rendering import readable
 from .seeds import derive
 from .tape import Tape
 
@@ -65,6 +66,8 @@ class Play:
     # of the attempt under way
     _before: int = 0
     """Turns before it."""
+    _rewards: list[float] = field(default_factory=list)
+    """Of its steps; a reply without an action has none that could overwrite an earlier score."""
     _first: str = ""
     """What was shown at its start."""
     _limit: int = 0
@@ -101,7 +104,8 @@ class Play:
         if follow is None:
             return False
         self._lessons.append(await self._muse(Purpose.LESSON, reflection.tokens, follow))
-        return True
+        # read again, a text may be of more tokens than it was said in
+        return self._begins_within(self._lessons, 0, self._left)
 
     def episode(self) -> Episode:
         return Episode(
@@ -119,9 +123,12 @@ class Play:
     def _fits_another(self) -> bool:
         """Whether the next attempt could begin, with a lesson as long as it may be."""
         assert self.player.reflection is not None
-        opening = self._opened(self._start([*self._lessons, ""]))
-        tokens = len(self.player.chat.begin(opening)) + self.player.reflection.tokens
-        return tokens < self.budgets.context_tokens - self._reserve(self._left - 1)
+        return self._begins_within([*self._lessons, ""], self.player.reflection.tokens, self._left - 1)
+
+    def _begins_within(self, lessons: Sequence[str], more: int, left: int) -> bool:
+        """Whether an attempt has room to begin with these lessons, and so many tokens more."""
+        tokens = len(self.player.chat.begin(self._opened(self._start(lessons)))) + more
+        return tokens < self.budgets.context_tokens - self._reserve(left)
 
     @property
     def _left(self) -> int:
@@ -131,14 +138,14 @@ class Play:
 
     @property
     def _score(self) -> float:
-        return _score(self.world.spec.score, self.turns[self._before :])
+        return score_of(self.world.spec.score, self._rewards)
 
     @property
     def _succeeded(self) -> bool:
         return self._score >= self.world.success_at
 
     def _begin(self, first: Observation) -> None:
-        self._before, self._view, self._told = len(self.turns), [], ()
+        self._before, self._rewards, self._view, self._told = len(self.turns), [], [], ()
         self._plan, self._summary, self._since_plan, self._invalid_in_a_row = "", "", 0, 0
         self._state, self._limit = _state("", first.text), self.budgets.context_tokens - self._reserve(self._left)
         self._first, self._valid = self._shown(first), first.valid_actions
@@ -213,7 +220,8 @@ class Play:
         async with self.player.gates.step:
             what = f"{self.world.name} to answer '{action[:60]}'"
             step = await asked(session.step(action), self.player.phases.step_timeout_s, what)
-        return sound(step, self.world.name)
+        self._rewards.append(sound(step, self.world.name).reward)
+        return step
 
     def _ended(self, steps: Sequence[tuple[str, Step]]) -> Ending | None:
         invalid = all(step.status is Status.INVALID for _, step in steps)
@@ -268,7 +276,7 @@ class Play:
     def _plan_is_due(self, steps: Sequence[tuple[str, Step]]) -> bool:
         planning = self.player.planning
         assert planning is not None
-        self._since_plan += 1
+        self._since_plan += max(len(steps), 1)
         refused = any(step.status is not Status.OK for _, step in steps)
         old = planning.every is not None and self._since_plan >= planning.every
         return old or (planning.on_failure and refused)
@@ -394,15 +402,10 @@ def _text(messages: Sequence[Message]) -> str:
 
 def _state(told: str, shown: str) -> str:
     """Names where the episode stands: as the environment does, or, where it has no names, by what it shows there."""
-    return told or f"shown-{sha256(shown.encode(errors='replace')).hexdigest()[:16]}"
+    return readable(told) or f"shown-{sha256(shown.encode(errors='replace')).hexdigest()[:16]}"
 
 
 def _gives_up(invalid: bool, in_a_row: int, budgets: Budgets) -> bool:
     if invalid and budgets.on_invalid is OnInvalid.END:
         return True
     return budgets.invalid_limit is not None and in_a_row >= budgets.invalid_limit
-
-
-def _score(kind: Score, turns: Sequence[Turn]) -> float:
-    # a reply without an action reached no environment: it has no reward that could overwrite an earlier score
-    return score_of(kind, [turn.reward for turn in turns if turn.action is not None])

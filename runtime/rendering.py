@@ -6,18 +6,22 @@ reply and the next. A reply's own ids are never rendered: they are those that we
 The chat template is a function of the whole conversation, so it could rewrite the past (drop thoughts, move the system
 prompt). `Chat` therefore proves, before the first episode, that appending messages only appends text, and refuses a
 template for which that is not so.
+
+Where turns begin and end only the template says: in what a page, a tool or a server sends, the texts of such tokens are
+broken by a space, and are text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
 from .episode import Message
 from .errors import RunError
 
-__all__ = ["LEFT_OUT", "NO_THOUGHTS", "Chat", "Message", "TemplateError", "Tokenizer"]
+__all__ = ["LEFT_OUT", "NO_THOUGHTS", "Chat", "Message", "TemplateError", "Tokenizer", "readable"]
 
 
 class TemplateError(RunError):
@@ -47,10 +51,17 @@ class Tokenizer(Protocol):
         """The token with which the model ends a reply."""
         ...
 
+    @property
+    def marks(self) -> Sequence[str]:
+        """Texts that are read as tokens of control: where a turn begins or ends, and the like."""
+        ...
+
 
 LEFT_OUT = "\n[the middle is left out]\n"
 NO_THOUGHTS = "<think>\n\n</think>\n\n"
 """Stands before a reply that is to have no thoughts, where the template has no way of its own to say so."""
+_TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+"""Of our own formats, which some tokenizers count among their tokens of control."""
 _HALF = "\N{REPLACEMENT CHARACTER}"
 _NEUTRAL = "ok"
 _REMEMBERED = 4096
@@ -68,6 +79,20 @@ _OPENINGS = (
 )
 
 
+def readable(text: str) -> str:
+    """The text, with a question mark for each half of a letter: environments may send one, no tokenizer reads it."""
+    return text.encode(errors="replace").decode()
+
+
+def _inert(marks: Iterable[str]) -> Callable[[str], str]:
+    """Breaks these in a text by a space after the first letter, also where one begins within another."""
+    if not (found := sorted({mark for mark in marks if len(mark) > 1})):
+        return lambda text: text
+    firsts = "".join(sorted({re.escape(mark[0]) for mark in found}))
+    begin = re.compile(f"(?=[{firsts}])(?={'|'.join(map(re.escape, found))}).", re.DOTALL)
+    return lambda text: begin.sub(r"\g<0> ", text)
+
+
 class Chat:
     """Renders what is new, and only that."""
 
@@ -77,6 +102,7 @@ class Chat:
         self._options |= {"tools": tools} if tools else {}
         self._roles = ("user", "tool") if tools else ("user",)
         self._styles: dict[tuple[bool, bool], Chat] = {(thinking, bool(tools)): self}
+        self._inert = _inert(mark for mark in tokenizer.marks if mark not in _TAGS)
         self.end_of_reply = tokenizer.end_of_reply
         self._end = tokenizer.decode([self.end_of_reply])
         # what is said for the model at the start of each of its replies: by the template, or else by us
@@ -115,6 +141,7 @@ class Chat:
 
     def cut(self, text: str, tokens: int | None) -> str:
         """The text, or, where it is longer, its first and last tokens around a line that says so."""
+        text = self._inert(readable(text))
         # no token is less than a byte, so that most texts need not be read to be known as short
         if tokens is None or len(text.encode()) <= tokens or len(ids := self._tokenizer.encode(text)) <= tokens:
             return text
@@ -161,7 +188,8 @@ class Chat:
 
     def _prompt(self, messages: Sequence[Message]) -> str:
         """Up to where a reply begins, without what the template itself says in the model's place."""
-        return self._tokenizer.render(_plain(messages), reply=True, **self._options).removesuffix(self._closing)
+        said = _plain(Message(message.role, self._inert(message.content)) for message in messages)
+        return self._tokenizer.render(said, reply=True, **self._options).removesuffix(self._closing)
 
     def _closed_thoughts(self) -> str:
         """What the template puts before a reply without thoughts, and before no reply that is past."""
@@ -201,5 +229,5 @@ class Chat:
         return rewrites
 
 
-def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:
+def _plain(messages: Iterable[Message]) -> list[dict[str, str]]:
     return [{"role": message.role, "content": message.content} for message in messages]

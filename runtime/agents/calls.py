@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,8 @@ Tool = Mapping[str, Any]
 """As chat templates take it."""
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
-_CALL = re.compile(f"{_OPEN}(.*?){_CLOSE}", re.DOTALL)
+# up to the next tag and no further: a model may say one over and over, and each would be looked for to the end
+_CALL = re.compile(f"{_OPEN}((?:(?!{_OPEN}).)*?){_CLOSE}", re.DOTALL)
 _NAME, _ARGUMENT = "act", "action"
 
 ACT: Tool = {
@@ -85,7 +86,9 @@ def unreadable(most: int, *, thinking: bool) -> tuple[str, ...]:
 
 def _parse_json(text: str) -> Reading:
     try:
-        call = json.loads(text)
+        call = json.loads(text, object_pairs_hook=_unambiguous)
+    except _TwiceError:
+        return refused("The tool call gives one name twice. Write each name once.")
     except (ValueError, RecursionError):
         return refused("The tool call is not JSON. Write an object with 'name' and 'arguments'.")
     if not isinstance(call, dict) or set(call) != {"name", "arguments"}:
@@ -97,6 +100,17 @@ def _parse_json(text: str) -> Reading:
     if not isinstance(action, str) or not action.strip() or _broken(action):
         return refused(f"'{_NAME}' takes one argument, '{_ARGUMENT}', which is a text and not empty.")
     return taken(action)
+
+
+class _TwiceError(Exception):
+    """Of what stands there twice, JSON would keep the last."""
+
+
+def _unambiguous(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _TwiceError
+    return found
 
 
 def _broken(text: str) -> bool:

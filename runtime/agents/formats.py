@@ -64,16 +64,28 @@ class AgentFormat:
 
 def without_thoughts(reply: str) -> str:
     """What is said after the thoughts, if there are any that have come to their end."""
+    return _said(reply).strip()
+
+
+def _said(reply: str) -> str:
     before, end, after = reply.partition(END_OF_THOUGHTS)
-    return (after if end else before).strip()
+    said = after if end else before
+    # thoughts may follow thoughts
+    while _thinks(said) and END_OF_THOUGHTS in said:
+        said = said.partition(END_OF_THOUGHTS)[2]
+    return said
+
+
+def _thinks(said: str) -> bool:
+    return said.lstrip().startswith(START_OF_THOUGHTS)
 
 
 def _after_thoughts(read: Callable[[str], Reading]) -> Callable[[str], Reading]:
     def after(reply: str) -> Reading:
-        _, end, said = reply.partition(END_OF_THOUGHTS)
-        if not end and reply.lstrip().startswith(START_OF_THOUGHTS):
+        said = _said(reply)
+        if _thinks(said):
             return refused(f"Your thoughts do not end. Write '{END_OF_THOUGHTS}', and your action after it.")
-        return read(said if end else reply)
+        return read(said)
 
     return after
 

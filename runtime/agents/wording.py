@@ -47,6 +47,6 @@ def texts(agent: Agent) -> Sequence[str]:
         *((PLAN, REVISE, ACT, PLANNED) if agent.planning else ()),
         *((LEARN, LESSONS) if agent.reflection else ()),
         *((REMEMBER, REMEMBERED) if agent.memory.kind is MemoryKind.SUMMARY else ()),
-        *((FORGOTTEN,) if agent.memory.kind is MemoryKind.WINDOW else ()),
+        *((FORGOTTEN,) if agent.memory.kind is not MemoryKind.FULL else ()),
         *((SHOWN,) if agent.demonstrations else ()),
     )

@@ -81,6 +81,7 @@ class Words:
     """One token per word; a word it does not know is a token of its own when read, and an error when said."""
 
     end_of_reply = 0
+    marks = ()
 
     def render(self, messages: Sequence[Mapping[str, str]], *, reply: bool, **_: object) -> str:
         said = "".join(f"<|{message['role']}|>{message['content']}<|end|>" for message in messages)

@@ -14,9 +14,20 @@ import pytest
 from agym.dsl.algorithm import LossOn
 from agym.dsl.recipe import Agent, Format, Memory, MemoryKind, Planning, Reflection
 from agym.envs.client import InlineEnv
-from agym.envs.protocol import Observation
+from agym.envs.protocol import Observation, Score, Status, Step
 from agym.runtime.agents.dress import dressed
-from agym.runtime.agents.wording import FORGOTTEN, LEARN, LESSONS, PLAN, PLANNED, REMEMBER, REMEMBERED, REVISE, SHOWN
+from agym.runtime.agents.wording import (
+    FORGOTTEN,
+    LEARN,
+    LESSONS,
+    PLAN,
+    PLANNED,
+    REMEMBER,
+    REMEMBERED,
+    REVISE,
+    SHOWN,
+    texts,
+)
 from agym.runtime.asking import Gates, Phases, World
 from agym.runtime.dataset import recorded
 from agym.runtime.demonstrate import Demonstrator
@@ -205,6 +216,16 @@ def test_a_summary_always_finds_the_room_that_was_left_for_it(tokenizer: Any, ec
         assert turn.purpose is ACT or request.max_tokens == 20
 
 
+def test_all_that_is_told_where_a_summary_is_empty_is_among_the_texts(tokenizer: Any, echo: Any) -> None:
+    def says_nothing(number: int, prompt: str) -> str:
+        return remembers(number, prompt).partition("note")[0]
+
+    summary, speaker = agent(memory=Memory(kind=MemoryKind.SUMMARY, turns=2)), Speaker(tokenizer, says_nothing)
+    played(speaker, echo, summary)
+    assert FORGOTTEN in speaker.prompt(5)
+    assert FORGOTTEN in texts(summary)
+
+
 # --- plans -----------------------------------------------------------------------------------------------------------
 
 
@@ -234,6 +255,16 @@ def test_a_plan_is_made_anew_after_an_action_that_was_refused(tokenizer: Any, ec
     again = [PLANS] if on_failure else []
     assert purposes(episode) == [PLANS, ACT, ACT, *again, ACT, ACT]
     assert [turn.invalid for turn in episode.turns].index(True) == 2
+
+
+def test_each_of_several_actions_in_a_reply_brings_the_next_plan_nearer(tokenizer: Any, echo: Any) -> None:
+    def several(number: int, prompt: str) -> str:
+        last = prompt.rpartition("<|user|>")[2]
+        return "plan" if PLAN in last or REVISE in last else calling("no", "no")
+
+    tools = agent(format=Format.TOOLS, parallel_calls=2, planning=Planning(every=4, on_failure=False))
+    episode = played(Speaker(tokenizer, several), echo, tools, tokens_per_turn=400)
+    assert purposes(episode) == [PLANS, *[ACT] * 4] * 2
 
 
 def test_a_plan_that_is_out_of_sight_is_told_again(tokenizer: Any, echo: Any) -> None:
@@ -300,6 +331,30 @@ def test_a_lesson_always_finds_the_room_that_was_left_for_it(tokenizer: Any, ech
     assert all(turn.purpose is not LESSON for turn in episode.turns[-1:])
 
 
+def test_a_lesson_that_is_longer_when_it_is_told_opens_no_attempt_without_room(tokenizer: Any, echo: Any) -> None:
+    class Broken(Speaker):
+        """Its lessons are halves of letters, each of which is read back as several tokens."""
+
+        async def sample(self, request: SampleRequest) -> Sampled:
+            said = await super().sample(request)
+            if LEARN not in self.prompt(-1).rpartition("<|user|>")[2]:
+                return said
+            return replace(
+                said, ids=(tokenizer.encode("\N{SNOWMAN}")[0],) * 20, logprobs=(-1.0,) * 20, versions=(0,) * 20
+            )
+
+    ends = []
+    for room in range(100, 260, 3):
+        speaker = Broken(tokenizer, never_right)
+        episode = played(
+            speaker, echo, agent(reflection=Reflection(tokens=20)), context_tokens=room, horizon=2, check=False
+        )
+        assert all(len(segment.ids) <= room for segment in episode.segments)
+        ends += purposes(episode)[-1:]
+    assert LESSON in ends
+    assert ends[-1] is ACT
+
+
 # --- several actions in one reply ------------------------------------------------------------------------------------
 
 
@@ -328,6 +383,40 @@ def test_what_was_asked_for_after_the_end_is_not_done(tokenizer: Any, echo: Any)
     assert episode.score == 1.0
     assert len(speaker.requests) < 3
     assert episode.turns[-1].reward == 0.5
+
+
+# --- what environments may answer ------------------------------------------------------------------------------------
+
+
+def test_halves_of_letters_are_shown_as_something_that_can_be_read(tokenizer: Any, echo: Any) -> None:
+    class Halved(echo):  # type: ignore[misc]
+        def _show(self) -> Observation:
+            return Observation(text=f"{super()._show().text} \ud83d")
+
+        def step(self, action: str) -> Step:
+            return replace(super().step(action), info={"state": f"at \ud83d {action}"})
+
+    speaker = Speaker(tokenizer, lambda number, prompt: str(number % 4))
+    episode = played(speaker, Halved, horizon=2, observation_tokens=30)
+    assert episode.opening[-1].content.endswith(" ?")
+    assert episode.turns[-1].state == "at ? 0"
+    assert all(line.encode() for line in lines([episode], purpose="train", total_step=1, stage="s"))
+
+
+@pytest.mark.parametrize(("score", "expected"), [(Score.SUM, -0.5), (Score.LAST, -0.25), (Score.MAX, -0.25)])
+def test_what_an_environment_takes_for_actions_it_does_not_understand_is_in_the_score(
+    tokenizer: Any, echo: Any, score: Score, expected: float
+) -> None:
+    class Strict(echo):  # type: ignore[misc]
+        spec = replace(echo.spec, score=score, score_range=(-1.0, 1.0))
+
+        def step(self, action: str) -> Step:
+            return replace(super().step(action), reward=-0.25, status=Status.INVALID)
+
+    said = ("Action: no", "Action: no", "no")
+    episode = played(Speaker(tokenizer, lambda number, prompt: said[number]), Strict, Agent(), horizon=3)
+    assert [turn.reward for turn in episode.turns] == [-0.25, -0.25, 0.0]
+    assert episode.score == expected
 
 
 # --- guided ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ class Letters:
     """One token per letter, and the template that a test gives it."""
 
     end_of_reply = ord("$")
+    marks = ()
 
     def __init__(self, template: Any) -> None:
         self._template = template

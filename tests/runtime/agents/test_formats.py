@@ -105,6 +105,8 @@ TEMPLATED = {
     call('{"name": "act", "arguments": {"action": "\\ud800"}}'): "is a text and not empty",
     call('{"name": "act", "arguments": {"action": "go", "speed": 2}}'): "takes one argument, 'action'",
     call('{"name": "act", "arguments": "go"}'): "takes one argument, 'action'",
+    call('{"name": "act", "arguments": {"action": "go", "action": "stay"}}'): "gives one name twice",
+    call('{"name": "look", "name": "act", "arguments": {"action": "go"}}'): "gives one name twice",
     f"{CALL}\n{call('{}')}": "has another form",
 }
 TAGGED = {call(" go "): ("go",), call(" "): "The tool call is empty", "go": "has no tool call"}
@@ -169,6 +171,30 @@ def test_json_of_a_call_is_what_a_template_gets_from_its_parts() -> None:
     assert json.loads(text) == arguments
 
 
-@pytest.mark.parametrize(("reply", "said"), {"<think>a</think>\n b ": "b", "b": "b", "a</think>b": "b"}.items())
+SAID = {
+    "<think>a</think>\n b ": "b",
+    "b": "b",
+    "a</think>b": "b",
+    "<think>a</think>\n<think>b</think>c": "c",
+    "<think>a</think>say '</think>'": "say '</think>'",
+}
+
+
+@pytest.mark.parametrize(("reply", "said"), SAID.items())
 def test_thoughts_are_not_told_again(reply: str, said: str) -> None:
     assert without_thoughts(reply) == said
+    assert agent_format(Format.PLAIN).read(reply).actions == (said,)
+
+
+def test_an_action_within_further_thoughts_is_none() -> None:
+    for name in Format:
+        form = agent_format(name)
+        thoughts = f"<think>a</think>\n<think>\n{form.write('go')}"
+        assert "Your thoughts do not end" in form.read(thoughts).problem
+        assert form.read(f"{thoughts}\n</think>\n{form.write('stay')}").actions == ("stay",)
+
+
+def test_tags_said_over_and_over_are_refused() -> None:
+    # looked for to the end from each of them, they would take minutes
+    replies = ("<tool_call>" * 20_000, "</tool_call>" * 20_000 + "<tool_call>" * 20_000, "</think><think>" * 20_000)
+    assert not any(agent_format(Format.TOOLS).read(reply).actions for reply in replies)
