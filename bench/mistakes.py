@@ -236,28 +236,34 @@ def small(root: MapNode, path: Steps, word: str, *, in_value: bool = False) -> t
     return writer.text, writer.start
 
 
-def small_keys(known: Keys) -> Iterator[Mutation]:
-    """Each key once, in a recipe of a few lines."""
-    seen: set[Pattern] = set()
+def complete_keys(known: Keys) -> Iterator[tuple[MapNode, Steps, Pattern, Entry]]:
+    """Every key of the complete recipes, with the recipe that it stands in."""
     for name in COMPLETE:
         text = (GOOD / name).read_text(encoding="utf-8")
         root = parse(Source(name, text)).root
         assert isinstance(root, MapNode)
         for steps, pattern, entry in keys_of(text, known):
-            if pattern in seen:
-                continue
-            seen.add(pattern)
-            kind, made = one_of(list(slips(entry.name, known.children(pattern[:-1]))), pattern)
-            made_text, start = small(root, steps, made)
-            yield Mutation(
-                what="keys, in a small recipe",
-                name=f"unknown-key--{'-'.join(pattern).replace('_', '-').lower()}-{kind}",
-                text=made_text,
-                start=start,
-                end=start + len(made),
-                meant=entry.name,
-                codes=("unknown-key",),
-            )
+            yield root, steps, pattern, entry
+
+
+def small_keys(known: Keys) -> Iterator[Mutation]:
+    """Each key once, in a recipe of a few lines."""
+    seen: set[Pattern] = set()
+    for root, steps, pattern, entry in complete_keys(known):
+        if pattern in seen:
+            continue
+        seen.add(pattern)
+        kind, made = one_of(list(slips(entry.name, known.children(pattern[:-1]))), pattern)
+        made_text, start = small(root, steps, made)
+        yield Mutation(
+            what="keys, in a small recipe",
+            name=f"unknown-key--{'-'.join(pattern).replace('_', '-').lower()}-{kind}",
+            text=made_text,
+            start=start,
+            end=start + len(made),
+            meant=entry.name,
+            codes=("unknown-key",),
+        )
 
 
 # --- values and names ----------------------------------------------------------------------------------------------
@@ -274,27 +280,23 @@ def choices(schema: Mapping[str, Any]) -> tuple[str, ...]:
 def misspelt_values(known: Keys, *, all_kinds: bool) -> Iterator[Mutation]:
     """Each value of each choice in each way; or one value of each choice in one way."""
     seen: set[Pattern] = set()
-    for name in COMPLETE:
-        text = (GOOD / name).read_text(encoding="utf-8")
-        root = parse(Source(name, text)).root
-        assert isinstance(root, MapNode)
-        for steps, pattern, entry in keys_of(text, known):
-            values = choices(known.known[pattern])
-            if not values or pattern in seen or not isinstance(entry.value, ScalarNode):
-                continue
-            seen.add(pattern)
-            every = [(value, *slip) for value in values for slip in slips(value, values)]
-            for value, kind, made in every if all_kinds else [one_of(every, pattern)]:
-                made_text, start = small(root, steps, made, in_value=True)
-                yield Mutation(
-                    what="values of a choice",
-                    name=f"bad-value--{'-'.join(pattern).replace('_', '-').lower()}-{kind}",
-                    text=made_text,
-                    start=start,
-                    end=start + len(made),
-                    meant=value,
-                    codes=("bad-value",),
-                )
+    for root, steps, pattern, entry in complete_keys(known):
+        values = choices(known.known[pattern])
+        if not values or pattern in seen or not isinstance(entry.value, ScalarNode):
+            continue
+        seen.add(pattern)
+        every = [(value, *slip) for value in values for slip in slips(value, values)]
+        for value, kind, made in every if all_kinds else [one_of(every, pattern)]:
+            made_text, start = small(root, steps, made, in_value=True)
+            yield Mutation(
+                what="values of a choice",
+                name=f"bad-value--{'-'.join(pattern).replace('_', '-').lower()}-{kind}",
+                text=made_text,
+                start=start,
+                end=start + len(made),
+                meant=value,
+                codes=("bad-value",),
+            )
 
 
 HOLE = "?"
