@@ -22,16 +22,16 @@ model: {init: {layers: 2, hidden: 64, heads: 2, kv_heads: 1, tokenizer: {kind: w
         lora: {rank: 32, alpha: 64}}
 environments: {counter: counter}
 agent: {format: plain, tokens_per_turn: 4, context_tokens: 256}
-algorithm: {use: grpo, group_size: 4, groups_per_step: 8, lr: 1e-3, kl: {coef: 0.01, reference: stage}}
+algorithm: {use: grpo, group_size: 4, groups_per_step: 8, lr: 1e-4, kl: {coef: 0.01, reference: stage}}
 schedule:
-  - {stage: imitate, until: step >= 30, algorithm: {use: sft, batch_size: 16, lr: 1e-2, data: {limit: 60}}}
+  - {stage: imitate, until: step >= 30, algorithm: {use: sft, batch_size: 32, lr: 1e-2, data: {limit: 240}}}
   - {stage: explore, turns: 8, until: step >= 4}
   - {stage: judge, turns: 8, until: step >= 3, algorithm: {use: ppo, kl: {reference: start}}}
-  - {stage: prefer, turns: 8, until: step >= 3, algorithm: {use: dpo, lr: 1e-3}}
+  - {stage: prefer, turns: 8, until: step >= 3, algorithm: {use: dpo, lr: 1e-4}}
   - {stage: rank, turns: 8, until: step >= 4,
-     algorithm: {use: turn_dpo, groups_per_step: 4, batch_size: 8, lr: 1e-4, preference: {candidates: 2},
+     algorithm: {use: turn_dpo, groups_per_step: 4, batch_size: 8, lr: 1e-5, preference: {candidates: 2},
                  critic: {lr: 1e-3}}}
-eval: {every: 30, turns: 8, limit: 16}
+eval: {every: 30, turns: 8, samples: 4}
 checkpoint: {every: 6}
 """
 STAGES = ("imitate", "explore", "judge", "prefer", "rank")
@@ -70,11 +70,11 @@ def test_every_kind_of_stage_learns_by_the_same_adapters(whole: Path) -> None:
     assert all(row["train/grad_norm"] > 0 for row in steps if row["train/updates"])
     assert sum(row["train/updates"] > 0 for row in steps) > 40
     assert imitate[-1]["train/loss"] < 0.5 * imitate[0]["train/loss"]
-    first, *_, last = [row["eval/success"] for row in rows(whole) if "eval/success" in row]
-    assert last > first
+    untaught, taught, last = [row["eval/success"] for row in rows(whole) if "eval/success" in row]
+    assert untaught < min(taught, last)
     # what is measured from the stage's start begins at nothing, from the run's start it does not
-    assert abs(explore[0]["train/kl"]) < 1e-4
-    assert judge[0]["train/kl"] > 1e-2
+    assert abs(explore[0]["train/kl"]) < 1e-8
+    assert judge[0]["train/kl"] > 1e-5
     assert all(row["critic/grad_norm"] > 0 for row in (*judge, *rank))
     drift = [row["mismatch/kl"] for row in (*explore, *judge) if "mismatch/kl" in row]
     assert drift
