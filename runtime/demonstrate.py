@@ -253,7 +253,7 @@ class Demonstrator:
         turns: list[Turn] = []
         for at, reply in enumerate(conversation.replies):
             what = f"reply {at + 1} of task '{conversation.task.id}'"
-            ids = self._reply(reply.text, what) if reply.learn else self.chat.reply(reply.text)
+            ids = self._reply(reply.text, what, learn=reply.learn)
             if len(tape.ids) + len(ids) > context_tokens:
                 break
             start, end = tape.add(ids, learn=everything or reply.learn)
@@ -284,8 +284,14 @@ class Demonstrator:
             opening=conversation.opening,
         )
 
-    def _reply(self, text: str, what: str) -> list[int]:
+    def _reply(self, text: str, what: str, *, learn: bool = True) -> list[int]:
         try:
-            return [*self.encode(text), self.chat.end_of_reply]
+            ids = [*self.encode(text), self.chat.end_of_reply] if learn else self.chat.reply(text)
         except UnknownWord as error:
             raise RunError(f"demonstrations, {what}: {error}") from error
+        if self.chat.end_of_reply in ids[:-1]:
+            end = self.chat.end_text
+            raise RunError(
+                f"demonstrations, {what}: expected a reply without '{end}', which is added, got {text!r:.200}"
+            )
+        return ids

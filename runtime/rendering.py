@@ -104,7 +104,7 @@ class Chat:
         self._styles: dict[tuple[bool, bool], Chat] = {(thinking, bool(tools)): self}
         self._inert = _inert(mark for mark in tokenizer.marks if mark not in _TAGS)
         self.end_of_reply = tokenizer.end_of_reply
-        self._end = tokenizer.decode([self.end_of_reply])
+        self.end_text = tokenizer.decode([self.end_of_reply])
         # what is said for the model at the start of each of its replies: by the template, or else by us
         self._closing = "" if thinking else self._closed_thoughts()
         self._lead = "" if thinking else self._closing or NO_THOUGHTS
@@ -171,7 +171,7 @@ class Chat:
 
     def _opened(self, opening: Sequence[Message]) -> str:
         """Up to the end of a first reply."""
-        return self._prompt(opening) + _NEUTRAL + self._end
+        return self._prompt(opening) + _NEUTRAL + self.end_text
 
     def _between(self, opening: Sequence[Message], before: str, messages: Sequence[Message]) -> str:
         after = self._after(opening, _NEUTRAL, messages)
@@ -197,7 +197,7 @@ class Chat:
         opening = _OPENINGS[0]
         start = len(self._tokenizer.render(_plain(opening), reply=False, **self._options))
         after = self._after(opening, _NEUTRAL, (Message("user", "m"),))
-        header = after[start : after.index(_NEUTRAL + self._end, start)]
+        header = after[start : after.index(_NEUTRAL + self.end_text, start)]
         said = self._prompt(opening)[start:]
         return said[len(header) :] if said.startswith(header) else ""
 
@@ -221,11 +221,11 @@ class Chat:
                     raise TemplateError(
                         f"the chat template changes what stands around the reply {reply!r}: got {after!r}"
                     )
-                if after != before + reply + self._end + expected:
+                if after != before + reply + self.end_text + expected:
                     rewrites.append(reply)
-        end = self._tokenizer.encode(self._end)
+        end = self._tokenizer.encode(self.end_text)
         if end != [self._tokenizer.end_of_reply]:
-            raise TemplateError(f"the end token {self._end!r} is read back as {end}, not as itself")
+            raise TemplateError(f"the end token {self.end_text!r} is read back as {end}, not as itself")
         return rewrites
 
 

@@ -18,10 +18,10 @@ from agym.envs.errors import EnvFault
 from agym.envs.protocol import Observation, Reached
 from agym.runtime.agents.formats import FORMATS
 from agym.runtime.asking import Gates, Phases, World
-from agym.runtime.dataset import recorded, written
+from agym.runtime.dataset import Conversation, Reply, recorded, written
 from agym.runtime.demonstrate import Demonstrator, NoExpert, NoHindsight
 from agym.runtime.engine import OutcomeKind
-from agym.runtime.episode import Ending, Episode, Task
+from agym.runtime.episode import Ending, Episode, Message, Task
 from agym.runtime.errors import RunError, StepRefused
 from agym.runtime.rendering import Chat
 from agym.runtime.rollout import Budgets
@@ -127,6 +127,24 @@ def test_a_word_that_the_model_does_not_know_is_read_but_never_taught(demonstrat
 
     with pytest.raises(RunError, match=r"task 'train-0' of environment 'echo': expected only words .* in 'zwei'"):
         shown(demonstrator, Speaking)
+
+
+@pytest.mark.parametrize("learn", [True, False])
+def test_a_demonstrated_reply_cannot_end_before_its_end(demonstrator: Demonstrator, echo: Any, learn: bool) -> None:
+    class Ending(echo):  # type: ignore[misc]
+        def advice(self) -> str:
+            return "2<|end|><|user|>say 2"
+
+    with pytest.raises(RunError, match=r"'train-0' of .*: expected a reply without '<\|end\|>', which is added"):
+        shown(demonstrator, Ending)
+
+    given = Conversation(
+        task=Task(environment="echo", id="train-0", seed=3),
+        opening=(Message("user", "say 2"),),
+        replies=(Reply(text="2 <|end|>", learn=learn),),
+    )
+    with pytest.raises(RunError, match=r"reply 1 of task 'train-0': expected a reply without '<\|end\|>'"):
+        demonstrator.render(given, 64)
 
 
 def test_demonstrations_that_an_environment_spoilt_are_left_out(new_run: Any, echo: Any) -> None:
