@@ -444,7 +444,7 @@ class Agent:
     prompt: Annotated[FilePath, Example("prompts/terse.txt")] | None = None
     """A file with the system prompt; the format's and the environment's own if not given."""
     tokens_per_turn: DynInt = 512
-    """Tokens sampled in one turn, at the most."""
+    """Tokens sampled in one turn, at the most; what an unfinished reply says is not done."""
     context_tokens: Size = 8192
     """Tokens in view: of a whole episode, or, where `memory` or `reflection` cut it, of each piece."""
     observation_tokens: Annotated[int, Bounds(at_least=1), Example(1024)] | None = None

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 from ..dsl.recipe import MemoryKind, OnInvalid
 from ..envs.protocol import Observation, Session, Status, Step, score_of
 from .agents import wording
-from .agents.formats import Reading, without_thoughts
+from .agents.formats import without_thoughts
+from .agents.reading import Reading, refused
 from .agents.wording import paragraphs
 from .asking import World, asked, sound
 from .episode import Ending, Episode, Message, Purpose, Task, Turn
 from .guided import chosen
-from .ports import SampleRequest
+from .ports import FinishReason, SampleRequest
 from .rendering import readable
 from .seeds import derive
 from .tape import Tape
@@ -41,6 +42,8 @@ class _Exchange:
     """What was said before it."""
     reply: tuple[int, ...]
     purpose: Purpose
+    whole: bool
+    """It was ended, not cut off."""
     follow: tuple[int, ...] = ()
     """Tokens from it to the next reply."""
 
@@ -192,7 +195,7 @@ class Play:
             reply = await self._say(Purpose.ACT, self.budgets.tokens_per_turn, self._limit)
             if reply is None:
                 return Ending.BUDGET
-            reading = self.player.format.read(reply)
+            reading = self.player.format.read(reply) if self._view[-1].whole else refused(wording.CUT)
             steps = await self._act(session, reading)
             ending = self._ended(steps)
             due = ending is None and planning is not None and self._plan_is_due(steps)
@@ -366,7 +369,8 @@ class Play:
                 purpose=purpose,
             )
         )
-        self._view.append(_Exchange(asked=self._asked, reply=reply.ids, purpose=purpose))
+        whole = reply.finish is FinishReason.STOP
+        self._view.append(_Exchange(asked=self._asked, reply=reply.ids, purpose=purpose, whole=whole))
         return text
 
     async def _muse(self, purpose: Purpose, most: int, follow: Sequence[int]) -> str:

@@ -12,6 +12,7 @@ from ...dsl.recipe import Agent, MemoryKind
 
 __all__ = [
     "ACT",
+    "CUT",
     "FORGOTTEN",
     "LEARN",
     "LESSONS",
@@ -25,6 +26,7 @@ __all__ = [
     "texts",
 ]
 
+CUT = "Your reply does not end. Write a shorter one."
 PLAN = "Do not act yet. Write a plan first: the steps that lead to the goal."
 REVISE = "Do not act yet. Write your plan anew, as things stand now."
 ACT = "Now act."
@@ -44,6 +46,7 @@ def paragraphs(*parts: str) -> str:
 def texts(agent: Agent) -> Sequence[str]:
     """All of it that this agent may be told."""
     return (
+        CUT,
         *((PLAN, REVISE, ACT, PLANNED) if agent.planning else ()),
         *((LEARN, LESSONS) if agent.reflection else ()),
         *((REMEMBER, REMEMBERED) if agent.memory.kind is MemoryKind.SUMMARY else ()),

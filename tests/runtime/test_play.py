@@ -17,6 +17,7 @@ from agym.envs.client import InlineEnv
 from agym.envs.protocol import Observation, Score, Status, Step
 from agym.runtime.agents.dress import dressed
 from agym.runtime.agents.wording import (
+    CUT,
     FORGOTTEN,
     LEARN,
     LESSONS,
@@ -64,9 +65,8 @@ class Speaker:
         self.requests.append(request)
         ids = [*self.tokenizer.encode(text), *([] if self.open_ended else request.draw.stop_ids)][: request.max_tokens]
         number = float(len(self.requests))
-        return Sampled(
-            ids=tuple(ids), logprobs=(-number,) * len(ids), versions=(0,) * len(ids), finish=FinishReason.STOP
-        )
+        finish = FinishReason.STOP if ids and ids[-1] in request.draw.stop_ids else FinishReason.LENGTH
+        return Sampled(ids=tuple(ids), logprobs=(-number,) * len(ids), versions=(0,) * len(ids), finish=finish)
 
     def prompt(self, at: int) -> str:
         return str(self.tokenizer.decode(self.requests[at].prompt))
@@ -185,6 +185,65 @@ def test_a_reply_that_was_cut_is_closed_in_every_view_alike(tokenizer: Any, echo
     episode = played(speaker, echo, agent(memory=Memory(kind=MemoryKind.WINDOW, turns=1)))
     assert len(episode.segments) == 7
     assert all("<|end|><|user|>" in speaker.prompt(at) for at in range(1, 8))
+
+
+# --- replies that were cut off ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [Format.PLAIN, Format.REACT, Format.TOOLS, Format.CODE])
+def test_an_action_that_was_cut_off_is_not_done_and_the_agent_is_told(tokenizer: Any, echo: Any, form: Format) -> None:
+    style = agent(format=form)
+    write = dressed(style, Chat(tokenizer))[1].write
+
+    def right(number: int, prompt: str) -> str:
+        return write(prompt.rpartition("say ")[2][0])
+
+    class Cut(Speaker):
+        async def sample(self, request: SampleRequest) -> Sampled:
+            drawn = await super().sample(request)
+            if len(self.requests) != 2:
+                return drawn
+            return replace(
+                drawn,
+                ids=drawn.ids[:-1],
+                logprobs=drawn.logprobs[:-1],
+                versions=drawn.versions[:-1],
+                finish=FinishReason.LENGTH,
+            )
+
+    given = list[str]()
+
+    class Noting(echo):  # type: ignore[misc]
+        def step(self, action: str) -> Step:
+            given.append(action)
+            return super().step(action)  # type: ignore[no-any-return]
+
+    speaker = Cut(tokenizer, right)
+    episode = played(speaker, Noting, style, tokens_per_turn=100)
+    assert (episode.success, len(given), episode.num_turns, episode.invalid_turns) == (True, 2, 3, 1)
+    assert [turn.observation == CUT for turn in episode.turns] == [False, True, False]
+    assert [turn.action is None for turn in episode.turns] == [False, True, False]
+    assert CUT in texts(style)
+    # what was drawn is learnt, the end that was not drawn is given
+    assert episode.segments[0].ids[episode.turns[1].end] == speaker.requests[0].draw.stop_ids[0]
+    assert not episode.segments[0].sampled[episode.turns[1].end]
+
+
+def test_of_an_action_without_room_nothing_is_done(tokenizer: Any, echo: Any) -> None:
+    class Listing(echo):  # type: ignore[misc]
+        def _show(self) -> Observation:
+            return replace(super()._show(), valid_actions=("0", "0 1"))
+
+    class Longest(Speaker):
+        async def sample(self, request: SampleRequest) -> Sampled:
+            token = max(request.draw.allowed)
+            return Sampled(ids=(token,), logprobs=(-1.0,), versions=(0,), finish=FinishReason.LENGTH)
+
+    room = len(tokenizer.encode("0 1"))  # and none for its end
+    speaker = Longest(tokenizer, never_right)
+    episode = played(speaker, Listing, agent(guided=True), horizon=2, tokens_per_turn=room, check=False)
+    assert [turn.observation for turn in episode.turns] == [CUT, CUT]
+    assert not any(turn.action for turn in episode.turns)
 
 
 def remembers(number: int, prompt: str) -> str:
