@@ -210,6 +210,11 @@ class Play:
     def _acted(self) -> int:
         return sum(turn.purpose is Purpose.ACT for turn in self.turns[self._before :])
 
+    @property
+    def _ran_out(self) -> bool:
+        """The view was full before the last reply had its end: nothing that the agent could mend."""
+        return not self._view[-1].whole and len(self._tape.ids) >= self._limit
+
     async def _act(self, session: Session, reading: Reading) -> list[tuple[str, Step]]:
         """What came of each action, as long as the episode goes on and turns are left."""
         steps: list[tuple[str, Step]] = []
@@ -227,7 +232,7 @@ class Play:
         return step
 
     def _ended(self, steps: Sequence[tuple[str, Step]]) -> Ending | None:
-        invalid = all(step.status is Status.INVALID for _, step in steps)
+        invalid = not self._ran_out and all(step.status is Status.INVALID for _, step in steps)
         self._invalid_in_a_row = self._invalid_in_a_row + 1 if invalid else 0
         if steps and steps[-1][1].ended:
             return Ending.DONE if steps[-1][1].terminated else Ending.HORIZON

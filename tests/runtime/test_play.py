@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agym.dsl.algorithm import LossOn
-from agym.dsl.recipe import Agent, Format, Memory, MemoryKind, Planning, Reflection
+from agym.dsl.recipe import Agent, Format, Memory, MemoryKind, OnInvalid, Planning, Reflection
 from agym.envs.client import InlineEnv
 from agym.envs.protocol import Observation, Score, Status, Step
 from agym.runtime.agents.dress import dressed
@@ -227,6 +227,20 @@ def test_an_action_that_was_cut_off_is_not_done_and_the_agent_is_told(tokenizer:
     # what was drawn is learnt, the end that was not drawn is given
     assert episode.segments[0].ids[episode.turns[1].end] == speaker.requests[0].draw.stop_ids[0]
     assert not episode.segments[0].sampled[episode.turns[1].end]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "room", "ending"), [(3, 4000, Ending.INVALID), (40, 0, Ending.BUDGET)], ids=["too long", "no room"]
+)
+def test_who_ends_with_invalid_actions_does_not_for_want_of_room(
+    tokenizer: Any, echo: Any, tokens: int, room: int, ending: Ending
+) -> None:
+    speaker = Speaker(tokenizer, lambda number, prompt: "0123 0123 0123")
+    opening = len(played(speaker, echo, horizon=1).segments[0].ids)
+    room = room or opening - 2  # its first reply and the end of it had room, with nothing left
+    limits = {"on_invalid": OnInvalid.END, "tokens_per_turn": tokens, "context_tokens": room}
+    episode = played(Speaker(tokenizer, speaker.lines), echo, **limits)
+    assert (episode.ending, episode.num_turns, episode.turns[0].observation) == (ending, 1, CUT)
 
 
 def test_of_an_action_without_room_nothing_is_done(tokenizer: Any, echo: Any) -> None:
