@@ -427,7 +427,8 @@ class Memory:
     kind: MemoryKind = MemoryKind.FULL
     """All of it, the last turns, or the last turns and a summary of the others."""
     turns: Size = 8
-    """Turns that stay in view under `window` and `summary`; the older ones leave it once there are twice as many."""
+    """Turns that stay in view under `window` and `summary`, a reply of several actions as one; the older ones leave it
+    once there are twice as many."""
     tokens: Size = 256
     """Tokens of a summary, at the most."""
 

@@ -151,8 +151,9 @@ _BLOCK = re.compile(r"^(`{3,})[^`\n]*\n((?:.*\n)*?)\1`*[ \t]*$", re.MULTILINE)
 
 
 def _read_code(reply: str, thinking: bool) -> Reading:
-    found = _BLOCK.search(reply)
-    if found is None or _FENCE.search(reply[: found.start()]):
+    fence = _FENCE.search(reply)
+    found = _BLOCK.match(reply, fence.start()) if fence else None
+    if found is None:
         return refused("Your reply has no whole code block. Write one between two lines of ```.")
     if reply[found.end() :].strip():
         return refused("Text follows the code block. Write one block, and end your reply after it.")
