@@ -11,7 +11,7 @@ from typing import Any
 from .asgi import Dialect, Route
 from .protocol import EnvSpec
 
-__all__ = ["NUMBER", "SEED", "TEXT", "TEXTS", "described", "fields"]
+__all__ = ["NUMBER", "SEED", "TEXT", "TEXTS", "described", "fields", "gathered"]
 
 TEXT: Mapping[str, Any] = {"type": "string"}
 TEXTS: Mapping[str, Any] = {"type": "array", "items": TEXT}
@@ -39,6 +39,19 @@ def described(spec: EnvSpec, dialects: Iterable[Dialect], *, secured: bool) -> d
         description["components"] = {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}}
         description["security"] = [{"token": []}]
     return description
+
+
+def gathered(descriptions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Of several at one address, each below its name."""
+    first = next(iter(descriptions.values()))
+    about = {"title": "agym", "version": "1", "summary": f"environments: {', '.join(descriptions)}"}
+    paths = {
+        f"/{name}{path}": operations
+        for name, description in descriptions.items()
+        for path, operations in description["paths"].items()
+    }
+    # all of them ask for the same token
+    return {**first, "info": about, "paths": paths}
 
 
 def _path(path: tuple[str, ...]) -> str:

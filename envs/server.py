@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hmac import compare_digest
+from typing import Any
 
 from .agentgym import AgentGym
 from .asgi import (
@@ -35,7 +36,7 @@ from .distant import Distant
 from .errors import BadRequest, EnvError, EnvFault, NotFound, Unauthorized
 from .metrics import Answers, Sample, text_of
 from .native import Native
-from .openapi import described
+from .openapi import described, gathered
 from .openenv import OpenEnv
 from .pool import EnvPool, Instances
 from .protocol import Deadlines, EnvFactory
@@ -131,7 +132,7 @@ class EnvServer(_Lifespan):
             if self._clock() - begun < 2 * pause:
                 await self.sessions.expire()
 
-    def description(self) -> dict[str, object]:
+    def description(self) -> dict[str, Any]:
         return described(self.pool.spec, self.dialects, secured=self._authorization is not None)
 
     def samples(self) -> Iterator[tuple[str, Sample]]:
@@ -270,6 +271,8 @@ class Site(_Lifespan):
             first.authorize(scope)
             if scope["path"] == "/metrics":
                 return _exposed(sample for server in servers for sample in server.samples())
+            if scope["path"] == "/openapi.json":
+                return Reply(200, gathered({name: server.description() for name, server in self._servers.items()}))
             raise NotFound(f"'{scope['path'][:60]}' begins with no environment's name, as /{next(iter(self._servers))}")
         except EnvError as error:
             return first.dialects[0].failure(error)

@@ -36,9 +36,7 @@ async def serving(make: Make, **chosen: Any) -> AsyncIterator[tuple[httpx.AsyncC
 
 DESCRIPTION = EnvServer(factory("counter")).description()
 OPERATIONS = [
-    (path, method, operation)
-    for path, methods in DESCRIPTION["paths"].items()  # type: ignore[attr-defined]
-    for method, operation in methods.items()
+    (path, method, operation) for path, methods in DESCRIPTION["paths"].items() for method, operation in methods.items()
 ]
 
 anything = st.recursive(

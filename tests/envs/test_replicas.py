@@ -256,9 +256,27 @@ def test_what_cannot_be_served_is_told_in_a_line(words: tuple[str, ...], said: s
 async def test_all_at_one_address_ask_for_the_same_token() -> None:
     servers = {name: EnvServer(factory(name), ServerSettings(token="right")) for name in ("counter", "textcraft")}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(Site(servers)), base_url="http://env") as http:
-        for path in ("/metrics", "/counter/schema", "/textcraft/metrics", "/nowhere"):
+        for path in ("/metrics", "/openapi.json", "/counter/schema", "/textcraft/metrics", "/nowhere"):
             assert (await http.get(path)).status_code == 401 or path == "/nowhere"
         assert (await http.get("/health")).status_code == 200
         right = {"authorization": "Bearer right"}
         assert (await http.get("/counter/schema", headers=right)).status_code == 200
         assert (await http.get("/metrics", headers=right)).status_code == 200
+
+
+async def test_several_at_one_address_are_described_together() -> None:
+    servers = {name: EnvServer(factory(name), ServerSettings(token="right")) for name in ("counter", "textcraft")}
+    right = {"authorization": "Bearer right"}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(Site(servers)), base_url="http://env") as http:
+        together = (await http.get("/openapi.json", headers=right)).json()
+        for name in servers:
+            alone = (await http.get(f"/{name}/openapi.json", headers=right)).json()
+            assert {name + path: each for path, each in alone["paths"].items()} == {
+                path.removeprefix("/"): each for path, each in together["paths"].items() if path.startswith(f"/{name}/")
+            }
+            assert (alone["openapi"], alone["security"]) == (together["openapi"], together["security"])
+        asked = [path for path, operations in together["paths"].items() if "get" in operations and "{" not in path]
+        found = {path: (await http.get(path, headers=right)).status_code for path in asked}
+    assert set(found.values()) <= {200, 400, 404}
+    assert {path for path, status in found.items() if status == 200} >= {"/counter/schema", "/textcraft/openenv/health"}
+    assert "counter, textcraft" in together["info"]["summary"]
