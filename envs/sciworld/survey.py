@@ -27,7 +27,7 @@ from .tasks import DATA, PARTS, TASKS, numbers, spans
 __all__ = ["main"]
 
 _HEAP_MB = 512
-_BATCH = 60
+_BATCH = 12
 """Variations in a round."""
 _WORD = re.compile(r"[^\W\d]+(?:['\-]\w+)*|\d\b|[^\w\s]")
 """No number of several digits: what thermometers show has no end."""
