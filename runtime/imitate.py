@@ -224,7 +224,17 @@ async def _made(context: Context) -> list[Episode]:
     kept = [episode for episode in made if episode.sampled_tokens and _holds(context, data.keep, episode)]
     if not kept:
         raise RunError(f"stage '{context.stage.stage}': none of {len(made)} demonstrations is left to learn from")
+    _tell_of_long_replies(context, kept)
     return kept
+
+
+def _tell_of_long_replies(context: Context, shown: Sequence[Episode]) -> None:
+    """What is learnt from them would be cut off when it is said."""
+    most = int(context.value(context.stage.agent.tokens_per_turn))
+    lengths = [turn.end - turn.start for episode in shown for turn in episode.turns]
+    if long := sum(length > most for length in lengths):
+        told = f"{long} of {len(lengths)} demonstrated replies have more than the {most} tokens of 'tokens_per_turn'"
+        context.reporter.note(f"{told}, up to {max(lengths)}: whoever has learnt them is cut off when saying them")
 
 
 def demo_style(context: Context) -> DemoStyle:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -24,6 +24,7 @@ from agym.runtime.engine import OutcomeKind
 from agym.runtime.episode import Ending, Episode, Message, Task
 from agym.runtime.errors import RunError, StepRefused
 from agym.runtime.rendering import Chat
+from agym.runtime.reporting import Silent
 from agym.runtime.rollout import Budgets
 
 from .conftest import echoing
@@ -236,6 +237,22 @@ def test_imitating_a_file_learns_and_keeps_what_the_recipe_says(new_run: Any, tm
     assert run.steps()[-1]["data/passes"] == 6  # two lines, batches of four
     with pytest.raises(RunError, match="none of 3 demonstrations is left to learn from"):
         new_run(data.replace("keep: success", "keep: score > 5"), text=IMITATION).go()
+
+
+@pytest.mark.parametrize(("tokens", "told"), [(1, True), (2, False)])
+def test_replies_that_are_too_long_to_be_said_are_told(new_run: Any, tokens: int, told: bool) -> None:
+    class Noting(Silent):
+        notes: ClassVar[list[str]] = []
+
+        def note(self, text: str) -> None:
+            self.notes.append(text)
+
+    run = new_run(f"agent.tokens_per_turn={tokens}", text=IMITATION)
+    run.reporter = Noting()
+    run.go()
+    long = [note for note in run.reporter.notes if "tokens_per_turn" in note]
+    assert bool(long) == told
+    assert all("have more than the 1 tokens of 'tokens_per_turn', up to 2" in note for note in long)
 
 
 def test_recorded_episodes_of_training_tasks_are_demonstrations_in_turn(new_run: Any, tmp_path: Path) -> None:
