@@ -28,7 +28,7 @@ agym: 1
 name: small
 model: {init: {layers: 2, hidden: 64, heads: 2, kv_heads: 1, tokenizer: {kind: word, vocab: 320}}}
 environments: {textcraft: {%s}}
-agent: {format: plain, tokens_per_turn: 8, context_tokens: 192}
+agent: {format: plain, tokens_per_turn: 16, context_tokens: 256}
 algorithm: {use: grpo, group_size: 4, groups_per_step: 4, groups_per_update: 2, lr: 1e-3, filter: true == true}
 rollout: {step_timeout_s: 5}
 schedule:
