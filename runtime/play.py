@@ -285,9 +285,9 @@ class Play:
         planning = self.player.planning
         assert planning is not None
         self._since_plan += max(len(steps), 1)
-        refused = any(step.status is not Status.OK for _, step in steps)
+        failed = any(step.status is not Status.OK for _, step in steps)
         old = planning.every is not None and self._since_plan >= planning.every
-        return old or (planning.on_failure and refused)
+        return old or (planning.on_failure and failed)
 
     # --- what is in view
 

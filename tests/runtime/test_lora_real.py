@@ -74,7 +74,7 @@ def test_every_kind_of_stage_learns_by_the_same_adapters(whole: Path) -> None:
     assert untaught < min(taught, last)
     # what is measured from the stage's start begins at nothing, from the run's start it does not
     assert abs(explore[0]["train/kl"]) < 1e-8
-    assert judge[0]["train/kl"] > 1e-5
+    assert judge[0]["train/kl"] > 1e-3
     assert all(row["critic/grad_norm"] > 0 for row in (*judge, *rank))
     drift = [row["mismatch/kl"] for row in (*explore, *judge) if "mismatch/kl" in row]
     assert drift
