@@ -102,6 +102,7 @@ def _check(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 async def _examined(arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ..envs.conformance import CHECKS, Subject, run_checks
+    from ..envs.releases import released_ids
     from ..envs.supervise import ServeCommand
 
     command = None
@@ -109,7 +110,13 @@ async def _examined(arguments: argparse.Namespace, shell: Shell) -> Exit:
         command = ServeCommand(env=arguments.target, options=_options(arguments))
     client = await _client(arguments)
     try:
-        subject = Subject(client=client, command=command, num_tasks=arguments.tasks, expert_share=arguments.expert)
+        subject = Subject(
+            client=client,
+            command=command,
+            num_tasks=arguments.tasks,
+            expert_share=arguments.expert,
+            released_ids={} if command is None else released_ids(command.env, command.options),
+        )
         num_failed = 0
         for check in CHECKS:
             (result,) = await run_checks(subject, [check])

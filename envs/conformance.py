@@ -18,6 +18,7 @@ from typing import TypeAlias
 from .client import HttpEnv
 from .errors import EnvError, EpisodeOver, UnknownSplit, UnknownTask
 from .protocol import EnvClient, Session, Status, Step, score_of
+from .releases import Ids
 from .supervise import ServeCommand, ServerProcess
 
 __all__ = ["BAD_ACTIONS", "CHECKS", "Check", "Result", "Subject", "Transcript", "Violation", "run_checks", "transcript"]
@@ -40,8 +41,8 @@ class Subject:
     neighbours: int = 32
     expert_share: float = 1.0
     """Share of the tasks for which an expert must solve what it claims to solve."""
-    frozen_ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Ids that splits must begin with, from an earlier release."""
+    released_ids: Mapping[str, Ids] = field(default_factory=dict)
+    """What splits must begin with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,11 +165,11 @@ async def splits_hold_tasks_with_unique_ids(subject: Subject) -> None:
 
 
 async def ids_are_those_of_earlier_releases(subject: Subject) -> None:
-    if not subject.frozen_ids:
-        raise Skipped("no ids of an earlier release were given")
-    for split, frozen in subject.frozen_ids.items():
+    if not subject.released_ids:
+        raise Skipped("none were written down with these options")
+    for split, released in subject.released_ids.items():
         ids = [task.id for task in await subject.client.tasks(split)]
-        _require(ids[: len(frozen)] == list(frozen), f"split '{split}' no longer begins with the ids it had")
+        _require(released.begin(ids), f"split '{split}' no longer begins with the ids it had")
 
 
 async def train_and_test_share_no_task(subject: Subject) -> None:

@@ -12,6 +12,7 @@ from agym.envs.conformance import CHECKS, Check, Result, Subject, run_checks
 from agym.envs.errors import EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import Env, EnvSpec, Observation, Reached, Runs, Status, Step
 from agym.envs.registry import factory
+from agym.envs.releases import Ids
 from agym.envs.supervise import ServeCommand, ServerProcess
 
 ENVIRONMENTS: dict[str, ServeCommand] = {
@@ -214,9 +215,8 @@ async def test_each_flaw_is_caught_by_its_check(flaw: str, check: str, detail: s
 
 
 async def test_ids_that_changed_since_a_release_are_caught() -> None:
-    frozen = {"test": ["test-0", "test-1"]}
-    assert await failures(Flawed, frozen_ids=frozen) == {}
-    found = await failures(Flawed, frozen_ids={"test": ["test-1", "test-0"]})
+    assert await failures(Flawed, released_ids={"test": Ids.of(["test-0", "test-1"])}) == {}
+    found = await failures(Flawed, released_ids={"test": Ids.of(["test-1", "test-0"])})
     assert "no longer begins with the ids it had" in found["ids are those of earlier releases"]
 
 
