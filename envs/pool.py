@@ -7,7 +7,7 @@ A call runs where `spec.runs` says. What the environment raises on purpose passe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from .errors import EnvError, EnvFault, FaultKind
 from .protocol import Deadlines, Env, EnvFactory, EnvSpec, Observation, Reached, Runs, Step, TaskInfo
 
-__all__ = ["EnvPool", "Held", "Instances", "Loan"]
+__all__ = ["EnvPool", "Held", "Instances", "Loan", "side_by_side"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_ENDING = 16
+"""Instances that end at the same time; what they started, servers and such, may take seconds to end."""
 _OWN_THREADS = 8
 """So many times the threads of a pool may hang where each instance has its own."""
 
@@ -190,8 +192,7 @@ class EnvPool:
     async def close(self) -> None:
         self._closed, idle = True, self._idle
         self._idle = []
-        for env, executor in idle:
-            await Held(self, env, executor).throw_away()
+        await side_by_side([Held(self, env, executor).throw_away for env, executor in idle])
         with suppress(EnvError):
             await _Calls(self, self._desk_thread).run(self.deadlines.close_s, self._desk.close)
         if self._desk_thread is not None:
@@ -265,6 +266,17 @@ class Held:
 
     def _clean_up_late(self, lost: asyncio.Future[Any]) -> None:
         self._pool._close_late(self._env, self._executor)
+
+
+async def side_by_side(ends: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """So many ends at a time."""
+    room = asyncio.Semaphore(_ENDING)
+
+    async def one(end: Callable[[], Awaitable[None]]) -> None:
+        async with room:
+            await end()
+
+    await asyncio.gather(*map(one, ends))
 
 
 def _tasks(desk: Env, split: str) -> tuple[TaskInfo, ...]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from secrets import token_hex
 from typing import Any, TypeVar
 
 from .errors import BadRequest, EnvFault, EpisodeOver, FaultKind, OutOfStep, UnknownSession
-from .pool import Instances, Loan
+from .pool import Instances, Loan, side_by_side
 from .protocol import Observation, Step
 
 __all__ = ["Opened", "Sessions"]
@@ -163,8 +164,7 @@ class Sessions:
 
     async def close_all(self) -> None:
         self.refuse_new()
-        for session, entry in list(self._entries.items()):
-            await self._drop(session, entry)
+        await side_by_side([partial(self._drop, session, entry) for session, entry in self._entries.items()])
         await self._pool.close()
 
     def _entry(self, session: str) -> _Entry:

@@ -201,6 +201,38 @@ async def test_an_environment_that_needs_its_own_thread_always_gets_the_same() -
     await pool.close()
 
 
+class SlowToEnd(ThreadTold):
+    """Ends when another ends beside it, as a server would that takes its time."""
+
+    def __init__(self, others: threading.Barrier, ending: list[int]) -> None:
+        self.others, self.ending = others, ending
+
+    def close(self) -> None:
+        self.ending.append(1)
+        self.most = sum(self.ending)
+        self.others.wait(timeout=30)
+        self.ending.append(-1)
+
+
+async def test_instances_end_side_by_side_and_not_all_at_once() -> None:
+    ending: list[int] = []
+    others, made = threading.Barrier(2), list[SlowToEnd]()
+
+    def make() -> SlowToEnd:
+        made.append(SlowToEnd(others, ending))
+        return made[-1]
+
+    pool = EnvPool(make)
+    await crowd(pool, 40)
+    desk, lent = made[0], made[1:]
+    assert len(lent) == 40
+    desk.close = lambda: None  # type: ignore[method-assign]
+    await pool.close()
+    assert not others.broken
+    assert sum(ending) == 0
+    assert 2 <= max(each.most for each in lent) <= 16
+
+
 async def test_an_environment_that_cannot_be_made_is_a_fault() -> None:
     made: list[Env] = []
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -222,3 +223,18 @@ async def test_openings_repeated_after_one_that_failed_are_one_session(threaded:
     await sessions.close("key")
     assert (len(sessions), pool._crowd.lent) == (0, 0)
     await sessions.close_all()
+
+
+async def test_sessions_under_way_end_side_by_side(own_threaded: Make) -> None:
+    both, ended = threading.Barrier(2), list[int]()
+
+    def make() -> Env:
+        env = own_threaded()
+        env.end = lambda: ended.append(both.wait(timeout=30))  # type: ignore[method-assign]
+        return env
+
+    async with table(make) as sessions:
+        for _ in range(2):
+            await sessions.open("train-0", 0)
+    assert sorted(ended) == [0, 1]
+    assert len(sessions) == 0
