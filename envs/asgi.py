@@ -6,7 +6,7 @@ Raw ASGI, because a step of a light environment costs microseconds and a web fra
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import parse_qs
 
@@ -133,9 +133,10 @@ def written(reply: Reply) -> Reply:
     if isinstance(reply.data, bytes):
         return reply
     try:
-        return replace(reply, data=b"" if reply.status == 204 else dump(reply.data))
+        data = b"" if reply.status == 204 else dump(reply.data)
     except (TypeError, ValueError, RecursionError) as error:
         raise EnvFault(f"the answer is not JSON: {error}", kind=FaultKind.GARBAGE) from error
+    return Reply(reply.status, data, reply.headers, reply.kind)  # `replace` takes three times as long
 
 
 async def send_reply(send: ASGISend, reply: Reply) -> None:

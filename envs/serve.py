@@ -123,6 +123,8 @@ def _config(app: EnvServer | Site, settings: ServerSettings) -> uvicorn.Config:
         timeout_graceful_shutdown=_STOP_S,
         lifespan="on",
         ws="websockets-sansio",
+        proxy_headers=False,  # who asks makes no difference here, nor does a proxy's word on it
+        server_header=False,
         ws_max_size=settings.max_body,
     )
 
