@@ -254,11 +254,10 @@ async def _client(arguments: argparse.Namespace) -> EnvClient:
         if _is_address(arguments.target):
             return _at(arguments)
         from ..envs.client import InlineEnv
-        from ..envs.protocol import Deadlines
+        from ..envs.protocol import START_S, Deadlines
         from ..envs.registry import factory
 
-        # as a server does: of 32 neighbours that each start a process, the last one waits for the others
-        return InlineEnv(factory(arguments.target, _options(arguments)), deadlines=Deadlines(open_s=300.0))
+        return InlineEnv(factory(arguments.target, _options(arguments)), deadlines=Deadlines(open_s=START_S))
     except EnvError as error:
         raise UsageError(str(error)) from error
 

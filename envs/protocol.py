@@ -15,6 +15,7 @@ from random import Random
 from typing import Protocol, TypeAlias
 
 __all__ = [
+    "START_S",
     "Deadlines",
     "Env",
     "EnvClient",
@@ -143,6 +144,10 @@ class EnvSpec:
     max_turns: int | None = None
     """A horizon within which every task can be solved."""
     runs: Runs = Runs.POOL
+
+
+START_S = 300.0
+"""An episode may begin so late where many begin at once, each with a process to start: in a server, in a check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

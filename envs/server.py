@@ -39,7 +39,7 @@ from .native import Native
 from .openapi import described, gathered
 from .openenv import OpenEnv
 from .pool import EnvPool, Instances
-from .protocol import Deadlines, EnvFactory
+from .protocol import START_S, Deadlines, EnvFactory
 from .sessions import Sessions
 from .wire import WireError
 
@@ -62,7 +62,7 @@ class ServerSettings:
     max_body: int = 1_048_576
     """Bytes of a request."""
     threads: int = 8
-    deadlines: Deadlines = field(default_factory=lambda: Deadlines(open_s=300.0, step_s=300.0, close_s=30.0))
+    deadlines: Deadlines = field(default_factory=lambda: Deadlines(open_s=START_S, step_s=300.0, close_s=30.0))
     agentgym: str | None = None
     """Which family's shapes the AgentGym dialect has; by the environment's name if None."""
 

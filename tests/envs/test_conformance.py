@@ -10,7 +10,7 @@ import pytest
 from agym.envs.client import HttpEnv, InlineEnv
 from agym.envs.conformance import CHECKS, Check, Result, Subject, run_checks
 from agym.envs.errors import EpisodeOver, UnknownSplit, UnknownTask
-from agym.envs.protocol import Deadlines, Env, EnvSpec, Observation, Reached, Runs, Status, Step
+from agym.envs.protocol import START_S, Deadlines, Env, EnvSpec, Observation, Reached, Runs, Status, Step
 from agym.envs.registry import factory
 from agym.envs.releases import Ids
 from agym.envs.supervise import ServeCommand, ServerProcess
@@ -62,7 +62,7 @@ SLOW = {"mcp", "sciworld"}
 def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
     """One environment for all checks, as where they run one after the other."""
     command = ENVIRONMENTS[request.param]
-    client = InlineEnv(factory(command.env, command.options), deadlines=Deadlines(open_s=300.0))
+    client = InlineEnv(factory(command.env, command.options), deadlines=Deadlines(open_s=START_S))
     yield Subject(client=client, command=command)
     asyncio.run(client.close())
 
