@@ -38,6 +38,10 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if needs else None
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--golden", action="store_true", help="write the golden rows of tests/runtime/golden anew")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if ABSENT:
         terminalreporter.write_line(f"left out, for they are not installed: tests that need {', '.join(ABSENT)}")
