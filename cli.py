@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NoReturn, TextIO
 
 from .commands import COMMANDS
+from .commands.invocation.shell import Exit, Shell, UsageError
 from .commands.parser import command_module, parser
-from .commands.shell import Exit, Shell, UsageError
 
 __all__ = ["entry", "main"]
 

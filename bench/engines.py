@@ -12,28 +12,28 @@ from pathlib import Path
 
 from agym.catalog import catalog
 from agym.dsl.compile import compile_recipe
-from agym.dsl.plan import Plan
-from agym.dsl.recipe import Stage
+from agym.dsl.model.plan import Plan
+from agym.dsl.model.recipe import Stage
 from agym.dsl.source import Source
 from agym.envs.protocol import Deadlines
 from agym.files import DiskLibrary
-from agym.runtime.asking import Phases
-from agym.runtime.backends.environment import missing_variables
-from agym.runtime.crew import Crew
+from agym.runtime.agents.chat import Chat
+from agym.runtime.backends.engine_variables import missing_variables
+from agym.runtime.backends.hf_models import load_tokenizer
 from agym.runtime.engine import Engine
-from agym.runtime.launch.building import learner_worker, prepare_model
-from agym.runtime.launch.inline import InlineCrew
-from agym.runtime.models import load_tokenizer
-from agym.runtime.ports import Draw, Sampler, SamplerSettings
-from agym.runtime.reach import Reach
-from agym.runtime.rendering import Chat
+from agym.runtime.protocols import Draw, Sampler, SamplerSettings
 from agym.runtime.reporting import Reporter, Silent
-from agym.runtime.rollout import Budgets, Order
+from agym.runtime.rollout.env_calls import Phases
+from agym.runtime.rollout.env_connections import Reach
+from agym.runtime.rollout.env_registry import Open, Worlds
+from agym.runtime.rollout.groups import Budgets, Order
+from agym.runtime.rollout.task_sampler import Pool
 from agym.runtime.seeds import derive
-from agym.runtime.tasks import Pool
-from agym.runtime.workers import LearnerWorker, PlayStyle, RolloutWorker
-from agym.runtime.workspace import Workspace
-from agym.runtime.worlds import Open, Worlds
+from agym.runtime.storage.run_folder import Workspace
+from agym.runtime.workers.build import learner_worker, prepare_model
+from agym.runtime.workers.inline import InlineCrew
+from agym.runtime.workers.worker_group import Crew
+from agym.runtime.workers.workers import LearnerWorker, PlayStyle, RolloutWorker
 
 __all__ = ["Engines", "in_prepared_process", "quickstart", "started", "walked", "warm_up_of"]
 

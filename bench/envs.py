@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import quantiles
 
 from agym.catalog import catalog
-from agym.envs.client import HttpEnv, InlineEnv
+from agym.envs.clients.client import HttpEnv, InlineEnv
 from agym.envs.protocol import Deadlines, EnvClient
 from agym.envs.registry import factory
 

@@ -30,24 +30,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from agym.catalog import catalog
 from agym.dsl.compile import compile_recipe
-from agym.dsl.plan import Plan
+from agym.dsl.model.plan import Plan
 from agym.dsl.source import Source
 from agym.envs.protocol import Deadlines
 from agym.files import DiskLibrary
-from agym.runtime.backends.environment import missing_variables
+from agym.runtime.agents.chat import Tokenizer
+from agym.runtime.backends.engine_variables import missing_variables
+from agym.runtime.backends.hf_models import ModelSource, load_tokenizer
 from agym.runtime.engine import Engine
-from agym.runtime.episode import Episode, Group, Segment
-from agym.runtime.launch.building import learner_worker, prepare_model, rollout_worker
-from agym.runtime.launch.inline import InlineCrew
-from agym.runtime.models import ModelSource, load_tokenizer
-from agym.runtime.ports import Floats, TrainSequence, UpdateMetrics, UpdateSettings
-from agym.runtime.reach import Reach
-from agym.runtime.rendering import Tokenizer
+from agym.runtime.protocols import Floats, TrainSequence, UpdateMetrics, UpdateSettings
 from agym.runtime.reporting import Silent
-from agym.runtime.rollout import Order
-from agym.runtime.workers import PlayStyle
-from agym.runtime.workspace import MODEL, Workspace
-from agym.runtime.worlds import Worlds
+from agym.runtime.rollout.env_connections import Reach
+from agym.runtime.rollout.env_registry import Worlds
+from agym.runtime.rollout.episode import Episode, Group, Segment
+from agym.runtime.rollout.groups import Order
+from agym.runtime.storage.run_folder import MODEL, Workspace
+from agym.runtime.workers.build import learner_worker, prepare_model, rollout_worker
+from agym.runtime.workers.inline import InlineCrew
+from agym.runtime.workers.workers import PlayStyle
 
 LIMIT = 1e-4
 EPISODES_PER_STEP = 64

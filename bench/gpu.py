@@ -28,13 +28,13 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from agym.runtime.backends.environment import missing_variables
+from agym.runtime.backends.engine_variables import missing_variables
 
 if TYPE_CHECKING:
     from agym.runtime.backends.deepspeed import DeepSpeedLearner
     from agym.runtime.backends.vllm import VllmSampler
-    from agym.runtime.ports import TrainSequence
-    from agym.runtime.workers import LearnerWorker
+    from agym.runtime.protocols import TrainSequence
+    from agym.runtime.workers.workers import LearnerWorker
 
 GIB = 2**30
 PEAKS = {"H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12, "A100": 312e12}
@@ -172,7 +172,7 @@ def opening(size: Size, episode: int, turn: int) -> list[int]:
 
 async def by_sampler(sampler: VllmSampler, size: Size, run: int) -> list[Any]:
     """Episodes as coroutines, as a run plays them; returns ids, log-probs and where replies stand."""
-    from agym.runtime.ports import Draw, SampleRequest
+    from agym.runtime.protocols import Draw, SampleRequest
 
     async def episode(at: int) -> tuple[list[int], list[float]]:
         ids: list[int] = []
@@ -195,7 +195,7 @@ async def by_sampler(sampler: VllmSampler, size: Size, run: int) -> list[Any]:
 def by_bare_engine(sampler: VllmSampler, size: Size, run: int) -> None:
     """The same requests to the same core, without a coroutine, a future or a record."""
     from agym.runtime.backends.vllm import _params, core_request
-    from agym.runtime.ports import Draw, SampleRequest
+    from agym.runtime.protocols import Draw, SampleRequest
 
     core: Any = sampler._core
     core.reset_prefix_cache()
@@ -234,7 +234,7 @@ class Bench:
         import torch
         from agym.runtime.backends.deepspeed import DeepSpeedLearner
         from agym.runtime.backends.vllm import VllmSampler
-        from agym.runtime.workers import LearnerWorker
+        from agym.runtime.workers.workers import LearnerWorker
 
         size = self._size
         weights = make_model(size, self._folder)
@@ -270,8 +270,8 @@ class Bench:
 
     def _sampler_settings(self) -> Any:
         import torch
-        from agym.dsl.recipe import DType
-        from agym.runtime.ports import SamplerSettings
+        from agym.dsl.model.recipe import DType
+        from agym.runtime.protocols import SamplerSettings
 
         size = self._size
         on_card = torch.cuda.is_available()
@@ -286,8 +286,8 @@ class Bench:
         )
 
     def _learner_settings(self) -> Any:
-        from agym.dsl.recipe import DType
-        from agym.runtime.ports import LearnerSettings
+        from agym.dsl.model.recipe import DType
+        from agym.runtime.protocols import LearnerSettings
 
         return LearnerSettings(
             model=self._folder,
@@ -330,7 +330,7 @@ class Bench:
 
     def _logprobs(self, learner: DeepSpeedLearner, played: Sequence[Any]) -> list[TrainSequence]:
         import numpy as np
-        from agym.runtime.ports import TrainSequence
+        from agym.runtime.protocols import TrainSequence
 
         size = self._size
         mask = np.tile(np.arange(size.given + size.drawn) >= size.given, size.turns)
@@ -354,7 +354,7 @@ class Bench:
         return sequences
 
     def _update(self, learner: DeepSpeedLearner, sequences: Sequence[TrainSequence], weights: int) -> None:
-        from agym.runtime.ports import OptimizerSettings, UpdateSettings
+        from agym.runtime.protocols import OptimizerSettings, UpdateSettings
 
         size = self._size
         learner.optimise_by(OptimizerSettings(), fresh=False)

@@ -32,7 +32,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from agym.runtime.backends.environment import missing_variables
+from agym.runtime.backends.engine_variables import missing_variables
 
 EVERY = 4
 RECIPE = """\

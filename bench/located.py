@@ -19,13 +19,13 @@ from pathlib import Path
 
 from agym.catalog import catalog
 from agym.dsl.catalog import Catalog
+from agym.dsl.check.key_suggestions import Keys
 from agym.dsl.compile import compile_recipe
 from agym.dsl.diagnostics import Diagnostic, Severity
-from agym.dsl.shape.keys import Keys
 from agym.dsl.source import Source
 from agym.dsl.text.decode import decode
 from agym.files import DiskLibrary
-from agym.reporters.excerpt import excerpt
+from agym.reporters.diagnostics.excerpt import excerpt
 from agym.schemas import recipe_v1
 from mistakes import GOOD, ROOT, Mutation, misspelt_keys, misspelt_names, misspelt_values, small_keys, wrong_kinds
 

@@ -21,9 +21,9 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from agym.dsl.recipe import Environment
+from agym.dsl.model.recipe import Environment
 from agym.envs.protocol import EnvClient, EnvSpec, Observation, Session, Step, TaskInfo
-from agym.runtime.worlds import Open
+from agym.runtime.rollout.env_registry import Open
 from engines import Engines, in_prepared_process, quickstart, started, walked, warm_up_of
 from paired import ratio, seconds
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
-from agym.runtime.loss import token_logprobs
-from agym.runtime.ports import LearnerSettings
+from agym.runtime.learning.loss import token_logprobs
+from agym.runtime.protocols import LearnerSettings
 from torch import Tensor
 
 Form = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

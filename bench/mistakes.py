@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agym.dsl.catalog import Catalog
+from agym.dsl.check.key_suggestions import NAME, Keys, Pattern
 from agym.dsl.expression.functions import PLAIN, SCHEDULES, WINDOWS
 from agym.dsl.expression.scopes import SCOPES
-from agym.dsl.recipe import Lora
-from agym.dsl.shape.keys import NAME, Keys, Pattern
+from agym.dsl.model.recipe import Lora
 from agym.dsl.source import Source
 from agym.dsl.text.tree import Entry, ListNode, MapNode, Node, ScalarNode, parse
 from agym.dsl.text.tree import Path as Steps

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agym.runtime.ports import Sampled, Sampler, SampleRequest, SamplerSettings
+from agym.runtime.protocols import Sampled, Sampler, SampleRequest, SamplerSettings
 from engines import Engines, in_prepared_process, quickstart, started, walked, warm_up_of
 from paired import alternated, table
 

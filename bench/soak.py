@@ -147,7 +147,7 @@ def sampled(pid: int, updates: int, sessions: int) -> Sample:
 
 def port_of(pids: Sequence[int]) -> int:
     """Where the environment's server listens, which is one of these processes."""
-    servers = [pid for pid in pids if b"agym.envs.serve" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    servers = [pid for pid in pids if b"agym.envs.serving.serve" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     sockets = {handle.strip("socket:[]") for pid in servers for handle in handles(pid) if handle.startswith("socket:")}
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         words = line.split()

@@ -23,16 +23,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any, ParamSpec, TypeVar
 
-from agym.dsl.recipe import Environment
-from agym.envs.client import InlineEnv
+from agym.dsl.model.recipe import Environment
+from agym.envs.clients.client import InlineEnv
 from agym.envs.protocol import Env, EnvClient
 from agym.envs.registry import factory
 from agym.runtime.engine import Engine
-from agym.runtime.episode import Episode
 from agym.runtime.reporting import Row
-from agym.runtime.sinks.console import Terminal
+from agym.runtime.rollout.env_registry import Open
+from agym.runtime.rollout.episode import Episode
+from agym.runtime.sinks.console.console import Terminal
 from agym.runtime.sinks.fanout import Fanout, open_fanout
-from agym.runtime.worlds import Open
 from engines import Engines, in_prepared_process, quickstart, started, walked
 
 P = ParamSpec("P")

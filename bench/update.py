@@ -28,13 +28,13 @@ from statistics import median
 import numpy as np
 import torch
 from agym.envs.protocol import Deadlines
+from agym.runtime.backends.hf_models import ModelSource, load_causal_model
 from agym.runtime.backends.policy import FrozenPolicy, Policy, load_policy
-from agym.runtime.launch.building import prepare_model
-from agym.runtime.models import ModelSource, load_causal_model
-from agym.runtime.packing import Row, pack
-from agym.runtime.ports import LearnerSettings, LossSettings, TrainSequence, UpdateSettings
-from agym.runtime.reach import Reach
-from agym.runtime.worlds import Worlds
+from agym.runtime.learning.packing import Row, pack
+from agym.runtime.protocols import LearnerSettings, LossSettings, TrainSequence, UpdateSettings
+from agym.runtime.rollout.env_connections import Reach
+from agym.runtime.rollout.env_registry import Worlds
+from agym.runtime.workers.build import prepare_model
 from engines import in_prepared_process, quickstart
 from paired import Spent, alternated, ratio, table
 from torch import Tensor, nn

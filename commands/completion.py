@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 from ..reporters.completion import Command, bash, fish, zsh
 from . import COMMANDS
+from .invocation.shell import Exit, Shell
 from .parser import parser
-from .shell import Exit, Shell
 
 __all__ = ["add_arguments", "commands_of", "run"]
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..catalog import catalog
-from ..dsl.binding.kinds import learns
-from ..dsl.binding.references import anchored, named
 from ..dsl.catalog import Catalog
+from ..dsl.check.paths import anchored, named
 from ..dsl.compile import CompiledVariant
-from ..dsl.plan import Plan
-from ..dsl.recipe import Launcher
+from ..dsl.model.plan import Plan
+from ..dsl.model.recipe import Launcher
+from ..dsl.model.stage_kinds import learns
 from ..files import DiskLibrary
 from ..machine import Machine, installed, look
 from ..reporters.quantity import binary, plural
-from .compiling import Compiler
-from .shell import Exit, Shell
+from .invocation.compiling import Compiler
+from .invocation.shell import Exit, Shell
 
 __all__ = ["Need", "add_arguments", "needs", "run"]
 

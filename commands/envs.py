@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..catalog import catalog
 from ..dsl.catalog import EnvironmentInfo
-from ..dsl.shape.reference import explained
+from ..dsl.publish.reference_docs import explained
 from ..dsl.suggest import did_you_mean
 from ..machine import installed
 from ..reporters.quantity import plural
 from .doctor import ENV_PACKAGES
+from .invocation.shell import Exit, Shell, UsageError
 from .parser import Parser
-from .shell import Exit, Shell, UsageError
 
 if TYPE_CHECKING:
     from ..envs.protocol import EnvClient, Json, Observation, Session
@@ -89,7 +89,7 @@ def _standing(info: EnvironmentInfo, found: Mapping[str, str | None]) -> str:
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
-    from ..envs.arguments import share, whole
+    from ..envs.serving.arguments import share, whole
 
     _add_target(parser)
     parser.add_argument("--tasks", type=whole(1), default=8, help="tasks of each split to look at (default: 8)")
@@ -101,9 +101,9 @@ def _check(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 
 async def _examined(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    from ..envs.clients.supervise import ServeCommand
     from ..envs.conformance import CHECKS, Subject, run_checks
     from ..envs.releases import released_ids
-    from ..envs.supervise import ServeCommand
 
     command = None
     if not _is_address(arguments.target):
@@ -217,13 +217,13 @@ def _give(typed: asyncio.Future[str], line: str) -> None:
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
-    from ..envs.arguments import add_arguments as add_server_arguments
+    from ..envs.serving.arguments import add_arguments as add_server_arguments
 
     add_server_arguments(parser)
 
 
 def _serve(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    from ..envs.serve import run as serve
+    from ..envs.serving.serve import run as serve
 
     return Exit.RUN_FAILED if serve(arguments) else Exit.RIGHT
 
@@ -232,7 +232,7 @@ def _serve(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
-    from ..envs.arguments import token_in
+    from ..envs.serving.arguments import token_in
 
     parser.add_argument("target", metavar="TARGET", help="an environment's name, or the URL of a server")
     parser.add_argument("--options", default="{}", metavar="JSON", help="what the environment itself understands")
@@ -253,7 +253,7 @@ async def _client(arguments: argparse.Namespace) -> EnvClient:
     try:
         if _is_address(arguments.target):
             return _at(arguments)
-        from ..envs.client import InlineEnv
+        from ..envs.clients.client import InlineEnv
         from ..envs.protocol import START_S, Deadlines
         from ..envs.registry import factory
 
@@ -263,9 +263,9 @@ async def _client(arguments: argparse.Namespace) -> EnvClient:
 
 
 def _at(arguments: argparse.Namespace) -> EnvClient:
-    from ..dsl.recipe import Dialect, Environment
+    from ..dsl.model.recipe import Dialect, Environment
     from ..envs.protocol import Deadlines
-    from ..runtime.reach import at_address
+    from ..runtime.rollout.env_connections import at_address
 
     if arguments.dialect == "agentgym" and arguments.kind is None:
         raise UsageError("'--dialect agentgym' needs '--kind': its servers reply differently")

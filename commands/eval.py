@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, TextIO
 
 from .. import __version__
 from ..catalog import catalog
-from ..dsl.binding.references import anchored
+from ..dsl.check.paths import anchored
 from ..dsl.compile import CompiledVariant
-from ..dsl.plan import Plan
-from ..dsl.planning.codec import to_json
-from ..dsl.recipe import Eval
+from ..dsl.model.plan import Plan
+from ..dsl.model.recipe import Eval
+from ..dsl.publish.plan_json import to_json
 from ..dsl.text.decode import decode
 from ..files import DiskLibrary, write_atomically
-from .compiling import Compiler, choose
-from .engines import prepare_process
 from .export import add_checkpoint
-from .shell import Exit, Shell, UsageError
+from .invocation.compiling import Compiler, choose
+from .invocation.engines import prepare_process
+from .invocation.shell import Exit, Shell, UsageError
 
 if TYPE_CHECKING:
-    from ..runtime.archive import Archive
-    from ..runtime.episode import Episode
-    from ..runtime.evaluate import Measured
     from ..runtime.progress import Progress
     from ..runtime.reporting import Row
+    from ..runtime.rollout.episode import Episode
+    from ..runtime.steps.evaluate import Measured
+    from ..runtime.storage.run_reader import Archive
 
 __all__ = ["add_arguments", "run"]
 
@@ -89,7 +89,7 @@ def _refuse_output(output: Path | None) -> None:
 
 
 def _run(arguments: argparse.Namespace, shell: Shell, output: Path | None) -> Exit:
-    from ..runtime.archive import Archive, is_run
+    from ..runtime.storage.run_reader import Archive, is_run
 
     root = shell.cwd / arguments.target
     archive = Archive(root) if is_run(root) else None
@@ -100,7 +100,7 @@ def _run(arguments: argparse.Namespace, shell: Shell, output: Path | None) -> Ex
     prepare_process(exam.plan, shell.environ)
     measured = _measured(exam, shell)
     turns = _horizons(measured.episodes)
-    from ..reporters.measured import measured_table  # brings rich, which is needed only now
+    from ..reporters.evaluation import measured_table  # brings rich, which is needed only now
 
     shell.out.write(measured_table(measured.row, turns, shell.style))
     if output is not None:
@@ -154,7 +154,7 @@ def _exam(arguments: argparse.Namespace, shell: Shell, archive: Archive | None, 
 
 
 def _of_run(arguments: argparse.Namespace, archive: Archive, plan: Plan) -> _Exam:
-    from ..runtime.workspace import FolderError
+    from ..runtime.storage.run_folder import FolderError
 
     kept = archive.kept(arguments.checkpoint or "latest")
     if kept.model is None:
@@ -172,7 +172,7 @@ def _with_model(plan: Plan, path: str) -> Plan:
 
 
 def _measured(exam: _Exam, shell: Shell) -> Measured:
-    from ..runtime.exam import examine
+    from ..runtime.evaluate_checkpoint import examine
 
     teller = _Teller(shell.err)
     try:

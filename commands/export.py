@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from .. import __version__
-from .engines import prepare_process
-from .shell import Exit, Shell, UsageError
+from .invocation.engines import prepare_process
+from .invocation.shell import Exit, Shell, UsageError
 
 __all__ = ["add_arguments", "add_checkpoint", "run"]
 
@@ -33,8 +33,8 @@ def _checkpoint(word: str) -> str:
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    from ..runtime.archive import Archive
     from ..runtime.errors import RunError
+    from ..runtime.storage.run_reader import Archive
 
     folder = shell.cwd / arguments.output
     if not folder.parent.is_dir():
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
         kept = archive.kept(arguments.checkpoint or "latest")
         if kept.model is None:
             prepare_process(archive.plan, shell.environ)
-        from ..runtime.exporting import export
+        from ..runtime.export import export
 
         export(archive, kept, folder, __version__)
     except RunError as error:

@@ -12,10 +12,10 @@ from ..dsl.diagnostics import Diagnostic
 from ..dsl.source import Source
 from ..dsl.text.tree import get, parse
 from ..files import STDIN, DiskLibrary, write_atomically
-from .compiling import Compiler
+from .invocation.compiling import Compiler
+from .invocation.shell import Exit, Shell, UsageError
 from .recipes import header
 from .schema import schema_file
-from .shell import Exit, Shell, UsageError
 
 __all__ = ["add_arguments", "run"]
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 
 from ..catalog import catalog
 from ..dsl.compile import CompiledVariant
-from ..dsl.plan import Plan
-from ..dsl.planning.codec import dumps
+from ..dsl.model.plan import Plan
+from ..dsl.publish.plan_json import dumps
 from ..files import DiskLibrary
+from ..reporters.diagnostics.text import Style
 from ..reporters.plan_graph import plan_dot, plan_mermaid
-from ..reporters.text import Style
-from .compiling import Compiler, choose
-from .shell import Exit, Shell
+from .invocation.compiling import Compiler, choose
+from .invocation.shell import Exit, Shell
 
 __all__ = ["add_arguments", "run"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
 from ..files import SHIPPED, is_base, shipped_names
-from .shell import Exit, Shell
+from .invocation.shell import Exit, Shell
 
 __all__ = ["Listed", "add_arguments", "header", "run"]
 

@@ -10,9 +10,9 @@ from ..catalog import catalog
 from ..dsl.compile import CompiledVariant
 from ..files import DiskLibrary
 from ..reporters.resolved import resolved_yaml
-from .compiling import Compiler
-from .engines import prepare_process
-from .shell import Exit, Shell, UsageError
+from .invocation.compiling import Compiler
+from .invocation.engines import prepare_process
+from .invocation.shell import Exit, Shell, UsageError
 
 __all__ = ["add_arguments", "run"]
 
@@ -47,8 +47,8 @@ def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell) 
     from ..runtime.engine import OutcomeKind
     from ..runtime.errors import RunError
     from ..runtime.run import Start, folder_of, run_plan
-    from ..runtime.sinks.console import Terminal, wants_live
-    from ..runtime.workspace import FolderError
+    from ..runtime.sinks.console.console import Terminal, wants_live
+    from ..runtime.storage.run_folder import FolderError
 
     codes = {
         OutcomeKind.FINISHED: Exit.RIGHT,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..dsl.shape.reference import UnknownKey, describe
+from ..dsl.publish.reference_docs import UnknownKey, describe
 from ..files import PACKAGE
-from .shell import Exit, Shell, UsageError
+from .invocation.shell import Exit, Shell, UsageError
 
 __all__ = ["add_arguments", "run", "schema_file", "schema_names"]
 
@@ -49,7 +49,7 @@ def _documentation(key: str, width: int) -> str:
 
 
 def _algorithms(width: int) -> str:
-    from ..dsl.binding.presets import presets
+    from ..dsl.check.presets import presets
     from ..reporters.algorithms import algorithms_text
 
     return "  values\n" + algorithms_text(presets().values(), width)

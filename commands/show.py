@@ -7,14 +7,14 @@ import json
 from collections.abc import Callable, Mapping
 
 from ..catalog import catalog
-from ..dsl.binding.resolved import resolved
 from ..dsl.compile import CompiledVariant
+from ..dsl.publish.resolved import resolved
 from ..dsl.text.tree import Node, Path
 from ..files import DiskLibrary
 from ..reporters.difference import changes, difference_json, difference_text
 from ..reporters.resolved import resolved_data, resolved_yaml
-from .compiling import Compiler
-from .shell import Exit, Shell, UsageError
+from .invocation.compiling import Compiler
+from .invocation.shell import Exit, Shell, UsageError
 
 __all__ = ["add_arguments", "run"]
 

@@ -9,13 +9,13 @@ from .. import __version__
 from ..catalog import catalog
 from ..dsl.diagnostics import Severity
 from ..files import DiskLibrary, find
-from ..reporters.as_json import report_json
-from ..reporters.github import report_github
-from ..reporters.report import Report, report
-from ..reporters.sarif import report_sarif
-from ..reporters.text import report_text
-from .compiling import Compiler
-from .shell import Exit, Shell
+from ..reporters.diagnostics.as_json import report_json
+from ..reporters.diagnostics.github import report_github
+from ..reporters.diagnostics.report import Report, report
+from ..reporters.diagnostics.sarif import report_sarif
+from ..reporters.diagnostics.text import report_text
+from .invocation.compiling import Compiler
+from .invocation.shell import Exit, Shell
 
 __all__ = ["add_arguments", "run"]
 

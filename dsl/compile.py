@@ -14,24 +14,24 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from ..schemas import recipe_v1
-from .binding.bind import Bound, bind
-from .binding.references import rebased
 from .catalog import Catalog
+from .check.bind import Bound, bind
+from .check.json_schema import check as check_shape
+from .check.paths import rebased
 from .compose.compose import Variant, compose
 from .compose.extends import on_its_way
 from .compose.library import Found, Library
 from .diagnostics import Diagnostic, Severity, in_file_order
 from .frozen import frozen
-from .plan import Plan
-from .planning.codec import canonical
+from .model.model_sizes import is_folder, shape_from_config, shape_of
+from .model.plan import Plan
+from .model.recipe import Model, ModelShape, Recipe
+from .model.reflect import Record, record, type_at
 from .planning.lower import lower
-from .planning.shapes import is_folder, shape_from_config, shape_of
 from .planning.verify import verify_plan
-from .recipe import Model, ModelShape, Recipe
+from .publish.plan_json import canonical
+from .rules.all_rules import check as check_rules
 from .rules.names import unknown_names
-from .rules.rules import check as check_rules
-from .shape.reflect import Record, record, type_at
-from .shape.shape import check as check_shape
 from .source import Source
 from .text.tree import MapNode, Path
 

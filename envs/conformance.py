@@ -15,11 +15,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
-from .client import HttpEnv
+from .clients.client import HttpEnv
+from .clients.supervise import ServeCommand, ServerProcess
 from .errors import EnvError, EpisodeOver, UnknownSplit, UnknownTask
 from .protocol import EnvClient, Session, Status, Step, score_of
 from .releases import Ids
-from .supervise import ServeCommand, ServerProcess
 
 __all__ = ["BAD_ACTIONS", "CHECKS", "Check", "Result", "Subject", "Transcript", "Violation", "run_checks", "transcript"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from ..dsl.binding.presets import PresetInfo
+from ..dsl.check.presets import PresetInfo
 
 __all__ = ["algorithms_text"]
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ..dsl.plan import Op, Plan, PlanStage, Wire
+from ..dsl.model.plan import Op, Plan, PlanStage, Wire
 
 __all__ = ["plan_dot", "plan_mermaid"]
 

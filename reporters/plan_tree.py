@@ -15,10 +15,10 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from ..dsl.algorithm import Kind
-from ..dsl.plan import MemoryUse, Phase, Placement, Plan, PlanStage, Role, Worker, peaks
+from ..dsl.model.algorithm import Kind
+from ..dsl.model.plan import MemoryUse, Phase, Placement, Plan, PlanStage, Role, Worker, peaks
+from .diagnostics.text import Style
 from .quantity import binary, count, plural
-from .text import Style
 
 __all__ = ["plan_tree", "rendered", "runs_table"]
 

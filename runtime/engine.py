@@ -13,25 +13,25 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
 
-from ..dsl.algorithm import Kind, RetrainFrom
-from ..dsl.binding.kinds import has_reference, own_end
-from ..dsl.plan import Plan, PlanStage
-from ..dsl.recipe import Eval, OnFault, SaveEpisodes
-from .batch import read_batches, write_batches
-from .context import Context, StepResult
-from .crew import Crew
-from .endpoint import Judges
-from .episode import Episode
+from ..dsl.model.algorithm import Kind, RetrainFrom
+from ..dsl.model.plan import Plan, PlanStage
+from ..dsl.model.recipe import Eval, OnFault, SaveEpisodes
+from ..dsl.model.stage_kinds import has_reference, own_end
+from .data.judge_client import Judges
 from .errors import RunError, StepRefused
-from .evaluate import measure, refuse_overlap
 from .guards import GuardStop, Verdict, judge
-from .pipeline import Pipeline
-from .ports import OptimizerSettings
 from .progress import Progress
-from .records import lines
+from .protocols import OptimizerSettings
 from .reporting import Reporter, Row
-from .stages import STEPS, origin
-from .workspace import MODEL, PROGRESS, Metrics, Workspace, on_disk
+from .rollout.episode import Episode
+from .steps.evaluate import measure, refuse_overlap
+from .steps.prefetch import Pipeline
+from .steps.rollout_batch import read_batches, write_batches
+from .steps.stage_context import Context, StepResult
+from .steps.table import STEPS, origin
+from .storage.episode_log import lines
+from .storage.run_folder import MODEL, PROGRESS, Metrics, Workspace, on_disk
+from .workers.worker_group import Crew
 
 __all__ = ["Engine", "Outcome", "OutcomeKind", "StopSignal"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..dsl.recipe import Guards, OnFault
-from .ports import UpdateFault
+from ..dsl.model.recipe import Guards, OnFault
 from .progress import Guarding
+from .protocols import UpdateFault
 
 __all__ = ["GuardStop", "Signs", "Verdict", "judge"]
 

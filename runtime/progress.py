@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from math import isfinite
 
-from .reward import Moments
-from .tasks import Mixture
+from .learning.reward import Moments
+from .rollout.task_sampler import Mixture
 
 __all__ = ["HISTORY", "Guarding", "Progress", "StageFacts"]
 

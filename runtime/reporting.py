@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from .episode import Episode
+from .rollout.episode import Episode
 
 __all__ = ["Reporter", "Row", "Silent"]
 

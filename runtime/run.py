@@ -17,20 +17,20 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ..dsl.binding.references import anchored
-from ..dsl.plan import Plan
-from ..dsl.planning.codec import dumps
-from ..dsl.recipe import Launcher
-from .crew import Crew
-from .endpoint import Judges
+from ..dsl.check.paths import anchored
+from ..dsl.model.plan import Plan
+from ..dsl.model.recipe import Launcher
+from ..dsl.publish.plan_json import dumps
+from .data.judge_client import Judges
 from .engine import Engine, Outcome, StopSignal
-from .launch import inline, ray
-from .reach import Reach, deadlines_of
-from .resuming import goes_on
-from .sinks.console import Terminal
+from .rollout.env_connections import Reach, deadlines_of
+from .sinks.console.console import Terminal
 from .sinks.fanout import Fanout, open_fanout
-from .sinks.summary import last_words
-from .workspace import JUDGE, Workspace, on_disk
+from .storage.resume_check import goes_on
+from .storage.run_folder import JUDGE, Workspace, on_disk
+from .storage.summary import last_words
+from .workers import inline, ray
+from .workers.worker_group import Crew
 
 __all__ = ["Start", "folder_of", "run_plan"]
 

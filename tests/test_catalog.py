@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from agym.catalog import ENVS, BadEnvironment, Registered, catalog, data_file_of, read_environment
 from agym.dsl.catalog import EnvironmentInfo
-from agym.dsl.recipe import Recipe
-from agym.dsl.shape.reflect import Choice, Number, record, type_at
+from agym.dsl.model.recipe import Recipe
+from agym.dsl.model.reflect import Choice, Number, record, type_at
 from agym.schemas import load
 from agym.unbuilt import UNBUILT
 from jsonschema import Draft7Validator

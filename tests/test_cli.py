@@ -12,8 +12,8 @@ import pytest
 from agym import __version__
 from agym.cli import main
 from agym.commands import COMMANDS
+from agym.commands.invocation.shell import Exit
 from agym.commands.parser import command_module, parser
-from agym.commands.shell import Exit
 
 from .conftest import Agym
 

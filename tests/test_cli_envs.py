@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from agym.commands.parser import parser
-from agym.envs.supervise import ServeCommand, ServerProcess
+from agym.envs.clients.supervise import ServeCommand, ServerProcess
 
 from .conftest import Agym
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import tokenizers  # noqa: F401 - engines are needed, and this is the quickest to ask for
-from agym.reporters.measured import measured_table
-from agym.reporters.text import Style
-from agym.runtime.backends.environment import missing_variables
-from agym.runtime.workspace import Workspace
+from agym.reporters.diagnostics.text import Style
+from agym.reporters.evaluation import measured_table
+from agym.runtime.backends.engine_variables import missing_variables
+from agym.runtime.storage.run_folder import Workspace
 
 from .conftest import Agym
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import tokenizers  # noqa: F401 - a model is made
-from agym.runtime.models import ModelSizes, TokenizerSizes, make_model, make_tokenizer
+from agym.runtime.backends.hf_models import ModelSizes, TokenizerSizes, make_model, make_tokenizer
 from agym.runtime.progress import Progress
-from agym.runtime.workspace import Workspace
+from agym.runtime.storage.run_folder import Workspace
 
 from .conftest import Agym
 

@@ -8,9 +8,9 @@ import pytest
 from agym.catalog import catalog
 from agym.commands.doctor import ENV_PACKAGES, Need, needs
 from agym.commands.recipes import header
-from agym.dsl.algorithm import Preset
 from agym.dsl.compile import compile_recipe
-from agym.dsl.plan import Plan
+from agym.dsl.model.algorithm import Preset
+from agym.dsl.model.plan import Plan
 from agym.dsl.source import Source
 from agym.files import DiskLibrary, shipped_names
 from agym.machine import Card, card_of, installed, look

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from agym.dsl.plan import Plan
-from agym.dsl.planning.codec import dumps, loads
+from agym.dsl.model.plan import Plan
 from agym.dsl.planning.verify import verify_plan
+from agym.dsl.publish.plan_json import dumps, loads
 from agym.files import shipped_names
 
 from .conftest import Agym

@@ -23,12 +23,12 @@ from pathlib import Path
 import pytest
 from agym.catalog import catalog
 from agym.cli import main
-from agym.dsl.algorithm import Preset
+from agym.dsl.check.key_suggestions import NAME, Keys
 from agym.dsl.codes import CODES
 from agym.dsl.compile import Compiled, compile_recipe
-from agym.dsl.plan import Plan
-from agym.dsl.planning.codec import dumps, loads
-from agym.dsl.shape.keys import NAME, Keys
+from agym.dsl.model.algorithm import Preset
+from agym.dsl.model.plan import Plan
+from agym.dsl.publish.plan_json import dumps, loads
 from agym.dsl.source import Source
 from agym.dsl.text.tree import ListNode, MapNode, Node, parse
 from agym.files import DiskLibrary

@@ -2,7 +2,7 @@
 
 import pytest
 from agym.dsl.source import Source
-from agym.reporters.excerpt import Excerpt, columns, excerpt, printable
+from agym.reporters.diagnostics.excerpt import Excerpt, columns, excerpt, printable
 
 
 def marked(text: str, word: str, width: int = 80) -> Excerpt:

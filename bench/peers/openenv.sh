@@ -12,7 +12,7 @@ if [ ! -e "$venv/.agym-setup" ]; then
   touch "$venv/.agym-setup"
 fi
 said=$(mktemp)
-.venv/bin/python -m agym.envs.serve counter --port 0 > "$said" &
+.venv/bin/python -m agym.envs.serving.serve counter --port 0 > "$said" &
 server=$!
 trap 'kill $server; rm -f "$said"' EXIT
 until [ -s "$said" ]; do kill -0 $server; sleep 0.2; done

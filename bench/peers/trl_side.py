@@ -26,20 +26,20 @@ from typing import Any
 import torch
 from agym.catalog import catalog
 from agym.dsl.compile import compile_recipe
-from agym.dsl.expr import Expr
-from agym.dsl.plan import Plan
-from agym.dsl.recipe import Stage
-from agym.envs.client import InlineEnv
+from agym.dsl.expression.expr import Expr
+from agym.dsl.model.plan import Plan
+from agym.dsl.model.recipe import Stage
+from agym.envs.clients.client import InlineEnv
 from agym.envs.protocol import Env, EnvFactory
 from agym.envs.registry import factory
 from agym.files import DiskLibrary
+from agym.runtime.agents.chat import Chat
 from agym.runtime.agents.formats import FORMATS
-from agym.runtime.episode import Task
-from agym.runtime.models import ModelSource, load_tokenizer
+from agym.runtime.backends.hf_models import ModelSource, load_tokenizer
 from agym.runtime.progress import Progress, StageFacts
-from agym.runtime.rendering import Chat
+from agym.runtime.rollout.episode import Task
+from agym.runtime.rollout.task_sampler import Pool, chosen
 from agym.runtime.seeds import derive
-from agym.runtime.tasks import Pool, chosen
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer

@@ -16,12 +16,12 @@ from ..diagnostics import Diagnostic, in_file_order
 from ..frozen import frozen
 from ..source import Source
 from ..spelling import closest
+from ..text.edit import Shorthand, no_shorthand, without
 from ..text.tree import MAX_DEPTH, MAX_NODES, MapNode, Node, ScalarNode, children, get
 from .extends import extend, recipe_root
 from .interpolate import Interpolator
 from .library import Library
 from .matrix import Choice, Expanded, expand
-from .merge import Shorthand, no_shorthand, without
 from .settings import apply_settings
 
 __all__ = ["Composed", "Variant", "compose"]

@@ -15,9 +15,9 @@ from ..frozen import frozen
 from ..source import Source, Span
 from ..suggest import shown
 from ..text.decode import decode
+from ..text.edit import Shorthand, merge, no_shorthand, without
 from ..text.tree import ListNode, MapNode, Node, ScalarNode, get, parse
 from .library import Found, Library, Refusal, explain
-from .merge import Shorthand, merge, no_shorthand, without
 
 __all__ = ["MAX_CHAIN", "Extended", "extend", "on_its_way", "recipe_root"]
 

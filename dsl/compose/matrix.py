@@ -12,8 +12,8 @@ from math import prod
 from ..diagnostics import Diagnostic, Note
 from ..frozen import frozen
 from ..suggest import shown
+from ..text.edit import Shorthand, no_shorthand, without
 from ..text.tree import Entry, ListNode, MapNode, Node, ScalarNode, get, to_data
-from .merge import Shorthand, no_shorthand, without
 from .settings import Step, assign, parse_path, path_name
 
 __all__ = ["MAX_RUNS", "Choice", "Expanded", "expand"]

@@ -14,9 +14,9 @@ from ..frozen import frozen
 from ..source import Source, Span, Text
 from ..suggest import shown
 from ..text.decode import without_surrogates
-from ..text.traps import foreign_character
+from ..text.edit import Shorthand, no_shorthand, opened, with_entry
 from ..text.tree import MAX_DEPTH, Entry, ListNode, MapNode, Node, Path, ScalarNode, get, parse
-from .merge import Shorthand, no_shorthand, opened, with_entry
+from ..text.yaml_traps import foreign_character
 
 __all__ = ["Assigned", "Step", "apply_settings", "assign", "parse_path", "path_name"]
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from ..suggest import did_you_mean, shown
 from .functions import MAX_WINDOW, PLAIN, SCHEDULES, SIGNATURES, WINDOWS, Interval, Plain, Schedule, Window
-from .limits import hull
+from .inferred import POISON, Shape, first_doubt, result_type, tidy
+from .intervals import hull
 from .nodes import Call, Literal, Name, Node, Place, Problem
 from .scopes import CONSTANT, ExprType, Fact, Scope
-from .shape import POISON, Shape, first_doubt, result_type, tidy
 
 if TYPE_CHECKING:
     from .check import Checker

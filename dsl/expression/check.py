@@ -15,7 +15,19 @@ from typing import Any
 from ..suggest import did_you_mean, shown
 from .calls import call, is_window, size_of
 from .functions import COMPARISONS, OPERATORS, SIGNATURES, Interval
-from .limits import LIMITS, NEGATED, compared, hull, narrowed
+from .inferred import (
+    NUMBERS,
+    POISON,
+    Shape,
+    binary_type,
+    first_doubt,
+    fits,
+    power_is_safe,
+    range_words,
+    tidy,
+    type_words,
+)
+from .intervals import LIMITS, NEGATED, compared, hull, narrowed
 from .nodes import (
     Binary,
     Call,
@@ -34,18 +46,6 @@ from .nodes import (
 )
 from .parse import parse
 from .scopes import CONSTANT, SCOPES, ExprType, Scope
-from .shape import (
-    NUMBERS,
-    POISON,
-    Shape,
-    binary_type,
-    first_doubt,
-    fits,
-    power_is_safe,
-    range_words,
-    tidy,
-    type_words,
-)
 
 __all__ = ["MAX_COST", "Checker", "Narrow", "examine", "scope_of"]
 

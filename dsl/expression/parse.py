@@ -12,20 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..suggest import shown
-from .nodes import (
-    Binary,
-    Call,
-    Choice,
-    Compare,
-    Literal,
-    Logic,
-    Member,
-    Name,
-    Node,
-    Problem,
-    Unary,
-    children,
-)
+from .nodes import Binary, Call, Choice, Compare, Literal, Logic, Member, Name, Node, Problem, Unary, children
 from .tables import FINAL, IGNORED, KEYWORDS, RULES, STATES, TOKENS
 
 __all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_TOKENS", "MAX_WHOLE", "Failure", "Token", "parse"]
@@ -95,7 +82,7 @@ def _tokens(text: str) -> list[Token]:
     while at < len(text):
         match = _SCANNER.match(text, at)
         if match is None:
-            from .mistakes import bad_character
+            from .syntax_errors import bad_character
 
             raise Failure(bad_character(text, at, tokens))
         kind = str(match.lastgroup)
@@ -120,7 +107,7 @@ def _tree(text: str, tokens: list[Token]) -> Node:
             if token.type == _END and states[-1] == FINAL:
                 return values[0]  # type: ignore[no-any-return]
         if action is None:
-            from .mistakes import unexpected
+            from .syntax_errors import unexpected
 
             raise Failure(unexpected(text, tokens, index, _accepted(states)))
         states.append(action)

@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ..algorithm import Algorithm, Baseline, Kind
-from ..binding.kinds import (
+from ..model.algorithm import Algorithm, Baseline, Kind
+from ..model.known_values import Number, Span, Steps, horizon, known, limits, spans
+from ..model.model_sizes import published
+from ..model.plan import StageBudget
+from ..model.recipe import Layout, MemoryKind, ModelShape, Recipe, Stage
+from ..model.stage_kinds import (
     episodes_per_task,
     has_critic,
     has_reference,
@@ -20,12 +24,8 @@ from ..binding.kinds import (
     own_end,
     samples,
 )
-from ..plan import StageBudget
-from ..recipe import Layout, MemoryKind, ModelShape, Recipe, Stage
-from ..rules.dynamics import Number, Span, Steps, horizon, known, limits, spans
 from .memory import Sizing, capacity_bytes, width
 from .placement import counts
-from .shapes import published
 
 __all__ = ["horizons", "pieces", "sizing", "stage_budgets", "stage_spans", "turn_tokens"]
 

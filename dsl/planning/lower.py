@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..binding.kinds import kind_of, learns, roles
 from ..catalog import Catalog
-from ..plan import VERSION, Budget, Plan, PlanStage
-from ..recipe import Environment, ModelShape, Recipe
+from ..model.plan import VERSION, Budget, Plan, PlanStage
+from ..model.recipe import Environment, ModelShape, Recipe
+from ..model.stage_kinds import kind_of, learns, roles
 from .budgets import sizing, stage_budgets
-from .graph import stage_ops
 from .memory import adapter_parameters, capacity_bytes, estimate, parameters
+from .ops import stage_ops
 from .placement import place
 
 __all__ = ["lower"]

@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ..frozen import frozen
-from ..plan import MemoryItem, MemoryUse, Phase, Role
-from ..recipe import DType, Gpu, Hardware, Lora, ModelShape, Offload
+from ..model.plan import MemoryItem, MemoryUse, Phase, Role
+from ..model.recipe import DType, Gpu, Hardware, Lora, ModelShape, Offload
 
 __all__ = [
     "CARDS",

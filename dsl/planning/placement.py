@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 
 from ..frozen import frozen
-from ..plan import Placement, Role, Worker
-from ..recipe import Environment, Hardware, Launcher, Layout, Transport
+from ..model.plan import Placement, Role, Worker
+from ..model.recipe import Environment, Hardware, Launcher, Layout, Transport
 
 __all__ = ["Counts", "counts", "environment_workers", "launcher", "misfit", "place"]
 

@@ -11,10 +11,10 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..algorithm import Kind
 from ..frozen import frozen
-from ..plan import VERSION, Op, OpKind, Plan, PlanStage, PortType, Role, StageBudget, Worker, peaks
-from ..recipe import Hardware, Launcher, Layout
+from ..model.algorithm import Kind
+from ..model.plan import VERSION, Op, OpKind, Plan, PlanStage, PortType, Role, StageBudget, Worker, peaks
+from ..model.recipe import Hardware, Launcher, Layout
 from .budgets import pieces
 
 __all__ = ["Problem", "verify_plan"]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..algorithm import (
+from ..check.spans import Path
+from ..diagnostics import Diagnostic
+from ..expression.expr import MappingFacts, names
+from ..model.algorithm import (
     Algorithm,
     Baseline,
     Correction,
@@ -18,13 +21,10 @@ from ..algorithm import (
     Preset,
     Relabel,
 )
-from ..binding.kinds import is_given, is_offline, kind_of, pulls_to_reference, samples
-from ..binding.places import Path
-from ..diagnostics import Diagnostic
-from ..expr import MappingFacts, names
-from ..recipe import Reward, RewardSource
-from .case import Case, Rule
-from .dynamics import known
+from ..model.known_values import known
+from ..model.recipe import Reward, RewardSource
+from ..model.stage_kinds import is_given, is_offline, kind_of, pulls_to_reference, samples
+from .context import Case, Rule
 
 __all__ = ["ALGORITHM_RULES"]
 

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..algorithm import DataSource
-from ..binding.kinds import is_offline
-from ..binding.places import Path
 from ..catalog import EnvironmentInfo
+from ..check.json_schema import check as check_shape
+from ..check.spans import Path
 from ..diagnostics import Diagnostic
-from ..recipe import Dialect, Environment, TaskSelection
-from ..shape.shape import check as check_shape
+from ..model.algorithm import DataSource
+from ..model.known_values import is_zero
+from ..model.recipe import Dialect, Environment, TaskSelection
+from ..model.stage_kinds import is_offline
 from ..source import Span, Text
 from ..suggest import did_you_mean, shown
 from ..text.tree import Entry, ListNode, MapNode, Node, ScalarNode
-from .case import Case, Rule
-from .dynamics import is_zero
+from .context import Case, Rule
 from .names import no_environment, no_split
 
 __all__ = ["ENVIRONMENT_RULES"]

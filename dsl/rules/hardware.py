@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..diagnostics import Diagnostic
-from ..plan import MemoryUse, Phase, Role, peaks
+from ..model.plan import MemoryUse, Phase, Role, peaks
+from ..model.recipe import Launcher, Layout, Offload
 from ..planning.budgets import sizing
 from ..planning.memory import Sizing, engine_limit, estimate, one_episode_cache
 from ..planning.placement import launcher, misfit, split_gpus
-from ..recipe import Launcher, Layout, Offload
-from .case import Case, Rule
+from .context import Case, Rule
 
 __all__ = ["HARDWARE_RULES"]
 

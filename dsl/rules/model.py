@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..diagnostics import Diagnostic
+from ..model.model_sizes import published
+from ..model.recipe import DType, Init, Lora
 from ..planning.memory import width
-from ..planning.shapes import published
-from ..recipe import DType, Init, Lora
 from ..suggest import did_you_mean, shown
-from .case import Case, Rule
+from .context import Case, Rule
 
 __all__ = ["MODEL_RULES"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..catalog import Catalog, EnvironmentInfo
+from ..check.expected import written
 from ..diagnostics import Diagnostic
-from ..shape.wording import written
 from ..source import Span
 from ..suggest import did_you_mean, shown
 from ..text.tree import MapNode, Node, ScalarNode, children, get

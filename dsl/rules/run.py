@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, is_dataclass
 from functools import lru_cache
 from typing import Any
 
-from ..algorithm import Kind
-from ..binding.kinds import kind_of
-from ..binding.places import Path
+from ..check.spans import Path
 from ..diagnostics import Diagnostic
-from ..recipe import Stage
-from ..shape.reflect import record
+from ..model.algorithm import Kind
+from ..model.recipe import Stage
+from ..model.reflect import record
+from ..model.stage_kinds import kind_of
 from ..source import Span
 from ..suggest import did_you_mean, shown
-from .case import Case, Rule
+from .context import Case, Rule
 from .names import no_sink
 
 __all__ = ["RUN_RULES"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ..algorithm import Kind, Preset, Relabel
-from ..binding.kinds import is_played, kind_of, learns, samples
-from ..binding.places import Path
+from ..check.spans import Path
 from ..diagnostics import Diagnostic
+from ..model.algorithm import Kind, Preset, Relabel
+from ..model.known_values import Number, Span, Steps, horizon, limits, settled
+from ..model.recipe import Agent, Format, MemoryKind, Stage
+from ..model.stage_kinds import is_played, kind_of, learns, samples
 from ..planning.budgets import horizons, stage_spans, turn_tokens
-from ..recipe import Agent, Format, MemoryKind, Stage
 from ..suggest import shown
-from .case import Case, Rule
-from .dynamics import Number, Span, Steps, horizon, limits, settled
+from .context import Case, Rule
 
 __all__ = ["SCHEDULE_RULES"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from ..diagnostics import Diagnostic
 from ..source import Span, Text
 from .node import Node, ScalarNode
-from .traps import torn_by_comma
+from .yaml_traps import torn_by_comma
 
 __all__ = ["is_torn", "mended", "num_unclosed", "with_torn_items"]
 

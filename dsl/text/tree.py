@@ -20,22 +20,11 @@ from ..source import Piece, Source, Span, Text
 from ..suggest import did_you_mean, shown
 from .decode import MAX_BYTES, SURROGATE
 from .merging import merged
-from .node import (
-    Entry,
-    ListNode,
-    MapNode,
-    Measure,
-    Node,
-    Path,
-    ScalarNode,
-    at,
-    children,
-    get,
-    to_data,
-)
+from .node import Entry, ListNode, MapNode, Measure, Node, Path, ScalarNode, at, children, get, to_data
+from .scalar_offsets import unfold
 from .scalars import Refused, ScalarValue, resolve
 from .torn import is_torn, mended, num_unclosed, with_torn_items
-from .traps import (
+from .yaml_traps import (
     MAY_BE_TRAP,
     bad_escape,
     explain_plain,
@@ -45,10 +34,9 @@ from .traps import (
     without_colon,
     yaml_tag,
 )
-from .unfold import unfold
 
 if TYPE_CHECKING:
-    from .failures import Failure
+    from .parse_errors import Failure
 
 __all__ = [
     "MAX_ADVICE",
@@ -114,7 +102,7 @@ def _events(source: Source, start: int, fast: bool) -> Iterator[Any]:
     try:
         yield from iter(loader_type(source.text[start:]).get_event, None)
     except (yaml.YAMLError, ValueError) as error:
-        from .failures import Failure  # of no use to a text that is whole
+        from .parse_errors import Failure  # of no use to a text that is whole
 
         yield Failure.of(error, start)
 
@@ -202,7 +190,7 @@ class _Builder:
     # Events
 
     def fail(self, failure: Failure) -> None:
-        from .failures import Seen, explain_failure
+        from .parse_errors import Seen, explain_failure
 
         self.diagnostics.append(explain_failure(self.source, failure, Seen(*self.last)))
         raise _Stopped

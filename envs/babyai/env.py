@@ -18,8 +18,8 @@ from .expert import solve
 from .levels import SPLITS, Level, build, find, levels, tasks
 from .moves import Refusal, available, fruitless, moves_of, perform
 from .options import read_options
-from .phrases import MALFORMED, OPENING, PROMPTS, Says
 from .routes import Routes
+from .texts import MALFORMED, OPENING, PROMPTS, Says
 from .words import corpus
 from .world import World
 

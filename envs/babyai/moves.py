@@ -10,8 +10,8 @@ from minigrid.core.actions import Actions
 from minigrid.core.world_object import Door, WorldObj
 
 from .actions import MACROS, PRIMITIVES, Command, Verb
-from .phrases import Says
 from .routes import Routes, passable
+from .texts import Says
 from .world import World, ahead_of, state_of
 
 __all__ = ["SINGLE", "Moves", "Refusal", "available", "fruitless", "moves_of", "perform"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from minigrid.core.constants import COLOR_NAMES
 
 from .actions import MACROS, MAX_STRIDE, PRIMITIVES
-from .phrases import MALFORMED, OPENING, PROMPTS, Says
+from .texts import MALFORMED, OPENING, PROMPTS, Says
 
 __all__ = ["corpus"]
 

@@ -14,14 +14,14 @@ from random import Random
 from ..errors import EpisodeOver, UnknownSplit
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from ..web.actions import Action, Click, Drag, Hover, Malformed, Press, Scroll, Select, Type, Wait, parse
-from ..web.phrases import MALFORMED
-from ..web.surf import Surfer
+from ..web.browser import Surfer
+from ..web.session import Scene
+from ..web.texts import MALFORMED
 from ..web.tree import Window
-from ..web.visit import Scene
 from .options import read_options
 from .pages import NUMBERS, find, html, tasks, words
-from .phrases import FORMS, OPENING, PROMPT, Ends
 from .solve import SOLVERS, Sight
+from .texts import FORMS, OPENING, PROMPT, Ends
 
 __all__ = ["SPEC", "MiniWob", "create"]
 

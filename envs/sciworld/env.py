@@ -15,8 +15,8 @@ from ..errors import EpisodeOver, UnknownSplit, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
 from .java import Simulator, javas
 from .options import read_options
-from .phrases import ASKED_BACK, DONE, FAILED, MALFORMED, PROMPT, TELEPORT, UNKNOWN, status_of, tidy
 from .tasks import GROUPS, PARTS, TASKS, Task
+from .texts import ASKED_BACK, DONE, FAILED, MALFORMED, PROMPT, TELEPORT, UNKNOWN, status_of, tidy
 
 __all__ = ["SPEC", "SciWorld", "create"]
 

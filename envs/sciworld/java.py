@@ -25,7 +25,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from ..errors import EnvFault, FaultKind
-from ..temporary import Temporary
+from ..temp_files import Temporary
 
 __all__ = ["Javas", "Outcome", "Simulator", "javas"]
 

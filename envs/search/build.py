@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .corpora import INDEX
-from .documents import Document, dictionary, html, manual, plain
-from .index import LocalIndex
-from .passages import Passage, cut, read_folder
+from .corpus.documents import Document, dictionary, html, manual, plain
+from .corpus.index import LocalIndex
+from .corpus.passages import Passage, cut, read_folder
 from .wordnet import passages, read_database
 
 __all__ = ["PACKAGES", "Missing", "Package", "build", "main"]

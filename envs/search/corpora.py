@@ -14,10 +14,10 @@ from threading import Lock
 import numpy as np
 
 from ..errors import BadOption
-from .index import LocalIndex
+from .corpus.index import LocalIndex
+from .corpus.passages import Passage, read_folder
+from .corpus.retriever import DenseRetriever, HttpEncoder, HttpRetriever, Retriever
 from .options import Options
-from .passages import Passage, read_folder
-from .retriever import DenseRetriever, HttpEncoder, HttpRetriever, Retriever
 from .wordnet import passages, shipped
 
 __all__ = ["INDEX", "VECTORS", "corpus_of", "retriever_for"]

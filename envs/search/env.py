@@ -17,13 +17,13 @@ from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
 from .actions import Command, Malformed, Tool, parse
 from .benchmarks import BENCHMARKS, benchmark, benchmarks_in
 from .corpora import corpus_of, retriever_for
+from .corpus.passages import Passage
+from .corpus.retriever import Retriever
 from .options import Options, read_options
-from .passages import Passage
-from .phrases import Says, found, malformed, page, prompt, vocabulary
 from .questions import Question, own, wordnet_questions
-from .retriever import Retriever
 from .sandbox import Sandbox, why_not
 from .scoring import SCORES
+from .texts import Says, found, malformed, page, prompt, vocabulary
 from .wordnet import passages, shipped
 
 __all__ = ["SPEC", "Search", "create"]

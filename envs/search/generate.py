@@ -16,7 +16,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from .corpora import INDEX
-from .index import LocalIndex
+from .corpus.index import LocalIndex
 from .options import Options
 from .questions import ASKED, Question, asked
 from .scoring import normal

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from .passages import Passage
+from .corpus.passages import Passage
 
 __all__ = ["TOPICS", "Synset", "passages", "read_database", "shipped", "wholes_of", "written"]
 

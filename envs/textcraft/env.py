@@ -16,8 +16,8 @@ from ..errors import EpisodeOver, UnknownSplit, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Reached, Runs, Status, Step
 from .actions import Action, Craft, Get, Inventory, Malformed, parse
 from .options import DEPTHS, read_options
-from .phrases import PLAIN, TERSE
 from .planner import plan
+from .texts import PLAIN, TERSE
 from .world import HELD_OUT, Goal, Recipe, World, amounts
 from .worlds import load
 

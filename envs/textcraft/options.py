@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import BadOption
 from ..protocol import Json
-from .drawn import Draw
+from .procedural import Draw
 from .worlds import WORLDS
 
 __all__ = ["DEPTHS", "Options", "read_options"]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 
-from .drawn import Draw, DrawnWorld
 from .fixed import FixedWorld
+from .procedural import Draw, DrawnWorld
 from .world import World
 
 __all__ = ["WORLDS", "load"]

@@ -19,7 +19,7 @@ from playwright.async_api import Page as Leaf
 from playwright.async_api import TimeoutError as Late
 
 from ..errors import EnvFault, FaultKind
-from ..web.visit import Visit
+from ..web.session import Visit
 from .tasks import Check, Target
 
 __all__ = ["answers", "contains", "leads_to", "succeeded"]

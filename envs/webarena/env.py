@@ -15,14 +15,14 @@ from urllib.parse import urlsplit
 from ..errors import EnvFault, EpisodeOver, UnknownSplit, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from ..web.actions import Action, Drag, GoTo, Malformed, NewTab, Stop, SwitchTab, Type, parse
-from ..web.phrases import MALFORMED
-from ..web.surf import Surfer
+from ..web.browser import Surfer
+from ..web.session import Scene
+from ..web.texts import MALFORMED
 from ..web.tree import Window
-from ..web.visit import Scene
 from .checks import succeeded
 from .options import read_options
-from .phrases import ENDED, FORMS, OPENING, PROMPT
 from .tasks import CATEGORIES, Task, Tasks, load
+from .texts import ENDED, FORMS, OPENING, PROMPT
 
 __all__ = ["SPEC", "WebArena", "create"]
 

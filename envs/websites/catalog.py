@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from functools import cache
 
-from . import forum, several, shop, tracker, wiki
+from . import cross_site_tasks as several
+from . import forum, shop, tracker, wiki
 from .checks import told
 from .hosting import opened
 from .site import Site

@@ -13,17 +13,17 @@ from random import Random
 from ..errors import EpisodeOver, UnknownSplit, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from ..web.actions import Action, Drag, Malformed, Stop, Type, parse
-from ..web.phrases import MALFORMED
-from ..web.surf import Surfer
+from ..web.browser import Surfer
+from ..web.session import Scene
+from ..web.texts import MALFORMED
 from ..web.tree import Window
-from ..web.visit import Scene
 from .catalog import HOSTS, SITES, tasks, words
 from .checks import told
 from .expert import walk
 from .hosting import HEADER, Hosting, World
 from .options import read_options
-from .phrases import ENDED, FORMS, OPENING, PROMPT
 from .tasks import PARTS, Task
+from .texts import ENDED, FORMS, OPENING, PROMPT
 
 __all__ = ["SPEC", "Websites", "create"]
 

@@ -11,10 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from ...dsl.recipe import Format
-from ..episode import Message
-from . import calls
-from .reading import END_OF_THOUGHTS, START_OF_THOUGHTS, Reading, refused, taken
+from ...dsl.model.recipe import Format
+from . import tool_calls as calls
+from .messages import END_OF_THOUGHTS, START_OF_THOUGHTS, Message, Reading, refused, taken
 
 __all__ = ["FORMATS", "AgentFormat", "Manner", "Reading", "agent_format", "without_thoughts"]
 

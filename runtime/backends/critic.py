@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..loss import value_terms
-from ..packing import Row, unpack
-from ..ports import (
+from ..learning.loss import value_terms
+from ..learning.packing import Row, unpack
+from ..protocols import (
     Floats,
     LearnerSettings,
     NamedTensors,

@@ -17,10 +17,9 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from ..loss import LossInputs, LossTerms, loss_terms, token_scale
-from ..models import ModelSource, copy_tokenizer, write_model
-from ..packing import Row, scatter
-from ..ports import (
+from ..learning.loss import LossInputs, LossTerms, loss_terms, token_scale
+from ..learning.packing import Row, scatter
+from ..protocols import (
     Floats,
     LearnerSettings,
     Limits,
@@ -33,6 +32,7 @@ from ..ports import (
     UpdateMetrics,
     UpdateSettings,
 )
+from .hf_models import ModelSource, copy_tokenizer, write_model
 from .lora import AdapterReference, adapted_layers, adapters, read_adapters, write_adapters
 from .policy import OUTPUT_LAYER, hub_names, load_policy, take_over
 from .zero import ZeroEngine, greatest_over_ranks, summed_over_ranks

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..ports import (
+from ..protocols import (
     FinishReason,
     Floats,
     NamedTensors,

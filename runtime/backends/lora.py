@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ...dsl.recipe import Lora
+from ...dsl.model.recipe import Lora
 from ..errors import RunError
-from ..ports import Floats, Scorer, TrainSequence
+from ..protocols import Floats, Scorer, TrainSequence
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ...dsl.recipe import DType
-from ..loss import token_logprobs
-from ..models import ModelSource, load_causal_model
-from ..packing import Row, pack, packed_attention, scatter
-from ..ports import Floats, LearnerSettings, NamedTensors, TrainSequence
+from ...dsl.model.recipe import DType
+from ..learning.loss import token_logprobs
+from ..learning.packing import Row, pack, packed_attention, scatter
+from ..protocols import Floats, LearnerSettings, NamedTensors, TrainSequence
+from .hf_models import ModelSource, load_causal_model
 from .lora import adapt, adapters
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..ports import (
+from ..protocols import (
     Draw,
     FinishReason,
     Floats,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ...dsl.recipe import Lora
-from ..ports import NamedTensors
+from ...dsl.model.recipe import Lora
+from ..protocols import NamedTensors
 from .lora import peft_name
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ...dsl.recipe import DType
-from ..ports import SamplerSettings
-from .group import join_process_group
+from ...dsl.model.recipe import DType
+from ..protocols import SamplerSettings
+from .process_group import join_process_group
 from .vllm_adapter import adapter_args, multiply_once
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from ...dsl.recipe import DType, Offload
-from ..packing import Row, idle_row, pack, totals
-from ..ports import LearnerSettings, Normaliser, OptimizerSettings, TrainSequence
+from ...dsl.model.recipe import DType, Offload
+from ..learning.packing import Row, idle_row, pack, totals
+from ..protocols import LearnerSettings, Normaliser, OptimizerSettings, TrainSequence
 from ..seeds import derive
-from .group import join_process_group
+from .process_group import join_process_group
 
 if TYPE_CHECKING:
     from deepspeed import DeepSpeedEngine

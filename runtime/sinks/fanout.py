@@ -13,12 +13,12 @@ from pathlib import Path
 from queue import Empty, Full, Queue
 from threading import Thread
 
-from ...dsl.plan import Plan
-from ..episode import Episode
+from ...dsl.model.plan import Plan
 from ..errors import RunError
 from ..reporting import Row, Silent
-from .console import Console, Terminal, console_on
-from .figures import clean
+from ..rollout.episode import Episode
+from ..text_format import clean
+from .console.console import Console, Terminal, console_on
 from .protocol import Factory, Opening, Sink
 from .redaction import redacted
 from .registry import factory_of

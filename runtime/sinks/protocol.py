@@ -13,8 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from ...dsl.plan import Plan
-from ...dsl.recipe import Sink as Settings
+from ...dsl.model.plan import Plan
+from ...dsl.model.recipe import Sink as Settings
 from ..errors import RunError
 from ..reporting import Row
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agym.dsl.algorithm import Algorithm
 from agym.dsl.catalog import Catalog, EnvironmentInfo
-from agym.dsl.expr import Expr
-from agym.dsl.recipe import Environment, Model, Recipe, Stage
+from agym.dsl.expression.expr import Expr
+from agym.dsl.model.algorithm import Algorithm
+from agym.dsl.model.recipe import Environment, Model, Recipe, Stage
 
 Change = Callable[..., Any]
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 import yaml
-from agym.dsl.algorithm import Aggregation, Baseline, DataSource, Preset
-from agym.dsl.binding.bind import Bound, bind
-from agym.dsl.binding.resolved import plain, resolved
 from agym.dsl.catalog import Catalog
+from agym.dsl.check.bind import Bound, bind
+from agym.dsl.check.json_schema import check
 from agym.dsl.codes import CODES
 from agym.dsl.compile import compile_recipe
 from agym.dsl.compose.compose import compose
 from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
-from agym.dsl.expr import Expr
-from agym.dsl.recipe import Format, MemoryKind, Recipe
-from agym.dsl.shape.reflect import record
-from agym.dsl.shape.shape import check
+from agym.dsl.expression.expr import Expr
+from agym.dsl.model.algorithm import Aggregation, Baseline, DataSource, Preset
+from agym.dsl.model.recipe import Format, MemoryKind, Recipe
+from agym.dsl.model.reflect import record
+from agym.dsl.publish.resolved import plain, resolved
 from agym.dsl.source import Source
 from agym.dsl.text.tree import MapNode, parse
 from agym.schemas import recipe_v1

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from agym.dsl.binding.bind import bind
 from agym.dsl.catalog import Catalog
+from agym.dsl.check.bind import bind
+from agym.dsl.check.json_schema import check as check_shape
 from agym.dsl.compile import Compiled, compile_recipe, shorthand_of
 from agym.dsl.compose.compose import compose
 from agym.dsl.compose.library import MemoryLibrary
-from agym.dsl.shape.shape import check as check_shape
 from agym.dsl.source import Source
 from agym.files import DiskLibrary
 from agym.schemas import recipe_v1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from agym.dsl.codes import CODES
 from agym.dsl.diagnostics import Diagnostic, Severity
-from agym.dsl.expr import Expr, ExprType, check, constant, mentions, names, type_of, value_range
+from agym.dsl.expression.expr import Expr, ExprType, check, constant, mentions, names, type_of, value_range
 from agym.dsl.expression.functions import SIGNATURES
 from agym.dsl.expression.scopes import SCOPES
 from agym.dsl.source import Source, Text

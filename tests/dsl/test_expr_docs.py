@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from agym.dsl.expr import Expr, ExprType, MappingFacts, check
 from agym.dsl.expression.check import MAX_COST
+from agym.dsl.expression.expr import Expr, ExprType, MappingFacts, check
 from agym.dsl.expression.functions import DEFAULT, MAX_WINDOW, PLAIN, SCHEDULES, WINDOWS
 from agym.dsl.expression.parse import MAX_DEPTH, MAX_LENGTH, MAX_TOKENS
 from agym.dsl.expression.scopes import SCOPES

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from agym.dsl.expr import Expr, Facts, MappingFacts, StageStart, step_bound, table
-from agym.dsl.expression.steps import MAX_SCAN, MAX_TABLE
+from agym.dsl.expression.expr import Expr, Facts, MappingFacts, StageStart, step_bound, table
+from agym.dsl.expression.over_steps import MAX_SCAN, MAX_TABLE
 
 RISING = (0.1, 0.2, 0.4, 0.7)
 UNTIL = MappingFacts("until", {"step": 7, "total_step": 107, "stage": "b"}, {"success": RISING, "kl": (0.5, 0.2, 0.3)})

@@ -7,8 +7,8 @@ from subprocess import run
 
 import pytest
 from agym.dsl.diagnostics import Diagnostic
-from agym.dsl.expr import ExprType, MappingFacts, check
 from agym.dsl.expression.evaluate import reader
+from agym.dsl.expression.expr import ExprType, MappingFacts, check
 from agym.dsl.expression.grammar import GRAMMAR, TABLES, tables_source
 from agym.dsl.expression.nodes import Name, Problem
 from agym.dsl.expression.parse import MAX_DEPTH, MAX_LENGTH, MAX_TOKENS, parse
@@ -177,7 +177,7 @@ def test_the_tables_are_those_of_the_grammar() -> None:
 
 def test_neither_lark_nor_the_explanations_are_loaded_for_a_right_expression() -> None:
     code = (
-        "import sys; from agym.dsl.expr import *; from agym.dsl.source import *\n"
+        "import sys; from agym.dsl.expression.expr import *; from agym.dsl.source import *\n"
         "text = Text.exact(Source('r', 'step >= 100').span(0, 11))\n"
         "assert not check(text, 'until', ExprType.BOOLEAN)\n"
         "print([m for m in sys.modules if m == 'lark' or m.endswith('expr_mistakes') or m == 'difflib'])"

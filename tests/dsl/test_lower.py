@@ -7,15 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agym.dsl.algorithm import Baseline, DataSource, KLPlace, Preset
 from agym.dsl.catalog import Catalog
-from agym.dsl.expr import Expr
-from agym.dsl.plan import Op, OpKind, Plan, PlanStage, Role
-from agym.dsl.planning.codec import dumps, loads
-from agym.dsl.planning.lower import lower
-from agym.dsl.planning.shapes import shape_of
-from agym.dsl.planning.verify import verify_plan
-from agym.dsl.recipe import (
+from agym.dsl.expression.expr import Expr
+from agym.dsl.model.algorithm import Baseline, DataSource, KLPlace, Preset
+from agym.dsl.model.model_sizes import shape_of
+from agym.dsl.model.plan import Op, OpKind, Plan, PlanStage, Role
+from agym.dsl.model.recipe import (
     Gpu,
     Hardware,
     Launcher,
@@ -28,6 +25,9 @@ from agym.dsl.recipe import (
     Reflection,
     Transport,
 )
+from agym.dsl.planning.lower import lower
+from agym.dsl.planning.verify import verify_plan
+from agym.dsl.publish.plan_json import dumps, loads
 
 Change = Callable[..., Any]
 SHA = "0" * 64

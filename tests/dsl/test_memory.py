@@ -5,7 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from agym.dsl.plan import MemoryItem, MemoryUse, Phase, Role, peaks
+from agym.dsl.model.model_sizes import KNOWN, published, shape_from_config, shape_from_init, shape_of
+from agym.dsl.model.plan import MemoryItem, MemoryUse, Phase, Role, peaks
+from agym.dsl.model.recipe import (
+    DType,
+    Family,
+    Gpu,
+    Hardware,
+    Init,
+    Layout,
+    Lora,
+    Model,
+    ModelShape,
+    Offload,
+    TokenizerInit,
+)
 from agym.dsl.planning.memory import (
     Sizing,
     activation_bytes,
@@ -20,20 +34,6 @@ from agym.dsl.planning.memory import (
     one_episode_cache,
     parameters,
     width,
-)
-from agym.dsl.planning.shapes import KNOWN, published, shape_from_config, shape_from_init, shape_of
-from agym.dsl.recipe import (
-    DType,
-    Family,
-    Gpu,
-    Hardware,
-    Init,
-    Layout,
-    Lora,
-    Model,
-    ModelShape,
-    Offload,
-    TokenizerInit,
 )
 
 PUBLISHED = {

@@ -8,16 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agym.dsl.algorithm import Baseline, DataSource, Kind, Preset
-from agym.dsl.expr import Expr
-from agym.dsl.plan import MemoryItem, Op, OpKind, Plan, PortType, Role
-from agym.dsl.planning.codec import CodecError, dumps, loads, to_json
+from agym.dsl.expression.expr import Expr
+from agym.dsl.model.algorithm import Baseline, DataSource, Kind, Preset
+from agym.dsl.model.model_sizes import shape_of
+from agym.dsl.model.plan import MemoryItem, Op, OpKind, Plan, PortType, Role
+from agym.dsl.model.recipe import Environment, Gpu, Layout, Model, Recipe, Stage
 from agym.dsl.planning.lower import lower
-from agym.dsl.planning.shapes import shape_of
 from agym.dsl.planning.verify import verify_plan
-from agym.dsl.recipe import Environment, Gpu, Layout, Model, Recipe, Stage
-from agym.dsl.shape.plan_schema import SCHEMA_FILE, plan_schema
-from agym.dsl.shape.plan_schema import text as schema_text
+from agym.dsl.publish.plan_json import CodecError, dumps, loads, to_json
+from agym.dsl.publish.plan_schema import SCHEMA_FILE, plan_schema
+from agym.dsl.publish.plan_schema import text as schema_text
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator

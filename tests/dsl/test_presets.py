@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from agym.dsl.algorithm import (
+from agym.dsl.check.bind import bind
+from agym.dsl.check.json_schema import check
+from agym.dsl.check.key_suggestions import Keys
+from agym.dsl.check.no_effect import relevant
+from agym.dsl.check.presets import PresetInfo, named, preset, preset_of, presets
+from agym.dsl.expression.expr import Expr
+from agym.dsl.model.algorithm import (
     Aggregation,
     Algorithm,
     Baseline,
@@ -18,13 +24,7 @@ from agym.dsl.algorithm import (
     Reference,
     Relabel,
 )
-from agym.dsl.binding.bind import bind
-from agym.dsl.binding.kinds import has_critic, has_reference, kind_of
-from agym.dsl.binding.presets import PresetInfo, named, preset, preset_of, presets
-from agym.dsl.expr import Expr
-from agym.dsl.rules.relevance import relevant
-from agym.dsl.shape.keys import Keys
-from agym.dsl.shape.shape import check
+from agym.dsl.model.stage_kinds import has_critic, has_reference, kind_of
 from agym.dsl.source import Source
 from agym.dsl.text.tree import MapNode, Node, parse
 from agym.schemas import recipe_v1

@@ -7,11 +7,11 @@ from dataclasses import dataclass, is_dataclass
 from typing import Annotated, Any
 
 import pytest
-from agym.dsl.algorithm import Algorithm, Preset
-from agym.dsl.expr import ExprType
-from agym.dsl.fields import DynInt, Example, Nested
-from agym.dsl.recipe import Environment, Recipe, Sink, Stage
-from agym.dsl.shape.reflect import (
+from agym.dsl.expression.expr import ExprType
+from agym.dsl.model.algorithm import Algorithm, Preset
+from agym.dsl.model.fields import DynInt, Example, Nested
+from agym.dsl.model.recipe import Environment, Recipe, Sink, Stage
+from agym.dsl.model.reflect import (
     Choice,
     Constant,
     Flag,

@@ -7,7 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agym.dsl.algorithm import (
+from agym.dsl.catalog import Catalog
+from agym.dsl.check.spans import Listed
+from agym.dsl.codes import CODES
+from agym.dsl.diagnostics import Diagnostic, Severity
+from agym.dsl.expression.expr import Expr
+from agym.dsl.model.algorithm import (
     Algorithm,
     Baseline,
     Correction,
@@ -20,15 +25,8 @@ from agym.dsl.algorithm import (
     Preset,
     Relabel,
 )
-from agym.dsl.binding.places import Listed
-from agym.dsl.catalog import Catalog
-from agym.dsl.codes import CODES
-from agym.dsl.diagnostics import Diagnostic, Severity
-from agym.dsl.expr import Expr
-from agym.dsl.planning.lower import lower
-from agym.dsl.planning.shapes import shape_of
-from agym.dsl.planning.verify import verify_plan
-from agym.dsl.recipe import (
+from agym.dsl.model.model_sizes import shape_of
+from agym.dsl.model.recipe import (
     Dialect,
     DType,
     Environment,
@@ -52,8 +50,10 @@ from agym.dsl.recipe import (
     Tasks,
     TaskSelection,
 )
-from agym.dsl.rules import rules
-from agym.dsl.rules.case import Case
+from agym.dsl.planning.lower import lower
+from agym.dsl.planning.verify import verify_plan
+from agym.dsl.rules import all_rules as rules
+from agym.dsl.rules.context import Case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

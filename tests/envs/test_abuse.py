@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from agym.envs.agentgym import AgentGym
 from agym.envs.protocol import Env
 from agym.envs.registry import factory
-from agym.envs.server import EnvServer, ServerSettings
+from agym.envs.serving.agentgym import AgentGym
+from agym.envs.serving.server import EnvServer, ServerSettings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

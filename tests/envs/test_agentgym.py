@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-from agym.envs.agentgym import family_of
 from agym.envs.errors import BadOption
 from agym.envs.protocol import Env, Observation, Score, Status, Step
-from agym.envs.server import EnvServer, ServerSettings
+from agym.envs.serving.agentgym import family_of
+from agym.envs.serving.server import EnvServer, ServerSettings
 
 from .conftest import Scripted
 

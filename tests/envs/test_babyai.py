@@ -12,7 +12,7 @@ from agym.envs.babyai import BabyAI, create
 from agym.envs.babyai.expert import solve
 from agym.envs.babyai.levels import SEEDS, SPLITS, build, levels
 from agym.envs.babyai.options import Options
-from agym.envs.babyai.survey import NUM_SEEDS, row
+from agym.envs.babyai.solvability import NUM_SEEDS, row
 from agym.envs.babyai.world import World
 from agym.envs.errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import Json, Status, Step

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from agym.envs.client import HttpEnv, InlineEnv
+from agym.envs.clients.client import HttpEnv, InlineEnv
 from agym.envs.errors import (
     BadOption,
     EnvFault,
@@ -19,7 +19,7 @@ from agym.envs.errors import (
     UnknownTask,
 )
 from agym.envs.protocol import Deadlines, Env, EnvClient
-from agym.envs.server import EnvServer, ServerSettings
+from agym.envs.serving.server import EnvServer, ServerSettings
 
 Make = Callable[[], Env]
 QUICK = Deadlines(open_s=0.3, step_s=0.3, close_s=0.1)

@@ -7,13 +7,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from agym.envs.client import HttpEnv, InlineEnv
+from agym.envs.clients.client import HttpEnv, InlineEnv
+from agym.envs.clients.supervise import ServeCommand, ServerProcess
 from agym.envs.conformance import CHECKS, Check, Result, Subject, run_checks
 from agym.envs.errors import EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import START_S, Deadlines, Env, EnvSpec, Observation, Reached, Runs, Status, Step
 from agym.envs.registry import factory
 from agym.envs.releases import Ids
-from agym.envs.supervise import ServeCommand, ServerProcess
 
 ENVIRONMENTS: dict[str, ServeCommand] = {
     "babyai": ServeCommand(
@@ -234,7 +234,7 @@ HASHED = f"""
 import asyncio, socket, sys, uvicorn
 sys.path[:0] = {[str(Path(__file__).parent)]!r}
 from test_conformance import Flawed
-from agym.envs.server import EnvServer
+from agym.envs.serving.server import EnvServer
 listener = socket.socket(fileno=int(sys.argv[sys.argv.index("--fd") + 1]))
 config = uvicorn.Config(EnvServer(lambda: Flawed("hash")), log_level="warning", lifespan="on")
 asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))

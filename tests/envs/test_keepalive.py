@@ -12,8 +12,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from agym.envs import keepalive
-from agym.envs.keepalive import KeepAlive
+from agym.envs.clients import keepalive
+from agym.envs.clients.keepalive import KeepAlive
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256

@@ -26,7 +26,7 @@ from agym.envs.mcp.options import Options, read_options
 from agym.envs.mcp.tasks import load
 from agym.envs.pool import EnvPool
 from agym.envs.protocol import Json, Status, Step
-from agym.envs.sessions import Sessions
+from agym.envs.serving.sessions import Sessions
 from mcp import MCPError
 
 HERE = Path(__file__).parent

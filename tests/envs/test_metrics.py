@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import httpx
 from agym.envs.errors import EnvFault, FaultKind
-from agym.envs.metrics import Answers, text_of
 from agym.envs.protocol import Env
-from agym.envs.server import EnvServer
+from agym.envs.serving.metrics import Answers, text_of
+from agym.envs.serving.server import EnvServer
 
 LINE = re.compile(r'[a-z_]+\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\} -?[0-9.e+-]+')
 

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from importlib.resources import files
 
 import pytest
-from agym.envs.client import InlineEnv
+from agym.envs.clients.client import InlineEnv
+from agym.envs.clients.supervise import ServeCommand
 from agym.envs.conformance import Subject, run_checks
 from agym.envs.errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.miniwob import MiniWob, create
 from agym.envs.miniwob.pages import NUMBERS, every, expert_share, html, pages, words
-from agym.envs.miniwob.phrases import Ends
+from agym.envs.miniwob.solvability import alike
 from agym.envs.miniwob.solve import SOLVERS, Sight
-from agym.envs.miniwob.survey import alike
+from agym.envs.miniwob.texts import Ends
 from agym.envs.protocol import Deadlines, Json, Status
 from agym.envs.registry import factory
-from agym.envs.supervise import ServeCommand
 from agym.envs.web.tree import Node
 from agym.machine import look
 

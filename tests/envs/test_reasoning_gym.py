@@ -16,7 +16,7 @@ from agym.envs.protocol import Json, Status
 from agym.envs.reasoning_gym import ReasoningGym, create
 from agym.envs.reasoning_gym.generators import Problem, left_out, solid
 from agym.envs.reasoning_gym.options import Options
-from agym.envs.reasoning_gym.survey import ENDLESS, UNSAFE, row, worth_of_wrong
+from agym.envs.reasoning_gym.solvability import ENDLESS, UNSAFE, row, worth_of_wrong
 
 GCD: Mapping[str, Json] = {"dataset": "gcd", "size": 20}
 HOSTILE = (

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from agym.envs.clients.agentgym import KINDS, AgentGymEnv
 from agym.envs.errors import (
     BadOption,
     BadRequest,
@@ -22,8 +23,7 @@ from agym.envs.errors import (
     UnknownTask,
 )
 from agym.envs.protocol import Deadlines, Env, Score
-from agym.envs.remote.agentgym import KINDS, AgentGymEnv
-from agym.envs.server import EnvServer, ServerSettings
+from agym.envs.serving.server import EnvServer, ServerSettings
 
 Make = Callable[[], Env]
 QUICK = Deadlines(open_s=0.5, step_s=0.5, close_s=0.2)

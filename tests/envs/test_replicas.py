@@ -16,18 +16,18 @@ from typing import Any
 
 import httpx
 import pytest
-from agym.envs import replicas
-from agym.envs.arguments import add_arguments
-from agym.envs.client import HttpEnv, InlineEnv
+from agym.envs.clients import replicas
+from agym.envs.clients.client import HttpEnv, InlineEnv
+from agym.envs.clients.replicas import Replicas, Served, serve
+from agym.envs.clients.supervise import ServeCommand, ServerEvent
 from agym.envs.conformance import Subject, run_checks
-from agym.envs.distant import Distant
 from agym.envs.errors import EnvFault, EpisodeOver, FaultKind
 from agym.envs.protocol import Deadlines
 from agym.envs.registry import factory
-from agym.envs.replicas import Replicas, Served, serve
-from agym.envs.serve import _worker
-from agym.envs.server import EnvServer, ServerSettings, Site
-from agym.envs.supervise import ServeCommand, ServerEvent
+from agym.envs.serving.arguments import add_arguments
+from agym.envs.serving.remote_pool import Distant
+from agym.envs.serving.serve import _worker
+from agym.envs.serving.server import EnvServer, ServerSettings, Site
 
 COUNTER = ServeCommand(env="counter")
 PATIENT = Deadlines(open_s=30, step_s=30)
@@ -183,7 +183,7 @@ async def test_nothing_is_stepped_before_it_is_reset() -> None:
 
 @contextmanager
 def started(*words: str) -> Iterator[tuple[dict[str, Any], subprocess.Popen[str]]]:
-    argv = [sys.executable, "-m", "agym.envs.serve", *words, "--port", "0"]
+    argv = [sys.executable, "-m", "agym.envs.serving.serve", *words, "--port", "0"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
@@ -246,7 +246,7 @@ async def test_several_environments_at_one_address() -> None:
     ],
 )
 def test_what_cannot_be_served_is_told_in_a_line(words: tuple[str, ...], said: str) -> None:
-    argv = [sys.executable, "-m", "agym.envs.serve", *words, "--port", "0"]
+    argv = [sys.executable, "-m", "agym.envs.serving.serve", *words, "--port", "0"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert said in done.stderr

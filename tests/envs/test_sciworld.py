@@ -14,8 +14,8 @@ from agym.envs.errors import BadOption, EnvFault, EpisodeOver, FaultKind, Unknow
 from agym.envs.protocol import Json, Status, Step
 from agym.envs.sciworld import SciWorld, create
 from agym.envs.sciworld.java import Javas
-from agym.envs.sciworld.phrases import DONE, FAILED, MALFORMED, PROMPT, UNKNOWN, status_of, tidy
 from agym.envs.sciworld.tasks import GROUPS, TASKS, numbers, spans
+from agym.envs.sciworld.texts import DONE, FAILED, MALFORMED, PROMPT, UNKNOWN, status_of, tidy
 
 ONE_JAVA: dict[str, Json] = {"heap_mb": 512, "processes": 1}
 FAMILIES = ("measure", "test_conductivity", "find", "chemistry_mix", "lifespan")

@@ -14,11 +14,11 @@ import pytest
 from agym.envs.errors import BadOption, EnvFault, FaultKind
 from agym.envs.search import create
 from agym.envs.search.build import PACKAGES, Missing, _fetch, _passages, main
-from agym.envs.search.documents import dictionary, html, manual, plain
+from agym.envs.search.corpus.documents import dictionary, html, manual, plain
+from agym.envs.search.corpus.index import LocalIndex
+from agym.envs.search.corpus.passages import Passage, cut
+from agym.envs.search.corpus.retriever import DenseRetriever, HttpEncoder, HttpRetriever
 from agym.envs.search.generate import questions_of
-from agym.envs.search.index import LocalIndex
-from agym.envs.search.passages import Passage, cut
-from agym.envs.search.retriever import DenseRetriever, HttpEncoder, HttpRetriever
 from agym.envs.search.wordnet import read_database, shipped, written
 from numpy.typing import NDArray
 

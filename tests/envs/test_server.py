@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from agym.envs.protocol import Deadlines, Env
-from agym.envs.server import EnvServer, ServerSettings
+from agym.envs.serving.server import EnvServer, ServerSettings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

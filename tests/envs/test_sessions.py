@@ -10,7 +10,7 @@ import pytest
 from agym.envs.errors import BadRequest, EnvFault, FaultKind, OutOfStep, UnknownSession, UnknownTask
 from agym.envs.pool import EnvPool
 from agym.envs.protocol import Env, Observation
-from agym.envs.sessions import Sessions
+from agym.envs.serving.sessions import Sessions
 
 Make = Callable[[], Env]
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from agym.envs.client import HttpEnv
+from agym.envs.clients.client import HttpEnv
+from agym.envs.clients.supervise import ServeCommand, ServerEvent, ServerProcess, Trouble, Watch
 from agym.envs.errors import EnvFault, FaultKind
 from agym.envs.protocol import Deadlines
-from agym.envs.supervise import ServeCommand, ServerEvent, ServerProcess, Trouble, Watch
 
 from .conftest import alive
 
@@ -167,7 +167,7 @@ async def test_a_server_that_keeps_dying_is_given_up_and_its_address_refuses(tmp
         tmp_path,
         f"import pathlib\nif pathlib.Path({str(marker)!r}).exists(): sys.exit('once was enough')\n"
         f"pathlib.Path({str(marker)!r}).touch()\n"
-        "from agym.envs.serve import main\nsys.exit(main(['counter', '--fd', str(listener.detach())]))",
+        "from agym.envs.serving.serve import main\nsys.exit(main(['counter', '--fd', str(listener.detach())]))",
     )
     async with ServerProcess(command, log=tmp_path / "server.log", watch=watch) as server:
         assert server.pid is not None
@@ -186,7 +186,7 @@ CHILD = """
 import pathlib, subprocess
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 pathlib.Path(sys.argv[0]).with_name("child").write_text(str(child.pid))
-from agym.envs.serve import main
+from agym.envs.serving.serve import main
 sys.exit(main(["counter", "--fd", str(listener.detach()), "--leash"]))
 """
 
@@ -200,7 +200,7 @@ async def test_the_children_of_a_server_go_with_it(tmp_path: Path) -> None:
 
 KEEPER = """
 import asyncio, pathlib, sys
-from agym.envs.supervise import ServeCommand, ServerProcess
+from agym.envs.clients.supervise import ServeCommand, ServerProcess
 async def keep():
     command = ServeCommand(env="other", program=(sys.executable, sys.argv[1]))
     async with ServerProcess(command, log=pathlib.Path(sys.argv[2])) as server:
@@ -225,7 +225,7 @@ async def test_a_server_and_its_children_do_not_outlive_a_keeper_that_is_killed(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_server_asked_to_stop_ends_well(number: signal.Signals) -> None:
-    argv = [sys.executable, "-m", "agym.envs.serve", "counter", "--port", "0"]
+    argv = [sys.executable, "-m", "agym.envs.serving.serve", "counter", "--port", "0"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         assert server.stderr is not None

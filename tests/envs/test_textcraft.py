@@ -9,8 +9,8 @@ import pytest
 from agym.envs.errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import Json, Status, Step
 from agym.envs.textcraft import TextCraft, create
-from agym.envs.textcraft.drawn import EXTRAS, Draw
 from agym.envs.textcraft.options import Options
+from agym.envs.textcraft.procedural import EXTRAS, Draw
 
 SMALL: Mapping[str, Json] = {"world": "small", "terse": True, "max_distractors": 2}
 CHOICES: Mapping[str, Mapping[str, Json]] = {"full": {}, "small": SMALL}

@@ -18,10 +18,10 @@ import pytest
 from agym.envs.errors import EnvFault
 from agym.envs.protocol import Status
 from agym.envs.web.actions import Malformed, Stop, parse
+from agym.envs.web.browser import Surfer
 from agym.envs.web.chromium import Browser, Room, _only
-from agym.envs.web.surf import Surfer
+from agym.envs.web.session import EPOCH, Reply, Scene
 from agym.envs.web.tree import Window
-from agym.envs.web.visit import EPOCH, Reply, Scene
 from agym.machine import look
 
 from .conftest import started

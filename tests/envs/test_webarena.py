@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from agym.envs.client import InlineEnv
+from agym.envs.clients.client import InlineEnv
 from agym.envs.conformance import Subject, run_checks
 from agym.envs.errors import BadOption, EnvFault, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import Json, Status, Step

@@ -14,20 +14,20 @@ from random import Random
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-from agym.envs.client import InlineEnv
+from agym.envs.clients.client import InlineEnv
+from agym.envs.clients.supervise import ServeCommand
 from agym.envs.conformance import Subject, run_checks
 from agym.envs.errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import Deadlines, Json, Status
 from agym.envs.registry import factory
-from agym.envs.supervise import ServeCommand
 from agym.envs.websites import Websites, create
 from agym.envs.websites.catalog import HOSTS, SITES, TEMPLATES, frozen, tasks
 from agym.envs.websites.checks import NOT_POSSIBLE, Databases, says, stands_at, told
 from agym.envs.websites.env import _HOSTING
 from agym.envs.websites.hosting import HEADER, Hosting, World
-from agym.envs.websites.phrases import ENDED
 from agym.envs.websites.site import Host, NotFound, Page, Paging, Redirect, Request, Site, get, post, whole
 from agym.envs.websites.tasks import PARTS, SEVERAL
+from agym.envs.websites.texts import ENDED
 from agym.machine import look
 
 # --- answers and addresses -----------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ SEEDS = (
 def fuzz_expression(scope: str, want: str) -> Callable[[str], None]:
     """Checks a text and, if nothing is wrong with it, evaluates it without any facts."""
     from agym.dsl.diagnostics import Severity
-    from agym.dsl.expr import Expr, ExprType, MappingFacts, StageStart, check, step_bound
+    from agym.dsl.expression.expr import Expr, ExprType, MappingFacts, StageStart, check, step_bound
     from agym.dsl.source import Source, Text
 
     def fuzz(text: str) -> None:

@@ -9,7 +9,17 @@ from itertools import pairwise
 
 import lark
 from agym.dsl.diagnostics import Severity
-from agym.dsl.expr import Expr, ExprType, MappingFacts, StageStart, check, step_bound, table, type_of, value_range
+from agym.dsl.expression.expr import (
+    Expr,
+    ExprType,
+    MappingFacts,
+    StageStart,
+    check,
+    step_bound,
+    table,
+    type_of,
+    value_range,
+)
 from agym.dsl.expression.functions import SIGNATURES
 from agym.dsl.expression.grammar import GRAMMAR
 from agym.dsl.expression.nodes import Problem

@@ -15,10 +15,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the engines: pip install '.[cuda]'")
 
 import numpy as np  # noqa: E402
-from agym.dsl.recipe import DType, Lora  # noqa: E402
-from agym.runtime.backends.environment import missing_variables  # noqa: E402
-from agym.runtime.models import ModelSizes, TokenizerSizes, make_model, make_tokenizer  # noqa: E402
-from agym.runtime.ports import (  # noqa: E402
+from agym.dsl.model.recipe import DType, Lora  # noqa: E402
+from agym.runtime.backends.engine_variables import missing_variables  # noqa: E402
+from agym.runtime.backends.hf_models import ModelSizes, TokenizerSizes, make_model, make_tokenizer  # noqa: E402
+from agym.runtime.protocols import (  # noqa: E402
     Draw,
     LearnerSettings,
     OptimizerSettings,
@@ -27,7 +27,7 @@ from agym.runtime.ports import (  # noqa: E402
     TrainSequence,
     UpdateSettings,
 )
-from agym.runtime.workers import LearnerWorker  # noqa: E402
+from agym.runtime.workers.workers import LearnerWorker  # noqa: E402
 
 pytestmark = [
     pytest.mark.heavy,

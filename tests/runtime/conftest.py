@@ -24,17 +24,16 @@ import numpy as np
 import pytest
 from agym.dsl.catalog import Catalog, EnvironmentInfo
 from agym.dsl.compile import compile_recipe
-from agym.dsl.plan import Plan
+from agym.dsl.model.plan import Plan
 from agym.dsl.source import Source
-from agym.envs.client import InlineEnv
+from agym.envs.clients.client import InlineEnv
 from agym.envs.protocol import Env, EnvClient, EnvSpec, Observation, Runs, Score, Status, Step
+from agym.runtime.agents.chat import Chat
 from agym.runtime.backends.fake import FakeCritic
-from agym.runtime.crew import Crew
-from agym.runtime.endpoint import Judges
+from agym.runtime.backends.hf_models import UnknownWord
+from agym.runtime.data.judge_client import Judges
 from agym.runtime.engine import Engine, Outcome, StopSignal
-from agym.runtime.launch.inline import InlineCrew
-from agym.runtime.models import UnknownWord
-from agym.runtime.ports import (
+from agym.runtime.protocols import (
     FinishReason,
     Floats,
     OptimizerSettings,
@@ -47,11 +46,12 @@ from agym.runtime.ports import (
     UpdateSettings,
     WeightUpdate,
 )
-from agym.runtime.rendering import Chat
 from agym.runtime.reporting import Silent
-from agym.runtime.workers import LearnerWorker, RolloutWorker
-from agym.runtime.workspace import JUDGE, Workspace
-from agym.runtime.worlds import Worlds
+from agym.runtime.rollout.env_registry import Worlds
+from agym.runtime.storage.run_folder import JUDGE, Workspace
+from agym.runtime.workers.inline import InlineCrew
+from agym.runtime.workers.worker_group import Crew
+from agym.runtime.workers.workers import LearnerWorker, RolloutWorker
 
 # --- words -----------------------------------------------------------------------------------------------------------
 
@@ -526,11 +526,11 @@ def echo() -> type[Echo]:
 @pytest.fixture
 def player_of() -> Callable[..., Any]:
     """`player_of(sampler, phases, table=...)`: an agent at play without a run around it."""
-    from agym.dsl.recipe import Format
+    from agym.dsl.model.recipe import Format
     from agym.runtime.agents.formats import FORMATS
-    from agym.runtime.asking import Gates, Phases
-    from agym.runtime.ports import Draw
-    from agym.runtime.rollout import Player
+    from agym.runtime.protocols import Draw
+    from agym.runtime.rollout.env_calls import Gates, Phases
+    from agym.runtime.rollout.groups import Player
 
     def make(sampler: TableSampler, phases: Phases | None = None) -> Player:
         phases = phases or Phases()

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agym.dsl.algorithm import Advantage, Baseline, Estimator, Normalise
-from agym.runtime.advantage import AdvantageError, advantages, value_targets
-from agym.runtime.credit import Credit, CreditError
+from agym.dsl.model.algorithm import Advantage, Baseline, Estimator, Normalise
+from agym.runtime.learning.advantage import AdvantageError, advantages, value_targets
+from agym.runtime.learning.turn_rewards import Credit, CreditError
 
 GRPO = Advantage()
 PLAIN = {"baseline": Baseline.NONE, "normalise": Normalise.NONE}

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agym.dsl.algorithm import Advantage, Baseline, Estimator, Normalise
-from agym.dsl.rules.combinations import READS, supported
-from agym.runtime.advantage import advantages
-from agym.runtime.credit import Credit
+from agym.dsl.model.advantage_support import READS, supported
+from agym.dsl.model.algorithm import Advantage, Baseline, Estimator, Normalise
+from agym.runtime.learning.advantage import advantages
+from agym.runtime.learning.turn_rewards import Credit
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

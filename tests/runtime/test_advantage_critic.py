@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agym.dsl.algorithm import Advantage, Baseline, Estimator, Normalise
-from agym.runtime.advantage import advantages, value_targets
-from agym.runtime.credit import Credit, CreditError
+from agym.dsl.model.algorithm import Advantage, Baseline, Estimator, Normalise
+from agym.runtime.learning.advantage import advantages, value_targets
+from agym.runtime.learning.turn_rewards import Credit, CreditError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

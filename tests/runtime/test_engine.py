@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import RunError, StepRefused
-from agym.runtime.ports import UpdateFault
+from agym.runtime.protocols import UpdateFault
 
 
 def only(wanted: int) -> Callable[[int, Any], UpdateFault | None]:
@@ -306,7 +306,7 @@ def test_learner_out_of_memory_is_told_as_such(new_run: Any) -> None:
 
 
 def test_a_sampler_that_dies_costs_no_step_that_was_made(new_run: Any) -> None:
-    from agym.runtime.ports import SamplerError
+    from agym.runtime.protocols import SamplerError
 
     whole = new_run()
     whole.go()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import StepRefused
-from agym.runtime.ports import TrainSequence, UpdateFault
+from agym.runtime.protocols import TrainSequence, UpdateFault
 
 from .conftest import echoing
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agym.dsl.recipe import Format
-from agym.envs.client import InlineEnv
+from agym.dsl.model.recipe import Format
+from agym.envs.clients.client import InlineEnv
+from agym.runtime.agents.chat import Chat, TemplateError
 from agym.runtime.agents.formats import FORMATS
-from agym.runtime.asking import Gates, Phases, World
 from agym.runtime.engine import OutcomeKind
-from agym.runtime.episode import Episode, Group, Segment, Task
-from agym.runtime.ports import Draw, FinishReason, Sampled, SampleRequest
-from agym.runtime.rendering import Chat, TemplateError
-from agym.runtime.rollout import Budgets, Player
+from agym.runtime.protocols import Draw, FinishReason, Sampled, SampleRequest
+from agym.runtime.rollout.env_calls import Gates, Phases, World
+from agym.runtime.rollout.episode import Episode, Group, Segment, Task
+from agym.runtime.rollout.groups import Budgets, Player
 
 # --- templates -------------------------------------------------------------------------------------------------------
 
@@ -55,7 +55,7 @@ REWRITING = {
 @pytest.fixture(scope="module")
 def words() -> Callable[..., Any]:
     """A real byte-level tokenizer, with a template of one's own."""
-    from agym.runtime.models import ModelTokenizer, TokenizerSizes, make_tokenizer
+    from agym.runtime.backends.hf_models import ModelTokenizer, TokenizerSizes, make_tokenizer
 
     text = "say 0 say 1 say 2 say 3 say 4 wrong <think> the next number </think> Action: Reply"
     tokenizer = make_tokenizer(TokenizerSizes(vocab=320), [text])

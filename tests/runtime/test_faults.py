@@ -16,22 +16,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agym.dsl.planning.codec import dumps
-from agym.dsl.recipe import Environment, Transport
-from agym.envs.client import HttpEnv
+from agym.dsl.model.recipe import Environment, Transport
+from agym.dsl.publish.plan_json import dumps
+from agym.envs.clients.client import HttpEnv
+from agym.envs.clients.listener import listen
+from agym.envs.clients.replicas import Served
+from agym.envs.clients.supervise import ServeCommand, ServerProcess, Watch
 from agym.envs.errors import EnvFault
-from agym.envs.listener import listen
 from agym.envs.protocol import Deadlines
-from agym.envs.replicas import Served
-from agym.envs.supervise import ServeCommand, ServerProcess, Watch
 from agym.runtime.engine import OutcomeKind, StopSignal
 from agym.runtime.errors import RunError, StepRefused
-from agym.runtime.lesson import lesson, scored
-from agym.runtime.reach import Reach
-from agym.runtime.resuming import goes_on
+from agym.runtime.learning.training_batch import lesson, scored
+from agym.runtime.rollout.env_connections import Reach
+from agym.runtime.rollout.env_registry import Worlds
 from agym.runtime.run import _signals
-from agym.runtime.workspace import Metrics
-from agym.runtime.worlds import Worlds
+from agym.runtime.storage.resume_check import goes_on
+from agym.runtime.storage.run_folder import Metrics
 
 from .unruly import served
 

@@ -126,7 +126,9 @@ def test_a_server_that_does_everything_wrong_is_lived_with(called: Any) -> None:
 def child_of(pid: int) -> int:
     """The environment's server."""
     for _ in range(100):  # it may just be started again
-        found = subprocess.run(["pgrep", "-P", str(pid), "-f", "agym.envs.serve"], capture_output=True, text=True)
+        found = subprocess.run(
+            ["pgrep", "-P", str(pid), "-f", "agym.envs.serving.serve"], capture_output=True, text=True
+        )
         if found.stdout:
             return int(found.stdout.split()[0])
         time.sleep(0.1)

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agym.dsl.algorithm import Filter
-from agym.dsl.expr import Expr
-from agym.dsl.recipe import OnTruncated, OnVoidTurn
-from agym.runtime.episode import Ending, Episode, Segment, Task, Turn
-from agym.runtime.filters import Policies, Reason, countable, highest, mask, missing, passes, sizeable
-from agym.runtime.reward import Clock, Scored
+from agym.dsl.expression.expr import Expr
+from agym.dsl.model.algorithm import Filter
+from agym.dsl.model.recipe import OnTruncated, OnVoidTurn
+from agym.runtime.learning.filters import Policies, Reason, countable, highest, mask, missing, passes, sizeable
+from agym.runtime.learning.reward import Clock, Scored
+from agym.runtime.rollout.episode import Ending, Episode, Segment, Task, Turn
 
 CLOCK: Clock = {"step": 3.0, "total_step": 13.0, "stage": "explore", "stage_index": 1.0}
 

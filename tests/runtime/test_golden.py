@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agym.dsl.binding.presets import presets
-from agym.envs.client import InlineEnv
+from agym.dsl.check.presets import presets
+from agym.envs.clients.client import InlineEnv
 from agym.runtime.engine import OutcomeKind
 
 from .conftest import RECIPE, echoing

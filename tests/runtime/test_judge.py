@@ -16,15 +16,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agym.dsl.plan import Plan
-from agym.dsl.planning.codec import dumps
-from agym.dsl.recipe import Judge, JudgeScope, RewardSource
-from agym.runtime.endpoint import Answer, Judges, Question
+from agym.dsl.model.plan import Plan
+from agym.dsl.model.recipe import Judge, JudgeScope, RewardSource
+from agym.dsl.publish.plan_json import dumps
+from agym.runtime.agents.messages import Message
+from agym.runtime.data.judge_client import Answer, Judges, Question
 from agym.runtime.engine import OutcomeKind
-from agym.runtime.episode import Ending, Episode, Group, Message, Segment, Task, Turn
 from agym.runtime.errors import RunError, StepRefused
-from agym.runtime.judge import Asking, each_alone, in_pairs, pairs_of, read_better, read_score, shown
-from agym.runtime.resuming import goes_on
+from agym.runtime.rollout.episode import (
+    Ending,
+    Episode,
+    Group,
+    Segment,
+    Task,
+    Turn,
+)
+from agym.runtime.steps.judge import Asking, each_alone, in_pairs, pairs_of, read_better, read_score, shown
+from agym.runtime.storage.resume_check import goes_on
 
 from .conftest import plan_of
 

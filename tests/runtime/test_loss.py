@@ -7,9 +7,9 @@ import math
 
 import pytest
 import torch
-from agym.dsl.algorithm import Aggregation, KLEstimator, LossKind
-from agym.runtime.loss import LossInputs, kl_estimate, loss_terms, token_logprobs, token_scale
-from agym.runtime.ports import LossSettings, Normaliser
+from agym.dsl.model.algorithm import Aggregation, KLEstimator, LossKind
+from agym.runtime.learning.loss import LossInputs, kl_estimate, loss_terms, token_logprobs, token_scale
+from agym.runtime.protocols import LossSettings, Normaliser
 
 ALL = 1 << 30
 

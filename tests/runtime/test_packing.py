@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from agym.dsl.algorithm import Level
-from agym.runtime.packing import Layout, idle_row, pack, packed_attention, plan_rows, scatter, totals
-from agym.runtime.ports import Normaliser, TrainSequence
+from agym.dsl.model.algorithm import Level
+from agym.runtime.learning.packing import Layout, idle_row, pack, packed_attention, plan_rows, scatter, totals
+from agym.runtime.protocols import Normaliser, TrainSequence
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from agym.dsl.algorithm import Baseline, Kind
-from agym.dsl.binding.presets import presets
-from agym.runtime.context import Context, update_settings
+from agym.dsl.check.presets import presets
+from agym.dsl.model.algorithm import Baseline, Kind
 from agym.runtime.engine import OutcomeKind
-from agym.runtime.episode import Ending, Episode, Group, Segment, Task, Turn
-from agym.runtime.lesson import lesson, scored
-from agym.runtime.loss import LossInputs, loss_terms, token_scale
-from agym.runtime.packing import pack, totals
+from agym.runtime.learning.critic_values import valued
+from agym.runtime.learning.kl_penalty import sampled_sequences
+from agym.runtime.learning.loss import LossInputs, loss_terms, token_scale
+from agym.runtime.learning.packing import pack, totals
+from agym.runtime.learning.training_batch import lesson, scored
 from agym.runtime.progress import Progress
-from agym.runtime.pull import sampled_sequences
-from agym.runtime.values import valued
+from agym.runtime.rollout.episode import Ending, Episode, Group, Segment, Task, Turn
+from agym.runtime.steps.stage_context import Context, update_settings
 from agym.unbuilt import UNBUILT
 
 from .conftest import RECIPE, plan_of

@@ -20,18 +20,18 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("ray")
 
-from agym.dsl.plan import Role  # noqa: E402
-from agym.dsl.recipe import Agent  # noqa: E402
+from agym.dsl.model.plan import Role  # noqa: E402
+from agym.dsl.model.recipe import Agent  # noqa: E402
 from agym.envs.protocol import Deadlines  # noqa: E402
-from agym.runtime.asking import Phases  # noqa: E402
-from agym.runtime.episode import Ending, Episode, Group, Task  # noqa: E402
 from agym.runtime.errors import RunError, StepRefused  # noqa: E402
-from agym.runtime.launch.actors import RolloutActor, Said  # noqa: E402
-from agym.runtime.launch.ray import RayCrew, claims, launch, packed, unpacked, variables  # noqa: E402
-from agym.runtime.ports import Draw, Probe, WeightUpdate  # noqa: E402
-from agym.runtime.reach import Reach  # noqa: E402
-from agym.runtime.rollout import Budgets, Order  # noqa: E402
-from agym.runtime.workers import PlayStyle  # noqa: E402
+from agym.runtime.protocols import Draw, Probe, WeightUpdate  # noqa: E402
+from agym.runtime.rollout.env_calls import Phases  # noqa: E402
+from agym.runtime.rollout.env_connections import Reach  # noqa: E402
+from agym.runtime.rollout.episode import Ending, Episode, Group, Task  # noqa: E402
+from agym.runtime.rollout.groups import Budgets, Order  # noqa: E402
+from agym.runtime.workers.ray import RayCrew, claims, launch, packed, unpacked, variables  # noqa: E402
+from agym.runtime.workers.ray_actors import RolloutActor, Said  # noqa: E402
+from agym.runtime.workers.workers import PlayStyle  # noqa: E402
 
 from .conftest import RECIPE, plan_of  # noqa: E402
 

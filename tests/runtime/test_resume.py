@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from agym.runtime.engine import OutcomeKind
-from agym.runtime.ports import UpdateFault
+from agym.runtime.protocols import UpdateFault
 
 MOVING = (
     "schedule.2.until=step >= 5 or mean(success, 2) >= 0.9",

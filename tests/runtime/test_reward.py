@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agym.dsl.expr import Expr
+from agym.dsl.expression.expr import Expr
 from agym.dsl.expression.scopes import SCOPES
-from agym.dsl.recipe import Overlong, Reward, RewardNormalise
-from agym.runtime.credit import CreditError
-from agym.runtime.episode import Ending, Episode, Segment, Task, Turn
-from agym.runtime.reward import (
+from agym.dsl.model.recipe import Overlong, Reward, RewardNormalise
+from agym.runtime.learning.reward import (
     Clock,
     Moments,
     RewardError,
@@ -26,6 +24,8 @@ from agym.runtime.reward import (
     score,
     turn_facts,
 )
+from agym.runtime.learning.turn_rewards import CreditError
+from agym.runtime.rollout.episode import Ending, Episode, Segment, Task, Turn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from agym.envs.client import InlineEnv
+from agym.envs.clients.client import InlineEnv
 from agym.envs.errors import EnvFault, TooLarge, UnknownTask
 from agym.envs.protocol import EnvClient, EnvSpec, Observation, Session, Step
-from agym.runtime.agents.wording import CUT
-from agym.runtime.asking import Phases, World
+from agym.runtime.agents.chat import LEFT_OUT, Chat
+from agym.runtime.agents.prompts import CUT
 from agym.runtime.engine import OutcomeKind
-from agym.runtime.episode import Ending, Group, Task
 from agym.runtime.errors import StepRefused
-from agym.runtime.ports import FinishReason, Sampled
-from agym.runtime.rendering import LEFT_OUT, Chat
-from agym.runtime.rollout import Budgets, Order, play_groups
+from agym.runtime.protocols import FinishReason, Sampled
+from agym.runtime.rollout.env_calls import Phases, World
+from agym.runtime.rollout.episode import Ending, Group, Task
+from agym.runtime.rollout.groups import Budgets, Order, play_groups
 
 
 def orders(count: int = 3, size: int = 4, horizon: int = 3, **budgets: Any) -> list[Order]:

@@ -11,12 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agym.runtime.batch import Batch, read_batches, write_batches
+from agym.runtime.agents.messages import Message
 from agym.runtime.engine import OutcomeKind
-from agym.runtime.episode import Ending, Episode, Group, Message, Segment, Task, Turn
 from agym.runtime.errors import RunError, StepRefused
-from agym.runtime.ports import SamplerError, UpdateFault
-from agym.runtime.tasks import Mixture
+from agym.runtime.protocols import SamplerError, UpdateFault
+from agym.runtime.rollout.episode import (
+    Ending,
+    Episode,
+    Group,
+    Segment,
+    Task,
+    Turn,
+)
+from agym.runtime.rollout.task_sampler import Mixture
+from agym.runtime.steps.rollout_batch import Batch, read_batches, write_batches
 
 from .conftest import echoing
 

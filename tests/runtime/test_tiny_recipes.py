@@ -14,21 +14,21 @@ import pytest
 import tokenizers  # noqa: F401 - a model is made
 from agym.catalog import catalog
 from agym.dsl.compile import compile_recipe
-from agym.dsl.plan import Plan
-from agym.dsl.recipe import Environment
+from agym.dsl.model.plan import Plan
+from agym.dsl.model.recipe import Environment
 from agym.dsl.source import Source
 from agym.envs.protocol import Deadlines
 from agym.files import SHIPPED, DiskLibrary, shipped_names
 from agym.machine import look
-from agym.runtime.asking import Phases
-from agym.runtime.episode import Ending, Episode, Task
-from agym.runtime.launch.building import prepare_model
-from agym.runtime.models import load_tokenizer
-from agym.runtime.reach import Reach
-from agym.runtime.rendering import Chat
-from agym.runtime.rollout import Budgets
-from agym.runtime.workers import DemoStyle, RolloutWorker
-from agym.runtime.worlds import Worlds
+from agym.runtime.agents.chat import Chat
+from agym.runtime.backends.hf_models import load_tokenizer
+from agym.runtime.rollout.env_calls import Phases
+from agym.runtime.rollout.env_connections import Reach
+from agym.runtime.rollout.env_registry import Worlds
+from agym.runtime.rollout.episode import Ending, Episode, Task
+from agym.runtime.rollout.groups import Budgets
+from agym.runtime.workers.build import prepare_model
+from agym.runtime.workers.workers import DemoStyle, RolloutWorker
 
 TINY = [name for name in shipped_names() if name.endswith("/tiny")]
 BROWSED = {"miniwob/tiny", "websites/tiny", "mixture/tiny"}

@@ -13,9 +13,9 @@ from socket import socket
 from typing import Any
 
 import uvicorn
-from agym.envs.listener import listen, url_of
+from agym.envs.clients.listener import listen, url_of
 from agym.envs.protocol import EnvFactory
-from agym.envs.server import EnvServer
+from agym.envs.serving.server import EnvServer
 
 Answer = Callable[[Any], Awaitable[None]]
 

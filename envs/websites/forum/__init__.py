@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from ..site import Host, Site, get
-from . import deeds, pages
+from . import actions as deeds
+from . import pages
 from .seed import USER, fill
 from .tasks import TASKS
 

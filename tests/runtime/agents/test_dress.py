@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agym.dsl.recipe import Agent, Format
-from agym.runtime.agents.dress import dressed
-from agym.runtime.episode import Message
-from agym.runtime.rendering import NO_THOUGHTS, Chat, TemplateError
+from agym.dsl.model.recipe import Agent, Format
+from agym.runtime.agents.chat import NO_THOUGHTS, Chat, TemplateError
+from agym.runtime.agents.messages import Message
+from agym.runtime.agents.speech import dressed
 
 END = "<|end|>"
 PLAIN = (
@@ -44,7 +44,7 @@ MARKED = "{{ 'quick' if enable_thinking is defined and not enable_thinking else 
 
 @pytest.fixture(scope="module")
 def chat() -> Any:
-    from agym.runtime.models import ModelTokenizer, TokenizerSizes, make_tokenizer
+    from agym.runtime.backends.hf_models import ModelTokenizer, TokenizerSizes, make_tokenizer
 
     tokenizer = make_tokenizer(TokenizerSizes(vocab=320), ["say 0 say 1 go north"])
     return lambda template: Chat(ModelTokenizer(tokenizer, template))

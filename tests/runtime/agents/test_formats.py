@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from agym.dsl.recipe import Format
-from agym.runtime.agents import calls
+from agym.dsl.model.recipe import Format
+from agym.runtime.agents import tool_calls as calls
 from agym.runtime.agents.formats import AgentFormat, Manner, agent_format, without_thoughts
 from hypothesis import given
 from hypothesis import strategies as st

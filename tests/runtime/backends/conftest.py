@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from agym.runtime.backends.environment import missing_variables
-from agym.runtime.models import ModelSizes, TokenizerSizes, load_tokenizer, make_model, make_tokenizer
-from agym.runtime.models import ModelSource as Source
-from agym.runtime.ports import LearnerSettings, SamplerSettings, TrainSequence
+from agym.runtime.backends.engine_variables import missing_variables
+from agym.runtime.backends.hf_models import ModelSizes, TokenizerSizes, load_tokenizer, make_model, make_tokenizer
+from agym.runtime.backends.hf_models import ModelSource as Source
+from agym.runtime.protocols import LearnerSettings, SamplerSettings, TrainSequence
 
 VOCAB = 300
 

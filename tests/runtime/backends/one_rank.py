@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed
-from agym.dsl.recipe import Lora
+from agym.dsl.model.recipe import Lora
 from agym.runtime.backends.critic import DeepSpeedCritic
 from agym.runtime.backends.deepspeed import DeepSpeedLearner
-from agym.runtime.ports import LearnerSettings, TrainSequence, UpdateSettings, ValueSettings
+from agym.runtime.protocols import LearnerSettings, TrainSequence, UpdateSettings, ValueSettings
 
 
 def batch() -> list[TrainSequence]:

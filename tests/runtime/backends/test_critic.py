@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from agym.dsl.recipe import DType
+from agym.dsl.model.recipe import DType
 from agym.runtime.backends.critic import DeepSpeedCritic
-from agym.runtime.ports import LearnerSettings, OptimizerSettings, TrainSequence, UpdateFault, UpdateSettings
-from agym.runtime.ports import ValueSettings as Settings
+from agym.runtime.protocols import LearnerSettings, OptimizerSettings, TrainSequence, UpdateFault, UpdateSettings
+from agym.runtime.protocols import ValueSettings as Settings
 
 from .conftest import REAL
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from agym.runtime.backends.environment import missing_variables
+from agym.runtime.backends.engine_variables import missing_variables
 
 
 def test_process_that_was_started_with_all_of_it_lacks_nothing():

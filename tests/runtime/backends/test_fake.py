@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from agym.runtime.backends.fake import FakeCritic, FakeLearner, FakeModel, FakeSampler, cycle
-from agym.runtime.ports import (
+from agym.runtime.protocols import (
     Critic,
     Draw,
     FinishReason,

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from agym.dsl.algorithm import Aggregation, LossKind
-from agym.dsl.recipe import DType
-from agym.runtime.ports import LearnerSettings, Limits, LossSettings, TrainSequence, UpdateFault, UpdateSettings
+from agym.dsl.model.algorithm import Aggregation, LossKind
+from agym.dsl.model.recipe import DType
+from agym.runtime.protocols import LearnerSettings, Limits, LossSettings, TrainSequence, UpdateFault, UpdateSettings
 
 from .conftest import REAL
 
@@ -174,7 +174,7 @@ def test_packed_logprobs_are_as_exact_as_those_of_each_sequence_alone(model: Pat
 
 
 def test_weight_decay_spares_norms(learner: Make, sequences: Sequences):
-    from agym.runtime.ports import OptimizerSettings
+    from agym.runtime.protocols import OptimizerSettings
 
     plain = learner()
     decayed = learner(optimizer=OptimizerSettings(weight_decay=0.5))
@@ -187,7 +187,7 @@ def test_weight_decay_spares_norms(learner: Make, sequences: Sequences):
 
 @pytest.mark.parametrize("zero", [0, 2])
 def test_optimiser_made_fresh_takes_the_step_of_a_new_one(learner: Make, sequences: Sequences, zero: int):
-    from agym.runtime.ports import OptimizerSettings
+    from agym.runtime.protocols import OptimizerSettings
 
     constants = OptimizerSettings(betas=(0.8, 0.9), eps=1e-6)
     used, new = learner(zero=zero), learner(zero=zero)

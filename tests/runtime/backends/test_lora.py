@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from agym.dsl.recipe import DType, Lora
+from agym.dsl.model.recipe import DType, Lora
+from agym.runtime.backends.hf_models import ModelSource, load_tokenizer
 from agym.runtime.errors import RunError
-from agym.runtime.models import ModelSource, load_tokenizer
-from agym.runtime.ports import (
+from agym.runtime.protocols import (
     LearnerSettings,
     Limits,
     OptimizerSettings,
@@ -489,7 +489,7 @@ def test_nothing_cached_under_old_adapters_is_used_with_new_ones(pair: tuple[Any
 
 def test_an_adapter_of_a_layer_that_the_engine_lacks_is_refused(adapted: tuple[Any, SamplerSettings], learner: Make):
     from agym.runtime.backends.vllm import VllmSampler
-    from agym.runtime.ports import SamplerError
+    from agym.runtime.protocols import SamplerError
 
     _, settings = adapted
     engine = learner(model=settings.model, lora=settings.lora)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from agym.runtime.ports import (
+from agym.runtime.protocols import (
     Draw,
     FinishReason,
     Probe,

@@ -11,11 +11,11 @@ import pytest
 from agym.catalog import catalog
 from agym.dsl.compile import compile_recipe
 from agym.dsl.compose.library import MemoryLibrary
-from agym.dsl.plan import Plan
-from agym.dsl.recipe import Sink as Settings
+from agym.dsl.model.plan import Plan
+from agym.dsl.model.recipe import Sink as Settings
 from agym.dsl.source import Source
-from agym.runtime.episode import Ending, Episode, Segment, Task, Turn
 from agym.runtime.reporting import Row
+from agym.runtime.rollout.episode import Ending, Episode, Segment, Task, Turn
 
 RECIPE = """\
 agym: 1

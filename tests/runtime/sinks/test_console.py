@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from agym.dsl.plan import Plan
-from agym.runtime.episode import Ending
-from agym.runtime.sinks.console import LiveConsole, PlainConsole, Terminal, console_on, wants_live
+from agym.dsl.model.plan import Plan
+from agym.runtime.rollout.episode import Ending
+from agym.runtime.sinks.console.console import LiveConsole, PlainConsole, Terminal, console_on, wants_live
 from rich.console import Console as Screen
 
 Make = Callable[..., Any]

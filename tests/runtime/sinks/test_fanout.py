@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agym.dsl.plan import Plan
+from agym.dsl.model.plan import Plan
 from agym.runtime.errors import RunError
 from agym.runtime.reporting import Row
-from agym.runtime.sinks.console import PlainConsole, Terminal
+from agym.runtime.sinks.console.console import PlainConsole, Terminal
 from agym.runtime.sinks.fanout import Fanout, open_fanout
 from agym.runtime.sinks.protocol import Factory, Opening
 from agym.runtime.sinks.redaction import redacted

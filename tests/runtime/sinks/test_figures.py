@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf, nan
 
 import pytest
-from agym.runtime.sinks.curve import Curve
-from agym.runtime.sinks.figures import clean, duration, number, share
+from agym.runtime.sinks.console.curve import Curve
+from agym.runtime.text_format import clean, duration, number, share
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agym.dsl.plan import Plan
-from agym.runtime.sinks.remaining import Remaining, Timing
+from agym.dsl.model.plan import Plan
+from agym.runtime.sinks.console.remaining import Remaining, Timing
 
 
 def timed(plan: Plan, **paces: float) -> Timing:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agym.dsl.plan import Plan
-from agym.dsl.recipe import Sink as Settings
+from agym.dsl.model.plan import Plan
+from agym.dsl.model.recipe import Sink as Settings
 from agym.runtime.errors import RunError
 from agym.runtime.sinks.mlflow import metric_name, open_mlflow
 from agym.runtime.sinks.protocol import Opening, imported, remembered

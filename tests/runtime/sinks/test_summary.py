@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agym.runtime.sinks.summary import Measure, last_words, model_folder, read_rows, summarise, summary_lines
+from agym.runtime.storage.summary import Measure, last_words, model_folder, read_rows, summarise, summary_lines
 
 Make = Callable[..., Any]
 

@@ -1,0 +1,1 @@
+"""What every command is given: streams, a compiled recipe, engines."""

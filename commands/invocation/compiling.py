@@ -1,0 +1,122 @@
+"""From what the command line names to compiled recipes, for every command that looks at one.
+
+Enters: a path or a shipped name. Leaves: what the compiler made of it, or the exit code after its mistakes were shown.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+
+from ...dsl.catalog import Catalog
+from ...dsl.compile import Compiled, CompiledVariant, compile_recipe
+from ...dsl.diagnostics import Diagnostic, Severity
+from ...dsl.source import Source
+from ...dsl.text.decode import MAX_BYTES, decode
+from ...files import STDIN, DiskLibrary, Target
+from ...reporters.diagnostics.report import Checked, report
+from ...reporters.diagnostics.text import Style, report_text
+from .engines import has_started_again, put_back
+from .shell import Exit, Shell, UsageError
+
+__all__ = ["Compiler", "choose"]
+
+STDIN_NAME = "<stdin>"
+NOT_BUILT = "not-built"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiler:
+    """The language, with the files, plugins and settings of one call."""
+
+    library: DiskLibrary
+    catalog: Catalog
+    shell: Shell
+    settings: tuple[str, ...] = field(default=())
+
+    def open(self, reference: str) -> Source | Diagnostic:
+        """The text behind a path, a shipped name, or `-`."""
+        if reference != STDIN:
+            return self.library.open(reference)
+        # its references count from the folder that agym was called in
+        key = os.path.join(self.shell.cwd, STDIN_NAME)
+        data = self.shell.stdin.read(MAX_BYTES + 1)
+        put_back(self.shell.stdin, data)
+        return decode(STDIN_NAME, data, key=key)
+
+    def compile(self, source: Source, *, base: bool = False) -> Compiled:
+        return compile_recipe(source, self.library, self.settings, self.shell.environ, self.catalog, incomplete=base)
+
+    def check(self, target: Target) -> Checked:
+        """One recipe of many, for a report."""
+        source = self.open(target.path)
+        if isinstance(source, Diagnostic):
+            return Checked(path=target.path, runs=0, base=target.base, failed=True, diagnostics=(source,))
+        return _checked(target, self.compile(source, base=target.base))
+
+    def runs(self, reference: str) -> tuple[CompiledVariant, ...] | Exit:
+        """All runs of a recipe that must be right; its mistakes and warnings go to standard error."""
+        source = self.open(reference)
+        if isinstance(source, Diagnostic):
+            return self.tell(reference, source)
+        compiled = self.compile(source)
+        code = self._told(reference, compiled)
+        return compiled.variants if code is Exit.RIGHT else code
+
+    def runnable(self, reference: str, text: Source | Diagnostic | None = None) -> tuple[CompiledVariant, ...] | Exit:
+        """As `runs`, for a recipe that is to be run now: parts that this version lacks are mistakes.
+
+        `text` is that of a recipe which lies elsewhere than its paths count from.
+        """
+        source = text or self.open(reference)
+        if isinstance(source, Diagnostic):
+            return self.tell(reference, source)
+        compiled = self.compile(source)
+        strict = tuple(
+            replace(each, severity=Severity.ERROR) if each.code == NOT_BUILT else each for each in compiled.diagnostics
+        )
+        code = self._told(reference, replace(compiled, diagnostics=strict))
+        return compiled.variants if code is Exit.RIGHT else code
+
+    def one(self, reference: str, number: int | None) -> CompiledVariant | Exit:
+        """The one run that is meant, of a matrix by its number."""
+        runs = self.runs(reference)
+        return runs if isinstance(runs, Exit) else choose(runs, reference, number)
+
+    def right(self, reference: str, source: Source) -> Exit:
+        """Whether a text that is not in a file yet would be a recipe; mistakes are told."""
+        return self._told(reference, self.compile(source))
+
+    def tell(self, reference: str, diagnostic: Diagnostic) -> Exit:
+        """A recipe that could not be opened."""
+        return self._told(reference, Compiled(variants=(), diagnostics=(diagnostic,), num_runs=0))
+
+    def _told(self, reference: str, compiled: Compiled) -> Exit:
+        # warnings were told before this process started again
+        if compiled.failed or (compiled.diagnostics and not has_started_again(self.shell.environ)):
+            found = report([_checked(Target(path=reference, base=False), compiled)])
+            self.shell.err.write(report_text(found, Style(width=self.shell.width, colour=self._colour)))
+        return Exit.WRONG if compiled.failed else Exit.RIGHT
+
+    @property
+    def _colour(self) -> bool:
+        return self.shell.colour and self.shell.err.isatty()
+
+
+def _checked(target: Target, compiled: Compiled) -> Checked:
+    return Checked(
+        path=target.path,
+        runs=compiled.num_runs,
+        base=target.base,
+        failed=compiled.failed,
+        diagnostics=compiled.diagnostics,
+    )
+
+
+def choose(runs: tuple[CompiledVariant, ...], reference: str, number: int | None) -> CompiledVariant:
+    if number is None and len(runs) > 1:
+        raise UsageError(f"'{reference}' is a matrix of {len(runs)} runs: choose one with --run 1 to --run {len(runs)}")
+    chosen = 1 if number is None else number
+    if not 1 <= chosen <= len(runs):
+        raise UsageError(f"--run {chosen}: '{reference}' has {len(runs)} runs, numbered from 1")
+    return runs[chosen - 1]

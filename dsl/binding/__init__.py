@@ -1,1 +1,0 @@
-"""From a checked tree to a Recipe whose values know where they came from."""

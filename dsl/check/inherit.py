@@ -1,0 +1,198 @@
+"""What holds where: defaults under a preset, the preset under the recipe, the recipe under each stage.
+
+Enters: a composed tree. Leaves: one in which every shorthand is written out, `algorithm` has what its preset sets, and
+each stage has all that it inherits. Every node keeps the span where it was written; what a preset set stands in that
+preset.
+
+A stage whose `use` differs from the recipe's begins with its own preset. Of the recipe's `algorithm` it then takes what
+a person wrote there, except `use` and what has no effect in the stage; what the recipe's own preset set stays behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from ..model.algorithm import Algorithm, Preset
+from ..model.recipe import Recipe
+from ..model.reflect import Record, Row, Series, Table, Type, record
+from ..source import Text
+from ..text.edit import merge, opened, with_entry
+from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode, get
+from .presets import preset
+
+__all__ = ["INHERITED", "Keeps", "layered", "written_out"]
+
+INHERITED = ("environments", "agent", "sampling", "reward")
+"""Parts of a recipe that a stage may change key by key; `algorithm` is one more, with presets of its own."""
+
+Keeps = Callable[[MapNode], Callable[[Path], bool]]
+"""Of a stage's whole `algorithm`: which of its keys have an effect."""
+
+
+def layered(tree: MapNode, keeps: Keeps) -> MapNode:
+    """The tree with every layer laid over the one below."""
+    recipe = written_out(tree, record(Recipe))
+    if not isinstance(recipe, MapNode):
+        return tree
+    own = _map(recipe, "algorithm")
+    recipe = _with_algorithm(recipe, _over_preset(own, _use(own) or _default_use()))
+    schedule = get(recipe, "schedule")
+    if schedule is None or not isinstance(schedule.value, ListNode):
+        return _without_null(recipe)
+    stages = tuple(_stage(item, recipe, own, keeps) for item in schedule.value.items)
+    whole = ListNode(items=stages, span=schedule.value.span)
+    return _without_null(with_entry(recipe, Entry(key=schedule.key, value=whole)))
+
+
+def written_out(node: Node, type_: Type) -> Node:
+    """`algorithm: grpo` as `algorithm: {use: grpo}`, `tags: a` as `tags: [a]`, all the way down."""
+    match type_:
+        case Record():
+            return _record(node, type_)
+        case Table():
+            return _entries(node, lambda _: type_.item)
+        case Series():
+            listed = ListNode(items=(node,), span=node.span) if type_.bare and _is_bare(node) else node
+            return _items(listed, lambda _: type_.item)
+        case Row():
+            return _items(node, lambda index: type_.items[index] if index < len(type_.items) else None)
+        case _:
+            return node
+
+
+# a section that recipes share stays one they share
+@lru_cache(maxsize=1024)
+def _record(node: Node, type_: Record) -> Node:
+    whole = opened(node, lambda _: type_.shorthand, ())
+    fields = type_.fields
+    return _entries(whole, lambda name: fields[name].type if name in fields else None) if whole else node
+
+
+def _entries(node: Node, type_of: Callable[[str], Type | None]) -> Node:
+    if not isinstance(node, MapNode):
+        return node
+    return MapNode(entries=tuple(_entry(entry, type_of(entry.name)) for entry in node.entries), span=node.span)
+
+
+def _entry(entry: Entry, type_: Type | None) -> Entry:
+    value = written_out(entry.value, type_) if type_ else entry.value
+    return entry if value is entry.value else Entry(key=entry.key, value=value)
+
+
+def _items(node: Node, type_of: Callable[[int], Type | None]) -> Node:
+    if not isinstance(node, ListNode):
+        return node
+    typed = ((item, type_of(index)) for index, item in enumerate(node.items))
+    return ListNode(items=tuple(written_out(item, type_) if type_ else item for item, type_ in typed), span=node.span)
+
+
+def _is_bare(node: Node) -> bool:
+    return not isinstance(node, ListNode) and not _is_null(node)
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.value is None
+
+
+# --- algorithm -----------------------------------------------------------------------------------------------------
+
+
+_PRESETS: Mapping[object, Preset] = {each.value: each for each in Preset}
+
+
+def _default_use() -> Preset:
+    default: Preset = record(Algorithm).fields["use"].default
+    return default
+
+
+def _use(algorithm: MapNode | None) -> Preset | None:
+    """The preset that is named; None also for one that does not exist, which has been reported."""
+    entry = get(algorithm, "use")
+    name = entry.value.value if entry and isinstance(entry.value, ScalarNode) else None
+    return _PRESETS.get(name)
+
+
+def _preset(name: Preset) -> MapNode:
+    tree = written_out(preset(name).tree, record(Algorithm))
+    assert isinstance(tree, MapNode), "a preset is a map"
+    return tree
+
+
+def _over(base: MapNode, over: MapNode | None) -> MapNode:
+    made = merge(base, over) if over else base
+    assert isinstance(made, MapNode), "two maps merge into a map"
+    return made
+
+
+def _over_preset(own: MapNode | None, use: Preset) -> MapNode:
+    return _over(_preset(use), own)
+
+
+def _with_algorithm(node: MapNode, algorithm: MapNode, inherited: Entry | None = None) -> MapNode:
+    entry = get(node, "algorithm")
+    if entry is not None and not isinstance(entry.value, MapNode):
+        return node  # no algorithm at all, which is for the reader to say
+    entry = entry or inherited
+    span = algorithm.span
+    key = entry.key if entry else ScalarNode(value="algorithm", text=Text.made("algorithm", span), span=span)
+    return with_entry(node, Entry(key=key, value=algorithm))
+
+
+# --- stages --------------------------------------------------------------------------------------------------------
+
+
+def _stage(stage: Node, recipe: MapNode, recipe_algorithm: MapNode | None, keeps: Keeps) -> Node:
+    if not isinstance(stage, MapNode):
+        return stage
+    own = _map(stage, "algorithm")
+    inherited = tuple(entry for entry in recipe.entries if entry.name in INHERITED)
+    stage = _over(MapNode(entries=inherited, span=recipe.span), stage)
+    whole = _stage_algorithm(own, recipe_algorithm, _map(recipe, "algorithm"), keeps)
+    return _without_null(_with_algorithm(stage, whole, get(recipe, "algorithm")))
+
+
+def _stage_algorithm(own: MapNode | None, above: MapNode | None, whole: MapNode | None, keeps: Keeps) -> MapNode:
+    """`above` is what the recipe wrote, `whole` the same over its preset."""
+    use_above = _use(above) or _default_use()
+    use = _use(own) or use_above
+    if use is use_above:
+        return _over(whole or _preset(use), own)
+    if above is None:
+        return _over_preset(own, use)
+    candidate = _over(_over(_preset(use), _without_use(above)), own)
+    taken = _kept(_without_use(above), keeps(candidate), ())
+    return _over(_over(_preset(use), taken), own)
+
+
+def _without_use(algorithm: MapNode) -> MapNode:
+    return MapNode(entries=tuple(entry for entry in algorithm.entries if entry.name != "use"), span=algorithm.span)
+
+
+def _kept(node: MapNode, keeps: Callable[[Path], bool], path: Path) -> MapNode:
+    """Only the keys that are kept; a map of which nothing is left goes too."""
+    entries = []
+    for entry in node.entries:
+        here = (*path, entry.name)
+        if isinstance(entry.value, MapNode):
+            inner = _kept(entry.value, keeps, here)
+            entries += [Entry(key=entry.key, value=inner)] if inner.entries else []
+        elif keeps(here):
+            entries.append(entry)
+    return MapNode(entries=tuple(entries), span=node.span)
+
+
+def _without_null(node: MapNode) -> MapNode:
+    """Without the environments that null leaves out."""
+    worlds = get(node, "environments")
+    if worlds is None or not isinstance(worlds.value, MapNode):
+        return node
+    kept = tuple(entry for entry in worlds.value.entries if not _is_null(entry.value))
+    if len(kept) == len(worlds.value.entries):
+        return node
+    return with_entry(node, Entry(key=worlds.key, value=MapNode(entries=kept, span=worlds.value.span)))
+
+
+def _map(node: MapNode, name: str) -> MapNode | None:
+    entry = get(node, name)
+    return entry.value if entry and isinstance(entry.value, MapNode) else None

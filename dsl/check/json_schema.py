@@ -1,0 +1,331 @@
+"""A composed tree against the JSON Schema: keys, kinds of values, limits.
+
+Enters: a tree and the published schema. Leaves: all mistakes at once, each at the token that holds it, in the words of
+a recipe. jsonschema finds them; the table HANDLERS says for each of its keywords how to report.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from itertools import islice
+from typing import Any
+
+from ..diagnostics import Diagnostic, in_file_order
+from ..source import Span
+from ..spelling import closest, folded
+from ..suggest import shown
+from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode, at, get, to_data
+from .expected import MANY, Mistyped, advice, can_be, found, in_words, written
+from .key_aliases import FOREIGN_VALUES
+from .key_suggestions import Keys
+
+__all__ = ["check"]
+
+Schema = Mapping[str, Any]
+
+MOST = 100
+"""Mistakes reported of one recipe; whoever made more is told so."""
+
+
+def check(tree: Node, schema: Schema) -> tuple[Diagnostic, ...]:
+    """Everything in the tree that the schema forbids."""
+    scene = _Scene(tree=tree, schema=schema)
+    errors = _validator()(schema).iter_errors(to_data(tree))
+    reports = list(islice(_reports(scene, errors), MOST + 20))
+    explained = scene.explained()
+    settled = in_file_order(each for each in reports if each not in explained)
+    return tuple(settled[:MOST]) + ((_too_many(settled[MOST]),) if len(settled) > MOST else ())
+
+
+def _too_many(first: Diagnostic) -> Diagnostic:
+    message = f"more than {MOST} mistakes; those from here on are not shown"
+    return Diagnostic(code="too-many-errors", message=message, span=first.span, help="mend the others first")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Missing:
+    """A key that is not there, until an unknown key turns out to be meant as it."""
+
+    path: Path
+    name: str
+    report: Diagnostic
+
+
+@dataclass(kw_only=True)
+class _Scene:
+    """The recipe, what may stand in it, and what was found so far."""
+
+    tree: Node
+    schema: Schema
+    missing: list[_Missing] = field(default_factory=list)
+    misspelt: set[tuple[Path, str]] = field(default_factory=set)
+    """Keys that were meant by an unknown one beside them."""
+
+    @cached_property
+    def keys(self) -> Keys:
+        return Keys(self.schema)
+
+    def node(self, error: Any) -> Node:
+        return at(self.tree, tuple(error.absolute_path)) or self.tree
+
+    def entry(self, path: Path) -> Entry | None:
+        """The key and value that a path ends in; None in a list and at the top."""
+        return get(at(self.tree, path[:-1]), path[-1]) if path and isinstance(path[-1], str) else None
+
+    def key_of(self, path: Path) -> str | None:
+        """The name of the key that a value belongs to."""
+        return next((step for step in reversed(path) if isinstance(step, str)), None)
+
+    def start(self, path: Path) -> Span:
+        """Where a map begins: its key, or, in a list and at the top, its first key."""
+        entry = self.entry(path)
+        node = at(self.tree, path) or self.tree
+        if entry:
+            return entry.key.span
+        if path and isinstance(node, MapNode) and node.entries:
+            return node.entries[0].key.span
+        return node.span.source.span(node.span.start, node.span.start)
+
+    def explained(self) -> list[Diagnostic]:
+        """Reports of missing keys that are there, but misspelt."""
+        return [each.report for each in self.missing if (each.path, each.name) in self.misspelt]
+
+
+# --- from jsonschema -----------------------------------------------------------------------------------------------
+
+
+@cache
+def _validator() -> Any:
+    """Draft 7, except that of an `anyOf` only the branch that takes this kind of value has a say."""
+    from jsonschema.validators import Draft7Validator, extend  # costs 60 ms, which `agym --help` should not pay
+
+    made: Any = extend  # typed as Any, for its own types are not complete
+    return made(Draft7Validator, {"anyOf": _any_of})
+
+
+def _any_of(validator: Any, branches: list[Schema], instance: Any, schema: Schema) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError
+
+    kind = _kind(instance)
+    faults: list[Any] | None = None
+    for index, branch in enumerate(branches):
+        if kind not in _kinds(branch):
+            continue
+        errors = list(validator.descend(instance, branch, schema_path=index))
+        if not errors:
+            return
+        if not _is_reference(branch):
+            faults = faults or errors
+    yield from faults or [ValidationError("no branch takes this kind of value")]
+
+
+KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
+ALL_KINDS = frozenset({*KINDS.values(), "null"})
+
+
+def _kind(instance: Any) -> str:
+    return KINDS.get(type(instance), "null")
+
+
+def _kinds(branch: Schema) -> frozenset[str]:
+    """The kinds of values that a branch takes; what it refers to is a map, or text with `${...}`."""
+    if "$ref" in branch:
+        return frozenset({"string" if _is_reference(branch) else "object"})
+    types = branch.get("type", ALL_KINDS)
+    return frozenset("number" if each == "integer" else each for each in ([types] if isinstance(types, str) else types))
+
+
+def _is_reference(branch: Schema) -> bool:
+    return bool(branch.get("$ref", "").endswith("/reference"))
+
+
+def _reports(scene: _Scene, errors: Iterable[Any]) -> Iterator[Diagnostic]:
+    mistyped: set[Path] = set()
+    for error in errors:
+        path = tuple(error.absolute_path)
+        if path in mistyped:
+            continue  # of a value of the wrong kind nothing else is worth a word
+        if error.validator in ("type", "anyOf"):
+            mistyped.add(path)
+        yield from HANDLERS.get(error.validator, _other)(scene, error)
+
+
+# --- one handler per keyword ---------------------------------------------------------------------------------------
+
+
+def _unknown_keys(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
+    path = tuple(error.absolute_path)
+    node = scene.node(error)
+    pattern = scene.keys.pattern(path)
+    for entry in node.entries if isinstance(node, MapNode) else ():
+        if entry.name in error.schema.get("properties", ()):
+            continue
+        meant = scene.keys.suggest(entry.name, pattern)
+        if meant.key is not None:
+            scene.misspelt.add((path, meant.key))
+        where = scene.key_of(path)
+        message = f"unknown key {shown(entry.name)}" + (f" in {shown(where)}" if where else "")
+        yield Diagnostic(code="unknown-key", message=message, span=entry.key.span, help=meant.help)
+
+
+def _missing_key(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
+    path = tuple(error.absolute_path)
+    for name in error.validator_value:
+        if name in error.instance or any((each.path, each.name) == (path, name) for each in scene.missing):
+            continue
+        where = scene.key_of(path)
+        message = f"the key '{name}' is missing" + (f" in {shown(where)}" if where else "")
+        report = Diagnostic(
+            code="missing-key", message=message, span=scene.start(path), help=_addition(scene, path, name)
+        )
+        scene.missing.append(_Missing(path=path, name=name, report=report))
+        yield report
+
+
+def _addition(scene: _Scene, path: Path, name: str) -> str:
+    key = scene.keys.known.get((*scene.keys.pattern(path), name), {})
+    example = next(iter(key.get("examples", ())), None)
+    return f"add {name}: {example}" if isinstance(example, str | int | float) else f"add {name}: ..."
+
+
+def _wrong_type(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
+    node = scene.node(error)
+    branches = error.validator_value if error.validator == "anyOf" else [error.schema]
+    parts = [part for branch in branches for part in scene.keys.maps(branch)]
+    case = Mistyped(
+        node=node,
+        branches=tuple(branches),
+        key=scene.key_of(tuple(error.absolute_path)),
+        takes=lambda key: _takes(scene, branches, key, error.instance),
+        keys=tuple(name for part in parts for name in part.get("properties", ())),
+    )
+    message = f"expected {in_words(branches)}, got {found(node)}"
+    yield Diagnostic(code="wrong-type", message=message, span=node.span, help=advice(case))
+
+
+def _takes(scene: _Scene, branches: Iterable[Schema], key: str, value: Any) -> bool:
+    """Whether a key of the map that is expected would take a value."""
+    parts = (part for branch in branches for part in scene.keys.maps(branch))
+    inner = next((part["properties"][key] for part in parts if key in part.get("properties", ())), None)
+    if inner is None:
+        return False
+    if isinstance(value, str):  # any text would do for an expression or a path
+        return any(value in part.get("enum", ()) for part in (inner, *inner.get("anyOf", ())))
+    schema = {**inner, "definitions": scene.keys.definitions}
+    return bool(_validator()(schema).is_valid(value))
+
+
+def _bad_value(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
+    node = scene.node(error)
+    known = [str(each) for each in error.validator_value]
+    key = scene.key_of(tuple(error.absolute_path))
+    listed = ", ".join(known[:MANY]) + (", ..." if len(known) > MANY else "")
+    message = f"expected one of {listed}, got {found(node)}"
+    yield Diagnostic(code="bad-value", message=message, span=node.span, help=_meant(node, known, key))
+
+
+def _meant(node: Node, known: list[str], key: str | None) -> str | None:
+    word = written(node)
+    foreign = FOREIGN_VALUES.get(re.sub(r"[\s_-]+", "", word).lower())
+    if foreign in known:
+        return f"did you mean '{foreign}'?"
+    near = closest(word, known)
+    if near:
+        return f"did you mean '{near[0][1]}'?"
+    return can_be(key, known) if len(known) > MANY else None
+
+
+def _not_constant(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
+    node = scene.node(error)
+    message = f"expected {error.validator_value}, got {found(node)}"
+    advice = f"this version of agym reads recipes of version {error.validator_value}"
+    is_version = scene.key_of(tuple(error.absolute_path)) == "agym"
+    yield Diagnostic(code="bad-value", message=message, span=node.span, help=advice if is_version else None)
+
+
+LIMITS = {
+    "minimum": "at least",
+    "maximum": "at most",
+    "exclusiveMinimum": "more than",
+    "exclusiveMaximum": "less than",
+}
+
+
+def _out_of_range(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
+    node = scene.node(error)
+    message = f"expected {LIMITS[error.validator]} {error.validator_value:.12g}, got {written(node)}"
+    yield Diagnostic(code="out-of-range", message=message, span=node.span)
+
+
+def _bad_format(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
+    node: Node = scene.node(error)
+    if "propertyNames" in error.absolute_schema_path:
+        entry = get(node, error.instance)
+        node = entry.key if entry else node
+    if error.schema.get("x-secret"):
+        yield from _literal_secret(scene, error, node)
+        return
+    expected = error.schema.get("x-expected", "text of another form")
+    message = f"expected {expected}, got {found(node)}"
+    help_text = _reformed(written(node), error.validator_value)
+    yield Diagnostic(code="bad-format", message=message, span=node.span, help=help_text)
+
+
+def _literal_secret(scene: _Scene, error: Any, node: Node) -> Iterator[Diagnostic]:
+    if isinstance(node, ScalarNode) and node.secret:
+        return
+    key = scene.key_of(tuple(error.absolute_path)) or "token"
+    message = f"expected '{key}' from an environment variable, for a recipe is no place for a secret"
+    help_text = f"write {key}: ${{env:{folded(key).upper()}}}"
+    yield Diagnostic(code="literal-secret", message=message, span=node.span, help=help_text)
+
+
+REFORMS: tuple[Callable[[str], str], ...] = (
+    lambda text: re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._"),
+    lambda text: f"http://{text}" if text.strip() and "://" not in text else "",
+)
+
+
+def _reformed(text: str, pattern: str) -> str | None:
+    """The text as it may be written."""
+    made = (reform(text[:200]) for reform in REFORMS)
+    return next((f"write {shown(each, 80)[1:-1]}" for each in made if re.search(pattern, each)), None)
+
+
+def _wrong_length(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
+    node = scene.node(error)
+    count = len(node.items) if isinstance(node, ListNode) else 0
+    low, high = error.schema.get("minItems"), error.schema.get("maxItems")
+    expected = f"{low}" if low == high else f"at least {low}" if high is None else f"at most {high}"
+    message = f"expected {expected} {'item' if error.validator_value == 1 else 'items'}, got {count}"
+    yield Diagnostic(code="wrong-length", message=message, span=node.span)
+
+
+def _empty(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
+    node = scene.node(error)
+    yield Diagnostic(code="bad-value", message="expected text that is not empty", span=node.span)
+
+
+def _other(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
+    """A keyword that only the schema of a plugin uses."""
+    node = scene.node(error)
+    message = f"expected {error.validator} {shown(str(error.validator_value))}, got {found(node)}"
+    yield Diagnostic(code="bad-value", message=message, span=node.span)
+
+
+HANDLERS: Mapping[str, Callable[[_Scene, Any], Iterator[Diagnostic]]] = {
+    "additionalProperties": _unknown_keys,
+    "required": _missing_key,
+    "type": _wrong_type,
+    "anyOf": _wrong_type,
+    "enum": _bad_value,
+    "const": _not_constant,
+    **dict.fromkeys(LIMITS, _out_of_range),
+    "pattern": _bad_format,
+    "minItems": _wrong_length,
+    "maxItems": _wrong_length,
+    "minLength": _empty,
+}

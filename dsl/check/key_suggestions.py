@@ -1,0 +1,160 @@
+"""All keys that a schema knows, and which of them a person meant by one that it does not know.
+
+Enters: a schema; an unknown key and the map it stands in. Leaves: a Suggestion. Paths here are patterns: lists are left
+out, and a name of the writer's own is NAME, as in `environments.NAME.weight`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..frozen import frozen
+from ..spelling import closest, folded
+from ..suggest import shown
+from .key_aliases import FOREIGN
+
+__all__ = ["NAME", "Keys", "Pattern", "Suggestion"]
+
+Pattern = tuple[str, ...]
+Schema = Mapping[str, Any]
+
+NAME = "NAME"
+DEEPEST = 12
+A_SLIP = 0.26
+"""Up to here a name is taken for a slip of one beside it rather than for the exact name of one elsewhere."""
+
+
+@frozen
+class Suggestion:
+    """What to write instead of an unknown key."""
+
+    help: str | None
+    key: str | None = None
+    """The key of the same map that was meant."""
+
+
+class Keys:
+    """The keys of a schema, by pattern."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.definitions: Mapping[str, Schema] = schema.get("definitions", {})
+        self.known: dict[Pattern, Schema] = dict(self._walk(schema, ()))
+
+    def _walk(self, schema: Schema, at: Pattern) -> Iterator[tuple[Pattern, Schema]]:
+        if len(at) > DEEPEST:
+            return
+        for part in self.maps(schema):
+            for name, inner in part.get("properties", {}).items():
+                yield (*at, name), inner
+                yield from self._walk(inner, (*at, name))
+            rest = part.get("additionalProperties")
+            if isinstance(rest, Mapping) and rest:
+                yield (*at, NAME), rest
+                yield from self._walk(rest, (*at, NAME))
+
+    def maps(self, schema: Schema) -> Iterator[Schema]:
+        """The schemas of maps that may stand here, also as items of a list."""
+        if "$ref" in schema:
+            yield from self.maps(self.definitions.get(schema["$ref"].rpartition("/")[2], {}))
+        for branch in schema.get("anyOf", ()):
+            yield from self.maps(branch)
+        items = schema.get("items")
+        if isinstance(items, Mapping):
+            yield from self.maps(items)
+        if "properties" in schema or isinstance(schema.get("additionalProperties"), Mapping):
+            yield schema
+
+    def pattern(self, path: Sequence[str | int]) -> Pattern:
+        """The pattern of a path in a recipe."""
+        found: Pattern = ()
+        for step in path:
+            if isinstance(step, str):
+                found = (*found, step if (*found, step) in self.known else NAME)
+        return found
+
+    def children(self, at: Pattern) -> list[str]:
+        return [known[-1] for known in self.known if known[:-1] == at and known[-1] != NAME]
+
+    # --- what was meant --------------------------------------------------------------------------------------------
+
+    def suggest(self, name: str, at: Pattern) -> Suggestion:
+        beside = closest(name, self.children(at))
+        if beside and beside[0][0] == 0:
+            return self._rename(beside[0][1])
+        foreign = self._rank(self._foreign(name, at), at)
+        is_here = bool(foreign) and foreign[0][: len(at)] == at
+        if beside and beside[0][0] <= A_SLIP and not is_here:
+            return self._rename(beside[0][1])
+        if foreign:
+            return self._elsewhere(name, foreign, at)
+        same = [path for path in self.known if folded(path[-1]) == folded(name) and path[-1] != NAME]
+        if same:
+            return self._elsewhere(name, self._rank(same, at), at)
+        return self._rename(beside[0][1]) if beside else self._far(name, at)
+
+    def _rename(self, name: str) -> Suggestion:
+        return Suggestion(help=f"did you mean '{name}'?", key=name)
+
+    def _far(self, name: str, at: Pattern) -> Suggestion:
+        """A slip of a key elsewhere; else what there is, if that is little."""
+        slips = closest(name, dict.fromkeys(path[-1] for path in self.known), A_SLIP)
+        if slips:
+            same = [path for path in self.known if path[-1] == slips[0][1]]
+            return self._elsewhere(name, self._rank(same, at), at)
+        children = self.children(at)
+        return Suggestion(help=f"known: {', '.join(children)}" if 0 < len(children) <= 10 else None)
+
+    def _foreign(self, name: str, at: Pattern) -> list[Pattern]:
+        """What other frameworks mean by a name; not the place itself, nor what that is in."""
+        paths = [tuple(path.split(".")) for path in FOREIGN.get(folded(name), ())]
+        inside = [("schedule", *path) for path in paths]
+        return [path for path in [*paths, *inside] if path in self.known and at[: len(path)] != path]
+
+    def _rank(self, paths: Sequence[Pattern], at: Pattern) -> list[Pattern]:
+        """The paths nearest to a place; several if none is nearer than the others."""
+        in_stage = at[:1] == ("schedule",)
+        open_to = [path for path in paths if in_stage or path[:1] != ("schedule",) or path[1:] not in self.known]
+        if not open_to:
+            return []
+
+        def rank(path: Pattern) -> tuple[int, int, bool]:
+            return -_shared(path, at), len(path), path[:1] != ("schedule",)
+
+        best = min(map(rank, open_to))
+        return [path for path in open_to if rank(path) == best][:3]
+
+    def _elsewhere(self, name: str, paths: list[Pattern], at: Pattern) -> Suggestion:
+        first = paths[0]
+        if first[:-1] == at:
+            return self._rename(first[-1])
+        inside = first[: len(at)] == at
+        names = [_dotted(path[len(at) :] if inside else path) for path in paths]
+        if first[-1] == name:
+            places = " or ".join(f"'{_dotted(path[:-1])}'" for path in paths) if first[:-1] else "the top of the recipe"
+            return Suggestion(help=f"{shown(name)} belongs {_place(first, places)}; write {_nested(names[0])}")
+        meant = " or ".join(f"'{each}'" for each in names)
+        return Suggestion(help=f"did you mean {meant}? write {_nested(names[0])}")
+
+
+def _shared(a: Pattern, b: Pattern) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _dotted(path: Pattern) -> str:
+    return ".".join(path)
+
+
+def _place(path: Pattern, places: str) -> str:
+    if len(path) == 1:
+        return f"at {places}"
+    return f"in an entry of {places}" if path[:-1] == ("schedule",) else f"under {places}"
+
+
+def _nested(dotted: str) -> str:
+    """`kl: {coef: ...}` for `kl.coef`."""
+    *outer, last = dotted.split(".")
+    text = f"{last}: ..."
+    for each in reversed(outer):
+        text = f"{each}: [{{{text}}}]" if each == "schedule" else f"{each}: {{{text}}}"
+    return text

@@ -1,0 +1,80 @@
+"""The named algorithms of presets.yaml.
+
+Enters: nothing. Leaves: by name, what a preset is and the part of an `algorithm` tree that it sets. Each entry is a
+Source of its own, `preset grpo`, so that a value which comes from it says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..frozen import frozen
+from ..model.algorithm import Kind, Preset
+from ..source import Source
+from ..text.tree import MapNode, at, parse, to_data
+
+__all__ = ["PresetInfo", "named", "preset", "preset_of", "presets"]
+
+PREFIX = "preset "
+ENTRY = re.compile(r"^([a-z_]+):\n(?:(?:[ #].*)?\n)*", re.MULTILINE)
+
+
+@frozen
+class PresetInfo:
+    """A named combination of an algorithm's parts."""
+
+    name: Preset
+    kind: Kind
+    summary: str
+    source: str
+    """The paper that it was described in first."""
+    needs: tuple[str, ...]
+    """`critic`, `reference`, `judge`, `demonstrations`: what it cannot do without."""
+    tree: MapNode
+    """What it sets, as part of an `algorithm`."""
+
+
+@cache
+def _texts() -> Mapping[str, str]:
+    text = Path(__file__).with_name("presets.yaml").read_text(encoding="utf-8")
+    return {match[1]: match[0] for match in ENTRY.finditer(text)}
+
+
+@cache
+def preset(name: Preset) -> PresetInfo:
+    """One preset; the others are not read."""
+    parsed = parse(Source(f"{PREFIX}{name}", _texts()[name]))
+    entry, tree = at(parsed.root, (name,)), at(parsed.root, (name, "algorithm"))
+    assert not parsed.diagnostics, f"presets.yaml: {name}"
+    assert entry is not None
+    assert isinstance(tree, MapNode)
+    data: dict[str, Any] = to_data(entry)
+    return PresetInfo(
+        name=name,
+        kind=Kind(data["kind"]),
+        summary=data["summary"],
+        source=data["source"],
+        needs=tuple(data["needs"]),
+        tree=tree,
+    )
+
+
+def presets() -> Mapping[Preset, PresetInfo]:
+    """All of them, in the order of the enum."""
+    return {name: preset(name) for name in Preset}
+
+
+def named() -> Iterator[str]:
+    """The names in presets.yaml, in the order of the file."""
+    yield from _texts()
+
+
+def preset_of(source: Source) -> str | None:
+    """The preset that a source is the text of; None for a person's file, whatever its name."""
+    name = source.name.removeprefix(PREFIX)
+    is_preset = source.name != name and name in _texts() and preset(Preset(name)).tree.span.source is source
+    return name if is_preset else None

@@ -1,0 +1,155 @@
+"""Expressions in recipes: `min(10 + 10 * (total_step // 100), 30)`.
+
+Enters: text, the scope of names it may use, the type that is wanted. Leaves: an Expr, or diagnostics with exact
+columns. Typed, total, free of side effects; depth and cost are bounded. docs/expressions.md is the guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from ..diagnostics import Diagnostic, Severity
+from ..frozen import frozen
+from ..source import Text
+from .check import examine
+from .evaluate import Facts, MappingFacts, compiled
+from .nodes import Literal, Member, Name, Node, Problem, Value, walk
+from .over_steps import StageStart, changes, first_true, used_names
+from .parse import parse
+from .scopes import ExprType
+
+__all__ = [
+    "Expr",
+    "ExprType",
+    "Facts",
+    "MappingFacts",
+    "Mention",
+    "StageStart",
+    "check",
+    "constant",
+    "mentions",
+    "names",
+    "step_bound",
+    "table",
+    "type_of",
+    "value_range",
+]
+
+
+@frozen(kw_only=False)
+class Expr:
+    """A checked expression, as its text; equal texts are equal expressions."""
+
+    text: str
+
+    def evaluate(self, facts: Facts) -> float | bool | str | None:
+        """The value; None where it is not known. Numbers are floats."""
+        value = compiled(self.text, facts.scope)(facts)
+        return value if value == value else None
+
+    def number(self, facts: Facts) -> float | None:
+        """The value of an expression that was checked to be a number."""
+        value = self.evaluate(facts)
+        assert not isinstance(value, bool | str), f"{self.text!r} was not checked to be a number"
+        return value
+
+    def whole(self, facts: Facts) -> int | None:
+        """The value of an expression that was checked to be a whole number."""
+        value = self.number(facts)
+        return None if value is None else int(value)
+
+    def holds(self, facts: Facts) -> bool:
+        """Whether a condition is true; what is not known is not true."""
+        return self.evaluate(facts) is True
+
+
+@frozen
+class Mention:
+    """A text that an expression compares a name with: `stage == 'explore'`."""
+
+    name: str
+    value: str
+    start: int
+    end: int
+
+
+def check(text: Text, scope: str, want: ExprType) -> tuple[Diagnostic, ...]:
+    """Everything that is wrong with an expression, in the order of the text; warnings too."""
+    _, problems = examine(text.value, scope, want)
+    return _diagnostics(text, problems)
+
+
+def constant(text: Text, want: ExprType) -> tuple[int | float | bool | str | None, tuple[Diagnostic, ...]]:
+    """The value of an expression without names, an int if a whole number is wanted; None if it is wrong."""
+    shape, problems = examine(text.value, "constant", want)
+    value = None if problems else shape.constant
+    whole = want is ExprType.INTEGER and isinstance(value, float)
+    return (int(value) if whole and value is not None else value), _diagnostics(text, problems)
+
+
+def _diagnostics(text: Text, problems: Iterable[Problem]) -> tuple[Diagnostic, ...]:
+    return tuple(
+        Diagnostic(
+            code=problem.code,
+            message=problem.message,
+            span=text.span(problem.start, problem.end),
+            help=problem.help,
+            severity=Severity.WARNING if problem.warning else Severity.ERROR,
+        )
+        for problem in sorted(problems, key=lambda p: (p.start, p.end))
+    )
+
+
+def _tree(expr: Expr) -> Node:
+    tree = parse(expr.text)
+    if isinstance(tree, Problem):
+        raise ValueError(f"not an expression: {tree.message}: {expr.text!r}")
+    return tree
+
+
+@lru_cache(maxsize=4096)
+def names(expr: Expr) -> frozenset[str]:
+    """All names it uses, with the `step` that a schedule function counts by itself."""
+    return used_names(_tree(expr))
+
+
+def mentions(expr: Expr) -> tuple[Mention, ...]:
+    """Texts that names are compared with, for names whose values the recipe decides."""
+    pairs = ((name, literal) for node in walk(_tree(expr)) for name, literal in _compared(node))
+    return tuple(
+        Mention(name=name, value=literal.value, start=literal.start, end=literal.end)
+        for name, literal in pairs
+        if isinstance(literal.value, str)
+    )
+
+
+def _compared(node: Node) -> list[tuple[str, Literal]]:
+    match node:
+        case Member(item=Name(name=name)):
+            return [(name, value) for value in node.values]
+        case _:
+            operands = getattr(node, "operands", ())
+            used = [operand.name for operand in operands if isinstance(operand, Name)]
+            return [(name, operand) for name in used for operand in operands if isinstance(operand, Literal)]
+
+
+def type_of(expr: Expr, scope: str) -> ExprType | None:
+    """The type of a checked expression; None if it is wrong."""
+    return examine(expr.text, scope, None)[0].type
+
+
+def value_range(expr: Expr, scope: str) -> tuple[float, float]:
+    """Limits that hold for every value of a checked number; infinite where there are none."""
+    return examine(expr.text, scope, None)[0].limits
+
+
+@lru_cache(maxsize=4096)
+def step_bound(expr: Expr, start: StageStart) -> int | None:
+    """The step at which an `until` is true whatever the metrics are; None if it may go on for ever."""
+    return first_true(_tree(expr), start)
+
+
+def table(expr: Expr, steps: int, start: StageStart) -> tuple[tuple[int, Value], ...] | None:
+    """(step, value) at step 0 and wherever the value changes before `steps`; None if more than steps decide it."""
+    return changes(_tree(expr), steps, start)

@@ -1,0 +1,64 @@
+"""Which settings of `advantage` go together, and which of its numbers each estimator reads.
+
+Enters: an Advantage. Leaves: None, or the reason why its parts have no meaning together. A combination that is not
+refused here has exactly one meaning, that of `runtime/learning/advantage.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from .algorithm import Advantage, Baseline, Estimator, Normalise
+
+__all__ = ["BASELINES", "NORMALISATIONS", "READS", "supported"]
+
+_COMPARING = frozenset({Baseline.GROUP_MEAN, Baseline.LEAVE_ONE_OUT})
+_SAMPLED = _COMPARING | {Baseline.NONE, Baseline.BATCH_MEAN, Baseline.GREEDY}
+_LEARNT = frozenset({Baseline.CRITIC})
+
+BASELINES: Mapping[Estimator, frozenset[Baseline]] = {
+    Estimator.OUTCOME: _SAMPLED,
+    Estimator.REWARD_TO_GO: _SAMPLED,
+    Estimator.TURN_RETURNS: _SAMPLED,
+    Estimator.GAE: _LEARNT,
+    Estimator.BILEVEL_GAE: _LEARNT,
+    # steps from one state are compared with each other: no other baseline has anything to say about them
+    Estimator.STEP_GROUPS: _COMPARING,
+}
+"""Baselines that each estimator can take."""
+
+NORMALISATIONS: Mapping[Baseline, frozenset[Normalise]] = {
+    baseline: frozenset(Normalise) if baseline in _COMPARING else frozenset({Normalise.NONE, Normalise.BATCH_STD})
+    for baseline in Baseline
+}
+"""What may divide the difference from each baseline: a group's spread is one around the group's own mean."""
+
+READS: Mapping[Estimator, frozenset[str]] = {
+    Estimator.OUTCOME: frozenset(),
+    Estimator.REWARD_TO_GO: frozenset({"gamma"}),
+    Estimator.TURN_RETURNS: frozenset({"turn_gamma"}),
+    Estimator.GAE: frozenset({"gamma", "lam"}),
+    Estimator.BILEVEL_GAE: frozenset({"gamma", "lam", "turn_gamma", "turn_lam"}),
+    Estimator.STEP_GROUPS: frozenset({"turn_gamma", "step_weight"}),
+}
+"""Of `gamma`, `lam`, `turn_gamma`, `turn_lam` and `step_weight`, those that change what an estimator gives."""
+
+
+def supported(settings: Advantage) -> str | None:
+    """Why these parts do not go together; None if they do."""
+    if settings.baseline not in BASELINES[settings.estimator]:
+        return (
+            f"estimator '{settings.estimator}' takes baseline {_either(BASELINES[settings.estimator])}, "
+            f"not '{settings.baseline}'"
+        )
+    if settings.normalise not in NORMALISATIONS[settings.baseline]:
+        return (
+            f"normalise '{settings.normalise}' is the spread around a group's mean and takes baseline "
+            f"{_either(_COMPARING)}, not '{settings.baseline}'"
+        )
+    return None
+
+
+def _either(baselines: Iterable[Baseline]) -> str:
+    names = [f"'{baseline}'" for baseline in Baseline if baseline in baselines]
+    return " or ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])

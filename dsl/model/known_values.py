@@ -1,0 +1,92 @@
+"""What numbers that change with the run come to, as far as it is known before the run.
+
+Enters: numbers and expressions of a recipe. Leaves: their value where it never changes, their limits, how long a stage
+lasts, and the horizon's table.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ..expression.check import examine
+from ..expression.expr import Expr, StageStart, names, step_bound, table, value_range
+from ..frozen import frozen
+
+__all__ = ["Number", "Span", "Steps", "horizon", "is_zero", "known", "limits", "settled", "spans"]
+
+Number = int | float | Expr
+
+_CLOCK = frozenset({"step", "total_step", "stage", "stage_index"})
+LONGEST_TABLE = 10_000
+"""Steps of a stage that a table covers; what changes later is not known here."""
+
+Steps = tuple[tuple[int, int], ...]
+"""(step, value) at step 0 and at each step at which the value changes."""
+
+
+@frozen
+class Span:
+    """When a stage runs."""
+
+    start: StageStart
+    steps: int | None
+    """The most that it can take; None without a bound."""
+
+
+def known(value: Number) -> float | None:
+    """The number, if it is the same at every step."""
+    if not isinstance(value, Expr):
+        return float(value)
+    constant = examine(value.text, "schedule", None)[0].constant
+    return float(constant) if isinstance(constant, int | float) else None
+
+
+def is_zero(value: Number) -> bool:
+    """Whether it is 0 at every step."""
+    return known(value) == 0
+
+
+def limits(value: Number) -> tuple[float, float]:
+    """Lowest and highest value that it can take; never too narrow."""
+    return value_range(value, "schedule") if isinstance(value, Expr) else (float(value), float(value))
+
+
+def settled(condition: Expr, scope: str) -> bool | None:
+    """Whether a condition is true, or false, whatever happens; None if that depends."""
+    constant = examine(condition.text, scope, None)[0].constant
+    return constant if isinstance(constant, bool) else None
+
+
+@lru_cache(maxsize=256)
+def spans(stages: tuple[tuple[str, Expr | None, int | None], ...]) -> tuple[Span, ...]:
+    """When each stage runs, from its name, its `until` and a bound of its own.
+
+    Where a stage may end early, what comes after it starts at a step that nobody knows.
+    """
+    made: list[Span] = []
+    total: int | None = 0
+    for index, (name, until, bound) in enumerate(stages):
+        start = StageStart(stage=name, stage_index=index, total_step=total)
+        steps = _fewest(step_bound(until, start) if until is not None else None, bound)
+        made.append(Span(start=start, steps=steps))
+        exact = until is None or names(until) <= _CLOCK
+        total = total + steps if exact and total is not None and steps is not None else None
+    return tuple(made)
+
+
+def _fewest(*bounds: int | None) -> int | None:
+    given = [bound for bound in bounds if bound is not None]
+    return min(given) if given else None
+
+
+def horizon(turns: Number, span: Span) -> Steps | None:
+    """The horizon from each step of a stage on; None if more than steps decide it, or the stage is too long."""
+    if not isinstance(turns, Expr):
+        return ((0, int(turns)),)
+    steps = LONGEST_TABLE if span.steps is None else span.steps
+    if steps > LONGEST_TABLE:
+        return None
+    changes = table(turns, steps, span.start)
+    if changes is None or any(not isinstance(value, int | float) or value != value for _, value in changes):
+        return None
+    return tuple((step, int(value)) for step, value in changes if isinstance(value, int | float))

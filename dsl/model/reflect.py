@@ -1,0 +1,329 @@
+"""What a recipe's dataclasses say about their keys, as data: the one reading of type hints that all of dsl shares.
+
+Enters: a class declared with `fields.py`. Leaves: a Record of Fields, each with the Type of its values. `schema.py`
+writes these as JSON Schema, `bind.py` reads nodes by them, `resolved.py` writes values by them; none of them knows a
+key.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from ..expression.expr import Expr
+from ..expression.scopes import ExprType
+from ..frozen import frozen
+from .fields import Bounds, Example, Nested, Pattern, Refers, Scope, Secret, Wide
+
+__all__ = [
+    "ABSENT",
+    "Choice",
+    "Constant",
+    "Field",
+    "Flag",
+    "Formula",
+    "Free",
+    "Number",
+    "Record",
+    "Row",
+    "Series",
+    "Table",
+    "Type",
+    "Word",
+    "field_of",
+    "record",
+    "records",
+    "type_at",
+]
+
+
+class _Absent:
+    """Where there is no default, no example, no value; None is a value."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT = _Absent()
+
+
+@frozen(eq=False)
+class Number:
+    """A number, or the text of an expression that gives one."""
+
+    whole: bool
+    bounds: Bounds
+    scope: str | None = None
+    """Names that the expression may use; None for a number that may not change while the run goes on."""
+
+    @property
+    def want(self) -> ExprType:
+        return ExprType.INTEGER if self.whole else ExprType.NUMBER
+
+
+@frozen(eq=False)
+class Flag:
+    """true or false."""
+
+
+@frozen(eq=False)
+class Word:
+    """Text."""
+
+    pattern: Pattern | None = None
+    secret: bool = False
+    refers: Refers | None = None
+
+
+@frozen(eq=False)
+class Choice:
+    """One of an enum's values."""
+
+    enum: type[StrEnum]
+    values: tuple[str, ...]
+
+
+@frozen(eq=False)
+class Constant:
+    """One of few fixed values: `agym: 1`."""
+
+    values: tuple[int | str, ...]
+
+
+@frozen(eq=False)
+class Formula:
+    """Always an expression."""
+
+    scope: str
+    want: ExprType
+
+
+@frozen(eq=False)
+class Record:
+    """A map with known keys: a dataclass."""
+
+    cls: type
+    doc: str
+    shorthand: str | None
+    """The key that a bare scalar stands for."""
+    fields: Mapping[str, Field]
+
+
+@frozen(eq=False)
+class Table:
+    """A map with names of the writer's own."""
+
+    names: Pattern | None
+    item: Type
+
+
+@frozen(eq=False)
+class Series:
+    """A list of any length."""
+
+    item: Type
+    bare: bool
+    """Whether one item may stand without the list around it."""
+
+
+@frozen(eq=False)
+class Row:
+    """A list of a fixed length."""
+
+    items: tuple[Type, ...]
+
+
+@frozen(eq=False)
+class Free:
+    """Anything; `map` if only a map of anything."""
+
+    map: bool = False
+
+
+Type = Number | Flag | Word | Choice | Constant | Formula | Record | Table | Series | Row | Free
+
+
+@frozen(eq=False)
+class Field:
+    """A key of a Record."""
+
+    name: str
+    type: Type
+    nullable: bool
+    default: Any
+    """As the dataclass holds it; ABSENT where the key is required."""
+    example: Any
+    """As a person would write it; ABSENT where none was declared."""
+
+    @property
+    def required(self) -> bool:
+        return self.default is ABSENT
+
+
+# --- from classes --------------------------------------------------------------------------------------------------
+
+
+@cache
+def record(cls: type) -> Record:
+    """The description of a dataclass."""
+    hints = get_type_hints(cls, include_extras=True)
+    made = {each.name: _field(each.name, hints[each.name], _default(each)) for each in fields(cls)}
+    doc = " ".join((cls.__doc__ or "").split())
+    return Record(cls=cls, doc=doc, shorthand=getattr(cls, "SHORTHAND", None), fields=made)
+
+
+def records(start: Record) -> Iterator[Record]:
+    """A record and all that are reachable from it, each once, in order of first use."""
+    found: dict[type, Record] = {}
+
+    def visit(type_: Type) -> None:
+        if isinstance(type_, Record) and type_.cls not in found:
+            found[type_.cls] = type_
+        elif isinstance(type_, Record):
+            return
+        for part in _parts(type_):
+            visit(part)
+
+    visit(start)
+    yield from found.values()
+
+
+def _parts(type_: Type) -> tuple[Type, ...]:
+    match type_:
+        case Record():
+            return tuple(each.type for each in type_.fields.values())
+        case Table() | Series():
+            return (type_.item,)
+        case Row():
+            return type_.items
+        case _:
+            return ()
+
+
+def field_of(type_: Type, name: str) -> Field | None:
+    return type_.fields.get(name) if isinstance(type_, Record) else None
+
+
+def type_at(start: Type, path: tuple[str | int, ...]) -> Type | None:
+    """The type of what stands at a path, where a bare item counts as the list that it stands for; None for no type."""
+    found: Type | None = start
+    for step in path:
+        found = _below(found, step)
+    return found
+
+
+def _below(type_: Type | None, step: str | int) -> Type | None:
+    match type_:
+        case Record() if isinstance(step, str):
+            inner = type_.fields.get(step)
+            return inner.type if inner else None
+        case Table() if isinstance(step, str):
+            return type_.item
+        case Series() if isinstance(step, int):
+            return type_.item
+        case Row() if isinstance(step, int) and 0 <= step < len(type_.items):
+            return type_.items[step]
+        case _:
+            return None
+
+
+def _default(field: Any) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return ABSENT if field.default is MISSING else field.default
+
+
+def _field(name: str, hint: Any, default: Any) -> Field:
+    core, notes, nullable = _opened(hint)
+    example = _note(notes, Example)
+    return Field(
+        name=name,
+        type=_type(core, notes),
+        nullable=nullable,
+        default=default,
+        example=ABSENT if example is None else example.value,
+    )
+
+
+def _opened(hint: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], bool]:
+    """A hint's alternatives, everything noted on it or on one of them, and whether null is among them."""
+    notes: tuple[Any, ...] = ()
+    if get_origin(hint) is Annotated:
+        hint, notes = hint.__origin__, hint.__metadata__
+    if get_origin(hint) not in (Union, types.UnionType):
+        return (hint,), notes, hint is type(None)
+    cores: tuple[Any, ...] = ()
+    nullable = False
+    for each in get_args(hint):
+        inner, more, null = _opened(each)
+        nullable = nullable or null
+        cores += () if each is type(None) else inner
+        notes += more
+    return cores, notes, nullable
+
+
+def _note(notes: tuple[Any, ...], kind: type) -> Any:
+    return next((note for note in notes if isinstance(note, kind)), None)
+
+
+def _type(cores: tuple[Any, ...], notes: tuple[Any, ...]) -> Type:
+    if _note(notes, Wide) is not None:
+        return Free(map=True)
+    if len(cores) == 1:
+        return _single(cores[0], notes)
+    if Expr in cores and set(cores) <= {int, float, Expr}:
+        return _number(float if float in cores else int, notes)
+    return Free()
+
+
+def _number(core: type, notes: tuple[Any, ...]) -> Number:
+    scope = _note(notes, Scope)
+    return Number(whole=core is int, bounds=_note(notes, Bounds) or Bounds(), scope=scope.name if scope else None)
+
+
+def _single(core: Any, notes: tuple[Any, ...]) -> Type:
+    origin = get_origin(core)
+    if origin is tuple:
+        return _tuple(get_args(core), notes)
+    if origin is Literal:
+        return Constant(values=get_args(core))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _table(*get_args(core))
+    if core is Expr:
+        return _formula(_note(notes, Scope))
+    if core is bool:
+        return Flag()
+    if core in (int, float):
+        return _number(core, notes)
+    if isinstance(core, type) and issubclass(core, StrEnum):
+        return Choice(enum=core, values=tuple(map(str, core)))
+    if is_dataclass(core) and isinstance(core, type):
+        return record(core)
+    if core is str:
+        secret = _note(notes, Secret) is not None
+        return Word(pattern=_note(notes, Pattern), secret=secret, refers=_note(notes, Refers))
+    raise TypeError(f"a recipe cannot hold {core!r}")
+
+
+def _formula(scope: Scope) -> Formula:
+    return Formula(scope=scope.name, want=ExprType.NUMBER if scope.number else ExprType.BOOLEAN)
+
+
+def _tuple(args: tuple[Any, ...], notes: tuple[Any, ...]) -> Type:
+    if args[-1] is Ellipsis:
+        return Series(item=_item(args[0]), bare=_note(notes, Nested) is not None)
+    return Row(items=tuple(_item(each) for each in args))
+
+
+def _table(key: Any, item: Any) -> Table:
+    _, notes, _ = _opened(key)
+    return Table(names=_note(notes, Pattern), item=_item(item))
+
+
+def _item(hint: Any) -> Type:
+    cores, notes, _ = _opened(hint)
+    return _type(cores, notes)

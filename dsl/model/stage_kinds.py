@@ -1,0 +1,110 @@
+"""What a stage's algorithm needs: which kind it is, whether it samples, learns, has a critic or a reference.
+
+Enters: an Algorithm or a Stage. Leaves: facts that relevance, rules and lowering agree on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from .algorithm import Algorithm, Baseline, Data, DataSource, Kind, Preset
+from .known_values import is_zero
+from .plan import Role
+from .recipe import Model, Stage
+
+__all__ = [
+    "episodes_per_task",
+    "has_critic",
+    "has_reference",
+    "is_given",
+    "is_offline",
+    "is_played",
+    "kind_of",
+    "learns",
+    "own_end",
+    "pulls_to_reference",
+    "roles",
+    "samples",
+]
+
+_KINDS: Mapping[Preset, Kind] = {
+    Preset.SFT: Kind.SFT,
+    Preset.RELAY: Kind.SFT,
+    Preset.DPO: Kind.PREFERENCE,
+    Preset.TURN_DPO: Kind.PREFERENCE,
+    Preset.AGENT_EVOL: Kind.EVOLVE,
+    Preset.EVAL: Kind.EVAL,
+}
+OFFLINE = (Kind.SFT, Kind.PREFERENCE, Kind.EVOLVE)
+
+
+def kind_of(algorithm: Algorithm) -> Kind:
+    """What a stage with this algorithm does; every other preset is a policy gradient."""
+    return _KINDS.get(algorithm.use, Kind.RL)
+
+
+def learns(algorithm: Algorithm) -> bool:
+    return kind_of(algorithm) is not Kind.EVAL
+
+
+def is_offline(algorithm: Algorithm) -> bool:
+    """Whether updates are made in batches of sequences or pairs rather than in groups."""
+    return kind_of(algorithm) in OFFLINE
+
+
+def is_given(data: Data) -> bool:
+    """Whether what is learnt from is read from a path, rather than played."""
+    return data.source in (DataSource.FILE, DataSource.EPISODES)
+
+
+def samples(algorithm: Algorithm) -> bool:
+    """Whether the stage plays training tasks itself."""
+    kind = kind_of(algorithm)
+    if kind in (Kind.RL, Kind.EVOLVE):
+        return True
+    return is_offline(algorithm) and algorithm.data.source is DataSource.ROLLOUT
+
+
+def episodes_per_task(algorithm: Algorithm) -> int:
+    """Of a stage that plays training tasks itself."""
+    return {Kind.SFT: 1, Kind.EVOLVE: algorithm.evolve.samples}.get(kind_of(algorithm), algorithm.group_size)
+
+
+def own_end(algorithm: Algorithm) -> int | None:
+    """Steps after which the stage is over, whatever its `until` says; None where there is no such number."""
+    return {Kind.EVAL: 1, Kind.EVOLVE: algorithm.evolve.rounds}.get(kind_of(algorithm))
+
+
+def is_played(algorithm: Algorithm) -> bool:
+    """Whether episodes are played for the stage itself, to learn from or to measure."""
+    return samples(algorithm) or kind_of(algorithm) is Kind.EVAL
+
+
+def has_critic(algorithm: Algorithm) -> bool:
+    """A baseline from a critic, or one that ranks candidate turns."""
+    if kind_of(algorithm) is Kind.RL:
+        return algorithm.advantage.baseline is Baseline.CRITIC
+    return algorithm.use is Preset.TURN_DPO
+
+
+def pulls_to_reference(algorithm: Algorithm) -> bool:
+    """Whether an RL stage measures its distance from a frozen policy."""
+    return kind_of(algorithm) is Kind.RL and not is_zero(algorithm.kl.coef)
+
+
+def has_reference(algorithm: Algorithm) -> bool:
+    """Whether log-probabilities of a frozen policy are needed."""
+    return pulls_to_reference(algorithm) or kind_of(algorithm) is Kind.PREFERENCE
+
+
+def roles(model: Model, stages: Iterable[Stage], evaluates: bool) -> tuple[Role, ...]:
+    """Workers that the stages need between them."""
+    algorithms = [stage.algorithm for stage in stages]
+    needed = {
+        Role.ROLLOUT: evaluates or any(is_played(each) for each in algorithms),
+        Role.LEARNER: any(learns(each) for each in algorithms),
+        Role.CRITIC: any(has_critic(each) for each in algorithms),
+        # adapters switched off are the reference: no second copy is held
+        Role.REFERENCE: model.lora is None and any(has_reference(each) for each in algorithms),
+    }
+    return tuple(role for role, wanted in needed.items() if wanted)

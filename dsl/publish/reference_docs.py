@@ -1,0 +1,207 @@
+"""Every key explained, from the published schema.
+
+`python -m agym.dsl.publish.reference_docs` writes docs/recipe-reference.md.
+
+Enters: the schema and the presets. Leaves: a page, or by `describe` the lines about one key.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...schemas import recipe_v1
+from ..check.expected import WORDS
+from ..check.key_suggestions import NAME, Keys, Pattern
+from ..check.presets import presets
+
+__all__ = ["REFERENCE_FILE", "UnknownKey", "describe", "explained", "text"]
+
+Schema = Mapping[str, Any]
+
+REFERENCE_FILE = Path(__file__).parents[2] / "docs" / "recipe-reference.md"
+
+INTRODUCTION = """# Recipe reference
+
+Every key of a recipe, with its type, its default and its meaning. This page is made from the schema by `make docs`; the
+same text stands behind `agym schema --field KEY` and in an editor that reads `schemas/recipe.v1.json`.
+
+Where a number is wanted, the text of an expression is one too. Most such numbers are fixed before the run begins; those
+marked *may change* are evaluated at every step; [Expressions](expressions.md) says how they are written. What each part
+of an algorithm computes, in formulas, and who computes something else: [Conventions](conventions.md). NAME stands
+for a name of your own. *`use` alone* means that `algorithm: grpo` is short for `algorithm: {use: grpo}`.
+"""
+
+
+class UnknownKey(LookupError):
+    """No such key; the message says which was probably meant."""
+
+
+def describe(path: str) -> str:
+    """What a key means, as lines for a terminal: `algorithm.kl`, `schedule.turns`, `environments.craft.weight`."""
+    keys = Keys(recipe_v1())
+    steps = [step for step in re.split(r"[.\[\]]+", path) if step and not step.isdecimal()]
+    at: Pattern = ()
+    for step in steps:
+        at = (*at, _step(keys, at, step))
+    if not at:
+        raise UnknownKey("expected a key such as algorithm.kl")
+    return "\n".join(_lines(keys, at)) + "\n"
+
+
+def _step(keys: Keys, at: Pattern, step: str) -> str:
+    for each in (step, NAME):
+        if (*at, each) in keys.known:
+            return each
+    help_text = keys.suggest(step, at).help
+    where = f"'{'.'.join(at)}' has" if at else "there is"
+    raise UnknownKey(f"{where} no key '{step[:40]}'" + (f": {help_text}" if help_text else ""))
+
+
+def _lines(keys: Keys, at: Pattern) -> Iterator[str]:
+    yield from explained(".".join(at), keys.known[at])
+    children = keys.children(at)
+    width = max(map(len, children), default=0)
+    if children:
+        yield "  keys"
+    for child in children:
+        yield f"    {child:{width}}  {_meaning(keys.known[(*at, child)])}"
+
+
+def explained(key: str, schema: Schema) -> Iterator[str]:
+    """The same of any key with a schema, but for the keys below it."""
+    yield key
+    yield f"  {_meaning(schema)}"
+    facts = {"type": _type(schema), "default": _default(schema), "example": _examples(schema)}
+    for name, value in facts.items():
+        if value:
+            yield f"  {name:8} {value.replace('`', '')}"
+
+
+def text() -> str:
+    """The page."""
+    keys = Keys(recipe_v1())
+    parts = [INTRODUCTION, *_sections(keys), *_presets()]
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+# --- keys ----------------------------------------------------------------------------------------------------------
+
+
+def _sections(keys: Keys) -> Iterator[str]:
+    yield _section(keys, (), "The top of a recipe", "")
+    done: set[str] = set()
+    for at, schema in keys.known.items():
+        refers_to = [branch["$ref"] for branch in _branches(schema) if "definitions" in branch.get("$ref", "")]
+        refers_to = [name for name in refers_to if not name.endswith("/reference")]
+        if refers_to and not done & set(refers_to) and keys.children(at):
+            done.update(refers_to)
+            definition = keys.definitions[refers_to[0].rpartition("/")[2]]
+            yield _section(keys, at, f"`{'.'.join(at)}`", definition["description"])
+
+
+def _section(keys: Keys, at: Pattern, title: str, meaning: str) -> str:
+    rows = [_row(child, keys.known[(*at, child)]) for child in keys.children(at)]
+    head = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+    return "\n".join([f"## {title}", "", *([meaning, ""] if meaning else []), *head, *rows, ""])
+
+
+def _row(name: str, schema: Schema) -> str:
+    cells = (f"`{name}`", _type(schema), _default(schema, "*required*"), _meaning(schema))
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def _meaning(schema: Schema) -> str:
+    return str(schema.get("description", "A name of your own."))
+
+
+def _default(schema: Schema, absent: str = "") -> str:
+    return f"`{_shown(schema['default'])}`" if "default" in schema else absent
+
+
+def _examples(schema: Schema) -> str:
+    return "  or  ".join(_shown(each) for each in schema.get("examples", ()))
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+
+
+# --- types ---------------------------------------------------------------------------------------------------------
+
+LIMITS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
+
+
+def _branches(schema: Schema) -> list[Schema]:
+    """The alternatives, and those of a list's items."""
+    found: list[Schema] = []
+    for branch in schema.get("anyOf", [schema]):
+        found.append(branch)
+        items = branch.get("items")
+        found += _branches(items) if isinstance(items, Mapping) else []
+    return found
+
+
+def _type(schema: Schema) -> str:
+    branches = schema.get("anyOf", [schema])
+    words = dict.fromkeys(word for branch in branches if (word := _word(branch)))
+    listed = next((branch["items"] for branch in branches if isinstance(branch.get("items"), Mapping)), None)
+    if listed is not None and _type(listed) == " or ".join(list(words)[1:]):
+        words = {f"{next(iter(words))}; or one alone": None}
+    changes = any(branch.get("x-scope", "constant") != "constant" and branch["type"] == "string" for branch in branches)
+    return " or ".join(words) + (", *may change*" if changes else "")
+
+
+def _word(branch: Schema) -> str:
+    if "$ref" in branch:
+        return "" if branch["$ref"].endswith("/reference") else "a map"
+    if "x-short-for" in branch:
+        return f"its `{branch['x-short-for']}` alone"
+    if "x-scope" in branch:
+        return f"an expression of the {branch['x-scope']}" if isinstance(branch["type"], list) else ""
+    if "enum" in branch or "const" in branch:
+        return ", ".join(f"`{each}`" for each in branch.get("enum", [branch.get("const")]))
+    if branch.get("x-secret"):
+        return "`${env:NAME}`"
+    if branch.get("type") == "array":
+        return _list_word(branch)
+    limits = [f"{word} {branch[key]:.12g}" for key, word in LIMITS.items() if key in branch]
+    return " ".join([WORDS.get(branch.get("type", ""), "anything"), *limits])
+
+
+def _list_word(branch: Schema) -> str:
+    items = branch["items"]
+    if isinstance(items, list):
+        return f"a list of {len(items)}: " + ", ".join(_type(item) for item in items)
+    inner = _type(items)
+    return f"a list, each {inner}" if inner else "a list"
+
+
+# --- presets -------------------------------------------------------------------------------------------------------
+
+
+def _presets() -> Iterator[str]:
+    yield "## Algorithms by name\n\nWhat `algorithm.use` begins with; every part can still be set on its own."
+    head = ["| name | kind of stage | what it is | described in | needs |", "| --- | --- | --- | --- | --- |"]
+    rows = [
+        f"| `{each.name}` | {each.kind} | {each.summary} | {each.source} | {', '.join(each.needs)} |"
+        for each in presets().values()
+    ]
+    yield "\n".join([*head, *rows])
+
+
+def main(arguments: list[str], file: Path = REFERENCE_FILE) -> int:
+    if arguments == ["--check"]:
+        fresh = file.is_file() and file.read_text(encoding="utf-8") == text()
+        print(f"{file.name} is {'fresh' if fresh else 'not what the code says: run make docs'}")
+        return 0 if fresh else 1
+    file.write_text(text(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

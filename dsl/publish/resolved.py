@@ -1,0 +1,139 @@
+"""A Recipe as plain data that can be written as a recipe again and means the same.
+
+Enters: a Recipe, or any value that one holds. Leaves: dicts, lists and scalars in the order of the fields. The recipe
+itself is given whole, each stage only as far as it differs from what it inherits. Secrets are given as the
+`${env:NAME}` that they are read from, which is all that a Recipe knows of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any
+
+from ..check.no_effect import check
+from ..check.spans import Path
+from ..compose.interpolate import escape
+from ..expression.expr import Expr
+from ..model.recipe import Recipe, Stage
+from ..model.reflect import Field, Record, Series, Table, Type, Word, record
+from ..source import Source, Span
+
+__all__ = ["brief", "plain", "resolved"]
+
+INHERITED = ("algorithm", "environments", "agent", "sampling", "reward")
+"""Parts of a stage that the recipe has too."""
+
+
+def resolved(recipe: Recipe) -> dict[str, Any]:
+    """The whole recipe; to be checked again as any recipe is."""
+    type_ = record(Recipe)
+    data: dict[str, Any] = plain(recipe, type_)
+    data["schedule"] = [_stage(stage, recipe, data) for stage in recipe.schedule]
+    written = _Written(data)
+    for report in list(check(recipe, written)):
+        path = written.path(report.span)
+        if path[-1] in list(written.written(*path[:-1])):  # not gone already with the section it is in
+            _remove(data, path)
+    return data
+
+
+def plain(value: Any, type_: Type) -> Any:
+    """A value of a Recipe as a person would write it in full."""
+    if value is None:
+        return None
+    match type_:
+        case Record():
+            return {each.name: plain(getattr(value, each.name), each.type) for each in type_.fields.values()}
+        case Table():
+            return {name: plain(item, type_.item) for name, item in value.items()}
+        case Series():
+            return [plain(item, type_.item) for item in value]
+        case Word(secret=True):
+            return value
+        case _:
+            return _free(value)
+
+
+def _free(value: Any) -> Any:
+    if isinstance(value, Expr):
+        return value.text
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {name: _free(item) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_free(item) for item in value]
+    return escape(value) if isinstance(value, str) else value
+
+
+def brief(value: Any, field: Field) -> Any:
+    """A value of a field as a person would write it in short: nothing that is a default anyway."""
+    if value is None or not isinstance(field.type, Record):
+        return plain(value, field.type)
+    parts = {
+        each.name: brief(getattr(value, each.name), each)
+        for each in field.type.fields.values()
+        if getattr(value, each.name) != each.default
+    }
+    short = field.type.shorthand
+    return parts[short] if short and list(parts) == [short] else parts
+
+
+# --- what has no effect --------------------------------------------------------------------------------------------
+
+
+class _Written:
+    """Places as if a person had written all of the data, each path at a place of its own."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self._data = data
+        self._source = Source("resolved", "")
+        self._paths: dict[Path, int] = {}
+
+    def key(self, *path: str | int) -> Span:
+        number = self._paths.setdefault(path, len(self._paths))
+        return Span(self._source, number, number)
+
+    value = key
+
+    def path(self, span: Span) -> Path:
+        return list(self._paths)[span.start]
+
+    def written(self, *section: str | int) -> Iterable[str]:
+        node: Any = self._data
+        for step in section:
+            is_there = isinstance(node, list) or (isinstance(node, Mapping) and step in node)
+            node = node[step] if is_there else None
+        return list(node) if isinstance(node, Mapping) else ()
+
+
+def _remove(data: Any, path: Path) -> None:
+    node = data
+    for step in path[:-1]:
+        node = node[step]
+    del node[path[-1]]
+
+
+# --- stages --------------------------------------------------------------------------------------------------------
+
+
+def _stage(stage: Stage, recipe: Recipe, data: Mapping[str, Any]) -> dict[str, Any]:
+    whole = plain(stage, record(Stage))
+    parts = {name: _difference(whole[name], data[name]) for name in INHERITED}
+    parts["environments"] |= {name: None for name in recipe.environments if name not in stage.environments}
+    if stage.algorithm.use is not recipe.algorithm.use:
+        parts["algorithm"] = whole["algorithm"]  # it begins with another preset, not with the recipe's settings
+    own = {name: value for name, value in whole.items() if name not in INHERITED}
+    return own | {name: part for name, part in parts.items() if part}
+
+
+def _difference(over: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be laid over `base` to get `over`, which has every key of it."""
+    return {
+        name: _difference(value, base[name])
+        if isinstance(value, Mapping) and isinstance(base.get(name), Mapping)
+        else value
+        for name, value in over.items()
+        if name not in base or value != base[name] or type(value) is not type(base[name])
+    }

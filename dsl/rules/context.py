@@ -1,0 +1,62 @@
+"""What every rule looks at: a bound recipe, where it was written, what is registered, how large the model is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ..catalog import Catalog
+from ..check.spans import Path, Places
+from ..diagnostics import Diagnostic, Note, Severity
+from ..frozen import frozen
+from ..model.recipe import Environment, ModelShape, Recipe, Stage
+
+__all__ = ["Case", "Rule"]
+
+
+@frozen
+class Case:
+    """One recipe under examination."""
+
+    recipe: Recipe
+    places: Places
+    catalog: Catalog
+    shape: ModelShape | None
+    """None where the model's sizes are not known here."""
+
+    def stages(self) -> Iterator[tuple[Path, Stage]]:
+        """Each stage with its path; a path below one stands where an inherited value was written."""
+        for index, stage in enumerate(self.recipe.schedule):
+            yield ("schedule", index), stage
+
+    def environments(self) -> Iterator[tuple[Path, Environment]]:
+        """The environments of each stage, or of the recipe if it has no stage."""
+        if not self.recipe.schedule:
+            yield from ((("environments", name), each) for name, each in self.recipe.environments.items())
+        for base, stage in self.stages():
+            yield from (((*base, "environments", name), each) for name, each in stage.environments.items())
+
+    def error(
+        self,
+        code: str,
+        message: str,
+        *path: str | int,
+        hint: str | None = None,
+        notes: tuple[Note, ...] = (),
+    ) -> Diagnostic:
+        """At the value of a key."""
+        return Diagnostic(code=code, message=message, span=self.places.value(*path), help=hint, notes=notes)
+
+    def missing(self, message: str, *path: str | int, hint: str | None = None) -> Diagnostic:
+        """At the key of the section in which something is missing."""
+        return Diagnostic(code="missing-key", message=message, span=self.places.key(*path), help=hint)
+
+    def warning(self, code: str, message: str, *path: str | int, hint: str | None = None) -> Diagnostic:
+        span = self.places.value(*path)
+        return Diagnostic(code=code, message=message, span=span, help=hint, severity=Severity.WARNING)
+
+    def note(self, message: str, *path: str | int) -> Note:
+        return Note(message, self.places.value(*path))
+
+
+Rule = Callable[[Case], Iterator[Diagnostic]]
+"""Yields a diagnostic for each mistake of one sort."""

@@ -1,1 +1,0 @@
-"""The form of a recipe: its JSON Schema, and what is said of a tree that departs from it."""

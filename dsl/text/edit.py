@@ -1,0 +1,62 @@
+"""One recipe laid over another.
+
+Enters: a base and the recipe that extends it. Leaves: one tree in which maps are merged key by key, while lists,
+scalars and null of the upper one replace what was there; `eval: null` thus turns off what a base turned on. Every node
+keeps the span of the file it was written in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..source import Text
+from .tree import Entry, MapNode, Node, Path, ScalarNode
+
+__all__ = ["Shorthand", "merge", "no_shorthand", "opened", "with_entry", "without"]
+
+Shorthand = Callable[[Path], str | None]
+"""The key that a bare scalar stands for at a path: `use` for `algorithm: grpo`; None where it stands for itself."""
+
+
+def no_shorthand(_path: Path) -> str | None:
+    return None
+
+
+def merge(base: Node, over: Node, shorthand: Shorthand = no_shorthand, path: Path = ()) -> Node:
+    """`over` on top of `base`."""
+    if not isinstance(over, MapNode):
+        return over
+    below = opened(base, shorthand, path)
+    return _merge_maps(below, over, shorthand, path) if below else over
+
+
+def _merge_maps(base: MapNode, over: MapNode, shorthand: Shorthand, path: Path) -> MapNode:
+    entries = {entry.name: entry for entry in base.entries}
+    for entry in over.entries:
+        below = entries.get(entry.name)
+        if below is not None:
+            value = merge(below.value, entry.value, shorthand, (*path, entry.name))
+            entry = entry if value is entry.value else Entry(key=entry.key, value=value)
+        entries[entry.name] = entry
+    return MapNode(entries=tuple(entries.values()), span=over.span)
+
+
+def opened(node: Node, shorthand: Shorthand, path: Path) -> MapNode | None:
+    """A node as a map, `algorithm: grpo` as `{use: grpo}`; None where it is no map in any way."""
+    if isinstance(node, MapNode):
+        return node
+    key = shorthand(path) if isinstance(node, ScalarNode) and node.value is not None else None
+    if key is None:
+        return None
+    name = ScalarNode(value=key, text=Text.made(key, node.span), span=node.span)
+    return MapNode(entries=(Entry(key=name, value=node),), span=node.span)
+
+
+def with_entry(node: MapNode, entry: Entry) -> MapNode:
+    """The map with a value replaced where it stands, or added at the end."""
+    entries = {old.name: old for old in node.entries} | {entry.name: entry}
+    return MapNode(entries=tuple(entries.values()), span=node.span)
+
+
+def without(node: MapNode, *names: str) -> MapNode:
+    return MapNode(entries=tuple(entry for entry in node.entries if entry.name not in names), span=node.span)

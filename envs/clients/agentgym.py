@@ -1,0 +1,393 @@
+"""Environments on AgentGym servers, played as any other.
+
+What enters: a URL and which of the environments of that system it is. What leaves: an `EnvClient` whose tasks are the
+numbers of that server. Such a server tells an error under status 200, knows no seeds and lists no tasks; a step whose
+answer was lost cannot be asked for again, so that is a fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import httpx
+
+from ..errors import (
+    BadOption,
+    BadRequest,
+    EnvError,
+    EnvFault,
+    EpisodeOver,
+    FaultKind,
+    NotFound,
+    Unauthorized,
+    UnknownSplit,
+    UnknownTask,
+)
+from ..protocol import Deadlines, EnvSpec, Json, Observation, Reached, Score, Session, Step, TaskInfo
+from ..wire import Fields, WireError
+from .http import Asked, Calls, garbage, read_json
+
+if TYPE_CHECKING:
+    from ..protocol import EnvClient
+
+__all__ = ["KINDS", "AgentGymEnv", "Kind"]
+
+T = TypeVar("T")
+
+_QUOTED = 200
+_LONGEST_NUMBER = 18
+_KEPT = 64
+"""Environments kept on the server for further episodes."""
+_NO_USE = (FaultKind.DEADLINE, FaultKind.UNREACHABLE, FaultKind.BUSY)
+"""With these a fresh environment fares no better than one that was kept."""
+
+
+# --- kinds of server ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """How the server of one environment is spoken to."""
+
+    prompt: str
+    number: str = "id"
+    index: str = "data_idx"
+    create: Mapping[str, Json]
+    created: Callable[[Any], int]
+    also: Mapping[str, Json]
+    """What goes with a reset, beside the two numbers."""
+    first: Callable[[Any], str] | None
+    """What a reset shows; None where it has to be asked for."""
+    step: Callable[[Fields], Step]
+    action: Callable[[str], str] = str.strip
+
+
+def _first_of(answer: Any) -> str:
+    return Fields(answer, "answer").text("observation")
+
+
+def _experiment_of(answer: Any) -> str:
+    fields = Fields(answer, "answer")
+    return f"{fields.text('task_description')}\n\n{fields.text('observation')}"
+
+
+def _text_of(answer: Any) -> str:
+    if not isinstance(answer, str):
+        raise WireError("expected bare text")
+    return answer
+
+
+def _bare(answer: Any) -> int:
+    return Fields({"number": answer}, "answer").whole("number")
+
+
+def _step(text: str, reward: str, done: str, whole: float = 1.0) -> Callable[[Fields], Step]:
+    """Of an answer with these fields; `whole` is the reward of a task that is done."""
+
+    def read(fields: Fields) -> Step:
+        earned = min(1.0, max(0.0, fields.number(reward) / whole))
+        return Step(observation=Observation(text=fields.text(text)), reward=earned, terminated=fields.flag(done))
+
+    return read
+
+
+def _fenced(action: str) -> str:
+    return action if "```" in action else f"```{action.strip()}```"
+
+
+_NAMED = re.compile(r"(search|answer)\s+(.*)", re.DOTALL | re.IGNORECASE)
+
+
+def _tagged(action: str) -> str:
+    found = _NAMED.fullmatch(action.strip())
+    return f"<{found[1].lower()}>{found[2]}</{found[1].lower()}>" if found and "<" not in action else action
+
+
+KINDS: Mapping[str, Kind] = {
+    "textcraft": Kind(
+        prompt=(
+            "Craft the goal. Give one command each turn: get [count] [item]; craft [count] [item] using [count] "
+            "[item] and so on; or inventory. Only the crafting commands that are shown work."
+        ),
+        create={"minecraft_dir": "agentenv_textcraft/", "commands": None, "goal": None},
+        created=lambda answer: Fields(answer, "answer").whole("id"),
+        also={},
+        first=_first_of,
+        step=_step("observation", "reward", "done"),
+    ),
+    "babyai": Kind(
+        prompt="Reach the goal in a grid world of rooms. Give one of the available actions each turn, word for word.",
+        create={},
+        created=lambda answer: Fields(answer, "answer").whole("id"),
+        also={},
+        first=_first_of,
+        step=_step("observation", "score", "done"),
+    ),
+    "sciworld": Kind(
+        prompt=(
+            "Carry out the experiment. Give one command each turn, with the things that you see: open, close, "
+            "activate, deactivate, connect .. to .., disconnect, use .. on .., look around, look at, look in, read, "
+            "move .. to .., pick up, put down, pour .. into .., dunk .. into .., mix, go to, eat, flush, focus on, "
+            "wait, wait1, task, inventory."
+        ),
+        create={},
+        created=lambda answer: Fields(answer, "answer").whole("id"),
+        also={},
+        first=_experiment_of,
+        step=_step("observation", "score", "done", whole=100.0),
+    ),
+    "webarena": Kind(
+        prompt=(
+            "Reach the objective in a web browser. Give one command each turn: click [id]; type [id] [text] [1 to "
+            "press enter, or 0]; hover [id]; press [keys]; scroll [up or down]; new_tab; tab_focus [number]; "
+            "close_tab; goto [url]; go_back; go_forward; stop [answer]."
+        ),
+        number="env_idx",
+        index="idx",
+        create={},
+        created=lambda answer: Fields(answer, "answer").whole("env_idx"),
+        also={"seed": 0},
+        first=None,
+        step=_step("observation", "reward", "terminated"),
+        action=_fenced,
+    ),
+    "searchqa": Kind(
+        prompt="Answer the question. Give search and words to look something up, or answer and your answer.",
+        number="env_idx",
+        index="id",
+        create={"id": 0},
+        created=_bare,
+        also={},
+        first=_text_of,
+        step=_step("observation", "reward", "done"),
+        action=_tagged,
+    ),
+    "webshop": Kind(
+        prompt="Buy what is asked for. Give search[words] or click[one of what can be clicked] each turn.",
+        number="env_idx",
+        index="session_id",
+        create={},
+        created=_bare,
+        also={},
+        first=None,
+        step=_step("state", "reward", "done"),
+    ),
+    "sqlgym": Kind(
+        prompt="Answer with one line of SQL each turn.",
+        number="env_idx",
+        index="item_id",
+        create={},
+        created=_bare,
+        also={},
+        first=None,
+        step=_step("state", "reward", "done"),
+    ),
+}
+
+
+# --- playing ---
+
+
+class AgentGymEnv:
+    """One environment of that system, on the server at `url`."""
+
+    def __init__(
+        self,
+        url: str,
+        kind: str,
+        *,
+        token: str | None = None,
+        deadlines: Deadlines | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._kind = _kind(kind)
+        self._deadlines = deadlines or Deadlines()
+        self._calls = Calls(url, _answer, repeats=False, token=token, transport=transport)
+        self._idle: list[int] = []
+        self._held: set[int] = set()
+        """Numbers that were given to this client and not given back, idle ones among them."""
+        self._spec = EnvSpec(
+            name=kind,
+            version="agentgym",
+            summary=f"{kind} on an AgentGym server",
+            splits=(),
+            score=Score.LAST,
+            prompt=self._kind.prompt,
+        )
+
+    async def spec(self) -> EnvSpec:
+        await self._calls.get("/", self._deadlines.open_s)
+        return self._spec
+
+    async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
+        raise UnknownSplit("an AgentGym server lists no tasks: select them by 'ids' or 'file', they are numbers from 0")
+
+    async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
+        return None
+
+    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
+        return None
+
+    async def corpus(self) -> tuple[str, ...]:
+        return ()
+
+    async def open(self, task: str, seed: int) -> Session:
+        index, until = _index(task), asyncio.get_running_loop().time() + self._deadlines.open_s
+        if self._idle:
+            try:
+                return await self._begun(self._idle.pop(), index, until)
+            except EnvError as error:  # it may have been given up there, and the others too; a fresh one will tell
+                await self._end_idle()
+                if isinstance(error, EnvFault) and error.kind in _NO_USE:
+                    raise
+        return await self._begun(await self._create(until), index, until)
+
+    async def close(self) -> None:
+        await self._end_idle()
+        await self._calls.close()
+
+    async def _create(self, until: float) -> int:
+        answer = await self._calls.post("/create", self._kind.create, _left_s(until))
+        number = _read("/create", lambda: self._kind.created(answer))
+        if number in self._held:
+            self._held.difference_update(self._idle)
+            self._idle.clear()  # theirs is another life of the server
+            await self._end(number)
+            raise _given_twice(number)
+        self._held.add(number)
+        return number
+
+    async def _begun(self, number: int, index: int, until: float) -> Session:
+        try:
+            return _Session(self, number, await self._first(number, index, until))
+        except BaseException:
+            await self._end(number)
+            raise
+
+    async def _first(self, number: int, index: int, until: float) -> str:
+        kind = self._kind
+        body = {kind.number: number, kind.index: index, **kind.also}
+        answer = await self._calls.post("/reset", body, _left_s(until))
+        _refuse_failed(answer)
+        first = kind.first
+        if first is None:
+            path = f"/observation?{kind.number}={number}"
+            first, answer = _text_of, await self._calls.get(path, _left_s(until))
+        return _read("/reset", lambda: first(answer))
+
+    async def step(self, number: int, action: str) -> Step:
+        if number not in self._held:
+            raise _given_twice(number)
+        body = {self._kind.number: number, "action": self._kind.action(action)}
+        answer = await self._calls.post("/step", body, self._deadlines.step_s)
+        return _read("/step", lambda: self._kind.step(Fields(answer, "answer")))
+
+    async def give_back(self, number: int, *, sound: bool) -> None:
+        if sound and number in self._held and len(self._idle) < _KEPT:
+            self._idle.append(number)
+        else:
+            await self._end(number)
+
+    async def _end_idle(self) -> None:
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(self._end(number) for number in idle))
+
+    async def _end(self, number: int) -> None:
+        """If the server knows how to: older ones never let go of anything."""
+        self._held.discard(number)
+        body = f'{{"{self._kind.number}":{number}}}'.encode("ascii")
+        await self._calls.try_once(Asked("POST", "/close", body), self._deadlines.close_s)
+
+
+class _Session:
+    def __init__(self, env: AgentGymEnv, number: int, first: str) -> None:
+        self._env = env
+        self._number: int | None = number
+        self._sound = True
+        self._over = False
+        self.first = Observation(text=first)
+
+    async def step(self, action: str) -> Step:
+        if self._number is None or self._over:
+            raise EpisodeOver("the session is closed" if self._number is None else "the episode is over")
+        sound, self._sound = self._sound, False
+        step = await self._env.step(self._number, action)
+        self._sound, self._over = sound, step.ended
+        return step
+
+    async def advice(self) -> str | None:
+        return None
+
+    async def noise_action(self, seed: int) -> str | None:
+        return None
+
+    async def close(self) -> None:
+        number, self._number = self._number, None
+        if number is not None:
+            await self._env.give_back(number, sound=self._sound)
+
+
+def _kind(name: str) -> Kind:
+    if name not in KINDS:
+        close = get_close_matches(name, KINDS, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(KINDS)}"
+        raise BadOption(f"no kind of AgentGym server is called '{name[:40]}'; {hint}")
+    return KINDS[name]
+
+
+def _left_s(until: float) -> float:
+    return max(0.0, round(until - asyncio.get_running_loop().time(), 2))
+
+
+def _given_twice(number: int) -> EnvFault:
+    return EnvFault(f"the server gave out number {number} twice: it was restarted", kind=FaultKind.LOST)
+
+
+def _index(task: str) -> int:
+    if not (task.isascii() and task.isdecimal() and len(task) <= _LONGEST_NUMBER):
+        raise UnknownTask(f"the tasks of an AgentGym server are numbers, not '{task[:40]}'")
+    return int(task)
+
+
+# --- answers ---
+
+_REFUSED = {400: BadRequest, 401: Unauthorized, 403: Unauthorized, 404: NotFound, 405: NotFound, 422: BadRequest}
+_FAILED = {429: FaultKind.BUSY, 500: FaultKind.CRASHED, 503: FaultKind.BUSY}
+
+
+def _answer(asked: Asked, response: httpx.Response) -> Any:
+    status, quoted = response.status_code, response.text[:_QUOTED]
+    if status in _REFUSED:
+        raise _REFUSED[status](f"{asked} was refused with status {status}: {quoted}")
+    if status in _FAILED:
+        raise EnvFault(f"{asked} ended with status {status}: {quoted}", kind=_FAILED[status])
+    data = read_json(asked, response)
+    if isinstance(data, dict) and "error" in data:
+        raise EnvFault(f"{asked}: {str(data['error'])[:_QUOTED]}")
+    if not response.is_success:
+        raise garbage(asked, f"status {status}: {quoted}")
+    return data
+
+
+def _refuse_failed(answer: Any) -> None:
+    """A page that could not be loaded is told in a way of its own."""
+    if isinstance(answer, dict) and answer.get("sites") == "Error":
+        raise EnvFault(f"POST /reset: {str(answer.get('observation'))[:_QUOTED]}")
+
+
+def _read(path: str, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except WireError as error:
+        raise EnvFault(f"the answer to {path} makes no sense: {error}", kind=FaultKind.GARBAGE) from error
+
+
+if TYPE_CHECKING:
+
+    def _keeps_the_protocol(env: AgentGymEnv) -> EnvClient:
+        return env

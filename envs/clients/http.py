@@ -1,0 +1,160 @@
+"""Requests to a server, each with a deadline over all its tries; trouble on the way arrives as an `EnvFault`.
+
+What enters: a method, a path, a body. What leaves: what the dialect at hand makes of the response, or its error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, TypeAlias
+
+import httpx
+
+from ..errors import BadOption, EnvError, EnvFault, FaultKind
+from ..wire import WireError, dump, load
+from .keepalive import KeepAlive
+
+__all__ = ["Answer", "Asked", "Calls", "garbage", "read_json"]
+
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+_QUOTED = 80
+"""Bytes of an answer that makes no sense that are told."""
+_ADDRESS = "http://127.0.0.1:8200"
+_LAST_PORT = 65535
+_OF_GATEWAYS = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
+"""Whoever stands before a server says that it is not there: it may be again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    method: str
+    path: str
+    body: bytes | None = None
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"content-type": "application/json"} if self.body is not None else {}
+
+
+Answer: TypeAlias = Callable[[Asked, httpx.Response], Any]
+"""What a response means, or the error that it tells."""
+
+
+class Calls:
+    """To one server, in one dialect.
+
+    Asks again while the connection or a full server is the trouble; but where `repeats` is false only what surely never
+    reached the server, for such a dialect cannot tell a repeated request from another one.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        answer: Answer,
+        *,
+        repeats: bool,
+        token: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._answer = answer
+        self._repeats = repeats
+        self._http = httpx.AsyncClient(
+            base_url=_address(url),
+            headers={"authorization": f"Bearer {_sendable(token)}"} if token is not None else {},
+            timeout=None,  # each call has a deadline over all its tries
+            transport=transport or KeepAlive(),
+            trust_env=False,
+        )
+
+    async def get(self, path: str, deadline_s: float) -> Any:
+        return await self._call(Asked("GET", path), deadline_s)
+
+    async def post(self, path: str, body: object, deadline_s: float) -> Any:
+        return await self._call(Asked("POST", path, dump(body)), deadline_s)
+
+    async def try_once(self, asked: Asked, deadline_s: float) -> None:
+        """Whether or not it can be done."""
+        with suppress(EnvError, TimeoutError):
+            async with asyncio.timeout(deadline_s):
+                await self._once(asked)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def _call(self, asked: Asked, deadline_s: float) -> Any:
+        trouble: list[EnvFault] = []
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await self._until_answered(asked, trouble)
+        except TimeoutError:
+            if trouble:
+                raise trouble[-1] from None
+            raise EnvFault(f"no answer to {asked} within {deadline_s:g} s", kind=FaultKind.DEADLINE) from None
+
+    async def _until_answered(self, asked: Asked, trouble: list[EnvFault]) -> Any:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._once(asked)
+            except EnvFault as fault:
+                if not self._may_ask_again(fault):
+                    raise
+                trouble.append(fault)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _may_ask_again(self, fault: EnvFault) -> bool:
+        if fault.kind is FaultKind.UNREACHABLE:
+            return self._repeats or isinstance(fault.__cause__, httpx.ConnectError)
+        return fault.kind is FaultKind.BUSY
+
+    async def _once(self, asked: Asked) -> Any:
+        try:
+            response = await self._http.request(asked.method, asked.path, content=asked.body, headers=asked.headers)
+        except (httpx.DecodingError, httpx.InvalidURL, UnicodeError) as error:
+            raise garbage(asked, str(error)) from error
+        except httpx.TransportError as error:
+            message = f"{asked}: {type(error).__name__}: {error}"
+            raise EnvFault(message, kind=FaultKind.UNREACHABLE) from error
+        return self._answer(asked, response)
+
+
+def _address(url: str) -> httpx.URL:
+    try:
+        address = httpx.URL(url)
+        address.host.encode("idna")
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise BadOption(f"expected an address such as {_ADDRESS}: {error}") from error
+    if address.scheme not in ("http", "https") or not address.host or not 0 <= (address.port or 0) <= _LAST_PORT:
+        # not quoted: it may hold a password
+        raise BadOption(f"expected an address such as {_ADDRESS}, with a port up to {_LAST_PORT}")
+    return address
+
+
+def _sendable(token: str) -> str:
+    if not (token.isascii() and token.isprintable()):
+        raise BadOption("expected a token of nothing but printable ASCII")
+    return token
+
+
+def read_json(asked: Asked, response: httpx.Response) -> Any:
+    """The response's JSON, whatever its status."""
+    try:
+        return load(response.content)
+    except WireError as error:
+        what = f"status {response.status_code}, {error}: {response.content[:_QUOTED]!r}"
+        if response.status_code in _OF_GATEWAYS:
+            raise EnvFault(f"{asked}: {what}", kind=FaultKind.UNREACHABLE) from error
+        raise garbage(asked, what) from error
+
+
+def garbage(asked: Asked, what: str) -> EnvFault:
+    return EnvFault(f"the answer to {asked.path} makes no sense: {what}", kind=FaultKind.GARBAGE)

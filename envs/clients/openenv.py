@@ -1,0 +1,330 @@
+"""Environments on OpenEnv servers, played as any other.
+
+What enters: a URL. What leaves: an `EnvClient`, each session a WebSocket of its own. A task is `SPLIT/INDEX`, as the
+server lists it, or else a name that is handed to its reset. An action's text becomes the one text that the server's
+schema asks for; where it asks for more, the action has to be a JSON object. Rewards add up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import httpx
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+from ..errors import BadRequest, EnvError, EnvFault, EpisodeOver, FaultKind, NotFound, Unauthorized, UnknownSplit
+from ..protocol import Deadlines, EnvSpec, Observation, Reached, Score, Session, Status, Step, TaskInfo
+from ..wire import Fields, WireError, dump, load_object
+from .http import Asked, Calls, read_json
+
+if TYPE_CHECKING:
+    from ..protocol import EnvClient
+
+__all__ = ["OpenEnvEnv"]
+
+T = TypeVar("T")
+
+_QUOTED = 200
+_LONGEST = 64 * 1024 * 1024
+"""Bytes of an answer."""
+_PAUSE_S = 0.2
+_TOLD = {"metadata", "done", "reward"}
+"""Fields of observations and actions that are about them and not in them."""
+_LATER = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS)
+"""The server will do it when it is asked again."""
+
+
+class OpenEnvEnv:
+    """The environment of the server at `url`."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        deadlines: Deadlines | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._headers = {"authorization": f"Bearer {token}"} if token is not None else {}
+        self._deadlines = deadlines or Deadlines()
+        self._calls = Calls(self._url, _answer, repeats=True, token=token, transport=transport)
+        self._splits: tuple[str, ...] | None = None
+        self._action: str | None = None
+        """What a text is called in an action; None where that must be JSON."""
+
+    async def spec(self) -> EnvSpec:
+        about, schemas = await self._get("/metadata"), await self._get("/schema")
+        name, version, summary = _understood("/metadata", lambda: _metadata(Fields(about, "metadata")))
+        schema = _understood("/schema", lambda: _schema(Fields(schemas, "schema")))
+        self._action = _one_text(schema)
+        if self._splits is None:
+            self._splits = await self._listed_splits()
+        prompt = "" if self._action is not None else f"Each action is a JSON object: {dump(schema).decode()}"
+        return EnvSpec(
+            name=name,
+            version=version,
+            summary=summary,
+            splits=self._splits,
+            score=Score.SUM,
+            prompt=prompt,
+        )
+
+    async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
+        try:
+            name = await self._listed_name()
+            answer = await self._calls.post(f"/{name}/num_tasks", {"split": split}, self._deadlines.open_s)
+        except NotFound as error:
+            raise UnknownSplit(f"the server lists no tasks of split '{split[:40]}'; name them by 'ids'") from error
+        count = _understood("/num_tasks", lambda: Fields(answer, "answer").whole("num_tasks"))
+        return tuple(TaskInfo(id=f"{split}/{index}") for index in range(count))
+
+    async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
+        return None
+
+    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
+        return None
+
+    async def corpus(self) -> tuple[str, ...]:
+        return ()
+
+    async def open(self, task: str, seed: int) -> Session:
+        if self._splits is None:
+            await self.spec()
+        trouble = [EnvFault(f"no session within {self._deadlines.open_s:g} s", kind=FaultKind.DEADLINE)]
+        try:
+            async with asyncio.timeout(self._deadlines.open_s):
+                return await self._until_open(task, seed, trouble)
+        except TimeoutError:
+            raise trouble[-1] from None
+
+    async def _until_open(self, task: str, seed: int, trouble: list[EnvFault]) -> Session:
+        while True:
+            try:
+                return await self._open(task, seed)
+            except EnvFault as fault:
+                if fault.kind not in (FaultKind.BUSY, FaultKind.UNREACHABLE):
+                    raise
+                trouble.append(fault)
+            await asyncio.sleep(_PAUSE_S)
+
+    async def close(self) -> None:
+        await self._calls.close()
+
+    async def _get(self, path: str) -> Any:
+        return await self._calls.get(path, self._deadlines.open_s)
+
+    async def _listed_name(self) -> str:
+        listed = await self._get("/list_environments")
+        names = _understood("/list_environments", lambda: Fields({"names": listed}, "answer").texts("names"))
+        if not names:
+            raise NotFound("the server lists no environment")
+        return names[0]
+
+    async def _listed_splits(self) -> tuple[str, ...]:
+        """Most servers have no tasks of which they could tell."""
+        try:
+            name = await self._listed_name()
+            return tuple(Fields(split, "split").text("name") for split in await self._get(f"/{name}/splits"))
+        except (EnvError, WireError, TypeError):
+            return ()
+
+    async def _open(self, task: str, seed: int) -> Session:
+        url = f"ws{self._url.removeprefix('http')}/ws"
+        shown = str(httpx.URL(url).copy_with(userinfo=b""))
+        try:
+            socket = await connect(
+                url, additional_headers=self._headers, max_size=_LONGEST, proxy=None, open_timeout=None
+            )
+        except InvalidStatus as error:
+            raise _refused(shown, error.response.status_code) from error
+        except (OSError, WebSocketException) as error:
+            raise EnvFault(f"{shown}: {type(error).__name__}: {error}", kind=FaultKind.UNREACHABLE) from error
+        session = _Session(socket, self._action, self._deadlines)
+        try:
+            await session.begin({"seed": seed, "episode_id": task, **_which(task)})
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+
+class _Session:
+    def __init__(self, socket: ClientConnection, action: str | None, deadlines: Deadlines) -> None:
+        self._socket = socket
+        self._action = action
+        self._deadlines = deadlines
+        self._ended = ""
+        self.first = Observation(text="")
+
+    async def begin(self, data: Mapping[str, Any]) -> None:
+        answer = await self._ask("reset", data)
+        self.first = _understood("reset", lambda: _observation(answer))
+
+    async def step(self, action: str) -> Step:
+        if self._ended:
+            raise EpisodeOver(self._ended)
+        data = {self._action: action} if self._action is not None else _object(action)
+        if data is None:
+            return Step(observation=Observation(text="An action must be a JSON object."), status=Status.INVALID)
+        self._ended = "a step was not answered"  # its answer may still come, and be taken for another's
+        try:
+            async with asyncio.timeout(self._deadlines.step_s):
+                answer = await self._ask("step", data)
+        except TimeoutError:
+            message = f"no answer to a step within {self._deadlines.step_s:g} s"
+            raise EnvFault(message, kind=FaultKind.DEADLINE) from None
+        except BadRequest as error:
+            self._ended = ""
+            return Step(observation=Observation(text=str(error)), status=Status.INVALID)
+        step = _understood("step", lambda: _step(answer))
+        self._ended = "the episode is over" if step.ended else ""
+        return step
+
+    async def advice(self) -> str | None:
+        return None
+
+    async def noise_action(self, seed: int) -> str | None:
+        return None
+
+    async def close(self) -> None:
+        self._ended = "the session is closed"
+        with suppress(TimeoutError, OSError, WebSocketException):
+            async with asyncio.timeout(self._deadlines.close_s):
+                await self._socket.send('{"type":"close"}')
+                await self._socket.close()
+
+    async def _ask(self, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            await self._socket.send(dump({"type": kind, "data": data}).decode("ascii"))
+            said = await self._socket.recv()
+        except ConnectionClosed as error:
+            raise EnvFault(f"the connection was closed during a {kind}: {error}", kind=FaultKind.LOST) from error
+        answer = _understood(kind, lambda: load_object(said.encode("utf-8") if isinstance(said, str) else said))
+        about = answer.get("data")
+        if answer.get("type") == "error" or not isinstance(about, dict):
+            raise _told(kind, about)
+        return about
+
+
+# --- what is sent ---
+
+
+def _which(task: str) -> dict[str, Any]:
+    split, slash, index = task.rpartition("/")
+    if slash and split and index.isascii() and index.isdecimal():
+        return {"split": split, "index": int(index)}
+    return {"task_id": task}
+
+
+def _one_text(schema: Any) -> str | None:
+    """The one text that an action is made of, if it is."""
+    if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
+        return None
+    fields = {name: each for name, each in schema["properties"].items() if name not in _TOLD}
+    needed = schema.get("required")
+    required = [name for name in fields if isinstance(needed, list) and name in needed]
+    texts = [name for name in required or fields if _is_text(fields[name])]
+    return texts[0] if len(texts) == 1 and len(required) <= 1 else None
+
+
+def _is_text(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == "string"
+
+
+def _object(action: str) -> dict[str, Any] | None:
+    try:
+        return load_object(action.encode("utf-8", "surrogatepass"))
+    except WireError:
+        return None
+
+
+# --- what comes back ---
+
+
+def _metadata(fields: Fields) -> tuple[str, str, str]:
+    """Name, version, summary."""
+    version = fields.text("version") if fields.has("version") else ""
+    summary = fields.text("description") if fields.has("description") else ""
+    return fields.text("name"), version, summary
+
+
+def _schema(fields: Fields) -> dict[str, Any] | None:
+    """Of an action."""
+    return fields.table("action") if fields.has("action") else None
+
+
+def _observation(answer: Mapping[str, Any]) -> Observation:
+    seen = Fields(answer, "answer").table("observation")
+    texts = [value for name, value in seen.items() if isinstance(value, str) and name not in _TOLD]
+    listed = seen.get("valid_actions")
+    shown = {name: value for name, value in seen.items() if name not in _TOLD}
+    text = texts[0] if len(texts) == 1 else dump(shown).decode("ascii")
+    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+        return Observation(text=text)
+    return Observation(text=text, valid_actions=tuple(listed))
+
+
+def _step(answer: Mapping[str, Any]) -> Step:
+    fields = Fields(answer, "answer")
+    about = answer.get("metadata")
+    told = about if isinstance(about, dict) else {}
+    done, truncated = fields.flag("done"), told.get("truncated") is True
+    return Step(
+        observation=_observation(answer),
+        reward=_reward(fields, answer.get("reward")),
+        terminated=done and not truncated,
+        truncated=done and truncated,
+        status=Status(told["status"]) if told.get("status") in list(Status) else Status.OK,
+    )
+
+
+def _reward(fields: Fields, said: object) -> float:
+    """As they declare it: a number, true or false, or nothing."""
+    if isinstance(said, bool):
+        return float(said)
+    return fields.number("reward") if fields.has("reward") else 0.0
+
+
+def _told(kind: str, about: Any) -> EnvError:
+    said = about if isinstance(about, dict) else {}
+    full = said.get("code") == "CAPACITY_REACHED"
+    message = str(said.get("message", "an answer without data"))[:_QUOTED]
+    if kind == "step" and said.get("code") == "VALIDATION_ERROR":  # the agent's mistake, and the session goes on
+        return BadRequest(message)
+    return EnvFault(f"{kind}: {message}", kind=FaultKind.BUSY if full else FaultKind.CRASHED)
+
+
+def _answer(asked: Asked, response: httpx.Response) -> Any:
+    if not response.is_success:
+        raise _refused(str(asked), response.status_code, response.text[:_QUOTED])
+    return read_json(asked, response)
+
+
+def _refused(asked: str, status: int, said: str = "") -> EnvError:
+    message = f"{asked} was refused with status {status} {said}".strip()
+    if status in (401, 403):
+        return Unauthorized(message)
+    if status in _LATER:
+        return EnvFault(message, kind=FaultKind.BUSY)
+    if status < 500 or status == 501:
+        return NotFound(message)
+    return EnvFault(message, kind=FaultKind.CRASHED if status == 500 else FaultKind.UNREACHABLE)
+
+
+def _understood(what: str, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except WireError as error:
+        raise EnvFault(f"the answer to {what} makes no sense: {error}", kind=FaultKind.GARBAGE) from error
+
+
+if TYPE_CHECKING:
+
+    def _keeps_the_protocol(env: OpenEnvEnv) -> EnvClient:
+        return env

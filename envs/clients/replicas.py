@@ -1,0 +1,167 @@
+"""Servers of our own, one or several of the same environment, behind one client.
+
+What enters: how to start a server, and how many. What leaves: an `EnvClient` that owns them. A session goes where the
+fewest are under way; a server that dies is started again by its keeper, and what was under way on it is a fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import EnvFault
+from ..protocol import Deadlines, EnvClient, EnvSpec, Observation, Reached, Session, Step, TaskInfo
+from .client import HttpEnv
+from .supervise import ServeCommand, ServerEvent, ServerProcess
+
+__all__ = ["Replicas", "Served", "serve"]
+
+
+async def serve(
+    command: ServeCommand,
+    count: int,
+    log: Callable[[int], Path],
+    report: Callable[[ServerEvent], None],
+    deadlines: Deadlines | None = None,
+) -> EnvClient:
+    """So many servers, all of them started, or none."""
+    served: list[Served] = []
+
+    async def start(number: int) -> None:
+        server = ServerProcess(command, log=log(number), report=report)
+        served.append(Served(await server.__aenter__(), deadlines))
+
+    try:
+        for fault in await asyncio.gather(*map(start, range(count)), return_exceptions=True):
+            if fault is not None:
+                raise fault
+    except BaseException:
+        await asyncio.gather(*(each.close() for each in served))
+        raise
+    return served[0] if count == 1 else Replicas(served)
+
+
+class Served:
+    """An environment on a server of our own, which ends with it."""
+
+    def __init__(self, server: ServerProcess, deadlines: Deadlines | None = None) -> None:
+        self._server = server
+        self._client = HttpEnv(server.url, deadlines=deadlines)
+
+    @property
+    def given_up(self) -> bool:
+        return self._server.given_up is not None
+
+    async def spec(self) -> EnvSpec:
+        return await self._there.spec()
+
+    async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
+        return await self._there.tasks(split)
+
+    async def open(self, task: str, seed: int) -> Session:
+        return await self._there.open(task, seed)
+
+    async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
+        return await self._there.expert(task, seed)
+
+    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
+        return await self._there.hindsight(task, seed, actions)
+
+    async def corpus(self) -> tuple[str, ...]:
+        return await self._there.corpus()
+
+    @property
+    def _there(self) -> HttpEnv:
+        # the address of a server that was given up is anybody's
+        if self._server.given_up is not None:
+            raise EnvFault(self._server.given_up)
+        return self._client
+
+    async def close(self) -> None:
+        await self._client.close()
+        await self._server.__aexit__(None, None, None)
+
+
+class Replicas:
+    """The same environment on several servers."""
+
+    def __init__(self, servers: Sequence[Served]) -> None:
+        self._servers = servers
+        self._busy = dict.fromkeys(servers, 0)
+
+    @property
+    def given_up(self) -> bool:
+        return all(server.given_up for server in self._servers)
+
+    async def spec(self) -> EnvSpec:
+        return await self._next.spec()
+
+    async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
+        return await self._next.tasks(split)
+
+    async def open(self, task: str, seed: int) -> Session:
+        server = self._next
+        self._busy[server] += 1
+        opened = False
+        try:
+            session = _Counted(await server.open(task, seed), lambda: self._leave(server))
+            opened = True
+            return session
+        finally:
+            if not opened:
+                self._leave(server)
+
+    async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
+        return await self._next.expert(task, seed)
+
+    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
+        return await self._next.hindsight(task, seed, actions)
+
+    async def corpus(self) -> tuple[str, ...]:
+        return await self._next.corpus()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(server.close() for server in self._servers))
+
+    @property
+    def _next(self) -> Served:
+        """The one with the fewest sessions; one that was given up only where all were, to say so."""
+        return min(self._servers, key=lambda server: (server.given_up, self._busy[server]))
+
+    def _leave(self, server: Served) -> None:
+        self._busy[server] -= 1
+
+
+class _Counted:
+    def __init__(self, session: Session, leave: Callable[[], None]) -> None:
+        self._session = session
+        self._leave: Callable[[], None] | None = leave
+
+    @property
+    def first(self) -> Observation:
+        return self._session.first
+
+    async def step(self, action: str) -> Step:
+        return await self._session.step(action)
+
+    async def advice(self) -> str | None:
+        return await self._session.advice()
+
+    async def noise_action(self, seed: int) -> str | None:
+        return await self._session.noise_action(seed)
+
+    async def close(self) -> None:
+        leave, self._leave = self._leave, None
+        try:
+            await self._session.close()
+        finally:
+            if leave is not None:
+                leave()
+
+
+if TYPE_CHECKING:
+
+    def _both_keep_the_protocol(one: Served, several: Replicas) -> tuple[EnvClient, EnvClient]:
+        return one, several

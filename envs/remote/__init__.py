@@ -1,1 +1,0 @@
-"""Environments behind servers of other makes, played as any other."""

@@ -1,0 +1,1 @@
+"""Passages, their index and retrieval."""

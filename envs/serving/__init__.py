@@ -1,0 +1,1 @@
+"""Servers of environments: sessions, dialects, limits."""

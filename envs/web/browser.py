@@ -1,0 +1,105 @@
+"""A browser for those who wait: a seat in a room and one visit at a time, called from any thread.
+
+What enters: scenes and actions. What leaves: pages as text, replies. Trouble of the browser's is an `EnvFault`; the
+next visit then begins in another browser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from ..errors import EnvFault
+from .actions import Action
+from .chromium import Browser, room
+from .session import Reply, Scene, Visit
+from .tree import Node
+
+__all__ = ["Surfer"]
+
+T = TypeVar("T")
+
+_CALL_S = 120.0
+"""For one call, at the most: a browser that takes longer is not waited for."""
+
+
+class Surfer:
+    def __init__(self, hosts: Sequence[str] = (), at: str = "") -> None:
+        self._room = room(hosts, at)
+        self._browser: Browser | None = None
+        self._visit: Visit | None = None
+
+    def begin(self, scene: Scene, url: str) -> None:
+        """A new visit, which begins at a page; whatever was before is over."""
+        self.end()
+        browser = self._seat()
+        try:
+            self._visit = browser.run(Visit.begin(browser.process, scene), _CALL_S)
+        except EnvFault:  # its driver may be gone, of which nothing tells
+            self._room.shut(browser)
+            self._leave(browser)
+            raise
+        browser.run(self._visit.go(url), _CALL_S)
+
+    def _seat(self) -> Browser:
+        if self._browser is None:
+            self._browser = self._room.enter()
+        return self._browser
+
+    def perform(self, action: Action) -> Reply:
+        browser, visit = self._under_way()
+        return browser.run(visit.perform(action), _CALL_S)
+
+    def see(self) -> str:
+        browser, visit = self._under_way()
+        return browser.run(visit.see(), _CALL_S)
+
+    def settle(self) -> None:
+        browser, visit = self._under_way()
+        browser.run(visit.settle(), _CALL_S)
+
+    def ask(self, expression: str) -> Any:
+        """The value of an expression in the page itself, among its own scripts."""
+        browser, visit = self._under_way()
+        return browser.run(visit.tab.leaf.evaluate(expression), _CALL_S)
+
+    @property
+    def visit(self) -> Visit:
+        return self._under_way()[1]
+
+    @property
+    def seen(self) -> tuple[tuple[int, Node], ...]:
+        """The elements seen last, with their numbers."""
+        tab = self.visit.tab
+        return tuple((tab.numbers[node.backend], node) for node in tab.seen)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have something else done with the visit."""
+        return self._under_way()[0].run(work, _CALL_S)
+
+    def _under_way(self) -> tuple[Browser, Visit]:
+        if self._browser is None or self._visit is None:
+            raise EnvFault("no visit is under way")
+        return self._browser, self._visit
+
+    def end(self) -> None:
+        """End the visit, and keep the seat unless the browser is gone."""
+        browser, visit, self._visit = self._browser, self._visit, None
+        if browser is None:
+            return
+        if visit is not None and browser.alive:
+            with suppress(EnvFault):  # it has ended by itself
+                browser.run(visit.end(), _CALL_S)
+        if not browser.alive:
+            self._leave(browser)
+
+    def close(self) -> None:
+        """Let go of everything; may be called more than once."""
+        self.end()
+        if self._browser is not None:
+            self._leave(self._browser)
+
+    def _leave(self, browser: Browser) -> None:
+        self._browser = None
+        self._room.leave(browser)

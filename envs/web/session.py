@@ -1,0 +1,385 @@
+"""A visit: the tabs of one episode, what is seen in them and what is done.
+
+What enters: a `Scene`, and actions. What leaves: pages as text, and `Reply`s. Everything here runs in the browser's own
+thread. There is no wait for a length of time: after an action the visit waits until what it set off has come to rest,
+by what the browser tells of requests, navigations and frames drawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Browser as Process
+from playwright.async_api import BrowserContext, Dialog, Error
+from playwright.async_api import Page as Leaf
+
+from ..errors import EnvFault
+from ..protocol import Status
+from .actions import (
+    Action,
+    Click,
+    CloseTab,
+    Drag,
+    GoBack,
+    GoForward,
+    GoTo,
+    Hover,
+    NewTab,
+    Place,
+    Point,
+    Press,
+    Scroll,
+    Select,
+    SwitchTab,
+    Type,
+    Wait,
+)
+from .allowlist import fence, outside
+from .scripts import CHOOSE, FIND_POINT, MAKE_READY, SCROLL, opening
+from .tab import Tab
+from .texts import Says
+from .tree import Window, written
+
+__all__ = ["EPOCH", "Reply", "Scene", "Visit"]
+
+EPOCH = 1_700_000_000
+"""The time on a page's clock when it stands still, in seconds."""
+_SETTLE_S = 10.0
+_LOAD_S = 60.0
+"""For an episode's first page: on a busy machine it is not to begin with half of it."""
+_MOST_TABS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What a visit is like."""
+
+    hosts: tuple[str, ...] = ()
+    """Name and port of what may be reached; everything else is not there."""
+    folder: tuple[str, Path] | None = None
+    """A host that does not exist, and the folder whose files are its pages."""
+    window: Window
+    tokens: int = 4096
+    """Of a page's text, at the most."""
+    seed: int = 0
+    tick_ms: int | None = None
+    """The page's clock stands still but for so much with each action; None lets it run."""
+    headed: bool = True
+    """Whether a page's text begins with its address and the tabs."""
+    state: Mapping[str, Any] | None = None
+    """Cookies and storage to begin with, as the browser's driver saves them."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Added to each request."""
+
+    @property
+    def reached(self) -> tuple[str, ...]:
+        return (*self.hosts, self.folder[0]) if self.folder else self.hosts
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came of an action; no text where it was done."""
+
+    text: str = ""
+    status: Status = Status.OK
+
+
+_DONE = Reply()
+
+
+def _refused(text: str, **what: object) -> Reply:
+    return Reply(text.format(**what), Status.REFUSED)
+
+
+class Visit:
+    """One context of a browser."""
+
+    def __init__(self, scene: Scene, context: BrowserContext) -> None:
+        self.scene = scene
+        self.context = context
+        self.tabs: list[Tab] = []
+        self.here = 0
+        """Which tab is looked at."""
+        self.said: list[str] = []
+        """What dialogs have said since the last look."""
+        self._coming: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def begin(cls, process: Process, scene: Scene) -> Visit:
+        window = scene.window
+        context = await process.new_context(
+            viewport={"width": window.width, "height": window.height},
+            locale="en-US",
+            timezone_id="UTC",
+            reduced_motion="reduce",
+            service_workers="block",
+            accept_downloads=False,
+            storage_state=scene.state,  # type: ignore[arg-type]
+            extra_http_headers=dict(scene.headers),
+        )
+        visit = cls(scene, context)
+        try:
+            await visit._furnish()
+        except BaseException:
+            await visit.end()
+            raise
+        return visit
+
+    async def _furnish(self) -> None:
+        scene, context = self.scene, self.context
+        await context.add_init_script(opening(scene.seed))
+        if scene.tick_ms is not None:
+            await context.clock.install(time=EPOCH)
+            await context.clock.pause_at(EPOCH + 1)
+        await fence(context, scene.hosts, scene.folder)
+        context.on("page", self._came)
+        await context.new_page()
+        await self._all_here()
+
+    async def end(self) -> None:
+        """Never raises."""
+        with suppress(Error):
+            await self.context.close()
+
+    # --- tabs ---
+
+    @property
+    def tab(self) -> Tab:
+        return self.tabs[self.here]
+
+    def _came(self, leaf: Leaf) -> None:
+        task = asyncio.ensure_future(self._take_in(leaf))
+        self._coming.add(task)
+        task.add_done_callback(self._coming.discard)
+
+    async def _take_in(self, leaf: Leaf) -> None:
+        try:
+            if len(self.tabs) >= _MOST_TABS:
+                await leaf.close()
+                return
+            tab = await Tab.on(leaf, self.scene.window)
+        except Error:  # closed again before it was there
+            return
+        finally:
+            for other in self.tabs:
+                other.opening = max(0, other.opening - 1)
+        leaf.on("dialog", self._answer)
+        leaf.on("close", lambda _: self._left(tab))
+        self.tabs.append(tab)
+        self.here = len(self.tabs) - 1
+        with suppress(Error):  # what it asked for before it was here, nothing tells of but this
+            await leaf.wait_for_load_state("load", timeout=1000 * _SETTLE_S)
+
+    def _left(self, tab: Tab) -> None:
+        if tab in self.tabs:
+            self.tabs.remove(tab)
+            self.here = max(0, min(self.here, len(self.tabs) - 1))
+
+    async def _answer(self, dialog: Dialog) -> None:
+        self.said.append(" ".join(dialog.message.split())[:300])
+        with suppress(Error):  # the page may be gone by now
+            await dialog.accept()
+
+    async def _all_here(self) -> None:
+        while self._coming:
+            await asyncio.gather(*self._coming)
+
+    # --- seeing ---
+
+    async def see(self) -> str:
+        tab, scene = self.tab, self.scene
+        page = await tab.look()
+        lines = [Says.DIALOG.format(what=what) for what in self.said]
+        self.said.clear()
+        if scene.headed:
+            lines.append(await self._heading())
+        return "\n".join((*lines, written(page, tab.numbers, scene.tokens)))
+
+    async def _heading(self) -> str:
+        titles = [await tab.title() for tab in self.tabs]
+        listed = [f"Tab {number}{' (here)' * (number == self.here)}: {title}" for number, title in enumerate(titles)]
+        shown = listed if len(listed) > 1 else [f"Page: {titles[0]}"]
+        return "\n".join((*shown, f"Address: {self.tab.leaf.url[:300]}"))
+
+    # --- doing ---
+
+    async def go(self, url: str) -> None:
+        """Open a page in the tab that is looked at; a fault where there is none."""
+        reply = await self._go_to(GoTo(url))
+        with suppress(Error):  # a page that is never whole is taken as it is
+            await self.tab.leaf.wait_for_load_state("load", timeout=1000 * _LOAD_S)
+        await self.settle()
+        if reply.status is not Status.OK:
+            raise EnvFault(f"no page at {url[:200]}: {reply.text}")
+
+    async def perform(self, action: Action) -> Reply:
+        reply = await _DOING[type(action)](self, action)
+        await self.settle()
+        return reply
+
+    async def settle(self) -> None:
+        """Wait until what was set off has come to rest, or for as long as that may take."""
+        until = asyncio.get_running_loop().time() + _SETTLE_S
+        await self._rest(until)
+        if self.scene.tick_ms is not None:
+            with suppress(Error):  # a page that has just been left has no clock
+                await self.context.clock.run_for(self.scene.tick_ms)
+            await self._rest(until)
+        if not self.tabs:
+            await self.context.new_page()
+            await self._all_here()
+
+    async def _rest(self, until: float) -> None:
+        while asyncio.get_running_loop().time() < until:
+            await self._all_here()
+            if not self.tabs:
+                return
+            tab = self.tab
+            drawn = await tab.drawn()
+            if not await tab.quiet(until):
+                continue
+            if drawn and not self._coming:
+                return
+
+    async def _click(self, action: Click) -> Reply:
+        return await self._at(action.place, self.tab.leaf.mouse.click)
+
+    async def _hover(self, action: Hover) -> Reply:
+        return await self._at(action.place, self.tab.leaf.mouse.move)
+
+    async def _at(self, place: Place, do: Callable[[float, float], Awaitable[None]]) -> Reply:
+        point = await self._point(place)
+        if isinstance(point, Reply):
+            return point
+        await do(point.x, point.y)
+        return _DONE
+
+    async def _drag(self, action: Drag) -> Reply:
+        start, end = await self._point(action.start), await self._point(action.end)
+        for point in (start, end):
+            if isinstance(point, Reply):
+                return point
+        assert isinstance(start, Point)
+        assert isinstance(end, Point)
+        mouse = self.tab.leaf.mouse
+        await mouse.move(start.x, start.y)
+        await mouse.down()
+        await mouse.move(end.x, end.y, steps=8)
+        await mouse.up()
+        return _DONE
+
+    async def _type(self, action: Type) -> Reply:
+        reply = await self._at(action.element, self.tab.leaf.mouse.click)
+        if reply.status is not Status.OK:
+            return reply
+        how = str(await self.tab.ask(MAKE_READY, None, action.text))
+        if how == "none":
+            return _refused(Says.NOT_TYPED, number=action.element)
+        if how.startswith("refused "):
+            return _refused(Says.FORM[how.removeprefix("refused ")])
+        keyboard = self.tab.leaf.keyboard
+        if how == "keys":
+            await (keyboard.type(action.text) if action.text else keyboard.press("Delete"))
+        if action.enter:
+            await keyboard.press("Enter")
+        return _DONE
+
+    async def _select(self, action: Select) -> Reply:
+        backend = self.tab.backend(action.element)
+        how = None if backend is None else await self.tab.ask(CHOOSE, backend, action.option)
+        if how is None:
+            return _refused(Says.NO_ELEMENT, number=action.element)
+        if how == "done":
+            return _DONE
+        return _refused(Says.NOT_CHOSEN[how], number=action.element, what=action.option[:60])
+
+    async def _press(self, action: Press) -> Reply:
+        await self.tab.leaf.keyboard.press(action.keys)
+        return _DONE
+
+    async def _scroll(self, action: Scroll) -> Reply:
+        backend = None
+        if action.element is not None and (backend := self.tab.backend(action.element)) is None:
+            return _refused(Says.NO_ELEMENT, number=action.element)
+        moved = await self.tab.ask(SCROLL, backend, action.down)
+        return _DONE if moved else _refused(Says.NOT_SCROLLED)
+
+    async def _go_to(self, action: GoTo) -> Reply:
+        url = action.url if "://" in action.url else f"http://{action.url}"
+        if outside(self.scene.reached).match(url) or not url.startswith(("http://", "https://")):
+            return _refused(Says.ELSEWHERE)
+        try:
+            await self.tab.leaf.goto(url, wait_until="commit")
+        except Error as error:
+            if self.tab.crashed or not self.tabs:
+                raise
+            return _refused(Says.NO_PAGE, what=str(error).splitlines()[0][:100])
+        return _DONE
+
+    async def _go_back(self, action: GoBack) -> Reply:
+        return await self._move(-1, Says.NO_BACK)
+
+    async def _go_forward(self, action: GoForward) -> Reply:
+        return await self._move(1, Says.NO_FORWARD)
+
+    async def _move(self, by: int, otherwise: str) -> Reply:
+        history = await self.tab.send("Page.getNavigationHistory")
+        at, entries = history["currentIndex"] + by, history["entries"]
+        if not 0 <= at < len(entries) or entries[at]["url"] == "about:blank":
+            return _refused(otherwise)
+        await (self.tab.leaf.go_back if by < 0 else self.tab.leaf.go_forward)(wait_until="commit")
+        return _DONE
+
+    async def _new_tab(self, action: NewTab) -> Reply:
+        if len(self.tabs) >= _MOST_TABS:
+            return _refused(Says.MANY_TABS, number=_MOST_TABS)
+        await self.context.new_page()
+        return _DONE
+
+    async def _switch_tab(self, action: SwitchTab) -> Reply:
+        if action.number >= len(self.tabs):
+            return _refused(Says.NO_TAB, number=action.number)
+        self.here = action.number
+        await self.tab.leaf.bring_to_front()
+        return _DONE
+
+    async def _close_tab(self, action: CloseTab) -> Reply:
+        if len(self.tabs) == 1:
+            return _refused(Says.LAST_TAB)
+        await self.tab.leaf.close()
+        return _DONE
+
+    async def _wait(self, action: Wait) -> Reply:
+        return _DONE
+
+    async def _point(self, place: Place) -> Point | Reply:
+        if isinstance(place, Point):
+            window = self.scene.window
+            inside = place.x < window.width and place.y < window.height
+            return place if inside else _refused(Says.OUTSIDE, width=window.width, height=window.height)
+        backend = self.tab.backend(place)
+        found = None if backend is None else await self.tab.ask(FIND_POINT, backend)
+        return _refused(Says.NO_ELEMENT, number=place) if found is None else Point(found["x"], found["y"])
+
+
+_DOING: Mapping[type, Callable[[Visit, Any], Awaitable[Reply]]] = {
+    Click: Visit._click,
+    Hover: Visit._hover,
+    Drag: Visit._drag,
+    Type: Visit._type,
+    Select: Visit._select,
+    Press: Visit._press,
+    Scroll: Visit._scroll,
+    GoTo: Visit._go_to,
+    GoBack: Visit._go_back,
+    GoForward: Visit._go_forward,
+    NewTab: Visit._new_tab,
+    SwitchTab: Visit._switch_tab,
+    CloseTab: Visit._close_tab,
+    Wait: Visit._wait,
+}

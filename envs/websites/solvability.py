@@ -1,0 +1,13 @@
+"""Writes `data/tasks.txt` again: every task, its split, and the answer that is right.
+
+python -m agym.envs.websites.solvability
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .catalog import frozen
+
+if __name__ == "__main__":
+    (Path(__file__).parent / "data" / "tasks.txt").write_text("\n".join((*frozen(), "")), "utf-8")

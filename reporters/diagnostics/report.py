@@ -1,0 +1,83 @@
+"""What a check found, before it is shown: a Report of recipes and their diagnostics.
+
+Enters: diagnostics per recipe. Leaves: a Report in which each mistake stands once, however many recipes share the file
+that it is in, with the counts that every format shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from ...dsl.diagnostics import Diagnostic, Severity, in_file_order
+from ...dsl.source import Span
+
+__all__ = ["Checked", "Report", "chain", "report"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """One recipe, and what is wrong with it."""
+
+    path: str
+    runs: int
+    """Runs that it stands for; more than one with a matrix, none where it could not be read so far."""
+    base: bool
+    """Only there to be extended."""
+    failed: bool
+    """Whether it has errors, those shown at another recipe included."""
+    diagnostics: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All that one call looked at."""
+
+    checked: tuple[Checked, ...]
+    problems: tuple[Diagnostic, ...]
+    """Arguments that lead to no recipe."""
+    left_out: int
+    """YAML files that are not recipes."""
+
+    @property
+    def diagnostics(self) -> Iterator[Diagnostic]:
+        yield from self.problems
+        for each in self.checked:
+            yield from each.diagnostics
+
+    def count(self, severity: Severity) -> int:
+        return sum(each.severity is severity for each in self.diagnostics)
+
+    @property
+    def failed(self) -> int:
+        return sum(each.failed for each in self.checked)
+
+
+def report(
+    checked: Iterable[Checked], problems: Iterable[Diagnostic] = (), left_out: int = 0, *, strict: bool = False
+) -> Report:
+    """The Report; `strict` makes errors of warnings."""
+    seen: set[Hashable] = set()
+    judged = tuple(_judged(each, seen, strict) for each in checked)
+    return Report(checked=judged, problems=tuple(problems), left_out=left_out)
+
+
+def _judged(checked: Checked, seen: set[Hashable], strict: bool) -> Checked:
+    diagnostics = [replace(each, severity=Severity.ERROR) if strict else each for each in checked.diagnostics]
+    fresh = []
+    for each in in_file_order(diagnostics):
+        # not by identity: a base has another way there from every recipe that extends it
+        mark = (each.code, each.message, each.span.source.identity, each.span.start, each.span.end)
+        if mark not in seen:
+            seen.add(mark)
+            fresh.append(each)
+    failed = any(each.severity is Severity.ERROR for each in diagnostics)
+    return replace(checked, failed=failed, diagnostics=tuple(fresh))
+
+
+def chain(span: Span) -> Iterator[Span]:
+    """The `extends` values that led to a span's file, the nearest first."""
+    step = span.source.included_from
+    while step is not None:
+        yield step
+        step = step.source.included_from

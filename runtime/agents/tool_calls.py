@@ -1,0 +1,142 @@
+"""Tool calls: between tags, as JSON where the model's own template says so, else the bare action.
+
+Enters: replies, and how many calls one may hold. Leaves: actions, or why there is none. The one tool is to act. This
+
+
+    <tool_call>
+    {"name": "act", "arguments": {"action": "go north"}}
+    </tool_call>
+
+is how templates of the Hermes kind write its call, Qwen's among them. Where the template knows of no tools, the model
+is told to write `<tool_call>go north</tool_call>`, which even a vocabulary of words can spell.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .messages import Reading, refused, taken
+
+__all__ = ["ACT", "EXAMPLE", "TAGGED", "TEMPLATED", "CallForm", "Tool", "read", "unreadable"]
+
+Tool = Mapping[str, Any]
+"""As chat templates take it."""
+
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+# up to the next tag and no further: a model may say one over and over, and each would be looked for to the end
+_CALL = re.compile(f"{_OPEN}((?:(?!{_OPEN}).)*?){_CLOSE}", re.DOTALL)
+_NAME, _ARGUMENT = "act", "action"
+
+ACT: Tool = {
+    "type": "function",
+    "function": {
+        "name": _NAME,
+        "description": "Takes one action in the environment and tells what came of it.",
+        "parameters": {
+            "type": "object",
+            "properties": {_ARGUMENT: {"type": "string", "description": "One action, as the environment expects it."}},
+            "required": [_ARGUMENT],
+        },
+    },
+}
+EXAMPLE = {_ARGUMENT: "go north"}
+"""Arguments to see with how a template writes a call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallForm:
+    """What stands between the tags."""
+
+    rules: str
+    parse: Callable[[str], Reading]
+    write: Callable[[str], str]
+
+
+def read(reply: str, form: CallForm, most: int, *, thinking: bool) -> Reading:
+    """All calls of a reply, in order; one that cannot be read spoils the others."""
+    before, *rest = _CALL.split(reply)
+    found, after = rest[::2], rest[1::2]
+    if any(tag in text for tag in (_OPEN, _CLOSE) for text in (before, *found, *after)):
+        return refused(f"A tool call is not whole. Write each between {_OPEN} and {_CLOSE}.")
+    if not found:
+        return refused(f"Your reply has no tool call. Write one between {_OPEN} and {_CLOSE}.")
+    if any(text.strip() for text in after):
+        return refused("Text follows a tool call. End your reply after the last one.")
+    if not thinking and before.strip():
+        return refused("Text stands before the tool call. Write the call alone.")
+    if len(found) > most:
+        return refused(f"Your reply has {len(found)} tool calls. Write no more than {most}.")
+    parsed = [form.parse(call) for call in found]
+    problem = next((each.problem for each in parsed if not each.actions), "")
+    return refused(problem) if problem else taken(*(action for each in parsed for action in each.actions))
+
+
+def unreadable(most: int, *, thinking: bool) -> tuple[str, ...]:
+    """A reply for each reason to refuse one."""
+    call = f"{_OPEN}a{_CLOSE}"
+    return ("", _OPEN, f"{call} a", *(() if thinking else (f"a {call}",)), call * (most + 1), f"{_OPEN}{_CLOSE}")
+
+
+# --- JSON, as the template writes it -------------------------------------------------------------------------------
+
+
+def _parse_json(text: str) -> Reading:
+    try:
+        call = json.loads(text, object_pairs_hook=_unambiguous)
+    except _TwiceError:
+        return refused("The tool call gives one name twice. Write each name once.")
+    except (ValueError, RecursionError):
+        return refused("The tool call is not JSON. Write an object with 'name' and 'arguments'.")
+    if not isinstance(call, dict) or set(call) != {"name", "arguments"}:
+        return refused("The tool call has another form. Write an object with 'name' and 'arguments'.")
+    if call["name"] != _NAME:
+        return refused(f"There is no such tool. Call '{_NAME}'.")
+    arguments = call["arguments"]
+    action = arguments.get(_ARGUMENT) if isinstance(arguments, dict) and len(arguments) == 1 else None
+    if not isinstance(action, str) or not action.strip() or _broken(action):
+        return refused(f"'{_NAME}' takes one argument, '{_ARGUMENT}', which is a text and not empty.")
+    return taken(action)
+
+
+class _TwiceError(Exception):
+    """Of what stands there twice, JSON would keep the last."""
+
+
+def _unambiguous(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _TwiceError
+    return found
+
+
+def _broken(text: str) -> bool:
+    """JSON can spell halves of letters, which are no text."""
+    return any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _write_json(action: str) -> str:
+    call = json.dumps({"name": _NAME, "arguments": {_ARGUMENT: action}}, ensure_ascii=False)
+    # a tag within the action must neither open nor close a call, and JSON has another way to spell it
+    spelt = call.replace("<", "\\u003c") if _OPEN in call or _CLOSE in call else call
+    return f"{_OPEN}\n{spelt}\n{_CLOSE}"
+
+
+TEMPLATED = CallForm(rules="", parse=_parse_json, write=_write_json)
+
+# --- the bare action, where the template says nothing --------------------------------------------------------------
+
+
+def _parse_bare(text: str) -> Reading:
+    action = text.strip()
+    return taken(action) if action else refused(f"The tool call is empty. Write the action after {_OPEN}.")
+
+
+TAGGED = CallForm(
+    rules=f"Act by tool calls, each of one action:\n{_OPEN}the action{_CLOSE}\n",
+    parse=_parse_bare,
+    write=lambda action: f"{_OPEN}{action}{_CLOSE}",
+)

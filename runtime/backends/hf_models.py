@@ -1,0 +1,359 @@
+"""Models and tokenizers as ordinary Hugging Face folders: made from scratch here, or found, and then read the same way.
+
+Enters: sizes and text to learn a vocabulary from, or a folder or hub id. Leaves: a folder that `transformers` and vLLM
+load as they would any other, and a tokenizer as `rendering.py` wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...dsl.model.recipe import Family, TokenizerKind
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as FastTokenizer
+    from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+__all__ = [
+    "CHAT_TEMPLATE",
+    "ModelSizes",
+    "ModelSource",
+    "ModelTokenizer",
+    "TokenizerSizes",
+    "UnknownWord",
+    "VocabularyTooSmall",
+    "copy_tokenizer",
+    "load_causal_model",
+    "load_tokenizer",
+    "make_model",
+    "make_tokenizer",
+    "write_model",
+]
+
+END = "<|end|>"
+PAD = "<|pad|>"
+ROLES = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
+SPECIAL = (PAD, END, *ROLES)
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+"""Two tokens around each message and no white space of its own: a small model has no tokens to waste."""
+
+_BYTES = 256
+UNKNOWN = "<|unknown|>"
+"""What an environment may say and a word-level vocabulary lacks."""
+
+
+class VocabularyTooSmall(ValueError):
+    """Fewer entries than what any text needs."""
+
+
+class UnknownWord(ValueError):
+    """A text holds a word that a word-level vocabulary lacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSource:
+    """Where a model is."""
+
+    path: str
+    """A folder or a hub id."""
+    revision: str | None = None
+    trust_remote_code: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerSizes:
+    """A vocabulary to be learnt from text."""
+
+    kind: TokenizerKind = TokenizerKind.BPE
+    vocab: int = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSizes:
+    """A model to be made."""
+
+    family: Family = Family.QWEN3
+    layers: int = 4
+    hidden: int = 128
+    heads: int = 4
+    kv_heads: int | None = None
+    intermediate: int | None = None
+    tie_embeddings: bool = False
+    positions: int = 8192
+    """Longest sequence."""
+
+
+# --- tokenizers ----------------------------------------------------------------------------------------------------
+
+
+class ModelTokenizer:
+    """A tokenizer as the renderer wants it."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, chat_template: str | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._template = chat_template
+        if tokenizer.eos_token_id is None:
+            raise ValueError("the tokenizer names no end token, so a reply could never end")
+
+    @property
+    def end_of_reply(self) -> int:
+        """The token with which the model ends a reply."""
+        return int(self._tokenizer.eos_token_id)
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Texts that are read as tokens of control; the one for unknown words is none."""
+        added = (str(token) for token in self._tokenizer.added_tokens_decoder.values() if token.special)
+        return tuple(sorted({*added, *self._tokenizer.all_special_tokens} - {self._tokenizer.unk_token}))
+
+    @property
+    def vocabulary(self) -> dict[str, int]:
+        return dict(self._tokenizer.get_vocab())
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        reply: bool,
+        thinking: bool = True,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> str:
+        """The template's text; with `reply`, up to where the model's next words begin."""
+        options: dict[str, Any] = {} if thinking else {"enable_thinking": False}
+        text = self._tokenizer.apply_chat_template(
+            [dict(message) for message in messages],
+            tools=[dict(tool) for tool in tools] or None,
+            chat_template=self._template,
+            tokenize=False,
+            add_generation_prompt=reply,
+            **options,
+        )
+        return str(text)
+
+    def encode(self, text: str) -> list[int]:
+        """What is read: a word that the vocabulary lacks is the token for unknown words."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def encode_known(self, text: str) -> list[int]:
+        """What is to be said: raises UnknownWord, so that nobody learns to say "unknown"."""
+        ids = self.encode(text)
+        if self._tokenizer.unk_token_id in ids:
+            raise UnknownWord(f"expected only words of the vocabulary in '{text[:200]}'")
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text = self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return str(text)
+
+
+def load_tokenizer(source: ModelSource, chat_template: str | None = None) -> ModelTokenizer:
+    """The tokenizer of a folder or hub id; `chat_template` replaces its own."""
+    return ModelTokenizer(_pretrained_tokenizer(source), chat_template)
+
+
+def make_tokenizer(sizes: TokenizerSizes, texts: Iterable[str]) -> PreTrainedTokenizerBase:
+    """A tokenizer learnt from `texts`; the same texts in the same order give the same one."""
+    from transformers import PreTrainedTokenizerFast
+
+    fast = _TRAINERS[sizes.kind](sizes.vocab, texts)
+    tokenizer: PreTrainedTokenizerBase = PreTrainedTokenizerFast(
+        tokenizer_object=fast,
+        eos_token=END,
+        pad_token=PAD,
+        unk_token=UNKNOWN if sizes.kind is TokenizerKind.WORD else None,
+        additional_special_tokens=list(ROLES),
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def _train_bpe(vocab: int, texts: Iterable[str]) -> FastTokenizer:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    if vocab < _BYTES + len(SPECIAL):
+        raise VocabularyTooSmall(
+            f"expected at least {_BYTES + len(SPECIAL)} entries, one for each byte and special token; got {vocab}"
+        )
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+_WORD = r"</?\w+>|```|\w+(?:['\-]\w+)*|\n|[^\w\s]"
+"""A tag, a fence, a word (hyphens and apostrophes inside), a line's end, or a single sign; other white space is not
+kept."""
+
+
+def _train_words(vocab: int, texts: Iterable[str]) -> FastTokenizer:
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
+    splitter = pre_tokenizers.Split(Regex(_WORD), behavior="removed", invert=True)
+    counts: dict[str, int] = {}
+    for text in texts:
+        for word, _ in splitter.pre_tokenize_str(text):
+            counts[word] = counts.get(word, 0) + 1
+    special = (*SPECIAL, UNKNOWN)
+    if len(counts) + len(special) > vocab:
+        raise VocabularyTooSmall(
+            f"expected room for {len(counts)} words and {len(special)} special tokens; got {vocab}"
+        )
+    words = sorted(counts, key=lambda word: (-counts[word], word))
+    places = {word: at for at, word in enumerate((*special, *words))}
+    tokenizer = Tokenizer(models.WordLevel(places, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = splitter
+    tokenizer.decoder = _spaced()
+    tokenizer.add_special_tokens(list(special))
+    return tokenizer
+
+
+def _spaced() -> Any:
+    """Words back to text: a space before each, but none at a line's start, before a closing sign, after an opening one
+    or beside a special token."""
+    from tokenizers import Regex, decoders
+
+    return decoders.Sequence(
+        [
+            decoders.Replace(Regex(r"^(?![\n.,:;!?)\]}%]$|<\|)"), " "),
+            decoders.Fuse(),
+            decoders.Replace(Regex(r"(?<=[\n(\[{]|\|>) "), ""),
+            decoders.Replace(Regex(r"^ "), ""),
+        ]
+    )
+
+
+_TRAINERS: Mapping[TokenizerKind, Callable[[int, Iterable[str]], FastTokenizer]] = {
+    TokenizerKind.BPE: _train_bpe,
+    TokenizerKind.WORD: _train_words,
+}
+
+
+# --- models --------------------------------------------------------------------------------------------------------
+
+
+def make_model(sizes: ModelSizes, tokenizer: PreTrainedTokenizerBase, seed: int, folder: Path) -> None:
+    """Writes a model folder with weights drawn from `seed` and leaves every random generator as it was."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(sizes.family.value, **_config(sizes, tokenizer))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with _quiet():
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def load_causal_model(source: ModelSource, dtype: str, attention: str) -> PreTrainedModel:
+    """The model of a folder or hub id, in training's precision and with the attention asked for."""
+    from transformers import AutoModelForCausalLM
+
+    # a download shows how far it is; reading a folder does not
+    with _quiet() if Path(source.path).is_dir() else nullcontext():
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            source.path,
+            revision=source.revision,
+            trust_remote_code=source.trust_remote_code,
+            dtype=dtype,
+            attn_implementation=attention,
+        )
+    return model
+
+
+def write_model(model: PreTrainedModel, tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Writes weights as safetensors beside the model's configuration, which then says that nothing is tied."""
+    from huggingface_hub import save_torch_state_dict
+
+    folder.mkdir(parents=True, exist_ok=True)
+    config = deepcopy(model.config)
+    config.tie_word_embeddings = False
+    config.save_pretrained(folder)
+    if model.generation_config is not None:
+        model.generation_config.save_pretrained(folder)
+    save_torch_state_dict(dict(tensors), folder)
+
+
+def copy_tokenizer(source: ModelSource, folder: Path, chat_template: str | None = None) -> None:
+    """Puts a tokenizer into a model's folder, with the chat template that was used; generation ends as replies did."""
+    tokenizer = _pretrained_tokenizer(source)
+    if chat_template is not None:
+        tokenizer.chat_template = chat_template
+    tokenizer.save_pretrained(folder)
+    _end_with(tokenizer.eos_token_id, folder)
+
+
+def _end_with(end: int, folder: Path) -> None:
+    from transformers import GenerationConfig
+
+    there = (folder / "generation_config.json").is_file()
+    config = GenerationConfig.from_pretrained(folder) if there else GenerationConfig()
+    known = config.eos_token_id
+    ends = known if isinstance(known, list) else [] if known is None else [known]
+    if end not in ends:
+        config.eos_token_id = [end, *ends]
+        config.save_pretrained(folder)
+
+
+def _pretrained_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+        source.path, revision=source.revision, trust_remote_code=source.trust_remote_code
+    )
+    return tokenizer
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the library's progress bars, which would run through the run's own view."""
+    from transformers.utils import logging
+
+    if not logging.is_progress_bar_enabled():
+        yield
+        return
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.enable_progress_bar()
+
+
+def _config(sizes: ModelSizes, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    if sizes.hidden % sizes.heads:
+        raise ValueError(f"expected a width that {sizes.heads} heads divide, got {sizes.hidden}")
+    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    return {
+        "vocab_size": len(tokenizer),
+        "hidden_size": sizes.hidden,
+        "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads,
+        "num_key_value_heads": sizes.kv_heads or sizes.heads,
+        "head_dim": sizes.hidden // sizes.heads,
+        "intermediate_size": sizes.intermediate or 3 * sizes.hidden,
+        "max_position_embeddings": sizes.positions,
+        "tie_word_embeddings": sizes.tie_embeddings,
+        # as large as keeps what goes through a layer its size: the 0.02 of large models would leave a narrow one asleep
+        "initializer_range": sizes.hidden**-0.5,
+        "bos_token_id": None,
+        "eos_token_id": end,
+        "pad_token_id": pad,
+    }

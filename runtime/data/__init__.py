@@ -1,0 +1,1 @@
+"""Data for learning that no rollout gave: datasets, demonstrations, a judge's scores."""

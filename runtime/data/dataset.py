@@ -1,0 +1,189 @@
+"""Demonstrations from files: JSON lines to conversations.
+
+Enters: a file, or a run folder. Leaves: Conversations, in the order of the lines. A line is an object, either
+
+    {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}, ...]}
+
+with roles `system`, `user`, `tool` and `assistant`, and, if wanted, `score` (1.0), `success` (true), `environment`,
+`task` and `difficulty`, which `data.keep` may ask for; or an episode as a run records it (schemas/episode.v1.json).
+What the assistant says is learnt, but where a message says `"learn": false`, or a recorded reply held no action.
+
+A line of a file of pairs has what was said so far and two ways to go on, each a reply or a list of messages:
+
+    {"prompt": ..., "chosen": ..., "rejected": ...}
+
+The prompt is a text, which the user says, or a list of messages, none of which is learnt; without one, `chosen` and
+`rejected` are whole conversations.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..agents.messages import Message
+from ..errors import RunError
+from ..rollout.episode import Task
+
+__all__ = ["Conversation", "Reply", "preferred", "recorded", "written"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What the assistant said, and what it was told then."""
+
+    text: str
+    told: tuple[Message, ...] = ()
+    learn: bool = True
+    state: str = ""
+    """Names the state that it was said in, where a run recorded it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """A demonstration as text."""
+
+    opening: tuple[Message, ...]
+    replies: tuple[Reply, ...]
+    task: Task
+    score: float = 1.0
+    success: bool = True
+
+
+def written(path: Path) -> list[Conversation]:
+    """Of `source: file`."""
+    return [_conversation(data, where) for where, data in _lines(path)]
+
+
+def preferred(path: Path) -> list[tuple[Conversation, Conversation]]:
+    """Of `source: file`, where pairs are learnt from: the better and the worse."""
+    return [_pair(data, where) for where, data in _lines(path)]
+
+
+def recorded(folder: Path) -> list[Conversation]:
+    """Of `source: episodes`: what a run recorded of its training tasks; what it measured with is never learnt from."""
+    if not (folder / "episodes").is_dir():
+        raise RunError(f"data: '{folder}' is no run folder: expected one with 'episodes' in it")
+    files = sorted((folder / "episodes").glob("*.jsonl"))
+    lines = [line for file in files for line in _lines(file) if line[1].get("purpose") == "train"]
+    found = [_conversation(data, where) for where, data in lines if data.get("turns")]
+    if not found:
+        raise RunError(f"data: '{folder}' holds no episode of a training task: run it with 'checkpoint.episodes: all'")
+    return found
+
+
+def _lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"data: '{path}' cannot be read: {error}") from error
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield f"{path}:{number}", _object(line, f"{path}:{number}")
+
+
+def _object(line: str, where: str) -> Mapping[str, Any]:
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise RunError(f"{where}: not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise RunError(f"{where}: expected an object, one per line")
+    return data
+
+
+def _conversation(data: Mapping[str, Any], where: str) -> Conversation:
+    try:
+        return _of_record(data) if "turns" in data else _of_messages(data)
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else str(error)
+        raise RunError(f"{where}: {what}; expected 'messages', or an episode as a run records it") from error
+
+
+def _of_record(data: Mapping[str, Any]) -> Conversation:
+    if len(data.get("segments", ())) > 1:
+        raise ValueError("an episode of several segments (by 'memory' or 'reflection') is not one conversation")
+    return Conversation(
+        opening=tuple(Message(each["role"], each["content"]) for each in data["opening"]),
+        replies=tuple(_recorded_replies(data["turns"])),
+        task=Task(**data["task"]),
+        score=float(data["score"]),
+        success=bool(data["success"]),
+    )
+
+
+def _recorded_replies(turns: Sequence[Mapping[str, Any]]) -> Iterator[Reply]:
+    for first, *others in _by_reply(turns):
+        told = tuple(Message(turn.get("role", "user"), turn["observation"]) for turn in (first, *others))
+        # what an environment did not understand is nothing to imitate
+        learn = first["action"] is not None or first.get("purpose", "act") != "act"
+        yield Reply(text=first["reply"], told=told, learn=learn, state=first.get("state", ""))
+
+
+def _by_reply(turns: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    """Of several actions in one reply, the first turn holds its tokens."""
+    borders = [at for at, turn in enumerate(turns) if turn.get("end", 1) > turn.get("start", 0)]
+    for start, end in zip(borders, [*borders[1:], len(turns)], strict=True):
+        yield list(turns[start:end])
+
+
+def _of_messages(data: Mapping[str, Any]) -> Conversation:
+    said = [_message(each) for each in data["messages"]]
+    borders = [at for at, (message, _) in enumerate(said) if message.role == "assistant"]
+    if not borders or borders[0] == 0:
+        raise ValueError("expected an 'assistant' message after at least one other")
+    return Conversation(
+        opening=tuple(message for message, _ in said[: borders[0]]),
+        replies=tuple(_replies(said, borders)),
+        task=Task(
+            environment=str(data.get("environment", "file")),
+            id=str(data.get("task", "")),
+            seed=0,
+            difficulty=str(data.get("difficulty", "")),
+        ),
+        score=float(data.get("score", 1.0)),
+        success=bool(data.get("success", True)),
+    )
+
+
+def _pair(data: Mapping[str, Any], where: str) -> tuple[Conversation, Conversation]:
+    try:
+        if data["chosen"] == data["rejected"]:
+            raise ValueError("'chosen' and 'rejected' are the same")
+        before = [{**each, "learn": False} for each in _said(data.get("prompt", []), "user")]
+        better, worse = (_of_messages({"messages": before + _said(data[key], "assistant")}) for key in _SIDES)
+        if not all(any(reply.learn for reply in side.replies) for side in (better, worse)):
+            raise ValueError("expected something to learn in 'chosen' and in 'rejected'")
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else str(error)
+        raise RunError(f"{where}: {what}; expected 'prompt', 'chosen' and 'rejected'") from error
+    return better, worse
+
+
+_SIDES = ("chosen", "rejected")
+
+
+def _said(what: str | list[Mapping[str, Any]], role: str) -> list[Mapping[str, Any]]:
+    return [{"role": role, "content": what}] if isinstance(what, str) else what
+
+
+def _message(data: Mapping[str, Any]) -> tuple[Message, bool]:
+    role, content = data["role"], data["content"]
+    if role not in _ROLES or not isinstance(content, str):
+        raise ValueError(f"expected a role of {', '.join(_ROLES)} and a text as content")
+    return Message(role, content), bool(data.get("learn", True))
+
+
+_ROLES = ("system", "user", "tool", "assistant")
+
+
+def _replies(said: Sequence[tuple[Message, bool]], borders: Sequence[int]) -> Iterator[Reply]:
+    for at, end in zip(borders, [*borders[1:], len(said)], strict=True):
+        message, learn = said[at]
+        told = tuple(other for other, _ in said[at + 1 : end])
+        if not told and end < len(said):
+            raise ValueError("expected another role between two 'assistant' messages")
+        yield Reply(text=message.content, told=told, learn=learn)

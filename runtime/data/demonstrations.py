@@ -1,0 +1,304 @@
+"""Demonstrations in the tokens that the model itself would have produced: an expert's play, or a given conversation.
+
+Enters: a task and an environment that can advise or knows a solution, or a text, or an episode that reached more than
+its goal. Leaves: an Episode whose `sampled` marks the tokens to imitate. After a random action the expert is asked
+again from where that led, so that recovering is shown as well. What is imitated is made of words that the model knows,
+or it is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from ...dsl.model.algorithm import LossOn
+from ...envs.errors import EnvFault
+from ...envs.protocol import Reached, Session, Status, score_of
+from ..agents.chat import Chat
+from ..agents.formats import AgentFormat
+from ..agents.messages import Message
+from ..backends.hf_models import UnknownWord
+from ..errors import RunError, StepRefused
+from ..rollout.env_calls import Gates, Phases, World, asked, opened, persistently, sound
+from ..rollout.episode import (
+    Ending,
+    Episode,
+    Segment,
+    Task,
+    Turn,
+)
+from ..rollout.groups import Budgets
+from ..seeds import derive
+from .dataset import Conversation
+
+__all__ = ["Demonstrator", "NoExpert", "NoHindsight", "solved"]
+
+T = TypeVar("T")
+
+
+class NoExpert(RunError):
+    """The environment knows no solution to imitate."""
+
+
+class NoHindsight(RunError):
+    """The environment cannot say what was reached on the way."""
+
+
+async def solved(world: World, task: Task, opening: Sequence[Message], timeout_s: float) -> list[Message]:
+    """An opening with a solution of its task told at its end."""
+    script = await _solution(world, task, timeout_s)
+    if script is None:
+        raise NoExpert(
+            f"environment '{world.name}' knows no solution of task '{task.id}' that a critic could be told: expected "
+            "one with an expert, or 'critic.privileged: false'"
+        )
+    *before, last = opening
+    return [*before, replace(last, content="\n".join((last.content, "", "A solution:", *script)))]
+
+
+async def _solution(world: World, task: Task, timeout_s: float) -> tuple[str, ...] | None:
+    """It may have to be played to be known, so it takes as long as a start may."""
+    return await asked(world.client.expert(task.id, task.seed), timeout_s, f"{world.name} to show task '{task.id}'")
+
+
+@dataclass(slots=True)
+class _Tape:
+    """The tokens so far, and which of them are learnt."""
+
+    ids: list[int] = field(default_factory=list)
+    learnt: list[bool] = field(default_factory=list)
+
+    def add(self, ids: Sequence[int], *, learn: bool) -> tuple[int, int]:
+        start = len(self.ids)
+        self.ids += ids
+        self.learnt += [learn] * len(ids)
+        return start, len(self.ids)
+
+    def segment(self, turns: Sequence[Turn], context_tokens: int) -> Segment:
+        """Up to the end of the last reply: nothing is learnt of what came after it."""
+        length = turns[-1].end if turns else min(len(self.ids), context_tokens)
+        mask = np.asarray(self.learnt[:length], np.bool_)
+        mask[0] = False  # nothing predicts the first token
+        return Segment(
+            ids=np.asarray(self.ids[:length], np.int32),
+            sampled=mask,
+            logprobs=np.zeros(len(mask), np.float32),
+            versions=np.full(len(mask), -1, np.int32),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstrator:
+    """Plays the expert's part."""
+
+    chat: Chat
+    encode: Callable[[str], list[int]]
+    """Of words to be imitated: raises UnknownWord."""
+    format: AgentFormat
+    prompt: str | None
+    phases: Phases
+    gates: Gates
+    noise: float
+    loss_on: LossOn
+    clock: Callable[[], float]
+
+    async def attempt(self, world: World, task: Task, budgets: Budgets, seed: int) -> Episode:
+        """As an agent would: again after a fault, and in the end without it."""
+
+        async def once() -> Episode:
+            async with opened(world, task, self.phases, self.gates) as session:
+                return await self._play(world, session, task, budgets, seed)
+
+        return await persistently(once, task, 0, budgets.horizon, self.phases.retries, self.clock)
+
+    async def _play(self, world: World, session: Session, task: Task, budgets: Budgets, seed: int) -> Episode:
+        everything = self.loss_on is LossOn.ALL
+        first = self.chat.cut(session.first.text, budgets.observation_tokens)
+        opening = self.format.opening(world.spec.prompt, first, self.prompt)
+        tape = _Tape()
+        tape.add(self.chat.begin(opening), learn=everything)
+        turns: list[Turn] = []
+        ending = Ending.HORIZON
+        async for action, noisy in self._actions(world, session, task, budgets.horizon, seed):
+            text = self.format.write(action)
+            reply = self._reply(text, f"task '{task.id}' of environment '{world.name}'")
+            if len(tape.ids) + len(reply) > budgets.context_tokens:
+                ending = Ending.BUDGET
+                break
+            start, end = tape.add(reply, learn=everything or not noisy or self.loss_on is LossOn.ACTIONS)
+            step = sound(await self._asked(session.step(action), world, task), world.name)
+            shown = self.chat.cut(step.observation.text, budgets.observation_tokens)
+            turns.append(
+                Turn(
+                    segment=0,
+                    start=start,
+                    end=end,
+                    reply=text,
+                    action=None if step.status is Status.INVALID else action,
+                    observation=shown,
+                    reward=step.reward,
+                    role=self.format.answers_as,
+                )
+            )
+            if step.ended:
+                ending = Ending.DONE if step.terminated else Ending.HORIZON
+                break
+            tape.add(self.chat.follow(self.format.observation(shown)), learn=everything)
+        score = score_of(world.spec.score, [turn.reward for turn in turns])
+        return Episode(
+            task=task,
+            index=0,
+            segments=(tape.segment(turns, budgets.context_tokens),),
+            turns=tuple(turns),
+            ending=ending,
+            horizon=budgets.horizon,
+            score=score,
+            success=score >= world.success_at,
+            opening=opening,
+        )
+
+    async def _actions(
+        self, world: World, session: Session, task: Task, horizon: int, seed: int
+    ) -> AsyncIterator[tuple[str, bool]]:
+        """Actions, and whether each is noise; fewer than `horizon` where the expert is at a loss."""
+        draws = np.random.Generator(np.random.PCG64(derive(seed, "noise")))
+        script = await self._script(world, session, task)
+        for turn in range(horizon):
+            noisy = bool(draws.random() < self.noise)
+            action = None
+            if noisy:
+                action = await self._asked(session.noise_action(derive(seed, "action", turn)), world, task)
+            if action is None:
+                noisy = False
+                action = next(script, None) if script else await self._asked(session.advice(), world, task)
+            if action is None:
+                return
+            yield action, noisy
+
+    async def _script(self, world: World, session: Session, task: Task) -> Iterator[str] | None:
+        """A solution known from the start, where the environment cannot advise on the way."""
+        if await self._asked(session.advice(), world, task) is not None:
+            return None
+        script = await _solution(world, task, self.phases.reset_timeout_s)
+        if script is None:
+            raise NoExpert(
+                f"environment '{world.name}' knows no solution of task '{task.id}': expected an environment with an "
+                "expert, or 'data: {source: file, path: ...}'"
+            )
+        if self.noise:
+            raise NoExpert(
+                f"environment '{world.name}' knows solutions from the start of a task only, not from where a random "
+                "action led: expected 'data.noise: 0'"
+            )
+        return iter(script)
+
+    async def _asked(self, awaitable: Awaitable[T], world: World, task: Task) -> T:
+        return await asked(awaitable, self.phases.step_timeout_s, f"{world.name} to show task '{task.id}'")
+
+    # --- episodes that reached more than their goal
+
+    async def hindsight(self, world: World, episode: Episode, budgets: Budgets) -> list[Episode]:
+        """The episode as a demonstration of each other goal that it reached, as if that had been its own."""
+        understood = [(turn, turn.action) for turn in episode.turns if turn.action is not None]
+        found = await self._reached(world, episode.task, [action for _, action in understood])
+        shown = (self._shown(world, episode, understood[each.actions - 1][0], each, budgets) for each in found)
+        return [each for each in shown if each is not None]
+
+    async def _reached(self, world: World, task: Task, actions: Sequence[str]) -> tuple[Reached, ...]:
+        try:
+            found = await self._asked(world.client.hindsight(task.id, task.seed, actions), world, task)
+        except EnvFault as error:
+            raise StepRefused(f"hindsight: {error}; mend the environment and resume") from error
+        if found is None:
+            raise NoHindsight(
+                f"environment '{world.name}' cannot say which other goals an episode reached: expected "
+                "'data.relabel: none', or an environment with hindsight"
+            )
+        if not all(0 < each.actions <= len(actions) for each in found):
+            raise StepRefused(f"hindsight: {world.name} names actions of task '{task.id}' that were never given")
+        return found
+
+    def _shown(self, world: World, episode: Episode, last: Turn, reached: Reached, budgets: Budgets) -> Episode | None:
+        """Up to the turn that reached the goal, word for word; None where that has no room below its opening."""
+        first = self.chat.cut(reached.first.text, budgets.observation_tokens)
+        opening = self.format.opening(world.spec.prompt, first, self.prompt)
+        (segment,), start = episode.segments, episode.turns[0].start
+        tape = _Tape()
+        tape.add(self.chat.begin(opening), learn=self.loss_on is LossOn.ALL)
+        moved = len(tape.ids) - start
+        tape.ids += segment.ids[start : last.end].tolist()
+        # what reached the goal is learnt, whoever meant it for something else
+        tape.learnt += [*segment.sampled[start : last.start].tolist(), *[True] * (last.end - last.start)]
+        if len(tape.ids) > budgets.context_tokens:
+            return None
+        turns = tuple(
+            replace(turn, start=turn.start + moved, end=turn.end + moved, reward=0.0)
+            for turn in episode.turns
+            if turn.end <= last.end
+        )
+        return replace(
+            episode,
+            task=replace(episode.task, id=reached.task),
+            segments=(tape.segment(turns, budgets.context_tokens),),
+            turns=turns,
+            ending=Ending.DONE,
+            score=world.spec.score_range[1],
+            success=True,
+            opening=opening,
+        )
+
+    # --- given conversations
+
+    def render(self, conversation: Conversation, context_tokens: int) -> Episode:
+        """A conversation in tokens, up to the last reply that still fits."""
+        everything = self.loss_on is LossOn.ALL
+        tape = _Tape()
+        tape.add(self.chat.begin(conversation.opening), learn=everything)
+        turns: list[Turn] = []
+        for at, reply in enumerate(conversation.replies):
+            what = f"reply {at + 1} of task '{conversation.task.id}'"
+            ids = self._reply(reply.text, what, learn=reply.learn)
+            if len(tape.ids) + len(ids) > context_tokens:
+                break
+            start, end = tape.add(ids, learn=everything or reply.learn)
+            told = "\n".join(message.content for message in reply.told)
+            turns.append(
+                Turn(
+                    segment=0,
+                    start=start,
+                    end=end,
+                    reply=reply.text,
+                    action=reply.text,
+                    observation=told,
+                    reward=0.0,
+                    state=reply.state,
+                )
+            )
+            if at + 1 < len(conversation.replies):
+                tape.add(self.chat.follow(reply.told), learn=everything)
+        return Episode(
+            task=conversation.task,
+            index=0,
+            segments=(tape.segment(turns, context_tokens),),
+            turns=tuple(turns),
+            ending=Ending.DONE if len(turns) == len(conversation.replies) else Ending.BUDGET,
+            horizon=max(len(conversation.replies), 1),
+            score=conversation.score,
+            success=conversation.success,
+            opening=conversation.opening,
+        )
+
+    def _reply(self, text: str, what: str, *, learn: bool = True) -> list[int]:
+        try:
+            ids = [*self.encode(text), self.chat.end_of_reply] if learn else self.chat.reply(text)
+        except UnknownWord as error:
+            raise RunError(f"demonstrations, {what}: {error}") from error
+        if self.chat.end_of_reply in ids[:-1]:
+            end = self.chat.end_text
+            raise RunError(
+                f"demonstrations, {what}: expected a reply without '{end}', which is added, got {text!r:.200}"
+            )
+        return ids

@@ -1,0 +1,89 @@
+"""Measuring a model by a recipe's eval tasks, without a learner and without a run.
+
+Enters: a plan whose paths count from nowhere, a model that is there, where a run stood. Leaves: the row that a run
+would write of it: same tasks, same seeds, same engine, so the same numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import cast
+
+from ..dsl.model.plan import Plan
+from ..dsl.model.recipe import Eval
+from .errors import RunError
+from .progress import Progress
+from .reporting import Reporter
+from .rollout.env_connections import Reach, deadlines_of
+from .rollout.env_registry import Worlds
+from .steps.evaluate import Measured, measure
+from .steps.prefetch import Pipeline
+from .steps.stage_context import Context
+from .workers.build import found_model, rollout_worker
+from .workers.worker_group import Crew
+from .workers.workers import RolloutWorker
+
+__all__ = ["examine"]
+
+
+def examine(
+    plan: Plan,
+    progress: Progress,
+    reporter: Reporter,
+    *,
+    environ: Mapping[str, str],
+    clock: Callable[[], float],
+) -> Measured:
+    """Plays the eval tasks with the model that the plan names by its path, as the stage of `progress` would."""
+    with TemporaryDirectory(prefix="agym-eval-") as logs:
+        reach = Reach(Path(logs), environ, reporter.note, deadlines_of(plan.rollout))
+        return asyncio.run(_examine(plan, progress, reporter, reach, clock))
+
+
+async def _examine(
+    plan: Plan, progress: Progress, reporter: Reporter, reach: Reach, clock: Callable[[], float]
+) -> Measured:
+    reporter.phase("start")
+    model = found_model(plan.model)
+    with _still_there(Path(model.path)):
+        player = rollout_worker(plan, model, Worlds(reach), clock, weights_follow=False)
+    try:
+        reporter.phase("eval")
+        return await measure(_context(plan, progress, player, reporter, clock), plan.eval or Eval())
+    finally:
+        await player.close()
+
+
+@contextmanager
+def _still_there(folder: Path) -> Iterator[None]:
+    """A run that goes on lets old checkpoints go, also while somebody reads one."""
+    try:
+        yield
+    except Exception as error:
+        if folder.is_dir():
+            raise
+        raise RunError(f"'{folder}' was let go while it was being read: choose a newer checkpoint") from error
+
+
+def _context(
+    plan: Plan, progress: Progress, player: RolloutWorker, reporter: Reporter, clock: Callable[[], float]
+) -> Context:
+    return Context(
+        plan=plan,
+        stage=plan.stages[progress.stage].settings,
+        # of a crew, measuring asks only for tasks and play
+        crew=cast(Crew, player),
+        progress=progress,
+        reporter=reporter,
+        clock=clock,
+        pools={},
+        pipeline=Pipeline(0, _no_weights),
+    )
+
+
+async def _no_weights() -> None:
+    """The engine has read its own."""

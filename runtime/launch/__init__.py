@@ -1,1 +1,0 @@
-"""Where workers live: nothing else in the package knows."""

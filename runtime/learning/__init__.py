@@ -1,0 +1,1 @@
+"""The learning step, pure: rewards, advantages, losses, packing, metrics."""

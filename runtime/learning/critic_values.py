@@ -1,0 +1,55 @@
+"""The critic's word on the episodes of a step, and what it was worth.
+
+Enters: scored episodes and the critic's values of their tokens; later what the critic learnt from. Leaves: the same
+episodes with a value before each sampled token; metrics. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import nan
+
+import numpy as np
+
+from ..protocols import Floats, TrainSequence, ValueMetrics
+from .metrics import mean
+from .reward import Scored
+from .turn_rewards import Float64s
+
+__all__ = ["critic_row", "valued"]
+
+
+def valued(book: Sequence[Sequence[Scored]], values: Sequence[Floats]) -> list[list[Scored]]:
+    """The episodes with their values. `values` is that of `sampled_sequences`: what is expected once each token has
+    been seen, so that before a token stands the value of the one before it, the environment's or the model's own."""
+    found = iter(values)
+    return [[_valued(each, found) for each in group] for group in book]
+
+
+def _valued(each: Scored, found: Iterator[Floats]) -> Scored:
+    segments = [next(found).astype(np.float64) for _ in each.episode.segments]
+    spoken = (turn for turn in each.episode.turns if turn.end > turn.start)
+    before = [segments[turn.segment][turn.start - 1 : turn.end - 1] for turn in spoken]
+    return replace(each, values=np.concatenate(before))
+
+
+def critic_row(updates: Sequence[ValueMetrics], sequences: Sequence[TrainSequence]) -> dict[str, float]:
+    """What a step's values were worth over the tokens that are learnt from, and what the updates on them were like."""
+    if not updates:
+        return {}
+    values, targets = (_learnt(sequences, name) for name in ("values", "value_targets"))
+    spread = float(targets.var())
+    return {
+        "critic/loss": mean(update.loss for update in updates),
+        "critic/value_mean": float(values.mean()),
+        "critic/explained_variance": 1 - float((targets - values).var()) / spread if spread else nan,
+        "critic/clipped": mean(update.clipped for update in updates),
+        "critic/grad_norm": mean(update.grad_norm for update in updates),
+        "critic/lr": updates[-1].lr,
+    }
+
+
+def _learnt(sequences: Sequence[TrainSequence], name: str) -> Float64s:
+    learnt: list[Floats] = [getattr(each, name)[each.learn] for each in sequences]
+    return np.concatenate(learnt).astype(np.float64)

@@ -1,0 +1,68 @@
+"""The divergence from a reference, taken off the reward of each sampled token: `kl: {place: reward}`.
+
+Enters: scored episodes, and the reference's log-probs of their tokens. Leaves: the same episodes with what each token
+costs. Pure. The divergence is that of the policy which drew the tokens, by the log-probs they were drawn with; so the
+cost is the same however often the step is learnt from, and needs one forward pass, the reference's.
+
+    token reward = -coef * clamp(estimate)
+    k1 = logp - ref      k2 = (logp - ref)^2 / 2      k3 = exp(ref - logp) - (ref - logp) - 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...dsl.model.algorithm import KL, KLEstimator
+from ..protocols import Floats, TrainSequence
+from ..rollout.episode import Episode
+from .reward import Scored
+from .turn_rewards import Float64s
+
+__all__ = ["pulled", "sampled_sequences"]
+
+_LOG_RATIO_BOUND = 20.0
+
+
+def sampled_sequences(book: Sequence[Sequence[Scored]]) -> list[TrainSequence]:
+    """All that was sampled, one sequence per segment, in the order of the episodes."""
+    return [
+        TrainSequence(ids=segment.ids, learn=segment.sampled, advantages=np.zeros(len(segment.ids), np.float32))
+        for group in book
+        for each in group
+        for segment in each.episode.segments
+    ]
+
+
+def pulled(
+    book: Sequence[Sequence[Scored]], reference: Sequence[Floats], settings: KL, coef: float
+) -> tuple[list[list[Scored]], float]:
+    """The episodes with the pull on their tokens, and the mean estimate per token. `reference` is that of
+    `sampled_sequences`."""
+    found, estimates = iter(reference), list[Float64s]()
+
+    def taken(each: Scored) -> Scored:
+        estimate = _estimate(each.episode, found, settings)
+        estimates.append(estimate)
+        return replace(each, pull=-coef * estimate)
+
+    groups = [[taken(each) for each in group] for group in book]
+    tokens = np.concatenate(estimates) if estimates else np.zeros(0)
+    return groups, float(tokens.mean()) if len(tokens) else 0.0
+
+
+def _estimate(episode: Episode, reference: Iterator[Floats], settings: KL) -> Float64s:
+    """Over the episode's sampled tokens, turn after turn."""
+    log_ratios = [next(reference).astype(np.float64) - segment.logprobs for segment in episode.segments]
+    along = [log_ratios[turn.segment][turn.start : turn.end] for turn in episode.turns]
+    estimate = _ESTIMATORS[settings.estimator](np.concatenate(along) if along else np.zeros(0))
+    return estimate if settings.clamp is None else estimate.clip(-settings.clamp, settings.clamp)
+
+
+_ESTIMATORS: Mapping[KLEstimator, Callable[[Float64s], Float64s]] = {
+    KLEstimator.K1: lambda log_ratio: -log_ratio,
+    KLEstimator.K2: lambda log_ratio: log_ratio**2 / 2,
+    KLEstimator.K3: lambda log_ratio: np.expm1(log_ratio.clip(max=_LOG_RATIO_BOUND)) - log_ratio,
+}

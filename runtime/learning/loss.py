@@ -1,0 +1,297 @@
+"""The objective of one micro-batch, from hidden states to one number. Pure: no device, no state, no logging.
+
+Enters: hidden states at the places that predict a learnt token, the output layer, and what is known of those tokens.
+Leaves: log-probs, and a loss whose divisor is that of the whole update, so that how the update was cut into
+micro-batches changes nothing but rounding.
+
+Shapes: N tokens that enter the loss, S sequences, D hidden width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...dsl.model.algorithm import Aggregation, KLEstimator, LossKind
+from ..protocols import LossSettings, Normaliser
+
+__all__ = [
+    "LossInputs",
+    "LossTerms",
+    "ValueTerms",
+    "kl_estimate",
+    "loss_terms",
+    "token_logprobs",
+    "token_scale",
+    "value_terms",
+]
+
+_LOG_RATIO_BOUND = 20.0
+"""e^20 is far outside any clip; beyond it a ratio overflows, and infinity times a zero advantage is not a number."""
+
+
+# --- log-probs -----------------------------------------------------------------------------------------------------
+
+
+def token_logprobs(
+    hidden_ND: Tensor, head_VD: Tensor, targets_N: Tensor, temperature: float, max_elements: int
+) -> tuple[Tensor, Tensor]:
+    """Log-prob of each target and entropy of each distribution; at most `max_elements` logits exist at a time."""
+    rows = max(1, max_elements // head_VD.shape[0])
+    if hidden_ND.shape[0] <= rows:
+        return _logprobs_and_entropy(_log_softmax(hidden_ND, head_VD, temperature), targets_N)
+    in_pieces: Callable[..., tuple[Tensor, Tensor]] = _InPieces.apply
+    return in_pieces(hidden_ND, head_VD, targets_N, temperature, rows)
+
+
+def _log_softmax(hidden_ND: Tensor, head_VD: Tensor, temperature: float) -> Tensor:
+    logits_NV = (hidden_ND @ head_VD.T).float()
+    return torch.log_softmax(logits_NV if temperature == 1.0 else logits_NV / temperature, dim=-1)
+
+
+def _logprobs_and_entropy(logp_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+    # entr, not p * log p: the latter is not a number where a probability is 0
+    return logp_NV.gather(1, targets_N[:, None])[:, 0], torch.special.entr(logp_NV.exp()).sum(-1)
+
+
+class _InPieces(torch.autograd.Function):
+    """The same, some rows at a time; the backward pass makes the logits again instead of having kept them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_ND: Tensor, head_VD: Tensor, targets_N: Tensor, temperature: float, rows: int
+    ) -> tuple[Tensor, Tensor]:
+        pieces = [
+            _logprobs_and_entropy(_log_softmax(hidden, head_VD, temperature), targets)
+            for hidden, targets in zip(torch.split(hidden_ND, rows), torch.split(targets_N, rows), strict=True)
+        ]
+        ctx.save_for_backward(hidden_ND, head_VD, targets_N)
+        ctx.temperature, ctx.rows = temperature, rows
+        return torch.cat([logprobs for logprobs, _ in pieces]), torch.cat([entropy for _, entropy in pieces])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+        hidden_ND, head_VD, targets_N = ctx.saved_tensors
+        hidden_grad_ND = torch.empty_like(hidden_ND)
+        # in fp32 until the end: hundreds of pieces added in half precision lose the small ones
+        head_grad_VD = torch.zeros_like(head_VD, dtype=torch.float32) if ctx.needs_input_grad[1] else None
+        for start in range(0, hidden_ND.shape[0], ctx.rows):
+            piece = slice(start, start + ctx.rows)
+            logp_NV = _log_softmax(hidden_ND[piece], head_VD, ctx.temperature)
+            logits_grad_NV = _logits_grad(logp_NV, targets_N[piece], grads[0][piece], grads[1][piece])
+            logits_grad_NV = (logits_grad_NV / ctx.temperature).to(head_VD.dtype)
+            hidden_grad_ND[piece] = logits_grad_NV @ head_VD
+            if head_grad_VD is not None:
+                head_grad_VD += logits_grad_NV.T @ hidden_ND[piece]
+        return hidden_grad_ND, None if head_grad_VD is None else head_grad_VD.to(head_VD.dtype), None, None, None
+
+
+def _logits_grad(logp_NV: Tensor, targets_N: Tensor, logprob_grad_N: Tensor, entropy_grad_N: Tensor) -> Tensor:
+    p_NV = logp_NV.exp()
+    entropy_N = torch.special.entr(p_NV).sum(-1, keepdim=True)
+    grad_NV: Tensor = -p_NV * (logprob_grad_N[:, None] + entropy_grad_N[:, None] * (logp_NV + entropy_N))
+    grad_NV.scatter_add_(1, targets_N[:, None], logprob_grad_N[:, None])
+    return grad_NV
+
+
+# --- the loss ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LossInputs:
+    """What the loss of one micro-batch is made of."""
+
+    logprobs_N: Tensor
+    entropy_N: Tensor
+    advantages_N: Tensor
+    scale_N: Tensor
+    """Share of each token in the loss, from `token_scale`."""
+    unit_N: Tensor | None = None
+    """Tokens with the same number share a ratio; each has its own if not given."""
+    old_N: Tensor | None = None
+    reference_N: Tensor | None = None
+    weights_N: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LossTerms:
+    """A loss to go backward from, and sums over tokens for the metrics, without gradient."""
+
+    loss: Tensor
+    policy_loss: Tensor
+    """Summed with the same shares as the loss."""
+    entropy: Tensor
+    reference_kl: Tensor
+    sampler_kl: Tensor
+    ratio: Tensor
+    clipped_low: Tensor
+    clipped_high: Tensor
+    ratio_error: Tensor
+    """The largest, not a sum."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Surrogate:
+    loss_N: Tensor
+    ratio_N: Tensor
+    clipped_low_N: Tensor
+    clipped_high_N: Tensor
+
+
+def loss_terms(inputs: LossInputs, settings: LossSettings) -> LossTerms:
+    """The loss of one micro-batch; those of all micro-batches of an update add up to that of the update."""
+    surrogate = _SURROGATES[settings.kind](inputs, settings)
+    policy_N = surrogate.loss_N if inputs.weights_N is None else surrogate.loss_N * inputs.weights_N
+    reference_N = _divergence(inputs, inputs.reference_N, settings.kl_coef, settings, "reference")
+    loss_N = policy_N + settings.kl_coef * reference_N
+    if settings.previous_coef:
+        previous_N = _divergence(inputs, inputs.old_N, settings.previous_coef, settings, "policy before the step")
+        loss_N = loss_N + settings.previous_coef * previous_N
+    if settings.entropy_coef:
+        loss_N = loss_N - settings.entropy_coef * inputs.entropy_N
+    loss = (loss_N * inputs.scale_N).sum()
+    with torch.no_grad():
+        return LossTerms(
+            loss=loss,
+            policy_loss=(policy_N * inputs.scale_N).sum(),
+            entropy=inputs.entropy_N.sum(),
+            reference_kl=reference_N.sum(),
+            sampler_kl=_sampler_kl(inputs).sum(),
+            ratio=surrogate.ratio_N.sum(),
+            clipped_low=surrogate.clipped_low_N.sum(),
+            clipped_high=surrogate.clipped_high_N.sum(),
+            ratio_error=(surrogate.ratio_N - 1).abs().max(),
+        )
+
+
+def token_scale(
+    lengths_S: Tensor, sequence_N: Tensor, aggregation: Aggregation, length: int | None, whole: Normaliser
+) -> Tensor:
+    """Share of each token in the loss of the whole update; `lengths_S` counts the learnt tokens of each sequence."""
+    if aggregation is Aggregation.FIXED_LENGTH and length is None:
+        raise ValueError("fixed_length needs a length to divide by")
+    return _SCALES[aggregation](lengths_S.float(), length or 1, whole).index_select(0, sequence_N)
+
+
+_SCALES: Mapping[Aggregation, Callable[[Tensor, int, Normaliser], Tensor]] = {
+    Aggregation.TOKEN_MEAN: lambda lengths_S, _, whole: torch.full_like(lengths_S, 1 / whole.tokens),
+    Aggregation.SEQUENCE_MEAN: lambda lengths_S, _, whole: 1 / (lengths_S * whole.sequences),
+    Aggregation.FIXED_LENGTH: lambda lengths_S, length, whole: torch.full_like(
+        lengths_S, 1 / (length * whole.sequences)
+    ),
+}
+
+
+def _ppo_clip(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
+    advantages_N, ratio_N = inputs.advantages_N, _ratio(inputs)
+    loss_N = torch.maximum(-advantages_N * ratio_N, -advantages_N * _cut(ratio_N, settings))
+    if settings.dual_clip is not None:
+        bound_N = -advantages_N * settings.dual_clip
+        loss_N = torch.where(advantages_N < 0, torch.minimum(loss_N, bound_N), loss_N)
+    with torch.no_grad():
+        below_N, above_N = ratio_N < 1 - settings.clip_low, ratio_N > 1 + settings.clip_high
+        return _Surrogate(loss_N, ratio_N.detach(), below_N & (advantages_N < 0), above_N & (advantages_N > 0))
+
+
+def _cispo(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
+    """The clipped ratio weighs the gradient and has none itself, so no token is ever without one."""
+    with torch.no_grad():
+        ratio_N = _ratio(inputs)
+        cut_N = _cut(ratio_N, settings)
+        below_N, above_N = ratio_N < 1 - settings.clip_low, ratio_N > 1 + settings.clip_high
+    return _Surrogate(-cut_N * inputs.advantages_N * inputs.logprobs_N, ratio_N, below_N, above_N)
+
+
+def _policy_gradient(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
+    """Without a ratio; with advantage 1 everywhere it is the cross-entropy of imitation."""
+    with torch.no_grad():
+        ratio_N = torch.ones_like(inputs.logprobs_N) if inputs.old_N is None else _ratio(inputs)
+        never_N = torch.zeros_like(ratio_N, dtype=torch.bool)
+    return _Surrogate(-inputs.advantages_N * inputs.logprobs_N, ratio_N, never_N, never_N)
+
+
+def _cut(ratio_N: Tensor, settings: LossSettings) -> Tensor:
+    return ratio_N.clamp(1 - settings.clip_low, 1 + settings.clip_high)
+
+
+def _ratio(inputs: LossInputs) -> Tensor:
+    """Of each token; where tokens share one it is the geometric mean of theirs. The gradient reaches each token through
+    its own log-prob alone, so that one with an advantage of its own keeps it."""
+    if inputs.old_N is None:
+        raise ValueError("expected the log-probs that ratios are taken against")
+    log_ratio_N = (inputs.logprobs_N - inputs.old_N).clamp(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND)
+    if inputs.unit_N is None:
+        return log_ratio_N.exp()
+    own_N = log_ratio_N.detach()
+    return (log_ratio_N - own_N + _mean_of_units(own_N, inputs.unit_N)).exp()
+
+
+def _mean_of_units(values_N: Tensor, unit_N: Tensor) -> Tensor:
+    size = int(unit_N.max()) + 1
+    sums_U = values_N.new_zeros(size).index_add_(0, unit_N, values_N)
+    counts_U = values_N.new_zeros(size).index_add_(0, unit_N, torch.ones_like(values_N))
+    return (sums_U / counts_U).index_select(0, unit_N)
+
+
+_SURROGATES: Mapping[LossKind, Callable[[LossInputs, LossSettings], _Surrogate]] = {
+    LossKind.PPO_CLIP: _ppo_clip,
+    LossKind.GSPO: _ppo_clip,
+    LossKind.CISPO: _cispo,
+    LossKind.POLICY_GRADIENT: _policy_gradient,
+}
+
+
+# --- divergences ---------------------------------------------------------------------------------------------------
+
+
+def kl_estimate(estimator: KLEstimator, logprobs_N: Tensor, other_N: Tensor) -> Tensor:
+    """Estimate, per token drawn from the first policy, of its divergence from the other."""
+    return _ESTIMATORS[estimator](other_N - logprobs_N)
+
+
+_ESTIMATORS: Mapping[KLEstimator, Callable[[Tensor], Tensor]] = {
+    KLEstimator.K1: lambda log_ratio_N: -log_ratio_N,
+    KLEstimator.K2: lambda log_ratio_N: log_ratio_N.square() / 2,
+    KLEstimator.K3: lambda log_ratio_N: torch.expm1(log_ratio_N.clamp(max=_LOG_RATIO_BOUND)) - log_ratio_N,
+}
+
+
+def _divergence(inputs: LossInputs, other_N: Tensor | None, coef: float, settings: LossSettings, other: str) -> Tensor:
+    if other_N is None:
+        if coef:
+            raise ValueError(f"a divergence from the {other} is asked for, and the {other}'s log-probs are missing")
+        return torch.zeros_like(inputs.advantages_N)
+    kl_N = kl_estimate(settings.kl_estimator, inputs.logprobs_N, other_N)
+    return kl_N if settings.kl_clamp is None else kl_N.clamp(-settings.kl_clamp, settings.kl_clamp)
+
+
+def _sampler_kl(inputs: LossInputs) -> Tensor:
+    if inputs.old_N is None:
+        return torch.zeros_like(inputs.advantages_N)
+    # the tokens were drawn from the old policy, so it comes first
+    return kl_estimate(KLEstimator.K3, inputs.old_N, inputs.logprobs_N)
+
+
+# --- values --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueTerms:
+    """A loss to go backward from, and the number of tokens whose gradient was cut."""
+
+    loss: Tensor
+    clipped: Tensor
+
+
+def value_terms(values_N: Tensor, old_N: Tensor, targets_N: Tensor, clip: float | None, tokens: int) -> ValueTerms:
+    """0.5 * max((v - t)^2, (v held within `clip` of the old value - t)^2), divided by the tokens of the whole update.
+
+    A value that has moved further than that towards its target has no gradient any more; one that moved away keeps it.
+    """
+    held_N = values_N if clip is None else torch.clamp(values_N, old_N - clip, old_N + clip)
+    free_N, bound_N = (values_N - targets_N).square(), (held_N - targets_N).square()
+    return ValueTerms(torch.maximum(free_N, bound_N).sum() / (2 * tokens), (bound_N > free_N).sum())

@@ -1,0 +1,174 @@
+"""Numbers about episodes and updates: means, shares, intervals. Pure: equal inputs, in whatever order, give equal bits.
+
+What was not measured is no number: NaN here, and left out wherever numbers are kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import comb, fsum, isfinite, nan
+
+import numpy as np
+
+from ..protocols import UpdateFault, UpdateMetrics, ValueMetrics
+from ..rollout.episode import Ending, Episode
+from .baselines import spread_of
+from .reward import Scored
+
+__all__ = [
+    "Interval",
+    "bootstrap",
+    "group_row",
+    "mean",
+    "pass_at",
+    "rate",
+    "rollout_row",
+    "step_facts",
+    "train_row",
+    "worst",
+]
+
+_RESAMPLES = 2000
+
+
+def mean(values: Iterable[float]) -> float:
+    """Exact before the division, so that the order of the values changes nothing."""
+    known = list(values)
+    return fsum(known) / len(known) if known and all(map(isfinite, known)) else nan
+
+
+def rate(amount: float, seconds: float) -> float:
+    return amount / seconds if seconds > 0 else nan
+
+
+def rollout_row(episodes: Sequence[Episode]) -> dict[str, float]:
+    """What a step's episodes were like. Faults are counted apart and enter no other number."""
+    whole = [episode for episode in episodes if episode.ending.trainable]
+    replies = sum(episode.num_turns for episode in whole)
+    counts: dict[str, float] = {
+        "rollout/episodes": len(whole),
+        "rollout/faults": sum(episode.ending is Ending.ENV_FAULT for episode in episodes),
+        "rollout/retries": sum(episode.retries for episode in episodes),
+        **{f"rollout/fault_{kind}": times for kind, times in sorted(_kinds(episodes).items())},
+    }
+    if not whole:
+        return counts
+    return {
+        **counts,
+        "rollout/success": mean(episode.success for episode in whole),
+        "rollout/score": mean(episode.score for episode in whole),
+        "rollout/turns": mean(episode.num_turns for episode in whole),
+        "rollout/length": mean(episode.sampled_tokens for episode in whole),
+        "rollout/tokens": sum(episode.sampled_tokens for episode in whole),
+        "rollout/invalid_rate": sum(episode.invalid_turns for episode in whole) / max(replies, 1),
+        "rollout/truncated_rate": mean(episode.ending.truncated for episode in whole),
+        "horizon/hit_rate": mean(episode.ending is Ending.HORIZON for episode in whole),
+        **_by_environment(whole),
+    }
+
+
+def _kinds(episodes: Iterable[Episode]) -> Counter[str]:
+    """Of everything that failed, also where a retry mended it."""
+    return Counter(kind for episode in episodes for kind in episode.faults)
+
+
+def _by_environment(episodes: Sequence[Episode]) -> dict[str, float]:
+    names = sorted({episode.task.environment for episode in episodes})
+    if len(names) < 2:
+        return {}
+    return {
+        f"rollout/{name}/success": mean(e.success for e in episodes if e.task.environment == name) for name in names
+    }
+
+
+def group_row(groups: Sequence[Sequence[Scored]]) -> dict[str, float]:
+    """What the groups were like as groups."""
+    totals = [[scored.total for scored in group] for group in groups if group]
+    if not totals:
+        return {}
+    return {
+        "rollout/reward": mean(total for group in totals for total in group),
+        "group/zero_std_frac": mean(spread_of(group) == 0 for group in totals),
+        "group/std": mean(spread_of(group) for group in totals),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Where a mean lies, with some confidence."""
+
+    low: float
+    high: float
+
+
+def bootstrap(values: Sequence[float], confidence: float, seed: int) -> Interval:
+    """The percentile interval of the mean under resampling of `values`, one per task."""
+    if len(values) < 2:
+        return Interval(low=nan, high=nan)
+    data = np.asarray(values, np.float64)
+    draws = np.random.Generator(np.random.PCG64(seed)).integers(0, len(data), (_RESAMPLES, len(data)))
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(data[draws].mean(axis=1), [tail, 1 - tail])
+    return Interval(low=float(low), high=float(high))
+
+
+def pass_at(k: int, samples: int, successes: int) -> float:
+    """The chance that one of `k` episodes succeeds, estimated without bias from `samples` of them."""
+    if not 1 <= k <= samples:
+        raise ValueError(f"expected k from 1 to {samples}, got {k}")
+    return 1.0 - comb(samples - successes, k) / comb(samples, k)
+
+
+# --- updates -------------------------------------------------------------------------------------------------------
+
+
+def train_row(updates: Sequence[UpdateMetrics]) -> dict[str, float | int]:
+    """What a step's updates were like."""
+    if not updates:
+        return {"train/updates": 0}
+    return {
+        "train/updates": sum(update.fault is None for update in updates),
+        "train/skipped": sum(update.fault is not None for update in updates),
+        "train/loss": mean(update.loss for update in updates),
+        "train/policy_loss": mean(update.policy_loss for update in updates),
+        "train/entropy": mean(update.entropy for update in updates),
+        "train/kl": mean(update.reference_kl for update in updates),
+        "train/grad_norm": mean(update.grad_norm for update in updates),
+        "train/clipped_low": mean(update.clipped_low for update in updates),
+        "train/clipped_high": mean(update.clipped_high for update in updates),
+        "train/lr": updates[-1].lr,
+        "train/tokens": sum(update.tokens for update in updates),
+    }
+
+
+def worst(updates: Sequence[UpdateMetrics | ValueMetrics]) -> UpdateFault | None:
+    faults = {update.fault for update in updates}
+    return next((fault for fault in UpdateFault if fault in faults), None)
+
+
+# --- under the names of expressions --------------------------------------------------------------------------------
+
+_FACTS = {
+    "success": "rollout/success",
+    "reward": "rollout/reward",
+    "turns": "rollout/turns",
+    "length": "rollout/length",
+    "invalid_rate": "rollout/invalid_rate",
+    "truncated_rate": "rollout/truncated_rate",
+    "zero_std_frac": "group/zero_std_frac",
+}
+
+
+def step_facts(measured: Mapping[str, float], updates: Sequence[UpdateMetrics]) -> dict[str, float]:
+    """A step's metrics, as far as a schedule may ask for them."""
+    facts = {fact: measured[name] for fact, name in _FACTS.items() if name in measured}
+    if not updates:
+        return facts
+    return facts | {
+        "kl": mean(update.reference_kl for update in updates),
+        "entropy": mean(update.entropy for update in updates),
+        "loss": updates[-1].loss,
+        "grad_norm": updates[-1].grad_norm,
+    }

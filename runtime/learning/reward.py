@@ -1,0 +1,276 @@
+"""What an episode is worth, turn by turn.
+
+Enters: an Episode whose `score` stands (an environment's or a judge's), the `reward` settings of a recipe. Leaves:
+Scored, and from it the Credit that advantages are made of. The running scale of each environment is a value that is
+handed in and handed back: it belongs in the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from math import fsum, inf, isfinite, nan, sqrt
+
+from ...dsl.expression.expr import Expr, Facts, MappingFacts
+from ...dsl.model.recipe import Overlong, Reward, RewardNormalise
+from ..rollout.episode import Ending, Episode
+from .baselines import mean_of, spread_of
+from .turn_rewards import Credit, CreditError, Float64s
+
+__all__ = [
+    "Clock",
+    "FactValue",
+    "Moments",
+    "RewardError",
+    "Scales",
+    "Scored",
+    "credit_of",
+    "episode_facts",
+    "group_facts",
+    "normalised",
+    "score",
+    "turn_facts",
+]
+
+FactValue = float | bool | str
+Clock = Mapping[str, FactValue]
+"""`step`, `total_step`, `stage` and `stage_index`, that every expression may use."""
+
+
+class RewardError(ValueError):
+    """A reward that is no number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scored:
+    """An episode and what it earned."""
+
+    episode: Episode
+    outcome: float
+    """Earned by the episode as a whole."""
+    turn_rewards: tuple[float, ...]
+    """Earned by each turn of its own."""
+    pull: Float64s | None = None
+    """What each sampled token costs for straying from the reference, turn after turn; no part of `total`."""
+    values: Float64s | None = None
+    """What the critic expected before each sampled token, turn after turn."""
+    greedy: Scored | None = None
+    """The greedy episode of its task, where it is compared with that."""
+
+    @property
+    def total(self) -> float:
+        """The episode's reward: what groups are compared by."""
+        return fsum((self.outcome, *self.turn_rewards))
+
+
+# --- facts ----------------------------------------------------------------------------------------------------------
+
+
+def episode_facts(episode: Episode, clock: Clock) -> Facts:
+    return MappingFacts("episode", {**clock, **_of_episode(episode)})
+
+
+def turn_facts(episode: Episode, index: int, clock: Clock) -> Facts:
+    return MappingFacts("turn", {**clock, **_of_episode(episode), **_of_turn(episode, index)})
+
+
+def group_facts(group: Sequence[Scored], clock: Clock) -> Facts:
+    """Of the episodes handed in, at least one; `std` is unbiased, and 0 for equal rewards and for a single episode."""
+    totals = [scored.total for scored in group]
+    return MappingFacts(
+        "group",
+        {
+            **clock,
+            "mean": mean_of(totals),
+            "std": spread_of(totals),
+            "min": min(totals),
+            "max": max(totals),
+            "size": float(len(group)),
+            "solved": mean_of(float(scored.episode.success) for scored in group),
+            "environment": group[0].episode.task.environment,
+        },
+    )
+
+
+def _of_episode(episode: Episode) -> dict[str, FactValue]:
+    return {
+        "score": episode.score,
+        "success": episode.success,
+        "turns": float(episode.num_turns),
+        "sampled_tokens": float(episode.sampled_tokens),
+        "total_tokens": float(episode.total_tokens),
+        "invalid_turns": float(episode.invalid_turns),
+        "horizon": float(episode.horizon),
+        "done": episode.ending is Ending.DONE,
+        "truncated": episode.ending.truncated,
+        "ending": str(episode.ending),
+        "environment": episode.task.environment,
+        "difficulty": _number(episode.task.difficulty),
+    }
+
+
+def _of_turn(episode: Episode, index: int) -> dict[str, FactValue]:
+    turn = episode.turns[index]
+    return {
+        "turn_reward": turn.reward,
+        "turn_index": float(index),
+        "turn_invalid": turn.invalid,
+        "turn_tokens": float(turn.end - turn.start),
+    }
+
+
+def _number(text: str) -> float:
+    """NaN, which stands for "not known", where the text is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan
+
+
+# --- terms ----------------------------------------------------------------------------------------------------------
+
+
+def score(episode: Episode, settings: Reward, *, invalid_turn: float, context_tokens: int, clock: Clock) -> Scored:
+    """The episode's rewards under the terms of a recipe.
+
+    outcome  = clip(`reward.episode` - overlong), on the last turn: the bounds hold for the outcome alone
+    turn k   = `reward.turn` - `invalid_turn` if its reply held no action
+
+    `invalid_turn` is the setting's value at this step, `context_tokens` the token budget of an episode.
+    """
+    low, high = settings.clip or (-inf, inf)
+    earned = _evaluated("reward.episode", settings.episode, episode_facts(episode, clock), episode)
+    outcome = earned - _overlong(episode, settings.overlong, context_tokens)
+    return Scored(
+        episode=episode,
+        outcome=min(max(outcome, low), high),
+        turn_rewards=tuple(
+            _turn_reward(episode, index, settings.turn, clock) - invalid_turn * turn.invalid
+            for index, turn in enumerate(episode.turns)
+        ),
+    )
+
+
+def _turn_reward(episode: Episode, index: int, term: Expr | None, clock: Clock) -> float:
+    if term is None:
+        return 0.0
+    return _evaluated("reward.turn", term, turn_facts(episode, index, clock), episode)
+
+
+def _evaluated(key: str, term: Expr, facts: Facts, episode: Episode) -> float:
+    value = term.number(facts)
+    if value is None or not isfinite(value):
+        where = f"task '{episode.task.id}' of '{episode.task.environment}'"
+        raise RewardError(f"'{key}' has no value for {where}: expected a number from '{term.text}'")
+    return value
+
+
+def _overlong(episode: Episode, settings: Overlong | None, context_tokens: int) -> float:
+    """0 until `buffer` tokens before the budget's end, `penalty` at its end, a straight line between.
+
+    What counts is what runs out: all tokens of the longest sequence that the model saw, the environment's too.
+    """
+    if settings is None:
+        return 0.0
+    used = max((len(segment.ids) for segment in episode.segments), default=0)
+    into = (used - (context_tokens - settings.buffer)) / settings.buffer
+    return settings.penalty * min(max(into, 0.0), 1.0)
+
+
+# --- scale of each environment --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """Count, mean, and sum of squared differences from the mean, of all rewards so far."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def joined(self, values: Sequence[float]) -> Moments:
+        """With further values, in whatever order."""
+        count, mean = len(values), mean_of(values)
+        total, apart = self.count + count, mean - self.mean
+        return Moments(
+            count=total,
+            mean=self.mean + apart * count / total,
+            squares=fsum((self.squares, *((v - mean) ** 2 for v in values), apart**2 * self.count * count / total)),
+        )
+
+    @property
+    def divisor(self) -> float:
+        """The unbiased standard deviation; 1 while there is none to speak of, so that rewards stay as they are."""
+        std = sqrt(self.squares / max(self.count - 1, 1))
+        return std if std > _NO_SPREAD else 1.0
+
+
+Scales = Mapping[str, Moments]
+"""By environment; empty at the start of a run."""
+
+_NO_SPREAD = 1e-6
+
+
+def normalised(
+    groups: Sequence[Sequence[Scored]], settings: Reward, scales: Scales
+) -> tuple[list[list[Scored]], Scales]:
+    """Rewards divided by the running standard deviation of their environment, which these episodes join first.
+
+    Measured is the whole reward of an episode. The mean stays: taking it off would turn a poor success into a loss.
+    """
+    if settings.normalise is RewardNormalise.NONE:
+        return [list(group) for group in groups], scales
+    joined = {**scales, **_joined((scored for group in groups for scored in group), scales)}
+    return [[_divided(scored, joined) for scored in group] for group in groups], joined
+
+
+def _joined(episodes: Iterable[Scored], scales: Scales) -> dict[str, Moments]:
+    by_name = groupby(sorted(episodes, key=_environment), key=_environment)
+    return {name: scales.get(name, Moments()).joined([scored.total for scored in found]) for name, found in by_name}
+
+
+def _environment(scored: Scored) -> str:
+    return scored.episode.task.environment
+
+
+def _divided(scored: Scored, scales: Scales) -> Scored:
+    by = scales[_environment(scored)].divisor
+    return replace(
+        scored,
+        outcome=scored.outcome / by,
+        turn_rewards=tuple(reward / by for reward in scored.turn_rewards),
+        greedy=None if scored.greedy is None else _divided(scored.greedy, scales),
+    )
+
+
+# --- towards advantages ---------------------------------------------------------------------------------------------
+
+
+def credit_of(scored: Scored, *, learnt: Sequence[bool] | None = None) -> Credit:
+    """The episode's rewards on the tokens that were sampled; arrays run over those, turn after turn.
+
+    A turn in which nothing was sampled has no token to hold its reward: it goes to the turn before, at the start of an
+    episode to the first that has one. It takes no time either.
+    """
+    turns = scored.episode.turns
+    lengths = [turn.end - turn.start for turn in turns]
+    spoken = [k for k, length in enumerate(lengths) if length]
+    if not spoken:
+        raise CreditError(f"nothing was sampled in this episode of task '{scored.episode.task.id}'")
+    return Credit(
+        lengths=tuple(lengths[k] for k in spoken),
+        rewards=_settled(scored, spoken),
+        states=tuple(turns[k].state for k in spoken),
+        learnt=None if learnt is None else tuple(learnt[k] for k in spoken),
+        values=scored.values,
+        token_rewards=scored.pull,
+        greedy=None if scored.greedy is None else credit_of(scored.greedy),
+    )
+
+
+def _settled(scored: Scored, spoken: Sequence[int]) -> tuple[float, ...]:
+    """Rewards of the turns that hold tokens, the outcome with the last of them."""
+    borders = [0, *spoken[1:], len(scored.turn_rewards)]
+    rewards = [fsum(scored.turn_rewards[a:b]) for a, b in pairwise(borders)]
+    return (*rewards[:-1], rewards[-1] + scored.outcome)

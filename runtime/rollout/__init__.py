@@ -1,0 +1,1 @@
+"""Episodes: how they are played, and with which environments."""

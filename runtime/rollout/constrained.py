@@ -1,0 +1,42 @@
+"""Replies of which only some may be given: `agent: {guided: true}`.
+
+Enters: a request, and the replies to choose from, in tokens. Leaves: one of them, with the log-probs of the
+distribution it was drawn from: at each token, of those alone with which one of the replies goes on. Where only one
+does, nothing is drawn, and the engine is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..protocols import FinishReason, Sampled, Sampler, SampleRequest
+from ..seeds import derive
+
+__all__ = ["chosen"]
+
+_NOBODY = -1
+"""The version of a token that no weights had a say in."""
+
+
+async def chosen(sampler: Sampler, request: SampleRequest, replies: Sequence[tuple[int, ...]]) -> Sampled:
+    """One of the replies; each ends with the end token, so that none is the beginning of another."""
+    ids, logprobs, versions, left = list[int](), list[float](), list[int](), set(replies)
+    while tuple(ids) not in left and len(ids) < request.max_tokens:
+        options = tuple(sorted({reply[len(ids)] for reply in left}))
+        if len(options) == 1:
+            ids, logprobs, versions = [*ids, *options], [*logprobs, 0.0], [*versions, _NOBODY]
+            continue
+        one = await sampler.sample(
+            replace(
+                request,
+                prompt=(*request.prompt, *ids),
+                draw=replace(request.draw, allowed=options),
+                max_tokens=1,
+                seed=derive(request.seed, "token", len(ids)),
+            )
+        )
+        ids, logprobs, versions = [*ids, *one.ids], [*logprobs, *one.logprobs], [*versions, *one.versions]
+        left = {reply for reply in left if reply[len(ids) - 1] == ids[-1]}
+    finish = FinishReason.STOP if tuple(ids) in left else FinishReason.LENGTH
+    return Sampled(ids=tuple(ids), logprobs=tuple(logprobs), versions=tuple(versions), finish=finish)

@@ -1,0 +1,138 @@
+"""One episode is one coroutine: open -> (render what is new -> sample -> read -> step)* -> close.
+
+Enters: a task, an environment, an agent format, a sampler, budgets. Leaves: an Episode. Nothing is rendered twice and
+no sampled token is ever re-tokenised. No barrier stands between turns: a slot that gets free takes the next episode at
+once, and the order in which episodes start is fixed by their place in the step, not by which one ended first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from ...dsl.model.recipe import Memory, OnInvalid, Planning, Reflection
+from ...envs.errors import EnvFault, FaultKind
+from ..agents.chat import Chat
+from ..agents.formats import AgentFormat
+from ..protocols import Draw, Sampler
+from ..seeds import derive
+from .env_calls import Gates, Phases, World, opened, persistently
+from .episode import Episode, Group, Task
+from .episode_runner import Play
+
+__all__ = ["Budgets", "Order", "Player", "in_slots", "play_groups"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets:
+    """What an episode may use up."""
+
+    horizon: int
+    tokens_per_turn: int
+    context_tokens: int
+    invalid_limit: int | None = None
+    on_invalid: OnInvalid = OnInvalid.TELL
+    observation_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Player:
+    """An agent at play: a model's replies, a format, budgets. Makes one Episode of each task it is given."""
+
+    sampler: Sampler
+    chat: Chat
+    format: AgentFormat
+    prompt: str | None
+    """A system prompt of the recipe's own."""
+    draw: Draw
+    phases: Phases
+    gates: Gates
+    clock: Callable[[], float]
+    memory: Memory = field(default_factory=Memory)
+    planning: Planning | None = None
+    reflection: Reflection | None = None
+    guided: bool = False
+
+    async def attempt(
+        self, world: World, task: Task, index: int, budgets: Budgets, seed: int, examples: str = ""
+    ) -> Episode:
+        """Plays, again after a fault as often as allowed; a fault that stays is the episode's ending."""
+
+        async def once() -> Episode:
+            play = Play(player=self, world=world, task=task, index=index, budgets=budgets, seed=seed, examples=examples)
+            while True:
+                async with opened(world, task, self.phases, self.gates) as session, self._in_time(world, task):
+                    await play.attempt(session)
+                if not await play.again():
+                    return play.episode()
+
+        return await persistently(once, task, index, budgets.horizon, self.phases.retries, self.clock)
+
+    @asynccontextmanager
+    async def _in_time(self, world: World, task: Task) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self.phases.episode_timeout_s):
+                yield
+        except TimeoutError:
+            what = f"the episode of task '{task.id}' in {world.name} to end"
+            raise EnvFault(f"waited {self.phases.episode_timeout_s:g} s for {what}", kind=FaultKind.DEADLINE) from None
+
+
+# --- groups --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A group to be played."""
+
+    task: Task
+    size: int
+    budgets: Budgets
+    seed: int
+    examples: str = ""
+    """Told before the task."""
+
+
+async def play_groups(
+    player: Player,
+    worlds: Mapping[str, World],
+    orders: Sequence[Order],
+    slots: int,
+    seen: Callable[[Episode], None] = lambda episode: None,
+) -> list[Group]:
+    """All episodes of all groups, at most `slots` at the same time; groups come back in the order asked for."""
+
+    async def play(order: Order, index: int) -> Episode:
+        world, seed = worlds[order.task.environment], derive(order.seed, "episode", index)
+        episode = await player.attempt(world, order.task, index, order.budgets, seed, order.examples)
+        seen(episode)
+        return episode
+
+    played = iter(
+        await in_slots([partial(play, order, index) for order in orders for index in range(order.size)], slots)
+    )
+    return [Group(task=order.task, episodes=tuple(next(played) for _ in range(order.size))) for order in orders]
+
+
+async def in_slots(jobs: Sequence[Callable[[], Awaitable[T]]], slots: int) -> list[T]:
+    """What the jobs give, in their order; they start in it too, as slots get free. The first trouble ends them all."""
+    results: dict[int, T] = {}
+    upcoming = iter(enumerate(jobs))
+
+    async def slot() -> None:
+        for at, job in upcoming:
+            results[at] = await job()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(slots, len(jobs))):
+                group.create_task(slot())
+    except BaseExceptionGroup as troubles:
+        raise troubles.exceptions[0] from None
+    return [results[at] for at in range(len(jobs))]

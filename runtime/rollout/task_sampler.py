@@ -1,0 +1,103 @@
+"""Which task comes next: a pure function of the seed and of what is saved.
+
+Enters: the tasks of each environment, weights, how many groups were drawn before. Leaves: tasks to attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from ...dsl.model.recipe import TaskSelection
+from ...envs.protocol import EnvClient, TaskInfo
+from ..errors import StepRefused
+from ..seeds import derive
+from .episode import Task
+
+__all__ = ["Mixture", "Pool", "SelectionError", "chosen", "shuffled", "spread"]
+
+
+class SelectionError(StepRefused):
+    """The recipe's selection of tasks does not fit what the environment has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The tasks of one environment that may be drawn, in the environment's own order."""
+
+    environment: str
+    tasks: tuple[TaskInfo, ...]
+
+    def at(self, position: int, seed: int) -> Task:
+        """The task at a position of an endless sequence in which every task comes once per pass, newly shuffled."""
+        passes, place = divmod(position, len(self.tasks))
+        info = self.tasks[shuffled(len(self.tasks), derive(seed, "pass", self.environment, passes))[place]]
+        return Task(
+            environment=self.environment,
+            id=info.id,
+            seed=derive(seed, "task", self.environment, position),
+            difficulty=info.difficulty or "",
+        )
+
+
+@lru_cache(maxsize=64)
+def shuffled(count: int, seed: int) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.random.Generator(np.random.PCG64(seed)).permutation(count))
+
+
+@dataclass(slots=True)
+class Mixture:
+    """How far each environment has been drawn, and what it is owed; part of the checkpoint."""
+
+    drawn: dict[str, int] = field(default_factory=dict)
+    owed: dict[str, float] = field(default_factory=dict)
+
+    def draw(self, pools: Mapping[str, Pool], weights: Mapping[str, float], count: int, seed: int) -> list[Task]:
+        """The next tasks; over any stretch, each environment gets its share to within one group."""
+        total = sum(weights[name] for name in pools)
+        if total <= 0:
+            raise SelectionError("all environments have weight 0 at this step: expected one above 0")
+        return [self._next(pools, weights, total, seed) for _ in range(count)]
+
+    def _next(self, pools: Mapping[str, Pool], weights: Mapping[str, float], total: float, seed: int) -> Task:
+        for name in pools:
+            self.owed[name] = self.owed.get(name, 0.0) + weights[name] / total
+        # by name where two are owed the same, so that the order of a mapping decides nothing
+        name = max(sorted(name for name in pools if weights[name] > 0), key=lambda name: self.owed[name])
+        self.owed[name] -= 1.0
+        position = self.drawn.get(name, 0)
+        self.drawn[name] = position + 1
+        return pools[name].at(position, seed)
+
+
+async def chosen(
+    client: EnvClient, selection: TaskSelection, listed: Sequence[str] | None, name: str, seed: int
+) -> tuple[TaskInfo, ...]:
+    """The tasks that a selection of a recipe means; `listed` are the ids of `selection.file`, already read."""
+    ids = selection.ids if listed is None else tuple(listed)
+    if ids is not None:
+        tasks = tuple(TaskInfo(id=task) for task in ids)
+    else:
+        tasks = await client.tasks(selection.split or "train")
+    if selection.range is not None:
+        low, high = selection.range
+        if not low < high <= len(tasks):
+            raise SelectionError(f"environment '{name}': tasks {low} to {high} were asked for, there are {len(tasks)}")
+        tasks = tasks[low:high]
+    if selection.limit is not None:
+        tasks = spread(tasks, selection.limit, derive(seed, "limit", name))
+    if not tasks:
+        where = f": split '{selection.split or 'train'}' has none with these options" if ids is None else ""
+        raise SelectionError(f"environment '{name}': no task was selected{where}")
+    return tasks
+
+
+def spread(tasks: tuple[TaskInfo, ...], limit: int, seed: int) -> tuple[TaskInfo, ...]:
+    """So many tasks drawn by the seed, in their old order."""
+    if limit >= len(tasks):
+        return tasks
+    kept = set(shuffled(len(tasks), seed)[:limit])
+    return tuple(task for i, task in enumerate(tasks) if i in kept)

@@ -1,0 +1,68 @@
+"""The tokens of an episode under way: what the model sees now, and the segments that it saw before.
+
+Enters: ids that are given, replies that were drawn. Leaves: Segments. Within a segment tokens are only ever appended;
+where the view changes a new one begins, in which what was said before is given and no longer learnt. So every sampled
+token is learnt once, and after exactly the tokens that it was sampled after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..protocols import Sampled
+from .episode import Segment
+
+__all__ = ["Tape"]
+
+
+@dataclass(slots=True)
+class Tape:
+    """Tokens, and where they come from."""
+
+    ids: list[int] = field(default_factory=list)
+    """Of the segment under way, all that the model sees."""
+    _sampled: list[bool] = field(default_factory=list)
+    _logprobs: list[float] = field(default_factory=list)
+    _versions: list[int] = field(default_factory=list)
+    _past: list[Segment] = field(default_factory=list)
+
+    @property
+    def segment(self) -> int:
+        """Index of the one under way."""
+        return len(self._past)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return (*self._past, self._whole())
+
+    def given(self, ids: Sequence[int]) -> None:
+        self.ids += ids
+        self._sampled += [False] * len(ids)
+        self._logprobs += [0.0] * len(ids)
+        self._versions += [-1] * len(ids)
+
+    def drawn(self, reply: Sampled) -> tuple[int, int]:
+        start = len(self.ids)
+        self.ids += reply.ids
+        self._sampled += [True] * len(reply.ids)
+        self._logprobs += reply.logprobs
+        self._versions += reply.versions
+        return start, len(self.ids)
+
+    def begin(self, ids: Sequence[int]) -> None:
+        """Another view; what was seen before becomes a segment, if there was anything."""
+        if self.ids:
+            self._past.append(self._whole())
+        self.ids, self._sampled, self._logprobs, self._versions = [], [], [], []
+        self.given(ids)
+
+    def _whole(self) -> Segment:
+        return Segment(
+            ids=np.asarray(self.ids, np.int32),
+            sampled=np.asarray(self._sampled, np.bool_),
+            logprobs=np.asarray(self._logprobs, np.float32),
+            versions=np.asarray(self._versions, np.int32),
+        )

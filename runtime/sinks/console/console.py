@@ -1,0 +1,205 @@
+"""What a person sees of a run: a live view on a terminal, a line per step elsewhere, a summary at the end.
+
+Enters: what a Reporter hears. Leaves: text on the stream that was handed in. The live view is drawn by a thread of its
+own, from what it finds: a slow terminal slows nothing else, and the time that drawing may take is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from ....dsl.model.plan import Plan
+from ...reporting import Row
+from ...rollout.episode import Episode
+from .plain import line, note_line
+from .state import Standing
+
+if TYPE_CHECKING:
+    from rich.console import Console as Screen
+    from rich.console import Group
+
+__all__ = ["Console", "LiveConsole", "PlainConsole", "Terminal", "console_on", "wants_live"]
+
+Clock = Callable[[], float]
+
+_PAUSE_S = 0.25
+_IDLE_S = 1.0
+"""Between two frames that differ by the clock alone."""
+_SHARE = 0.02
+"""Of the time may be spent on drawing, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminal:
+    """Where a run is told of."""
+
+    out: TextIO
+    live: bool
+    width: int | None = None
+    """Columns; None for those that the terminal has."""
+
+
+class Console(Protocol):
+    """A Reporter that can say last words."""
+
+    def phase(self, name: str) -> None: ...
+
+    def episode(self, episode: Episode) -> None: ...
+
+    def row(self, row: Row) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def close(self, last: Iterable[str] = ()) -> None: ...
+
+
+def wants_live(out: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether a stream is a terminal that can redraw, colour and show block characters."""
+    dumb = environ.get("TERM", "dumb") in ("dumb", "unknown") or bool(environ.get("NO_COLOR"))
+    return out.isatty() and not dumb and (out.encoding or "").lower().replace("-", "") == "utf8"
+
+
+def console_on(terminal: Terminal, plan: Plan, clock: Clock) -> Console:
+    if not terminal.live:
+        return PlainConsole(terminal.out, plan)
+    console = LiveConsole(_screen(terminal), plan, clock)
+    console.start()
+    return console
+
+
+def _screen(terminal: Terminal) -> Screen:
+    from rich.console import Console as Screen  # 60 ms, and never needed for plain lines
+
+    return Screen(file=terminal.out, width=terminal.width, markup=False, emoji=False, highlight=False)
+
+
+class PlainConsole:
+    """A line per row and note, at once."""
+
+    def __init__(self, out: TextIO, plan: Plan) -> None:
+        self._out = out
+        self._standing = Standing(plan)
+
+    def phase(self, name: str) -> None: ...
+
+    def episode(self, episode: Episode) -> None: ...
+
+    def row(self, row: Row) -> None:
+        self._standing.add(row)
+        self._print(line(self._standing, row))
+
+    def note(self, text: str) -> None:
+        self._print(note_line(text))
+
+    def close(self, last: Iterable[str] = ()) -> None:
+        for text in last:
+            self._print(text)
+
+    def _print(self, text: str) -> None:
+        encoding = self._out.encoding or "utf-8"
+        # a name that the stream cannot say is no reason to stop
+        self._out.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        self._out.flush()
+
+
+class LiveConsole:
+    """A frame that is redrawn in place; measurements and notes stay above it."""
+
+    def __init__(self, screen: Screen, plan: Plan, clock: Clock) -> None:
+        from rich.live import Live
+
+        self._screen = screen
+        self._clock = clock
+        self._began = clock()
+        self._standing = Standing(plan)
+        self._lines: deque[str] = deque()
+        self._changed = True
+        self._painter = _Painter(self.draw, clock)
+        self._live = Live(console=screen, auto_refresh=False, transient=True, get_renderable=self.frame)
+
+    def start(self, *, by_itself: bool = True) -> None:
+        """Takes the lower part of the terminal, and draws there by itself or when told to."""
+        self._live.start()
+        if by_itself:
+            self._painter.start()
+
+    def phase(self, name: str) -> None:
+        self._standing.phase = name
+        self._changed = True
+
+    def episode(self, episode: Episode) -> None:
+        self._standing.ended(episode)
+        self._changed = True
+
+    def row(self, row: Row) -> None:
+        self._standing.add(row)
+        if "eval/success" in row:
+            self._lines.append(line(self._standing, row))
+        self._changed = True
+
+    def note(self, text: str) -> None:
+        self._lines.append(note_line(text))
+        self._changed = True
+
+    def draw(self, *, idle: bool = False) -> None:
+        """One frame, if there is something new or, when `idle`, for the clock's sake."""
+        if not (self._changed or idle):
+            return
+        self._changed = False
+        self._flush()
+        self._live.refresh()
+
+    def close(self, last: Iterable[str] = ()) -> None:
+        self._painter.finish()
+        self._flush()
+        self._live.stop()
+        for text in last:
+            self._show(text)
+
+    def _flush(self) -> None:
+        while self._lines:
+            self._show(self._lines.popleft())
+
+    def _show(self, text: str) -> None:
+        from rich.text import Text
+
+        self._screen.print(Text(text), soft_wrap=True)
+
+    def frame(self) -> Group:
+        """What is shown now."""
+        from .live import frame
+
+        return frame(self._standing, self._clock() - self._began, self._screen.width)
+
+
+class _Painter:
+    """Calls `draw` a few times a second, and less often where drawing is dear."""
+
+    def __init__(self, draw: Callable[..., None], clock: Clock) -> None:
+        self._draw = draw
+        self._clock = clock
+        self._over = Event()
+        self._thread = Thread(target=self._paint, name="agym console", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
+
+    def _paint(self) -> None:
+        pause, since_idle = _PAUSE_S, 0.0
+        while not self._over.wait(pause):
+            since_idle = 0.0 if since_idle >= _IDLE_S else since_idle + pause
+            started = self._clock()
+            try:
+                self._draw(idle=since_idle >= _IDLE_S)
+            except (OSError, ValueError):
+                return  # the terminal is gone, or its stream was closed; the run goes on without a view
+            pause = max(_PAUSE_S, (self._clock() - started) / _SHARE)

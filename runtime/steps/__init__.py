@@ -1,0 +1,1 @@
+"""The ops of a stage, and what they share."""

@@ -1,0 +1,171 @@
+"""Measuring: tasks that are never learnt from, at the horizons and temperatures that the recipe asks for.
+
+Enters: a stage's Context, a crew whose sampler holds the weights to be measured. Leaves: one row for the run folder and
+the episodes behind it. The seeds are the same at every measurement, so that two of them differ by the weights alone;
+for the same reason tokens are drawn from all that the model says, whatever `sampling` cuts off in training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...dsl.model.algorithm import Preset
+from ...dsl.model.recipe import Environment, Eval, TaskSelection
+from ..errors import RunError
+from ..learning.metrics import bootstrap, mean, pass_at
+from ..protocols import Draw
+from ..rollout.episode import Episode, Group, Task
+from ..rollout.groups import Order
+from ..seeds import derive
+from .few_shot import examples_for
+from .stage_context import Context, budgets_of, horizon_of, play_style, refuse_faults
+
+__all__ = ["Measured", "measure", "refuse_overlap"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A measurement: numbers for the run folder, and the episodes behind them."""
+
+    row: Mapping[str, float | int | str]
+    episodes: tuple[Episode, ...]
+
+
+async def measure(context: Context, settings: Eval) -> Measured:
+    """Every environment at every horizon, sampled and, if asked for, greedy."""
+    started = context.clock()
+    row: dict[str, float | int | str] = {"total_step": context.progress.total_step, "stage": context.stage.stage}
+    episodes: list[Episode] = []
+    successes = []
+    for name, environment in context.stage.environments.items():
+        tasks = await _tasks(context, settings, name, environment)
+        horizons = _horizons(context, settings, environment)
+        for horizon in sorted(horizons):
+            groups = await _play(context, tasks, environment, horizon, settings.temperature, settings.samples)
+            numbers = _numbers(context, settings, groups)
+            suffix = "" if horizon == max(horizons) else f"@{horizon}"
+            row |= {f"eval/{name}{suffix}/{key}": value for key, value in numbers.items()}
+            episodes += [episode for group in groups for episode in group.episodes]
+        successes.append(numbers["success"])
+        if settings.greedy:
+            groups = await _play(context, tasks, environment, max(horizons), 0.0, 1)
+            numbers = _numbers(context, replace(settings, samples=1), groups)
+            row |= {f"eval/{name}/greedy_{key}": value for key, value in numbers.items()}
+            episodes += [episode for group in groups for episode in group.episodes]
+    row |= {"eval/success": mean(successes), "timing_s/eval": context.clock() - started}
+    return Measured(row=row, episodes=tuple(episodes))
+
+
+def _selection(settings: Eval, environment: Environment) -> TaskSelection:
+    selection = environment.tasks.eval if settings.tasks is None else TaskSelection(split=settings.tasks)
+    if settings.limit is None:
+        return selection
+    return replace(selection, limit=min(settings.limit, selection.limit or settings.limit))
+
+
+async def _tasks(context: Context, settings: Eval, name: str, environment: Environment) -> list[Task]:
+    seed = derive(context.plan.seed, "eval tasks")
+    infos = await context.crew.tasks(name, environment, _selection(settings, environment), seed)
+    return [
+        Task(
+            environment=name,
+            id=info.id,
+            seed=derive(context.plan.seed, "eval", name, info.id),
+            difficulty=info.difficulty or "",
+        )
+        for info in infos
+    ]
+
+
+async def refuse_overlap(context: Context, settings: Eval) -> None:
+    """What is learnt from measures nothing."""
+    for name, environment in context.stage.environments.items():
+        measured = {task.id for task in await _tasks(context, settings, name, environment)}
+        both = sorted(measured & {task.id for task in context.pools[name].tasks})
+        if both:
+            raise RunError(
+                f"eval: {len(both)} tasks of '{name}' are learnt from and measured on, such as '{both[0]}'; expected "
+                "'tasks.train' and 'tasks.eval' to have none in common"
+            )
+
+
+def _horizons(context: Context, settings: Eval, environment: Environment) -> tuple[int, ...]:
+    if settings.turns is not None:
+        return settings.turns
+    if isinstance(environment.turns, int):
+        return (environment.turns,)
+    if context.stage.algorithm.use is Preset.EVAL:
+        return (horizon_of(context, environment),)
+    return (max(stage.budget.max_turns for stage in context.plan.stages) or _LONGEST,)
+
+
+_LONGEST = 32
+"""Turns of a measurement in a run that plays nothing else and says nothing of it."""
+
+
+async def _play(
+    context: Context,
+    tasks: Sequence[Task],
+    environment: Environment,
+    horizon: int,
+    temperature: float,
+    samples: int,
+) -> list[Group]:
+    orders = [
+        Order(
+            task=task,
+            size=samples,
+            budgets=budgets_of(context, environment, horizon),
+            seed=derive(context.plan.seed, "eval", task.environment, task.id, str(temperature)),
+            examples=told,
+        )
+        for task, told in zip(tasks, await examples_for(context, tasks), strict=True)
+    ]
+    draw = Draw(temperature=temperature, stop_texts=context.stage.sampling.stop)
+    groups = await context.crew.play(orders, play_style(context, len(tasks) * samples, draw), context.reporter.episode)
+    refuse_faults(context, [episode for group in groups for episode in group.episodes], "eval")
+    return groups
+
+
+# --- numbers -------------------------------------------------------------------------------------------------------
+
+
+def _numbers(context: Context, settings: Eval, groups: Sequence[Group]) -> dict[str, float]:
+    """Per task first, so that a task that lost an episode to a fault counts as much as the others."""
+    counted = [[e for e in group.episodes if e.ending.trainable] for group in groups]
+    counted = [group for group in counted if group]
+    shares = [mean(episode.success for episode in group) for group in counted]
+    interval = bootstrap(shares, settings.confidence, derive(context.plan.seed, "bootstrap"))
+    numbers = {
+        "success": mean(shares),
+        "ci_low": interval.low,
+        "ci_high": interval.high,
+        "score": mean(mean(episode.score for episode in group) for group in counted),
+        "turns": mean(episode.num_turns for group in counted for episode in group),
+        "tasks": float(len(counted)),
+        "faults": float(sum(not e.ending.trainable for group in groups for e in group.episodes)),
+    }
+    return numbers | _at_k(counted, settings.samples) | _by_difficulty(counted)
+
+
+def _at_k(groups: Sequence[Sequence[Episode]], samples: int) -> dict[str, float]:
+    whole = [group for group in groups if len(group) == samples]
+    if samples == 1 or not whole:
+        return {}
+    return {
+        f"avg@{samples}": mean(mean(episode.success for episode in group) for group in whole),
+        f"pass@{samples}": mean(pass_at(samples, samples, sum(e.success for e in group)) for group in whole),
+    }
+
+
+def _by_difficulty(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
+    names = sorted({group[0].task.difficulty for group in groups} - {""})
+    if len(names) < 2:
+        return {}
+    return {
+        f"success/{name}": mean(
+            mean(episode.success for episode in group) for group in groups if group[0].task.difficulty == name
+        )
+        for name in names
+    }

@@ -1,0 +1,264 @@
+"""What a stage's steps have at hand, and a recipe's settings as they stand at this moment.
+
+Enters: a Plan, one of its stages, what the run stands at. Leaves: numbers for the workers. A number that a recipe gives
+as an expression is a pure function of `Progress`, so a resumed run computes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from pathlib import Path
+
+from ...dsl.expression.expr import Expr
+from ...dsl.model.algorithm import Aggregation, DataSource, KLPlace, LossKind
+from ...dsl.model.plan import Plan, PlanStage
+from ...dsl.model.recipe import Environment, Stage
+from ..data.judge_client import Judges
+from ..errors import RunError, StepRefused
+from ..guards import Signs
+from ..learning.preference_pairs import GivenPairs
+from ..learning.reward import Clock
+from ..progress import Progress, StageFacts
+from ..protocols import Draw, Limits, LossSettings, UpdateSettings
+from ..reporting import Reporter
+from ..rollout.env_calls import Phases
+from ..rollout.episode import Ending, Episode
+from ..rollout.groups import Budgets
+from ..rollout.task_sampler import Pool
+from ..seeds import derive
+from ..workers.worker_group import Crew
+from ..workers.workers import PlayStyle
+from .prefetch import Pipeline
+
+__all__ = [
+    "Context",
+    "StepResult",
+    "budgets_of",
+    "draw_of",
+    "horizon_of",
+    "kl_weight",
+    "pair_settings",
+    "phases_of",
+    "play_style",
+    "refuse_faults",
+    "update_settings",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What a step did."""
+
+    updates: int
+    """Optimiser updates that changed the weights."""
+    facts: Mapping[str, float]
+    """Metrics under the names that expressions use."""
+    row: Mapping[str, float | int | str]
+    """Metrics under the names of the run folder."""
+    signs: Signs
+    episodes: tuple[Episode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """A stage under way."""
+
+    plan: Plan
+    stage: Stage
+    crew: Crew
+    progress: Progress
+    reporter: Reporter
+    clock: Callable[[], float]
+    pools: Mapping[str, Pool]
+    """Tasks to learn from, by environment."""
+    pipeline: Pipeline
+    """Where the batches of this stage come from."""
+    base: Path | None = None
+    """A checkpoint of the stage's start, where rounds of retraining go back to it."""
+    judges: Judges | None = None
+    """Who scores where the environment does not."""
+    demonstrations: list[Episode] = field(default_factory=list)
+    """Of an offline stage; made when first asked for, the same after a resume."""
+    shown: dict[str, Sequence[Episode]] = field(default_factory=dict)
+    """By environment, expert episodes for the prompts; made when first asked for, the same after a resume."""
+    given: GivenPairs = field(default_factory=GivenPairs)
+    """The same, of a stage that learns from pairs."""
+
+    @classmethod
+    async def of(
+        cls,
+        plan: Plan,
+        stage: PlanStage,
+        crew: Crew,
+        progress: Progress,
+        reporter: Reporter,
+        clock: Callable[[], float],
+        pipeline: Pipeline,
+        base: Path,
+        judges: Judges | None,
+    ) -> Context:
+        pools = {
+            name: Pool(
+                environment=name,
+                tasks=await crew.tasks(name, environment, environment.tasks.train, derive(plan.seed, "tasks")),
+            )
+            for name, environment in stage.settings.environments.items()
+        }
+        return cls(
+            plan=plan,
+            stage=stage.settings,
+            crew=crew,
+            progress=progress,
+            reporter=reporter,
+            clock=clock,
+            pools=pools,
+            pipeline=pipeline,
+            base=base,
+            judges=judges,
+        )
+
+    def value(self, number: float | Expr) -> float:
+        """A number of the recipe, as it stands at this step."""
+        if not isinstance(number, Expr):
+            return float(number)
+        value = number.number(self.facts("schedule"))
+        if value is None or not isfinite(value):
+            at = f"stage '{self.stage.stage}', step {self.progress.step}"
+            raise StepRefused(f"{at}: '{number.text}' has no value; expected a number")
+        return value
+
+    def facts(self, scope: str) -> StageFacts:
+        return StageFacts(self.progress, self.stage.stage, scope)
+
+    def names(self) -> Clock:
+        """What every expression may ask for."""
+        return {
+            "step": float(self.progress.step),
+            "total_step": float(self.progress.total_step),
+            "stage": self.stage.stage,
+            "stage_index": float(self.progress.stage),
+        }
+
+    def seed(self, *names: str | int) -> int:
+        return derive(self.plan.seed, self.stage.stage, self.progress.total_step, *names)
+
+
+# --- settings of play ----------------------------------------------------------------------------------------------
+
+
+def horizon_of(context: Context, environment: Environment) -> int:
+    turns = environment.turns if environment.turns is not None else context.stage.turns
+    if turns is None:
+        raise RunError(f"stage '{context.stage.stage}' has no 'turns', and neither has its environment")
+    return int(context.value(turns))
+
+
+def budgets_of(context: Context, environment: Environment, horizon: int | None = None) -> Budgets:
+    agent = context.stage.agent
+    return Budgets(
+        horizon=horizon if horizon is not None else horizon_of(context, environment),
+        tokens_per_turn=int(context.value(agent.tokens_per_turn)),
+        context_tokens=agent.context_tokens,
+        invalid_limit=agent.invalid_limit,
+        on_invalid=agent.on_invalid,
+        observation_tokens=agent.observation_tokens,
+    )
+
+
+def draw_of(context: Context) -> Draw:
+    sampling = context.stage.sampling
+    return Draw(
+        temperature=context.value(sampling.temperature),
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        stop_texts=sampling.stop,
+    )
+
+
+def phases_of(context: Context) -> Phases:
+    rollout = context.plan.rollout
+    return Phases(
+        reset_timeout_s=rollout.reset_timeout_s,
+        step_timeout_s=rollout.step_timeout_s,
+        episode_timeout_s=rollout.episode_timeout_s,
+        retries=rollout.retries,
+        reset_limit=rollout.limits.reset,
+        step_limit=rollout.limits.step,
+    )
+
+
+def play_style(context: Context, episodes: int, draw: Draw) -> PlayStyle:
+    return PlayStyle(
+        agent=context.stage.agent,
+        environments=context.stage.environments,
+        draw=draw,
+        phases=phases_of(context),
+        slots=context.plan.rollout.slots or episodes,
+    )
+
+
+def refuse_faults(context: Context, episodes: Sequence[Episode], what: str) -> None:
+    """Where too much was lost, what is left no longer tells what it should."""
+    lost = [episode for episode in episodes if not episode.ending.trainable]
+    if len(lost) > context.plan.rollout.max_fault_share * len(episodes):
+        at_fault = "judge" if lost[-1].ending is Ending.UNSCORED else "environment"
+        raise StepRefused(
+            f"{what}: {len(lost)} of {len(episodes)} episodes were lost to failing {at_fault}s, the last one by "
+            f"{lost[-1].fault}; mend the {at_fault} and resume"
+        )
+
+
+# --- settings of updates -------------------------------------------------------------------------------------------
+
+
+def update_settings(context: Context) -> UpdateSettings:
+    algorithm, guards = context.stage.algorithm, context.plan.guards
+    loss = algorithm.loss
+    return UpdateSettings(
+        lr=context.value(algorithm.lr) * _warm(algorithm.optimizer.warmup_steps, context.progress.updates),
+        max_grad_norm=algorithm.max_grad_norm,
+        loss=LossSettings(
+            kind=loss.kind,
+            ratio=loss.ratio,
+            clip_low=context.value(loss.clip.low),
+            clip_high=context.value(loss.clip.high),
+            dual_clip=loss.clip.dual,
+            aggregation=loss.aggregation,
+            length=loss.length or context.stage.agent.context_tokens,
+            kl_coef=kl_weight(context) if algorithm.kl.place is KLPlace.LOSS else 0.0,
+            kl_estimator=algorithm.kl.estimator,
+            kl_clamp=algorithm.kl.clamp,
+            previous_coef=context.value(algorithm.kl.previous_coef),
+            entropy_coef=context.value(algorithm.entropy.coef),
+            temperature=context.value(context.stage.sampling.temperature),
+        ),
+        limits=Limits(kl=guards.kl_max, grad_norm=guards.grad_norm_max),
+    )
+
+
+def pair_settings(context: Context) -> UpdateSettings:
+    """Of updates whose advantages say all: the plain policy gradient, divided by the number of sequences alone.
+
+    What is preferred is the policy that plays; where none does, that of the model as it is.
+    """
+    settings, algorithm = update_settings(context), context.stage.algorithm
+    fresh = algorithm.data.source is DataSource.ROLLOUT
+    loss = LossSettings(
+        kind=LossKind.POLICY_GRADIENT,
+        aggregation=Aggregation.FIXED_LENGTH,
+        length=1,
+        temperature=settings.loss.temperature if fresh else 1.0,
+    )
+    return replace(settings, loss=loss, limits=Limits(grad_norm=settings.limits.grad_norm))
+
+
+def kl_weight(context: Context) -> float:
+    """Of the divergence from the reference, wherever it is charged."""
+    return context.value(context.stage.algorithm.kl.coef) * context.progress.kl_scale
+
+
+def _warm(steps: int, done: int) -> float:
+    return min(1.0, (done + 1) / (steps + 1))

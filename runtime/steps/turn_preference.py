@@ -1,0 +1,224 @@
+"""Which turns are better, by the word of a critic that is told what the agent is not.
+
+Enters: scored groups. Leaves: pairs of candidate turns for the policy to learn from, and what the critic's updates were
+like. The critic is a second policy, which reads the same episodes with a solution in their opening. What it says of a
+turn is the mean over the turn's tokens of its log-ratio to the reference, both so told; it learns from pairs of whole
+episodes that the better should have the larger mean:
+
+    A    = 1/L * (sum over the L tokens of  log critic - log reference)        of a turn, and of an episode
+    loss = mean over pairs of  -log s(beta * (A of the better - A of the worse))
+
+Were the turns of an episode summed up, a critic that finds every turn a little unlikely would tell the longer episode
+by its length, and where failing takes longer it would learn nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...dsl.model.algorithm import Level, Preference
+from ..errors import irrevocable
+from ..learning.metrics import mean
+from ..learning.preference_pairs import (
+    Objective,
+    Pair,
+    Side,
+    chosen,
+    masked,
+    objective,
+    pairs_of,
+    sides_of,
+    summed,
+    taught,
+)
+from ..learning.reward import Scored
+from ..protocols import SampleRequest, TrainSequence, UpdateMetrics
+from ..rollout.episode import Episode, Turn
+from ..rollout.task_sampler import shuffled
+from .rl import parts
+from .stage_context import Context, draw_of, pair_settings, play_style
+
+__all__ = ["pairs_by_critic", "told"]
+
+Ints = NDArray[np.int32]
+
+_ROUNDING = 1e-6
+"""Advantages that differ by less differ by nothing."""
+
+
+async def pairs_by_critic(
+    context: Context, groups: Sequence[Sequence[Scored]]
+) -> tuple[list[Pair], Mapping[str, float]]:
+    """The critic learns from the groups first; while it warms up, nobody learns from it."""
+    warms_up = context.progress.step < context.stage.algorithm.critic.warmup_steps
+    if context.progress.step == 0:
+        await context.crew.new_ranker()
+    books = await _books(context, [group for group in groups if group])
+    offered = [] if warms_up else await _offered(context, books)
+    with irrevocable():
+        row = await _learn(context, books)
+        return await _ranked(context, books, offered), row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Book:
+    """A group, and how the critic reads it."""
+
+    group: Sequence[Scored]
+    opening: tuple[int, ...] | None
+    """What it reads in place of the agent's opening; that itself, if None."""
+
+    def reading(self, side: Side) -> Side:
+        own, weight = self.group[0].episode.turns[0].start, 1 / side.tokens
+        return replace(side, sequences=tuple(told(each, own, self.opening, weight) for each in side.sequences))
+
+
+def told(sequence: TrainSequence, own: int, opening: tuple[int, ...] | None, weight: float) -> TrainSequence:
+    """With another opening, and a weight on each token that is learnt."""
+    ids, learn = sequence.ids, sequence.learn
+    if opening is not None:
+        ids = np.concatenate([np.asarray(opening, np.int32), ids[own:]])
+        learn = np.concatenate([np.zeros(len(opening), np.bool_), learn[own:]])
+    weights = (learn * weight).astype(np.float32)
+    return TrainSequence(ids=ids, learn=learn, advantages=np.zeros(len(ids), np.float32), weights=weights)
+
+
+async def _books(context: Context, groups: Sequence[Sequence[Scored]]) -> list[_Book]:
+    if not context.stage.algorithm.critic.privileged:
+        return [_Book(group=group, opening=None) for group in groups]
+    context.reporter.phase("solutions")
+    asked = [(group[0].episode.task, group[0].episode.opening) for group in groups]
+    openings = await context.crew.openings(asked, play_style(context, len(asked), draw_of(context)))
+    return [_Book(group=group, opening=opening) for group, opening in zip(groups, openings, strict=True)]
+
+
+# --- the critic learns ---------------------------------------------------------------------------------------------
+
+
+async def _learn(context: Context, books: Sequence[_Book]) -> dict[str, float]:
+    """Passes over pairs of whole episodes, by their rewards."""
+    algorithm, pairs = context.stage.algorithm, [pair for book in books for pair in _of_episodes(context, book)]
+    reference = await _logprobs(context, sides_of(pairs), reference=True)
+    done = [
+        await _update(context, [pairs[place] for place in places], reference)
+        for epoch in range(algorithm.critic.epochs if pairs else 0)
+        for places in parts(shuffled(len(pairs), context.seed("critic order", epoch)), algorithm.batch_size)
+    ]
+    return {"critic/pairs": len(pairs), **_row(done)}
+
+
+def _of_episodes(context: Context, book: _Book) -> Iterator[Pair]:
+    settings = replace(context.stage.algorithm.preference, level=Level.EPISODE, margin=0.0)
+    pairs = pairs_of(masked(book.group, context.stage, context.names()), settings)
+    read = {side: book.reading(side) for side in sides_of(pairs)}
+    for pair in pairs:
+        yield Pair(better=read[pair.better], worse=read[pair.worse])
+
+
+async def _update(
+    context: Context, pairs: Sequence[Pair], reference: Mapping[Side, float]
+) -> tuple[UpdateMetrics, Objective]:
+    critic, beta = context.stage.algorithm.critic, context.stage.algorithm.preference.beta
+    now = await _logprobs(context, sides_of(pairs), reference=False)
+    lesson = objective(pairs, now, reference, Preference(beta=beta))
+    context.reporter.phase("critic")
+    settings = replace(pair_settings(context), lr=context.value(critic.lr), max_grad_norm=critic.max_grad_norm)
+    return await context.crew.update_ranker(taught(lesson.gains), settings), lesson
+
+
+def _row(done: Sequence[tuple[UpdateMetrics, Objective]]) -> dict[str, float]:
+    if not done:
+        return {}
+    margins = np.concatenate([lesson.margins for _, lesson in done])
+    return {
+        "critic/loss": mean(lesson.loss for _, lesson in done if isfinite(lesson.loss)),
+        "critic/accuracy": mean(margins > 0),
+        "critic/grad_norm": mean(update.grad_norm for update, _ in done),
+        "critic/lr": done[-1][0].lr,
+    }
+
+
+async def _logprobs(context: Context, sides: Sequence[Side], *, reference: bool) -> dict[Side, float]:
+    if not sides:
+        return {}
+    sequences = [sequence for side in sides for sequence in side.sequences]
+    temperature = pair_settings(context).loss.temperature
+    if reference:
+        return summed(sides, await context.crew.logprobs(sequences, temperature, reference=True))
+    return summed(sides, await context.crew.rank(sequences, temperature))
+
+
+# --- the critic ranks ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Place:
+    """A turn that was taken, and might have been another one."""
+
+    book: int
+    episode: Episode
+    turn: Turn
+    index: int
+
+    @property
+    def before(self) -> Ints:
+        return self.episode.segments[self.turn.segment].ids[: self.turn.start]
+
+    @property
+    def said(self) -> tuple[int, ...]:
+        return tuple(self.episode.segments[self.turn.segment].ids[self.turn.start : self.turn.end].tolist())
+
+    def side(self, reply: Sequence[int]) -> Side:
+        ids = np.concatenate([self.before, np.asarray(reply, np.int32)])
+        learn = np.arange(len(ids)) >= len(self.before)
+        sequence = TrainSequence(ids=ids, learn=learn, advantages=np.zeros(len(ids), np.float32))
+        return Side(sequences=(sequence,), state=f"{self.episode.index}.{self.index}")
+
+
+async def _offered(context: Context, books: Sequence[_Book]) -> list[tuple[int, Side]]:
+    """Of every turn, what was said there and what else might have been; with its book."""
+    places = [place for at, book in enumerate(books) for place in _places(context, at, book)]
+    further = range(1, context.stage.algorithm.preference.candidates)
+    context.reporter.phase("candidates")
+    requests = [_request(context, place, at) for place in places for at in further]
+    drawn = iter(await context.crew.draw(requests, play_style(context, len(requests), draw_of(context)).slots))
+    return [
+        (place.book, place.side(reply))
+        for place in places
+        for reply in (place.said, *(next(drawn).ids for _ in further))
+    ]
+
+
+async def _ranked(context: Context, books: Sequence[_Book], offered: Sequence[tuple[int, Side]]) -> list[Pair]:
+    """Pairs of candidates for the same turn, by the critic's word."""
+    preference = context.stage.algorithm.preference
+    reading = [books[book].reading(side) for book, side in offered]
+    critic = await _logprobs(context, reading, reference=False)
+    reference = await _logprobs(context, reading, reference=True)
+    by_book: list[list[Side]] = [[] for _ in books]
+    for (book, side), read in zip(offered, reading, strict=True):
+        by_book[book].append(replace(side, score=critic[read] - reference[read]))
+    settings = replace(preference, margin=max(preference.margin, _ROUNDING))
+    return [pair for sides in by_book for pair in chosen(sides, settings)]
+
+
+def _places(context: Context, at: int, book: _Book) -> Iterator[_Place]:
+    for scored, mask in masked(book.group, context.stage, context.names()):
+        for index, (turn, learnt) in enumerate(zip(scored.episode.turns, mask.turns, strict=True)):
+            if learnt and turn.end > turn.start:
+                yield _Place(book=at, episode=scored.episode, turn=turn, index=index)
+
+
+def _request(context: Context, place: _Place, at: int) -> SampleRequest:
+    agent = context.stage.agent
+    return SampleRequest(
+        prompt=tuple(place.before.tolist()),
+        draw=draw_of(context),
+        max_tokens=min(int(context.value(agent.tokens_per_turn)), agent.context_tokens - len(place.before)),
+        seed=context.seed("candidate", place.book, place.episode.index, place.index, at),
+    )

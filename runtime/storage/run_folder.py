@@ -1,0 +1,288 @@
+"""The run folder: made, locked, written atomically, found again.
+
+Enters: a plan's canonical text and what is to be kept. Leaves: files that are whole or not there.
+
+    recipe.yaml plan.json manifest.json metrics.jsonl logs/
+    judge.jsonl             what a judge was asked, by its hash, and what it answered
+    checkpoints/step-N/     whole, or not there under that name
+    weights/step-N/         a model folder, of a checkpoint that is kept no more
+    references/STAGE/       a model folder that divergences are measured from
+    bases/STAGE/            a checkpoint of the stage's start, which rounds of retraining go back to
+    episodes/step-N.jsonl   and step-N-eval.jsonl
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from errno import EIO, ENOSPC
+from operator import eq
+from pathlib import Path
+from typing import Any
+
+from ..errors import RunError
+
+__all__ = [
+    "CHECKPOINTS",
+    "JUDGE",
+    "MODEL",
+    "PROGRESS",
+    "FolderError",
+    "Metrics",
+    "Workspace",
+    "checkpoints_in",
+    "filled",
+    "on_disk",
+    "weights_of",
+    "write_atomically",
+]
+
+CHECKPOINTS = "checkpoints"
+JUDGE = "judge.jsonl"
+MODEL = "model"
+PROGRESS = "progress.json"
+_METRICS = "metrics.jsonl"
+_STEP = "step-"
+_UNFINISHED = ".unfinished-"
+_REPLACED = ".replaced-"
+
+
+_BEGUN = {".lock", ".recipe.yaml.unfinished", ".plan.json.unfinished", "recipe.yaml", CHECKPOINTS, "episodes", "logs"}
+"""All that a start may leave that was ended before it wrote the plan."""
+
+
+class FolderError(RunError):
+    """The folder cannot be used: in use, taken, or of another plan."""
+
+
+class Workspace:
+    """One run's folder, held by this process alone until closed."""
+
+    def __init__(self, root: Path, lock: int) -> None:
+        self.root = root
+        self._lock = lock
+
+    @classmethod
+    def start(cls, root: Path, plan: str, recipe: str, *, fresh: bool = False) -> Workspace:
+        """A new folder; what a folder of that name held is moved aside, never deleted, under `fresh` or where the run
+        there ended before it had measured or learnt anything."""
+        held = {path.name for path in root.iterdir()} - _BEGUN if root.exists() else set[str]()
+        if "plan.json" in held:
+            os.close(_lock(root))  # says so where it is in use
+        if held and not fresh and not _came_to_nothing(root):
+            what = "holds a run already: resume it with --resume" if "plan.json" in held else "is not empty: empty it"
+            raise FolderError(f"'{root}' {what}, or start anew with --fresh")
+        if held:
+            _move_aside(root)
+        (root / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        for name in ("episodes", "logs"):
+            (root / name).mkdir(exist_ok=True)
+        space = cls(root, _lock(root))
+        write_atomically(root / "recipe.yaml", recipe)
+        write_atomically(root / "plan.json", plan)
+        return space
+
+    @classmethod
+    def resume(cls, root: Path, plan: str | None = None, same: Callable[[str, str], bool] = eq) -> Workspace:
+        """The folder of a run that ended early; with `plan`, only if it is the `same` as its own, which it replaces."""
+        if not (root / "plan.json").is_file():
+            raise FolderError(f"'{root}' holds no run to resume: expected a folder with a plan.json")
+        space = cls(root, _lock(root))
+        if plan is not None and not same(space.plan, plan):
+            space.close()
+            raise FolderError(f"'{root}' holds a run of another plan: resume it by its own recipe, or use --fresh")
+        space._mend()
+        if plan is not None:
+            write_atomically(root / "plan.json", plan)
+        return space
+
+    @property
+    def plan(self) -> str:
+        return (self.root / "plan.json").read_text()
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        write_atomically(self.root / "manifest.json", json.dumps(manifest, indent=2, sort_keys=True) + "\n")
+
+    def write_episodes(self, step: int, kind: str, lines: list[str]) -> None:
+        """Those that led to a step, or, as another kind, those that it was measured by."""
+        file = self.root / "episodes" / f"{_STEP}{step:06d}{kind}.jsonl"
+        write_atomically(file, "".join(line + "\n" for line in lines))
+
+    def forget_episodes(self, after: int) -> None:
+        """Those of steps that are yet to be made."""
+        for file in (self.root / "episodes").glob(f"{_STEP}*.jsonl"):
+            if int(file.stem.split("-")[1]) > after:
+                file.unlink()
+
+    def reference(self, stage: str) -> Path:
+        return self.root / "references" / stage
+
+    def checkpoints(self) -> list[tuple[int, Path]]:
+        """Whole checkpoints, by step."""
+        return checkpoints_in(self.root)
+
+    @contextmanager
+    def checkpoint(self, step: int) -> Iterator[Path]:
+        """A folder to fill; it takes its name only when it is whole and on the disk."""
+        with filled(self.root / CHECKPOINTS / f"{_STEP}{step}") as folder:
+            yield folder
+
+    @contextmanager
+    def new_reference(self, stage: str) -> Iterator[Path]:
+        """A folder to fill, whole or not there, as a checkpoint."""
+        with filled(self.reference(stage)) as folder:
+            yield folder
+
+    def base(self, stage: str) -> Path:
+        return self.root / "bases" / stage
+
+    @contextmanager
+    def new_base(self, stage: str) -> Iterator[Path]:
+        """A folder to fill, whole or not there, as a checkpoint."""
+        with filled(self.base(stage)) as folder:
+            yield folder
+
+    def _mend(self) -> None:
+        """After a kill: no half-written folder stays, no replaced one is lost."""
+        for left in (*self.root.glob(f"{_UNFINISHED}*"), *self.root.glob(f"*/{_UNFINISHED}*")):
+            shutil.rmtree(left)
+        for old in self.root.glob(f"*/{_REPLACED}*"):
+            final = old.with_name(old.name.removeprefix(_REPLACED))
+            shutil.rmtree(old) if final.exists() else old.rename(final)
+
+    def drop(self, steps: list[int]) -> None:
+        """Lets checkpoints go; the weights that they hold for others to load stay."""
+        for step in steps:
+            folder, kept = self.root / CHECKPOINTS / f"{_STEP}{step}", weights_of(self.root, step)
+            if (folder / MODEL).is_dir():
+                shutil.rmtree(kept, ignore_errors=True)
+                kept.parent.mkdir(exist_ok=True)
+                (folder / MODEL).rename(kept)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def checkpoints_in(root: Path) -> list[tuple[int, Path]]:
+    """Whole checkpoints of a run folder, by step."""
+    found = (root / CHECKPOINTS).glob(f"{_STEP}*")
+    return sorted((int(path.name.removeprefix(_STEP)), path) for path in found)
+
+
+def weights_of(root: Path, step: int) -> Path:
+    """Where the model of a checkpoint goes that is kept no more."""
+    return root / "weights" / f"{_STEP}{step}"
+
+
+@contextmanager
+def filled(final: Path) -> Iterator[Path]:
+    """A folder to fill that takes its name when it is whole and on the disk; what had the name before goes then."""
+    final.parent.mkdir(exist_ok=True)
+    folder, replaced = final.with_name(_UNFINISHED + final.name), final.with_name(_REPLACED + final.name)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        yield folder
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if any(words in str(error) for words in _NOT_WRITTEN):
+            raise OSError(EIO, str(error), str(final)) from error
+        raise
+    _sync_tree(folder)
+    if final.exists():
+        final.rename(replaced)
+    folder.rename(final)
+    _sync(final.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+_NOT_WRITTEN = ("inline_container.cc", "iostream error", "I/O error")
+"""What torch and safetensors say, in errors of their own, of a disk that is full or fails."""
+
+
+@contextmanager
+def on_disk(what: str) -> Iterator[None]:
+    """What the disk refuses is for the operator to mend."""
+    try:
+        yield
+    except OSError as error:
+        where = f"'{error.filename}': " if error.filename else ""
+        raise RunError(f"{what}: {where}{error.strerror or error}; make room, or mend it, and resume") from error
+
+
+class Metrics:
+    """`metrics.jsonl`: one object per line, appended and on the disk before `append` returns."""
+
+    def __init__(self, path: Path, *, keep_bytes: int = 0) -> None:
+        path.touch()
+        with path.open("r+b") as file:
+            file.truncate(min(keep_bytes, path.stat().st_size))
+        # nothing is kept back: what a full disk refused must not be written again by the close
+        self._file = path.open("ab", buffering=0)
+
+    @property
+    def size(self) -> int:
+        return self._file.tell()
+
+    def append(self, row: Mapping[str, float | int | str]) -> None:
+        line = json.dumps(row, allow_nan=False).encode() + b"\n"
+        if self._file.write(line) != len(line):
+            raise OSError(ENOSPC, os.strerror(ENOSPC), str(self._file.name))
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Readers see the old file or the new one, also after a crash."""
+    beside = path.with_name(f".{path.name}.unfinished")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    _sync(path.parent)
+
+
+def _lock(root: Path) -> int:
+    handle = os.open(root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise FolderError(f"'{root}' is in use by another run: wait for it, or give this one another name") from None
+    return handle
+
+
+def _came_to_nothing(root: Path) -> bool:
+    """A run that ended before its first row, its first step's checkpoint, and the first answer that a judge gave."""
+    written = any(file.is_file() and file.stat().st_size for file in (root / _METRICS, root / JUDGE))
+    stepped = any(step for step, _ in checkpoints_in(root))
+    return (root / "plan.json").is_file() and not written and not stepped
+
+
+def _move_aside(root: Path) -> None:
+    number = 1
+    while (aside := root.with_name(f"{root.name}.old-{number}")).exists():
+        number += 1
+    root.rename(aside)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sync_tree(folder: Path) -> None:
+    for path in sorted(folder.rglob("*")):
+        _sync(path)
+    _sync(folder)

@@ -1,0 +1,127 @@
+"""What a run came to: before and after, by environment; time, steps, tokens; where the model lies.
+
+Enters: the rows of `metrics.jsonl`, so that a run resumed five times is told of as one. Leaves: lines of text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..reporting import Row
+from ..text_format import clean, duration, number, numeric, share
+from .run_folder import CHECKPOINTS
+
+__all__ = ["Measure", "Summary", "last_words", "measures", "model_folder", "read_rows", "summarise", "summary_lines"]
+
+_NAME = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """One environment's success in one measurement."""
+
+    success: float
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        between = "" if self.low is None or self.high is None else f" [{share(self.low)}, {share(self.high)}]"
+        return share(self.success) + between
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A run, as far as its rows tell."""
+
+    steps: int
+    seconds: float
+    sampled_tokens: int
+    trained_tokens: int
+    evals: int
+    before: tuple[tuple[str, Measure], ...]
+    """The first measurement, by environment (and `@turns` for horizons below the longest)."""
+    after: tuple[tuple[str, Measure], ...]
+
+
+def last_words(root: Path, ending: str) -> Iterator[str]:
+    """Of the run in a folder, when it ends; `ending` says how: 'finished', 'interrupted', 'stopped by a guard: ...'."""
+    metrics = root / "metrics.jsonl"
+    yield from summary_lines(summarise(read_rows(metrics)), ending, model_folder(root), metrics)
+
+
+def summarise(rows: Iterable[Row]) -> Summary:
+    steps = evals = 0
+    seconds = sampled = trained = 0.0
+    before: tuple[tuple[str, Measure], ...] = ()
+    after = before
+    for row in rows:
+        seconds += (numeric(row, "timing_s/step") or 0.0) + (numeric(row, "timing_s/eval") or 0.0)
+        sampled += numeric(row, "rollout/tokens") or 0.0
+        trained += numeric(row, "train/tokens") or 0.0
+        steps = max(steps, int(numeric(row, "total_step") or 0))
+        if "eval/success" in row:
+            evals += 1
+            after = measures(row)
+            before = before or after
+    return Summary(
+        steps=steps,
+        seconds=seconds,
+        sampled_tokens=int(sampled),
+        trained_tokens=int(trained),
+        evals=evals,
+        before=before,
+        after=after,
+    )
+
+
+def measures(row: Row) -> tuple[tuple[str, Measure], ...]:
+    """The successes of an eval row; the mean over environments is left out where there is one."""
+    found = []
+    for key in row:
+        group, _, rest = key.partition("/")
+        name, _, what = rest.rpartition("/")
+        success = numeric(row, key)
+        if group == "eval" and what == "success" and name and success is not None:
+            low, high = numeric(row, f"eval/{name}/ci_low"), numeric(row, f"eval/{name}/ci_high")
+            found.append((name, Measure(success=success, low=low, high=high)))
+    return tuple(found)
+
+
+def summary_lines(summary: Summary, ending: str, model: Path | None, metrics: Path) -> Iterator[str]:
+    yield (
+        f"{clean(ending, 500)}: {summary.steps:,} {'step' if summary.steps == 1 else 'steps'} in "
+        f"{duration(summary.seconds)}, {number(summary.sampled_tokens)} tokens sampled, "
+        f"{number(summary.trained_tokens)} learnt from"
+    )
+    names = [clean(name, _NAME) for name, _ in summary.after]
+    width, before = max(map(len, names), default=0), dict(summary.before)
+    for shown, (name, after) in zip(names, summary.after, strict=True):
+        yield f"  {shown:{width}}  success {_change(before.get(name), after, summary.evals)}"
+    yield f"  metrics  {clean(str(metrics), 500)}"
+    if model is not None:
+        yield f"  model    {clean(str(model), 500)}"
+
+
+def _change(before: Measure | None, after: Measure, evals: int) -> str:
+    if before is None or evals < 2:
+        return str(after)
+    return f"{before} before, {after} after ({after.success - before.success:+.2f})"
+
+
+def model_folder(root: Path) -> Path | None:
+    """The newest weights that other programs can load."""
+    found = [path for path in (root / CHECKPOINTS).glob("step-*/model") if path.parent.name[5:].isdigit()]
+    return max(found, key=lambda path: int(path.parent.name[5:]), default=None)
+
+
+def read_rows(metrics: Path) -> Iterator[Row]:
+    """The rows of a run folder; a last line that a kill cut short is no row."""
+    if not metrics.exists():
+        return
+    with metrics.open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.endswith("\n"):
+                yield json.loads(line)

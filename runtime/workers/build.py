@@ -1,0 +1,238 @@
+"""From a plan to workers: the model folder, the engines' settings, the engines.
+
+Enters: a Plan. Leaves: plain workers, wherever this is called. Only here do a recipe's words become an engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...dsl.model.algorithm import Kind
+from ...dsl.model.model_sizes import is_folder
+from ...dsl.model.plan import Plan, Role
+from ...dsl.model.recipe import DType, Init, Layout, Model, Offload
+from ..agents.chat import LEFT_OUT, NO_THOUGHTS, Chat
+from ..agents.formats import Manner, agent_format
+from ..agents.prompts import texts
+from ..backends.hf_models import ModelSizes, ModelSource, TokenizerSizes, load_tokenizer, make_model, make_tokenizer
+from ..errors import RunError
+from ..protocols import Critic, LearnerSettings, OptimizerSettings, SamplerSettings, Scorer
+from ..rollout.env_registry import Worlds, before_any_episode
+from ..seeds import derive
+from ..storage.run_folder import MODEL, filled
+from .workers import LearnerWorker, RolloutWorker
+
+if TYPE_CHECKING:
+    from ..backends.deepspeed import DeepSpeedLearner
+
+__all__ = ["critic_backbone", "found_model", "learner_worker", "prepare_model", "rollout_worker"]
+
+_TOLERANCE = {DType.FP32: 1e-4, DType.BF16: 0.5, DType.FP16: 0.2}
+"""Of a probe's log-probs: what the precision alone may cost on random ids."""
+_MEASURED_AT_ONCE = 64
+"""Episodes in progress at the same time in a run that plays only to measure."""
+
+
+async def prepare_model(plan: Plan, root: Path, worlds: Worlds) -> ModelSource:
+    """The model to start from; made in the run folder where the recipe says `init`."""
+    model = plan.model
+    if model.init is None:
+        return found_model(model)
+    if not (root / MODEL).is_dir():
+        texts = await _texts(plan, model.init, worlds)
+        sizes = model.init.tokenizer
+        tokenizer = make_tokenizer(TokenizerSizes(kind=sizes.kind, vocab=sizes.vocab), texts)
+        with filled(root / MODEL) as folder:
+            make_model(_sizes(model.init, _context(plan)), tokenizer, derive(plan.seed, "model"), folder)
+    return ModelSource(path=str(root / MODEL))
+
+
+def found_model(model: Model, key: str = "model") -> ModelSource:
+    """A model that is there, in a folder or on the hub."""
+    return ModelSource(path=str(_folder(model, key)), trust_remote_code=model.trust_remote_code)
+
+
+def _folder(model: Model, key: str) -> Path:
+    """The model's folder; one of the hub is fetched, so that both engines read the same files of the same revision."""
+    assert model.path is not None, "a verified plan names a model"
+    folder = Path(model.path).expanduser()
+    if folder.is_dir():
+        return folder
+    if is_folder(model.path):
+        raise RunError(f"{key}: there is no folder '{model.path}'")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(model.path, revision=model.revision, ignore_patterns=_NOT_NEEDED))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{key}: '{model.path}' cannot be had from the hub: {str(error)[:200]}") from error
+
+
+_NOT_NEEDED = ["*.bin", "*.pt", "*.pth", "*.gguf", "*.onnx", "*.h5", "*.msgpack", "original/*"]
+"""The same weights in other formats."""
+
+
+async def _texts(plan: Plan, init: Init, worlds: Worlds) -> list[str]:
+    if init.tokenizer.corpus is not None:
+        return _read("model.init.tokenizer.corpus", init.tokenizer.corpus).splitlines()
+    found: list[str] = []
+    for stage in plan.stages:
+        agent = stage.settings.agent
+        form = agent_format(agent.format, Manner(thinking=agent.thinking, calls=agent.parallel_calls))
+        for world in (await worlds.all(stage.settings.environments)).values():
+            with before_any_episode(f"'{world.name}'"):
+                found += [world.spec.prompt, form.rules, *(await world.client.corpus())]
+            found += [form.write(""), *(form.read(reply).problem for reply in form.unreadable)]
+        found += [LEFT_OUT] if agent.observation_tokens else []
+        found += [*texts(agent), *([] if agent.thinking else [NO_THOUGHTS])]
+    return list(dict.fromkeys(text for text in found if text))
+
+
+def _sizes(init: Init, positions: int) -> ModelSizes:
+    return ModelSizes(
+        family=init.family,
+        layers=init.layers,
+        hidden=init.hidden,
+        heads=init.heads,
+        kv_heads=init.kv_heads,
+        intermediate=init.intermediate,
+        tie_embeddings=init.tie_embeddings,
+        positions=positions,
+    )
+
+
+def _context(plan: Plan) -> int:
+    return max(stage.settings.agent.context_tokens for stage in plan.stages)
+
+
+def _dtype(plan: Plan) -> DType:
+    if plan.model.dtype is not DType.AUTO:
+        return plan.model.dtype
+    return DType.BF16 if plan.hardware.gpus_per_node else DType.FP32
+
+
+def rollout_worker(
+    plan: Plan, model: ModelSource, worlds: Worlds, clock: Callable[[], float], *, weights_follow: bool = True
+) -> RolloutWorker:
+    from ..backends.vllm import VllmSampler
+
+    tokenizer = load_tokenizer(_words(plan, model), _template(plan))
+    hardware = plan.hardware.rollout
+    settings = SamplerSettings(
+        model=Path(model.path),
+        dtype=_dtype(plan),
+        context_tokens=_context(plan),
+        slots=plan.rollout.slots or max(stage.budget.episodes_per_step for stage in plan.stages) or _MEASURED_AT_ONCE,
+        block_size=hardware.block_size,
+        cache_bytes=None if hardware.kv_cache_gb is None else int(hardware.kv_cache_gb * 2**30),
+        memory_share=_memory_share(plan),
+        shares_card=plan.hardware.gpus_per_node > 0 and plan.hardware.layout is Layout.COLOCATED,
+        eager=hardware.eager if hardware.eager is not None else plan.hardware.gpus_per_node == 0,
+        weights_follow=weights_follow,
+        # a model that only plays has none beside it: they were merged when it was exported
+        lora=plan.model.lora if weights_follow else None,
+        trust_remote_code=model.trust_remote_code,
+    )
+    sampler = VllmSampler(settings, tokenizer.decode)
+    return RolloutWorker(sampler, Chat(tokenizer), tokenizer.encode_known, worlds, clock)
+
+
+def _words(plan: Plan, model: ModelSource) -> ModelSource:
+    return model if plan.model.tokenizer is None else ModelSource(path=plan.model.tokenizer)
+
+
+def _memory_share(plan: Plan) -> float:
+    """Of a card, as the plan reckoned: no more than a learner on the same card leaves while it waits."""
+    engine = sum(item.bytes for use in plan.budget.memory if use.role is Role.ROLLOUT for item in use.items)
+    share = plan.hardware.rollout.memory_share
+    return min(share, engine / plan.budget.capacity_bytes) if plan.budget.capacity_bytes and engine else share
+
+
+def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
+    from ..backends.deepspeed import DeepSpeedLearner
+
+    settings, backbone = _learner_settings(plan, model), critic_backbone(plan, model)
+    learner = DeepSpeedLearner(settings)
+    return LearnerWorker(
+        learner,
+        learner.reference if settings.lora else lambda folder: _reference(settings, learner, folder),
+        learner.vocab,
+        _TOLERANCE[_dtype(plan)],
+        lambda: _critic(settings, learner, backbone),
+        lambda folder: DeepSpeedLearner(settings, folder),
+    )
+
+
+def _reference(settings: LearnerSettings, learner: DeepSpeedLearner, folder: Path | None) -> Scorer:
+    from ..backends.policy import FrozenPolicy
+
+    return FrozenPolicy(replace(settings, model=folder or settings.model), learner.device)
+
+
+def critic_backbone(plan: Plan, model: ModelSource) -> ModelSource | None:
+    """The one that a recipe names, alike in all its stages; None where the critic begins as the policy."""
+    key = "algorithm.critic.path"
+    critics = [each.settings.algorithm.critic for each in plan.stages if each.kind is Kind.RL]
+    path = next((each.path for each in critics if each.path is not None), None)
+    if path is None:
+        return None
+    found = found_model(Model(path=path, trust_remote_code=model.trust_remote_code), key)
+    if load_tokenizer(found).vocabulary != load_tokenizer(_words(plan, model)).vocabulary:
+        raise RunError(f"{key}: '{path}' reads other tokens than the policy says")
+    return found
+
+
+def _critic(settings: LearnerSettings, learner: DeepSpeedLearner, backbone: ModelSource | None) -> Critic:
+    from ..backends.critic import DeepSpeedCritic
+
+    if backbone is None:
+        return DeepSpeedCritic(settings, learner.weights())
+    return DeepSpeedCritic(replace(settings, model=Path(backbone.path)))
+
+
+def _learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:
+    train = plan.hardware.train
+    # each stage sets its own constants; here it counts whether any of them decays
+    optimizers = [stage.settings.algorithm.optimizer for stage in plan.stages]
+    decay = max(optimizer.weight_decay for optimizer in optimizers)
+    return LearnerSettings(
+        model=Path(model.path),
+        dtype=_dtype(plan),
+        lora=plan.model.lora,
+        seed=derive(plan.seed, "learner"),
+        zero=0 if _alone(plan) else train.zero,
+        offload=train.offload,
+        optimizer=OptimizerSettings(betas=optimizers[0].betas, eps=optimizers[0].eps, weight_decay=decay),
+        tokens_per_micro_batch=train.tokens_per_micro_batch or max(_context(plan), _row_tokens(plan)),
+        activation_checkpointing=train.activation_checkpointing and plan.hardware.gpus_per_node > 0,
+        trust_remote_code=model.trust_remote_code,
+        tokenizer=plan.model.tokenizer,
+        chat_template=_template(plan),
+    )
+
+
+def _alone(plan: Plan) -> bool:
+    """Whether sharing out would share with nobody: the same steps, and a copy of every gradient for nothing. Half
+    precision and what is offloaded need ZeRO all the same."""
+    ranks = sum(worker.role is Role.LEARNER for worker in plan.placement.workers)
+    return ranks == 1 and _dtype(plan) is DType.FP32 and plan.hardware.train.offload is Offload.NONE
+
+
+def _row_tokens(plan: Plan) -> int:
+    # a GPU wants much to do at once; a CPU is as quick with little, and in a short row fewer places stay empty
+    return 16384 if plan.hardware.gpus_per_node else 2048
+
+
+def _template(plan: Plan) -> str | None:
+    path = plan.model.chat_template
+    return None if path is None else _read("model.chat_template", path)
+
+
+def _read(key: str, path: str) -> str:
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{key}: '{path}' cannot be read: {error}") from error

@@ -1,0 +1,324 @@
+"""Workers as Ray actors: one process for the rollout worker, with its environments beside it, one for the learner.
+
+Enters: a Plan, a run folder, how to reach environments. Leaves: a Crew over the same plain workers as inline ones, and
+so the same bits. An actor is told a function of its worker and what to call it with, so no call is spelled out twice.
+What a worker raises is raised here as it was raised there; an actor that is gone is trouble that a resume mends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from ...dsl.model.plan import Plan, Role
+from ...dsl.publish.plan_json import dumps
+from ..backends.engine_variables import missing_variables
+from ..errors import RunError, StepRefused
+from ..protocols import WeightUpdate
+from ..rollout.env_connections import Reach
+from ..rollout.episode import Episode, Group
+from ..rollout.groups import Order
+from .ray_actors import LearnerActor, Played, RolloutActor, Said
+from .worker_group import Crew
+from .workers import LearnerWorker, PlayStyle, RolloutWorker
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["RayCrew", "launch"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_ROLES = (Role.ROLLOUT, Role.LEARNER)
+_ROOM_S = 120.0
+"""For a cluster to have room for the workers."""
+_CLOSING_S = 10.0
+"""For what is under way to end by itself."""
+
+
+# --- weights on their way ------------------------------------------------------------------------------------------
+
+
+def _hand_over(worker: LearnerWorker, version: int) -> list[Any]:
+    """The weights into shared memory, copied once; only their address, which a list keeps one, goes to who asked."""
+    import ray
+
+    return [ray.put(packed(worker.handover(version)))]
+
+
+async def _take_over(worker: RolloutWorker, update: WeightUpdate) -> None:
+    await worker.load(unpacked(update))
+
+
+def packed(update: WeightUpdate) -> WeightUpdate:
+    """Tensors as plain bytes: those of numpy cross processes without being copied, tensors do not."""
+    import torch
+
+    def plain(tensor: Tensor) -> tuple[Any, ...]:
+        return tensor.reshape(-1).view(torch.uint8).cpu().numpy(), tensor.dtype, tensor.shape
+
+    return replace(update, tensors=[(name, plain(tensor)) for name, tensor in update.tensors])  # type: ignore[misc]
+
+
+def unpacked(update: WeightUpdate) -> WeightUpdate:
+    """Tensors over the same memory; not to be written to."""
+    import torch
+
+    tensors: Any = update.tensors
+    return replace(
+        update,
+        tensors=[(name, torch.from_numpy(data).view(dtype).view(shape)) for name, (data, dtype, shape) in tensors],
+    )
+
+
+# --- the crew ------------------------------------------------------------------------------------------------------
+
+
+class RayCrew(Crew):
+    """One actor of each kind."""
+
+    def __init__(self, rollout: Any, learner: Any, note: Callable[[str], None]) -> None:
+        self._rollout = rollout
+        self._learner = learner
+        self._note = note
+        self._around = ExitStack()
+
+    async def start(self, plan: Plan) -> None:
+        """Model, environments and engines."""
+        with _words_of("start: the rollout worker"):
+            model = self._heard(await self._rollout.model.remote())
+        with _words_of("start"):
+            await asyncio.gather(self._rollout.start.remote(model), self._learner.start.remote(plan, model))
+
+    def ends_with(self, around: ExitStack) -> None:
+        """What was started for the workers, and is ended after them."""
+        self._around = around
+
+    async def play(self, orders: Sequence[Order], style: PlayStyle, seen: Callable[[Episode], None]) -> list[Group]:
+        told, groups = list[Episode](), list[Group]()
+        stream = self._rollout.play.options(num_returns="streaming").remote(orders, style)
+        try:
+            with _words_of("the rollout worker", StepRefused):
+                async for said in stream:
+                    news: Played = self._heard(await said)
+                    for episode in news.episodes:
+                        told.append(episode)
+                        seen(episode)
+                    for order, places in zip(orders, news.groups, strict=False):
+                        groups.append(Group(task=order.task, episodes=tuple(told[at] for at in places)))
+        except asyncio.CancelledError:
+            await _ended(stream)
+            raise
+        return groups
+
+    async def sync(self, version: int) -> None:
+        (address,) = await self._learning(_hand_over, version)
+        await self._rolling(_take_over, address)
+
+    async def close(self) -> None:
+        """The environments end in good order, if they do so soon; the engines with their processes."""
+        try:
+            with suppress(RunError, TimeoutError):
+                async with asyncio.timeout(_CLOSING_S):
+                    await self._rolling(RolloutWorker.close)
+        finally:
+            self._around.close()
+
+    async def _rolling(
+        self, work: Callable[Concatenate[RolloutWorker, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        with _words_of("the rollout worker", StepRefused):
+            said: Said[T] = await self._rollout.do.remote(work, *args, **kwargs)
+        return self._heard(said)
+
+    async def _learning(self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        with _words_of("the learner"):
+            done: T = await self._learner.do.remote(work, *args, **kwargs)
+        return done
+
+    def _heard(self, said: Said[T]) -> T:
+        for text in said.notes:
+            self._note(text)
+        return said.value
+
+
+async def _ended(stream: Any) -> None:
+    """A play that is no longer wanted has left the sampler when this returns."""
+    import ray
+
+    ray.cancel(stream)
+    with suppress(ray.exceptions.RayError, TimeoutError):
+        async with asyncio.timeout(_CLOSING_S):
+            await stream.completed()
+
+
+@contextmanager
+def _words_of(worker: str, lost: type[RunError] = RunError) -> Iterator[None]:
+    """What a worker raised, as it raised it. `lost` is what the loss of the worker itself comes to: without a sampler
+    the learner still has all that was learnt, and can be saved."""
+    from ray.exceptions import RayActorError, RayError, RayTaskError
+
+    try:
+        yield
+    except RayTaskError as error:
+        if not isinstance(error.cause, Exception):
+            raise
+        raise error.cause from error
+    except RayActorError as error:
+        raise lost(f"{worker}: its process is gone, killed or out of memory; resume to start it anew") from error
+    except RayError as error:
+        raise lost(f"{worker}: {str(error).splitlines()[0]}") from error
+
+
+# --- where they live -----------------------------------------------------------------------------------------------
+
+
+async def launch(plan: Plan, root: Path, reach: Reach, clock: Callable[[], float]) -> RayCrew:
+    """The workers of a plan as actors: on a cluster that runs, if the recipe or `RAY_ADDRESS` names one, else on this
+    machine, in a Ray that is ours and ends with the run."""
+    _refuse_many(plan)
+    with ExitStack() as around:
+        _join(plan, reach, around)
+        rollout, learner = await _actors(plan, reach.environ)
+        reaching = {"logs": reach.logs, "environ": _named(plan, reach.environ), "deadlines": reach.deadlines}
+        crew = RayCrew(rollout.remote(plan, root, reaching, clock), learner.remote(), reach.note)
+        await crew.start(plan)
+        crew.ends_with(around.pop_all())
+        return crew
+
+
+async def _actors(plan: Plan, environ: Mapping[str, str]) -> list[Any]:
+    """The classes of the actors, with what each of them gets of the machine."""
+    import ray
+
+    shares = claims(plan)
+    settings: dict[str, Any] = {
+        "scheduling_strategy": await _room(shares),
+        "runtime_env": {"env_vars": variables(plan, environ)},
+    }
+    return [
+        ray.remote(actor).options(num_cpus=shares[role]["CPU"], num_gpus=shares[role]["GPU"], **settings)
+        for role, actor in zip(_ROLES, (RolloutActor, LearnerActor), strict=True)
+    ]
+
+
+def _refuse_many(plan: Plan) -> None:
+    more = [worker.id for worker in plan.placement.workers if worker.rank and worker.role is not Role.ENVIRONMENT]
+    if more:
+        raise RunError(f"start: this version places one worker of each kind, and the plan has also {', '.join(more)}")
+
+
+def claims(plan: Plan) -> dict[Role, dict[str, float]]:
+    """What each actor asks of its machine: a CPU, and its share of the cards that it is placed on."""
+    everything = tuple(range(plan.hardware.gpus_per_node))
+    placed = {worker.role: worker.gpus for worker in plan.placement.workers}
+    cards = {role: placed.get(role, everything) for role in _ROLES}
+    users = Counter(card for each in cards.values() for card in each)
+    return {role: {"CPU": 1.0, "GPU": sum(1 / users[card] for card in each)} for role, each in cards.items()}
+
+
+def _total(shares: Mapping[Role, Mapping[str, float]]) -> dict[str, float]:
+    return {name: sum(share[name] for share in shares.values()) for name in ("CPU", "GPU")}
+
+
+async def _room(shares: Mapping[Role, Mapping[str, float]]) -> Any:
+    """A place on one machine for both."""
+    from ray.util.placement_group import placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    wanted = {name: amount for name, amount in _total(shares).items() if amount}
+    group = placement_group([wanted], strategy="STRICT_PACK")
+    if not await asyncio.to_thread(group.wait, _ROOM_S):
+        raise RunError(f"start: waited {_ROOM_S:g} s for the Ray cluster to have room for {wanted} on one machine")
+    return PlacementGroupSchedulingStrategy(group)
+
+
+def variables(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
+    """What the engines read when their process starts, as it is for engines in this process."""
+    hardware = plan.hardware
+    wanted = missing_variables({}, threads=hardware.threads or 1, cpu=hardware.gpus_per_node == 0)
+    return {name: environ.get(name, value) for name, value in wanted.items()}
+
+
+def _named(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
+    """Of our variables those that the plan names, and no other: they leave this process."""
+    return {name: environ[name] for name in re.findall(r"\$\{env:(\w+)", dumps(plan)) if name in environ}
+
+
+def _join(plan: Plan, reach: Reach, stack: ExitStack) -> None:
+    address = plan.hardware.ray_address or reach.environ.get("RAY_ADDRESS") or "local"
+    settings: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
+    os.environ.update(_QUIET)
+    if address == "local":
+        settings |= _own_ray(plan, reach.logs, stack)
+    try:
+        import ray
+    except ImportError as error:
+        raise RunError("start: 'hardware.launcher: ray' needs Ray: pip install 'agym[ray]'") from error
+    stack.callback(ray.shutdown)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(**settings)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise RunError(f"start: Ray at '{address}': {str(error).strip().splitlines()[0]}") from error
+    finally:
+        # Ray takes the signal for itself, and would end the run without a save
+        signal.signal(signal.SIGTERM, handler)
+
+
+# what happens to an actor is told once, by us
+_QUIET = {"RAY_DEDUP_LOGS_SKIP_REGEX": "."}
+_ALONE = {
+    # what Ray itself does on systems where it would have to ask for open ports: it listens on the loopback alone
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+def _own_ray(plan: Plan, logs: Path, stack: ExitStack) -> dict[str, Any]:
+    """The settings of a Ray that is ours alone: no dashboard, no open port, nothing outside the run's folder."""
+    os.environ.update(_ALONE)
+    # else Ray leaves one in the home folder
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    folder = logs / "ray"
+    folder.mkdir(parents=True, exist_ok=True)
+    stack.callback(_tidy, folder)
+    # the path of a socket may have a hundred letters, and a run's folder any number
+    short = Path(stack.enter_context(TemporaryDirectory(prefix="agym-", dir="/tmp"))) / "ray"
+    short.symlink_to(folder.resolve(), target_is_directory=True)
+    total = _total(claims(plan))
+    return {
+        "num_cpus": int(total["CPU"]),
+        "num_gpus": int(total["GPU"]),
+        "object_store_memory": _store_bytes(plan),
+        "include_dashboard": False,
+        "_temp_dir": str(short),
+    }
+
+
+def _tidy(folder: Path) -> None:
+    """Leaves logs, and nothing that a copy of the run's folder would stumble over."""
+    for each in folder.glob("session_*"):
+        if each.is_symlink():
+            each.unlink()
+        else:
+            shutil.rmtree(each / "sockets", ignore_errors=True)
+
+
+def _store_bytes(plan: Plan) -> int | None:
+    """Room for the weights, in full precision and with the output layer written out, and for episodes; Ray's own choice
+    where the model's sizes are not known."""
+    parameters = plan.budget.parameters
+    return None if parameters is None else 5 * parameters + 2**29

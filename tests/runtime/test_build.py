@@ -1,0 +1,95 @@
+"""From a plan to the model's folder and the engines' settings, without an engine."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers  # noqa: F401 - a model is made
+from agym.dsl.model.recipe import Environment, TokenizerKind
+from agym.envs.clients.client import InlineEnv
+from agym.envs.errors import EnvFault
+from agym.runtime.backends.hf_models import TokenizerSizes, load_tokenizer, make_tokenizer
+from agym.runtime.errors import RunError
+from agym.runtime.rollout.env_registry import Worlds
+from agym.runtime.workers.build import critic_backbone, prepare_model
+
+
+@pytest.fixture
+def prepared(new_run: Any, echo: Any, tmp_path: Path) -> Any:
+    async def opened(name: str, settings: object) -> Any:
+        return InlineEnv(echo)
+
+    def prepare(*settings: str, **model: Any) -> Any:
+        plan = new_run(*settings).plan
+        plan = replace(plan, model=replace(plan.model, **model))
+        return asyncio.run(prepare_model(plan, tmp_path, Worlds(opened)))
+
+    return prepare
+
+
+def test_a_model_made_from_scratch_knows_the_words_of_cuts_where_observations_are_cut(prepared: Any) -> None:
+    source = prepared("agent.observation_tokens=20")
+    assert load_tokenizer(source).encode_known("the middle is left out")
+
+
+def test_a_model_that_is_there_is_not_made_again(prepared: Any, tmp_path: Path) -> None:
+    prepared()
+    before = (tmp_path / "model/model.safetensors").stat().st_mtime_ns
+    assert prepared().path == str(tmp_path / "model")
+    assert (tmp_path / "model/model.safetensors").stat().st_mtime_ns == before
+
+
+def test_half_a_model_is_made_again(prepared: Any, tmp_path: Path) -> None:
+    (tmp_path / ".unfinished-model").mkdir()
+    (tmp_path / ".unfinished-model/config.json").write_text("{")
+    assert load_tokenizer(prepared())
+    assert not (tmp_path / ".unfinished-model").exists()
+
+
+def test_a_folder_is_taken_as_it_is_and_one_that_is_not_there_is_told(prepared: Any, tmp_path: Path) -> None:
+    assert prepared(init=None, path=str(tmp_path)).path == str(tmp_path)
+    with pytest.raises(RunError, match=r"model: there is no folder '\./nowhere'"):
+        prepared(init=None, path="./nowhere")
+
+
+def test_a_critic_of_another_model_has_to_read_the_same_tokens(prepared: Any, new_run: Any, tmp_path: Path) -> None:
+    policy, other = prepared(), tmp_path / "other"
+    make_tokenizer(TokenizerSizes(kind=TokenizerKind.WORD), ["go north"]).save_pretrained(other)
+
+    def found(path: Path) -> Any:
+        return critic_backbone(new_run(f"algorithm={{use: ppo, critic: {{path: {path}}}}}").plan, policy)
+
+    assert critic_backbone(new_run("algorithm=ppo").plan, policy) is None
+    assert found(Path(policy.path)).path == policy.path
+    with pytest.raises(RunError, match=r"critic\.path: '.*other' reads other tokens than the policy says"):
+        found(other)
+    with pytest.raises(RunError, match=r"algorithm\.critic\.path: there is no folder '.*nowhere'"):
+        found(tmp_path / "nowhere")
+
+
+def test_an_environment_that_nobody_serves_is_told_by_its_name_and_address() -> None:
+    class Nobody:
+        async def spec(self) -> Any:
+            raise EnvFault("no connection")
+
+    async def opened(name: str, settings: object) -> Any:
+        return Nobody()
+
+    with pytest.raises(RunError, match="environment 'mine' at http://there: no connection"):
+        asyncio.run(Worlds(opened).get("mine", Environment(url="http://there")))
+
+
+def test_an_environment_that_keeps_its_words_is_told_by_its_name(new_run: Any, echo: Any, tmp_path: Path) -> None:
+    class Mute(InlineEnv):
+        async def corpus(self) -> tuple[str, ...]:
+            raise EnvFault("no answer")
+
+    async def opened(name: str, settings: object) -> Any:
+        return Mute(echo)
+
+    with pytest.raises(RunError, match=r"environment '.*': no answer"):
+        asyncio.run(prepare_model(new_run().plan, tmp_path, Worlds(opened)))

@@ -1,0 +1,98 @@
+"""How an environment of a recipe is reached: by its dialect, and on several servers of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from agym.dsl.model.recipe import AgentGymKind, Dialect, Environment, Transport
+from agym.envs.clients.agentgym import KINDS, AgentGymEnv
+from agym.envs.clients.client import HttpEnv
+from agym.envs.clients.openenv import OpenEnvEnv
+from agym.envs.clients.replicas import Replicas
+from agym.envs.clients.supervise import ServeCommand
+from agym.envs.protocol import Deadlines, Step
+from agym.runtime.errors import RunError
+from agym.runtime.rollout.env_calls import Gates, Phases, World, opened, persistently
+from agym.runtime.rollout.env_connections import Reach
+from agym.runtime.rollout.episode import Ending, Episode, Task
+
+
+@pytest.mark.parametrize(
+    ("settings", "client"),
+    [
+        (Environment(url="http://x"), HttpEnv),
+        (Environment(url="http://x", dialect=Dialect.AGENTGYM, kind=AgentGymKind.BABYAI), AgentGymEnv),
+        (Environment(url="http://x", dialect=Dialect.OPENENV), OpenEnvEnv),
+    ],
+)
+def test_a_server_is_spoken_to_in_its_dialect(tmp_path: Path, settings: Environment, client: type) -> None:
+    async def go() -> None:
+        found = await Reach(tmp_path, {}, print, Deadlines())("mine", settings)
+        assert isinstance(found, client)
+        await found.close()
+
+    asyncio.run(go())
+
+
+def test_every_kind_that_a_recipe_may_name_can_be_played() -> None:
+    assert {kind.value for kind in AgentGymKind} == set(KINDS)
+
+
+def test_a_token_that_is_not_set_is_told(tmp_path: Path) -> None:
+    settings = Environment(url="http://x", dialect=Dialect.OPENENV, token="${env:NO_SUCH}")
+    with pytest.raises(RunError, match="NO_SUCH"):
+        asyncio.run(Reach(tmp_path, {}, print, Deadlines())("mine", settings))  # type: ignore[arg-type]
+
+
+def test_a_session_on_a_server_of_its_own_outlives_any_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[ServeCommand] = []
+
+    async def serve(command: ServeCommand, *_: object) -> None:
+        asked.append(command)
+
+    monkeypatch.setattr("agym.runtime.rollout.env_connections.serve", serve)
+    asyncio.run(Reach(tmp_path, {}, print, Deadlines())("mine", Environment(use="counter", transport=Transport.HTTP)))
+    (command,) = asked
+    assert float(command.arguments[command.arguments.index("--lease") + 1]) >= 12 * 3600
+
+
+def test_episodes_on_replicas_are_played_again_when_one_is_killed(tmp_path: Path) -> None:
+    notes: list[str] = []
+    task = Task(environment="mine", id="reach-7", seed=0, difficulty="")
+    phases = Phases(reset_timeout_s=60, step_timeout_s=60)
+
+    async def go() -> None:
+        reach = Reach(tmp_path, {}, notes.append, Deadlines(open_s=50, step_s=50))
+        client = await reach("mine", Environment(use="counter", transport=Transport.AUTO, replicas=2))
+        assert isinstance(client, Replicas)
+        world = World(name="mine", client=client, spec=await client.spec())
+        all_open, opened_once = asyncio.Barrier(4), set[int]()
+
+        async def once(index: int) -> Episode:
+            async with opened(world, task, phases, Gates.of(phases)) as session:
+                if index not in opened_once:
+                    opened_once.add(index)
+                    if await all_open.wait() == 0:
+                        os.killpg(client._servers[0]._server.pid or 0, signal.SIGKILL)
+                    await all_open.wait()
+                steps: list[Step] = [await session.step("add 1") for _ in range(2)]
+            return Episode(
+                task=task, index=index, segments=(), turns=(), ending=Ending.DONE, horizon=2,
+                score=steps[-1].reward, success=True,
+            )  # fmt: skip
+
+        played = await asyncio.gather(
+            *(persistently(lambda index=index: once(index), task, index, 2, 2, lambda: 0.0) for index in range(4))
+        )
+        await client.close()
+        assert all(episode.ending is Ending.DONE for episode in played)
+        assert [episode.retries for episode in played].count(1) == 2
+        assert reach.num_troubles == 1
+
+    asyncio.run(go())
+    assert "its server died" in notes[0]
+    assert {file.name for file in tmp_path.glob("*.log")} == {"mine.0.log", "mine.1.log"}
