@@ -21,19 +21,19 @@ from agym.runtime.agents.chat import Chat
 from agym.runtime.backends.engine_variables import missing_variables
 from agym.runtime.backends.hf_models import load_tokenizer
 from agym.runtime.engine import Engine
-from agym.runtime.protocols import Draw, Sampler, SamplerSettings
-from agym.runtime.reporting import Reporter, Silent
-from agym.runtime.rollout.env_calls import Phases
-from agym.runtime.rollout.env_connections import Reach
-from agym.runtime.rollout.env_registry import Open, Worlds
-from agym.runtime.rollout.groups import Budgets, Order
-from agym.runtime.rollout.task_sampler import Pool
+from agym.runtime.protocols import Sampler, SamplerSettings, SamplingSettings
+from agym.runtime.reporting import Reporter, SilentReporter
+from agym.runtime.rollout.env_calls import Timeouts
+from agym.runtime.rollout.env_connections import EnvConnector, OpenClient, OpenEnvs
+from agym.runtime.rollout.groups import EpisodeLimits, GroupRequest
+from agym.runtime.rollout.task_sampler import TaskPool
 from agym.runtime.seeds import derive
-from agym.runtime.storage.run_folder import Workspace
+from agym.runtime.storage.run_folder import RunFolder
 from agym.runtime.workers.build import learner_worker, prepare_model
-from agym.runtime.workers.inline import InlineCrew
-from agym.runtime.workers.worker_group import Crew
-from agym.runtime.workers.workers import LearnerWorker, PlayStyle, RolloutWorker
+from agym.runtime.workers.inline import InlineWorkerGroup
+from agym.runtime.workers.learner_worker import LearnerWorker
+from agym.runtime.workers.rollout_worker import PlaySettings, RolloutWorker
+from agym.runtime.workers.worker_group import WorkerGroup
 
 __all__ = ["Engines", "in_prepared_process", "quickstart", "started", "walked", "warm_up_of"]
 
@@ -64,33 +64,33 @@ class Engines:
     plan: Plan
     rollout: RolloutWorker
     learner: LearnerWorker
-    crew: InlineCrew
+    workers: InlineWorkerGroup
 
     @property
     def stage(self) -> Stage:
         """The last one, with the longest horizon."""
         return self.plan.stages[-1].settings
 
-    async def orders(self, groups: int, size: int, horizon: int) -> list[Order]:
+    async def orders(self, groups: int, size: int, horizon: int) -> list[GroupRequest]:
         """Groups of training tasks, always the same."""
         (name, environment), *_ = self.stage.environments.items()
-        pool = Pool(
+        pool = TaskPool(
             environment=name, tasks=await self.rollout.tasks(name, environment, environment.tasks.train, seed=0)
         )
         agent = self.stage.agent
         tokens = int(agent.tokens_per_turn) if isinstance(agent.tokens_per_turn, int) else 16
-        budgets = Budgets(horizon=horizon, tokens_per_turn=tokens, context_tokens=agent.context_tokens)
+        budgets = EpisodeLimits(horizon=horizon, tokens_per_turn=tokens, context_tokens=agent.context_tokens)
         return [
-            Order(task=pool.at(at, seed=0), size=size, budgets=budgets, seed=derive(0, "bench", at))
+            GroupRequest(task=pool.at(at, seed=0), size=size, budgets=budgets, seed=derive(0, "bench", at))
             for at in range(groups)
         ]
 
-    def style(self, slots: int) -> PlayStyle:
-        return PlayStyle(
+    def style(self, slots: int) -> PlaySettings:
+        return PlaySettings(
             agent=self.stage.agent,
             environments=self.stage.environments,
-            draw=Draw(),
-            phases=Phases(),
+            draw=SamplingSettings(),
+            timeouts=Timeouts(),
             slots=slots,
         )
 
@@ -101,38 +101,38 @@ async def started(
     folder: Path,
     slots: int,
     sampler: MakeSampler | None = None,
-    reach: Callable[[Open], Open] | None = None,
+    reach: Callable[[OpenClient], OpenClient] | None = None,
 ) -> AsyncIterator[Engines]:
     """Both engines and the environment; `sampler` and `reach` stand in for, or around, those of a run."""
     from agym.runtime.backends.vllm import VllmSampler
 
-    opened: Open = Reach(folder / "logs", {}, print, Deadlines())
-    worlds = Worlds(reach(opened) if reach else opened)
-    model = await prepare_model(plan, folder, worlds)
+    opened: OpenClient = EnvConnector(folder / "logs", {}, print, Deadlines())
+    envs = OpenEnvs(reach(opened) if reach else opened)
+    model = await prepare_model(plan, folder, envs)
     tokenizer = load_tokenizer(model)
     context = max(stage.settings.agent.context_tokens for stage in plan.stages)
     settings = SamplerSettings(model=Path(model.path), context_tokens=context, slots=slots)
     chosen = (sampler or VllmSampler)(settings, tokenizer.decode)
-    rollout = RolloutWorker(chosen, Chat(tokenizer), tokenizer.encode_known, worlds, time.perf_counter)
+    rollout = RolloutWorker(chosen, Chat(tokenizer), tokenizer.encode_known, envs, time.perf_counter)
     learner = learner_worker(plan, model)
-    crew = InlineCrew(rollout, learner)
+    workers = InlineWorkerGroup(rollout, learner)
     try:
-        yield Engines(plan=plan, rollout=rollout, learner=learner, crew=crew)
+        yield Engines(plan=plan, rollout=rollout, learner=learner, workers=workers)
     finally:
-        await crew.close()
+        await workers.close()
 
 
 async def walked(
     plan: Plan,
     folder: Path,
-    crew: Crew,
+    workers: WorkerGroup,
     reporter: Reporter | None = None,
     watch: Callable[[Engine], None] = lambda engine: None,
 ) -> None:
     """Goes through a plan's stages as a run does, in a folder of its own."""
-    space = Workspace.start(folder / "run", "{}", "")
+    space = RunFolder.start(folder / "run", "{}", "")
     try:
-        engine = Engine(plan, space, crew, reporter or Silent(), time.perf_counter)
+        engine = Engine(plan, space, workers, reporter or SilentReporter(), time.perf_counter)
         watch(engine)
         await engine.run()
     finally:

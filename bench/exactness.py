@@ -39,15 +39,14 @@ from agym.runtime.backends.engine_variables import missing_variables
 from agym.runtime.backends.hf_models import ModelSource, load_tokenizer
 from agym.runtime.engine import Engine
 from agym.runtime.protocols import Floats, TrainSequence, UpdateMetrics, UpdateSettings
-from agym.runtime.reporting import Silent
-from agym.runtime.rollout.env_connections import Reach
-from agym.runtime.rollout.env_registry import Worlds
+from agym.runtime.reporting import SilentReporter
+from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
 from agym.runtime.rollout.episode import Episode, Group, Segment
-from agym.runtime.rollout.groups import Order
-from agym.runtime.storage.run_folder import MODEL, Workspace
+from agym.runtime.rollout.groups import GroupRequest
+from agym.runtime.storage.run_folder import MODEL, RunFolder
 from agym.runtime.workers.build import learner_worker, prepare_model, rollout_worker
-from agym.runtime.workers.inline import InlineCrew
-from agym.runtime.workers.workers import PlayStyle
+from agym.runtime.workers.inline import InlineWorkerGroup
+from agym.runtime.workers.rollout_worker import PlaySettings
 
 LIMIT = 1e-4
 EPISODES_PER_STEP = 64
@@ -242,7 +241,7 @@ def differences(sequences: Sequence[TrainSequence], own: Sequence[Floats]) -> Fl
 # --- the run, with somebody looking on -----------------------------------------------------------------------------
 
 
-class Watched(InlineCrew):
+class Watched(InlineWorkerGroup):
     """Compares everything that is played with what the engine holds, and everything learnt with what was played."""
 
     def __init__(self, *workers: Any, tap: Tap, rows: Mapping[float, Row], tokenizer: Tokenizer) -> None:
@@ -255,7 +254,9 @@ class Watched(InlineCrew):
         self.found: dict[str, tuple[bool, bool]] = {}
         """Of each break whether the engine's record shows it, and whether the log-probs do."""
 
-    async def play(self, orders: Sequence[Order], style: PlayStyle, seen: Callable[[Episode], None]) -> list[Group]:
+    async def play(
+        self, orders: Sequence[GroupRequest], style: PlaySettings, seen: Callable[[Episode], None]
+    ) -> list[Group]:
         row = self._rows[style.draw.temperature]
         started = perf_counter()
         groups = await super().play(orders, style, seen)
@@ -309,22 +310,22 @@ async def measure(kind: str, cache: str, episodes: int, *, quick: bool) -> dict[
     plan = plan_of(RECIPE.format(tokenizer=KINDS[kind], steps=steps, imitate=20 if quick else 150))
     rows = {t: Row(tokenizer=kind, cache=cache, temperature=t) for t in (1.0, 0.7)}
     with tempfile.TemporaryDirectory() as folder:
-        space = Workspace.start(Path(folder) / "run", "{}", "")
-        worlds = Worlds(Reach(space.root / "logs", os.environ, print, Deadlines()))
-        model = await prepare_model(plan, space.root, worlds)
-        rollout = rollout_worker(plan, model, worlds, perf_counter)
+        space = RunFolder.start(Path(folder) / "run", "{}", "")
+        envs = OpenEnvs(EnvConnector(space.root / "logs", os.environ, print, Deadlines()))
+        model = await prepare_model(plan, space.root, envs)
+        rollout = rollout_worker(plan, model, envs, perf_counter)
         sampler: Any = rollout.sampler
         tap = sampler._core = Tap(sampler._core, reuse=cache == "used")
         tokenizer = load_tokenizer(ModelSource(path=str(space.root / MODEL)))
-        crew = Watched(rollout, learner_worker(plan, model), tap=tap, rows=rows, tokenizer=tokenizer)
+        workers = Watched(rollout, learner_worker(plan, model), tap=tap, rows=rows, tokenizer=tokenizer)
         try:
-            await Engine(plan, space, crew, Silent(), perf_counter).run()
+            await Engine(plan, space, workers, SilentReporter(), perf_counter).run()
         finally:
-            await crew.close()
+            await workers.close()
             space.close()
     return {
         "rows": [asdict(row) for row in rows.values()],
-        "breaks": crew.found,
+        "breaks": workers.found,
     }
 
 

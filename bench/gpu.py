@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from agym.runtime.backends.deepspeed import DeepSpeedLearner
     from agym.runtime.backends.vllm import VllmSampler
     from agym.runtime.protocols import TrainSequence
-    from agym.runtime.workers.workers import LearnerWorker
+    from agym.runtime.workers.learner_worker import LearnerWorker
 
 GIB = 2**30
 PEAKS = {"H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12, "A100": 312e12}
@@ -172,7 +172,7 @@ def opening(size: Size, episode: int, turn: int) -> list[int]:
 
 async def by_sampler(sampler: VllmSampler, size: Size, run: int) -> list[Any]:
     """Episodes as coroutines, as a run plays them; returns ids, log-probs and where replies stand."""
-    from agym.runtime.protocols import Draw, SampleRequest
+    from agym.runtime.protocols import SampleRequest, SamplingSettings
 
     async def episode(at: int) -> tuple[list[int], list[float]]:
         ids: list[int] = []
@@ -181,7 +181,7 @@ async def by_sampler(sampler: VllmSampler, size: Size, run: int) -> list[Any]:
             ids += opening(size, at, turn)
             logprobs += [0.0] * size.given
             request = SampleRequest(
-                prompt=tuple(ids), draw=Draw(), max_tokens=size.drawn, seed=at * size.turns + turn + run
+                prompt=tuple(ids), draw=SamplingSettings(), max_tokens=size.drawn, seed=at * size.turns + turn + run
             )
             reply = await sampler.sample(request)
             ids += reply.ids
@@ -195,7 +195,7 @@ async def by_sampler(sampler: VllmSampler, size: Size, run: int) -> list[Any]:
 def by_bare_engine(sampler: VllmSampler, size: Size, run: int) -> None:
     """The same requests to the same core, without a coroutine, a future or a record."""
     from agym.runtime.backends.vllm import _params, core_request
-    from agym.runtime.protocols import Draw, SampleRequest
+    from agym.runtime.protocols import SampleRequest, SamplingSettings
 
     core: Any = sampler._core
     core.reset_prefix_cache()
@@ -205,7 +205,7 @@ def by_bare_engine(sampler: VllmSampler, size: Size, run: int) -> None:
         name = f"bare-{at}-{turn}"
         texts[name] = ids = ids + opening(size, at, turn)
         seed = at * size.turns + turn + run
-        params = _params(SampleRequest(prompt=ids, draw=Draw(), max_tokens=size.drawn, seed=seed))
+        params = _params(SampleRequest(prompt=ids, draw=SamplingSettings(), max_tokens=size.drawn, seed=seed))
         core.add_request(core_request(name, list(ids), params))
 
     for at in range(size.episodes):
@@ -234,7 +234,7 @@ class Bench:
         import torch
         from agym.runtime.backends.deepspeed import DeepSpeedLearner
         from agym.runtime.backends.vllm import VllmSampler
-        from agym.runtime.workers.workers import LearnerWorker
+        from agym.runtime.workers.learner_worker import LearnerWorker
 
         size = self._size
         weights = make_model(size, self._folder)

@@ -23,7 +23,7 @@ from random import Random
 
 from agym.dsl.model.recipe import Environment
 from agym.envs.protocol import EnvClient, EnvSpec, Observation, Session, Step, TaskInfo
-from agym.runtime.rollout.env_registry import Open
+from agym.runtime.rollout.env_connections import OpenClient
 from engines import Engines, in_prepared_process, quickstart, started, walked, warm_up_of
 from paired import ratio, seconds
 
@@ -52,8 +52,8 @@ async def measure(folder: Path, rounds: int, *, quick: bool) -> None:
     unmeasured = ("eval=null", "schedule.0.eval_every=null")
     plan, late = warm_up_of(quickstart("schedule.0.until=step >= 60", "algorithm.data.limit=480", *unmeasured)), Late()
     async with started(plan, folder, _SLOTS, reach=late.around) as engines:
-        await walked(plan, folder, engines.crew)
-        await engines.crew.sync(60)
+        await walked(plan, folder, engines.workers)
+        await engines.workers.sync(60)
         columns = (
             "latency",
             f"episodes, in {_SLOTS} slots",
@@ -135,7 +135,7 @@ class Late:
         """What the answers alone take in any order: the slowest episode's, or all of them spread over the slots."""
         return max(max(self.waited), sum(self.waited) / _SLOTS)
 
-    def around(self, opened: Open) -> Open:
+    def around(self, opened: OpenClient) -> OpenClient:
         async def late(name: str, settings: Environment) -> EnvClient:
             return LateEnv(await opened(name, settings), self)
 

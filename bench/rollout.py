@@ -52,8 +52,8 @@ async def measure(folder: Path, imitated: int, rounds: int) -> None:
     plan = warm_up_of(quickstart(f"schedule.0.until=step >= {imitated}", "eval=null", "schedule.0.eval_every=null"))
     recording = Recording()
     async with started(plan, folder, _SLOTS, recording.start) as engines:
-        await walked(plan, folder, engines.crew)
-        await engines.crew.sync(imitated)
+        await walked(plan, folder, engines.workers)
+        await engines.workers.sync(imitated)
         await compare(engines, recording, folder, rounds)
 
 

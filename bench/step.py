@@ -28,8 +28,8 @@ from agym.envs.clients.client import InlineEnv
 from agym.envs.protocol import Env, EnvClient
 from agym.envs.registry import factory
 from agym.runtime.engine import Engine
-from agym.runtime.reporting import Row
-from agym.runtime.rollout.env_registry import Open
+from agym.runtime.reporting import MetricsRow
+from agym.runtime.rollout.env_connections import OpenClient
 from agym.runtime.rollout.episode import Episode
 from agym.runtime.sinks.console.console import Terminal
 from agym.runtime.sinks.fanout import Fanout, open_fanout
@@ -81,7 +81,7 @@ async def measure(folder: Path, ledger: Ledger, imitated: int, steps: int) -> li
     reporter = Charged(fanout, ledger)
     async with started(plan, folder, _SLOTS, reach=ledger.around) as engines:
         ledger.watch(engines)
-        await walked(plan, folder, engines.crew, reporter, ledger.watch_engine)
+        await walked(plan, folder, engines.workers, reporter, ledger.watch_engine)
     fanout.close([], failed=False)
     # the stage before has another horizon, and the first step of any is a warm-up
     return reporter.steps[2:]
@@ -161,7 +161,7 @@ class Ledger:
         for name in names:
             setattr(thing, name, self.call(part, getattr(thing, name)))
 
-    def around(self, opened: Open) -> Open:
+    def around(self, opened: OpenClient) -> OpenClient:
         """The environment in this process, each instance of it charged."""
 
         async def open_charged(name: str, settings: Environment) -> EnvClient:
@@ -178,12 +178,12 @@ class Ledger:
 
     def watch(self, engines: Engines) -> None:
         sampler: Any = engines.rollout.sampler
-        crew: Any = engines.crew
+        workers: Any = engines.workers
         self._calls(sampler._core, "engine", "get_output", "add_request", "abort_requests", "reset_prefix_cache")
         self._calls(sampler, "sampler", "_step", "_admit")
         self._calls(engines.rollout._chat, "text", "begin", "follow", "cut", "decode")
         self._calls(engines.learner.learner, "update", "update")
-        crew.play, crew.sync = self.wait("play", crew.play), self.wait("sync", crew.sync)
+        workers.play, workers.sync = self.wait("play", workers.play), self.wait("sync", workers.sync)
 
     def watch_engine(self, engine: Engine) -> None:
         self._calls(engine, "write", "_write", "_write_episodes")
@@ -206,7 +206,7 @@ class Charged:
     def note(self, text: str) -> None:
         self.fanout.note(text)
 
-    def row(self, row: Row) -> None:
+    def row(self, row: MetricsRow) -> None:
         self.fanout.row(row)
         spent = self.ledger.take()
         if "rollout/success" in row:

@@ -19,7 +19,7 @@ from statistics import median
 import torch
 from agym.runtime.backends.hf_models import ModelSizes, TokenizerSizes, make_model, make_tokenizer
 from agym.runtime.protocols import LearnerSettings, SamplerSettings
-from agym.runtime.workers.workers import LearnerWorker
+from agym.runtime.workers.learner_worker import LearnerWorker
 from engines import in_prepared_process
 from paired import seconds
 

@@ -30,10 +30,9 @@ import torch
 from agym.envs.protocol import Deadlines
 from agym.runtime.backends.hf_models import ModelSource, load_causal_model
 from agym.runtime.backends.policy import FrozenPolicy, Policy, load_policy
-from agym.runtime.learning.packing import Row, pack
+from agym.runtime.learning.packing import PackedRow, pack
 from agym.runtime.protocols import LearnerSettings, LossSettings, TrainSequence, UpdateSettings
-from agym.runtime.rollout.env_connections import Reach
-from agym.runtime.rollout.env_registry import Worlds
+from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
 from agym.runtime.workers.build import prepare_model
 from engines import in_prepared_process, quickstart
 from paired import Spent, alternated, ratio, table
@@ -62,9 +61,9 @@ def main() -> int:
 
 
 async def _model(folder: Path) -> Path:
-    worlds = Worlds(Reach(folder, {}, print, Deadlines()))
-    model = await prepare_model(quickstart(), folder, worlds)
-    await worlds.close()
+    envs = OpenEnvs(EnvConnector(folder, {}, print, Deadlines()))
+    model = await prepare_model(quickstart(), folder, envs)
+    await envs.close()
     return Path(model.path)
 
 
@@ -192,7 +191,7 @@ def packed_loop(settings: LearnerSettings, sequences: Sequence[TrainSequence]) -
     return _loop(policy, sequences, lambda: (_of_row(policy, row) for row in rows))
 
 
-def _of_row(policy: Policy, row: Row) -> Learnt:
+def _of_row(policy: Policy, row: PackedRow) -> Learnt:
     hidden_TD = policy.causal.base_model(
         input_ids=row.ids_T[None], position_ids=row.positions_T[None], use_cache=False, layout=row.layout
     ).last_hidden_state[0]

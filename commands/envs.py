@@ -265,12 +265,12 @@ async def _client(arguments: argparse.Namespace) -> EnvClient:
 def _at(arguments: argparse.Namespace) -> EnvClient:
     from ..dsl.model.recipe import Dialect, Environment
     from ..envs.protocol import Deadlines
-    from ..runtime.rollout.env_connections import at_address
+    from ..runtime.rollout.env_connections import connect_to_server
 
     if arguments.dialect == "agentgym" and arguments.kind is None:
         raise UsageError("'--dialect agentgym' needs '--kind': its servers reply differently")
     where = Environment(url=arguments.target, dialect=Dialect(arguments.dialect), kind=arguments.kind)
-    return at_address(where, arguments.token, Deadlines())
+    return connect_to_server(where, arguments.token, Deadlines())
 
 
 def _options(arguments: argparse.Namespace) -> Mapping[str, Json]:

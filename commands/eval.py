@@ -28,10 +28,10 @@ from .invocation.shell import Exit, Shell, UsageError
 
 if TYPE_CHECKING:
     from ..runtime.progress import Progress
-    from ..runtime.reporting import Row
+    from ..runtime.reporting import MetricsRow
     from ..runtime.rollout.episode import Episode
-    from ..runtime.steps.evaluate import Measured
-    from ..runtime.storage.run_reader import Archive
+    from ..runtime.steps.evaluate import Evaluation
+    from ..runtime.storage.run_reader import RunReader
 
 __all__ = ["add_arguments", "run"]
 
@@ -89,10 +89,10 @@ def _refuse_output(output: Path | None) -> None:
 
 
 def _run(arguments: argparse.Namespace, shell: Shell, output: Path | None) -> Exit:
-    from ..runtime.storage.run_reader import Archive, is_run
+    from ..runtime.storage.run_reader import RunReader, is_run
 
     root = shell.cwd / arguments.target
-    archive = Archive(root) if is_run(root) else None
+    archive = RunReader(root) if is_run(root) else None
     variant = _compiled(arguments, shell, archive)
     if isinstance(variant, Exit):
         return variant
@@ -109,7 +109,7 @@ def _run(arguments: argparse.Namespace, shell: Shell, output: Path | None) -> Ex
     return Exit.RIGHT
 
 
-def _compiled(arguments: argparse.Namespace, shell: Shell, archive: Archive | None) -> CompiledVariant | Exit:
+def _compiled(arguments: argparse.Namespace, shell: Shell, archive: RunReader | None) -> CompiledVariant | Exit:
     compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=shell, settings=_settings(arguments))
     text = None
     if archive is not None:
@@ -134,7 +134,7 @@ class _Exam:
     """Of the run that the model is from."""
 
 
-def _exam(arguments: argparse.Namespace, shell: Shell, archive: Archive | None, plan: Plan) -> _Exam:
+def _exam(arguments: argparse.Namespace, shell: Shell, archive: RunReader | None, plan: Plan) -> _Exam:
     from ..runtime.progress import Progress
 
     last = len(plan.stages) - 1
@@ -153,7 +153,7 @@ def _exam(arguments: argparse.Namespace, shell: Shell, archive: Archive | None, 
     return _Exam(plan=plan, progress=Progress(stage=last), step=None)
 
 
-def _of_run(arguments: argparse.Namespace, archive: Archive, plan: Plan) -> _Exam:
+def _of_run(arguments: argparse.Namespace, archive: RunReader, plan: Plan) -> _Exam:
     from ..runtime.storage.run_folder import FolderError
 
     kept = archive.kept(arguments.checkpoint or "latest")
@@ -171,12 +171,12 @@ def _with_model(plan: Plan, path: str) -> Plan:
     return replace(plan, model=replace(plan.model, path=path, init=None, revision=None))
 
 
-def _measured(exam: _Exam, shell: Shell) -> Measured:
-    from ..runtime.evaluate_checkpoint import examine
+def _measured(exam: _Exam, shell: Shell) -> Evaluation:
+    from ..runtime.evaluate_checkpoint import evaluate_checkpoint
 
     teller = _Teller(shell.err)
     try:
-        return examine(exam.plan, exam.progress, teller, environ=shell.environ, clock=time.perf_counter)
+        return evaluate_checkpoint(exam.plan, exam.progress, teller, environ=shell.environ, clock=time.perf_counter)
     finally:
         teller.close()
 
@@ -191,7 +191,7 @@ class _Teller:
 
     def phase(self, name: str) -> None: ...
 
-    def row(self, row: Row) -> None: ...
+    def row(self, row: MetricsRow) -> None: ...
 
     def episode(self, episode: Episode) -> None:
         self._played += 1
@@ -218,7 +218,7 @@ def _horizons(episodes: tuple[Episode, ...]) -> Mapping[str, int]:
     return found
 
 
-def _as_json(target: str, exam: _Exam, row: Row, turns: Mapping[str, int]) -> str:
+def _as_json(target: str, exam: _Exam, row: MetricsRow, turns: Mapping[str, int]) -> str:
     told = {
         "agym": __version__,
         "target": target,

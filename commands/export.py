@@ -34,13 +34,13 @@ def _checkpoint(word: str) -> str:
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ..runtime.errors import RunError
-    from ..runtime.storage.run_reader import Archive
+    from ..runtime.storage.run_reader import RunReader
 
     folder = shell.cwd / arguments.output
     if not folder.parent.is_dir():
         raise UsageError(f"the folder {folder.parent} is not there")
     try:
-        archive = Archive(shell.cwd / arguments.run)
+        archive = RunReader(shell.cwd / arguments.run)
         kept = archive.kept(arguments.checkpoint or "latest")
         if kept.model is None:
             prepare_process(archive.plan, shell.environ)

@@ -17,23 +17,23 @@ from ..dsl.model.algorithm import Kind, RetrainFrom
 from ..dsl.model.plan import Plan, PlanStage
 from ..dsl.model.recipe import Eval, OnFault, SaveEpisodes
 from ..dsl.model.stage_kinds import has_reference, own_end
-from .data.judge_client import Judges
+from .data.judge_client import JudgeClient
 from .errors import RunError, StepRefused
-from .guards import GuardStop, Verdict, judge
+from .guards import GuardStop, Verdict, apply_guards
 from .progress import Progress
 from .protocols import OptimizerSettings
-from .reporting import Reporter, Row
+from .reporting import MetricsRow, Reporter
 from .rollout.episode import Episode
-from .steps.evaluate import measure, refuse_overlap
-from .steps.prefetch import Pipeline
+from .steps.evaluate import evaluate, refuse_overlap
+from .steps.prefetch import Prefetcher
 from .steps.rollout_batch import read_batches, write_batches
-from .steps.stage_context import Context, StepResult
+from .steps.stage_context import StageContext, StepResult
 from .steps.table import STEPS, origin
-from .storage.episode_log import lines
-from .storage.run_folder import MODEL, PROGRESS, Metrics, Workspace, on_disk
-from .workers.worker_group import Crew
+from .storage.episode_log import episode_lines
+from .storage.run_folder import MODEL, PROGRESS, MetricsFile, RunFolder, on_disk
+from .workers.worker_group import WorkerGroup
 
-__all__ = ["Engine", "Outcome", "OutcomeKind", "StopSignal"]
+__all__ = ["Engine", "OutcomeKind", "RunOutcome", "StopSignal"]
 
 
 class OutcomeKind(StrEnum):
@@ -43,7 +43,7 @@ class OutcomeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """How the run ended."""
 
     kind: OutcomeKind
@@ -68,18 +68,18 @@ class Engine:
     def __init__(
         self,
         plan: Plan,
-        space: Workspace,
-        crew: Crew,
+        space: RunFolder,
+        workers: WorkerGroup,
         reporter: Reporter,
         clock: Callable[[], float],
         stop: StopSignal | None = None,
         troubles: Callable[[], int] = lambda: 0,
-        judges: Judges | None = None,
+        judges: JudgeClient | None = None,
     ) -> None:
         """`troubles` counts those of environments' servers."""
         self._plan = plan
         self._space = space
-        self._crew = crew
+        self._workers = workers
         self._reporter = reporter
         self._clock = clock
         self._stop = stop or StopSignal()
@@ -87,9 +87,9 @@ class Engine:
         self._troubles_told = troubles()
         self._judges = judges
         self._progress = Progress()
-        self._opened: Metrics | None = None
-        self._entered: Context | None = None
-        self._pipeline = Pipeline(plan.hardware.staleness, self._sync)
+        self._opened: MetricsFile | None = None
+        self._entered: StageContext | None = None
+        self._prefetcher = Prefetcher(plan.hardware.staleness, self._sync)
         self._synced = -1
         """Version of the weights that the sampler holds."""
         self._sync_s = 0.0
@@ -97,7 +97,7 @@ class Engine:
         self._saved = -1
         """The `total_step` of the newest checkpoint."""
 
-    async def run(self) -> Outcome:
+    async def run(self) -> RunOutcome:
         _refuse(self._plan)
         await self._restore()
         try:
@@ -116,19 +116,19 @@ class Engine:
                 await self._save()
             raise
         finally:
-            await self._pipeline.close()
+            await self._prefetcher.close()
             self._rows.close()
 
-    def _outcome(self, kind: OutcomeKind, reason: str = "") -> Outcome:
-        return Outcome(kind=kind, steps=self._progress.total_step, reason=reason)
+    def _outcome(self, kind: OutcomeKind, reason: str = "") -> RunOutcome:
+        return RunOutcome(kind=kind, steps=self._progress.total_step, reason=reason)
 
     @property
-    def _rows(self) -> Metrics:
+    def _rows(self) -> MetricsFile:
         assert self._opened is not None, "metrics are opened by _restore"
         return self._opened
 
     @property
-    def _context(self) -> Context:
+    def _context(self) -> StageContext:
         assert self._entered is not None, "a stage is entered before anything is done in it"
         return self._entered
 
@@ -143,7 +143,7 @@ class Engine:
             await self._enter()
             while await self._goes_on():
                 await self._step()
-            await self._pipeline.back_to()
+            await self._prefetcher.back_to()
             if self._stage is self._plan.stages[-1]:
                 break
             self._progress.next_stage()
@@ -198,14 +198,14 @@ class Engine:
             # the divergence that the weight was adapted to is another one
             progress.kl_scale = progress.kl_scale if _pull(before) == _pull(stage) else 1.0
         await self._optimise(fresh=progress.step == 0 and before is not None and _lesson(before) != _lesson(stage))
-        self._entered = await Context.of(
+        self._entered = await StageContext.of(
             self._plan,
             stage,
-            self._crew,
+            self._workers,
             progress,
             self._reporter,
             self._clock,
-            self._pipeline,
+            self._prefetcher,
             self._space.base(stage.settings.stage),
             self._judges,
         )
@@ -217,7 +217,7 @@ class Engine:
     async def _optimise(self, *, fresh: bool) -> None:
         optimizer = self._stage.settings.algorithm.optimizer
         settings = OptimizerSettings(betas=optimizer.betas, eps=optimizer.eps, weight_decay=optimizer.weight_decay)
-        await self._crew.optimise_by(settings, fresh=fresh)
+        await self._workers.optimise_by(settings, fresh=fresh)
         if fresh:
             self._progress.updates = 0
 
@@ -227,11 +227,11 @@ class Engine:
         asked = {origin(stages, each) for each in stages[index:] if has_reference(each.settings.algorithm)}
         if index in asked - {0} and self._progress.step == 0:
             with on_disk("reference"), self._space.new_reference(self._stage.settings.stage) as folder:
-                await self._crew.export(folder)
+                await self._workers.export(folder)
         start = origin(stages, self._stage)
         # what a run starts with is there already
         known = not start or not has_reference(self._stage.settings.algorithm)
-        await self._crew.refer_to(None if known else self._space.reference(stages[start].settings.stage))
+        await self._workers.refer_to(None if known else self._space.reference(stages[start].settings.stage))
 
     async def _keep_base(self) -> None:
         """What each round of retraining begins with, the learner as the stage found it, kept for a resume."""
@@ -240,7 +240,7 @@ class Engine:
             return
         if progress.step == 0:
             with on_disk("base"), self._space.new_base(stage.settings.stage) as folder:
-                await self._crew.save(folder)
+                await self._workers.save(folder)
                 (folder / PROGRESS).write_text(progress.to_json())
 
     # --- a step ----------------------------------------------------------------------------------------------------
@@ -251,13 +251,13 @@ class Engine:
             self._progress.count_step()
             await self._evaluate(self._plan.eval)
             return
-        before, begun = self._progress.copy(), self._pipeline.begun
+        before, begun = self._progress.copy(), self._prefetcher.begun
         try:
             await self._learn()
         except StepRefused:
             # tasks were drawn that nobody has learnt from
             self._progress = before
-            await self._pipeline.back_to(begun)
+            await self._prefetcher.back_to(begun)
             raise
 
     async def _learn(self) -> None:
@@ -267,12 +267,12 @@ class Engine:
         progress.version += result.updates
         progress.count_step()
         progress.measure(result.facts)
-        verdict = judge(self._plan.guards, progress.guarding, result.signs)
+        verdict = apply_guards(self._plan.guards, progress.guarding, result.signs)
         self._write_episodes(result.episodes, "train")
         self._write(self._row(result, verdict, self._clock() - started))
         await self._obey(verdict)
 
-    def _row(self, result: StepResult, verdict: Verdict, seconds: float) -> Row:
+    def _row(self, result: StepResult, verdict: Verdict, seconds: float) -> MetricsRow:
         return {
             "total_step": self._progress.total_step,
             "stage": self._stage.settings.stage,
@@ -293,15 +293,15 @@ class Engine:
         if self._synced != self._progress.version:
             started = self._clock()
             self._reporter.phase("sync")
-            await self._crew.sync(self._progress.version)
+            await self._workers.sync(self._progress.version)
             self._synced = self._progress.version
             self._sync_s += self._clock() - started
 
     async def _evaluate(self, settings: Eval) -> None:
-        await self._pipeline.drain()
+        await self._prefetcher.drain()
         await self._sync()
         self._reporter.phase("eval")
-        measured = await measure(self._context, settings)
+        measured = await evaluate(self._context, settings)
         self._progress.measured_at = self._progress.total_step
         self._progress.measure({"eval_success": float(measured.row["eval/success"])})
         self._write_episodes(measured.episodes, "eval")
@@ -334,8 +334,8 @@ class Engine:
         step, folder = good[-1]
         then = Progress.from_json((folder / PROGRESS).read_text())
         # what was begun was played by weights that are given up here: by those that failed, or by ones just before them
-        await self._pipeline.back_to()
-        await self._crew.load(folder)
+        await self._prefetcher.back_to()
+        await self._workers.load(folder)
         await self._optimise(fresh=_lesson(self._plan.stages[then.stage]) != _lesson(self._stage))
         self._progress.version += 1  # the sampler has to get them again
         self._reporter.note(f"rolled back to the weights of step {step}")
@@ -347,20 +347,20 @@ class Engine:
         if good:
             self._saved, folder = good[-1]
             self._progress = Progress.from_json((folder / PROGRESS).read_text())
-            self._pipeline.resume(read_batches(folder))
-            await self._crew.load(folder)
+            self._prefetcher.resume(read_batches(folder))
+            await self._workers.load(folder)
         self._space.forget_episodes(after=self._progress.total_step)
-        self._opened = Metrics(self._space.root / "metrics.jsonl", keep_bytes=self._progress.metrics_bytes)
+        self._opened = MetricsFile(self._space.root / "metrics.jsonl", keep_bytes=self._progress.metrics_bytes)
 
     async def _save(self) -> None:
         self._reporter.phase("save")
-        batches, progress = await self._pipeline.drain(), self._progress
+        batches, progress = await self._prefetcher.drain(), self._progress
         progress.metrics_bytes = self._rows.size
         with on_disk("save"):
             with self._space.checkpoint(progress.total_step) as folder:
-                await self._crew.save(folder)
+                await self._workers.save(folder)
                 if self._plan.checkpoint.export:
-                    await self._crew.export(folder / MODEL)
+                    await self._workers.export(folder / MODEL)
                 write_batches(folder, batches)
                 (folder / PROGRESS).write_text(progress.to_json())
             self._saved = progress.total_step
@@ -379,16 +379,18 @@ class Engine:
         step, stage = self._progress.total_step, self._stage.settings.stage
         with on_disk("episodes"):
             kind = "-eval" if purpose == "eval" else ""
-            self._space.write_episodes(step, kind, lines(episodes, purpose=purpose, total_step=step, stage=stage))
+            self._space.write_episodes(
+                step, kind, episode_lines(episodes, purpose=purpose, total_step=step, stage=stage)
+            )
 
-    def _write(self, row: Row) -> None:
+    def _write(self, row: MetricsRow) -> None:
         known = {name: value for name, value in row.items() if not isinstance(value, float) or isfinite(value)}
         self._note_best(known)
         with on_disk("metrics"):
             self._rows.append(known)
         self._reporter.row(known)
 
-    def _note_best(self, row: Row) -> None:
+    def _note_best(self, row: MetricsRow) -> None:
         progress, value = self._progress, row.get(self._plan.checkpoint.best or "")
         if isinstance(value, float) and (progress.best is None or value > progress.best):
             progress.best, progress.best_step = value, progress.total_step

@@ -18,42 +18,41 @@ from ..dsl.model.recipe import Eval
 from .errors import RunError
 from .progress import Progress
 from .reporting import Reporter
-from .rollout.env_connections import Reach, deadlines_of
-from .rollout.env_registry import Worlds
-from .steps.evaluate import Measured, measure
-from .steps.prefetch import Pipeline
-from .steps.stage_context import Context
-from .workers.build import found_model, rollout_worker
-from .workers.worker_group import Crew
-from .workers.workers import RolloutWorker
+from .rollout.env_connections import EnvConnector, OpenEnvs, deadlines_of
+from .steps.evaluate import Evaluation, evaluate
+from .steps.prefetch import Prefetcher
+from .steps.stage_context import StageContext
+from .workers.build import find_model, rollout_worker
+from .workers.rollout_worker import RolloutWorker
+from .workers.worker_group import WorkerGroup
 
-__all__ = ["examine"]
+__all__ = ["evaluate_checkpoint"]
 
 
-def examine(
+def evaluate_checkpoint(
     plan: Plan,
     progress: Progress,
     reporter: Reporter,
     *,
     environ: Mapping[str, str],
     clock: Callable[[], float],
-) -> Measured:
+) -> Evaluation:
     """Plays the eval tasks with the model that the plan names by its path, as the stage of `progress` would."""
     with TemporaryDirectory(prefix="agym-eval-") as logs:
-        reach = Reach(Path(logs), environ, reporter.note, deadlines_of(plan.rollout))
+        reach = EnvConnector(Path(logs), environ, reporter.note, deadlines_of(plan.rollout))
         return asyncio.run(_examine(plan, progress, reporter, reach, clock))
 
 
 async def _examine(
-    plan: Plan, progress: Progress, reporter: Reporter, reach: Reach, clock: Callable[[], float]
-) -> Measured:
+    plan: Plan, progress: Progress, reporter: Reporter, reach: EnvConnector, clock: Callable[[], float]
+) -> Evaluation:
     reporter.phase("start")
-    model = found_model(plan.model)
+    model = find_model(plan.model)
     with _still_there(Path(model.path)):
-        player = rollout_worker(plan, model, Worlds(reach), clock, weights_follow=False)
+        player = rollout_worker(plan, model, OpenEnvs(reach), clock, weights_follow=False)
     try:
         reporter.phase("eval")
-        return await measure(_context(plan, progress, player, reporter, clock), plan.eval or Eval())
+        return await evaluate(_context(plan, progress, player, reporter, clock), plan.eval or Eval())
     finally:
         await player.close()
 
@@ -71,17 +70,17 @@ def _still_there(folder: Path) -> Iterator[None]:
 
 def _context(
     plan: Plan, progress: Progress, player: RolloutWorker, reporter: Reporter, clock: Callable[[], float]
-) -> Context:
-    return Context(
+) -> StageContext:
+    return StageContext(
         plan=plan,
         stage=plan.stages[progress.stage].settings,
         # of a crew, measuring asks only for tasks and play
-        crew=cast(Crew, player),
+        workers=cast(WorkerGroup, player),
         progress=progress,
         reporter=reporter,
         clock=clock,
         pools={},
-        pipeline=Pipeline(0, _no_weights),
+        prefetcher=Prefetcher(0, _no_weights),
     )
 
 

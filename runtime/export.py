@@ -15,22 +15,22 @@ from ..dsl.model.model_sizes import is_folder
 from ..dsl.model.plan import Plan, Role
 from .backends.hf_models import ModelSource
 from .errors import RunError
-from .reporting import Row
-from .storage.run_folder import MODEL, FolderError, filled
-from .storage.run_reader import Archive, Kept
-from .storage.summary import measures
-from .workers.build import found_model, learner_worker
+from .reporting import MetricsRow
+from .storage.run_folder import MODEL, FolderError, fill_folder
+from .storage.run_reader import RunReader, SavedStep
+from .storage.summary import eval_results
+from .workers.build import find_model, learner_worker
 
 __all__ = ["export"]
 
 
-def export(archive: Archive, kept: Kept, folder: Path, version: str) -> None:
+def export(archive: RunReader, kept: SavedStep, folder: Path, version: str) -> None:
     """Fills a new folder; one that is there is refused."""
     if folder.exists() or folder.is_symlink():
         raise FolderError(f"'{folder}' is there already: name a new folder")
     plan = archive.plan
     try:
-        with filled(folder) as made:
+        with fill_folder(folder) as made:
             if kept.model is not None:
                 # whoever may read the new folder may read all of it
                 shutil.copytree(kept.model, made, copy_function=shutil.copyfile, dirs_exist_ok=True)
@@ -41,7 +41,7 @@ def export(archive: Archive, kept: Kept, folder: Path, version: str) -> None:
         raise RunError(f"'{folder}' could not be written from step {kept.step} of '{archive.root}': {error}") from error
 
 
-def _by_learner(plan: Plan, root: Path, kept: Kept, folder: Path) -> None:
+def _by_learner(plan: Plan, root: Path, kept: SavedStep, folder: Path) -> None:
     """Of a checkpoint that holds nothing but the learner's state."""
     assert kept.checkpoint is not None, "a step that is kept has a model or a checkpoint"
     ranks = sum(worker.role is Role.LEARNER for worker in plan.placement.workers)
@@ -50,7 +50,7 @@ def _by_learner(plan: Plan, root: Path, kept: Kept, folder: Path) -> None:
             f"step {kept.step} holds the states of {ranks} learners and no model: resume the run with "
             "'checkpoint.export: true', and export what it saves then"
         )
-    model = found_model(plan.model) if plan.model.init is None else ModelSource(path=str(root / MODEL))
+    model = find_model(plan.model) if plan.model.init is None else ModelSource(path=str(root / MODEL))
     learner = learner_worker(plan, model).learner
     try:
         learner.load(kept.checkpoint)
@@ -62,7 +62,7 @@ def _by_learner(plan: Plan, root: Path, kept: Kept, folder: Path) -> None:
 # --- the card ------------------------------------------------------------------------------------------------------
 
 
-def _card(plan: Plan, archive: Archive, kept: Kept, version: str) -> Iterator[str]:
+def _card(plan: Plan, archive: RunReader, kept: SavedStep, version: str) -> Iterator[str]:
     base = plan.model.path if plan.model.path is not None and not is_folder(plan.model.path) else None
     yield from ("---", "library_name: transformers", "pipeline_tag: text-generation", "tags: [agym]")
     yield from (f"base_model: {base}",) if base else ()
@@ -82,15 +82,15 @@ def _card(plan: Plan, archive: Archive, kept: Kept, version: str) -> Iterator[st
     yield from ("", "## Use", "", "```python", _USE, "```", "")
 
 
-def _measured(rows: Sequence[Row]) -> Iterator[str]:
+def _measured(rows: Sequence[MetricsRow]) -> Iterator[str]:
     if not rows:
         return
-    names = list(dict.fromkeys(name for row in rows for name, _ in measures(row)))
+    names = list(dict.fromkeys(name for row in rows for name, _ in eval_results(row)))
     yield from ("", "## Success on tasks it was not trained on", "")
     yield "".join(f"| {title} " for title in ("step", *names)) + "|"
     yield "|---:|" + "---|" * len(names)
     for row in rows:
-        found = dict(measures(row))
+        found = dict(eval_results(row))
         yield f"| {row['total_step']} " + "".join(f"| {found.get(name, '')} " for name in names) + "|"
     yield from ("", "In brackets, bootstrap intervals over tasks.")
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..dsl.model.recipe import Guards, OnFault
-from .progress import Guarding
+from .progress import GuardState
 from .protocols import UpdateFault
 
-__all__ = ["GuardStop", "Signs", "Verdict", "judge"]
+__all__ = ["GuardSignals", "GuardStop", "Verdict", "apply_guards"]
 
 
 class GuardStop(Exception):
@@ -20,7 +20,7 @@ class GuardStop(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
+class GuardSignals:
     """What guards look at; None where the step measured no such thing."""
 
     fault: UpdateFault | None = None
@@ -41,7 +41,7 @@ class Verdict:
     """What to try, where that ends the run."""
 
 
-def judge(guards: Guards, counted: Guarding, signs: Signs) -> Verdict:
+def apply_guards(guards: Guards, counted: GuardState, signs: GuardSignals) -> Verdict:
     """The first guard that speaks, faults of the update before slow decay. Counts strikes on the way."""
     if signs.fault is not None and signs.fault in _FAULTS:
         what, action, help_ = _FAULTS[signs.fault]
@@ -90,7 +90,7 @@ _HELP = {
     "mismatch_max": "the two engines read the same tokens differently: see that 'model.dtype' is no less than bf16",
 }
 
-_DECAY: tuple[tuple[str, Callable[[Signs], float | None], Callable[[float, float], bool]], ...] = (
+_DECAY: tuple[tuple[str, Callable[[GuardSignals], float | None], Callable[[float, float], bool]], ...] = (
     ("entropy_min", lambda signs: signs.entropy, lambda value, bound: value < bound),
     ("zero_std_max", lambda signs: signs.zero_std_frac, lambda value, bound: value > bound),
     ("invalid_max", lambda signs: signs.invalid_rate, lambda value, bound: value > bound),

@@ -12,16 +12,16 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from math import isfinite
 
 from .learning.reward import Moments
-from .rollout.task_sampler import Mixture
+from .rollout.task_sampler import TaskMixture
 
-__all__ = ["HISTORY", "Guarding", "Progress", "StageFacts"]
+__all__ = ["HISTORY", "GuardState", "Progress", "StageFacts"]
 
 HISTORY = 10_000
 """Values of a metric that are kept; no expression can reach further back."""
 
 
 @dataclass(slots=True)
-class Guarding:
+class GuardState:
     """What the guards have counted."""
 
     roll_backs: int = 0
@@ -57,8 +57,8 @@ class Progress:
     history: dict[str, list[float]] = field(default_factory=dict)
     scales: dict[str, Moments] = field(default_factory=dict)
     """Of rewards, by environment."""
-    mixture: Mixture = field(default_factory=Mixture)
-    guarding: Guarding = field(default_factory=Guarding)
+    mixture: TaskMixture = field(default_factory=TaskMixture)
+    guarding: GuardState = field(default_factory=GuardState)
 
     def count_step(self) -> None:
         self.step += 1
@@ -80,7 +80,7 @@ class Progress:
 
     def copy(self) -> Progress:
         """Apart in all that a step changes before it has learnt anything."""
-        mixture = Mixture(drawn=dict(self.mixture.drawn), owed=dict(self.mixture.owed))
+        mixture = TaskMixture(drawn=dict(self.mixture.drawn), owed=dict(self.mixture.owed))
         return replace(self, mixture=mixture, scales=dict(self.scales))
 
     def ahead(self, steps: int) -> Progress:
@@ -98,8 +98,8 @@ class Progress:
     def from_json(cls, text: str) -> Progress:
         data = json.loads(text)
         data["scales"] = {name: Moments(**each) for name, each in data["scales"].items()}
-        data["mixture"] = Mixture(**data["mixture"])
-        data["guarding"] = Guarding(**data["guarding"])
+        data["mixture"] = TaskMixture(**data["mixture"])
+        data["guarding"] = GuardState(**data["guarding"])
         return cls(**data)
 
 

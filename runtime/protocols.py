@@ -24,13 +24,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
-    "Critic",
-    "Draw",
     "FinishReason",
     "Floats",
     "Learner",
     "LearnerSettings",
-    "Limits",
     "LossSettings",
     "NamedTensors",
     "Normaliser",
@@ -41,12 +38,15 @@ __all__ = [
     "Sampler",
     "SamplerError",
     "SamplerSettings",
+    "SamplingSettings",
     "Scorer",
     "SyncError",
     "TrainSequence",
     "UpdateFault",
+    "UpdateLimits",
     "UpdateMetrics",
     "UpdateSettings",
+    "ValueLearner",
     "ValueMetrics",
     "ValueSettings",
     "WeightUpdate",
@@ -71,7 +71,7 @@ class FinishReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
+class SamplingSettings:
     """How tokens are drawn."""
 
     temperature: float = 1.0
@@ -90,7 +90,7 @@ class SampleRequest:
     """A prompt to be continued."""
 
     prompt: Sequence[int]
-    draw: Draw
+    draw: SamplingSettings
     max_tokens: int
     seed: int
     """Of this request alone: what is drawn does not depend on who else is being sampled."""
@@ -223,7 +223,7 @@ class Normaliser:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class UpdateLimits:
     """Beyond these an update is computed, reported and not applied."""
 
     kl: float | None = None
@@ -237,7 +237,7 @@ class UpdateSettings:
     lr: float
     max_grad_norm: float = 1.0
     loss: LossSettings = field(default_factory=LossSettings)
-    limits: Limits = field(default_factory=Limits)
+    limits: UpdateLimits = field(default_factory=UpdateLimits)
 
 
 class UpdateFault(StrEnum):
@@ -371,7 +371,7 @@ class Learner(Scorer, Protocol):
     def close(self) -> None: ...
 
 
-class Critic(Protocol):
+class ValueLearner(Protocol):
     """An engine that learns what to expect."""
 
     def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:

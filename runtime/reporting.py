@@ -7,9 +7,9 @@ from typing import Protocol
 
 from .rollout.episode import Episode
 
-__all__ = ["Reporter", "Row", "Silent"]
+__all__ = ["MetricsRow", "Reporter", "SilentReporter"]
 
-Row = Mapping[str, float | int | str]
+MetricsRow = Mapping[str, float | int | str]
 """One object of `metrics.jsonl`."""
 
 
@@ -22,20 +22,20 @@ class Reporter(Protocol):
 
     def episode(self, episode: Episode) -> None: ...
 
-    def row(self, row: Row) -> None: ...
+    def row(self, row: MetricsRow) -> None: ...
 
     def note(self, text: str) -> None:
         """Something a person should know."""
         ...
 
 
-class Silent:
+class SilentReporter:
     """Tells nobody."""
 
     def phase(self, name: str) -> None: ...
 
     def episode(self, episode: Episode) -> None: ...
 
-    def row(self, row: Row) -> None: ...
+    def row(self, row: MetricsRow) -> None: ...
 
     def note(self, text: str) -> None: ...

@@ -21,16 +21,16 @@ from ..dsl.check.paths import anchored
 from ..dsl.model.plan import Plan
 from ..dsl.model.recipe import Launcher
 from ..dsl.publish.plan_json import dumps
-from .data.judge_client import Judges
-from .engine import Engine, Outcome, StopSignal
-from .rollout.env_connections import Reach, deadlines_of
+from .data.judge_client import JudgeClient
+from .engine import Engine, RunOutcome, StopSignal
+from .rollout.env_connections import EnvConnector, deadlines_of
 from .sinks.console.console import Terminal
 from .sinks.fanout import Fanout, open_fanout
-from .storage.resume_check import goes_on
-from .storage.run_folder import JUDGE, Workspace, on_disk
+from .storage.resume_check import can_resume
+from .storage.run_folder import JUDGE, RunFolder, on_disk
 from .storage.summary import last_words
 from .workers import inline, ray
-from .workers.worker_group import Crew
+from .workers.worker_group import WorkerGroup
 
 __all__ = ["Start", "folder_of", "run_plan"]
 
@@ -76,7 +76,7 @@ def run_plan(
     environ: Mapping[str, str],
     clock: Callable[[], float],
     wall_clock: Callable[[], float],
-) -> Outcome:
+) -> RunOutcome:
     """Trains, and tells of it on the terminal."""
     text = dumps(plan)
     with on_disk("start"):
@@ -96,32 +96,32 @@ def run_plan(
         space.close()
 
 
-def _entered(root: Path, plan: str, start: Start) -> Workspace:
+def _entered(root: Path, plan: str, start: Start) -> RunFolder:
     if start.resume:
-        return Workspace.resume(root, plan, goes_on)
-    return Workspace.start(root, plan, start.recipe, fresh=start.fresh)
+        return RunFolder.resume(root, plan, can_resume)
+    return RunFolder.start(root, plan, start.recipe, fresh=start.fresh)
 
 
 async def _run(
-    plan: Plan, space: Workspace, reporter: Fanout, environ: Mapping[str, str], clock: Callable[[], float]
-) -> Outcome:
+    plan: Plan, space: RunFolder, reporter: Fanout, environ: Mapping[str, str], clock: Callable[[], float]
+) -> RunOutcome:
     stop = StopSignal()
-    reach = Reach(space.root / "logs", environ, reporter.note, deadlines_of(plan.rollout))
-    judges = Judges(plan, space.root / JUDGE, reach.secret)
+    reach = EnvConnector(space.root / "logs", environ, reporter.note, deadlines_of(plan.rollout))
+    judges = JudgeClient(plan, space.root / JUDGE, reach.secret)
     with _signals(stop, reporter.note):
         reporter.phase("start")
         with on_disk("start"), _collecting_later():
-            crew = await _LAUNCHERS[Launcher(plan.placement.launcher)](plan, space.root, reach, clock)
+            workers = await _LAUNCHERS[Launcher(plan.placement.launcher)](plan, space.root, reach, clock)
         try:
-            return await Engine(plan, space, crew, reporter, clock, stop, lambda: reach.num_troubles, judges).run()
+            return await Engine(plan, space, workers, reporter, clock, stop, lambda: reach.num_troubles, judges).run()
         finally:
             await judges.close()
-            await crew.close()
+            await workers.close()
 
 
-_LAUNCHERS: Mapping[Launcher, Callable[[Plan, Path, Reach, Callable[[], float]], Awaitable[Crew]]] = {
-    Launcher.INLINE: inline.launch,
-    Launcher.RAY: ray.launch,
+_LAUNCHERS: Mapping[Launcher, Callable[[Plan, Path, EnvConnector, Callable[[], float]], Awaitable[WorkerGroup]]] = {
+    Launcher.INLINE: inline.launch_inline,
+    Launcher.RAY: ray.launch_ray,
 }
 
 

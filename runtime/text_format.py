@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite, isnan
 
-__all__ = ["clean", "duration", "number", "numeric", "share"]
+__all__ = ["format_duration", "format_number", "format_share", "numeric", "strip_control"]
 
 _ELLIPSIS = "..."
 _ABSENT = "-"
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Three digits that count; thousands in full."""
     if isnan(value):
         return _ABSENT
@@ -28,12 +28,12 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def share(value: float) -> str:
+def format_share(value: float) -> str:
     """A part of one."""
     return _ABSENT if isnan(value) else f"{value:.2f}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f}s"
     minutes, rest = divmod(round(seconds), 60)
@@ -51,7 +51,7 @@ def numeric(row: Mapping[str, float | int | str], name: str) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isnan(value) else None
 
 
-def clean(text: str, limit: int) -> str:
+def strip_control(text: str, limit: int) -> str:
     """One line of at most `limit` characters, all of them printable."""
     # cut first: a reply of a million characters costs no more than a short one
     cut = text[: limit + 1]

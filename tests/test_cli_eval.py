@@ -15,7 +15,7 @@ import tokenizers  # noqa: F401 - engines are needed, and this is the quickest t
 from agym.reporters.diagnostics.text import Style
 from agym.reporters.evaluation import measured_table
 from agym.runtime.backends.engine_variables import missing_variables
-from agym.runtime.storage.run_folder import Workspace
+from agym.runtime.storage.run_folder import RunFolder
 
 from .conftest import Agym
 
@@ -129,7 +129,7 @@ sys.exit(code)
 
 @pytest.mark.heavy
 def test_the_numbers_are_those_of_the_runs_own_last_measurement(finished: Path, tmp_path: Path) -> None:
-    space, before = Workspace.resume(finished), contents(finished)
+    space, before = RunFolder.resume(finished), contents(finished)
     environ = {**os.environ, **missing_variables(os.environ, threads=1, cpu=True)}
     command = [sys.executable, "-c", WITHOUT_A_LEARNER, "eval", str(finished), "--output", "out.json"]
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=300, check=False)

@@ -11,7 +11,7 @@ import pytest
 import tokenizers  # noqa: F401 - a model is made
 from agym.runtime.backends.hf_models import ModelSizes, TokenizerSizes, make_model, make_tokenizer
 from agym.runtime.progress import Progress
-from agym.runtime.storage.run_folder import Workspace
+from agym.runtime.storage.run_folder import RunFolder
 
 from .conftest import Agym
 
@@ -29,7 +29,7 @@ def run(agym: Agym, tmp_path: Path) -> Path:
     plan = agym("plan", "quickstart", "--format", "json").out
     root = tmp_path / "runs/quickstart"
     root.parent.mkdir()
-    space = Workspace.start(root, plan, agym("show", "quickstart").out)
+    space = RunFolder.start(root, plan, agym("show", "quickstart").out)
     space.write_manifest({"recipe_folder": str(tmp_path)})
     (root / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (ROW, LATER)))
     with space.checkpoint(4) as folder:
@@ -66,7 +66,7 @@ def test_its_card_says_what_it_is_and_how_it_was_measured_up_to_then(agym: Agym,
 
 
 def test_the_run_is_not_changed_and_may_be_under_way(agym: Agym, run: Path, tmp_path: Path) -> None:
-    space, before = Workspace.resume(run), contents(run)
+    space, before = RunFolder.resume(run), contents(run)
     assert agym("export", "runs/quickstart", "out").code == 0
     space.close()
     assert contents(run) == before

@@ -38,7 +38,7 @@ from agym.runtime.agents.formats import FORMATS
 from agym.runtime.backends.hf_models import ModelSource, load_tokenizer
 from agym.runtime.progress import Progress, StageFacts
 from agym.runtime.rollout.episode import Task
-from agym.runtime.rollout.task_sampler import Pool, chosen
+from agym.runtime.rollout.task_sampler import TaskPool, select_tasks
 from agym.runtime.seeds import derive
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
@@ -90,13 +90,13 @@ class Lesson:
     """One for each update."""
 
 
-def _pool(plan: Plan, name: str, make: EnvFactory) -> Pool:
+def _pool(plan: Plan, name: str, make: EnvFactory) -> TaskPool:
     selection = plan.stages[0].settings.environments[name].tasks.train
-    tasks = asyncio.run(chosen(InlineEnv(make), selection, None, name, derive(plan.seed, "tasks")))
-    return Pool(environment=name, tasks=tasks)
+    tasks = asyncio.run(select_tasks(InlineEnv(make), selection, None, name, derive(plan.seed, "tasks")))
+    return TaskPool(environment=name, tasks=tasks)
 
 
-def curriculum(plan: Plan, pool: Pool) -> list[Lesson]:
+def curriculum(plan: Plan, pool: TaskPool) -> list[Lesson]:
     """Every step as agym would take it."""
     progress, lessons = Progress(), list[Lesson]()
     for stage in (each.settings for each in plan.stages):
@@ -107,7 +107,7 @@ def curriculum(plan: Plan, pool: Pool) -> list[Lesson]:
     return lessons
 
 
-def _lesson(plan: Plan, stage: Stage, pool: Pool, progress: Progress) -> Lesson:
+def _lesson(plan: Plan, stage: Stage, pool: TaskPool, progress: Progress) -> Lesson:
     algorithm, facts, lrs = stage.algorithm, StageFacts(progress, stage.stage, "schedule"), list[float]()
     for _ in range(algorithm.groups_per_step // algorithm.groups_per_update):
         warm = min(1.0, (progress.updates + 1) / (algorithm.optimizer.warmup_steps + 1))

@@ -21,10 +21,10 @@ from pathlib import Path
 from types import TracebackType
 
 from ..errors import EnvError, EnvFault, FaultKind
+from ..listener import listen, url_of
 from ..protocol import Deadlines, Json
 from ..wire import dump
 from .client import HttpEnv
-from .listener import listen, url_of
 
 __all__ = ["ServeCommand", "ServerEvent", "ServerProcess", "Trouble", "Watch"]
 

@@ -22,10 +22,10 @@ from tempfile import TemporaryDirectory
 
 import uvicorn
 
-from ..clients.listener import listen, url_of
 from ..clients.replicas import serve
 from ..clients.supervise import ServeCommand, ServerEvent
 from ..errors import BadOption, EnvError
+from ..listener import listen, url_of
 from ..protocol import Json
 from ..registry import factory
 from ..wire import WireError, dump, options_from

@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from uvicorn import Config, Server
 
-from ..clients.listener import listen
+from ..listener import listen
 from .checks import Outcome, changes
 from .site import KEEP, TODAY, Handler, Host, Keep, NotFound, Page, Redirect, Request, Site, Wrong
 

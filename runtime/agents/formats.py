@@ -11,15 +11,16 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from ...dsl.model.recipe import Format
+from ...dsl.model.recipe import Agent, Format
 from . import tool_calls as calls
-from .messages import END_OF_THOUGHTS, START_OF_THOUGHTS, Message, Reading, refused, taken
+from .chat import Chat
+from .messages import END_OF_THOUGHTS, START_OF_THOUGHTS, Message, ParsedReply, accept, refuse
 
-__all__ = ["FORMATS", "AgentFormat", "Manner", "Reading", "agent_format", "without_thoughts"]
+__all__ = ["FORMATS", "AgentFormat", "ReplyRules", "agent_format", "chat_and_format", "without_thoughts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
+class ReplyRules:
     """What decides how replies are read, beside their format."""
 
     thinking: bool = True
@@ -35,7 +36,7 @@ class AgentFormat:
 
     rules: str
     """Told to the agent after the environment's own guide; empty where the guide is enough."""
-    read: Callable[[str], Reading]
+    read: Callable[[str], ParsedReply]
     write: Callable[[str], str]
     """The reply that a scripted expert would give for an action."""
     unreadable: tuple[str, ...] = ("",)
@@ -79,11 +80,11 @@ def _thinks(said: str) -> bool:
     return said.lstrip().startswith(START_OF_THOUGHTS)
 
 
-def _after_thoughts(read: Callable[[str], Reading]) -> Callable[[str], Reading]:
-    def after(reply: str) -> Reading:
+def _after_thoughts(read: Callable[[str], ParsedReply]) -> Callable[[str], ParsedReply]:
+    def after(reply: str) -> ParsedReply:
         said = _said(reply)
         if _thinks(said):
-            return refused(f"Your thoughts do not end. Write '{END_OF_THOUGHTS}', and your action after it.")
+            return refuse(f"Your thoughts do not end. Write '{END_OF_THOUGHTS}', and your action after it.")
         return read(said)
 
     return after
@@ -94,26 +95,26 @@ def _after_thoughts(read: Callable[[str], Reading]) -> Callable[[str], Reading]:
 _ACTION = re.compile(r"^[ \t]*Action:[ \t]*(.*)$", re.MULTILINE)
 
 
-def _read_react(reply: str) -> Reading:
+def _read_react(reply: str) -> ParsedReply:
     """`Thought: ... Action: one line`; the action is the last line."""
     found = list(_ACTION.finditer(reply))
     if not found:
-        return refused("Your reply has no line that starts with 'Action:'. Write one, and the action after it.")
+        return refuse("Your reply has no line that starts with 'Action:'. Write one, and the action after it.")
     if len(found) > 1:
-        return refused(f"Your reply has {len(found)} lines that start with 'Action:'. Write one.")
+        return refuse(f"Your reply has {len(found)} lines that start with 'Action:'. Write one.")
     action = found[0].group(1).strip()
     rest = reply[found[0].end() :].strip()
     if not action:
-        return refused("The line 'Action:' is empty. Write the action on the same line.")
+        return refuse("The line 'Action:' is empty. Write the action on the same line.")
     if rest:
-        return refused("Text follows the action. End your reply after the line 'Action:'.")
-    return taken(action)
+        return refuse("Text follows the action. End your reply after the line 'Action:'.")
+    return accept(action)
 
 
-def _read_terse_react(reply: str) -> Reading:
+def _read_terse_react(reply: str) -> ParsedReply:
     if reply.lstrip().startswith("Action:"):
         return _read_react(reply)
-    return refused("Your reply does not start with 'Action:'. Write that line alone, and the action on it.")
+    return refuse("Your reply does not start with 'Action:'. Write that line alone, and the action on it.")
 
 
 _REACT = AgentFormat(
@@ -136,9 +137,9 @@ _TERSE_REACT = AgentFormat(
 # --- plain ---------------------------------------------------------------------------------------------------------
 
 
-def _read_plain(reply: str) -> Reading:
+def _read_plain(reply: str) -> ParsedReply:
     action = reply.strip()
-    return taken(action) if action else refused("Your reply is empty. Write an action.")
+    return accept(action) if action else refuse("Your reply is empty. Write an action.")
 
 
 _PLAIN = AgentFormat(rules="", read=_read_plain, write=lambda action: action)
@@ -149,17 +150,17 @@ _FENCE = re.compile(r"^`{3,}", re.MULTILINE)
 _BLOCK = re.compile(r"^(`{3,})[^`\n]*\n((?:.*\n)*?)\1`*[ \t]*$", re.MULTILINE)
 
 
-def _read_code(reply: str, thinking: bool) -> Reading:
+def _read_code(reply: str, thinking: bool) -> ParsedReply:
     fence = _FENCE.search(reply)
     found = _BLOCK.match(reply, fence.start()) if fence else None
     if found is None:
-        return refused("Your reply has no whole code block. Write one between two lines of ```.")
+        return refuse("Your reply has no whole code block. Write one between two lines of ```.")
     if reply[found.end() :].strip():
-        return refused("Text follows the code block. Write one block, and end your reply after it.")
+        return refuse("Text follows the code block. Write one block, and end your reply after it.")
     if not thinking and reply[: found.start()].strip():
-        return refused("Text stands before the code block. Write the block alone.")
+        return refuse("Text stands before the code block. Write the block alone.")
     action = found.group(2).removesuffix("\n")
-    return taken(action) if action.strip() else refused("The code block is empty. Write the action in it.")
+    return accept(action) if action.strip() else refuse("The code block is empty. Write the action in it.")
 
 
 def _write_code(action: str) -> str:
@@ -168,7 +169,7 @@ def _write_code(action: str) -> str:
     return f"{fence}\n{action}\n{fence}"
 
 
-def _code(manner: Manner) -> AgentFormat:
+def _code(manner: ReplyRules) -> AgentFormat:
     return AgentFormat(
         rules="Act by one code block, and write nothing after it:\n```\nthe action\n```",
         read=lambda reply: _read_code(reply, manner.thinking),
@@ -180,19 +181,19 @@ def _code(manner: Manner) -> AgentFormat:
 # --- tools ---------------------------------------------------------------------------------------------------------
 
 
-def _tools(manner: Manner) -> AgentFormat:
+def _tools(manner: ReplyRules) -> AgentFormat:
     form = calls.TEMPLATED if manner.native else calls.TAGGED
     allowed = "Make one call" if manner.calls == 1 else f"Make up to {manner.calls} calls"
     return AgentFormat(
         rules=f"{form.rules}{allowed} in a reply, and write nothing after that.",
-        read=lambda reply: calls.read(reply, form, manner.calls, thinking=manner.thinking),
+        read=lambda reply: calls.parse_tool_calls(reply, form, manner.calls, thinking=manner.thinking),
         write=form.write,
-        unreadable=calls.unreadable(manner.calls, thinking=manner.thinking),
+        unreadable=calls.unreadable_replies(manner.calls, thinking=manner.thinking),
         tools=(calls.ACT,) if manner.native else (),
     )
 
 
-_FORMS: Mapping[Format, Callable[[Manner], AgentFormat]] = {
+_FORMS: Mapping[Format, Callable[[ReplyRules], AgentFormat]] = {
     Format.REACT: lambda manner: _REACT if manner.thinking else _TERSE_REACT,
     Format.PLAIN: lambda manner: _PLAIN,
     Format.CODE: _code,
@@ -200,11 +201,20 @@ _FORMS: Mapping[Format, Callable[[Manner], AgentFormat]] = {
 }
 
 
-def agent_format(name: Format, manner: Manner | None = None) -> AgentFormat:
-    manner = manner or Manner()
+def agent_format(name: Format, manner: ReplyRules | None = None) -> AgentFormat:
+    manner = manner or ReplyRules()
     form = _FORMS[name](manner)
     return replace(form, read=_after_thoughts(form.read)) if manner.thinking else form
 
 
 FORMATS: Mapping[Format, AgentFormat] = {name: agent_format(name) for name in Format}
 """As they are with thoughts, and of a model whose template knows of no tools."""
+
+
+def chat_and_format(agent: Agent, chat: Chat) -> tuple[Chat, AgentFormat]:
+    """Chat template and reply format for an agent."""
+    native = agent.format is Format.TOOLS and chat.calls_natively(
+        calls.ACT, calls.EXAMPLE, calls.TEMPLATED.write("go north")
+    )
+    form = agent_format(agent.format, ReplyRules(thinking=agent.thinking, calls=agent.parallel_calls, native=native))
+    return chat.styled(thinking=agent.thinking, tools=form.tools), form

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["END_OF_THOUGHTS", "START_OF_THOUGHTS", "Message", "Reading", "refused", "taken"]
+__all__ = ["END_OF_THOUGHTS", "START_OF_THOUGHTS", "Message", "ParsedReply", "accept", "refuse"]
 
 START_OF_THOUGHTS, END_OF_THOUGHTS = "<think>", "</think>"
 """Around the thoughts of models that have learnt to think before they speak."""
@@ -20,7 +20,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedReply:
     """Actions, or why there is none."""
 
     actions: tuple[str, ...]
@@ -32,9 +32,9 @@ class Reading:
         return self.actions[0] if self.actions else None
 
 
-def taken(*actions: str) -> Reading:
-    return Reading(actions)
+def accept(*actions: str) -> ParsedReply:
+    return ParsedReply(actions)
 
 
-def refused(problem: str) -> Reading:
-    return Reading((), problem)
+def refuse(problem: str) -> ParsedReply:
+    return ParsedReply((), problem)

@@ -22,8 +22,8 @@ __all__ = [
     "REMEMBERED",
     "REVISE",
     "SHOWN",
-    "paragraphs",
-    "texts",
+    "prompt_texts",
+    "with_paragraphs",
 ]
 
 CUT = "Your reply does not end. Write a shorter one."
@@ -39,11 +39,11 @@ FORGOTTEN = "[earlier turns are left out]"
 SHOWN = "Another task, and how it was solved:"
 
 
-def paragraphs(*parts: str) -> str:
+def with_paragraphs(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def texts(agent: Agent) -> Sequence[str]:
+def prompt_texts(agent: Agent) -> Sequence[str]:
     """All of it that this agent may be told."""
     return (
         CUT,

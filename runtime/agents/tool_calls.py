@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .messages import Reading, refused, taken
+from .messages import ParsedReply, accept, refuse
 
-__all__ = ["ACT", "EXAMPLE", "TAGGED", "TEMPLATED", "CallForm", "Tool", "read", "unreadable"]
+__all__ = ["ACT", "EXAMPLE", "TAGGED", "TEMPLATED", "CallForm", "Tool", "parse_tool_calls", "unreadable_replies"]
 
 Tool = Mapping[str, Any]
 """As chat templates take it."""
@@ -52,30 +52,30 @@ class CallForm:
     """What stands between the tags."""
 
     rules: str
-    parse: Callable[[str], Reading]
+    parse: Callable[[str], ParsedReply]
     write: Callable[[str], str]
 
 
-def read(reply: str, form: CallForm, most: int, *, thinking: bool) -> Reading:
+def parse_tool_calls(reply: str, form: CallForm, most: int, *, thinking: bool) -> ParsedReply:
     """All calls of a reply, in order; one that cannot be read spoils the others."""
     before, *rest = _CALL.split(reply)
     found, after = rest[::2], rest[1::2]
     if any(tag in text for tag in (_OPEN, _CLOSE) for text in (before, *found, *after)):
-        return refused(f"A tool call is not whole. Write each between {_OPEN} and {_CLOSE}.")
+        return refuse(f"A tool call is not whole. Write each between {_OPEN} and {_CLOSE}.")
     if not found:
-        return refused(f"Your reply has no tool call. Write one between {_OPEN} and {_CLOSE}.")
+        return refuse(f"Your reply has no tool call. Write one between {_OPEN} and {_CLOSE}.")
     if any(text.strip() for text in after):
-        return refused("Text follows a tool call. End your reply after the last one.")
+        return refuse("Text follows a tool call. End your reply after the last one.")
     if not thinking and before.strip():
-        return refused("Text stands before the tool call. Write the call alone.")
+        return refuse("Text stands before the tool call. Write the call alone.")
     if len(found) > most:
-        return refused(f"Your reply has {len(found)} tool calls. Write no more than {most}.")
+        return refuse(f"Your reply has {len(found)} tool calls. Write no more than {most}.")
     parsed = [form.parse(call) for call in found]
     problem = next((each.problem for each in parsed if not each.actions), "")
-    return refused(problem) if problem else taken(*(action for each in parsed for action in each.actions))
+    return refuse(problem) if problem else accept(*(action for each in parsed for action in each.actions))
 
 
-def unreadable(most: int, *, thinking: bool) -> tuple[str, ...]:
+def unreadable_replies(most: int, *, thinking: bool) -> tuple[str, ...]:
     """A reply for each reason to refuse one."""
     call = f"{_OPEN}a{_CLOSE}"
     return ("", _OPEN, f"{call} a", *(() if thinking else (f"a {call}",)), call * (most + 1), f"{_OPEN}{_CLOSE}")
@@ -84,22 +84,22 @@ def unreadable(most: int, *, thinking: bool) -> tuple[str, ...]:
 # --- JSON, as the template writes it -------------------------------------------------------------------------------
 
 
-def _parse_json(text: str) -> Reading:
+def _parse_json(text: str) -> ParsedReply:
     try:
         call = json.loads(text, object_pairs_hook=_unambiguous)
     except _TwiceError:
-        return refused("The tool call gives one name twice. Write each name once.")
+        return refuse("The tool call gives one name twice. Write each name once.")
     except (ValueError, RecursionError):
-        return refused("The tool call is not JSON. Write an object with 'name' and 'arguments'.")
+        return refuse("The tool call is not JSON. Write an object with 'name' and 'arguments'.")
     if not isinstance(call, dict) or set(call) != {"name", "arguments"}:
-        return refused("The tool call has another form. Write an object with 'name' and 'arguments'.")
+        return refuse("The tool call has another form. Write an object with 'name' and 'arguments'.")
     if call["name"] != _NAME:
-        return refused(f"There is no such tool. Call '{_NAME}'.")
+        return refuse(f"There is no such tool. Call '{_NAME}'.")
     arguments = call["arguments"]
     action = arguments.get(_ARGUMENT) if isinstance(arguments, dict) and len(arguments) == 1 else None
     if not isinstance(action, str) or not action.strip() or _broken(action):
-        return refused(f"'{_NAME}' takes one argument, '{_ARGUMENT}', which is a text and not empty.")
-    return taken(action)
+        return refuse(f"'{_NAME}' takes one argument, '{_ARGUMENT}', which is a text and not empty.")
+    return accept(action)
 
 
 class _TwiceError(Exception):
@@ -130,9 +130,9 @@ TEMPLATED = CallForm(rules="", parse=_parse_json, write=_write_json)
 # --- the bare action, where the template says nothing --------------------------------------------------------------
 
 
-def _parse_bare(text: str) -> Reading:
+def _parse_bare(text: str) -> ParsedReply:
     action = text.strip()
-    return taken(action) if action else refused(f"The tool call is empty. Write the action after {_OPEN}.")
+    return accept(action) if action else refuse(f"The tool call is empty. Write the action after {_OPEN}.")
 
 
 TAGGED = CallForm(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..learning.loss import value_terms
-from ..learning.packing import Row, unpack
+from ..learning.packing import PackedRow, unpack
 from ..protocols import (
     Floats,
     LearnerSettings,
@@ -28,7 +28,7 @@ from ..protocols import (
 )
 from .lora import adapters
 from .policy import hidden_states, load_causal, take_over
-from .zero import ZeroEngine, summed_over_ranks
+from .zero import ZeroEngine, sum_over_ranks
 
 __all__ = ["DeepSpeedCritic"]
 
@@ -52,7 +52,7 @@ class ValueNetwork(nn.Module):
         self.backbone = backbone
         self.head = head
 
-    def forward(self, row: Row) -> Tensor:
+    def forward(self, row: PackedRow) -> Tensor:
         values_T: Tensor = self.head(hidden_states(self.backbone, row))
         return values_T
 
@@ -76,7 +76,7 @@ class DeepSpeedCritic:
             return ValueMetrics(fault=UpdateFault.EMPTY, loss=0.0, clipped=0.0, grad_norm=0.0, lr=settings.lr)
         sums = torch.zeros(2, device=self._engine.device)
 
-        def loss(row: Row) -> Tensor:
+        def loss(row: PackedRow) -> Tensor:
             assert row.values_N is not None, "the critic is asked before it learns"
             assert row.value_targets_N is not None, "the critic learns from what it should have said"
             values_N = self._engine(row).index_select(0, row.predict_N)
@@ -85,7 +85,7 @@ class DeepSpeedCritic:
             return terms.loss
 
         grad_norm, _ = self._engine.gather(sequences, loss, self._engine)
-        total, clipped = summed_over_ranks(sums).tolist()
+        total, clipped = sum_over_ranks(sums).tolist()
         sound = math.isfinite(total) and math.isfinite(grad_norm)
         if sound:
             self._engine.step(settings.lr, settings.max_grad_norm, grad_norm)

@@ -18,24 +18,24 @@ import torch.distributed
 from torch import Tensor
 
 from ..learning.loss import LossInputs, LossTerms, loss_terms, token_scale
-from ..learning.packing import Row, scatter
+from ..learning.packing import PackedRow, scatter
 from ..protocols import (
     Floats,
     LearnerSettings,
-    Limits,
     NamedTensors,
     Normaliser,
     OptimizerSettings,
     Scorer,
     TrainSequence,
     UpdateFault,
+    UpdateLimits,
     UpdateMetrics,
     UpdateSettings,
 )
 from .hf_models import ModelSource, copy_tokenizer, write_model
 from .lora import AdapterReference, adapted_layers, adapters, read_adapters, write_adapters
 from .policy import OUTPUT_LAYER, hub_names, load_policy, take_over
-from .zero import ZeroEngine, greatest_over_ranks, summed_over_ranks
+from .zero import ZeroEngine, max_over_ranks, sum_over_ranks
 
 __all__ = ["DeepSpeedLearner"]
 
@@ -74,7 +74,7 @@ class DeepSpeedLearner:
             return _empty(settings)
         sums = _Sums.zero(self.device)
 
-        def loss(row: Row) -> Tensor:
+        def loss(row: PackedRow) -> Tensor:
             nonlocal sums
             terms = self._terms(row, whole, settings)
             sums += terms
@@ -98,11 +98,11 @@ class DeepSpeedLearner:
         """Sets the optimiser's constants; `fresh` also forgets what it has averaged."""
         self._engine.optimise_by(settings, fresh=fresh)
 
-    def _logprobs(self, row: Row, temperature: float = 1.0) -> Tensor:
+    def _logprobs(self, row: PackedRow, temperature: float = 1.0) -> Tensor:
         logprobs_N: Tensor = self._engine(row, temperature)[0]
         return logprobs_N
 
-    def _terms(self, row: Row, whole: Normaliser, settings: UpdateSettings) -> LossTerms:
+    def _terms(self, row: PackedRow, whole: Normaliser, settings: UpdateSettings) -> LossTerms:
         logprobs_N, entropy_N = self._engine(row, settings.loss.temperature)
         return loss_terms(
             LossInputs(
@@ -208,7 +208,7 @@ class _Sums:
         return self
 
     def over_ranks(self) -> tuple[dict[str, float], float]:
-        terms, error = summed_over_ranks(self.terms), greatest_over_ranks(self.ratio_error)
+        terms, error = sum_over_ranks(self.terms), max_over_ranks(self.ratio_error)
         return dict(zip(_SUMMED, terms.tolist(), strict=True)), float(error)
 
 
@@ -255,7 +255,7 @@ def _empty(settings: UpdateSettings) -> UpdateMetrics:
     )
 
 
-def _judge(metrics: UpdateMetrics, limits: Limits) -> UpdateFault | None:
+def _judge(metrics: UpdateMetrics, limits: UpdateLimits) -> UpdateFault | None:
     if not (math.isfinite(metrics.loss) and math.isfinite(metrics.grad_norm)):
         return UpdateFault.NAN
     if limits.kl is not None and metrics.sampler_kl > limits.kl:

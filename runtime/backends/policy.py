@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...dsl.model.recipe import DType
 from ..learning.loss import token_logprobs
-from ..learning.packing import Row, pack, packed_attention, scatter
+from ..learning.packing import PackedRow, pack, packed_attention, scatter
 from ..protocols import Floats, LearnerSettings, NamedTensors, TrainSequence
 from .hf_models import ModelSource, load_causal_model
 from .lora import adapt, adapters
@@ -48,7 +48,7 @@ class Policy(nn.Module):
         self.causal = causal
         self._logit_elements = logit_elements
 
-    def forward(self, row: Row, temperature: float) -> tuple[Tensor, Tensor]:
+    def forward(self, row: PackedRow, temperature: float) -> tuple[Tensor, Tensor]:
         hidden_ND = hidden_states(self.causal.base_model, row).index_select(0, row.predict_N)
         return token_logprobs(hidden_ND, self.output_layer, row.targets_N, temperature, self._logit_elements)
 
@@ -82,7 +82,7 @@ class FrozenPolicy:
         take_over(self._policy.causal.named_parameters(), weights)
 
 
-def hidden_states(backbone: nn.Module, row: Row) -> Tensor:
+def hidden_states(backbone: nn.Module, row: PackedRow) -> Tensor:
     """Of each token of a row."""
     hidden_1TD: Tensor = backbone(
         input_ids=row.ids_T[None],

@@ -28,7 +28,6 @@ import numpy as np
 import torch
 
 from ..protocols import (
-    Draw,
     FinishReason,
     Floats,
     NamedTensors,
@@ -36,11 +35,12 @@ from ..protocols import (
     SampleRequest,
     SamplerError,
     SamplerSettings,
+    SamplingSettings,
     SyncError,
     WeightUpdate,
 )
 from .vllm_adapter import adapter_request, replace_adapter
-from .vllm_core import products, start, stop
+from .vllm_core import matrix_products, start_core, stop_core
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -78,12 +78,12 @@ class VllmSampler:
         self,
         settings: SamplerSettings,
         decode: Callable[[Sequence[int]], str] | None = None,
-        start: Callable[[SamplerSettings], InprocClient] = start,
+        start_core: Callable[[SamplerSettings], InprocClient] = start_core,
     ) -> None:
         """`decode` turns ids into text; without it stop texts cannot be found and are refused."""
         self._settings = settings
         self._decode = decode
-        self._core = start(settings)
+        self._core = start_core(settings)
         self._version = _NO_WEIGHTS if settings.weights_follow else 0
         self._waiting: list[_Request] = []
         self._running: dict[str, _Request] = {}
@@ -259,7 +259,7 @@ class VllmSampler:
         """Replaces the weights and proves it; raises SyncError. Requests under way go on with the new weights."""
         was_paused = self._paused
         await self.pause()
-        with self._failing(), products(self._core.engine_core.vllm_config.model_config.hf_config.hidden_size):
+        with self._failing(), matrix_products(self._core.engine_core.vllm_config.model_config.hf_config.hidden_size):
             self._wake()
             self._take_over(update.tensors)
         # keys and values of the old weights must serve no one: requests under way are computed again from their ids
@@ -296,7 +296,7 @@ class VllmSampler:
         """Ends the engine; what is under way is lost."""
         await self.pause()
         self._fail(RuntimeError("it was closed"))
-        stop(self._core)
+        stop_core(self._core)
 
 
 # --- between our words and vLLM's ----------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def _params(request: SampleRequest) -> SamplingParams:
 
 
 @lru_cache(maxsize=64)
-def _unseeded(draw: Draw, max_tokens: int) -> SamplingParams:
+def _unseeded(draw: SamplingSettings, max_tokens: int) -> SamplingParams:
     """Checked once by vLLM, which takes longer than to copy it for each request."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind

@@ -23,19 +23,19 @@ from .vllm_adapter import adapter_args, multiply_once
 if TYPE_CHECKING:
     from vllm.v1.engine.core_client import InprocClient
 
-__all__ = ["products", "start", "stop"]
+__all__ = ["matrix_products", "start_core", "stop_core"]
 
 _DTYPES = {DType.AUTO: "auto", DType.FP32: "float32", DType.BF16: "bfloat16", DType.FP16: "float16"}
 
 
-def start(settings: SamplerSettings) -> InprocClient:
+def start_core(settings: SamplerSettings) -> InprocClient:
     from vllm.engine.arg_utils import EngineArgs
     from vllm.platforms import current_platform
     from vllm.v1.engine.core_client import InprocClient
     from vllm.v1.executor import Executor
 
     join_process_group()
-    with _caller_undisturbed(), products(_model_config(settings).hidden_size):
+    with _caller_undisturbed(), matrix_products(_model_config(settings).hidden_size):
         config = EngineArgs(**_engine_args(settings)).create_engine_config()
         # the engine collects garbage several times while it starts, each time among all that was ever imported
         gc.freeze()
@@ -45,7 +45,7 @@ def start(settings: SamplerSettings) -> InprocClient:
     return core
 
 
-def stop(core: InprocClient) -> None:
+def stop_core(core: InprocClient) -> None:
     """Ends an engine and leaves the process group alone, which vLLM's own way of ending destroys: a learner in the same
     process still needs it."""
     core._finalizer.detach()
@@ -116,7 +116,7 @@ rows: with 64 a third more tokens per second without it, with 256 a third fewer.
 
 
 @contextmanager
-def products(hidden: int) -> Iterator[None]:
+def matrix_products(hidden: int) -> Iterator[None]:
     """While weights are being laid out: plain products for small models, oneDNN's packed ones for the others."""
     from vllm import _custom_ops
 

@@ -19,7 +19,7 @@ import torch.distributed
 from torch import Tensor, nn
 
 from ...dsl.model.recipe import DType, Offload
-from ..learning.packing import Row, idle_row, pack, totals
+from ..learning.packing import PackedRow, idle_row, pack, totals
 from ..protocols import LearnerSettings, Normaliser, OptimizerSettings, TrainSequence
 from ..seeds import derive
 from .process_group import join_process_group
@@ -27,9 +27,9 @@ from .process_group import join_process_group
 if TYPE_CHECKING:
     from deepspeed import DeepSpeedEngine
 
-__all__ = ["Forward", "ZeroEngine", "greatest_over_ranks", "summed_over_ranks"]
+__all__ = ["Forward", "ZeroEngine", "max_over_ranks", "sum_over_ranks"]
 
-Forward = Callable[[Row], Tensor]
+Forward = Callable[[PackedRow], Tensor]
 
 
 class ZeroEngine:
@@ -63,7 +63,7 @@ class ZeroEngine:
 
     # --- micro-batches
 
-    def outputs(self, sequences: Sequence[TrainSequence], forward: Forward) -> tuple[list[Row], list[Tensor]]:
+    def outputs(self, sequences: Sequence[TrainSequence], forward: Forward) -> tuple[list[PackedRow], list[Tensor]]:
         """This rank's micro-batches and what `forward` gives for them, without gradient."""
         self._engine.eval()
         with torch.no_grad():
@@ -95,19 +95,19 @@ class ZeroEngine:
             yield
 
     @property
-    def _nothing(self) -> Row:
+    def _nothing(self) -> PackedRow:
         return idle_row(self.device)
 
-    def _rows(self, sequences: Sequence[TrainSequence]) -> list[Row | None]:
+    def _rows(self, sequences: Sequence[TrainSequence]) -> list[PackedRow | None]:
         """This rank's micro-batches; None where it has none left and another rank still has."""
         rows = pack(sequences, self._capacity, self.device)
-        most = int(greatest_over_ranks(torch.tensor(len(rows), device=self.device)))
+        most = int(max_over_ranks(torch.tensor(len(rows), device=self.device)))
         return [*rows, *[None] * (most - len(rows))]
 
     def whole(self, sequences: Sequence[TrainSequence]) -> Normaliser:
         """What an update over the sequences of all ranks is divided by."""
         own = totals(sequences)
-        counts = summed_over_ranks(torch.tensor([own.tokens, own.sequences], device=self.device))
+        counts = sum_over_ranks(torch.tensor([own.tokens, own.sequences], device=self.device))
         tokens, number = counts.tolist()
         return Normaliser(tokens=tokens, sequences=number)
 
@@ -178,13 +178,13 @@ class ZeroEngine:
 # --- ranks ---------------------------------------------------------------------------------------------------------
 
 
-def summed_over_ranks(values: Tensor) -> Tensor:
+def sum_over_ranks(values: Tensor) -> Tensor:
     if _ranks() > 1:
         torch.distributed.all_reduce(values)
     return values
 
 
-def greatest_over_ranks(values: Tensor) -> Tensor:
+def max_over_ranks(values: Tensor) -> Tensor:
     if _ranks() > 1:
         torch.distributed.all_reduce(values, torch.distributed.ReduceOp.MAX)
     return values

@@ -28,11 +28,11 @@ from ..agents.messages import Message
 from ..errors import RunError
 from ..rollout.episode import Task
 
-__all__ = ["Conversation", "Reply", "preferred", "recorded", "written"]
+__all__ = ["Conversation", "ConversationReply", "read_conversations", "read_episodes", "read_preferences"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class ConversationReply:
     """What the assistant said, and what it was told then."""
 
     text: str
@@ -47,23 +47,23 @@ class Conversation:
     """A demonstration as text."""
 
     opening: tuple[Message, ...]
-    replies: tuple[Reply, ...]
+    replies: tuple[ConversationReply, ...]
     task: Task
     score: float = 1.0
     success: bool = True
 
 
-def written(path: Path) -> list[Conversation]:
+def read_conversations(path: Path) -> list[Conversation]:
     """Of `source: file`."""
     return [_conversation(data, where) for where, data in _lines(path)]
 
 
-def preferred(path: Path) -> list[tuple[Conversation, Conversation]]:
+def read_preferences(path: Path) -> list[tuple[Conversation, Conversation]]:
     """Of `source: file`, where pairs are learnt from: the better and the worse."""
     return [_pair(data, where) for where, data in _lines(path)]
 
 
-def recorded(folder: Path) -> list[Conversation]:
+def read_episodes(folder: Path) -> list[Conversation]:
     """Of `source: episodes`: what a run recorded of its training tasks; what it measured with is never learnt from."""
     if not (folder / "episodes").is_dir():
         raise RunError(f"data: '{folder}' is no run folder: expected one with 'episodes' in it")
@@ -115,12 +115,12 @@ def _of_record(data: Mapping[str, Any]) -> Conversation:
     )
 
 
-def _recorded_replies(turns: Sequence[Mapping[str, Any]]) -> Iterator[Reply]:
+def _recorded_replies(turns: Sequence[Mapping[str, Any]]) -> Iterator[ConversationReply]:
     for first, *others in _by_reply(turns):
         told = tuple(Message(turn.get("role", "user"), turn["observation"]) for turn in (first, *others))
         # what an environment did not understand is nothing to imitate
         learn = first["action"] is not None or first.get("purpose", "act") != "act"
-        yield Reply(text=first["reply"], told=told, learn=learn, state=first.get("state", ""))
+        yield ConversationReply(text=first["reply"], told=told, learn=learn, state=first.get("state", ""))
 
 
 def _by_reply(turns: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
@@ -180,10 +180,10 @@ def _message(data: Mapping[str, Any]) -> tuple[Message, bool]:
 _ROLES = ("system", "user", "tool", "assistant")
 
 
-def _replies(said: Sequence[tuple[Message, bool]], borders: Sequence[int]) -> Iterator[Reply]:
+def _replies(said: Sequence[tuple[Message, bool]], borders: Sequence[int]) -> Iterator[ConversationReply]:
     for at, end in zip(borders, [*borders[1:], len(said)], strict=True):
         message, learn = said[at]
         told = tuple(other for other, _ in said[at + 1 : end])
         if not told and end < len(said):
             raise ValueError("expected another role between two 'assistant' messages")
-        yield Reply(text=message.content, told=told, learn=learn)
+        yield ConversationReply(text=message.content, told=told, learn=learn)

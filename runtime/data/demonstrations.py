@@ -22,7 +22,15 @@ from ..agents.formats import AgentFormat
 from ..agents.messages import Message
 from ..backends.hf_models import UnknownWord
 from ..errors import RunError, StepRefused
-from ..rollout.env_calls import Gates, Phases, World, asked, opened, persistently, sound
+from ..rollout.env_calls import (
+    ConcurrencyLimits,
+    ConnectedEnv,
+    Timeouts,
+    open_session,
+    validated,
+    with_deadline,
+    with_retries,
+)
 from ..rollout.episode import (
     Ending,
     Episode,
@@ -30,11 +38,11 @@ from ..rollout.episode import (
     Task,
     Turn,
 )
-from ..rollout.groups import Budgets
+from ..rollout.groups import EpisodeLimits
 from ..seeds import derive
 from .dataset import Conversation
 
-__all__ = ["Demonstrator", "NoExpert", "NoHindsight", "solved"]
+__all__ = ["Demonstrator", "NoExpert", "NoHindsight", "append_solution"]
 
 T = TypeVar("T")
 
@@ -47,25 +55,25 @@ class NoHindsight(RunError):
     """The environment cannot say what was reached on the way."""
 
 
-async def solved(world: World, task: Task, opening: Sequence[Message], timeout_s: float) -> list[Message]:
+async def append_solution(env: ConnectedEnv, task: Task, opening: Sequence[Message], timeout_s: float) -> list[Message]:
     """An opening with a solution of its task told at its end."""
-    script = await _solution(world, task, timeout_s)
+    script = await _solution(env, task, timeout_s)
     if script is None:
         raise NoExpert(
-            f"environment '{world.name}' knows no solution of task '{task.id}' that a critic could be told: expected "
+            f"environment '{env.name}' knows no solution of task '{task.id}' that a critic could be told: expected "
             "one with an expert, or 'critic.privileged: false'"
         )
     *before, last = opening
     return [*before, replace(last, content="\n".join((last.content, "", "A solution:", *script)))]
 
 
-async def _solution(world: World, task: Task, timeout_s: float) -> tuple[str, ...] | None:
+async def _solution(env: ConnectedEnv, task: Task, timeout_s: float) -> tuple[str, ...] | None:
     """It may have to be played to be known, so it takes as long as a start may."""
-    return await asked(world.client.expert(task.id, task.seed), timeout_s, f"{world.name} to show task '{task.id}'")
+    return await with_deadline(env.client.expert(task.id, task.seed), timeout_s, f"{env.name} to show task '{task.id}'")
 
 
 @dataclass(slots=True)
-class _Tape:
+class _Tokens:
     """The tokens so far, and which of them are learnt."""
 
     ids: list[int] = field(default_factory=list)
@@ -99,38 +107,38 @@ class Demonstrator:
     """Of words to be imitated: raises UnknownWord."""
     format: AgentFormat
     prompt: str | None
-    phases: Phases
-    gates: Gates
+    timeouts: Timeouts
+    concurrency: ConcurrencyLimits
     noise: float
     loss_on: LossOn
     clock: Callable[[], float]
 
-    async def attempt(self, world: World, task: Task, budgets: Budgets, seed: int) -> Episode:
+    async def attempt(self, env: ConnectedEnv, task: Task, limits: EpisodeLimits, seed: int) -> Episode:
         """As an agent would: again after a fault, and in the end without it."""
 
         async def once() -> Episode:
-            async with opened(world, task, self.phases, self.gates) as session:
-                return await self._play(world, session, task, budgets, seed)
+            async with open_session(env, task, self.timeouts, self.concurrency) as session:
+                return await self._play(env, session, task, limits, seed)
 
-        return await persistently(once, task, 0, budgets.horizon, self.phases.retries, self.clock)
+        return await with_retries(once, task, 0, limits.horizon, self.timeouts.retries, self.clock)
 
-    async def _play(self, world: World, session: Session, task: Task, budgets: Budgets, seed: int) -> Episode:
+    async def _play(self, env: ConnectedEnv, session: Session, task: Task, limits: EpisodeLimits, seed: int) -> Episode:
         everything = self.loss_on is LossOn.ALL
-        first = self.chat.cut(session.first.text, budgets.observation_tokens)
-        opening = self.format.opening(world.spec.prompt, first, self.prompt)
-        tape = _Tape()
-        tape.add(self.chat.begin(opening), learn=everything)
+        first = self.chat.cut(session.first.text, limits.observation_tokens)
+        opening = self.format.opening(env.spec.prompt, first, self.prompt)
+        buffer = _Tokens()
+        buffer.add(self.chat.begin(opening), learn=everything)
         turns: list[Turn] = []
         ending = Ending.HORIZON
-        async for action, noisy in self._actions(world, session, task, budgets.horizon, seed):
+        async for action, noisy in self._actions(env, session, task, limits.horizon, seed):
             text = self.format.write(action)
-            reply = self._reply(text, f"task '{task.id}' of environment '{world.name}'")
-            if len(tape.ids) + len(reply) > budgets.context_tokens:
+            reply = self._reply(text, f"task '{task.id}' of environment '{env.name}'")
+            if len(buffer.ids) + len(reply) > limits.context_tokens:
                 ending = Ending.BUDGET
                 break
-            start, end = tape.add(reply, learn=everything or not noisy or self.loss_on is LossOn.ACTIONS)
-            step = sound(await self._asked(session.step(action), world, task), world.name)
-            shown = self.chat.cut(step.observation.text, budgets.observation_tokens)
+            start, end = buffer.add(reply, learn=everything or not noisy or self.loss_on is LossOn.ACTIONS)
+            step = validated(await self._asked(session.step(action), env, task), env.name)
+            shown = self.chat.cut(step.observation.text, limits.observation_tokens)
             turns.append(
                 Turn(
                     segment=0,
@@ -146,93 +154,95 @@ class Demonstrator:
             if step.ended:
                 ending = Ending.DONE if step.terminated else Ending.HORIZON
                 break
-            tape.add(self.chat.follow(self.format.observation(shown)), learn=everything)
-        score = score_of(world.spec.score, [turn.reward for turn in turns])
+            buffer.add(self.chat.follow(self.format.observation(shown)), learn=everything)
+        score = score_of(env.spec.score, [turn.reward for turn in turns])
         return Episode(
             task=task,
             index=0,
-            segments=(tape.segment(turns, budgets.context_tokens),),
+            segments=(buffer.segment(turns, limits.context_tokens),),
             turns=tuple(turns),
             ending=ending,
-            horizon=budgets.horizon,
+            horizon=limits.horizon,
             score=score,
-            success=score >= world.success_at,
+            success=score >= env.success_at,
             opening=opening,
         )
 
     async def _actions(
-        self, world: World, session: Session, task: Task, horizon: int, seed: int
+        self, env: ConnectedEnv, session: Session, task: Task, horizon: int, seed: int
     ) -> AsyncIterator[tuple[str, bool]]:
         """Actions, and whether each is noise; fewer than `horizon` where the expert is at a loss."""
         draws = np.random.Generator(np.random.PCG64(derive(seed, "noise")))
-        script = await self._script(world, session, task)
+        script = await self._script(env, session, task)
         for turn in range(horizon):
             noisy = bool(draws.random() < self.noise)
             action = None
             if noisy:
-                action = await self._asked(session.noise_action(derive(seed, "action", turn)), world, task)
+                action = await self._asked(session.noise_action(derive(seed, "action", turn)), env, task)
             if action is None:
                 noisy = False
-                action = next(script, None) if script else await self._asked(session.advice(), world, task)
+                action = next(script, None) if script else await self._asked(session.advice(), env, task)
             if action is None:
                 return
             yield action, noisy
 
-    async def _script(self, world: World, session: Session, task: Task) -> Iterator[str] | None:
+    async def _script(self, env: ConnectedEnv, session: Session, task: Task) -> Iterator[str] | None:
         """A solution known from the start, where the environment cannot advise on the way."""
-        if await self._asked(session.advice(), world, task) is not None:
+        if await self._asked(session.advice(), env, task) is not None:
             return None
-        script = await _solution(world, task, self.phases.reset_timeout_s)
+        script = await _solution(env, task, self.timeouts.reset_timeout_s)
         if script is None:
             raise NoExpert(
-                f"environment '{world.name}' knows no solution of task '{task.id}': expected an environment with an "
+                f"environment '{env.name}' knows no solution of task '{task.id}': expected an environment with an "
                 "expert, or 'data: {source: file, path: ...}'"
             )
         if self.noise:
             raise NoExpert(
-                f"environment '{world.name}' knows solutions from the start of a task only, not from where a random "
+                f"environment '{env.name}' knows solutions from the start of a task only, not from where a random "
                 "action led: expected 'data.noise: 0'"
             )
         return iter(script)
 
-    async def _asked(self, awaitable: Awaitable[T], world: World, task: Task) -> T:
-        return await asked(awaitable, self.phases.step_timeout_s, f"{world.name} to show task '{task.id}'")
+    async def _asked(self, awaitable: Awaitable[T], env: ConnectedEnv, task: Task) -> T:
+        return await with_deadline(awaitable, self.timeouts.step_timeout_s, f"{env.name} to show task '{task.id}'")
 
     # --- episodes that reached more than their goal
 
-    async def hindsight(self, world: World, episode: Episode, budgets: Budgets) -> list[Episode]:
+    async def hindsight(self, env: ConnectedEnv, episode: Episode, limits: EpisodeLimits) -> list[Episode]:
         """The episode as a demonstration of each other goal that it reached, as if that had been its own."""
         understood = [(turn, turn.action) for turn in episode.turns if turn.action is not None]
-        found = await self._reached(world, episode.task, [action for _, action in understood])
-        shown = (self._shown(world, episode, understood[each.actions - 1][0], each, budgets) for each in found)
+        found = await self._reached(env, episode.task, [action for _, action in understood])
+        shown = (self._shown(env, episode, understood[each.actions - 1][0], each, limits) for each in found)
         return [each for each in shown if each is not None]
 
-    async def _reached(self, world: World, task: Task, actions: Sequence[str]) -> tuple[Reached, ...]:
+    async def _reached(self, env: ConnectedEnv, task: Task, actions: Sequence[str]) -> tuple[Reached, ...]:
         try:
-            found = await self._asked(world.client.hindsight(task.id, task.seed, actions), world, task)
+            found = await self._asked(env.client.hindsight(task.id, task.seed, actions), env, task)
         except EnvFault as error:
             raise StepRefused(f"hindsight: {error}; mend the environment and resume") from error
         if found is None:
             raise NoHindsight(
-                f"environment '{world.name}' cannot say which other goals an episode reached: expected "
+                f"environment '{env.name}' cannot say which other goals an episode reached: expected "
                 "'data.relabel: none', or an environment with hindsight"
             )
         if not all(0 < each.actions <= len(actions) for each in found):
-            raise StepRefused(f"hindsight: {world.name} names actions of task '{task.id}' that were never given")
+            raise StepRefused(f"hindsight: {env.name} names actions of task '{task.id}' that were never given")
         return found
 
-    def _shown(self, world: World, episode: Episode, last: Turn, reached: Reached, budgets: Budgets) -> Episode | None:
+    def _shown(
+        self, env: ConnectedEnv, episode: Episode, last: Turn, reached: Reached, limits: EpisodeLimits
+    ) -> Episode | None:
         """Up to the turn that reached the goal, word for word; None where that has no room below its opening."""
-        first = self.chat.cut(reached.first.text, budgets.observation_tokens)
-        opening = self.format.opening(world.spec.prompt, first, self.prompt)
+        first = self.chat.cut(reached.first.text, limits.observation_tokens)
+        opening = self.format.opening(env.spec.prompt, first, self.prompt)
         (segment,), start = episode.segments, episode.turns[0].start
-        tape = _Tape()
-        tape.add(self.chat.begin(opening), learn=self.loss_on is LossOn.ALL)
-        moved = len(tape.ids) - start
-        tape.ids += segment.ids[start : last.end].tolist()
+        buffer = _Tokens()
+        buffer.add(self.chat.begin(opening), learn=self.loss_on is LossOn.ALL)
+        moved = len(buffer.ids) - start
+        buffer.ids += segment.ids[start : last.end].tolist()
         # what reached the goal is learnt, whoever meant it for something else
-        tape.learnt += [*segment.sampled[start : last.start].tolist(), *[True] * (last.end - last.start)]
-        if len(tape.ids) > budgets.context_tokens:
+        buffer.learnt += [*segment.sampled[start : last.start].tolist(), *[True] * (last.end - last.start)]
+        if len(buffer.ids) > limits.context_tokens:
             return None
         turns = tuple(
             replace(turn, start=turn.start + moved, end=turn.end + moved, reward=0.0)
@@ -242,10 +252,10 @@ class Demonstrator:
         return replace(
             episode,
             task=replace(episode.task, id=reached.task),
-            segments=(tape.segment(turns, budgets.context_tokens),),
+            segments=(buffer.segment(turns, limits.context_tokens),),
             turns=turns,
             ending=Ending.DONE,
-            score=world.spec.score_range[1],
+            score=env.spec.score_range[1],
             success=True,
             opening=opening,
         )
@@ -255,15 +265,15 @@ class Demonstrator:
     def render(self, conversation: Conversation, context_tokens: int) -> Episode:
         """A conversation in tokens, up to the last reply that still fits."""
         everything = self.loss_on is LossOn.ALL
-        tape = _Tape()
-        tape.add(self.chat.begin(conversation.opening), learn=everything)
+        buffer = _Tokens()
+        buffer.add(self.chat.begin(conversation.opening), learn=everything)
         turns: list[Turn] = []
         for at, reply in enumerate(conversation.replies):
             what = f"reply {at + 1} of task '{conversation.task.id}'"
             ids = self._reply(reply.text, what, learn=reply.learn)
-            if len(tape.ids) + len(ids) > context_tokens:
+            if len(buffer.ids) + len(ids) > context_tokens:
                 break
-            start, end = tape.add(ids, learn=everything or reply.learn)
+            start, end = buffer.add(ids, learn=everything or reply.learn)
             told = "\n".join(message.content for message in reply.told)
             turns.append(
                 Turn(
@@ -278,11 +288,11 @@ class Demonstrator:
                 )
             )
             if at + 1 < len(conversation.replies):
-                tape.add(self.chat.follow(reply.told), learn=everything)
+                buffer.add(self.chat.follow(reply.told), learn=everything)
         return Episode(
             task=conversation.task,
             index=0,
-            segments=(tape.segment(turns, context_tokens),),
+            segments=(buffer.segment(turns, context_tokens),),
             turns=tuple(turns),
             ending=Ending.DONE if len(turns) == len(conversation.replies) else Ending.BUDGET,
             horizon=max(len(conversation.replies), 1),

@@ -28,10 +28,10 @@ from ...dsl.model.recipe import Judge, RewardSource
 from ...envs.clients.keepalive import KeepAlive
 from ...envs.wire import WireError, dump, load_object
 from ..errors import RunError, StepRefused
-from ..rollout.groups import in_slots
+from ..rollout.groups import run_in_slots
 from ..storage.run_folder import on_disk
 
-__all__ = ["Answer", "Judges", "Question"]
+__all__ = ["JudgeAnswer", "JudgeClient", "JudgeQuestion"]
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[object]]
@@ -56,7 +56,7 @@ _PASSING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class JudgeQuestion:
     """What is asked, and how the reply is read."""
 
     system: str
@@ -70,7 +70,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Answer:
+class JudgeAnswer:
     """A verdict, or why there is none, and what it cost; the same object wherever the same was asked."""
 
     value: float | None
@@ -81,14 +81,14 @@ class Answer:
     """For which it was first asked."""
 
 
-_PARTS = tuple(each.name for each in fields(Answer))
+_PARTS = tuple(each.name for each in fields(JudgeAnswer))
 
 
-class Journal:
+class AnswerCache:
     """The file of what was answered: one line per question; a line that a kill left by half is forgotten."""
 
     def __init__(self, path: Path) -> None:
-        self.answers: dict[str, Answer] = {}
+        self.answers: dict[str, JudgeAnswer] = {}
         self.calls = 0
         """Requests made in this run, before a resume too."""
         path.touch()
@@ -104,18 +104,18 @@ class Journal:
     def _recall(self, line: bytes) -> None:
         try:
             read = json.loads(line)
-            answer = Answer(**{name: read[name] for name in _PARTS})
+            answer = JudgeAnswer(**{name: read[name] for name in _PARTS})
             key = str(read["key"])
         except (ValueError, KeyError, TypeError):
             return  # not a line of ours: what it said is asked for again
         self.calls += answer.calls
         self._remember(key, answer)
 
-    def _remember(self, key: str, answer: Answer) -> None:
+    def _remember(self, key: str, answer: JudgeAnswer) -> None:
         if key and answer.value is not None:
             self.answers[key] = answer
 
-    def add(self, key: str, answer: Answer, reply: str) -> None:
+    def add(self, key: str, answer: JudgeAnswer, reply: str) -> None:
         """Without a key it is counted, and never found again."""
         self._remember(key, answer)
         line = dump({"key": key, **asdict(answer), "reply": reply}) + b"\n"
@@ -150,10 +150,10 @@ class _Effort:
     over: bool = False
 
 
-class Endpoint:
+class JudgeEndpoint:
     """One judge of a recipe."""
 
-    def __init__(self, settings: Judge, token: str | None, journal: Journal, sleep: Sleep) -> None:
+    def __init__(self, settings: Judge, token: str | None, journal: AnswerCache, sleep: Sleep) -> None:
         self._settings = settings
         # a shorter one is an everyday word, and would be taken out of verdicts
         self._hidden = token if token is not None and len(token) >= _SHORTEST else None
@@ -170,29 +170,29 @@ class Endpoint:
             trust_env=False,
         )
 
-    async def ask(self, questions: Sequence[Question], slots: int, batch: str) -> list[Answer]:
+    async def ask(self, questions: Sequence[JudgeQuestion], slots: int, batch: str) -> list[JudgeAnswer]:
         """In the order of the questions. A refusal waits for what is under way: it was paid for, and is kept."""
         keys = [self._key(question) for question in questions]
         known = self._journal.answers if self._settings.cache else {}
         answers = {key: known[key] for key in keys if key in known}
         wanted = {key: each for key, each in zip(keys, questions, strict=True) if key not in answers}
         self._refusal = None
-        found = await in_slots([partial(self._answer, key, each, batch) for key, each in wanted.items()], slots)
+        found = await run_in_slots([partial(self._answer, key, each, batch) for key, each in wanted.items()], slots)
         if self._refusal is not None:
             raise self._refusal
         answers.update(zip(wanted, found, strict=True))
         return [answers[key] for key in keys]
 
-    def _key(self, question: Question) -> str:
+    def _key(self, question: JudgeQuestion) -> str:
         return sha256(self._body(question, ())).hexdigest()
 
-    def _body(self, question: Question, further: Sequence[Mapping[str, str]]) -> bytes:
+    def _body(self, question: JudgeQuestion, further: Sequence[Mapping[str, str]]) -> bytes:
         # the likeliest verdict where there is one; several are drawn
         drawn = {"temperature": 1, "seed": question.sample} if self._settings.samples > 1 else {"temperature": 0}
         opening = [{"role": "system", "content": question.system}, {"role": "user", "content": question.user}]
         return dump({"model": self._settings.model, "messages": [*opening, *further], **drawn})
 
-    async def _answer(self, key: str, question: Question, batch: str) -> Answer:
+    async def _answer(self, key: str, question: JudgeQuestion, batch: str) -> JudgeAnswer:
         effort, reply, value = _Effort(), "", None
         while value is None and not effort.over and effort.calls <= self._settings.retries:
             await self._sleep(effort.pause_s)
@@ -206,7 +206,7 @@ class Endpoint:
                 continue
             value, effort.pause_s = question.read(reply), 0.0
             effort.fault = f"its reply is no verdict: {reply[-_QUOTED:]!r}"
-        answer = Answer(
+        answer = JudgeAnswer(
             value=value,
             fault=effort.fault if value is None else "",
             calls=effort.calls,
@@ -234,7 +234,7 @@ class Endpoint:
         pause_s = _FIRST_PAUSE_S * 2 ** min(effort.calls - 1, _DOUBLINGS)
         effort.pause_s = min(max(trouble.after_s, pause_s), self._settings.timeout_s)
 
-    async def _reply(self, question: Question, before: str, effort: _Effort) -> str:
+    async def _reply(self, question: JudgeQuestion, before: str, effort: _Effort) -> str:
         """What the judge says; `before` is what it said that was no verdict. Empty where it was cut off."""
         further = (
             {"role": "assistant", "content": before[-_KEPT:]},
@@ -295,7 +295,7 @@ def _tokens(data: Mapping[str, Any]) -> int:
 # --- all of a run --------------------------------------------------------------------------------------------------
 
 
-class Judges:
+class JudgeClient:
     """The judges of a run.
 
     They are asked from a thread of their own, so that answers are heard and deadlines hold while this one is busy with
@@ -310,21 +310,25 @@ class Judges:
         """What a recipe's own prompts say."""
         self._file = file
         self._sleep = sleep
-        self._journal: Journal | None = None
+        self._journal: AnswerCache | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
-        self._endpoints: dict[Judge, Endpoint] = {}
+        self._endpoints: dict[Judge, JudgeEndpoint] = {}
 
-    async def ask(self, settings: Judge, questions: Sequence[Question], slots: int, batch: str) -> list[Answer]:
+    async def ask(
+        self, settings: Judge, questions: Sequence[JudgeQuestion], slots: int, batch: str
+    ) -> list[JudgeAnswer]:
         """At most `slots` at the same time; `batch` is a name for what they are asked for."""
         return await self._apart(self._ask(settings, questions, slots, batch))
 
-    async def _ask(self, settings: Judge, questions: Sequence[Question], slots: int, batch: str) -> list[Answer]:
+    async def _ask(
+        self, settings: Judge, questions: Sequence[JudgeQuestion], slots: int, batch: str
+    ) -> list[JudgeAnswer]:
         if self._journal is None:
             with on_disk("judge"):
-                self._journal = Journal(self._file)
+                self._journal = AnswerCache(self._file)
         if settings not in self._endpoints:
-            self._endpoints[settings] = Endpoint(settings, self._tokens[settings], self._journal, self._sleep)
+            self._endpoints[settings] = JudgeEndpoint(settings, self._tokens[settings], self._journal, self._sleep)
         return await self._endpoints[settings].ask(questions, slots, batch)
 
     async def _apart(self, work: Coroutine[Any, Any, T]) -> T:

@@ -30,12 +30,12 @@ import numpy as np
 
 from ...dsl.model.advantage_support import READS, supported
 from ...dsl.model.algorithm import Advantage, Baseline, Estimator, Normalise
-from .baselines import DIFFERENCES, SPREADS, aligned, mean_of
-from .turn_rewards import Credit, CreditError, Float64s
+from .baselines import DIFFERENCES, SPREADS, align_turns, mean_of
+from .turn_rewards import Float64s, TurnRewards, TurnRewardsError
 
 __all__ = ["AdvantageError", "advantages", "supported", "value_targets"]
 
-Groups = Sequence[Sequence[Credit]]
+Groups = Sequence[Sequence[TurnRewards]]
 PerEpisode = list[list[Float64s]]
 
 _WHITENING = 1e-8
@@ -81,17 +81,17 @@ def _discounted(values: Float64s, discount: float) -> Float64s:
 # --- by comparing episodes -------------------------------------------------------------------------------------------
 
 
-def _outcome(credit: Credit, settings: Advantage) -> Float64s:
+def _outcome(credit: TurnRewards, settings: Advantage) -> Float64s:
     """The sum of all turn rewards, at every turn."""
     return np.full(credit.num_turns, fsum(credit.rewards))
 
 
-def _turn_returns(credit: Credit, settings: Advantage) -> Float64s:
+def _turn_returns(credit: TurnRewards, settings: Advantage) -> Float64s:
     """R(k) = r(k) + turn_gamma * R(k+1): turns alone cost discount, however long they are."""
     return _discounted(credit.turn_rewards, settings.turn_gamma)
 
 
-def _returns_at_ends(credit: Credit, settings: Advantage) -> Float64s:
+def _returns_at_ends(credit: TurnRewards, settings: Advantage) -> Float64s:
     """R(k) = r(k) + gamma^(tokens of turn k+1) * R(k+1): what is to come at the last token of turn k.
 
     Observation tokens between the two turns are not counted; OpenRLHF and slime discount over them, SkyRL forgets
@@ -102,7 +102,7 @@ def _returns_at_ends(credit: Credit, settings: Advantage) -> Float64s:
     return _discounted(at_ends, settings.gamma)[credit.ends]
 
 
-_RETURNS: Mapping[Estimator, Callable[[Credit, Advantage], Float64s]] = {
+_RETURNS: Mapping[Estimator, Callable[[TurnRewards, Advantage], Float64s]] = {
     Estimator.OUTCOME: _outcome,
     Estimator.TURN_RETURNS: _turn_returns,
     Estimator.REWARD_TO_GO: _returns_at_ends,
@@ -114,7 +114,7 @@ def _by_returns(groups: Groups, settings: Advantage) -> PerEpisode:
 
 
 def _differences(
-    groups: Groups, settings: Advantage, returns: Callable[[Credit, Advantage], Float64s]
+    groups: Groups, settings: Advantage, returns: Callable[[TurnRewards, Advantage], Float64s]
 ) -> list[list[Float64s]]:
     """(R(k) - b(k)) / s(k) of every turn of every episode.
 
@@ -127,23 +127,26 @@ def _differences(
 
 
 def _compared(
-    episodes: Sequence[Credit], settings: Advantage, returns: Callable[[Credit, Advantage], Float64s]
+    episodes: Sequence[TurnRewards], settings: Advantage, returns: Callable[[TurnRewards, Advantage], Float64s]
 ) -> list[Float64s]:
-    matrix = aligned([returns(credit, settings) for credit in episodes])
+    matrix = align_turns([returns(credit, settings) for credit in episodes])
     greedy = _greedy(episodes, settings, returns, matrix.shape[1]) if settings.baseline is Baseline.GREEDY else None
     compared = SPREADS[settings.normalise](DIFFERENCES[settings.baseline](matrix, greedy), matrix)
     return [row[: credit.num_turns] for row, credit in zip(compared, episodes, strict=True)]
 
 
 def _greedy(
-    episodes: Sequence[Credit], settings: Advantage, returns: Callable[[Credit, Advantage], Float64s], width: int
+    episodes: Sequence[TurnRewards],
+    settings: Advantage,
+    returns: Callable[[TurnRewards, Advantage], Float64s],
+    width: int,
 ) -> Float64s:
     """R(k) of the greedy episode of each one's task; at turns that it did not reach, that of its last."""
     found = [credit.greedy for credit in episodes]
     known = [credit for credit in found if credit is not None]
     if len(known) < len(found):
-        raise CreditError("baseline 'greedy' needs the greedy episode of the task, and this one has none")
-    return aligned([np.zeros(width), *(returns(credit, settings) for credit in known)])[1:, :width]
+        raise TurnRewardsError("baseline 'greedy' needs the greedy episode of the task, and this one has none")
+    return align_turns([np.zeros(width), *(returns(credit, settings) for credit in known)])[1:, :width]
 
 
 def _on_tokens(groups: Groups, settings: Advantage, per_turn: list[list[Float64s]]) -> PerEpisode:
@@ -154,7 +157,7 @@ def _on_tokens(groups: Groups, settings: Advantage, per_turn: list[list[Float64s
     ]
 
 
-def _on_tokens_of(credit: Credit, per_turn: Float64s, gamma: float) -> Float64s:
+def _on_tokens_of(credit: TurnRewards, per_turn: Float64s, gamma: float) -> Float64s:
     turns = credit.turns
     fade = gamma ** (credit.ends[turns] - np.arange(credit.num_tokens))
     numbers: Float64s = fade * per_turn[turns]
@@ -181,7 +184,7 @@ def _step_groups(groups: Groups, settings: Advantage) -> PerEpisode:
     return _on_tokens(groups, settings, per_turn)
 
 
-def _steps_compared(group: Sequence[Credit], settings: Advantage) -> list[Float64s]:
+def _steps_compared(group: Sequence[TurnRewards], settings: Advantage) -> list[Float64s]:
     returns = [_turn_returns(credit, settings) for credit in group]
     steps = [np.zeros(credit.num_turns) for credit in group]
     for places in _same_state(group):
@@ -192,12 +195,12 @@ def _steps_compared(group: Sequence[Credit], settings: Advantage) -> list[Float6
     return steps
 
 
-def _same_state(group: Sequence[Credit]) -> list[list[tuple[int, int]]]:
+def _same_state(group: Sequence[TurnRewards]) -> list[list[tuple[int, int]]]:
     """Places (episode, turn) that share a named state."""
     found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for i, credit in enumerate(group):
         if credit.states is None:
-            raise CreditError("estimator 'step_groups' needs the names of states, and this episode has none")
+            raise TurnRewardsError("estimator 'step_groups' needs the names of states, and this episode has none")
         for k, state in enumerate(credit.states):
             found[state].append((i, k))
     found.pop("", None)
@@ -207,7 +210,7 @@ def _same_state(group: Sequence[Credit]) -> list[list[tuple[int, int]]]:
 # --- by a critic ----------------------------------------------------------------------------------------------------
 
 
-def _gae(credit: Credit, settings: Advantage) -> Float64s:
+def _gae(credit: TurnRewards, settings: Advantage) -> Float64s:
     """d(j) = x(j) + [r(k) if j = e(k)] + gamma * V(j+1) - V(j);  A(j) = d(j) + gamma * lam * A(j+1).
 
     j+1 is the next sampled token, be it of the next turn: an observation between them costs neither gamma nor lambda,
@@ -225,7 +228,7 @@ def _gae_over(rewards: Float64s, values: Float64s, gamma: float, lam: float) -> 
     return _discounted(surprises, gamma * lam)
 
 
-def _bilevel_gae(credit: Credit, settings: Advantage) -> Float64s:
+def _bilevel_gae(credit: TurnRewards, settings: Advantage) -> Float64s:
     """First over turns, then over the tokens of each turn, which ends with the return found for it.
 
         d(k) = r(k) + X(k) + turn_gamma * V(k+1) - V(k);  A(k) = d(k) + turn_gamma * turn_lam * A(k+1)
@@ -250,7 +253,7 @@ def _bilevel_gae(credit: Credit, settings: Advantage) -> Float64s:
     return np.concatenate(within)
 
 
-def _each(estimate: Callable[[Credit, Advantage], Float64s]) -> Callable[[Groups, Advantage], PerEpisode]:
+def _each(estimate: Callable[[TurnRewards, Advantage], Float64s]) -> Callable[[Groups, Advantage], PerEpisode]:
     return lambda groups, settings: [[estimate(credit, settings) for credit in group] for group in groups]
 
 

@@ -14,13 +14,13 @@ import numpy as np
 from ...dsl.model.algorithm import Baseline, Normalise
 from .turn_rewards import Float64s
 
-__all__ = ["DIFFERENCES", "EPSILON", "SPREADS", "aligned", "mean_of", "spread_of"]
+__all__ = ["DIFFERENCES", "EPSILON", "SPREADS", "align_turns", "mean_of", "spread_of"]
 
 EPSILON = 1e-6
 """Added to a group's standard deviation before it divides."""
 
 
-def aligned(returns: Sequence[Float64s]) -> Float64s:
+def align_turns(returns: Sequence[Float64s]) -> Float64s:
     """One row per episode; an episode that ended early stands, from there on, by its last turn.
 
     What ended early has not lost its return: compared by 0 at later turns it would seem to have failed, left out it

@@ -17,10 +17,10 @@ from .metrics import mean
 from .reward import Scored
 from .turn_rewards import Float64s
 
-__all__ = ["critic_row", "valued"]
+__all__ = ["attach_values", "critic_metrics"]
 
 
-def valued(book: Sequence[Sequence[Scored]], values: Sequence[Floats]) -> list[list[Scored]]:
+def attach_values(book: Sequence[Sequence[Scored]], values: Sequence[Floats]) -> list[list[Scored]]:
     """The episodes with their values. `values` is that of `sampled_sequences`: what is expected once each token has
     been seen, so that before a token stands the value of the one before it, the environment's or the model's own."""
     found = iter(values)
@@ -34,7 +34,7 @@ def _valued(each: Scored, found: Iterator[Floats]) -> Scored:
     return replace(each, values=np.concatenate(before))
 
 
-def critic_row(updates: Sequence[ValueMetrics], sequences: Sequence[TrainSequence]) -> dict[str, float]:
+def critic_metrics(updates: Sequence[ValueMetrics], sequences: Sequence[TrainSequence]) -> dict[str, float]:
     """What a step's values were worth over the tokens that are learnt from, and what the updates on them were like."""
     if not updates:
         return {}

@@ -20,13 +20,23 @@ from ...dsl.model.algorithm import Filter
 from ...dsl.model.recipe import OnTruncated, OnVoidTurn
 from ..rollout.episode import Episode
 from .baselines import spread_of
-from .reward import Clock, Scored, episode_facts, group_facts
+from .reward import Scored, StepNames, episode_facts, group_facts
 from .turn_rewards import Float64s
 
-__all__ = ["Mask", "Policies", "Reason", "countable", "highest", "mask", "missing", "passes", "sizeable"]
+__all__ = [
+    "LossMask",
+    "MaskPolicies",
+    "MaskReason",
+    "groups_missing",
+    "has_large_advantage",
+    "is_countable",
+    "keeps_group",
+    "mask_episode",
+    "top_groups",
+]
 
 
-class Reason(StrEnum):
+class MaskReason(StrEnum):
     """Why an episode is not learnt from."""
 
     RULE = "rule"
@@ -38,7 +48,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policies:
+class MaskPolicies:
     """What masks an episode or some of its turns."""
 
     episodes: Expr | None = None
@@ -47,15 +57,15 @@ class Policies:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mask:
+class LossMask:
     """Of one episode, what is learnt from."""
 
     turns: tuple[bool, ...]
-    reason: Reason | None = None
+    reason: MaskReason | None = None
     """Why no turn is; None if the episode as such is learnt from."""
 
 
-def countable(episode: Episode) -> bool:
+def is_countable(episode: Episode) -> bool:
     """Whether it tells anything of the policy: no fault, not cancelled, something sampled.
 
     What is not countable stays out of the baseline too: a fault is not a failure.
@@ -66,12 +76,12 @@ def countable(episode: Episode) -> bool:
 # --- groups ---------------------------------------------------------------------------------------------------------
 
 
-def passes(group: Sequence[Scored], settings: Filter, clock: Clock) -> bool:
+def keeps_group(group: Sequence[Scored], settings: Filter, clock: StepNames) -> bool:
     """Whether `filter.groups` is true of the group; a group without episodes never passes."""
     return bool(group) and settings.groups.holds(group_facts(group, clock))
 
 
-def highest(groups: Sequence[Sequence[Scored]], share: float) -> tuple[int, ...]:
+def top_groups(groups: Sequence[Sequence[Scored]], share: float) -> tuple[int, ...]:
     """Places of the groups with the highest standard deviation of reward, in the order in which they came.
 
     A share of n groups is rounded up, so that at least one remains; of equals the earlier ones stay.
@@ -83,7 +93,7 @@ def highest(groups: Sequence[Sequence[Scored]], share: float) -> tuple[int, ...]
     return tuple(sorted(ranked[:kept]))
 
 
-def missing(passing: int, wanted: int, rounds: int, settings: Filter) -> int:
+def groups_missing(passing: int, wanted: int, rounds: int, settings: Filter) -> int:
     """How many further groups to sample after so many rounds of it; `passing` groups are there before `top_share`."""
     if not settings.resample or rounds >= settings.max_resamples:
         return 0
@@ -93,36 +103,36 @@ def missing(passing: int, wanted: int, rounds: int, settings: Filter) -> int:
 # --- episodes and turns ---------------------------------------------------------------------------------------------
 
 
-def mask(scored: Scored, policies: Policies, clock: Clock) -> Mask:
+def mask_episode(scored: Scored, policies: MaskPolicies, clock: StepNames) -> LossMask:
     """What is learnt from an episode of a group that is learnt from."""
     reason = next((reason for reason, applies in _REASONS.items() if applies(scored.episode, policies, clock)), None)
     if reason is not None:
-        return Mask(turns=(False,) * len(scored.episode.turns), reason=reason)
+        return LossMask(turns=(False,) * len(scored.episode.turns), reason=reason)
     void_too = policies.on_void_turn is not OnVoidTurn.MASK_TURN
-    return Mask(turns=tuple(void_too or not turn.invalid for turn in scored.episode.turns))
+    return LossMask(turns=tuple(void_too or not turn.invalid for turn in scored.episode.turns))
 
 
-def _fails_rule(episode: Episode, policies: Policies, clock: Clock) -> bool:
+def _fails_rule(episode: Episode, policies: MaskPolicies, clock: StepNames) -> bool:
     return policies.episodes is not None and not policies.episodes.holds(episode_facts(episode, clock))
 
 
-def _cut_off(episode: Episode, policies: Policies, clock: Clock) -> bool:
+def _cut_off(episode: Episode, policies: MaskPolicies, clock: StepNames) -> bool:
     return policies.on_truncated is OnTruncated.MASK and episode.ending.truncated
 
 
-def _has_void_turn(episode: Episode, policies: Policies, clock: Clock) -> bool:
+def _has_void_turn(episode: Episode, policies: MaskPolicies, clock: StepNames) -> bool:
     return policies.on_void_turn is OnVoidTurn.MASK_EPISODE and episode.invalid_turns > 0
 
 
-_REASONS: Mapping[Reason, Callable[[Episode, Policies, Clock], bool]] = {
-    Reason.TRUNCATED: _cut_off,
-    Reason.VOID_TURN: _has_void_turn,
-    Reason.RULE: _fails_rule,
+_REASONS: Mapping[MaskReason, Callable[[Episode, MaskPolicies, StepNames], bool]] = {
+    MaskReason.TRUNCATED: _cut_off,
+    MaskReason.VOID_TURN: _has_void_turn,
+    MaskReason.RULE: _fails_rule,
 }
 """The first that applies is the one that is counted."""
 
 
-def sizeable(advantages: Sequence[Sequence[Float64s]], drop_below: float) -> list[list[bool]]:
+def has_large_advantage(advantages: Sequence[Sequence[Float64s]], drop_below: float) -> list[list[bool]]:
     """Whether any token of each episode has an advantage of at least that size.
 
     The largest decides, not the mean: one turn with much credit is worth an update, however long the rest is.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ...dsl.model.algorithm import Correction, Importance, Level
 from ..protocols import Floats
 
-__all__ = ["cut", "importance_weights"]
+__all__ = ["importance_weights", "is_truncated"]
 
 _LOG_RATIO_BOUND = 20.0
 
@@ -37,7 +37,7 @@ def importance_weights(learner: Floats, sampler: Floats, learn: NDArray[np.bool_
     return np.where(learn, _CORRECTIONS[settings.correction](ratio, settings), 1.0).astype(np.float32)
 
 
-def cut(weights: Floats, settings: Importance) -> NDArray[np.bool_]:
+def is_truncated(weights: Floats, settings: Importance) -> NDArray[np.bool_]:
     """Where a weight is what its bounds allow, and not the ratio."""
     return _CUTS[settings.correction](weights, settings)
 

@@ -21,7 +21,7 @@ from ..rollout.episode import Episode
 from .reward import Scored
 from .turn_rewards import Float64s
 
-__all__ = ["pulled", "sampled_sequences"]
+__all__ = ["apply_kl_penalty", "sampled_sequences"]
 
 _LOG_RATIO_BOUND = 20.0
 
@@ -36,7 +36,7 @@ def sampled_sequences(book: Sequence[Sequence[Scored]]) -> list[TrainSequence]:
     ]
 
 
-def pulled(
+def apply_kl_penalty(
     book: Sequence[Sequence[Scored]], reference: Sequence[Floats], settings: KL, coef: float
 ) -> tuple[list[list[Scored]], float]:
     """The episodes with the pull on their tokens, and the mean estimate per token. `reference` is that of
@@ -46,7 +46,7 @@ def pulled(
     def taken(each: Scored) -> Scored:
         estimate = _estimate(each.episode, found, settings)
         estimates.append(estimate)
-        return replace(each, pull=-coef * estimate)
+        return replace(each, kl_penalty=-coef * estimate)
 
     groups = [[taken(each) for each in group] for group in book]
     tokens = np.concatenate(estimates) if estimates else np.zeros(0)

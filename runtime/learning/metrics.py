@@ -20,14 +20,14 @@ from .reward import Scored
 __all__ = [
     "Interval",
     "bootstrap",
-    "group_row",
+    "group_metrics",
     "mean",
     "pass_at",
     "rate",
-    "rollout_row",
+    "rollout_metrics",
     "step_facts",
-    "train_row",
-    "worst",
+    "train_metrics",
+    "worst_fault",
 ]
 
 _RESAMPLES = 2000
@@ -43,7 +43,7 @@ def rate(amount: float, seconds: float) -> float:
     return amount / seconds if seconds > 0 else nan
 
 
-def rollout_row(episodes: Sequence[Episode]) -> dict[str, float]:
+def rollout_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     """What a step's episodes were like. Faults are counted apart and enter no other number."""
     whole = [episode for episode in episodes if episode.ending.trainable]
     replies = sum(episode.num_turns for episode in whole)
@@ -83,7 +83,7 @@ def _by_environment(episodes: Sequence[Episode]) -> dict[str, float]:
     }
 
 
-def group_row(groups: Sequence[Sequence[Scored]]) -> dict[str, float]:
+def group_metrics(groups: Sequence[Sequence[Scored]]) -> dict[str, float]:
     """What the groups were like as groups."""
     totals = [[scored.total for scored in group] for group in groups if group]
     if not totals:
@@ -124,7 +124,7 @@ def pass_at(k: int, samples: int, successes: int) -> float:
 # --- updates -------------------------------------------------------------------------------------------------------
 
 
-def train_row(updates: Sequence[UpdateMetrics]) -> dict[str, float | int]:
+def train_metrics(updates: Sequence[UpdateMetrics]) -> dict[str, float | int]:
     """What a step's updates were like."""
     if not updates:
         return {"train/updates": 0}
@@ -143,7 +143,7 @@ def train_row(updates: Sequence[UpdateMetrics]) -> dict[str, float | int]:
     }
 
 
-def worst(updates: Sequence[UpdateMetrics | ValueMetrics]) -> UpdateFault | None:
+def worst_fault(updates: Sequence[UpdateMetrics | ValueMetrics]) -> UpdateFault | None:
     faults = {update.fault for update in updates}
     return next((fault for fault in UpdateFault if fault in faults), None)
 

@@ -22,11 +22,11 @@ from torch import Tensor
 from ...dsl.model.algorithm import Level
 from ..protocols import Floats, Normaliser, TrainSequence
 
-__all__ = ["Layout", "Row", "idle_row", "pack", "packed_attention", "plan_rows", "scatter", "totals", "unpack"]
+__all__ = ["PackedRow", "RowLayout", "idle_row", "pack", "packed_attention", "plan_rows", "scatter", "totals", "unpack"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Layout:
+class RowLayout:
     """How the tokens of a row lie below each other for attention."""
 
     spread_SL: Tensor
@@ -36,14 +36,14 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Row:
+class PackedRow:
     """One micro-batch."""
 
     members: tuple[int, ...]
     """Which of the sequences that were packed it holds."""
     ids_T: Tensor
     positions_T: Tensor
-    layout: Layout
+    layout: RowLayout
     predict_N: Tensor
     """Place of the token whose hidden state predicts the learnt one."""
     targets_N: Tensor
@@ -71,7 +71,7 @@ def totals(sequences: Sequence[TrainSequence]) -> Normaliser:
     return Normaliser(tokens=sum(learnt), sequences=sum(1 for count in learnt if count))
 
 
-def pack(sequences: Sequence[TrainSequence], capacity: int, device: torch.device) -> list[Row]:
+def pack(sequences: Sequence[TrainSequence], capacity: int, device: torch.device) -> list[PackedRow]:
     """Rows of at most `capacity` tokens; what is learnt from nothing, and what follows the last learnt token, is left
     out. A sequence longer than that has a row of its own."""
     for at, sequence in enumerate(sequences):
@@ -94,13 +94,13 @@ def plan_rows(lengths: Sequence[int], capacity: int) -> list[tuple[int, ...]]:
     return [*rows, tuple(row)] if row else rows
 
 
-def idle_row(device: torch.device) -> Row:
+def idle_row(device: torch.device) -> PackedRow:
     """A row from which nothing is to be learnt, for a rank that has none left while others still have."""
     ids, learn = np.zeros(2, np.int32), np.array([False, True])
     return pack([TrainSequence(ids=ids, learn=learn, advantages=np.zeros(2, np.float32))], 2, device)[0]
 
 
-def scatter(rows: Sequence[Row], values: Sequence[Tensor], sequences: Sequence[TrainSequence]) -> list[Floats]:
+def scatter(rows: Sequence[PackedRow], values: Sequence[Tensor], sequences: Sequence[TrainSequence]) -> list[Floats]:
     """Values of learnt tokens, by row, back to the sequences they belong to; 0 where nothing is learnt."""
     out = [np.zeros(len(sequence.ids), np.float32) for sequence in sequences]
     for row, values_N in zip(rows, values, strict=True):
@@ -110,7 +110,7 @@ def scatter(rows: Sequence[Row], values: Sequence[Tensor], sequences: Sequence[T
     return out
 
 
-def unpack(rows: Sequence[Row], values: Sequence[Tensor], sequences: Sequence[TrainSequence]) -> list[Floats]:
+def unpack(rows: Sequence[PackedRow], values: Sequence[Tensor], sequences: Sequence[TrainSequence]) -> list[Floats]:
     """Values of all tokens, by row, back to the sequences they belong to; 0 where a sequence was left out."""
     out = [np.zeros(len(sequence.ids), np.float32) for sequence in sequences]
     for row, values_T in zip(rows, values, strict=True):
@@ -128,7 +128,7 @@ def packed_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    layout: Layout,
+    layout: RowLayout,
     scaling: float | None = None,
     sliding_window: int | None = None,
     **_: Any,
@@ -148,7 +148,7 @@ def packed_attention(
     return out_THE[None], None
 
 
-def _spread(states_1HTE: Tensor, layout: Layout) -> Tensor:
+def _spread(states_1HTE: Tensor, layout: RowLayout) -> Tensor:
     states_THE = states_1HTE[0].transpose(0, 1)
     sequences, longest = layout.spread_SL.shape
     spread = states_THE.index_select(0, layout.spread_SL.flatten())
@@ -172,7 +172,7 @@ _PER_TOKEN = ("learn", "advantages", "old_logprobs", "reference_logprobs", "weig
 
 def _row(
     members: tuple[int, ...], sequences: Sequence[TrainSequence], used: Sequence[int], device: torch.device
-) -> Row:
+) -> PackedRow:
     chosen = [sequences[member] for member in members]
     lengths = np.array([used[member] for member in members])
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
@@ -191,7 +191,7 @@ def _row(
     assert targets is not None
     assert advantages is not None
     counts = np.array([len(at) for at in places])
-    return Row(
+    return PackedRow(
         members=members,
         ids_T=whole([sequence.ids[:length] for sequence, length in zip(chosen, lengths, strict=True)]),
         positions_T=whole([np.arange(length) for length in lengths]),
@@ -215,12 +215,12 @@ def _turns(places: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.cumsum(begins) - 1
 
 
-def _layout(lengths_S: NDArray[np.int64], starts_S: NDArray[np.int64], device: torch.device) -> Layout:
+def _layout(lengths_S: NDArray[np.int64], starts_S: NDArray[np.int64], device: torch.device) -> RowLayout:
     longest = int(lengths_S.max())
     column_L = np.arange(longest)
     inside_SL = column_L < lengths_S[:, None]
     spread_SL = np.where(inside_SL, starts_S[:, None] + column_L, 0)
-    return Layout(
+    return RowLayout(
         spread_SL=torch.from_numpy(spread_SL).to(device),
         collect_T=torch.from_numpy(np.flatnonzero(inside_SL)).to(device),
     )

@@ -29,28 +29,28 @@ from ...dsl.model.algorithm import Level, Preference
 from ...dsl.model.recipe import Stage
 from ..protocols import Floats, TrainSequence
 from ..rollout.episode import Episode
-from .filters import Mask, Policies, mask
-from .reward import Clock, Scored, credit_of
-from .training_batch import sequences_of
+from .filters import LossMask, MaskPolicies, mask_episode
+from .reward import Scored, StepNames, assign_turn_rewards
+from .training_batch import to_train_sequences
 from .turn_rewards import Float64s
 
 __all__ = [
-    "GivenPairs",
-    "Objective",
     "Pair",
-    "Side",
-    "chosen",
-    "masked",
-    "objective",
-    "pairs_of",
-    "sides_of",
-    "summed",
-    "taught",
+    "PairDataset",
+    "PreferenceObjective",
+    "Response",
+    "apply_masks",
+    "build_pairs",
+    "choose_pairs",
+    "preference_objective",
+    "responses_of",
+    "sum_logprobs",
+    "to_sequences",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Side:
+class Response:
     """What was said in an episode, or in one turn of it."""
 
     sequences: tuple[TrainSequence, ...]
@@ -71,40 +71,40 @@ class Side:
 class Pair:
     """Two ways to go on, of which one is better."""
 
-    better: Side
-    worse: Side
+    better: Response
+    worse: Response
 
 
 @dataclass(slots=True)
-class GivenPairs:
+class PairDataset:
     """All pairs of an offline stage, and the reference's log-probs of the sides that have been learnt from."""
 
     pairs: list[Pair] = field(default_factory=list)
-    reference: dict[Side, float] = field(default_factory=dict)
+    reference: dict[Response, float] = field(default_factory=dict)
 
 
 # --- from groups to pairs ------------------------------------------------------------------------------------------
 
 
-def masked(group: Sequence[Scored], stage: Stage, clock: Clock) -> list[tuple[Scored, Mask]]:
+def apply_masks(group: Sequence[Scored], stage: Stage, clock: StepNames) -> list[tuple[Scored, LossMask]]:
     """With what the recipe leaves out of each episode."""
-    policies = Policies(
+    policies = MaskPolicies(
         episodes=stage.algorithm.data.keep,
         on_truncated=stage.agent.on_truncated,
         on_void_turn=stage.agent.on_void_turn,
     )
-    return [(each, mask(each, policies, clock)) for each in group]
+    return [(each, mask_episode(each, policies, clock)) for each in group]
 
 
-def pairs_of(group: Sequence[tuple[Scored, Mask]], settings: Preference) -> list[Pair]:
+def build_pairs(group: Sequence[tuple[Scored, LossMask]], settings: Preference) -> list[Pair]:
     """The pairs that a group gives, of its episodes or of their turns."""
-    return chosen([side for scored, how in group for side in _SIDES[settings.level](scored, how)], settings)
+    return choose_pairs([side for scored, how in group for side in _SIDES[settings.level](scored, how)], settings)
 
 
-def chosen(sides: Sequence[Side], settings: Preference) -> list[Pair]:
+def choose_pairs(sides: Sequence[Response], settings: Preference) -> list[Pair]:
     """The furthest apart first, but before them who has been in fewer pairs."""
     options = [Pair(better=a, worse=b) for a, b in permutations(sides, 2) if _is_pair(a, b, settings.margin)]
-    uses, taken = Counter[Side](), list[Pair]()
+    uses, taken = Counter[Response](), list[Pair]()
     while options and len(taken) < settings.pairs_per_group:
         best = min(
             options, key=lambda pair: (uses[pair.better] + uses[pair.worse], pair.worse.score - pair.better.score)
@@ -115,46 +115,48 @@ def chosen(sides: Sequence[Side], settings: Preference) -> list[Pair]:
     return taken
 
 
-def _is_pair(better: Side, worse: Side, margin: float) -> bool:
+def _is_pair(better: Response, worse: Response, margin: float) -> bool:
     """What was said alike is not better for its luck."""
     apart = better.score - worse.score
     # in binary, 0.3 - 0.1 is a little below 0.2
     return better.state == worse.state and apart > 0 and apart >= margin - 1e-9 and better.said != worse.said
 
 
-def _episode(scored: Scored, mask: Mask) -> Iterator[Side]:
-    if sequences := _learnt(scored.episode, mask.turns):
-        yield Side(sequences=sequences, score=scored.total)
+def _episode(scored: Scored, mask_episode: LossMask) -> Iterator[Response]:
+    if sequences := _learnt(scored.episode, mask_episode.turns):
+        yield Response(sequences=sequences, score=scored.total)
 
 
-def _turns(scored: Scored, mask: Mask) -> Iterator[Side]:
+def _turns(scored: Scored, mask_episode: LossMask) -> Iterator[Response]:
     """Each turn from a state that has a name, by the rewards from it on."""
-    turns, rewards = scored.episode.turns, credit_of(scored).rewards
+    turns, rewards = scored.episode.turns, assign_turn_rewards(scored).rewards
     spoken = [k for k, turn in enumerate(turns) if turn.end > turn.start]
     for at, k in enumerate(spoken):
-        if mask.turns[k] and turns[k].state:
+        if mask_episode.turns[k] and turns[k].state:
             only = tuple(other == k for other in range(len(turns)))
-            yield Side(sequences=_learnt(scored.episode, only), score=fsum(rewards[at:]), state=turns[k].state)
+            yield Response(sequences=_learnt(scored.episode, only), score=fsum(rewards[at:]), state=turns[k].state)
 
 
-_SIDES: Mapping[Level, Callable[[Scored, Mask], Iterator[Side]]] = {Level.EPISODE: _episode, Level.TURN: _turns}
+_SIDES: Mapping[Level, Callable[[Scored, LossMask], Iterator[Response]]] = {Level.EPISODE: _episode, Level.TURN: _turns}
 
 
 def _learnt(episode: Episode, turns: tuple[bool, ...]) -> tuple[TrainSequence, ...]:
     unknown = {"advantages": np.zeros(sum(turn.end - turn.start for turn in episode.turns))}
     # no ratio is taken: what the tokens were drawn with is of no interest
-    return tuple(replace(each, old_logprobs=None) for each in sequences_of(episode, Mask(turns=turns), unknown))
+    return tuple(
+        replace(each, old_logprobs=None) for each in to_train_sequences(episode, LossMask(turns=turns), unknown)
+    )
 
 
 # --- from log-probs to a lesson ------------------------------------------------------------------------------------
 
 
-def sides_of(pairs: Sequence[Pair]) -> list[Side]:
+def responses_of(pairs: Sequence[Pair]) -> list[Response]:
     """Each once, in how many pairs it may be."""
     return list(dict.fromkeys(side for pair in pairs for side in (pair.better, pair.worse)))
 
 
-def summed(sides: Sequence[Side], logprobs: Sequence[Floats]) -> dict[Side, float]:
+def sum_logprobs(sides: Sequence[Response], logprobs: Sequence[Floats]) -> dict[Response, float]:
     """Of each side; `logprobs` are those of all sequences of all sides, and 0 where nothing is learnt."""
     found = iter(logprobs)
     return {side: fsum(_sum(next(found), sequence.weights) for sequence in side.sequences) for side in sides}
@@ -165,7 +167,7 @@ def _sum(logprobs: Floats, weights: Floats | None) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Objective:
+class PreferenceObjective:
     """The loss of some pairs, and what follows from it."""
 
     loss: float
@@ -173,7 +175,7 @@ class Objective:
     """Without the likelihood of the better ones."""
     rewards: Float64s
     """Of each pair, better and worse: beta times the log-ratio to the reference."""
-    gains: Mapping[Side, float]
+    gains: Mapping[Response, float]
     """By how much the loss falls per unit of a side's log-prob."""
 
     @property
@@ -181,9 +183,9 @@ class Objective:
         return self.rewards[:, 0] - self.rewards[:, 1]
 
 
-def objective(
-    pairs: Sequence[Pair], now: Mapping[Side, float], reference: Mapping[Side, float], settings: Preference
-) -> Objective:
+def preference_objective(
+    pairs: Sequence[Pair], now: Mapping[Response, float], reference: Mapping[Response, float], settings: Preference
+) -> PreferenceObjective:
     apart = [[now[side] - reference[side] for side in (pair.better, pair.worse)] for pair in pairs]
     rewards = settings.beta * np.asarray(apart, np.float64)
     margins = rewards[:, 0] - rewards[:, 1]
@@ -191,13 +193,13 @@ def objective(
     preference = (1 - doubt) * np.logaddexp(0, -margins) + doubt * np.logaddexp(0, margins)
     tokens = np.asarray([pair.better.tokens for pair in pairs])
     likelihood = np.asarray([now[pair.better] for pair in pairs]) / tokens
-    pull = settings.beta * (np.exp(-np.logaddexp(0, margins)) - doubt) / len(pairs)
-    towards = pull + settings.sft_coef / tokens / len(pairs)
-    gains: dict[Side, float] = defaultdict(float)
-    for pair, up, down in zip(pairs, towards.tolist(), pull.tolist(), strict=True):
+    kl_penalty = settings.beta * (np.exp(-np.logaddexp(0, margins)) - doubt) / len(pairs)
+    towards = kl_penalty + settings.sft_coef / tokens / len(pairs)
+    gains: dict[Response, float] = defaultdict(float)
+    for pair, up, down in zip(pairs, towards.tolist(), kl_penalty.tolist(), strict=True):
         gains[pair.better] += up
         gains[pair.worse] -= down
-    return Objective(
+    return PreferenceObjective(
         loss=float((preference - settings.sft_coef * likelihood).mean()),
         preference_loss=float(preference.mean()),
         rewards=rewards,
@@ -205,7 +207,7 @@ def objective(
     )
 
 
-def taught(gains: Mapping[Side, float]) -> list[TrainSequence]:
+def to_sequences(gains: Mapping[Response, float]) -> list[TrainSequence]:
     """Sequences for the plain policy gradient, whose update divides by their number."""
     count = sum(len(side.sequences) for side in gains)
     return [

@@ -16,25 +16,25 @@ from ...dsl.expression.expr import Expr, Facts, MappingFacts
 from ...dsl.model.recipe import Overlong, Reward, RewardNormalise
 from ..rollout.episode import Ending, Episode
 from .baselines import mean_of, spread_of
-from .turn_rewards import Credit, CreditError, Float64s
+from .turn_rewards import Float64s, TurnRewards, TurnRewardsError
 
 __all__ = [
-    "Clock",
     "FactValue",
     "Moments",
     "RewardError",
     "Scales",
     "Scored",
-    "credit_of",
+    "StepNames",
+    "assign_turn_rewards",
     "episode_facts",
     "group_facts",
-    "normalised",
-    "score",
+    "normalise_rewards",
+    "score_episode",
     "turn_facts",
 ]
 
 FactValue = float | bool | str
-Clock = Mapping[str, FactValue]
+StepNames = Mapping[str, FactValue]
 """`step`, `total_step`, `stage` and `stage_index`, that every expression may use."""
 
 
@@ -51,7 +51,7 @@ class Scored:
     """Earned by the episode as a whole."""
     turn_rewards: tuple[float, ...]
     """Earned by each turn of its own."""
-    pull: Float64s | None = None
+    kl_penalty: Float64s | None = None
     """What each sampled token costs for straying from the reference, turn after turn; no part of `total`."""
     values: Float64s | None = None
     """What the critic expected before each sampled token, turn after turn."""
@@ -67,15 +67,15 @@ class Scored:
 # --- facts ----------------------------------------------------------------------------------------------------------
 
 
-def episode_facts(episode: Episode, clock: Clock) -> Facts:
+def episode_facts(episode: Episode, clock: StepNames) -> Facts:
     return MappingFacts("episode", {**clock, **_of_episode(episode)})
 
 
-def turn_facts(episode: Episode, index: int, clock: Clock) -> Facts:
+def turn_facts(episode: Episode, index: int, clock: StepNames) -> Facts:
     return MappingFacts("turn", {**clock, **_of_episode(episode), **_of_turn(episode, index)})
 
 
-def group_facts(group: Sequence[Scored], clock: Clock) -> Facts:
+def group_facts(group: Sequence[Scored], clock: StepNames) -> Facts:
     """Of the episodes handed in, at least one; `std` is unbiased, and 0 for equal rewards and for a single episode."""
     totals = [scored.total for scored in group]
     return MappingFacts(
@@ -131,7 +131,9 @@ def _number(text: str) -> float:
 # --- terms ----------------------------------------------------------------------------------------------------------
 
 
-def score(episode: Episode, settings: Reward, *, invalid_turn: float, context_tokens: int, clock: Clock) -> Scored:
+def score_episode(
+    episode: Episode, settings: Reward, *, invalid_turn: float, context_tokens: int, clock: StepNames
+) -> Scored:
     """The episode's rewards under the terms of a recipe.
 
     outcome  = clip(`reward.episode` - overlong), on the last turn: the bounds hold for the outcome alone
@@ -152,7 +154,7 @@ def score(episode: Episode, settings: Reward, *, invalid_turn: float, context_to
     )
 
 
-def _turn_reward(episode: Episode, index: int, term: Expr | None, clock: Clock) -> float:
+def _turn_reward(episode: Episode, index: int, term: Expr | None, clock: StepNames) -> float:
     if term is None:
         return 0.0
     return _evaluated("reward.turn", term, turn_facts(episode, index, clock), episode)
@@ -212,7 +214,7 @@ Scales = Mapping[str, Moments]
 _NO_SPREAD = 1e-6
 
 
-def normalised(
+def normalise_rewards(
     groups: Sequence[Sequence[Scored]], settings: Reward, scales: Scales
 ) -> tuple[list[list[Scored]], Scales]:
     """Rewards divided by the running standard deviation of their environment, which these episodes join first.
@@ -247,7 +249,7 @@ def _divided(scored: Scored, scales: Scales) -> Scored:
 # --- towards advantages ---------------------------------------------------------------------------------------------
 
 
-def credit_of(scored: Scored, *, learnt: Sequence[bool] | None = None) -> Credit:
+def assign_turn_rewards(scored: Scored, *, learnt: Sequence[bool] | None = None) -> TurnRewards:
     """The episode's rewards on the tokens that were sampled; arrays run over those, turn after turn.
 
     A turn in which nothing was sampled has no token to hold its reward: it goes to the turn before, at the start of an
@@ -257,15 +259,15 @@ def credit_of(scored: Scored, *, learnt: Sequence[bool] | None = None) -> Credit
     lengths = [turn.end - turn.start for turn in turns]
     spoken = [k for k, length in enumerate(lengths) if length]
     if not spoken:
-        raise CreditError(f"nothing was sampled in this episode of task '{scored.episode.task.id}'")
-    return Credit(
+        raise TurnRewardsError(f"nothing was sampled in this episode of task '{scored.episode.task.id}'")
+    return TurnRewards(
         lengths=tuple(lengths[k] for k in spoken),
         rewards=_settled(scored, spoken),
         states=tuple(turns[k].state for k in spoken),
         learnt=None if learnt is None else tuple(learnt[k] for k in spoken),
         values=scored.values,
-        token_rewards=scored.pull,
-        greedy=None if scored.greedy is None else credit_of(scored.greedy),
+        token_rewards=scored.kl_penalty,
+        greedy=None if scored.greedy is None else assign_turn_rewards(scored.greedy),
     )
 
 

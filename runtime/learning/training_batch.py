@@ -17,15 +17,15 @@ from ...dsl.model.recipe import Stage
 from ..protocols import Floats, TrainSequence
 from ..rollout.episode import Episode, Group
 from .advantage import advantages, value_targets
-from .filters import Mask, Policies, countable, highest, mask, passes, sizeable
-from .reward import Clock, Scales, Scored, credit_of, normalised, score
-from .turn_rewards import Credit, Float64s
+from .filters import LossMask, MaskPolicies, has_large_advantage, is_countable, keeps_group, mask_episode, top_groups
+from .reward import Scales, Scored, StepNames, assign_turn_rewards, normalise_rewards, score_episode
+from .turn_rewards import Float64s, TurnRewards
 
-__all__ = ["Lesson", "Scorebook", "lesson", "scored"]
+__all__ = ["ScoredGroups", "TrainingBatch", "build_training_batch", "score_groups"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scorebook:
+class ScoredGroups:
     """Groups whose episodes tell something of the policy, scored; in the order in which they were played."""
 
     groups: list[list[Scored]]
@@ -33,7 +33,7 @@ class Scorebook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
+class TrainingBatch:
     """What one step teaches."""
 
     groups: list[list[TrainSequence]]
@@ -47,11 +47,13 @@ class Lesson:
         return [sequence for group in self.groups for sequence in group]
 
 
-def scored(groups: Sequence[Group], stage: Stage, invalid_turn: float, clock: Clock, scales: Scales) -> Scorebook:
+def score_groups(
+    groups: Sequence[Group], stage: Stage, invalid_turn: float, clock: StepNames, scales: Scales
+) -> ScoredGroups:
     """Faults and cancelled episodes are gone from here on: they are neither learnt from nor compared with."""
 
     def earned(episode: Episode) -> Scored:
-        return score(
+        return score_episode(
             episode,
             stage.reward,
             invalid_turn=invalid_turn,
@@ -60,55 +62,55 @@ def scored(groups: Sequence[Group], stage: Stage, invalid_turn: float, clock: Cl
         )
 
     by_group = [_compared(group, earned) for group in groups]
-    divided, scales = normalised(by_group, stage.reward, scales)
-    return Scorebook(groups=divided, scales=scales)
+    divided, scales = normalise_rewards(by_group, stage.reward, scales)
+    return ScoredGroups(groups=divided, scales=scales)
 
 
 def _compared(group: Group, earned: Callable[[Episode], Scored]) -> list[Scored]:
-    found = [earned(episode) for episode in group.episodes if countable(episode)]
+    found = [earned(episode) for episode in group.episodes if is_countable(episode)]
     if group.greedy is None:
         return found
-    if not countable(group.greedy):
+    if not is_countable(group.greedy):
         return []  # there is nothing left to compare them with
     greedy = earned(group.greedy)
     return [replace(each, greedy=greedy) for each in found]
 
 
-def lesson(book: Sequence[Sequence[Scored]], stage: Stage, clock: Clock) -> Lesson:
+def build_training_batch(book: Sequence[Sequence[Scored]], stage: Stage, clock: StepNames) -> TrainingBatch:
     """What is learnt from groups that `scored` gave."""
     settings = stage.algorithm
-    kept = [group for group in book if passes(group, settings.filter, clock)]
-    kept = [kept[place] for place in highest(kept, settings.filter.top_share)]
-    policies = Policies(
+    kept = [group for group in book if keeps_group(group, settings.filter, clock)]
+    kept = [kept[place] for place in top_groups(kept, settings.filter.top_share)]
+    policies = MaskPolicies(
         episodes=settings.filter.episodes,
         on_truncated=stage.agent.on_truncated,
         on_void_turn=stage.agent.on_void_turn,
     )
-    masks = [[mask(each, policies, clock) for each in group] for group in kept]
+    masks = [[mask_episode(each, policies, clock) for each in group] for group in kept]
     credit = [
-        [credit_of(each, learnt=how.turns) for each, how in zip(group, group_masks, strict=True)]
+        [assign_turn_rewards(each, learnt=how.turns) for each, how in zip(group, group_masks, strict=True)]
         for group, group_masks in zip(kept, masks, strict=True)
     ]
     gains = advantages(credit, settings.advantage) if kept else []
-    large = sizeable(gains, settings.advantage.drop_below)
+    large = has_large_advantage(gains, settings.advantage.drop_below)
     expected = _expected(credit, settings.advantage)
     taught = [
         [
             sequence
             for each, how, tokens, values, wanted in zip(*parts, strict=True)
             if wanted and any(how.turns)
-            for sequence in sequences_of(each.episode, how, {"advantages": tokens, **values})
+            for sequence in to_train_sequences(each.episode, how, {"advantages": tokens, **values})
         ]
         for parts in zip(kept, masks, gains, expected, large, strict=True)
     ]
-    return Lesson(
+    return TrainingBatch(
         groups=[group for group in taught if group],
         kept_groups=len(kept),
         masked=Counter(how.reason.value for group in masks for how in group if how.reason is not None),
     )
 
 
-def _expected(groups: Sequence[Sequence[Credit]], settings: Advantage) -> list[list[dict[str, Float64s]]]:
+def _expected(groups: Sequence[Sequence[TurnRewards]], settings: Advantage) -> list[list[dict[str, Float64s]]]:
     """Of each episode, what the critic said and what it should have said; nothing where there is none."""
     if settings.baseline is not Baseline.CRITIC:
         return [[{} for _ in group] for group in groups]
@@ -118,7 +120,7 @@ def _expected(groups: Sequence[Sequence[Credit]], settings: Advantage) -> list[l
     ]
 
 
-def sequences_of(episode: Episode, how: Mask, tokens: Mapping[str, Float64s]) -> list[TrainSequence]:
+def to_train_sequences(episode: Episode, how: LossMask, tokens: Mapping[str, Float64s]) -> list[TrainSequence]:
     """One sequence per segment; what is known of `tokens` runs over the sampled ones, turn after turn."""
     learn = [np.zeros(len(segment.ids), np.bool_) for segment in episode.segments]
     for turn, learnt in zip(episode.turns, how.turns, strict=True):
@@ -127,12 +129,12 @@ def sequences_of(episode: Episode, how: Mask, tokens: Mapping[str, Float64s]) ->
     return [
         TrainSequence(
             ids=segment.ids,
-            learn=mask,
+            learn=mask_episode,
             old_logprobs=segment.logprobs,
             **{name: arrays[at] for name, arrays in spread.items()},
         )
-        for at, (segment, mask) in enumerate(zip(episode.segments, learn, strict=True))
-        if mask.any()
+        for at, (segment, mask_episode) in enumerate(zip(episode.segments, learn, strict=True))
+        if mask_episode.any()
     ]
 
 

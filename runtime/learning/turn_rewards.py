@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Credit", "CreditError", "Float64s"]
+__all__ = ["Float64s", "TurnRewards", "TurnRewardsError"]
 
 Float64s = NDArray[np.float64]
 
 
-class CreditError(ValueError):
+class TurnRewardsError(ValueError):
     """The numbers of an episode do not fit each other, or one that is needed is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Credit:
+class TurnRewards:
     """One episode, as far as advantages are concerned."""
 
     lengths: tuple[int, ...]
@@ -38,12 +38,12 @@ class Credit:
     """The critic's value before each sampled token."""
     token_rewards: Float64s | None = None
     """Further reward of each sampled token: the divergence from a reference, taken off."""
-    greedy: Credit | None = None
+    greedy: TurnRewards | None = None
     """The greedy episode of the same task."""
 
     def __post_init__(self) -> None:
         if not self.lengths or min(self.lengths) < 1:
-            raise CreditError(f"every turn needs a sampled token, got turns of {list(self.lengths)}")
+            raise TurnRewardsError(f"every turn needs a sampled token, got turns of {list(self.lengths)}")
         turns: list[tuple[str, Sequence[object] | None]] = [
             ("rewards", self.rewards),
             ("states", self.states),
@@ -51,10 +51,10 @@ class Credit:
         ]
         for name, given in turns:
             if given is not None and len(given) != len(self.lengths):
-                raise CreditError(f"expected {name} for {len(self.lengths)} turns, got {len(given)}")
+                raise TurnRewardsError(f"expected {name} for {len(self.lengths)} turns, got {len(given)}")
         for name, array in (("values", self.values), ("token_rewards", self.token_rewards)):
             if array is not None and array.shape != (self.num_tokens,):
-                raise CreditError(f"expected {name} for {self.num_tokens} tokens, got shape {array.shape}")
+                raise TurnRewardsError(f"expected {name} for {self.num_tokens} tokens, got shape {array.shape}")
         self._refuse_unknown()
 
     def _refuse_unknown(self) -> None:
@@ -66,7 +66,7 @@ class Credit:
         }
         for name, given in numbers.items():
             if not np.isfinite(given).all():
-                raise CreditError(f"expected finite {name}, got {np.asarray(given)}")
+                raise TurnRewardsError(f"expected finite {name}, got {np.asarray(given)}")
 
     @property
     def num_turns(self) -> int:
@@ -104,7 +104,7 @@ class Credit:
     @property
     def known_values(self) -> Float64s:
         if self.values is None:
-            raise CreditError("baseline 'critic' needs the critic's values, and this episode has none")
+            raise TurnRewardsError("baseline 'critic' needs the critic's values, and this episode has none")
         return self.values.astype(np.float64)
 
     @property

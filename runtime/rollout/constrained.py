@@ -13,13 +13,13 @@ from dataclasses import replace
 from ..protocols import FinishReason, Sampled, Sampler, SampleRequest
 from ..seeds import derive
 
-__all__ = ["chosen"]
+__all__ = ["sample_valid_action"]
 
 _NOBODY = -1
 """The version of a token that no weights had a say in."""
 
 
-async def chosen(sampler: Sampler, request: SampleRequest, replies: Sequence[tuple[int, ...]]) -> Sampled:
+async def sample_valid_action(sampler: Sampler, request: SampleRequest, replies: Sequence[tuple[int, ...]]) -> Sampled:
     """One of the replies; each ends with the end token, so that none is the beginning of another."""
     ids, logprobs, versions, left = list[int](), list[float](), list[int](), set(replies)
     while tuple(ids) not in left and len(ids) < request.max_tokens:

@@ -19,13 +19,21 @@ from ...envs.protocol import EnvClient, EnvSpec, Session, Step
 from ..errors import StepRefused
 from .episode import Ending, Episode, Task
 
-__all__ = ["Gates", "Phases", "World", "asked", "opened", "persistently", "sound"]
+__all__ = [
+    "ConcurrencyLimits",
+    "ConnectedEnv",
+    "Timeouts",
+    "open_session",
+    "validated",
+    "with_deadline",
+    "with_retries",
+]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phases:
+class Timeouts:
     """How long to wait and how often to try again."""
 
     reset_timeout_s: float = 60.0
@@ -39,15 +47,15 @@ class Phases:
 
 
 @dataclass(frozen=True, slots=True)
-class Gates:
+class ConcurrencyLimits:
     """What keeps no more than so many episodes in a phase; waiting at a gate is on nobody's time but the episode's."""
 
     reset: AbstractAsyncContextManager[Any]
     step: AbstractAsyncContextManager[Any]
 
     @classmethod
-    def of(cls, phases: Phases) -> Self:
-        return cls(_gate(phases.reset_limit), _gate(phases.step_limit))
+    def of(cls, timeouts: Timeouts) -> Self:
+        return cls(_gate(timeouts.reset_limit), _gate(timeouts.step_limit))
 
 
 def _gate(limit: int | None) -> AbstractAsyncContextManager[Any]:
@@ -55,7 +63,7 @@ def _gate(limit: int | None) -> AbstractAsyncContextManager[Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class ConnectedEnv:
     """An environment, ready to play, with what a recipe says about it."""
 
     name: str
@@ -64,7 +72,7 @@ class World:
     success_at: float = 1.0
 
 
-async def persistently(
+async def with_retries(
     once: Callable[[], Awaitable[Episode]],
     task: Task,
     index: int,
@@ -97,7 +105,7 @@ async def persistently(
     )
 
 
-async def asked(awaitable: Awaitable[T], seconds: float, what: str) -> T:
+async def with_deadline(awaitable: Awaitable[T], seconds: float, what: str) -> T:
     """An environment's answer. The wait has an end and says what it was for; whatever goes wrong is a fault."""
     try:
         async with asyncio.timeout(seconds):
@@ -111,30 +119,34 @@ async def asked(awaitable: Awaitable[T], seconds: float, what: str) -> T:
 
 
 @asynccontextmanager
-async def opened(world: World, task: Task, phases: Phases, gates: Gates) -> AsyncIterator[Session]:
+async def open_session(
+    env: ConnectedEnv, task: Task, timeouts: Timeouts, concurrency: ConcurrencyLimits
+) -> AsyncIterator[Session]:
     """A session for one episode, given back whatever happens."""
-    async with gates.reset:
-        session = await asked(_open(world, task), phases.reset_timeout_s, f"{world.name} to start task '{task.id}'")
+    async with concurrency.reset:
+        session = await with_deadline(
+            _open(env, task), timeouts.reset_timeout_s, f"{env.name} to start task '{task.id}'"
+        )
     try:
         if not isinstance(session.first.text, str):
-            raise EnvFault(f"{world.name} showed nothing that can be read at the start", kind=FaultKind.GARBAGE)
+            raise EnvFault(f"{env.name} showed nothing that can be read at the start", kind=FaultKind.GARBAGE)
         yield session
     finally:
         with suppress(EnvFault):  # what cannot be closed is of no use to anybody any more
-            await asked(session.close(), phases.step_timeout_s, f"{world.name} to take a session back")
+            await with_deadline(session.close(), timeouts.step_timeout_s, f"{env.name} to take a session back")
 
 
-async def _open(world: World, task: Task) -> Session:
+async def _open(env: ConnectedEnv, task: Task) -> Session:
     try:
-        return await world.client.open(task.id, task.seed)
+        return await env.client.open(task.id, task.seed)
     except EnvFault:
         raise
     except EnvError as error:
         # a task that it does not have, a token that it does not know: no retry mends these
-        raise StepRefused(f"environment '{world.name}', task '{task.id}': {error}") from error
+        raise StepRefused(f"environment '{env.name}', task '{task.id}': {error}") from error
 
 
-def sound(step: Step, name: str) -> Step:
+def validated(step: Step, name: str) -> Step:
     if not (isinstance(step, Step) and isinstance(step.observation.text, str) and isfinite(step.reward)):
         raise EnvFault(f"{name} gave an answer that makes no sense: {str(step)[:80]}", kind=FaultKind.GARBAGE)
     return step

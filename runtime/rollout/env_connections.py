@@ -1,13 +1,15 @@
-"""How an environment of a recipe is reached: in this process, on a server that we start, or at an address.
+"""How the environments of a recipe are reached, and the registry of those that are open.
 
 Enters: environment settings, a folder for logs, variables for secrets, how long to wait. Leaves: an EnvClient that owns
-what it started.
+what it started; OpenEnvs, opened on first use, shared by all stages that want the same one, closed together.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from ...dsl.model.recipe import Dialect, Environment, Rollout, Transport
@@ -16,11 +18,12 @@ from ...envs.clients.client import HttpEnv, InlineEnv
 from ...envs.clients.replicas import serve
 from ...envs.clients.supervise import ServeCommand, ServerEvent
 from ...envs.errors import EnvError
-from ...envs.protocol import Deadlines, EnvClient, Runs
+from ...envs.protocol import Deadlines, EnvClient, EnvSpec, Runs
 from ...envs.registry import factory
-from ..errors import RunError
+from ..errors import RunError, StepRefused
+from .env_calls import ConnectedEnv
 
-__all__ = ["Reach", "at_address", "deadlines_of"]
+__all__ = ["EnvConnector", "OpenClient", "OpenEnvs", "connect_to_server", "deadlines_of", "stop_on_env_error"]
 
 _SOONER = 0.95
 """A client gives up a little before whoever asked it: so it is told what was met, and not only how long it took."""
@@ -33,7 +36,7 @@ def deadlines_of(rollout: Rollout) -> Deadlines:
     return Deadlines(open_s=_SOONER * rollout.reset_timeout_s, step_s=_SOONER * rollout.step_timeout_s)
 
 
-class Reach:
+class EnvConnector:
     """Opens environments for `Worlds`."""
 
     def __init__(
@@ -58,7 +61,7 @@ class Reach:
 
     async def _open(self, name: str, settings: Environment) -> EnvClient:
         if settings.url is not None:
-            return at_address(settings, self.secret(settings.token), self.deadlines)
+            return connect_to_server(settings, self.secret(settings.token), self.deadlines)
         assert settings.use is not None, "a verified plan names each environment"
         if settings.transport is not Transport.HTTP and settings.replicas == 1:
             inline = InlineEnv(factory(settings.use, settings.options), deadlines=self.deadlines)
@@ -97,7 +100,7 @@ class Reach:
 # --- servers that run already ---
 
 
-def at_address(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
+def connect_to_server(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
     return _SPEAKERS[settings.dialect](settings, token, deadlines)
 
 
@@ -124,3 +127,57 @@ _SPEAKERS: Mapping[Dialect, Callable[[Environment, str | None, Deadlines], EnvCl
     Dialect.AGENTGYM: _agentgym,
     Dialect.OPENENV: _openenv,
 }
+
+
+# --- the environments of a run --------------------------------------------------------------------------------------
+
+OpenClient = Callable[[str, Environment], Awaitable[EnvClient]]
+"""Reaches an environment: in this process, on a server of ours, or at an address."""
+
+
+class OpenEnvs:
+    """The environments of a run."""
+
+    def __init__(self, open_client: OpenClient) -> None:
+        self._open = open_client
+        self._clients: dict[str, EnvClient] = {}
+        self._specs: dict[str, EnvSpec] = {}
+
+    async def get(self, name: str, settings: Environment) -> ConnectedEnv:
+        key = _identity(settings)
+        with stop_on_env_error(f"'{name}' at {settings.url}" if settings.url else f"'{name}'"):
+            if key not in self._clients:
+                self._clients[key] = await self._open(name, settings)
+            client = self._clients[key]
+            spec = await client.spec()
+        if spec != self._specs.setdefault(key, spec):
+            known = self._specs[key]
+            raise StepRefused(
+                f"environment '{name}': its server was {known.name} {known.version} and answers as another now, "
+                f"{spec.name} {spec.version}; bring the first one back and resume"
+            )
+        return ConnectedEnv(name=name, client=client, spec=spec, success_at=settings.success_at)
+
+    async def all(self, settings: Mapping[str, Environment]) -> dict[str, ConnectedEnv]:
+        return {name: await self.get(name, each) for name, each in settings.items()}
+
+    async def close(self) -> None:
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            await client.close()
+
+
+@contextmanager
+def stop_on_env_error(name: str) -> Iterator[None]:
+    """What an environment says then is for the operator to hear."""
+    try:
+        yield
+    except EnvError as error:
+        raise StepRefused(f"environment {name}: {error}") from error
+
+
+def _identity(settings: Environment) -> str:
+    """Equal for settings that lead to the same environment, whatever tasks and weights they go with."""
+    where = (settings.use, settings.url, settings.dialect, settings.kind, settings.token)
+    how = (settings.replicas, settings.transport, dict(settings.options))
+    return json.dumps([*where, *how], sort_keys=True, default=list)

@@ -19,12 +19,12 @@ from ...envs.protocol import Observation, Session, Status, Step, score_of
 from ..agents import prompts as wording
 from ..agents.chat import readable
 from ..agents.formats import without_thoughts
-from ..agents.messages import Message, Reading, refused
-from ..agents.prompts import paragraphs
+from ..agents.messages import Message, ParsedReply, refuse
+from ..agents.prompts import with_paragraphs
 from ..protocols import FinishReason, SampleRequest
 from ..seeds import derive
-from .constrained import chosen
-from .env_calls import World, asked, sound
+from .constrained import sample_valid_action
+from .env_calls import ConnectedEnv, validated, with_deadline
 from .episode import (
     Ending,
     Episode,
@@ -32,12 +32,12 @@ from .episode import (
     Task,
     Turn,
 )
-from .token_buffer import Tape
+from .token_buffer import TokenBuffer
 
 if TYPE_CHECKING:
-    from .groups import Budgets, Player
+    from .groups import EpisodeLimits, Player
 
-__all__ = ["Play"]
+__all__ = ["EpisodeRunner"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,20 +55,20 @@ class _Exchange:
 
 
 @dataclass(slots=True, kw_only=True)
-class Play:
+class EpisodeRunner:
     """One episode."""
 
     player: Player
-    world: World
+    env: ConnectedEnv
     task: Task
     index: int
-    budgets: Budgets
+    limits: EpisodeLimits
     seed: int
     examples: str = ""
     """Told with the guide."""
 
     turns: list[Turn] = field(default_factory=list)
-    _tape: Tape = field(default_factory=Tape)
+    _buffer: TokenBuffer = field(default_factory=TokenBuffer)
     _opening: tuple[Message, ...] = ()
     _lessons: list[str] = field(default_factory=list)
     _ending: Ending = Ending.HORIZON
@@ -108,7 +108,7 @@ class Play:
             return False
         # with what was shown last, if there is room for that
         options = [self._follow(_joined(told, wording.LEARN)) for told in (self._told, ())]
-        room = self.budgets.context_tokens - len(self._tape.ids) - reflection.tokens
+        room = self.limits.context_tokens - len(self._buffer.ids) - reflection.tokens
         follow = next((ids for ids in options if len(ids) <= room), None)
         if follow is None:
             return False
@@ -120,10 +120,10 @@ class Play:
         return Episode(
             task=self.task,
             index=self.index,
-            segments=self._tape.segments,
+            segments=self._buffer.segments,
             turns=tuple(self.turns),
             ending=self._ending,
-            horizon=self.budgets.horizon,
+            horizon=self.limits.horizon,
             score=self._score,
             success=self._succeeded,
             opening=self._opening,
@@ -137,7 +137,7 @@ class Play:
     def _begins_within(self, lessons: Sequence[str], more: int, left: int) -> bool:
         """Whether an attempt has room to begin with these lessons, and so many tokens more."""
         tokens = len(self.player.chat.begin(self._opened(self._start(lessons)))) + more
-        return tokens < self.budgets.context_tokens - self._reserve(left)
+        return tokens < self.limits.context_tokens - self._reserve(left)
 
     @property
     def _left(self) -> int:
@@ -147,31 +147,31 @@ class Play:
 
     @property
     def _score(self) -> float:
-        return score_of(self.world.spec.score, self._rewards)
+        return score_of(self.env.spec.score, self._rewards)
 
     @property
     def _succeeded(self) -> bool:
-        return self._score >= self.world.success_at
+        return self._score >= self.env.success_at
 
     def _begin(self, first: Observation) -> None:
         self._before, self._rewards, self._view, self._told = len(self.turns), [], [], ()
         self._plan, self._summary, self._since_plan, self._invalid_in_a_row = "", "", 0, 0
-        self._state, self._limit = _state("", first.text), self.budgets.context_tokens - self._reserve(self._left)
+        self._state, self._limit = _state("", first.text), self.limits.context_tokens - self._reserve(self._left)
         self._first, self._valid = self._shown(first), first.valid_actions
         self._asked = self._start(self._lessons)
         opening = self._opened(self._asked)
-        self._tape.begin(self.player.chat.begin(opening))
+        self._buffer.begin(self.player.chat.begin(opening))
         if self._lessons:
             self.turns[-1] = replace(self.turns[-1], observation=self._asked)
         else:
             self._opening = opening
 
     def _start(self, lessons: Sequence[str]) -> str:
-        return paragraphs(self._known(lessons), wording.PLAN if self.player.planning else "")
+        return with_paragraphs(self._known(lessons), wording.PLAN if self.player.planning else "")
 
     def _known(self, lessons: Sequence[str]) -> str:
         """What the environment showed first, and what was learnt in earlier attempts."""
-        return paragraphs(self._first, paragraphs(wording.LESSONS, *lessons) if lessons else "")
+        return with_paragraphs(self._first, with_paragraphs(wording.LESSONS, *lessons) if lessons else "")
 
     def _reserve(self, left: int) -> int:
         """Tokens that a question at the end of a view takes, with its answer; a lesson, where attempts are left."""
@@ -181,27 +181,27 @@ class Play:
         return max((1 + len(self.player.chat.follow(_joined((), ask))) + tokens for ask, tokens in asks), default=0)
 
     def _opened(self, said: str) -> tuple[Message, ...]:
-        opening = self.player.format.opening(self.world.spec.prompt, said, self.player.prompt)
+        opening = self.player.format.opening(self.env.spec.prompt, said, self.player.prompt)
         if not self.examples:
             return opening
         *system, user = opening
-        return (Message("system", paragraphs(*(each.content for each in system), self.examples)), user)
+        return (Message("system", with_paragraphs(*(each.content for each in system), self.examples)), user)
 
     def _shown(self, observation: Observation) -> str:
-        return self.player.chat.cut(observation.text, self.budgets.observation_tokens)
+        return self.player.chat.cut(observation.text, self.limits.observation_tokens)
 
     # --- turns
 
     async def _go_on(self, session: Session) -> Ending:
         planning = self.player.planning
         due = planning is not None
-        while self._acted < self.budgets.horizon:
+        while self._acted < self.limits.horizon:
             if due and not await self._made_plan():
                 return Ending.BUDGET
-            reply = await self._say(Purpose.ACT, self.budgets.tokens_per_turn, self._limit)
+            reply = await self._say(Purpose.ACT, self.limits.tokens_per_turn, self._limit)
             if reply is None:
                 return Ending.BUDGET
-            reading = self.player.format.read(reply) if self._view[-1].whole else refused(wording.CUT)
+            reading = self.player.format.read(reply) if self._view[-1].whole else refuse(wording.CUT)
             steps = await self._act(session, reading)
             ending = self._ended(steps)
             due = ending is None and planning is not None and self._plan_is_due(steps)
@@ -219,22 +219,22 @@ class Play:
     @property
     def _ran_out(self) -> bool:
         """The view was full before the last reply had its end: nothing that the agent could mend."""
-        return not self._view[-1].whole and len(self._tape.ids) >= self._limit
+        return not self._view[-1].whole and len(self._buffer.ids) >= self._limit
 
-    async def _act(self, session: Session, reading: Reading) -> list[tuple[str, Step]]:
+    async def _act(self, session: Session, reading: ParsedReply) -> list[tuple[str, Step]]:
         """What came of each action, as long as the episode goes on and turns are left."""
         steps: list[tuple[str, Step]] = []
-        for action in reading.actions[: self.budgets.horizon - self._acted + 1]:
+        for action in reading.actions[: self.limits.horizon - self._acted + 1]:
             steps.append((action, await self._step(session, action)))
             if steps[-1][1].ended:
                 break
         return steps
 
     async def _step(self, session: Session, action: str) -> Step:
-        async with self.player.gates.step:
-            what = f"{self.world.name} to answer '{action[:60]}'"
-            step = await asked(session.step(action), self.player.phases.step_timeout_s, what)
-        self._rewards.append(sound(step, self.world.name).reward)
+        async with self.player.concurrency.step:
+            what = f"{self.env.name} to answer '{action[:60]}'"
+            step = await with_deadline(session.step(action), self.player.timeouts.step_timeout_s, what)
+        self._rewards.append(validated(step, self.env.name).reward)
         return step
 
     def _ended(self, steps: Sequence[tuple[str, Step]]) -> Ending | None:
@@ -242,15 +242,15 @@ class Play:
         self._invalid_in_a_row = self._invalid_in_a_row + 1 if invalid else 0
         if steps and steps[-1][1].ended:
             return Ending.DONE if steps[-1][1].terminated else Ending.HORIZON
-        if _gives_up(invalid, self._invalid_in_a_row, self.budgets):
+        if _gives_up(invalid, self._invalid_in_a_row, self.limits):
             return Ending.INVALID
         return Ending.HORIZON if self._left_after(steps) < 1 else None
 
     def _left_after(self, steps: Sequence[tuple[str, Step]]) -> int:
         """Turns; the reply's first action has been counted with the reply."""
-        return self.budgets.horizon - self._acted - max(len(steps) - 1, 0)
+        return self.limits.horizon - self._acted - max(len(steps) - 1, 0)
 
-    def _answer(self, reading: Reading, steps: Sequence[tuple[str, Step]], ask: str) -> None:
+    def _answer(self, reading: ParsedReply, steps: Sequence[tuple[str, Step]], ask: str) -> None:
         """Writes down what came of the last reply, and what is to be told of it."""
         form, reply = self.player.format, self.turns.pop()
         if not steps:
@@ -301,14 +301,14 @@ class Play:
         """What is to be told, in this view or in a new one; whether there is room for it, and for a reply."""
         follow = self._follow(self._told)
         self._view[-1].follow = follow
-        fits = len(self._tape.ids) + len(follow) < self._limit
+        fits = len(self._buffer.ids) + len(follow) < self._limit
         if self._is_crowded(fits):
             if not await self._cut():
                 return False
         elif not fits:
             return False
         else:
-            self._tape.given(follow)
+            self._buffer.given(follow)
         self._asked, self._told = _text(self._told), ()
         return True
 
@@ -328,48 +328,48 @@ class Play:
         ids += chain.from_iterable((*each.reply, *each.follow) for each in kept)
         if len(ids) >= self._limit:
             return False
-        self._tape.begin(ids)
+        self._buffer.begin(ids)
         self._view = kept
         return True
 
     def _recalled(self, kept: Sequence[_Exchange]) -> str:
         """What is said before the first turn that is kept."""
         lost = self._plan and not any(each.purpose is Purpose.PLAN for each in kept)
-        return paragraphs(
+        return with_paragraphs(
             self._known(self._lessons),
-            paragraphs(wording.REMEMBERED, self._summary) if self._summary else wording.FORGOTTEN,
-            paragraphs(wording.PLANNED, self._plan) if lost else "",
+            with_paragraphs(wording.REMEMBERED, self._summary) if self._summary else wording.FORGOTTEN,
+            with_paragraphs(wording.PLANNED, self._plan) if lost else "",
             kept[0].asked,
         )
 
     def _follow(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """From a reply to the next; an end token that the model did not draw is given, never learnt."""
         end = self.player.chat.end_of_reply
-        return (*(() if self._tape.ids[-1] == end else (end,)), *self.player.chat.follow(messages))
+        return (*(() if self._buffer.ids[-1] == end else (end,)), *self.player.chat.follow(messages))
 
     # --- replies
 
     async def _say(self, purpose: Purpose, most: int, limit: int) -> str | None:
         """A reply, and a turn without an answer yet; None where there is no room."""
-        room = limit - len(self._tape.ids)
+        room = limit - len(self._buffer.ids)
         if room < 1:
             return None
         request = SampleRequest(
-            prompt=tuple(self._tape.ids),
+            prompt=tuple(self._buffer.ids),
             draw=self.player.draw,
             max_tokens=min(most, room),
             seed=derive(self.seed, "turn", len(self.turns)),
         )
         if purpose is Purpose.ACT and self.player.guided and self._valid:
             replies = [tuple(self.player.chat.reply(self.player.format.write(action))) for action in self._valid]
-            reply = await chosen(self.player.sampler, request, replies)
+            reply = await sample_valid_action(self.player.sampler, request, replies)
         else:
             reply = await self.player.sampler.sample(request)
-        start, end = self._tape.drawn(reply)
+        start, end = self._buffer.drawn(reply)
         text = self.player.chat.decode(reply.ids)
         self.turns.append(
             Turn(
-                segment=self._tape.segment,
+                segment=self._buffer.segment,
                 start=start,
                 end=end,
                 reply=text,
@@ -386,8 +386,8 @@ class Play:
 
     async def _muse(self, purpose: Purpose, most: int, follow: Sequence[int]) -> str:
         """A reply at the end of a view, for which room was left; it is not among what is kept."""
-        self._tape.given(follow)
-        reply = await self._say(purpose, most, self.budgets.context_tokens)
+        self._buffer.given(follow)
+        reply = await self._say(purpose, most, self.limits.context_tokens)
         assert reply is not None, "room was left for it"
         self._view.pop()
         return without_thoughts(reply)
@@ -408,7 +408,7 @@ def _joined(messages: Sequence[Message], ask: str) -> tuple[Message, ...]:
     if not messages:
         return (Message("user", ask),)
     *before, last = messages
-    return (*before, replace(last, content=paragraphs(last.content, ask)))
+    return (*before, replace(last, content=with_paragraphs(last.content, ask)))
 
 
 def _text(messages: Sequence[Message]) -> str:
@@ -420,7 +420,7 @@ def _state(told: str, shown: str) -> str:
     return readable(told) or f"shown-{sha256(shown.encode(errors='replace')).hexdigest()[:16]}"
 
 
-def _gives_up(invalid: bool, in_a_row: int, budgets: Budgets) -> bool:
-    if invalid and budgets.on_invalid is OnInvalid.END:
+def _gives_up(invalid: bool, in_a_row: int, limits: EpisodeLimits) -> bool:
+    if invalid and limits.on_invalid is OnInvalid.END:
         return True
-    return budgets.invalid_limit is not None and in_a_row >= budgets.invalid_limit
+    return limits.invalid_limit is not None and in_a_row >= limits.invalid_limit

@@ -18,19 +18,19 @@ from ...dsl.model.recipe import Memory, OnInvalid, Planning, Reflection
 from ...envs.errors import EnvFault, FaultKind
 from ..agents.chat import Chat
 from ..agents.formats import AgentFormat
-from ..protocols import Draw, Sampler
+from ..protocols import Sampler, SamplingSettings
 from ..seeds import derive
-from .env_calls import Gates, Phases, World, opened, persistently
+from .env_calls import ConcurrencyLimits, ConnectedEnv, Timeouts, open_session, with_retries
 from .episode import Episode, Group, Task
-from .episode_runner import Play
+from .episode_runner import EpisodeRunner
 
-__all__ = ["Budgets", "Order", "Player", "in_slots", "play_groups"]
+__all__ = ["EpisodeLimits", "GroupRequest", "Player", "play_groups", "run_in_slots"]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budgets:
+class EpisodeLimits:
     """What an episode may use up."""
 
     horizon: int
@@ -50,9 +50,9 @@ class Player:
     format: AgentFormat
     prompt: str | None
     """A system prompt of the recipe's own."""
-    draw: Draw
-    phases: Phases
-    gates: Gates
+    draw: SamplingSettings
+    timeouts: Timeouts
+    concurrency: ConcurrencyLimits
     clock: Callable[[], float]
     memory: Memory = field(default_factory=Memory)
     planning: Planning | None = None
@@ -60,40 +60,47 @@ class Player:
     guided: bool = False
 
     async def attempt(
-        self, world: World, task: Task, index: int, budgets: Budgets, seed: int, examples: str = ""
+        self, env: ConnectedEnv, task: Task, index: int, limits: EpisodeLimits, seed: int, examples: str = ""
     ) -> Episode:
         """Plays, again after a fault as often as allowed; a fault that stays is the episode's ending."""
 
         async def once() -> Episode:
-            play = Play(player=self, world=world, task=task, index=index, budgets=budgets, seed=seed, examples=examples)
+            play = EpisodeRunner(
+                player=self, env=env, task=task, index=index, limits=limits, seed=seed, examples=examples
+            )
             while True:
-                async with opened(world, task, self.phases, self.gates) as session, self._in_time(world, task):
+                async with (
+                    open_session(env, task, self.timeouts, self.concurrency) as session,
+                    self._in_time(env, task),
+                ):
                     await play.attempt(session)
                 if not await play.again():
                     return play.episode()
 
-        return await persistently(once, task, index, budgets.horizon, self.phases.retries, self.clock)
+        return await with_retries(once, task, index, limits.horizon, self.timeouts.retries, self.clock)
 
     @asynccontextmanager
-    async def _in_time(self, world: World, task: Task) -> AsyncIterator[None]:
+    async def _in_time(self, env: ConnectedEnv, task: Task) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(self.phases.episode_timeout_s):
+            async with asyncio.timeout(self.timeouts.episode_timeout_s):
                 yield
         except TimeoutError:
-            what = f"the episode of task '{task.id}' in {world.name} to end"
-            raise EnvFault(f"waited {self.phases.episode_timeout_s:g} s for {what}", kind=FaultKind.DEADLINE) from None
+            what = f"the episode of task '{task.id}' in {env.name} to end"
+            raise EnvFault(
+                f"waited {self.timeouts.episode_timeout_s:g} s for {what}", kind=FaultKind.DEADLINE
+            ) from None
 
 
 # --- groups --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class GroupRequest:
     """A group to be played."""
 
     task: Task
     size: int
-    budgets: Budgets
+    limits: EpisodeLimits
     seed: int
     examples: str = ""
     """Told before the task."""
@@ -101,26 +108,26 @@ class Order:
 
 async def play_groups(
     player: Player,
-    worlds: Mapping[str, World],
-    orders: Sequence[Order],
+    envs: Mapping[str, ConnectedEnv],
+    orders: Sequence[GroupRequest],
     slots: int,
     seen: Callable[[Episode], None] = lambda episode: None,
 ) -> list[Group]:
     """All episodes of all groups, at most `slots` at the same time; groups come back in the order asked for."""
 
-    async def play(order: Order, index: int) -> Episode:
-        world, seed = worlds[order.task.environment], derive(order.seed, "episode", index)
-        episode = await player.attempt(world, order.task, index, order.budgets, seed, order.examples)
+    async def play(order: GroupRequest, index: int) -> Episode:
+        env, seed = envs[order.task.environment], derive(order.seed, "episode", index)
+        episode = await player.attempt(env, order.task, index, order.limits, seed, order.examples)
         seen(episode)
         return episode
 
     played = iter(
-        await in_slots([partial(play, order, index) for order in orders for index in range(order.size)], slots)
+        await run_in_slots([partial(play, order, index) for order in orders for index in range(order.size)], slots)
     )
     return [Group(task=order.task, episodes=tuple(next(played) for _ in range(order.size))) for order in orders]
 
 
-async def in_slots(jobs: Sequence[Callable[[], Awaitable[T]]], slots: int) -> list[T]:
+async def run_in_slots(jobs: Sequence[Callable[[], Awaitable[T]]], slots: int) -> list[T]:
     """What the jobs give, in their order; they start in it too, as slots get free. The first trouble ends them all."""
     results: dict[int, T] = {}
     upcoming = iter(enumerate(jobs))

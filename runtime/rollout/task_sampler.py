@@ -17,7 +17,7 @@ from ..errors import StepRefused
 from ..seeds import derive
 from .episode import Task
 
-__all__ = ["Mixture", "Pool", "SelectionError", "chosen", "shuffled", "spread"]
+__all__ = ["SelectionError", "TaskMixture", "TaskPool", "sample_evenly", "select_tasks", "shuffle"]
 
 
 class SelectionError(StepRefused):
@@ -25,7 +25,7 @@ class SelectionError(StepRefused):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class TaskPool:
     """The tasks of one environment that may be drawn, in the environment's own order."""
 
     environment: str
@@ -34,7 +34,7 @@ class Pool:
     def at(self, position: int, seed: int) -> Task:
         """The task at a position of an endless sequence in which every task comes once per pass, newly shuffled."""
         passes, place = divmod(position, len(self.tasks))
-        info = self.tasks[shuffled(len(self.tasks), derive(seed, "pass", self.environment, passes))[place]]
+        info = self.tasks[shuffle(len(self.tasks), derive(seed, "pass", self.environment, passes))[place]]
         return Task(
             environment=self.environment,
             id=info.id,
@@ -44,25 +44,25 @@ class Pool:
 
 
 @lru_cache(maxsize=64)
-def shuffled(count: int, seed: int) -> tuple[int, ...]:
+def shuffle(count: int, seed: int) -> tuple[int, ...]:
     return tuple(int(i) for i in np.random.Generator(np.random.PCG64(seed)).permutation(count))
 
 
 @dataclass(slots=True)
-class Mixture:
+class TaskMixture:
     """How far each environment has been drawn, and what it is owed; part of the checkpoint."""
 
     drawn: dict[str, int] = field(default_factory=dict)
     owed: dict[str, float] = field(default_factory=dict)
 
-    def draw(self, pools: Mapping[str, Pool], weights: Mapping[str, float], count: int, seed: int) -> list[Task]:
+    def draw(self, pools: Mapping[str, TaskPool], weights: Mapping[str, float], count: int, seed: int) -> list[Task]:
         """The next tasks; over any stretch, each environment gets its share to within one group."""
         total = sum(weights[name] for name in pools)
         if total <= 0:
             raise SelectionError("all environments have weight 0 at this step: expected one above 0")
         return [self._next(pools, weights, total, seed) for _ in range(count)]
 
-    def _next(self, pools: Mapping[str, Pool], weights: Mapping[str, float], total: float, seed: int) -> Task:
+    def _next(self, pools: Mapping[str, TaskPool], weights: Mapping[str, float], total: float, seed: int) -> Task:
         for name in pools:
             self.owed[name] = self.owed.get(name, 0.0) + weights[name] / total
         # by name where two are owed the same, so that the order of a mapping decides nothing
@@ -73,7 +73,7 @@ class Mixture:
         return pools[name].at(position, seed)
 
 
-async def chosen(
+async def select_tasks(
     client: EnvClient, selection: TaskSelection, listed: Sequence[str] | None, name: str, seed: int
 ) -> tuple[TaskInfo, ...]:
     """The tasks that a selection of a recipe means; `listed` are the ids of `selection.file`, already read."""
@@ -88,16 +88,16 @@ async def chosen(
             raise SelectionError(f"environment '{name}': tasks {low} to {high} were asked for, there are {len(tasks)}")
         tasks = tasks[low:high]
     if selection.limit is not None:
-        tasks = spread(tasks, selection.limit, derive(seed, "limit", name))
+        tasks = sample_evenly(tasks, selection.limit, derive(seed, "limit", name))
     if not tasks:
         where = f": split '{selection.split or 'train'}' has none with these options" if ids is None else ""
         raise SelectionError(f"environment '{name}': no task was selected{where}")
     return tasks
 
 
-def spread(tasks: tuple[TaskInfo, ...], limit: int, seed: int) -> tuple[TaskInfo, ...]:
+def sample_evenly(tasks: tuple[TaskInfo, ...], limit: int, seed: int) -> tuple[TaskInfo, ...]:
     """So many tasks drawn by the seed, in their old order."""
     if limit >= len(tasks):
         return tasks
-    kept = set(shuffled(len(tasks), seed)[:limit])
+    kept = set(shuffle(len(tasks), seed)[:limit])
     return tuple(task for i, task in enumerate(tasks) if i in kept)

@@ -15,11 +15,11 @@ import numpy as np
 from ..protocols import Sampled
 from .episode import Segment
 
-__all__ = ["Tape"]
+__all__ = ["TokenBuffer"]
 
 
 @dataclass(slots=True)
-class Tape:
+class TokenBuffer:
     """Tokens, and where they come from."""
 
     ids: list[int] = field(default_factory=list)

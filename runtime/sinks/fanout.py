@@ -15,12 +15,12 @@ from threading import Thread
 
 from ...dsl.model.plan import Plan
 from ..errors import RunError
-from ..reporting import Row, Silent
+from ..reporting import MetricsRow, SilentReporter
 from ..rollout.episode import Episode
-from ..text_format import clean
+from ..text_format import strip_control
 from .console.console import Console, Terminal, console_on
-from .protocol import Factory, Opening, Sink
-from .redaction import redacted
+from .protocol import Factory, MetricsSink, Opening
+from .redaction import redact
 from .registry import factory_of
 
 __all__ = ["Fanout", "open_fanout"]
@@ -42,7 +42,7 @@ class Fanout:
     def __init__(
         self,
         console: Console,
-        sinks: Mapping[str, Sink],
+        sinks: Mapping[str, MetricsSink],
         environ: Mapping[str, str],
         *,
         waiting: int = _WAITING,
@@ -65,7 +65,7 @@ class Fanout:
         except (OSError, ValueError) as error:
             self._console_failed(error)
 
-    def row(self, row: Row) -> None:
+    def row(self, row: MetricsRow) -> None:
         for courier in self._couriers:
             courier.row(row)
         try:
@@ -74,7 +74,7 @@ class Fanout:
             self._console_failed(error)
 
     def note(self, text: str) -> None:
-        said = redacted(text, self._environ)
+        said = redact(text, self._environ)
         for courier in self._couriers:
             courier.note(said)
         try:
@@ -89,13 +89,13 @@ class Fanout:
         for courier in self._couriers:
             courier.wait(self._patience_s)
         try:
-            self._console.close(redacted(line, self._environ) for line in last)
+            self._console.close(redact(line, self._environ) for line in last)
         except (OSError, ValueError) as error:
             self._console_failed(error)
 
     def _sink_failed(self, name: str, reason: str) -> None:
         # redacted before it is cut: half a key is still a secret
-        said = clean(redacted(reason, self._environ), _REASON)
+        said = strip_control(redact(reason, self._environ), _REASON)
         self.note(f"the sink '{name}' {said}; the run goes on without it, and metrics.jsonl has every row")
 
     def _console_failed(self, error: Exception) -> None:
@@ -104,14 +104,14 @@ class Fanout:
         self.note(f"the console is gone ({error})")
 
 
-class _NoConsole(Silent):
+class _NoConsole(SilentReporter):
     def close(self, last: Iterable[str] = ()) -> None: ...
 
 
 class _Courier:
     """Takes rows to one sink, in their order, in a thread of its own."""
 
-    def __init__(self, name: str, sink: Sink, complain: Callable[[str, str], None], waiting: int) -> None:
+    def __init__(self, name: str, sink: MetricsSink, complain: Callable[[str, str], None], waiting: int) -> None:
         self._name = name
         self._sink = sink
         self._complain = complain
@@ -121,7 +121,7 @@ class _Courier:
         self._thread = Thread(target=self._carry, name=f"agym sink {name}", daemon=True)
         self._thread.start()
 
-    def row(self, row: Row) -> None:
+    def row(self, row: MetricsRow) -> None:
         self._put(lambda: self._sink.write(row))
 
     def note(self, text: str) -> None:
@@ -180,7 +180,7 @@ def open_fanout(
     find: Callable[[str], Factory] = factory_of,
 ) -> Fanout:
     """Everything that the plan's `logging` asks for. A RunError where a person has to mend something first."""
-    sinks: dict[str, Sink] = {}
+    sinks: dict[str, MetricsSink] = {}
     troubles: list[tuple[str, str]] = []
     for settings in plan.logging:
         opening = Opening(settings=settings, plan=plan, folder=folder, environ=environ, wall_clock=wall_clock)
@@ -191,7 +191,7 @@ def open_fanout(
             raise
         # an unreachable server, a full disk: what else a service does when it cannot be had
         except Exception as error:
-            reason = clean(redacted(f"{type(error).__name__}: {error}", environ), _REASON)
+            reason = strip_control(redact(f"{type(error).__name__}: {error}", environ), _REASON)
             troubles.append((settings.use, reason))
     fanout = Fanout(console_on(terminal, plan, clock), sinks, environ)
     for name, reason in troubles:
@@ -199,7 +199,7 @@ def open_fanout(
     return fanout
 
 
-def _close_all(sinks: Mapping[str, Sink]) -> None:
+def _close_all(sinks: Mapping[str, MetricsSink]) -> None:
     for sink in sinks.values():
         try:
             sink.close(failed=True)

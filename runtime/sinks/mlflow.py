@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RunError
-from ..reporting import Row
-from .protocol import Opening, imported, known_options, remembered
+from ..reporting import MetricsRow
+from .protocol import Opening, import_library, known_options, remember
 
 __all__ = ["MlflowSink", "metric_name", "open_mlflow"]
 
@@ -39,12 +39,12 @@ def open_mlflow(opening: Opening) -> MlflowSink:
     uri, plan = _address(opening), opening.plan
     for name, value in _SWITCHES.items():
         os.environ.setdefault(name, value)
-    client = imported("mlflow.tracking", "mlflow").MlflowClient(tracking_uri=uri)
+    client = import_library("mlflow.tracking", "mlflow").MlflowClient(tracking_uri=uri)
     name = opening.settings.project or plan.name
     known = client.get_experiment_by_name(name)
     experiment = known.experiment_id if known else client.create_experiment(name)
     tags = {"seed": str(plan.seed), "recipe_sha256": plan.recipe_sha256, **plan.choices, **dict.fromkeys(plan.tags, "")}
-    run = remembered(
+    run = remember(
         opening, "mlflow-run", lambda: str(client.create_run(experiment, run_name=plan.name, tags=tags).info.run_id)
     )
     client.update_run(run, status="RUNNING")
@@ -75,11 +75,11 @@ class MlflowSink:
         self._client = client
         self._run = run
         self._wall_clock = wall_clock
-        self._metric: Any = imported("mlflow.entities", "mlflow").Metric
+        self._metric: Any = import_library("mlflow.entities", "mlflow").Metric
         self._texts: Mapping[str, str] = {}
         self._notes = 0
 
-    def write(self, row: Row) -> None:
+    def write(self, row: MetricsRow) -> None:
         step, now = int(row.get("total_step", 0)), int(self._wall_clock() * 1000)
         metrics = [
             self._metric(metric_name(name), float(value), now, step)

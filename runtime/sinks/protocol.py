@@ -16,15 +16,15 @@ from typing import Any, Protocol
 from ...dsl.model.plan import Plan
 from ...dsl.model.recipe import Sink as Settings
 from ..errors import RunError
-from ..reporting import Row
+from ..reporting import MetricsRow
 
-__all__ = ["Factory", "Opening", "Sink", "imported", "known_options", "remembered"]
+__all__ = ["Factory", "MetricsSink", "Opening", "import_library", "known_options", "remember"]
 
 
-class Sink(Protocol):
+class MetricsSink(Protocol):
     """Keeps rows somewhere. Called from one thread, never two at once, in the order of the run."""
 
-    def write(self, row: Row) -> None: ...
+    def write(self, row: MetricsRow) -> None: ...
 
     def note(self, text: str) -> None:
         """Something a person should know: a guard that spoke, a roll-back."""
@@ -48,10 +48,10 @@ class Opening:
     """Seconds since 1970."""
 
 
-Factory = Callable[[Opening], Sink]
+Factory = Callable[[Opening], MetricsSink]
 
 
-def imported(module: str, sink: str) -> Any:
+def import_library(module: str, sink: str) -> Any:
     """A library that only this sink needs."""
     try:
         return import_module(module)
@@ -70,7 +70,7 @@ def known_options(opening: Opening, known: Collection[str]) -> Mapping[str, Any]
     return options
 
 
-def remembered(opening: Opening, name: str, make: Callable[[], str]) -> str:
+def remember(opening: Opening, name: str, make: Callable[[], str]) -> str:
     """The name a service knows this run by: made once, found again when the run is resumed."""
     file = opening.folder / "logs" / name
     if file.exists():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["redacted"]
+__all__ = ["redact"]
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 _USER_IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+@")
@@ -13,7 +13,7 @@ _SHORTEST = 6
 """Shorter values are everyday words, and would take them out of every sentence."""
 
 
-def redacted(text: str, environ: Mapping[str, str]) -> str:
+def redact(text: str, environ: Mapping[str, str]) -> str:
     """Without the values of variables that are named like secrets, and without users and passwords of addresses."""
     secrets = {value for name, value in environ.items() if _SECRET_NAME.search(name) and len(value) >= _SHORTEST}
     # the longest first: one may be a part of another

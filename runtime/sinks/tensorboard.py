@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..reporting import Row
-from .protocol import Opening, imported, known_options
+from ..reporting import MetricsRow
+from .protocol import Opening, import_library, known_options
 
 __all__ = ["TensorBoardSink", "open_tensorboard"]
 
@@ -19,7 +19,7 @@ _QUEUE = 100
 
 def open_tensorboard(opening: Opening) -> TensorBoardSink:
     known_options(opening, ())
-    writer = imported("tensorboard.summary.writer.event_file_writer", "tensorboard")
+    writer = import_library("tensorboard.summary.writer.event_file_writer", "tensorboard")
     folder = opening.folder / "logs" / "tensorboard"
     return TensorBoardSink(
         writer.EventFileWriter(str(folder), max_queue_size=_QUEUE, flush_secs=_FLUSH_S), opening.wall_clock
@@ -32,13 +32,13 @@ class TensorBoardSink:
     def __init__(self, writer: Any, wall_clock: Callable[[], float]) -> None:
         self._writer = writer
         self._wall_clock = wall_clock
-        self._events: Any = imported("tensorboard.compat.proto.event_pb2", "tensorboard")
-        self._summaries: Any = imported("tensorboard.compat.proto.summary_pb2", "tensorboard")
-        self._tensors: Any = imported("tensorboard.compat.proto.tensor_pb2", "tensorboard")
-        self._types: Any = imported("tensorboard.compat.proto.types_pb2", "tensorboard")
+        self._events: Any = import_library("tensorboard.compat.proto.event_pb2", "tensorboard")
+        self._summaries: Any = import_library("tensorboard.compat.proto.summary_pb2", "tensorboard")
+        self._tensors: Any = import_library("tensorboard.compat.proto.tensor_pb2", "tensorboard")
+        self._types: Any = import_library("tensorboard.compat.proto.types_pb2", "tensorboard")
         self._step: int | None = None
 
-    def write(self, row: Row) -> None:
+    def write(self, row: MetricsRow) -> None:
         step = int(row.get("total_step", 0))
         if self._step is None:
             self._begin(step)

@@ -10,8 +10,8 @@ from typing import Any
 from uuid import uuid4
 
 from ..errors import RunError
-from ..reporting import Row
-from .protocol import Opening, imported, known_options, remembered
+from ..reporting import MetricsRow
+from .protocol import Opening, import_library, known_options, remember
 
 __all__ = ["WandbSink", "open_wandb"]
 
@@ -35,14 +35,14 @@ def open_wandb(opening: Opening) -> WandbSink:
     options = known_options(opening, _OPTIONS)
     if not settings.offline and not opening.environ.get(_KEY):
         raise RunError(f"logging: wandb needs a key in the variable {_KEY}; set it, or write 'offline: true'")
-    wandb = imported("wandb", "wandb")
+    wandb = import_library("wandb", "wandb")
     folder = opening.folder / "logs" / "wandb"
     folder.mkdir(parents=True, exist_ok=True)
     run = wandb.init(
         project=settings.project or plan.name,
         entity=settings.entity,
         name=plan.name,
-        id=remembered(opening, "wandb-run", lambda: uuid4().hex[:12]),
+        id=remember(opening, "wandb-run", lambda: uuid4().hex[:12]),
         resume=None if settings.offline else "allow",
         tags=list(plan.tags),
         config={"seed": plan.seed, "recipe_sha256": plan.recipe_sha256, **plan.choices},
@@ -62,7 +62,7 @@ class WandbSink:
         self._teardown = teardown
         self._step = 0
 
-    def write(self, row: Row) -> None:
+    def write(self, row: MetricsRow) -> None:
         self._step = int(row.get("total_step", self._step))
         self._run.log({name: value for name, value in row.items() if name != "total_step"}, step=self._step)
 

@@ -14,25 +14,25 @@ from ...dsl.model.algorithm import Preset
 from ...dsl.model.recipe import Environment, Eval, TaskSelection
 from ..errors import RunError
 from ..learning.metrics import bootstrap, mean, pass_at
-from ..protocols import Draw
+from ..protocols import SamplingSettings
 from ..rollout.episode import Episode, Group, Task
-from ..rollout.groups import Order
+from ..rollout.groups import GroupRequest
 from ..seeds import derive
 from .few_shot import examples_for
-from .stage_context import Context, budgets_of, horizon_of, play_style, refuse_faults
+from .stage_context import StageContext, episode_limits, horizon_of, play_settings, refuse_faults
 
-__all__ = ["Measured", "measure", "refuse_overlap"]
+__all__ = ["Evaluation", "evaluate", "refuse_overlap"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Evaluation:
     """A measurement: numbers for the run folder, and the episodes behind them."""
 
     row: Mapping[str, float | int | str]
     episodes: tuple[Episode, ...]
 
 
-async def measure(context: Context, settings: Eval) -> Measured:
+async def evaluate(context: StageContext, settings: Eval) -> Evaluation:
     """Every environment at every horizon, sampled and, if asked for, greedy."""
     started = context.clock()
     row: dict[str, float | int | str] = {"total_step": context.progress.total_step, "stage": context.stage.stage}
@@ -54,7 +54,7 @@ async def measure(context: Context, settings: Eval) -> Measured:
             row |= {f"eval/{name}/greedy_{key}": value for key, value in numbers.items()}
             episodes += [episode for group in groups for episode in group.episodes]
     row |= {"eval/success": mean(successes), "timing_s/eval": context.clock() - started}
-    return Measured(row=row, episodes=tuple(episodes))
+    return Evaluation(row=row, episodes=tuple(episodes))
 
 
 def _selection(settings: Eval, environment: Environment) -> TaskSelection:
@@ -64,9 +64,9 @@ def _selection(settings: Eval, environment: Environment) -> TaskSelection:
     return replace(selection, limit=min(settings.limit, selection.limit or settings.limit))
 
 
-async def _tasks(context: Context, settings: Eval, name: str, environment: Environment) -> list[Task]:
+async def _tasks(context: StageContext, settings: Eval, name: str, environment: Environment) -> list[Task]:
     seed = derive(context.plan.seed, "eval tasks")
-    infos = await context.crew.tasks(name, environment, _selection(settings, environment), seed)
+    infos = await context.workers.tasks(name, environment, _selection(settings, environment), seed)
     return [
         Task(
             environment=name,
@@ -78,7 +78,7 @@ async def _tasks(context: Context, settings: Eval, name: str, environment: Envir
     ]
 
 
-async def refuse_overlap(context: Context, settings: Eval) -> None:
+async def refuse_overlap(context: StageContext, settings: Eval) -> None:
     """What is learnt from measures nothing."""
     for name, environment in context.stage.environments.items():
         measured = {task.id for task in await _tasks(context, settings, name, environment)}
@@ -90,7 +90,7 @@ async def refuse_overlap(context: Context, settings: Eval) -> None:
             )
 
 
-def _horizons(context: Context, settings: Eval, environment: Environment) -> tuple[int, ...]:
+def _horizons(context: StageContext, settings: Eval, environment: Environment) -> tuple[int, ...]:
     if settings.turns is not None:
         return settings.turns
     if isinstance(environment.turns, int):
@@ -105,7 +105,7 @@ _LONGEST = 32
 
 
 async def _play(
-    context: Context,
+    context: StageContext,
     tasks: Sequence[Task],
     environment: Environment,
     horizon: int,
@@ -113,17 +113,19 @@ async def _play(
     samples: int,
 ) -> list[Group]:
     orders = [
-        Order(
+        GroupRequest(
             task=task,
             size=samples,
-            budgets=budgets_of(context, environment, horizon),
+            limits=episode_limits(context, environment, horizon),
             seed=derive(context.plan.seed, "eval", task.environment, task.id, str(temperature)),
             examples=told,
         )
         for task, told in zip(tasks, await examples_for(context, tasks), strict=True)
     ]
-    draw = Draw(temperature=temperature, stop_texts=context.stage.sampling.stop)
-    groups = await context.crew.play(orders, play_style(context, len(tasks) * samples, draw), context.reporter.episode)
+    draw = SamplingSettings(temperature=temperature, stop_texts=context.stage.sampling.stop)
+    groups = await context.workers.play(
+        orders, play_settings(context, len(tasks) * samples, draw), context.reporter.episode
+    )
     refuse_faults(context, [episode for group in groups for episode in group.episodes], "eval")
     return groups
 
@@ -131,7 +133,7 @@ async def _play(
 # --- numbers -------------------------------------------------------------------------------------------------------
 
 
-def _numbers(context: Context, settings: Eval, groups: Sequence[Group]) -> dict[str, float]:
+def _numbers(context: StageContext, settings: Eval, groups: Sequence[Group]) -> dict[str, float]:
     """Per task first, so that a task that lost an episode to a fault counts as much as the others."""
     counted = [[e for e in group.episodes if e.ending.trainable] for group in groups]
     counted = [group for group in counted if group]

@@ -14,13 +14,13 @@ from ..errors import StepRefused
 from ..progress import Progress
 from ..rollout.episode import Episode
 from ..storage.run_folder import PROGRESS
-from .sft import demonstrations, harvest, imitated
-from .stage_context import Context, StepResult, update_settings
+from .sft import demonstrations, harvest, imitate
+from .stage_context import StageContext, StepResult, update_settings
 
 __all__ = ["evolve_step"]
 
 
-async def evolve_step(context: Context) -> StepResult:
+async def evolve_step(context: StageContext) -> StepResult:
     """Explore, keep what is worth it, retrain."""
     settings, number = context.stage.algorithm.evolve, context.progress.step + 1
     found = await harvest(context, settings.keep)
@@ -33,20 +33,20 @@ async def evolve_step(context: Context) -> StepResult:
     update_settings(context)  # a rate without a value is refused here: once the weights are others, nothing can be
     if settings.retrain_from is RetrainFrom.BASE and context.progress.step:
         await _go_back(context)
-    return await imitated(
+    return await imitate(
         context, found, [*given, *found.kept], {"evolve/round": number, "data/demonstrations": len(given)}
     )
 
 
-async def _given(context: Context) -> Sequence[Episode]:
+async def _given(context: StageContext) -> Sequence[Episode]:
     algorithm = context.stage.algorithm
     wanted = algorithm.evolve.keep_demonstrations or context.progress.step == 0
     return await demonstrations(context) if wanted and algorithm.data.source is not DataSource.ROLLOUT else ()
 
 
-async def _go_back(context: Context) -> None:
+async def _go_back(context: StageContext) -> None:
     """To the weights and the optimiser of the stage's start, and to where the warm-up stood then."""
     assert context.base is not None, "the engine keeps the start of a stage that goes back to it"
-    await context.crew.load(context.base)
+    await context.workers.load(context.base)
     context.progress.updates = Progress.from_json((context.base / PROGRESS).read_text()).updates
     context.progress.version += 1  # whatever comes of the updates, the sampler has other weights now

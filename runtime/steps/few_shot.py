@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from ...dsl.model.algorithm import LossOn
 from ...dsl.model.recipe import Environment
 from ..agents import prompts as wording
-from ..agents.prompts import paragraphs
+from ..agents.prompts import with_paragraphs
 from ..errors import StepRefused
 from ..rollout.episode import Episode, Task
-from ..rollout.task_sampler import Pool
+from ..rollout.task_sampler import TaskPool
 from ..seeds import derive
-from ..workers.workers import DemoStyle
-from .stage_context import Context, budgets_of, phases_of
+from ..workers.rollout_worker import DemonstrationSettings
+from .stage_context import StageContext, episode_limits, timeouts_of
 
 __all__ = ["examples_for"]
 
@@ -27,7 +27,7 @@ _SPARE = 2
 """Times as many are tried as are shown: an expert need not solve every task."""
 
 
-async def examples_for(context: Context, tasks: Sequence[Task]) -> list[str]:
+async def examples_for(context: StageContext, tasks: Sequence[Task]) -> list[str]:
     """What is told before each of the tasks; nothing, where the recipe asks for none."""
     wanted = context.stage.agent.demonstrations
     if not wanted:
@@ -42,23 +42,23 @@ def _told(task: Task, shown: Sequence[Episode], wanted: int) -> str:
             f"agent.demonstrations: expected {wanted} solved tasks of '{task.environment}' besides '{task.id}', and "
             f"its expert gave {len(others)}; lower it, or train with more tasks"
         )
-    return paragraphs(*(_text(each) for each in others))
+    return with_paragraphs(*(_text(each) for each in others))
 
 
 def _text(episode: Episode) -> str:
     """As the agent would have seen it, without the guide, which it is told anyway."""
     turns = (f"{turn.reply}\n\n{turn.observation}" for turn in episode.turns)
-    return paragraphs(wording.SHOWN, episode.opening[-1].content, *turns)
+    return with_paragraphs(wording.SHOWN, episode.opening[-1].content, *turns)
 
 
-async def _experts(context: Context, name: str) -> Sequence[Episode]:
+async def _experts(context: StageContext, name: str) -> Sequence[Episode]:
     """Solved episodes of the environment's training tasks, one more than is shown of them; played when first asked."""
     if name not in context.shown:
         environment = context.stage.environments[name]
         tasks = await _candidates(context, name, environment)
         context.reporter.phase("demonstrations")
-        budgets = budgets_of(context, environment, _HORIZON)
-        played = await context.crew.demonstrate(tasks, _style(context), budgets, derive(context.plan.seed, "shown"))
+        limits = episode_limits(context, environment, _HORIZON)
+        played = await context.workers.demonstrate(tasks, _style(context), limits, derive(context.plan.seed, "shown"))
         if lost := [each.fault for each in played if not each.ending.trainable]:
             # another choice of examples would be another run
             raise StepRefused(f"agent.demonstrations: {name} failed its expert by {lost[-1]}; mend it and resume")
@@ -66,18 +66,20 @@ async def _experts(context: Context, name: str) -> Sequence[Episode]:
     return context.shown[name]
 
 
-async def _candidates(context: Context, name: str, environment: Environment) -> list[Task]:
+async def _candidates(context: StageContext, name: str, environment: Environment) -> list[Task]:
     seed = derive(context.plan.seed, "tasks")
-    pool = Pool(environment=name, tasks=await context.crew.tasks(name, environment, environment.tasks.train, seed))
+    pool = TaskPool(
+        environment=name, tasks=await context.workers.tasks(name, environment, environment.tasks.train, seed)
+    )
     count = min(_SPARE * (context.stage.agent.demonstrations + 1), len(pool.tasks))
     return [pool.at(position, derive(context.plan.seed, "shown", name)) for position in range(count)]
 
 
-def _style(context: Context) -> DemoStyle:
-    return DemoStyle(
+def _style(context: StageContext) -> DemonstrationSettings:
+    return DemonstrationSettings(
         agent=context.stage.agent,
         environments=context.stage.environments,
-        phases=phases_of(context),
+        timeouts=timeouts_of(context),
         slots=_SPARE * (context.stage.agent.demonstrations + 1),
         noise=0.0,
         loss_on=LossOn.EXPERT,

@@ -18,17 +18,17 @@ from functools import partial
 from itertools import chain, islice
 
 from ...dsl.model.recipe import Judge, JudgeScope, RewardSource
-from ..data.judge_client import Answer, Question
+from ..data.judge_client import JudgeAnswer, JudgeQuestion
 from ..learning.baselines import mean_of
-from ..learning.filters import countable
+from ..learning.filters import is_countable
 from ..rollout.episode import Ending, Episode, Group, Purpose
-from .stage_context import Context, refuse_faults
+from .stage_context import StageContext, refuse_faults
 
-__all__ = ["Judged", "judged"]
+__all__ = ["JudgedGroups", "judge_groups"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedGroups:
     """Groups whose scores stand."""
 
     groups: list[Group]
@@ -36,16 +36,16 @@ class Judged:
     """What asking took; empty where the environment scores."""
 
 
-async def judged(context: Context, groups: Sequence[Group], rounds: int = 0) -> Judged:
+async def judge_groups(context: StageContext, groups: Sequence[Group], rounds: int = 0) -> JudgedGroups:
     """Scores for all episodes that tell anything; `rounds` tells the batches of one step apart."""
     reward = context.stage.reward
     if reward.source is RewardSource.ENVIRONMENT:
-        return Judged(groups=list(groups), row={})
+        return JudgedGroups(groups=list(groups), row={})
     assert reward.judge is not None, "a verified plan names the judge"
     assert context.judges is not None, "a run that learns from a judge has one"
     context.reporter.phase("judge")
     started, settings = context.clock(), reward.judge
-    asking = Asking(settings, context.judges.rubrics[settings] or _RUBRIC)
+    asking = JudgePrompts(settings, context.judges.rubrics[settings] or _RUBRIC)
     sheets = [_SHEETS[reward.source](group, asking) for group in groups]
     slots = min(settings.concurrency, context.plan.rollout.limits.score or settings.concurrency)
     batch = f"{context.progress.total_step}/{rounds}"
@@ -54,10 +54,10 @@ async def judged(context: Context, groups: Sequence[Group], rounds: int = 0) -> 
     rest = iter(answers)
     done = [sheet.marked(list(islice(rest, len(sheet.questions)))) for sheet in sheets]
     refuse_faults(context, [episode for group in done for episode in group.episodes], "judge")
-    return Judged(groups=done, row={**_row(answers, batch), "timing_s/judge": context.clock() - started})
+    return JudgedGroups(groups=done, row={**_row(answers, batch), "timing_s/judge": context.clock() - started})
 
 
-def _row(answers: Sequence[Answer], batch: str) -> dict[str, float]:
+def _row(answers: Sequence[JudgeAnswer], batch: str) -> dict[str, float]:
     """What the verdicts cost when they were first asked for: the same in a run that was resumed in between."""
     new = {answer for answer in answers if answer.batch == batch}
     return {
@@ -87,29 +87,31 @@ _BETTER = "End your reply with a line of its own: 'better: A', 'better: B', or '
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class JudgePrompts:
     """A recipe's way to ask."""
 
     settings: Judge
     rubric: str
 
-    def score(self, shown: str, matter: str) -> list[Question]:
+    def score(self, render_conversation: str, matter: str) -> list[JudgeQuestion]:
         low, high = self.settings.scale
         form = f"End your reply with a line of its own: 'score: ' and a number from {low:g} to {high:g}."
-        return self._questions(f"The conversation:\n{shown}\n\n{matter}", form, partial(read_score, low=low, high=high))
+        return self._questions(
+            f"The conversation:\n{render_conversation}\n\n{matter}", form, partial(read_score, low=low, high=high)
+        )
 
-    def better(self, a: str, b: str) -> list[Question]:
+    def better(self, a: str, b: str) -> list[JudgeQuestion]:
         return self._questions(f"Conversation A:\n{a}\n\nConversation B:\n{b}\n\n{_OF_THE_PAIR}", _BETTER, read_better)
 
-    def _questions(self, user: str, form: str, read: Callable[[str], float | None]) -> list[Question]:
+    def _questions(self, user: str, form: str, read: Callable[[str], float | None]) -> list[JudgeQuestion]:
         system = f"{self.rubric}\n\n{_EVIDENCE}"
         return [
-            Question(system=system, user=f"{user} {form}", form=form, read=read, sample=sample)
+            JudgeQuestion(system=system, user=f"{user} {form}", form=form, read=read, sample=sample)
             for sample in range(self.settings.samples)
         ]
 
 
-def shown(episode: Episode, turns: int) -> str:
+def render_conversation(episode: Episode, turns: int) -> str:
     """The conversation up to so many turns."""
     said = [("told", message.content) for message in episode.opening]
     for turn in episode.turns[:turns]:
@@ -156,24 +158,24 @@ def _last_line(reply: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class JudgeSheet:
     """The questions about a group, and what becomes of it by their answers."""
 
-    questions: list[Question]
-    marked: Callable[[Sequence[Answer]], Group]
+    questions: list[JudgeQuestion]
+    marked: Callable[[Sequence[JudgeAnswer]], Group]
 
 
-def each_alone(group: Group, asking: Asking) -> Sheet:
+def score_alone(group: Group, asking: JudgePrompts) -> JudgeSheet:
     """A score for each episode; under `scope: turn` one for each of its turns, whose mean is the episode's."""
     by_turn = asking.settings.scope is JudgeScope.TURN
 
-    def asked(episode: Episode) -> Iterator[list[Question]]:
+    def asked(episode: Episode) -> Iterator[list[JudgeQuestion]]:
         count = len(episode.turns)
         if by_turn:
-            return (asking.score(shown(episode, at + 1), _OF_THE_TURN) for at in range(count))
-        return iter([asking.score(shown(episode, count), _OF_THE_WHOLE)])
+            return (asking.score(render_conversation(episode, at + 1), _OF_THE_TURN) for at in range(count))
+        return iter([asking.score(render_conversation(episode, count), _OF_THE_WHOLE)])
 
-    def marked(answers: Sequence[Answer]) -> Group:
+    def marked(answers: Sequence[JudgeAnswer]) -> Group:
         rest = iter(answers)
 
         def mark(episode: Episode) -> Episode:
@@ -188,20 +190,20 @@ def each_alone(group: Group, asking: Asking) -> Sheet:
 
         return _changed(group, {episode: mark(episode) for episode in _members(group)})
 
-    return Sheet(list(chain.from_iterable(chain.from_iterable(map(asked, _members(group))))), marked)
+    return JudgeSheet(list(chain.from_iterable(chain.from_iterable(map(asked, _members(group))))), marked)
 
 
-def in_pairs(group: Group, asking: Asking) -> Sheet:
+def compare_in_pairs(group: Group, asking: JudgePrompts) -> JudgeSheet:
     """The share of its comparisons that an episode wins, a tie being half a win.
 
     Each pair is shown in both orders: a judge that prefers a place and not an episode gives a tie. A comparison that
     lacks a verdict does not count.
     """
     members, samples = _members(group), asking.settings.samples
-    texts = [shown(episode, len(episode.turns)) for episode in members]
-    pairs = pairs_of(len(members))
+    texts = [render_conversation(episode, len(episode.turns)) for episode in members]
+    pairs = comparison_pairs(len(members))
 
-    def marked(answers: Sequence[Answer]) -> Group:
+    def marked(answers: Sequence[JudgeAnswer]) -> Group:
         rest, shares = iter(answers), [list[float]() for _ in members]
         for a, b in pairs:
             means = _means(list(islice(rest, 2 * samples)), samples)
@@ -213,10 +215,10 @@ def in_pairs(group: Group, asking: Asking) -> Sheet:
         return _changed(group, {episode: _by_share(episode, won, pairs, answers) for episode, won in found})
 
     both = [[*asking.better(texts[a], texts[b]), *asking.better(texts[b], texts[a])] for a, b in pairs]
-    return Sheet(list(chain.from_iterable(both)), marked)
+    return JudgeSheet(list(chain.from_iterable(both)), marked)
 
 
-def _by_share(episode: Episode, won: list[float], pairs: Sequence[object], answers: Sequence[Answer]) -> Episode:
+def _by_share(episode: Episode, won: list[float], pairs: Sequence[object], answers: Sequence[JudgeAnswer]) -> Episode:
     if pairs and not won:
         return _unscored(episode, answers)
     # whoever has nobody to compete with neither wins nor loses
@@ -226,14 +228,14 @@ def _by_share(episode: Episode, won: list[float], pairs: Sequence[object], answe
 _NEIGHBOURS = 2
 
 
-def pairs_of(count: int) -> list[tuple[int, int]]:
+def comparison_pairs(count: int) -> list[tuple[int, int]]:
     """Each with its neighbours, round the group: all with all up to five, from then on two pairs for each episode."""
     places = range(count)
     ring = {(at, (at + step) % count) for step in range(1, _NEIGHBOURS + 1) for at in places}
     return sorted({(min(pair), max(pair)) for pair in ring if pair[0] != pair[1]})
 
 
-def _means(answers: Sequence[Answer], samples: int) -> list[float] | None:
+def _means(answers: Sequence[JudgeAnswer], samples: int) -> list[float] | None:
     """Of the verdicts on each matter; None unless all were given."""
     values = [answer.value for answer in answers if answer.value is not None]
     if len(values) < len(answers):
@@ -241,13 +243,13 @@ def _means(answers: Sequence[Answer], samples: int) -> list[float] | None:
     return [mean_of(values[at : at + samples]) for at in range(0, len(values), samples)]
 
 
-def _unscored(episode: Episode, answers: Iterable[Answer]) -> Episode:
+def _unscored(episode: Episode, answers: Iterable[JudgeAnswer]) -> Episode:
     fault = next(answer.fault for answer in answers if answer.value is None)
     return replace(episode, ending=Ending.UNSCORED, score=0.0, fault=f"judge: {fault}")
 
 
 def _members(group: Group) -> list[Episode]:
-    return [each for each in (*group.episodes, group.greedy) if each is not None and countable(each)]
+    return [each for each in (*group.episodes, group.greedy) if each is not None and is_countable(each)]
 
 
 def _changed(group: Group, by: Mapping[Episode, Episode]) -> Group:
@@ -258,7 +260,7 @@ def _changed(group: Group, by: Mapping[Episode, Episode]) -> Group:
     )
 
 
-_SHEETS: Mapping[RewardSource, Callable[[Group, Asking], Sheet]] = {
-    RewardSource.JUDGE: each_alone,
-    RewardSource.PAIRWISE: in_pairs,
+_SHEETS: Mapping[RewardSource, Callable[[Group, JudgePrompts], JudgeSheet]] = {
+    RewardSource.JUDGE: score_alone,
+    RewardSource.PAIRWISE: compare_in_pairs,
 }

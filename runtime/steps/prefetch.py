@@ -22,24 +22,24 @@ from typing import Any
 
 from ..errors import StepRefused
 from ..progress import Progress
-from .rollout_batch import Batch
+from .rollout_batch import RolloutBatch
 
-__all__ = ["Pipeline", "Play"]
+__all__ = ["PlayBatch", "Prefetcher"]
 
-Play = Callable[[Progress, int], Coroutine[Any, Any, Batch]]
+PlayBatch = Callable[[Progress, int], Coroutine[Any, Any, RolloutBatch]]
 """Plays a step's batch by what the run stands at for it, so many steps ahead of the one that it is begun in."""
 
 
-class Pipeline:
+class Prefetcher:
     """The batches that were begun and that no step has asked for yet."""
 
     def __init__(self, staleness: int, sync: Callable[[], Awaitable[None]]) -> None:
         self._staleness = staleness
         self._sync = sync
-        self.begun: tuple[Future[Batch], ...] = ()
+        self.begun: tuple[Future[RolloutBatch], ...] = ()
         """In the order of their steps."""
 
-    async def next(self, progress: Progress, most: int | None, play: Play) -> Batch:
+    async def next(self, progress: Progress, most: int | None, play: PlayBatch) -> RolloutBatch:
         """The batch of the step at hand; `most` steps make the stage, where that is known, and no batch is begun that
         would come after them."""
         if not self.begun:
@@ -52,19 +52,19 @@ class Pipeline:
             await self._begin(progress, range(1, left + 1), play)
         return batch
 
-    async def _begin(self, progress: Progress, ahead: Sequence[int], play: Play) -> None:
+    async def _begin(self, progress: Progress, ahead: Sequence[int], play: PlayBatch) -> None:
         await self._sync()
         for steps in ahead:
             before = self.begun[-1] if self.begun else None
             coming = _played(progress.ahead(steps), steps, before, play)
             self.begun += (asyncio.get_running_loop().create_task(coming),)
 
-    async def drain(self) -> tuple[Batch, ...]:
+    async def drain(self) -> tuple[RolloutBatch, ...]:
         """All that was begun, when it has been played."""
         await self._settle()
         return tuple(each.result() for each in self.begun)
 
-    async def back_to(self, begun: tuple[Future[Batch], ...] = ()) -> None:
+    async def back_to(self, begun: tuple[Future[RolloutBatch], ...] = ()) -> None:
         """Drops what was begun since; it is played to its end first, as its sampler may be in another process."""
         for played in await self._settle():
             # nobody waits any more for what was refused; a mistake of ours is one all the same
@@ -72,10 +72,10 @@ class Pipeline:
                 raise played
         self.begun = begun
 
-    def resume(self, batches: Sequence[Batch]) -> None:
+    def resume(self, batches: Sequence[RolloutBatch]) -> None:
         """Batches that were played before the run was ended."""
         for batch in batches:
-            future: Future[Batch] = asyncio.get_running_loop().create_future()
+            future: Future[RolloutBatch] = asyncio.get_running_loop().create_future()
             future.set_result(batch)
             self.begun += (future,)
 
@@ -85,11 +85,11 @@ class Pipeline:
             each.cancel()
         await self._settle()
 
-    async def _settle(self) -> list[Batch | BaseException]:
+    async def _settle(self) -> list[RolloutBatch | BaseException]:
         return await asyncio.gather(*self.begun, return_exceptions=True)
 
 
-async def _played(view: Progress, steps: int, before: Future[Batch] | None, play: Play) -> Batch:
+async def _played(view: Progress, steps: int, before: Future[RolloutBatch] | None, play: PlayBatch) -> RolloutBatch:
     """After the one before it, and with the tasks that come after that one's."""
     drawn = view.mixture if before is None else (await before).mixture
     view.mixture = deepcopy(drawn)

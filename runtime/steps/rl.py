@@ -17,44 +17,44 @@ from ...dsl.model.algorithm import KL, Baseline, Correction, Importance, Kind, K
 from ...dsl.model.recipe import DType
 from ...dsl.model.stage_kinds import episodes_per_task
 from ..errors import StepRefused
-from ..guards import Signs
-from ..learning.critic_values import critic_row, valued
-from ..learning.filters import missing, passes
-from ..learning.importance import cut, importance_weights
-from ..learning.kl_penalty import pulled, sampled_sequences
-from ..learning.metrics import group_row, rate, rollout_row, step_facts, train_row, worst
+from ..guards import GuardSignals
+from ..learning.critic_values import attach_values, critic_metrics
+from ..learning.filters import groups_missing, keeps_group
+from ..learning.importance import importance_weights, is_truncated
+from ..learning.kl_penalty import apply_kl_penalty, sampled_sequences
+from ..learning.metrics import group_metrics, rate, rollout_metrics, step_facts, train_metrics, worst_fault
 from ..learning.reward import RewardError, Scored
-from ..learning.training_batch import Scorebook, lesson, scored
+from ..learning.training_batch import ScoredGroups, build_training_batch, score_groups
 from ..progress import Progress
-from ..protocols import Draw, Floats, TrainSequence, UpdateMetrics, ValueMetrics, ValueSettings
+from ..protocols import Floats, SamplingSettings, TrainSequence, UpdateMetrics, ValueMetrics, ValueSettings
 from ..rollout.episode import Group, Task
-from ..rollout.groups import Order
-from ..rollout.task_sampler import shuffled
+from ..rollout.groups import GroupRequest
+from ..rollout.task_sampler import shuffle
 from .few_shot import examples_for
-from .judge import judged
-from .rollout_batch import Batch
+from .judge import judge_groups
+from .rollout_batch import RolloutBatch
 from .stage_context import (
-    Context,
+    StageContext,
     StepResult,
-    budgets_of,
-    draw_of,
+    episode_limits,
     kl_weight,
-    play_style,
+    play_settings,
     refuse_faults,
+    sampling_settings,
     update_settings,
 )
 
-__all__ = ["counted", "next_batch", "parts", "rl_step", "scored_groups"]
+__all__ = ["count_batch", "equal_parts", "next_batch", "rl_step", "scored_groups"]
 
 
-async def rl_step(context: Context) -> StepResult:
+async def rl_step(context: StageContext) -> StepResult:
     """Take the next batch, score, compare, learn."""
     batch = await next_batch(context)
     played = context.clock()
     book = scored_groups(context, batch.groups)
     context.progress.scales = dict(book.scales)
     groups, pull = await _pulled(context, book.groups)
-    teaching = lesson(await _valued(context, groups), context.stage, context.names())
+    teaching = build_training_batch(await _valued(context, groups), context.stage, context.names())
     batches, mismatch = await _with_logprobs(context, teaching.groups)
     valuing = _value_settings(context)
     prepared = context.clock()
@@ -62,16 +62,16 @@ async def rl_step(context: Context) -> StepResult:
     learnt = context.clock()
     critic = await _learn_values(context, batches, valuing)
     mismatch = mismatch or _first(updates)
-    measured = rollout_row(batch.episodes) | group_row(book.groups)
+    measured = rollout_metrics(batch.episodes) | group_metrics(book.groups)
     row = {
-        **counted(context, batch),
+        **count_batch(context, batch),
         **measured,
         **pull,
         **{f"filter/masked_{reason}": count for reason, count in sorted(teaching.masked.items())},
         "filter/kept_groups": teaching.kept_groups,
         "filter/rounds": batch.rounds,
-        **train_row(updates),
-        **critic_row(critic, teaching.sequences),
+        **train_metrics(updates),
+        **critic_metrics(critic, teaching.sequences),
         **(mismatch.row if mismatch else {}),
         "timing_s/prepare": prepared - played,
         "timing_s/update": learnt - prepared,
@@ -83,8 +83,8 @@ async def rl_step(context: Context) -> StepResult:
         updates=sum(update.fault is None for update in updates),
         facts=facts,
         row=row,
-        signs=Signs(
-            fault=worst([*updates, *critic]),
+        signs=GuardSignals(
+            fault=worst_fault([*updates, *critic]),
             entropy=facts.get("entropy"),
             zero_std_frac=facts.get("zero_std_frac"),
             invalid_rate=facts.get("invalid_rate"),
@@ -95,7 +95,7 @@ async def rl_step(context: Context) -> StepResult:
     )
 
 
-def counted(context: Context, batch: Batch) -> dict[str, float]:
+def count_batch(context: StageContext, batch: RolloutBatch) -> dict[str, float]:
     """Counts a batch that was learnt from; what there is to tell of how it was played."""
     tokens = sum(episode.sampled_tokens for episode in batch.episodes)
     context.progress.episodes += len(batch.episodes)
@@ -113,30 +113,30 @@ def counted(context: Context, batch: Batch) -> dict[str, float]:
 # --- playing -------------------------------------------------------------------------------------------------------
 
 
-async def next_batch(context: Context) -> Batch:
+async def next_batch(context: StageContext) -> RolloutBatch:
     """What this step learns from; how it is played is written once, for now and for steps ahead."""
 
-    async def play(view: Progress, staleness: int) -> Batch:
+    async def play(view: Progress, staleness: int) -> RolloutBatch:
         return await _batch(replace(context, progress=view), staleness)
 
     stage = context.plan.stages[context.progress.stage]
     # only reinforcement corrects for weights that were older, so that no other stage is played ahead
     most = stage.budget.max_steps if stage.kind is Kind.RL else context.progress.step + 1
-    return await context.pipeline.next(context.progress, most, play)
+    return await context.prefetcher.next(context.progress, most, play)
 
 
-async def _batch(context: Context, staleness: int) -> Batch:
+async def _batch(context: StageContext, staleness: int) -> RolloutBatch:
     """A step's groups; under `filter.resample` further ones until enough of them teach something."""
     algorithm, started = context.stage.algorithm, context.clock()
     groups, row, rounds = list[Group](), dict[str, float](), 0
     wanted = algorithm.groups_per_step
     while wanted:
-        found = await judged(context, await _play(context, wanted, rounds), rounds)
+        found = await judge_groups(context, await _play(context, wanted, rounds), rounds)
         groups += found.groups
         row = {name: row.get(name, 0.0) + value for name, value in found.row.items()}
-        wanted = missing(_passing(context, groups), algorithm.groups_per_step, rounds, algorithm.filter)
+        wanted = groups_missing(_passing(context, groups), algorithm.groups_per_step, rounds, algorithm.filter)
         rounds += wanted > 0
-    return Batch(
+    return RolloutBatch(
         groups=tuple(groups),
         rounds=rounds,
         mixture=context.progress.mixture,
@@ -146,10 +146,10 @@ async def _batch(context: Context, staleness: int) -> Batch:
     )
 
 
-async def _play(context: Context, count: int, rounds: int) -> list[Group]:
+async def _play(context: StageContext, count: int, rounds: int) -> list[Group]:
     weights = {name: context.value(environment.weight) for name, environment in context.stage.environments.items()}
     tasks = context.progress.mixture.draw(context.pools, weights, count, context.plan.seed)
-    algorithm, draw = context.stage.algorithm, draw_of(context)
+    algorithm, draw = context.stage.algorithm, sampling_settings(context)
     groups = await _groups(context, tasks, episodes_per_task(algorithm), draw, "group", rounds)
     if algorithm.advantage.baseline is not Baseline.GREEDY:
         return groups
@@ -158,62 +158,64 @@ async def _play(context: Context, count: int, rounds: int) -> list[Group]:
 
 
 async def _groups(
-    context: Context, tasks: Sequence[Task], size: int, draw: Draw, purpose: str, rounds: int
+    context: StageContext, tasks: Sequence[Task], size: int, draw: SamplingSettings, purpose: str, rounds: int
 ) -> list[Group]:
     orders = [
-        Order(
+        GroupRequest(
             task=task,
             size=size,
-            budgets=budgets_of(context, context.stage.environments[task.environment]),
+            limits=episode_limits(context, context.stage.environments[task.environment]),
             seed=context.seed(purpose, rounds, at),
             examples=told,
         )
         for at, (task, told) in enumerate(zip(tasks, await examples_for(context, tasks), strict=True))
     ]
     context.reporter.phase("rollout")
-    groups = await context.crew.play(orders, play_style(context, len(tasks) * size, draw), context.reporter.episode)
+    groups = await context.workers.play(
+        orders, play_settings(context, len(tasks) * size, draw), context.reporter.episode
+    )
     refuse_faults(context, [episode for group in groups for episode in group.episodes], "rollout")
     return groups
 
 
-def _passing(context: Context, groups: Sequence[Group]) -> int:
+def _passing(context: StageContext, groups: Sequence[Group]) -> int:
     book = scored_groups(context, groups)
-    return sum(passes(group, context.stage.algorithm.filter, context.names()) for group in book.groups)
+    return sum(keeps_group(group, context.stage.algorithm.filter, context.names()) for group in book.groups)
 
 
-def scored_groups(context: Context, groups: Sequence[Group]) -> Scorebook:
+def scored_groups(context: StageContext, groups: Sequence[Group]) -> ScoredGroups:
     void = context.value(context.stage.reward.invalid_turn)
     try:
-        return scored(groups, context.stage, void, context.names(), context.progress.scales)
+        return score_groups(groups, context.stage, void, context.names(), context.progress.scales)
     except RewardError as error:
         raise StepRefused(f"reward: {error}") from error
 
 
-async def _pulled(context: Context, book: list[list[Scored]]) -> tuple[list[list[Scored]], dict[str, float]]:
+async def _pulled(context: StageContext, book: list[list[Scored]]) -> tuple[list[list[Scored]], dict[str, float]]:
     """Under `kl: {place: reward}`, with what each token costs for straying from the reference."""
     settings, coef = context.stage.algorithm.kl, kl_weight(context)
     if settings.place is not KLPlace.REWARD or coef == 0:
         return book, {}
     context.reporter.phase("reference")
     temperature = context.value(context.stage.sampling.temperature)
-    reference = await context.crew.logprobs(sampled_sequences(book), temperature, reference=True)
-    groups, mean = pulled(book, reference, settings, coef)
+    reference = await context.workers.logprobs(sampled_sequences(book), temperature, reference=True)
+    groups, mean = apply_kl_penalty(book, reference, settings, coef)
     context.progress.kl_scale *= kl_factor(mean, settings)
     return groups, {"reward/kl": mean, "reward/kl_coef": coef}
 
 
-async def _valued(context: Context, book: list[list[Scored]]) -> list[list[Scored]]:
+async def _valued(context: StageContext, book: list[list[Scored]]) -> list[list[Scored]]:
     """With what the critic expected before each token, if there is one."""
     if not _has_critic(context):
         return book
     context.reporter.phase("values")
-    values = await context.crew.values(sampled_sequences(book))
+    values = await context.workers.values(sampled_sequences(book))
     if not all(np.isfinite(each).all() for each in values):
         raise StepRefused("values: the critic says what is not a number; resume with a smaller 'algorithm.critic.lr'")
-    return valued(book, values)
+    return attach_values(book, values)
 
 
-def _has_critic(context: Context) -> bool:
+def _has_critic(context: StageContext) -> bool:
     return context.stage.algorithm.advantage.baseline is Baseline.CRITIC
 
 
@@ -246,7 +248,7 @@ def _first(updates: Sequence[UpdateMetrics]) -> _Mismatch | None:
 
 
 async def _with_logprobs(
-    context: Context, groups: list[list[TrainSequence]]
+    context: StageContext, groups: list[list[TrainSequence]]
 ) -> tuple[list[list[TrainSequence]], _Mismatch | None]:
     """Adds what the loss compares with, where it does: the reference's log-probs, and the learner's own before it."""
     algorithm = context.stage.algorithm
@@ -257,11 +259,11 @@ async def _with_logprobs(
     temperature = context.value(context.stage.sampling.temperature)
     if algorithm.kl.place is KLPlace.LOSS and context.value(algorithm.kl.coef) > 0:
         context.reporter.phase("reference")
-        found = await context.crew.logprobs(flat, temperature, reference=True)
+        found = await context.workers.logprobs(flat, temperature, reference=True)
         flat = [replace(sequence, reference_logprobs=values) for sequence, values in zip(flat, found, strict=True)]
     if _corrects(context):
         context.reporter.phase("old log-probs")
-        found = await context.crew.logprobs(flat, temperature, reference=False)
+        found = await context.workers.logprobs(flat, temperature, reference=False)
         sampled = flat
         flat = [_corrected(sequence, own, algorithm.importance) for sequence, own in zip(flat, found, strict=True)]
         mismatch = _between(sampled, flat, algorithm.importance)
@@ -269,7 +271,7 @@ async def _with_logprobs(
     return [[next(rest) for _ in group] for group in groups], mismatch
 
 
-def _corrects(context: Context) -> bool:
+def _corrects(context: StageContext) -> bool:
     """In fp32 on fresh samples the sampler's log-probs are the learner's own to 1e-5: a second forward buys nothing."""
     fresh = context.plan.hardware.staleness == 0
     exact = context.plan.model.dtype is DType.FP32 or (
@@ -300,14 +302,14 @@ def _between(sampled: Sequence[TrainSequence], own: Sequence[TrainSequence], set
     return _Mismatch(
         kl=float((error - log_ratio).mean()),
         ratio_error=float(np.abs(error).max()),
-        truncated=float(cut(weights, settings).mean()),
+        truncated=float(is_truncated(weights, settings).mean()),
     )
 
 
 # --- learning ------------------------------------------------------------------------------------------------------
 
 
-async def _learn(context: Context, groups: list[list[TrainSequence]]) -> list[UpdateMetrics]:
+async def _learn(context: StageContext, groups: list[list[TrainSequence]]) -> list[UpdateMetrics]:
     """Passes over the groups in a shuffled order; stops early when the policy has moved far enough from the sampler."""
     algorithm, updates = context.stage.algorithm, list[UpdateMetrics]()
     if not groups:
@@ -315,7 +317,7 @@ async def _learn(context: Context, groups: list[list[TrainSequence]]) -> list[Up
     context.reporter.phase("update")
     for epoch in range(algorithm.epochs):
         for sequences in _pass(context, groups, context.seed("order", epoch)):
-            updates.append(await context.crew.update(sequences, update_settings(context)))
+            updates.append(await context.workers.update(sequences, update_settings(context)))
             if updates[-1].fault is None:
                 context.progress.updates += 1
                 if algorithm.kl.place is KLPlace.LOSS:
@@ -325,12 +327,12 @@ async def _learn(context: Context, groups: list[list[TrainSequence]]) -> list[Up
     return updates
 
 
-def _warms_up(context: Context) -> bool:
+def _warms_up(context: StageContext) -> bool:
     """Whether the critic learns alone as yet."""
     return _has_critic(context) and context.progress.step < context.stage.algorithm.critic.warmup_steps
 
 
-def _value_settings(context: Context) -> ValueSettings | None:
+def _value_settings(context: StageContext) -> ValueSettings | None:
     critic = context.stage.algorithm.critic
     if not _has_critic(context):
         return None
@@ -338,27 +340,27 @@ def _value_settings(context: Context) -> ValueSettings | None:
 
 
 async def _learn_values(
-    context: Context, groups: list[list[TrainSequence]], settings: ValueSettings | None
+    context: StageContext, groups: list[list[TrainSequence]], settings: ValueSettings | None
 ) -> list[ValueMetrics]:
     """The critic's own passes over the groups."""
     if not groups or settings is None:
         return []
     context.reporter.phase("critic")
     return [
-        await context.crew.update_critic(sequences, settings)
+        await context.workers.update_critic(sequences, settings)
         for epoch in range(context.stage.algorithm.critic.epochs)
         for sequences in _pass(context, groups, context.seed("critic order", epoch))
     ]
 
 
-def _pass(context: Context, groups: list[list[TrainSequence]], seed: int) -> Iterator[list[TrainSequence]]:
+def _pass(context: StageContext, groups: list[list[TrainSequence]], seed: int) -> Iterator[list[TrainSequence]]:
     """All groups once in a shuffled order, update by update."""
     algorithm = context.stage.algorithm
-    for places in parts(shuffled(len(groups), seed), algorithm.groups_per_update or algorithm.groups_per_step):
+    for places in equal_parts(shuffle(len(groups), seed), algorithm.groups_per_update or algorithm.groups_per_step):
         yield [sequence for place in places for sequence in groups[place]]
 
 
-def parts(order: Sequence[int], most: int) -> list[Sequence[int]]:
+def equal_parts(order: Sequence[int], most: int) -> list[Sequence[int]]:
     """As few as can be, as equal as can be: where groups were filtered out, no update is left with a mere rest."""
     count = -(-len(order) // most)
     borders = [len(order) * part // count for part in range(count + 1)]

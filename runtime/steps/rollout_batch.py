@@ -26,19 +26,19 @@ from ..rollout.episode import (
     Task,
     Turn,
 )
-from ..rollout.task_sampler import Mixture
+from ..rollout.task_sampler import TaskMixture
 
-__all__ = ["Batch", "read_batches", "write_batches"]
+__all__ = ["RolloutBatch", "read_batches", "write_batches"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Batch:
+class RolloutBatch:
     """The groups of one step."""
 
     groups: tuple[Group, ...]
     rounds: int
     """Of further sampling, under `filter.resample`."""
-    mixture: Mixture
+    mixture: TaskMixture
     """How far tasks had been drawn when the last of its own was."""
     staleness: int
     """Steps between the weights that played it and those that learn from it."""
@@ -59,7 +59,7 @@ _TEXT, _TOKENS = "batches.json", "batches.npz"
 _ARRAYS = {"ids": np.int32, "sampled": np.bool_, "logprobs": np.float32, "versions": np.int32}
 
 
-def write_batches(folder: Path, batches: Sequence[Batch]) -> None:
+def write_batches(folder: Path, batches: Sequence[RolloutBatch]) -> None:
     """No file, where there are none."""
     if not batches:
         return
@@ -83,7 +83,7 @@ def _plain(value: Any) -> dict[str, Any]:
     return {} if isinstance(value, Segment) else {each.name: getattr(value, each.name) for each in fields(value)}
 
 
-def read_batches(folder: Path) -> tuple[Batch, ...]:
+def read_batches(folder: Path) -> tuple[RolloutBatch, ...]:
     """What `write_batches` wrote there."""
     if not (folder / _TEXT).exists():
         return ()
@@ -103,9 +103,9 @@ def _segments(file: Path, lengths: Sequence[int]) -> Iterator[Segment]:
         start += length
 
 
-def _batch(data: dict[str, Any], segments: Iterator[Segment]) -> Batch:
+def _batch(data: dict[str, Any], segments: Iterator[Segment]) -> RolloutBatch:
     groups = tuple(_group(each, segments) for each in data["groups"])
-    return Batch(**{**data, "groups": groups, "mixture": Mixture(**data["mixture"])})
+    return RolloutBatch(**{**data, "groups": groups, "mixture": TaskMixture(**data["mixture"])})
 
 
 def _group(data: dict[str, Any], segments: Iterator[Segment]) -> Group:

@@ -15,46 +15,55 @@ import numpy as np
 
 from ...dsl.expression.expr import Expr
 from ...dsl.model.algorithm import DataSource, LossKind, LossOn, Relabel
-from ..data.dataset import Conversation, recorded, written
+from ..data.dataset import Conversation, read_conversations, read_episodes
 from ..errors import RunError
-from ..guards import Signs
-from ..learning.filters import Policies, mask
-from ..learning.metrics import group_row, rate, rollout_row, step_facts, train_row, worst
+from ..guards import GuardSignals
+from ..learning.filters import MaskPolicies, mask_episode
+from ..learning.metrics import group_metrics, rate, rollout_metrics, step_facts, train_metrics, worst_fault
 from ..learning.reward import episode_facts
-from ..protocols import Limits, LossSettings, TrainSequence, UpdateMetrics, UpdateSettings
+from ..protocols import LossSettings, TrainSequence, UpdateLimits, UpdateMetrics, UpdateSettings
 from ..rollout.episode import Episode, Task
-from ..rollout.task_sampler import shuffled
+from ..rollout.task_sampler import shuffle
 from ..seeds import derive
-from ..workers.workers import DemoStyle
-from .rl import counted, next_batch, parts, scored_groups
-from .rollout_batch import Batch
-from .stage_context import Context, StepResult, budgets_of, phases_of, refuse_faults, update_settings
+from ..workers.rollout_worker import DemonstrationSettings
+from .rl import count_batch, equal_parts, next_batch, scored_groups
+from .rollout_batch import RolloutBatch
+from .stage_context import StageContext, StepResult, episode_limits, refuse_faults, timeouts_of, update_settings
 
-__all__ = ["Harvest", "data_path", "demo_style", "demonstrations", "harvest", "imitated", "place_of", "sft_step"]
+__all__ = [
+    "Harvest",
+    "data_index",
+    "data_path",
+    "demonstration_settings",
+    "demonstrations",
+    "harvest",
+    "imitate",
+    "sft_step",
+]
 
 _SUCCESS = Expr("success")
 
 
-async def sft_step(context: Context) -> StepResult:
+async def sft_step(context: StageContext) -> StepResult:
     """One update on the next demonstrations, or passes over what the present policy did well."""
     fresh = context.stage.algorithm.data.source is DataSource.ROLLOUT
     return await (_on_fresh if fresh else _on_given)(context)
 
 
-async def _on_given(context: Context) -> StepResult:
+async def _on_given(context: StageContext) -> StepResult:
     """Every demonstration comes once per pass, newly shuffled."""
     started = context.clock()
     given = await demonstrations(context)
     prepared = context.clock()
     size, position = context.stage.algorithm.batch_size, context.progress.data_position
-    update = await _update(context, [given[place_of(context, len(given), position + i)] for i in range(size)])
+    update = await _update(context, [given[data_index(context, len(given), position + i)] for i in range(size)])
     context.progress.data_position += size
     seconds = context.clock() - prepared
     return StepResult(
         updates=int(update.fault is None),
         facts={"loss": update.loss, "grad_norm": update.grad_norm, "entropy": update.entropy},
         row={
-            **train_row([update]),
+            **train_metrics([update]),
             "horizon/stage": context.progress.stage,
             "data/demonstrations": len(given),
             "data/passes": position // len(given),
@@ -62,60 +71,60 @@ async def _on_given(context: Context) -> StepResult:
             "timing_s/update": seconds,
             "perf/update_tokens_per_s": rate(update.tokens, seconds),
         },
-        signs=Signs(fault=update.fault),
+        signs=GuardSignals(fault=update.fault),
     )
 
 
-def place_of(context: Context, count: int, position: int) -> int:
+def data_index(context: StageContext, count: int, position: int) -> int:
     """Among so many that are given, of the one that is next."""
     passes_done, place = divmod(position, count)
     return _order(context, count, passes_done)[place]
 
 
-def _order(context: Context, count: int, passes_done: int) -> tuple[int, ...]:
-    return shuffled(count, derive(context.plan.seed, context.stage.stage, passes_done))
+def _order(context: StageContext, count: int, passes_done: int) -> tuple[int, ...]:
+    return shuffle(count, derive(context.plan.seed, context.stage.stage, passes_done))
 
 
-async def _on_fresh(context: Context) -> StepResult:
+async def _on_fresh(context: StageContext) -> StepResult:
     """Rejection sampling: what the present policy did well is imitated."""
     found = await harvest(context, context.stage.algorithm.data.keep or _SUCCESS)
-    return await imitated(context, found, found.kept)
+    return await imitate(context, found, found.kept)
 
 
 # --- learning ------------------------------------------------------------------------------------------------------
 
 
-async def imitated(
-    context: Context, found: Harvest, episodes: Sequence[Episode], row: Mapping[str, float] | None = None
+async def imitate(
+    context: StageContext, found: Harvest, episodes: Sequence[Episode], row: Mapping[str, float] | None = None
 ) -> StepResult:
     """Passes over the episodes, in batches as equal as can be; what a step did that played what it learns from."""
     started, algorithm, updates = context.clock(), context.stage.algorithm, list[UpdateMetrics]()
     for epoch in range(algorithm.epochs if episodes else 0):
-        for places in parts(_order(context, len(episodes), epoch), algorithm.batch_size):
+        for places in equal_parts(_order(context, len(episodes), epoch), algorithm.batch_size):
             updates.append(await _update(context, [episodes[place] for place in places]))
     seconds = context.clock() - started
     return StepResult(
         updates=sum(update.fault is None for update in updates),
         facts=step_facts(found.measured, updates),
         row={
-            **counted(context, found.batch),
+            **count_batch(context, found.batch),
             **found.measured,
             **(row or {}),
             "data/kept": len(found.kept),
             "data/relabelled": found.relabelled,
-            **train_row(updates),
+            **train_metrics(updates),
             "timing_s/update": seconds,
             "perf/update_tokens_per_s": rate(sum(update.tokens for update in updates), seconds),
         },
-        signs=Signs(fault=worst(updates)),
+        signs=GuardSignals(fault=worst_fault(updates)),
         episodes=found.batch.episodes,
     )
 
 
-async def _update(context: Context, episodes: Sequence[Episode]) -> UpdateMetrics:
+async def _update(context: StageContext, episodes: Sequence[Episode]) -> UpdateMetrics:
     context.reporter.phase("update")
     sequences = [sequence for episode in episodes for sequence in _sequences(episode)]
-    update = await context.crew.update(sequences, _settings(context))
+    update = await context.workers.update(sequences, _settings(context))
     context.progress.updates += update.fault is None
     return update
 
@@ -127,13 +136,13 @@ def _sequences(episode: Episode) -> list[TrainSequence]:
     ]
 
 
-def _settings(context: Context) -> UpdateSettings:
+def _settings(context: StageContext) -> UpdateSettings:
     settings = update_settings(context)
     # with advantage 1 everywhere the plain policy gradient is the cross-entropy; no policy is there to stay near to
     return replace(
         settings,
         loss=LossSettings(kind=LossKind.POLICY_GRADIENT),
-        limits=Limits(grad_norm=settings.limits.grad_norm),
+        limits=UpdateLimits(grad_norm=settings.limits.grad_norm),
     )
 
 
@@ -144,30 +153,30 @@ def _settings(context: Context) -> UpdateSettings:
 class Harvest:
     """What was played for a step, and what of it is to be imitated."""
 
-    batch: Batch
+    batch: RolloutBatch
     measured: Mapping[str, float]
     kept: tuple[Episode, ...]
     relabelled: int
     """Of those kept, how many were played for another goal than they are learnt for."""
 
 
-async def harvest(context: Context, keep: Expr) -> Harvest:
+async def harvest(context: StageContext, keep: Expr) -> Harvest:
     """The next batch, sifted by `keep`, with what was reached on the way."""
     batch, stage = await next_batch(context), context.stage
     book = scored_groups(context, batch.groups)
     context.progress.scales = dict(book.scales)
-    policies = Policies(episodes=keep, on_truncated=stage.agent.on_truncated, on_void_turn=stage.agent.on_void_turn)
+    policies = MaskPolicies(episodes=keep, on_truncated=stage.agent.on_truncated, on_void_turn=stage.agent.on_void_turn)
     played = [each for group in book.groups for each in group]
     shown = [_shown(each.episode, stage.algorithm.data.loss_on) for each in played]
     own = [
         episode
         for each, episode in zip(played, shown, strict=True)
-        if mask(each, policies, context.names()).reason is None and episode.sampled_tokens
+        if mask_episode(each, policies, context.names()).reason is None and episode.sampled_tokens
     ]
     others = [episode for episode in await _relabelled(context, shown) if _holds(context, keep, episode)]
     return Harvest(
         batch=batch,
-        measured=rollout_row(batch.episodes) | group_row(book.groups),
+        measured=rollout_metrics(batch.episodes) | group_metrics(book.groups),
         kept=(*own, *others),
         relabelled=len(others),
     )
@@ -184,11 +193,11 @@ def _shown(episode: Episode, loss_on: LossOn) -> Episode:
     return replace(episode, segments=tuple(segments))
 
 
-def _holds(context: Context, keep: Expr | None, episode: Episode) -> bool:
+def _holds(context: StageContext, keep: Expr | None, episode: Episode) -> bool:
     return keep is None or keep.holds(episode_facts(episode, context.names()))
 
 
-async def _relabelled(context: Context, episodes: Sequence[Episode]) -> list[Episode]:
+async def _relabelled(context: StageContext, episodes: Sequence[Episode]) -> list[Episode]:
     """What else these show, under `data.relabel`: how to do tasks that the recipe trains with, and no others."""
     if context.stage.algorithm.data.relabel is Relabel.NONE:
         return []
@@ -197,7 +206,9 @@ async def _relabelled(context: Context, episodes: Sequence[Episode]) -> list[Epi
     for name, environment in context.stage.environments.items():
         mine = [episode for episode in episodes if episode.task.environment == name and episode.turns]
         difficulties = {task.id: task.difficulty or "" for task in context.pools[name].tasks}
-        found = await context.crew.relabel(mine, demo_style(context), budgets_of(context, environment, _LONGEST))
+        found = await context.workers.relabel(
+            mine, demonstration_settings(context), episode_limits(context, environment, _LONGEST)
+        )
         made += [
             replace(each, task=replace(each.task, difficulty=difficulties[each.task.id]))
             for each in found
@@ -209,7 +220,7 @@ async def _relabelled(context: Context, episodes: Sequence[Episode]) -> list[Epi
 # --- where demonstrations come from --------------------------------------------------------------------------------
 
 
-async def demonstrations(context: Context) -> Sequence[Episode]:
+async def demonstrations(context: StageContext) -> Sequence[Episode]:
     """Those that are given, made when first asked for."""
     if not context.demonstrations:
         context.reporter.phase("demonstrations")
@@ -217,7 +228,7 @@ async def demonstrations(context: Context) -> Sequence[Episode]:
     return context.demonstrations
 
 
-async def _made(context: Context) -> list[Episode]:
+async def _made(context: StageContext) -> list[Episode]:
     data = context.stage.algorithm.data
     made = await _SOURCES[data.source](context)
     made += await _relabelled(context, made)
@@ -228,7 +239,7 @@ async def _made(context: Context) -> list[Episode]:
     return kept
 
 
-def _tell_of_long_replies(context: Context, shown: Sequence[Episode]) -> None:
+def _tell_of_long_replies(context: StageContext, shown: Sequence[Episode]) -> None:
     """What is learnt from them would be cut off when it is said."""
     most = int(context.value(context.stage.agent.tokens_per_turn))
     lengths = [turn.end - turn.start for episode in shown for turn in episode.turns]
@@ -237,12 +248,12 @@ def _tell_of_long_replies(context: Context, shown: Sequence[Episode]) -> None:
         context.reporter.note(f"{told}, up to {max(lengths)}: whoever has learnt them is cut off when saying them")
 
 
-def demo_style(context: Context) -> DemoStyle:
+def demonstration_settings(context: StageContext) -> DemonstrationSettings:
     data = context.stage.algorithm.data
-    return DemoStyle(
+    return DemonstrationSettings(
         agent=context.stage.agent,
         environments=context.stage.environments,
-        phases=phases_of(context),
+        timeouts=timeouts_of(context),
         slots=context.plan.rollout.slots or _SLOTS,
         noise=data.noise,
         loss_on=data.loss_on,
@@ -256,21 +267,21 @@ _LONGEST = 64
 """Turns of a demonstration where the stage sets none."""
 
 
-async def _by_experts(context: Context) -> list[Episode]:
+async def _by_experts(context: StageContext) -> list[Episode]:
     tasks = _tasks_to_show(context)
     made: list[Episode] = []
     for name, environment in context.stage.environments.items():
         horizon = None if environment.turns or context.stage.turns else _LONGEST
-        budgets = budgets_of(context, environment, horizon)
+        limits = episode_limits(context, environment, horizon)
         mine = [task for task in tasks if task.environment == name]
         context.reporter.note(f"the expert of '{name}' shows {len(mine)} tasks")  # may take minutes, before any row
         seed = derive(context.plan.seed, "demonstrations")
-        made += await context.crew.demonstrate(mine, demo_style(context), budgets, seed)
+        made += await context.workers.demonstrate(mine, demonstration_settings(context), limits, seed)
     refuse_faults(context, made, "demonstrations")
     return [episode for episode in made if episode.ending.trainable]
 
 
-def _tasks_to_show(context: Context) -> list[Task]:
+def _tasks_to_show(context: StageContext) -> list[Task]:
     """Each environment's training tasks, again and again with new seeds up to `data.limit`."""
     limit = context.stage.algorithm.data.limit
     tasks = []
@@ -280,19 +291,19 @@ def _tasks_to_show(context: Context) -> list[Task]:
     return tasks
 
 
-async def _from(context: Context, read: Callable[[Path], list[Conversation]]) -> list[Episode]:
+async def _from(context: StageContext, read: Callable[[Path], list[Conversation]]) -> list[Episode]:
     talks = read(data_path(context))[: context.stage.algorithm.data.limit]
-    return await context.crew.render(talks, demo_style(context))
+    return await context.workers.render(talks, demonstration_settings(context))
 
 
-def data_path(context: Context) -> Path:
+def data_path(context: StageContext) -> Path:
     path = context.stage.algorithm.data.path
     assert path is not None, "a verified plan says where data are read from"
     return Path(path).expanduser()
 
 
-_SOURCES: Mapping[DataSource, Callable[[Context], Awaitable[list[Episode]]]] = {
+_SOURCES: Mapping[DataSource, Callable[[StageContext], Awaitable[list[Episode]]]] = {
     DataSource.EXPERT: _by_experts,
-    DataSource.FILE: lambda context: _from(context, written),
-    DataSource.EPISODES: lambda context: _from(context, recorded),
+    DataSource.FILE: lambda context: _from(context, read_conversations),
+    DataSource.EPISODES: lambda context: _from(context, read_episodes),
 }

@@ -15,34 +15,34 @@ from ...dsl.expression.expr import Expr
 from ...dsl.model.algorithm import Aggregation, DataSource, KLPlace, LossKind
 from ...dsl.model.plan import Plan, PlanStage
 from ...dsl.model.recipe import Environment, Stage
-from ..data.judge_client import Judges
+from ..data.judge_client import JudgeClient
 from ..errors import RunError, StepRefused
-from ..guards import Signs
-from ..learning.preference_pairs import GivenPairs
-from ..learning.reward import Clock
+from ..guards import GuardSignals
+from ..learning.preference_pairs import PairDataset
+from ..learning.reward import StepNames
 from ..progress import Progress, StageFacts
-from ..protocols import Draw, Limits, LossSettings, UpdateSettings
+from ..protocols import LossSettings, SamplingSettings, UpdateLimits, UpdateSettings
 from ..reporting import Reporter
-from ..rollout.env_calls import Phases
+from ..rollout.env_calls import Timeouts
 from ..rollout.episode import Ending, Episode
-from ..rollout.groups import Budgets
-from ..rollout.task_sampler import Pool
+from ..rollout.groups import EpisodeLimits
+from ..rollout.task_sampler import TaskPool
 from ..seeds import derive
-from ..workers.worker_group import Crew
-from ..workers.workers import PlayStyle
-from .prefetch import Pipeline
+from ..workers.rollout_worker import PlaySettings
+from ..workers.worker_group import WorkerGroup
+from .prefetch import Prefetcher
 
 __all__ = [
-    "Context",
+    "StageContext",
     "StepResult",
-    "budgets_of",
-    "draw_of",
+    "episode_limits",
     "horizon_of",
     "kl_weight",
     "pair_settings",
-    "phases_of",
-    "play_style",
+    "play_settings",
     "refuse_faults",
+    "sampling_settings",
+    "timeouts_of",
     "update_settings",
 ]
 
@@ -57,33 +57,33 @@ class StepResult:
     """Metrics under the names that expressions use."""
     row: Mapping[str, float | int | str]
     """Metrics under the names of the run folder."""
-    signs: Signs
+    signs: GuardSignals
     episodes: tuple[Episode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class StageContext:
     """A stage under way."""
 
     plan: Plan
     stage: Stage
-    crew: Crew
+    workers: WorkerGroup
     progress: Progress
     reporter: Reporter
     clock: Callable[[], float]
-    pools: Mapping[str, Pool]
+    pools: Mapping[str, TaskPool]
     """Tasks to learn from, by environment."""
-    pipeline: Pipeline
+    prefetcher: Prefetcher
     """Where the batches of this stage come from."""
     base: Path | None = None
     """A checkpoint of the stage's start, where rounds of retraining go back to it."""
-    judges: Judges | None = None
+    judges: JudgeClient | None = None
     """Who scores where the environment does not."""
     demonstrations: list[Episode] = field(default_factory=list)
     """Of an offline stage; made when first asked for, the same after a resume."""
     shown: dict[str, Sequence[Episode]] = field(default_factory=dict)
     """By environment, expert episodes for the prompts; made when first asked for, the same after a resume."""
-    given: GivenPairs = field(default_factory=GivenPairs)
+    given: PairDataset = field(default_factory=PairDataset)
     """The same, of a stage that learns from pairs."""
 
     @classmethod
@@ -91,30 +91,30 @@ class Context:
         cls,
         plan: Plan,
         stage: PlanStage,
-        crew: Crew,
+        workers: WorkerGroup,
         progress: Progress,
         reporter: Reporter,
         clock: Callable[[], float],
-        pipeline: Pipeline,
+        prefetcher: Prefetcher,
         base: Path,
-        judges: Judges | None,
-    ) -> Context:
+        judges: JudgeClient | None,
+    ) -> StageContext:
         pools = {
-            name: Pool(
+            name: TaskPool(
                 environment=name,
-                tasks=await crew.tasks(name, environment, environment.tasks.train, derive(plan.seed, "tasks")),
+                tasks=await workers.tasks(name, environment, environment.tasks.train, derive(plan.seed, "tasks")),
             )
             for name, environment in stage.settings.environments.items()
         }
         return cls(
             plan=plan,
             stage=stage.settings,
-            crew=crew,
+            workers=workers,
             progress=progress,
             reporter=reporter,
             clock=clock,
             pools=pools,
-            pipeline=pipeline,
+            prefetcher=prefetcher,
             base=base,
             judges=judges,
         )
@@ -132,7 +132,7 @@ class Context:
     def facts(self, scope: str) -> StageFacts:
         return StageFacts(self.progress, self.stage.stage, scope)
 
-    def names(self) -> Clock:
+    def names(self) -> StepNames:
         """What every expression may ask for."""
         return {
             "step": float(self.progress.step),
@@ -148,16 +148,16 @@ class Context:
 # --- settings of play ----------------------------------------------------------------------------------------------
 
 
-def horizon_of(context: Context, environment: Environment) -> int:
+def horizon_of(context: StageContext, environment: Environment) -> int:
     turns = environment.turns if environment.turns is not None else context.stage.turns
     if turns is None:
         raise RunError(f"stage '{context.stage.stage}' has no 'turns', and neither has its environment")
     return int(context.value(turns))
 
 
-def budgets_of(context: Context, environment: Environment, horizon: int | None = None) -> Budgets:
+def episode_limits(context: StageContext, environment: Environment, horizon: int | None = None) -> EpisodeLimits:
     agent = context.stage.agent
-    return Budgets(
+    return EpisodeLimits(
         horizon=horizon if horizon is not None else horizon_of(context, environment),
         tokens_per_turn=int(context.value(agent.tokens_per_turn)),
         context_tokens=agent.context_tokens,
@@ -167,9 +167,9 @@ def budgets_of(context: Context, environment: Environment, horizon: int | None =
     )
 
 
-def draw_of(context: Context) -> Draw:
+def sampling_settings(context: StageContext) -> SamplingSettings:
     sampling = context.stage.sampling
-    return Draw(
+    return SamplingSettings(
         temperature=context.value(sampling.temperature),
         top_p=sampling.top_p,
         top_k=sampling.top_k,
@@ -178,9 +178,9 @@ def draw_of(context: Context) -> Draw:
     )
 
 
-def phases_of(context: Context) -> Phases:
+def timeouts_of(context: StageContext) -> Timeouts:
     rollout = context.plan.rollout
-    return Phases(
+    return Timeouts(
         reset_timeout_s=rollout.reset_timeout_s,
         step_timeout_s=rollout.step_timeout_s,
         episode_timeout_s=rollout.episode_timeout_s,
@@ -190,17 +190,17 @@ def phases_of(context: Context) -> Phases:
     )
 
 
-def play_style(context: Context, episodes: int, draw: Draw) -> PlayStyle:
-    return PlayStyle(
+def play_settings(context: StageContext, episodes: int, draw: SamplingSettings) -> PlaySettings:
+    return PlaySettings(
         agent=context.stage.agent,
         environments=context.stage.environments,
         draw=draw,
-        phases=phases_of(context),
+        timeouts=timeouts_of(context),
         slots=context.plan.rollout.slots or episodes,
     )
 
 
-def refuse_faults(context: Context, episodes: Sequence[Episode], what: str) -> None:
+def refuse_faults(context: StageContext, episodes: Sequence[Episode], what: str) -> None:
     """Where too much was lost, what is left no longer tells what it should."""
     lost = [episode for episode in episodes if not episode.ending.trainable]
     if len(lost) > context.plan.rollout.max_fault_share * len(episodes):
@@ -214,7 +214,7 @@ def refuse_faults(context: Context, episodes: Sequence[Episode], what: str) -> N
 # --- settings of updates -------------------------------------------------------------------------------------------
 
 
-def update_settings(context: Context) -> UpdateSettings:
+def update_settings(context: StageContext) -> UpdateSettings:
     algorithm, guards = context.stage.algorithm, context.plan.guards
     loss = algorithm.loss
     return UpdateSettings(
@@ -235,11 +235,11 @@ def update_settings(context: Context) -> UpdateSettings:
             entropy_coef=context.value(algorithm.entropy.coef),
             temperature=context.value(context.stage.sampling.temperature),
         ),
-        limits=Limits(kl=guards.kl_max, grad_norm=guards.grad_norm_max),
+        limits=UpdateLimits(kl=guards.kl_max, grad_norm=guards.grad_norm_max),
     )
 
 
-def pair_settings(context: Context) -> UpdateSettings:
+def pair_settings(context: StageContext) -> UpdateSettings:
     """Of updates whose advantages say all: the plain policy gradient, divided by the number of sequences alone.
 
     What is preferred is the policy that plays; where none does, that of the model as it is.
@@ -252,10 +252,10 @@ def pair_settings(context: Context) -> UpdateSettings:
         length=1,
         temperature=settings.loss.temperature if fresh else 1.0,
     )
-    return replace(settings, loss=loss, limits=Limits(grad_norm=settings.limits.grad_norm))
+    return replace(settings, loss=loss, limits=UpdateLimits(grad_norm=settings.limits.grad_norm))
 
 
-def kl_weight(context: Context) -> float:
+def kl_weight(context: StageContext) -> float:
     """Of the divergence from the reference, wherever it is charged."""
     return context.value(context.stage.algorithm.kl.coef) * context.progress.kl_scale
 

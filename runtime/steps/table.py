@@ -14,11 +14,11 @@ from .evolve import evolve_step
 from .preference import preference_step
 from .rl import rl_step
 from .sft import sft_step
-from .stage_context import Context, StepResult
+from .stage_context import StageContext, StepResult
 
 __all__ = ["STEPS", "origin"]
 
-STEPS: Mapping[Kind, Callable[[Context], Awaitable[StepResult]]] = {
+STEPS: Mapping[Kind, Callable[[StageContext], Awaitable[StepResult]]] = {
     Kind.RL: rl_step,
     Kind.SFT: sft_step,
     Kind.EVOLVE: evolve_step,

@@ -25,25 +25,25 @@ from ...dsl.model.algorithm import Level, Preference
 from ..errors import irrevocable
 from ..learning.metrics import mean
 from ..learning.preference_pairs import (
-    Objective,
     Pair,
-    Side,
-    chosen,
-    masked,
-    objective,
-    pairs_of,
-    sides_of,
-    summed,
-    taught,
+    PreferenceObjective,
+    Response,
+    apply_masks,
+    build_pairs,
+    choose_pairs,
+    preference_objective,
+    responses_of,
+    sum_logprobs,
+    to_sequences,
 )
 from ..learning.reward import Scored
 from ..protocols import SampleRequest, TrainSequence, UpdateMetrics
 from ..rollout.episode import Episode, Turn
-from ..rollout.task_sampler import shuffled
-from .rl import parts
-from .stage_context import Context, draw_of, pair_settings, play_style
+from ..rollout.task_sampler import shuffle
+from .rl import equal_parts
+from .stage_context import StageContext, pair_settings, play_settings, sampling_settings
 
-__all__ = ["pairs_by_critic", "told"]
+__all__ = ["pairs_by_critic", "with_opening"]
 
 Ints = NDArray[np.int32]
 
@@ -52,12 +52,12 @@ _ROUNDING = 1e-6
 
 
 async def pairs_by_critic(
-    context: Context, groups: Sequence[Sequence[Scored]]
+    context: StageContext, groups: Sequence[Sequence[Scored]]
 ) -> tuple[list[Pair], Mapping[str, float]]:
     """The critic learns from the groups first; while it warms up, nobody learns from it."""
     warms_up = context.progress.step < context.stage.algorithm.critic.warmup_steps
     if context.progress.step == 0:
-        await context.crew.new_ranker()
+        await context.workers.new_ranker()
     books = await _books(context, [group for group in groups if group])
     offered = [] if warms_up else await _offered(context, books)
     with irrevocable():
@@ -73,12 +73,12 @@ class _Book:
     opening: tuple[int, ...] | None
     """What it reads in place of the agent's opening; that itself, if None."""
 
-    def reading(self, side: Side) -> Side:
+    def reading(self, side: Response) -> Response:
         own, weight = self.group[0].episode.turns[0].start, 1 / side.tokens
-        return replace(side, sequences=tuple(told(each, own, self.opening, weight) for each in side.sequences))
+        return replace(side, sequences=tuple(with_opening(each, own, self.opening, weight) for each in side.sequences))
 
 
-def told(sequence: TrainSequence, own: int, opening: tuple[int, ...] | None, weight: float) -> TrainSequence:
+def with_opening(sequence: TrainSequence, own: int, opening: tuple[int, ...] | None, weight: float) -> TrainSequence:
     """With another opening, and a weight on each token that is learnt."""
     ids, learn = sequence.ids, sequence.learn
     if opening is not None:
@@ -88,50 +88,50 @@ def told(sequence: TrainSequence, own: int, opening: tuple[int, ...] | None, wei
     return TrainSequence(ids=ids, learn=learn, advantages=np.zeros(len(ids), np.float32), weights=weights)
 
 
-async def _books(context: Context, groups: Sequence[Sequence[Scored]]) -> list[_Book]:
+async def _books(context: StageContext, groups: Sequence[Sequence[Scored]]) -> list[_Book]:
     if not context.stage.algorithm.critic.privileged:
         return [_Book(group=group, opening=None) for group in groups]
     context.reporter.phase("solutions")
     asked = [(group[0].episode.task, group[0].episode.opening) for group in groups]
-    openings = await context.crew.openings(asked, play_style(context, len(asked), draw_of(context)))
+    openings = await context.workers.openings(asked, play_settings(context, len(asked), sampling_settings(context)))
     return [_Book(group=group, opening=opening) for group, opening in zip(groups, openings, strict=True)]
 
 
 # --- the critic learns ---------------------------------------------------------------------------------------------
 
 
-async def _learn(context: Context, books: Sequence[_Book]) -> dict[str, float]:
+async def _learn(context: StageContext, books: Sequence[_Book]) -> dict[str, float]:
     """Passes over pairs of whole episodes, by their rewards."""
     algorithm, pairs = context.stage.algorithm, [pair for book in books for pair in _of_episodes(context, book)]
-    reference = await _logprobs(context, sides_of(pairs), reference=True)
+    reference = await _logprobs(context, responses_of(pairs), reference=True)
     done = [
         await _update(context, [pairs[place] for place in places], reference)
         for epoch in range(algorithm.critic.epochs if pairs else 0)
-        for places in parts(shuffled(len(pairs), context.seed("critic order", epoch)), algorithm.batch_size)
+        for places in equal_parts(shuffle(len(pairs), context.seed("critic order", epoch)), algorithm.batch_size)
     ]
     return {"critic/pairs": len(pairs), **_row(done)}
 
 
-def _of_episodes(context: Context, book: _Book) -> Iterator[Pair]:
+def _of_episodes(context: StageContext, book: _Book) -> Iterator[Pair]:
     settings = replace(context.stage.algorithm.preference, level=Level.EPISODE, margin=0.0)
-    pairs = pairs_of(masked(book.group, context.stage, context.names()), settings)
-    read = {side: book.reading(side) for side in sides_of(pairs)}
+    pairs = build_pairs(apply_masks(book.group, context.stage, context.names()), settings)
+    read = {side: book.reading(side) for side in responses_of(pairs)}
     for pair in pairs:
         yield Pair(better=read[pair.better], worse=read[pair.worse])
 
 
 async def _update(
-    context: Context, pairs: Sequence[Pair], reference: Mapping[Side, float]
-) -> tuple[UpdateMetrics, Objective]:
+    context: StageContext, pairs: Sequence[Pair], reference: Mapping[Response, float]
+) -> tuple[UpdateMetrics, PreferenceObjective]:
     critic, beta = context.stage.algorithm.critic, context.stage.algorithm.preference.beta
-    now = await _logprobs(context, sides_of(pairs), reference=False)
-    lesson = objective(pairs, now, reference, Preference(beta=beta))
+    now = await _logprobs(context, responses_of(pairs), reference=False)
+    lesson = preference_objective(pairs, now, reference, Preference(beta=beta))
     context.reporter.phase("critic")
     settings = replace(pair_settings(context), lr=context.value(critic.lr), max_grad_norm=critic.max_grad_norm)
-    return await context.crew.update_ranker(taught(lesson.gains), settings), lesson
+    return await context.workers.update_ranker(to_sequences(lesson.gains), settings), lesson
 
 
-def _row(done: Sequence[tuple[UpdateMetrics, Objective]]) -> dict[str, float]:
+def _row(done: Sequence[tuple[UpdateMetrics, PreferenceObjective]]) -> dict[str, float]:
     if not done:
         return {}
     margins = np.concatenate([lesson.margins for _, lesson in done])
@@ -143,14 +143,14 @@ def _row(done: Sequence[tuple[UpdateMetrics, Objective]]) -> dict[str, float]:
     }
 
 
-async def _logprobs(context: Context, sides: Sequence[Side], *, reference: bool) -> dict[Side, float]:
+async def _logprobs(context: StageContext, sides: Sequence[Response], *, reference: bool) -> dict[Response, float]:
     if not sides:
         return {}
     sequences = [sequence for side in sides for sequence in side.sequences]
     temperature = pair_settings(context).loss.temperature
     if reference:
-        return summed(sides, await context.crew.logprobs(sequences, temperature, reference=True))
-    return summed(sides, await context.crew.rank(sequences, temperature))
+        return sum_logprobs(sides, await context.workers.logprobs(sequences, temperature, reference=True))
+    return sum_logprobs(sides, await context.workers.rank(sequences, temperature))
 
 
 # --- the critic ranks ----------------------------------------------------------------------------------------------
@@ -173,20 +173,22 @@ class _Place:
     def said(self) -> tuple[int, ...]:
         return tuple(self.episode.segments[self.turn.segment].ids[self.turn.start : self.turn.end].tolist())
 
-    def side(self, reply: Sequence[int]) -> Side:
+    def side(self, reply: Sequence[int]) -> Response:
         ids = np.concatenate([self.before, np.asarray(reply, np.int32)])
         learn = np.arange(len(ids)) >= len(self.before)
         sequence = TrainSequence(ids=ids, learn=learn, advantages=np.zeros(len(ids), np.float32))
-        return Side(sequences=(sequence,), state=f"{self.episode.index}.{self.index}")
+        return Response(sequences=(sequence,), state=f"{self.episode.index}.{self.index}")
 
 
-async def _offered(context: Context, books: Sequence[_Book]) -> list[tuple[int, Side]]:
+async def _offered(context: StageContext, books: Sequence[_Book]) -> list[tuple[int, Response]]:
     """Of every turn, what was said there and what else might have been; with its book."""
     places = [place for at, book in enumerate(books) for place in _places(context, at, book)]
     further = range(1, context.stage.algorithm.preference.candidates)
     context.reporter.phase("candidates")
     requests = [_request(context, place, at) for place in places for at in further]
-    drawn = iter(await context.crew.draw(requests, play_style(context, len(requests), draw_of(context)).slots))
+    drawn = iter(
+        await context.workers.draw(requests, play_settings(context, len(requests), sampling_settings(context)).slots)
+    )
     return [
         (place.book, place.side(reply))
         for place in places
@@ -194,31 +196,31 @@ async def _offered(context: Context, books: Sequence[_Book]) -> list[tuple[int, 
     ]
 
 
-async def _ranked(context: Context, books: Sequence[_Book], offered: Sequence[tuple[int, Side]]) -> list[Pair]:
+async def _ranked(context: StageContext, books: Sequence[_Book], offered: Sequence[tuple[int, Response]]) -> list[Pair]:
     """Pairs of candidates for the same turn, by the critic's word."""
     preference = context.stage.algorithm.preference
     reading = [books[book].reading(side) for book, side in offered]
     critic = await _logprobs(context, reading, reference=False)
     reference = await _logprobs(context, reading, reference=True)
-    by_book: list[list[Side]] = [[] for _ in books]
+    by_book: list[list[Response]] = [[] for _ in books]
     for (book, side), read in zip(offered, reading, strict=True):
         by_book[book].append(replace(side, score=critic[read] - reference[read]))
     settings = replace(preference, margin=max(preference.margin, _ROUNDING))
-    return [pair for sides in by_book for pair in chosen(sides, settings)]
+    return [pair for sides in by_book for pair in choose_pairs(sides, settings)]
 
 
-def _places(context: Context, at: int, book: _Book) -> Iterator[_Place]:
-    for scored, mask in masked(book.group, context.stage, context.names()):
+def _places(context: StageContext, at: int, book: _Book) -> Iterator[_Place]:
+    for scored, mask in apply_masks(book.group, context.stage, context.names()):
         for index, (turn, learnt) in enumerate(zip(scored.episode.turns, mask.turns, strict=True)):
             if learnt and turn.end > turn.start:
                 yield _Place(book=at, episode=scored.episode, turn=turn, index=index)
 
 
-def _request(context: Context, place: _Place, at: int) -> SampleRequest:
+def _request(context: StageContext, place: _Place, at: int) -> SampleRequest:
     agent = context.stage.agent
     return SampleRequest(
         prompt=tuple(place.before.tolist()),
-        draw=draw_of(context),
+        draw=sampling_settings(context),
         max_tokens=min(int(context.value(agent.tokens_per_turn)), agent.context_tokens - len(place.before)),
         seed=context.seed("candidate", place.book, place.episode.index, place.index, at),
     )

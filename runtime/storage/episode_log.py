@@ -13,13 +13,13 @@ from typing import Any
 
 from ..rollout.episode import Episode, Segment
 
-__all__ = ["lines"]
+__all__ = ["episode_lines"]
 
 _PLACES = 6
 """Decimal places of a log-prob; float32 has no more to say."""
 
 
-def lines(episodes: Iterable[Episode], *, purpose: str, total_step: int, stage: str) -> list[str]:
+def episode_lines(episodes: Iterable[Episode], *, purpose: str, total_step: int, stage: str) -> list[str]:
     """`purpose` is `train` or `eval`."""
     head = {"version": 1, "purpose": purpose, "total_step": total_step, "stage": stage}
     return [json.dumps({**head, **_record(episode)}, ensure_ascii=False, allow_nan=False) for episode in episodes]

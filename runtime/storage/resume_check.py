@@ -12,10 +12,10 @@ from ...dsl.model.plan import Plan, PlanStage
 from ...dsl.model.recipe import Environment, Hardware, Judge, Rollout, RolloutHardware
 from ...dsl.publish.plan_json import loads
 
-__all__ = ["goes_on"]
+__all__ = ["can_resume"]
 
 
-def goes_on(then: str, now: str) -> bool:
+def can_resume(then: str, now: str) -> bool:
     """Whether the run of one plan may be resumed by the other."""
     return then == now or _decisive(loads(Plan, then)) == _decisive(loads(Plan, now))
 

@@ -32,10 +32,10 @@ __all__ = [
     "MODEL",
     "PROGRESS",
     "FolderError",
-    "Metrics",
-    "Workspace",
+    "MetricsFile",
+    "RunFolder",
     "checkpoints_in",
-    "filled",
+    "fill_folder",
     "on_disk",
     "weights_of",
     "write_atomically",
@@ -59,7 +59,7 @@ class FolderError(RunError):
     """The folder cannot be used: in use, taken, or of another plan."""
 
 
-class Workspace:
+class RunFolder:
     """One run's folder, held by this process alone until closed."""
 
     def __init__(self, root: Path, lock: int) -> None:
@@ -67,7 +67,7 @@ class Workspace:
         self._lock = lock
 
     @classmethod
-    def start(cls, root: Path, plan: str, recipe: str, *, fresh: bool = False) -> Workspace:
+    def start(cls, root: Path, plan: str, recipe: str, *, fresh: bool = False) -> RunFolder:
         """A new folder; what a folder of that name held is moved aside, never deleted, under `fresh` or where the run
         there ended before it had measured or learnt anything."""
         held = {path.name for path in root.iterdir()} - _BEGUN if root.exists() else set[str]()
@@ -87,7 +87,7 @@ class Workspace:
         return space
 
     @classmethod
-    def resume(cls, root: Path, plan: str | None = None, same: Callable[[str, str], bool] = eq) -> Workspace:
+    def resume(cls, root: Path, plan: str | None = None, same: Callable[[str, str], bool] = eq) -> RunFolder:
         """The folder of a run that ended early; with `plan`, only if it is the `same` as its own, which it replaces."""
         if not (root / "plan.json").is_file():
             raise FolderError(f"'{root}' holds no run to resume: expected a folder with a plan.json")
@@ -131,13 +131,13 @@ class Workspace:
     @contextmanager
     def checkpoint(self, step: int) -> Iterator[Path]:
         """A folder to fill; it takes its name only when it is whole and on the disk."""
-        with filled(self.root / CHECKPOINTS / f"{_STEP}{step}") as folder:
+        with fill_folder(self.root / CHECKPOINTS / f"{_STEP}{step}") as folder:
             yield folder
 
     @contextmanager
     def new_reference(self, stage: str) -> Iterator[Path]:
         """A folder to fill, whole or not there, as a checkpoint."""
-        with filled(self.reference(stage)) as folder:
+        with fill_folder(self.reference(stage)) as folder:
             yield folder
 
     def base(self, stage: str) -> Path:
@@ -146,7 +146,7 @@ class Workspace:
     @contextmanager
     def new_base(self, stage: str) -> Iterator[Path]:
         """A folder to fill, whole or not there, as a checkpoint."""
-        with filled(self.base(stage)) as folder:
+        with fill_folder(self.base(stage)) as folder:
             yield folder
 
     def _mend(self) -> None:
@@ -180,7 +180,7 @@ def weights_of(root: Path, step: int) -> Path:
 
 
 @contextmanager
-def filled(final: Path) -> Iterator[Path]:
+def fill_folder(final: Path) -> Iterator[Path]:
     """A folder to fill that takes its name when it is whole and on the disk; what had the name before goes then."""
     final.parent.mkdir(exist_ok=True)
     folder, replaced = final.with_name(_UNFINISHED + final.name), final.with_name(_REPLACED + final.name)
@@ -215,7 +215,7 @@ def on_disk(what: str) -> Iterator[None]:
         raise RunError(f"{what}: {where}{error.strerror or error}; make room, or mend it, and resume") from error
 
 
-class Metrics:
+class MetricsFile:
     """`metrics.jsonl`: one object per line, appended and on the disk before `append` returns."""
 
     def __init__(self, path: Path, *, keep_bytes: int = 0) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 from ...dsl.model.plan import Plan
 from ...dsl.publish.plan_json import CodecError, loads
 from ..progress import Progress
-from ..reporting import Row
+from ..reporting import MetricsRow
 from .run_folder import MODEL, PROGRESS, FolderError, checkpoints_in, weights_of
 from .summary import read_rows
 
-__all__ = ["Archive", "Kept", "is_run"]
+__all__ = ["RunReader", "SavedStep", "is_run"]
 
 
 def is_run(folder: Path) -> bool:
@@ -25,7 +25,7 @@ def is_run(folder: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class SavedStep:
     """What a run keeps of a step."""
 
     step: int
@@ -35,7 +35,7 @@ class Kept:
     """A folder that other programs load; None where `checkpoint.export` was off."""
 
 
-class Archive:
+class RunReader:
     """One run folder."""
 
     def __init__(self, root: Path) -> None:
@@ -63,7 +63,7 @@ class Archive:
         except CodecError as error:
             raise FolderError(f"'{self.root}' holds a plan that this version cannot read: {error}") from error
 
-    def kept(self, wanted: str) -> Kept:
+    def kept(self, wanted: str) -> SavedStep:
         """Of `latest`, `best`, or a step by its number."""
         checkpoints = checkpoints_in(self.root)
         if not checkpoints:
@@ -75,7 +75,7 @@ class Archive:
         if folder is None and not has_model:
             known = ", ".join(map(str, self.steps()))
             raise FolderError(f"'{self.root}' keeps nothing of step {step}; it keeps {known}")
-        return Kept(step=step, checkpoint=folder, model=model if has_model else None)
+        return SavedStep(step=step, checkpoint=folder, model=model if has_model else None)
 
     def _step(self, wanted: str, latest: tuple[int, Path]) -> int:
         if wanted == "latest":
@@ -92,7 +92,7 @@ class Archive:
         weights = [int(path.name.removeprefix("step-")) for path in weights_of(self.root, 0).parent.glob("step-*")]
         return sorted({*weights, *(step for step, _ in checkpoints_in(self.root))})
 
-    def progress(self, kept: Kept) -> Progress:
+    def progress(self, kept: SavedStep) -> Progress:
         """Where the run stood; of a step whose checkpoint is gone, as far as its rows tell."""
         if kept.checkpoint is not None:
             return _progress(kept.checkpoint)
@@ -102,10 +102,10 @@ class Archive:
             return Progress(total_step=kept.step)
         return Progress(total_step=kept.step, stage=names.index(str(row["stage"])), step=int(row["step"]))
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[MetricsRow]:
         return read_rows(self.root / "metrics.jsonl")
 
-    def measurements(self, until: int) -> list[Row]:
+    def measurements(self, until: int) -> list[MetricsRow]:
         return [row for row in self.rows() if "eval/success" in row and int(row["total_step"]) <= until]
 
 

@@ -10,17 +10,26 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..reporting import Row
-from ..text_format import clean, duration, number, numeric, share
+from ..reporting import MetricsRow
+from ..text_format import format_duration, format_number, format_share, numeric, strip_control
 from .run_folder import CHECKPOINTS
 
-__all__ = ["Measure", "Summary", "last_words", "measures", "model_folder", "read_rows", "summarise", "summary_lines"]
+__all__ = [
+    "EvalResult",
+    "Summary",
+    "eval_results",
+    "last_words",
+    "model_folder",
+    "read_rows",
+    "summarise",
+    "summary_lines",
+]
 
 _NAME = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
+class EvalResult:
     """One environment's success in one measurement."""
 
     success: float
@@ -28,8 +37,10 @@ class Measure:
     high: float | None
 
     def __str__(self) -> str:
-        between = "" if self.low is None or self.high is None else f" [{share(self.low)}, {share(self.high)}]"
-        return share(self.success) + between
+        between = (
+            "" if self.low is None or self.high is None else f" [{format_share(self.low)}, {format_share(self.high)}]"
+        )
+        return format_share(self.success) + between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +52,9 @@ class Summary:
     sampled_tokens: int
     trained_tokens: int
     evals: int
-    before: tuple[tuple[str, Measure], ...]
+    before: tuple[tuple[str, EvalResult], ...]
     """The first measurement, by environment (and `@turns` for horizons below the longest)."""
-    after: tuple[tuple[str, Measure], ...]
+    after: tuple[tuple[str, EvalResult], ...]
 
 
 def last_words(root: Path, ending: str) -> Iterator[str]:
@@ -52,10 +63,10 @@ def last_words(root: Path, ending: str) -> Iterator[str]:
     yield from summary_lines(summarise(read_rows(metrics)), ending, model_folder(root), metrics)
 
 
-def summarise(rows: Iterable[Row]) -> Summary:
+def summarise(rows: Iterable[MetricsRow]) -> Summary:
     steps = evals = 0
     seconds = sampled = trained = 0.0
-    before: tuple[tuple[str, Measure], ...] = ()
+    before: tuple[tuple[str, EvalResult], ...] = ()
     after = before
     for row in rows:
         seconds += (numeric(row, "timing_s/step") or 0.0) + (numeric(row, "timing_s/eval") or 0.0)
@@ -64,7 +75,7 @@ def summarise(rows: Iterable[Row]) -> Summary:
         steps = max(steps, int(numeric(row, "total_step") or 0))
         if "eval/success" in row:
             evals += 1
-            after = measures(row)
+            after = eval_results(row)
             before = before or after
     return Summary(
         steps=steps,
@@ -77,7 +88,7 @@ def summarise(rows: Iterable[Row]) -> Summary:
     )
 
 
-def measures(row: Row) -> tuple[tuple[str, Measure], ...]:
+def eval_results(row: MetricsRow) -> tuple[tuple[str, EvalResult], ...]:
     """The successes of an eval row; the mean over environments is left out where there is one."""
     found = []
     for key in row:
@@ -86,26 +97,26 @@ def measures(row: Row) -> tuple[tuple[str, Measure], ...]:
         success = numeric(row, key)
         if group == "eval" and what == "success" and name and success is not None:
             low, high = numeric(row, f"eval/{name}/ci_low"), numeric(row, f"eval/{name}/ci_high")
-            found.append((name, Measure(success=success, low=low, high=high)))
+            found.append((name, EvalResult(success=success, low=low, high=high)))
     return tuple(found)
 
 
 def summary_lines(summary: Summary, ending: str, model: Path | None, metrics: Path) -> Iterator[str]:
     yield (
-        f"{clean(ending, 500)}: {summary.steps:,} {'step' if summary.steps == 1 else 'steps'} in "
-        f"{duration(summary.seconds)}, {number(summary.sampled_tokens)} tokens sampled, "
-        f"{number(summary.trained_tokens)} learnt from"
+        f"{strip_control(ending, 500)}: {summary.steps:,} {'step' if summary.steps == 1 else 'steps'} in "
+        f"{format_duration(summary.seconds)}, {format_number(summary.sampled_tokens)} tokens sampled, "
+        f"{format_number(summary.trained_tokens)} learnt from"
     )
-    names = [clean(name, _NAME) for name, _ in summary.after]
+    names = [strip_control(name, _NAME) for name, _ in summary.after]
     width, before = max(map(len, names), default=0), dict(summary.before)
     for shown, (name, after) in zip(names, summary.after, strict=True):
         yield f"  {shown:{width}}  success {_change(before.get(name), after, summary.evals)}"
-    yield f"  metrics  {clean(str(metrics), 500)}"
+    yield f"  metrics  {strip_control(str(metrics), 500)}"
     if model is not None:
-        yield f"  model    {clean(str(model), 500)}"
+        yield f"  model    {strip_control(str(model), 500)}"
 
 
-def _change(before: Measure | None, after: Measure, evals: int) -> str:
+def _change(before: EvalResult | None, after: EvalResult, evals: int) -> str:
     if before is None or evals < 2:
         return str(after)
     return f"{before} before, {after} after ({after.success - before.success:+.2f})"
@@ -117,7 +128,7 @@ def model_folder(root: Path) -> Path | None:
     return max(found, key=lambda path: int(path.parent.name[5:]), default=None)
 
 
-def read_rows(metrics: Path) -> Iterator[Row]:
+def read_rows(metrics: Path) -> Iterator[MetricsRow]:
     """The rows of a run folder; a last line that a kill cut short is no row."""
     if not metrics.exists():
         return

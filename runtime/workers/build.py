@@ -15,20 +15,21 @@ from ...dsl.model.model_sizes import is_folder
 from ...dsl.model.plan import Plan, Role
 from ...dsl.model.recipe import DType, Init, Layout, Model, Offload
 from ..agents.chat import LEFT_OUT, NO_THOUGHTS, Chat
-from ..agents.formats import Manner, agent_format
-from ..agents.prompts import texts
+from ..agents.formats import ReplyRules, agent_format
+from ..agents.prompts import prompt_texts
 from ..backends.hf_models import ModelSizes, ModelSource, TokenizerSizes, load_tokenizer, make_model, make_tokenizer
 from ..errors import RunError
-from ..protocols import Critic, LearnerSettings, OptimizerSettings, SamplerSettings, Scorer
-from ..rollout.env_registry import Worlds, before_any_episode
+from ..protocols import LearnerSettings, OptimizerSettings, SamplerSettings, Scorer, ValueLearner
+from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..seeds import derive
-from ..storage.run_folder import MODEL, filled
-from .workers import LearnerWorker, RolloutWorker
+from ..storage.run_folder import MODEL, fill_folder
+from .learner_worker import LearnerWorker
+from .rollout_worker import RolloutWorker
 
 if TYPE_CHECKING:
     from ..backends.deepspeed import DeepSpeedLearner
 
-__all__ = ["critic_backbone", "found_model", "learner_worker", "prepare_model", "rollout_worker"]
+__all__ = ["critic_backbone", "find_model", "learner_worker", "prepare_model", "rollout_worker"]
 
 _TOLERANCE = {DType.FP32: 1e-4, DType.BF16: 0.5, DType.FP16: 0.2}
 """Of a probe's log-probs: what the precision alone may cost on random ids."""
@@ -36,21 +37,21 @@ _MEASURED_AT_ONCE = 64
 """Episodes in progress at the same time in a run that plays only to measure."""
 
 
-async def prepare_model(plan: Plan, root: Path, worlds: Worlds) -> ModelSource:
+async def prepare_model(plan: Plan, root: Path, envs: OpenEnvs) -> ModelSource:
     """The model to start from; made in the run folder where the recipe says `init`."""
     model = plan.model
     if model.init is None:
-        return found_model(model)
+        return find_model(model)
     if not (root / MODEL).is_dir():
-        texts = await _texts(plan, model.init, worlds)
+        prompt_texts = await _texts(plan, model.init, envs)
         sizes = model.init.tokenizer
-        tokenizer = make_tokenizer(TokenizerSizes(kind=sizes.kind, vocab=sizes.vocab), texts)
-        with filled(root / MODEL) as folder:
+        tokenizer = make_tokenizer(TokenizerSizes(kind=sizes.kind, vocab=sizes.vocab), prompt_texts)
+        with fill_folder(root / MODEL) as folder:
             make_model(_sizes(model.init, _context(plan)), tokenizer, derive(plan.seed, "model"), folder)
     return ModelSource(path=str(root / MODEL))
 
 
-def found_model(model: Model, key: str = "model") -> ModelSource:
+def find_model(model: Model, key: str = "model") -> ModelSource:
     """A model that is there, in a folder or on the hub."""
     return ModelSource(path=str(_folder(model, key)), trust_remote_code=model.trust_remote_code)
 
@@ -75,19 +76,19 @@ _NOT_NEEDED = ["*.bin", "*.pt", "*.pth", "*.gguf", "*.onnx", "*.h5", "*.msgpack"
 """The same weights in other formats."""
 
 
-async def _texts(plan: Plan, init: Init, worlds: Worlds) -> list[str]:
+async def _texts(plan: Plan, init: Init, envs: OpenEnvs) -> list[str]:
     if init.tokenizer.corpus is not None:
         return _read("model.init.tokenizer.corpus", init.tokenizer.corpus).splitlines()
     found: list[str] = []
     for stage in plan.stages:
         agent = stage.settings.agent
-        form = agent_format(agent.format, Manner(thinking=agent.thinking, calls=agent.parallel_calls))
-        for world in (await worlds.all(stage.settings.environments)).values():
-            with before_any_episode(f"'{world.name}'"):
-                found += [world.spec.prompt, form.rules, *(await world.client.corpus())]
+        form = agent_format(agent.format, ReplyRules(thinking=agent.thinking, calls=agent.parallel_calls))
+        for env in (await envs.all(stage.settings.environments)).values():
+            with stop_on_env_error(f"'{env.name}'"):
+                found += [env.spec.prompt, form.rules, *(await env.client.corpus())]
             found += [form.write(""), *(form.read(reply).problem for reply in form.unreadable)]
         found += [LEFT_OUT] if agent.observation_tokens else []
-        found += [*texts(agent), *([] if agent.thinking else [NO_THOUGHTS])]
+        found += [*prompt_texts(agent), *([] if agent.thinking else [NO_THOUGHTS])]
     return list(dict.fromkeys(text for text in found if text))
 
 
@@ -115,7 +116,7 @@ def _dtype(plan: Plan) -> DType:
 
 
 def rollout_worker(
-    plan: Plan, model: ModelSource, worlds: Worlds, clock: Callable[[], float], *, weights_follow: bool = True
+    plan: Plan, model: ModelSource, envs: OpenEnvs, clock: Callable[[], float], *, weights_follow: bool = True
 ) -> RolloutWorker:
     from ..backends.vllm import VllmSampler
 
@@ -137,7 +138,7 @@ def rollout_worker(
         trust_remote_code=model.trust_remote_code,
     )
     sampler = VllmSampler(settings, tokenizer.decode)
-    return RolloutWorker(sampler, Chat(tokenizer), tokenizer.encode_known, worlds, clock)
+    return RolloutWorker(sampler, Chat(tokenizer), tokenizer.encode_known, envs, clock)
 
 
 def _words(plan: Plan, model: ModelSource) -> ModelSource:
@@ -179,13 +180,13 @@ def critic_backbone(plan: Plan, model: ModelSource) -> ModelSource | None:
     path = next((each.path for each in critics if each.path is not None), None)
     if path is None:
         return None
-    found = found_model(Model(path=path, trust_remote_code=model.trust_remote_code), key)
+    found = find_model(Model(path=path, trust_remote_code=model.trust_remote_code), key)
     if load_tokenizer(found).vocabulary != load_tokenizer(_words(plan, model)).vocabulary:
         raise RunError(f"{key}: '{path}' reads other tokens than the policy says")
     return found
 
 
-def _critic(settings: LearnerSettings, learner: DeepSpeedLearner, backbone: ModelSource | None) -> Critic:
+def _critic(settings: LearnerSettings, learner: DeepSpeedLearner, backbone: ModelSource | None) -> ValueLearner:
     from ..backends.critic import DeepSpeedCritic
 
     if backbone is None:

@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from ...dsl.model.plan import Plan
-from ..rollout.env_registry import Open, Worlds
+from ..rollout.env_connections import OpenClient, OpenEnvs
 from .build import learner_worker, prepare_model, rollout_worker
-from .worker_group import Crew
-from .workers import LearnerWorker, RolloutWorker
+from .learner_worker import LearnerWorker
+from .rollout_worker import RolloutWorker
+from .worker_group import WorkerGroup
 
-__all__ = ["InlineCrew", "launch"]
+__all__ = ["InlineWorkerGroup", "launch_inline"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class InlineCrew(Crew):
+class InlineWorkerGroup(WorkerGroup):
     """One worker of each kind, called directly."""
 
     def __init__(self, rollout: RolloutWorker, learner: LearnerWorker) -> None:
@@ -57,12 +58,14 @@ class InlineCrew(Crew):
         self._learner.close()
 
 
-async def launch(plan: Plan, root: Path, open_client: Open, clock: Callable[[], float]) -> InlineCrew:
+async def launch_inline(
+    plan: Plan, root: Path, open_client: OpenClient, clock: Callable[[], float]
+) -> InlineWorkerGroup:
     """Model, environments and engines of a plan, ready to work."""
-    worlds = Worlds(open_client)
+    envs = OpenEnvs(open_client)
     try:
-        model = await prepare_model(plan, root, worlds)
-        return InlineCrew(rollout_worker(plan, model, worlds, clock), learner_worker(plan, model))
+        model = await prepare_model(plan, root, envs)
+        return InlineWorkerGroup(rollout_worker(plan, model, envs, clock), learner_worker(plan, model))
     except BaseException:
-        await worlds.close()
+        await envs.close()
         raise

@@ -26,17 +26,18 @@ from ...dsl.publish.plan_json import dumps
 from ..backends.engine_variables import missing_variables
 from ..errors import RunError, StepRefused
 from ..protocols import WeightUpdate
-from ..rollout.env_connections import Reach
+from ..rollout.env_connections import EnvConnector
 from ..rollout.episode import Episode, Group
-from ..rollout.groups import Order
+from ..rollout.groups import GroupRequest
+from .learner_worker import LearnerWorker
 from .ray_actors import LearnerActor, Played, RolloutActor, Said
-from .worker_group import Crew
-from .workers import LearnerWorker, PlayStyle, RolloutWorker
+from .rollout_worker import PlaySettings, RolloutWorker
+from .worker_group import WorkerGroup
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["RayCrew", "launch"]
+__all__ = ["RayWorkerGroup", "launch_ray"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,14 +56,14 @@ def _hand_over(worker: LearnerWorker, version: int) -> list[Any]:
     """The weights into shared memory, copied once; only their address, which a list keeps one, goes to who asked."""
     import ray
 
-    return [ray.put(packed(worker.handover(version)))]
+    return [ray.put(pack_weights(worker.handover(version)))]
 
 
 async def _take_over(worker: RolloutWorker, update: WeightUpdate) -> None:
-    await worker.load(unpacked(update))
+    await worker.load(unpack_weights(update))
 
 
-def packed(update: WeightUpdate) -> WeightUpdate:
+def pack_weights(update: WeightUpdate) -> WeightUpdate:
     """Tensors as plain bytes: those of numpy cross processes without being copied, tensors do not."""
     import torch
 
@@ -72,7 +73,7 @@ def packed(update: WeightUpdate) -> WeightUpdate:
     return replace(update, tensors=[(name, plain(tensor)) for name, tensor in update.tensors])  # type: ignore[misc]
 
 
-def unpacked(update: WeightUpdate) -> WeightUpdate:
+def unpack_weights(update: WeightUpdate) -> WeightUpdate:
     """Tensors over the same memory; not to be written to."""
     import torch
 
@@ -86,7 +87,7 @@ def unpacked(update: WeightUpdate) -> WeightUpdate:
 # --- the crew ------------------------------------------------------------------------------------------------------
 
 
-class RayCrew(Crew):
+class RayWorkerGroup(WorkerGroup):
     """One actor of each kind."""
 
     def __init__(self, rollout: Any, learner: Any, note: Callable[[str], None]) -> None:
@@ -106,7 +107,9 @@ class RayCrew(Crew):
         """What was started for the workers, and is ended after them."""
         self._around = around
 
-    async def play(self, orders: Sequence[Order], style: PlayStyle, seen: Callable[[Episode], None]) -> list[Group]:
+    async def play(
+        self, orders: Sequence[GroupRequest], style: PlaySettings, seen: Callable[[Episode], None]
+    ) -> list[Group]:
         told, groups = list[Episode](), list[Group]()
         stream = self._rollout.play.options(num_returns="streaming").remote(orders, style)
         try:
@@ -185,7 +188,7 @@ def _words_of(worker: str, lost: type[RunError] = RunError) -> Iterator[None]:
 # --- where they live -----------------------------------------------------------------------------------------------
 
 
-async def launch(plan: Plan, root: Path, reach: Reach, clock: Callable[[], float]) -> RayCrew:
+async def launch_ray(plan: Plan, root: Path, reach: EnvConnector, clock: Callable[[], float]) -> RayWorkerGroup:
     """The workers of a plan as actors: on a cluster that runs, if the recipe or `RAY_ADDRESS` names one, else on this
     machine, in a Ray that is ours and ends with the run."""
     _refuse_many(plan)
@@ -193,20 +196,20 @@ async def launch(plan: Plan, root: Path, reach: Reach, clock: Callable[[], float
         _join(plan, reach, around)
         rollout, learner = await _actors(plan, reach.environ)
         reaching = {"logs": reach.logs, "environ": _named(plan, reach.environ), "deadlines": reach.deadlines}
-        crew = RayCrew(rollout.remote(plan, root, reaching, clock), learner.remote(), reach.note)
-        await crew.start(plan)
-        crew.ends_with(around.pop_all())
-        return crew
+        workers = RayWorkerGroup(rollout.remote(plan, root, reaching, clock), learner.remote(), reach.note)
+        await workers.start(plan)
+        workers.ends_with(around.pop_all())
+        return workers
 
 
 async def _actors(plan: Plan, environ: Mapping[str, str]) -> list[Any]:
     """The classes of the actors, with what each of them gets of the machine."""
     import ray
 
-    shares = claims(plan)
+    shares = resource_claims(plan)
     settings: dict[str, Any] = {
         "scheduling_strategy": await _room(shares),
-        "runtime_env": {"env_vars": variables(plan, environ)},
+        "runtime_env": {"env_vars": actor_variables(plan, environ)},
     }
     return [
         ray.remote(actor).options(num_cpus=shares[role]["CPU"], num_gpus=shares[role]["GPU"], **settings)
@@ -220,7 +223,7 @@ def _refuse_many(plan: Plan) -> None:
         raise RunError(f"start: this version places one worker of each kind, and the plan has also {', '.join(more)}")
 
 
-def claims(plan: Plan) -> dict[Role, dict[str, float]]:
+def resource_claims(plan: Plan) -> dict[Role, dict[str, float]]:
     """What each actor asks of its machine: a CPU, and its share of the cards that it is placed on."""
     everything = tuple(range(plan.hardware.gpus_per_node))
     placed = {worker.role: worker.gpus for worker in plan.placement.workers}
@@ -245,7 +248,7 @@ async def _room(shares: Mapping[Role, Mapping[str, float]]) -> Any:
     return PlacementGroupSchedulingStrategy(group)
 
 
-def variables(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
+def actor_variables(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
     """What the engines read when their process starts, as it is for engines in this process."""
     hardware = plan.hardware
     wanted = missing_variables({}, threads=hardware.threads or 1, cpu=hardware.gpus_per_node == 0)
@@ -257,7 +260,7 @@ def _named(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[name] for name in re.findall(r"\$\{env:(\w+)", dumps(plan)) if name in environ}
 
 
-def _join(plan: Plan, reach: Reach, stack: ExitStack) -> None:
+def _join(plan: Plan, reach: EnvConnector, stack: ExitStack) -> None:
     address = plan.hardware.ray_address or reach.environ.get("RAY_ADDRESS") or "local"
     settings: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
     os.environ.update(_QUIET)
@@ -298,7 +301,7 @@ def _own_ray(plan: Plan, logs: Path, stack: ExitStack) -> dict[str, Any]:
     # the path of a socket may have a hundred letters, and a run's folder any number
     short = Path(stack.enter_context(TemporaryDirectory(prefix="agym-", dir="/tmp"))) / "ray"
     short.symlink_to(folder.resolve(), target_is_directory=True)
-    total = _total(claims(plan))
+    total = _total(resource_claims(plan))
     return {
         "num_cpus": int(total["CPU"]),
         "num_gpus": int(total["GPU"]),

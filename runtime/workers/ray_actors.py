@@ -14,12 +14,12 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from ...dsl.model.plan import Plan
 from ..backends.hf_models import ModelSource
-from ..rollout.env_connections import Reach
-from ..rollout.env_registry import Worlds
+from ..rollout.env_connections import EnvConnector, OpenEnvs
 from ..rollout.episode import Episode
-from ..rollout.groups import Order
+from ..rollout.groups import GroupRequest
 from .build import learner_worker, prepare_model, rollout_worker
-from .workers import LearnerWorker, PlayStyle, RolloutWorker
+from .learner_worker import LearnerWorker
+from .rollout_worker import PlaySettings, RolloutWorker
 
 __all__ = ["LearnerActor", "Played", "RolloutActor", "Said"]
 
@@ -52,20 +52,20 @@ class RolloutActor:
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable", category=UserWarning)
         self._plan, self._root, self._clock = plan, root, clock
         self._notes: list[str] = []
-        self._worlds = Worlds(Reach(note=self._notes.append, **reach))
+        self._envs = OpenEnvs(EnvConnector(note=self._notes.append, **reach))
 
     async def model(self) -> Said[ModelSource]:
-        return self._said(await prepare_model(self._plan, self._root, self._worlds))
+        return self._said(await prepare_model(self._plan, self._root, self._envs))
 
     async def start(self, model: ModelSource) -> None:
-        self._worker = rollout_worker(self._plan, model, self._worlds, self._clock)
+        self._worker = rollout_worker(self._plan, model, self._envs, self._clock)
 
     async def do(
         self, work: Callable[Concatenate[RolloutWorker, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> Said[T]:
         return self._said(await work(self._worker, *args, **kwargs))
 
-    async def play(self, orders: Sequence[Order], style: PlayStyle) -> AsyncIterator[Said[Played]]:
+    async def play(self, orders: Sequence[GroupRequest], style: PlaySettings) -> AsyncIterator[Said[Played]]:
         """Tells of episodes while play is under way: of all that ended since it was last listened to."""
         seen, told, news = list[Episode](), 0, asyncio.Event()
 

@@ -26,16 +26,17 @@ from ..protocols import (
     ValueSettings,
 )
 from ..rollout.episode import Episode, Group, Task
-from ..rollout.groups import Budgets, Order
-from .workers import DemoStyle, LearnerWorker, PlayStyle, RolloutWorker
+from ..rollout.groups import EpisodeLimits, GroupRequest
+from .learner_worker import LearnerWorker
+from .rollout_worker import DemonstrationSettings, PlaySettings, RolloutWorker
 
-__all__ = ["Crew"]
+__all__ = ["WorkerGroup"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Crew(ABC):
+class WorkerGroup(ABC):
     """A worker of each kind. A `play` may be under way while the learner is asked for something; never while another
     is, nor while weights go to the sampler."""
 
@@ -62,21 +63,27 @@ class Crew(ABC):
     ) -> tuple[TaskInfo, ...]:
         return await self._rolling(RolloutWorker.tasks, name, environment, selection, seed)
 
-    async def play(self, orders: Sequence[Order], style: PlayStyle, seen: Callable[[Episode], None]) -> list[Group]:
+    async def play(
+        self, orders: Sequence[GroupRequest], style: PlaySettings, seen: Callable[[Episode], None]
+    ) -> list[Group]:
         return await self._rolling(RolloutWorker.play, orders, style, seen)
 
-    async def demonstrate(self, tasks: Sequence[Task], style: DemoStyle, budgets: Budgets, seed: int) -> list[Episode]:
-        return await self._rolling(RolloutWorker.demonstrate, tasks, style, budgets, seed)
+    async def demonstrate(
+        self, tasks: Sequence[Task], style: DemonstrationSettings, limits: EpisodeLimits, seed: int
+    ) -> list[Episode]:
+        return await self._rolling(RolloutWorker.demonstrate, tasks, style, limits, seed)
 
-    async def relabel(self, episodes: Sequence[Episode], style: DemoStyle, budgets: Budgets) -> list[Episode]:
+    async def relabel(
+        self, episodes: Sequence[Episode], style: DemonstrationSettings, limits: EpisodeLimits
+    ) -> list[Episode]:
         """Demonstrations of the other goals that these have reached on their way."""
-        return await self._rolling(RolloutWorker.relabel, episodes, style, budgets)
+        return await self._rolling(RolloutWorker.relabel, episodes, style, limits)
 
-    async def render(self, conversations: Sequence[Conversation], style: DemoStyle) -> list[Episode]:
+    async def render(self, conversations: Sequence[Conversation], style: DemonstrationSettings) -> list[Episode]:
         return await self._rolling(RolloutWorker.render, conversations, style)
 
     async def openings(
-        self, episodes: Sequence[tuple[Task, Sequence[Message]]], style: PlayStyle
+        self, episodes: Sequence[tuple[Task, Sequence[Message]]], style: PlaySettings
     ) -> list[tuple[int, ...]]:
         """What each of them begins with, in tokens, with a solution told that the agent is not told."""
         return await self._rolling(RolloutWorker.openings, episodes, style)

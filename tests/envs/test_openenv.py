@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from agym.envs.clients.listener import listen, url_of
 from agym.envs.clients.openenv import OpenEnvEnv, _observation, _one_text, _step, _which
 from agym.envs.errors import EnvFault, EpisodeOver, FaultKind, Unauthorized, UnknownSplit
+from agym.envs.listener import listen, url_of
 from agym.envs.protocol import Deadlines, Env, Score, Status
 from agym.envs.serving.server import EnvServer, ServerSettings
 from websockets.asyncio.client import ClientConnection, connect

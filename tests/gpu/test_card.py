@@ -19,15 +19,15 @@ from agym.dsl.model.recipe import DType, Lora  # noqa: E402
 from agym.runtime.backends.engine_variables import missing_variables  # noqa: E402
 from agym.runtime.backends.hf_models import ModelSizes, TokenizerSizes, make_model, make_tokenizer  # noqa: E402
 from agym.runtime.protocols import (  # noqa: E402
-    Draw,
     LearnerSettings,
     OptimizerSettings,
     SampleRequest,
     SamplerSettings,
+    SamplingSettings,
     TrainSequence,
     UpdateSettings,
 )
-from agym.runtime.workers.workers import LearnerWorker  # noqa: E402
+from agym.runtime.workers.learner_worker import LearnerWorker  # noqa: E402
 
 pytestmark = [
     pytest.mark.heavy,
@@ -84,7 +84,8 @@ def worker_of(learner: Any) -> LearnerWorker:
 
 async def played(sampler: Any, count: int = 32) -> list[TrainSequence]:
     requests = [
-        SampleRequest(prompt=tuple(range(10 + at, 26 + at)), draw=Draw(), max_tokens=32, seed=at) for at in range(count)
+        SampleRequest(prompt=tuple(range(10 + at, 26 + at)), draw=SamplingSettings(), max_tokens=32, seed=at)
+        for at in range(count)
     ]
     replies = await asyncio.gather(*(sampler.sample(request) for request in requests))
     return [

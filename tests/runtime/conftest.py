@@ -31,8 +31,8 @@ from agym.envs.protocol import Env, EnvClient, EnvSpec, Observation, Runs, Score
 from agym.runtime.agents.chat import Chat
 from agym.runtime.backends.fake import FakeCritic
 from agym.runtime.backends.hf_models import UnknownWord
-from agym.runtime.data.judge_client import Judges
-from agym.runtime.engine import Engine, Outcome, StopSignal
+from agym.runtime.data.judge_client import JudgeClient
+from agym.runtime.engine import Engine, RunOutcome, StopSignal
 from agym.runtime.protocols import (
     FinishReason,
     Floats,
@@ -46,12 +46,13 @@ from agym.runtime.protocols import (
     UpdateSettings,
     WeightUpdate,
 )
-from agym.runtime.reporting import Silent
-from agym.runtime.rollout.env_registry import Worlds
-from agym.runtime.storage.run_folder import JUDGE, Workspace
-from agym.runtime.workers.inline import InlineCrew
-from agym.runtime.workers.worker_group import Crew
-from agym.runtime.workers.workers import LearnerWorker, RolloutWorker
+from agym.runtime.reporting import SilentReporter
+from agym.runtime.rollout.env_connections import OpenEnvs
+from agym.runtime.storage.run_folder import JUDGE, RunFolder
+from agym.runtime.workers.inline import InlineWorkerGroup
+from agym.runtime.workers.learner_worker import LearnerWorker
+from agym.runtime.workers.rollout_worker import RolloutWorker
+from agym.runtime.workers.worker_group import WorkerGroup
 
 # --- words -----------------------------------------------------------------------------------------------------------
 
@@ -379,21 +380,21 @@ class Run:
     critic_of: Callable[[TableLearner], FakeCritic] = critic_of
     stop: StopSignal = field(default_factory=StopSignal)
     clients: Mapping[str, EnvClient] = field(default_factory=dict)
-    reporter: Any = field(default_factory=Silent)
-    around: Callable[[Crew], Crew] = lambda crew: crew
+    reporter: Any = field(default_factory=SilentReporter)
+    around: Callable[[WorkerGroup], WorkerGroup] = lambda workers: workers
 
-    def go(self) -> Outcome:
+    def go(self) -> RunOutcome:
         return asyncio.run(self.walk())
 
-    async def walk(self) -> Outcome:
+    async def walk(self) -> RunOutcome:
         space = (
-            Workspace.resume(self.root) if (self.root / "plan.json").exists() else Workspace.start(self.root, "{}", "")
+            RunFolder.resume(self.root) if (self.root / "plan.json").exists() else RunFolder.start(self.root, "{}", "")
         )
-        judges = Judges(self.plan, self.root / JUDGE, lambda reference: reference)
+        judges = JudgeClient(self.plan, self.root / JUDGE, lambda reference: reference)
         engine = Engine(
             self.plan,
             space,
-            self.around(self.crew()),
+            self.around(self.workers()),
             self.reporter,
             itertools.count().__next__,
             self.stop,
@@ -405,12 +406,12 @@ class Run:
             await judges.close()
             space.close()
 
-    def crew(self) -> InlineCrew:
+    def workers(self) -> InlineWorkerGroup:
         async def opened(name: str, settings: object) -> EnvClient:
             return self.clients.get(name) or InlineEnv(Echo)
 
         words = Words()
-        rollout = RolloutWorker(self.sampler, Chat(words), words.encode_known, Worlds(opened), lambda: 0.0)
+        rollout = RolloutWorker(self.sampler, Chat(words), words.encode_known, OpenEnvs(opened), lambda: 0.0)
         first = TableLearner().table
 
         def reference(folder: Path | None) -> TableLearner:
@@ -419,19 +420,19 @@ class Run:
         learner = LearnerWorker(
             self.learner, reference, len(WORDS), 1e-5, lambda: self.critic_of(self.learner), reference
         )
-        return InlineCrew(rollout, learner)
+        return InlineWorkerGroup(rollout, learner)
 
     def watched(self) -> list[str]:
         """Runs, and tells what the crew was asked for."""
         calls: list[str] = []
-        self.around = lambda crew: Mortal(crew, self.root, self.root, 0, calls)
+        self.around = lambda workers: Mortal(workers, self.root, self.root, 0, calls)
         self.go()
         return calls
 
     def killed(self, at: int) -> Run:
         """Dies in its `at`th call; what goes on from the folder of that moment."""
         grave = self.root.with_name(f"grave-{self.root.name}-{at}")
-        self.around = lambda crew: Mortal(crew, self.root, grave, at)
+        self.around = lambda workers: Mortal(workers, self.root, grave, at)
         with pytest.raises(Killed):
             self.go()
         return self.again(grave)
@@ -497,14 +498,14 @@ class Killed(BaseException):
 class Mortal:
     """A crew whose process dies in the middle of one of its calls; the folder of that moment is kept."""
 
-    crew: Crew
+    workers: WorkerGroup
     root: Path
     grave: Path
     at: int
     calls: list[str] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
-        function = getattr(self.crew, name)
+        function = getattr(self.workers, name)
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             self.calls.append(name)
@@ -528,21 +529,21 @@ def player_of() -> Callable[..., Any]:
     """`player_of(sampler, phases, table=...)`: an agent at play without a run around it."""
     from agym.dsl.model.recipe import Format
     from agym.runtime.agents.formats import FORMATS
-    from agym.runtime.protocols import Draw
-    from agym.runtime.rollout.env_calls import Gates, Phases
+    from agym.runtime.protocols import SamplingSettings
+    from agym.runtime.rollout.env_calls import ConcurrencyLimits, Timeouts
     from agym.runtime.rollout.groups import Player
 
-    def make(sampler: TableSampler, phases: Phases | None = None) -> Player:
-        phases = phases or Phases()
+    def make(sampler: TableSampler, timeouts: Timeouts | None = None) -> Player:
+        timeouts = timeouts or Timeouts()
         sampler.table = TableLearner().table if sampler.table is None else sampler.table
         return Player(
             sampler=sampler,
             chat=Chat(Words()),
             format=FORMATS[Format.PLAIN],
             prompt=None,
-            draw=replace(Draw(), stop_ids=(0,)),
-            phases=phases,
-            gates=Gates.of(phases),
+            draw=replace(SamplingSettings(), stop_ids=(0,)),
+            timeouts=timeouts,
+            concurrency=ConcurrencyLimits.of(timeouts),
             clock=lambda: 0.0,
         )
 

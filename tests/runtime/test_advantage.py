@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from agym.dsl.model.algorithm import Advantage, Baseline, Estimator, Normalise
 from agym.runtime.learning.advantage import AdvantageError, advantages, value_targets
-from agym.runtime.learning.turn_rewards import Credit, CreditError
+from agym.runtime.learning.turn_rewards import TurnRewards, TurnRewardsError
 
 GRPO = Advantage()
 PLAIN = {"baseline": Baseline.NONE, "normalise": Normalise.NONE}
@@ -17,11 +17,11 @@ STD = sqrt(0.5) + 1e-6
 """Of the rewards (1, 0), unbiased, and what is added to it."""
 
 
-def episode(*rewards: float, lengths: tuple[int, ...] | None = None, **rest: Any) -> Credit:
-    return Credit(rewards=rewards, lengths=lengths or (1,) * len(rewards), **rest)
+def episode(*rewards: float, lengths: tuple[int, ...] | None = None, **rest: Any) -> TurnRewards:
+    return TurnRewards(rewards=rewards, lengths=lengths or (1,) * len(rewards), **rest)
 
 
-def numbers(groups: list[list[Credit]], settings: Advantage) -> list[list[list[float]]]:
+def numbers(groups: list[list[TurnRewards]], settings: Advantage) -> list[list[list[float]]]:
     return [[tokens.tolist() for tokens in group] for group in advantages(groups, settings)]
 
 
@@ -188,7 +188,7 @@ def test_a_longer_greedy_episode_is_read_as_far_as_needed() -> None:
 
 def test_greedy_baseline_without_a_greedy_episode_is_refused() -> None:
     settings = Advantage(baseline=Baseline.GREEDY, normalise=Normalise.NONE)
-    with pytest.raises(CreditError, match="needs the greedy episode"):
+    with pytest.raises(TurnRewardsError, match="needs the greedy episode"):
         advantages([[episode(1, greedy=episode(1)), episode(1)]], settings)
 
 
@@ -246,7 +246,7 @@ def test_steps_may_be_compared_with_the_others_only() -> None:
 
 
 def test_episodes_that_name_no_states_are_refused() -> None:
-    with pytest.raises(CreditError, match="needs the names of states"):
+    with pytest.raises(TurnRewardsError, match="needs the names of states"):
         advantages([[episode(1), episode(0)]], GIGPO)
 
 
@@ -254,8 +254,8 @@ def test_episodes_that_name_no_states_are_refused() -> None:
 
 
 def test_token_rewards_reach_back_and_are_not_compared() -> None:
-    pull = np.array([-0.1, -0.2, -0.3])
-    group = [episode(0, 1, lengths=(2, 1), token_rewards=pull), episode(0)]
+    kl_penalty = np.array([-0.1, -0.2, -0.3])
+    group = [episode(0, 1, lengths=(2, 1), token_rewards=kl_penalty), episode(0)]
     close(numbers([group], GRPO), [[[0.5 / STD - 0.6, 0.5 / STD - 0.5, 0.5 / STD - 0.3], [-0.5 / STD]]])
 
 

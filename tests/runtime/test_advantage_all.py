@@ -13,7 +13,7 @@ import pytest
 from agym.dsl.model.advantage_support import READS, supported
 from agym.dsl.model.algorithm import Advantage, Baseline, Estimator, Normalise
 from agym.runtime.learning.advantage import advantages
-from agym.runtime.learning.turn_rewards import Credit
+from agym.runtime.learning.turn_rewards import TurnRewards
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -35,15 +35,15 @@ def named(parts: Advantage) -> str:
 every_combination = pytest.mark.parametrize("parts", SUPPORTED, ids=named)
 
 
-def played(outcome: float, lengths: tuple[int, ...]) -> Credit:
+def played(outcome: float, lengths: tuple[int, ...]) -> TurnRewards:
     """An episode with nothing but an outcome; it began where all of its group began."""
     turns = len(lengths)
-    return Credit(
+    return TurnRewards(
         lengths=lengths,
         rewards=(0.0,) * (turns - 1) + (outcome,),
         states=("start", *(f"{lengths}-{k}" for k in range(1, turns))),
         values=np.zeros(sum(lengths)),
-        greedy=Credit(lengths=(2, 1), rewards=(0.0, 0.0)),
+        greedy=TurnRewards(lengths=(2, 1), rewards=(0.0, 0.0)),
     )
 
 
@@ -103,31 +103,31 @@ numbers = st.sampled_from([0.0, 1.0, 0.1, 1 / 3, -0.7])
 
 
 @st.composite
-def groups_of_episodes(draw: Any) -> list[list[Credit]]:
+def groups_of_episodes(draw: Any) -> list[list[TurnRewards]]:
     return [[draw(drawn_episode()) for _ in range(draw(st.integers(1, 4)))] for _ in range(draw(st.integers(1, 3)))]
 
 
 @st.composite
-def drawn_episode(draw: Any) -> Credit:
+def drawn_episode(draw: Any) -> TurnRewards:
     lengths = draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
     turns, tokens = len(lengths), sum(lengths)
-    return Credit(
+    return TurnRewards(
         lengths=tuple(lengths),
         rewards=tuple(draw(st.lists(numbers, min_size=turns, max_size=turns))),
         states=tuple(draw(st.lists(st.sampled_from(["", "a", "b"]), min_size=turns, max_size=turns))),
         learnt=tuple(draw(st.lists(st.booleans(), min_size=turns, max_size=turns))),
         values=np.array(draw(st.lists(numbers, min_size=tokens, max_size=tokens))),
         token_rewards=np.array(draw(st.lists(numbers, min_size=tokens, max_size=tokens))),
-        greedy=Credit(lengths=(1, 1), rewards=(0.3, draw(numbers))),
+        greedy=TurnRewards(lengths=(1, 1), rewards=(0.3, draw(numbers))),
     )
 
 
-def shuffled(groups: Sequence[Sequence[Credit]], random: Random) -> list[list[Credit]]:
+def shuffled(groups: Sequence[Sequence[TurnRewards]], random: Random) -> list[list[TurnRewards]]:
     mixed = [random.sample(group, len(group)) for group in groups]
     return random.sample(mixed, len(mixed))
 
 
-def by_episode(groups: Sequence[Sequence[Credit]], parts: Advantage) -> dict[int, list[float]]:
+def by_episode(groups: Sequence[Sequence[TurnRewards]], parts: Advantage) -> dict[int, list[float]]:
     pairs = zip(groups, advantages(groups, parts), strict=True)
     return {id(credit): tokens.tolist() for group, found in pairs for credit, tokens in zip(group, found, strict=True)}
 
@@ -136,7 +136,7 @@ def by_episode(groups: Sequence[Sequence[Credit]], parts: Advantage) -> dict[int
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(groups=groups_of_episodes(), random=st.randoms(use_true_random=False))
 def test_the_order_of_episodes_and_groups_changes_no_bit(
-    parts: Advantage, groups: list[list[Credit]], random: Random
+    parts: Advantage, groups: list[list[TurnRewards]], random: Random
 ) -> None:
     parts = replace(parts, gamma=0.9, turn_gamma=0.8, lam=0.7, turn_lam=0.6)
     assert by_episode(shuffled(groups, random), parts) == by_episode(groups, parts)
@@ -146,7 +146,7 @@ def test_the_order_of_episodes_and_groups_changes_no_bit(
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(groups=groups_of_episodes())
 def test_other_groups_change_nothing_where_nothing_is_taken_over_the_batch(
-    parts: Advantage, groups: list[list[Credit]]
+    parts: Advantage, groups: list[list[TurnRewards]]
 ) -> None:
     if parts.baseline is Baseline.BATCH_MEAN:
         return
@@ -158,16 +158,16 @@ def test_other_groups_change_nothing_where_nothing_is_taken_over_the_batch(
 # --- which numbers matter -------------------------------------------------------------------------------------------
 
 
-def rich() -> list[list[Credit]]:
+def rich() -> list[list[TurnRewards]]:
     """Episodes in which every number of the settings could make a difference."""
     return [
         [
-            Credit(
+            TurnRewards(
                 lengths=(2, 3, 1),
                 rewards=(0.5 + i, -1.0, 2.0 * i),
                 states=("a", "b" if i else "a", "c"),
                 values=np.array([0.1, 0.4, -0.2, 0.3, 0.6, -0.5]) * (i + 1),
-                greedy=Credit(lengths=(1, 2), rewards=(0.2, 0.7)),
+                greedy=TurnRewards(lengths=(1, 2), rewards=(0.2, 0.7)),
             )
             for i in range(3)
         ]

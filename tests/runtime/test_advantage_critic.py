@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from agym.dsl.model.algorithm import Advantage, Baseline, Estimator, Normalise
 from agym.runtime.learning.advantage import advantages, value_targets
-from agym.runtime.learning.turn_rewards import Credit, CreditError
+from agym.runtime.learning.turn_rewards import TurnRewards, TurnRewardsError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,10 +25,10 @@ shares = st.sampled_from([0.0, 0.3, 0.9, 1.0])
 
 
 @st.composite
-def episodes(draw: Any) -> Credit:
+def episodes(draw: Any) -> TurnRewards:
     lengths = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     tokens = sum(lengths)
-    return Credit(
+    return TurnRewards(
         lengths=tuple(lengths),
         rewards=tuple(draw(st.lists(rewards, min_size=len(lengths), max_size=len(lengths)))),
         values=np.array(draw(st.lists(values, min_size=tokens, max_size=tokens))),
@@ -36,17 +36,17 @@ def episodes(draw: Any) -> Credit:
     )
 
 
-def one(credit: Credit, settings: Advantage) -> list[float]:
+def one(credit: TurnRewards, settings: Advantage) -> list[float]:
     found: list[float] = advantages([[credit]], settings)[0][0].tolist()
     return found
 
 
-def targets(credit: Credit, settings: Advantage) -> list[float]:
+def targets(credit: TurnRewards, settings: Advantage) -> list[float]:
     found: list[float] = value_targets([[credit]], settings)[0][0].tolist()
     return found
 
 
-def slow_gae(credit: Credit, gamma: float, lam: float) -> list[float]:
+def slow_gae(credit: TurnRewards, gamma: float, lam: float) -> list[float]:
     """Over a dense row: three observation tokens, with absurd values, before each turn and after the last."""
     row: list[tuple[bool, float, float]] = []
     at = 0
@@ -68,7 +68,7 @@ def slow_gae(credit: Credit, gamma: float, lam: float) -> list[float]:
     return found
 
 
-def slow_bilevel(credit: Credit, s: Advantage) -> list[float]:
+def slow_bilevel(credit: TurnRewards, s: Advantage) -> list[float]:
     """By definition: the return of each turn as a mixture of all longer looks ahead, then tokens turn by turn."""
     assert credit.values is not None
     extra = np.zeros(sum(credit.lengths)) if credit.token_rewards is None else credit.token_rewards
@@ -99,7 +99,7 @@ def slow_bilevel(credit: Credit, s: Advantage) -> list[float]:
 
 
 def test_gae_by_hand_across_a_turn_border() -> None:
-    credit = Credit(lengths=(2, 1), rewards=(1, 2), values=np.array([0.5, 1.0, 0.25]))
+    credit = TurnRewards(lengths=(2, 1), rewards=(1, 2), values=np.array([0.5, 1.0, 0.25]))
     settings = replace(GAE, gamma=0.5, lam=0.5)
     # surprises: 0 + .5 * 1 - .5 = 0; 1 + .5 * .25 - 1 = .125; 2 - .25 = 1.75
     last = 1.75
@@ -109,25 +109,27 @@ def test_gae_by_hand_across_a_turn_border() -> None:
 
 @pytest.mark.parametrize("settings", [GAE, BILEVEL])
 def test_nothing_is_expected_after_the_last_token(settings: Advantage) -> None:
-    assert one(Credit(lengths=(1,), rewards=(0,), values=np.array([0.25])), settings) == [-0.25]
+    assert one(TurnRewards(lengths=(1,), rewards=(0,), values=np.array([0.25])), settings) == [-0.25]
 
 
 @pytest.mark.parametrize("settings", [GAE, BILEVEL])
 def test_a_critic_without_values_is_refused(settings: Advantage) -> None:
-    with pytest.raises(CreditError, match="needs the critic's values"):
-        one(Credit(lengths=(1,), rewards=(0,)), settings)
+    with pytest.raises(TurnRewardsError, match="needs the critic's values"):
+        one(TurnRewards(lengths=(1,), rewards=(0,)), settings)
 
 
 @patient
 @given(episodes(), shares, shares)
-def test_gae_is_that_of_a_row_with_its_observation_tokens_skipped(credit: Credit, gamma: float, lam: float) -> None:
+def test_gae_is_that_of_a_row_with_its_observation_tokens_skipped(
+    credit: TurnRewards, gamma: float, lam: float
+) -> None:
     got = one(credit, replace(GAE, gamma=gamma, lam=lam))
     assert got == pytest.approx(slow_gae(credit, gamma, lam), abs=1e-12)
 
 
 @patient
 @given(episodes())
-def test_gae_of_zero_values_looking_all_the_way_is_reward_to_go(credit: Credit) -> None:
+def test_gae_of_zero_values_looking_all_the_way_is_reward_to_go(credit: TurnRewards) -> None:
     blind = replace(credit, values=np.zeros(credit.num_tokens))
     plain = Advantage(estimator=Estimator.REWARD_TO_GO, baseline=Baseline.NONE, normalise=Normalise.NONE)
     for gamma in (1.0, 0.7):
@@ -137,7 +139,7 @@ def test_gae_of_zero_values_looking_all_the_way_is_reward_to_go(credit: Credit) 
 
 @patient
 @given(episodes(), st.floats(-3, 3))
-def test_looking_all_the_way_values_only_shift_each_token(credit: Credit, by: float) -> None:
+def test_looking_all_the_way_values_only_shift_each_token(credit: TurnRewards, by: float) -> None:
     assert credit.values is not None
     shifted = one(replace(credit, values=credit.values + by), GAE)
     assert shifted == pytest.approx([number - by for number in one(credit, GAE)], abs=1e-12)
@@ -147,7 +149,7 @@ def test_looking_all_the_way_values_only_shift_each_token(credit: Credit, by: fl
 
 
 def test_bilevel_by_hand() -> None:
-    credit = Credit(lengths=(2, 1), rewards=(1, 2), values=np.array([0.5, 1.0, 0.25]))
+    credit = TurnRewards(lengths=(2, 1), rewards=(1, 2), values=np.array([0.5, 1.0, 0.25]))
     settings = replace(BILEVEL, turn_gamma=0.5, turn_lam=0.5, gamma=0.9, lam=0.8)
     # returns of turns: 2, and 1 + .5 * (.5 * .25 + .5 * 2) = 1.5625
     last_of_first = 1.5625 - 1.0
@@ -156,13 +158,13 @@ def test_bilevel_by_hand() -> None:
 
 
 def test_a_last_turn_rewarded_exactly_zero_is_a_turn() -> None:
-    credit = Credit(lengths=(1, 2), rewards=(1, 0), values=np.array([0.5, 0.25, 0.125]))
+    credit = TurnRewards(lengths=(1, 2), rewards=(1, 0), values=np.array([0.5, 0.25, 0.125]))
     settings = replace(BILEVEL, turn_gamma=0.5)
     assert one(credit, settings) == pytest.approx([1 + 0.5 * 0 - 0.5, -0.25, -0.125], abs=1e-15)
 
 
 def test_turns_without_any_reward_discount_the_outcome_by_turns() -> None:
-    credit = Credit(lengths=(2, 3, 1), rewards=(0, 0, 1), values=np.zeros(6))
+    credit = TurnRewards(lengths=(2, 3, 1), rewards=(0, 0, 1), values=np.zeros(6))
     settings = replace(BILEVEL, turn_gamma=0.5)
     assert one(credit, settings) == [0.25, 0.25, 0.5, 0.5, 0.5, 1.0]
 
@@ -170,7 +172,7 @@ def test_turns_without_any_reward_discount_the_outcome_by_turns() -> None:
 @patient
 @given(episodes(), shares, shares, shares, shares)
 def test_bilevel_is_its_definition(
-    credit: Credit, gamma: float, lam: float, turn_gamma: float, turn_lam: float
+    credit: TurnRewards, gamma: float, lam: float, turn_gamma: float, turn_lam: float
 ) -> None:
     settings = replace(BILEVEL, gamma=gamma, lam=lam, turn_gamma=turn_gamma, turn_lam=turn_lam)
     assert one(credit, settings) == pytest.approx(slow_bilevel(credit, settings), abs=1e-12)
@@ -178,13 +180,13 @@ def test_bilevel_is_its_definition(
 
 @patient
 @given(episodes())
-def test_looking_all_the_way_at_both_levels_is_gae(credit: Credit) -> None:
+def test_looking_all_the_way_at_both_levels_is_gae(credit: TurnRewards) -> None:
     assert one(credit, BILEVEL) == pytest.approx(one(credit, GAE), abs=1e-12)
 
 
 @patient
 @given(episodes(), shares, shares)
-def test_turns_of_one_token_make_bilevel_gae_over_turns_alone(credit: Credit, gamma: float, lam: float) -> None:
+def test_turns_of_one_token_make_bilevel_gae_over_turns_alone(credit: TurnRewards, gamma: float, lam: float) -> None:
     assert credit.values is not None
     num = credit.num_turns
     short = replace(credit, lengths=(1,) * num, values=credit.values[:num], token_rewards=None)
@@ -197,19 +199,19 @@ def test_turns_of_one_token_make_bilevel_gae_over_turns_alone(credit: Credit, ga
 
 @pytest.mark.parametrize("normalise", [Normalise.NONE, Normalise.BATCH_STD])
 def test_value_targets_are_values_plus_advantages_before_whitening(normalise: Normalise) -> None:
-    credit = Credit(lengths=(2,), rewards=(1,), values=np.array([0.5, 0.25]))
+    credit = TurnRewards(lengths=(2,), rewards=(1,), values=np.array([0.5, 0.25]))
     assert targets(credit, replace(GAE, gamma=0.5, lam=0.0, normalise=normalise)) == [0.5 * 0.25, 1.0]
 
 
 @patient
 @given(episodes(), shares)
-def test_looking_all_the_way_targets_are_the_rewards_still_to_come(credit: Credit, gamma: float) -> None:
+def test_looking_all_the_way_targets_are_the_rewards_still_to_come(credit: TurnRewards, gamma: float) -> None:
     plain = Advantage(estimator=Estimator.REWARD_TO_GO, baseline=Baseline.NONE, normalise=Normalise.NONE, gamma=gamma)
     assert targets(credit, replace(GAE, gamma=gamma)) == pytest.approx(one(credit, plain), abs=1e-12)
 
 
 def test_a_critic_that_is_right_has_nothing_to_learn_and_nothing_to_say() -> None:
-    right = Credit(lengths=(2, 1), rewards=(0, 1), values=np.array([0.25, 0.5, 1.0]))
+    right = TurnRewards(lengths=(2, 1), rewards=(0, 1), values=np.array([0.25, 0.5, 1.0]))
     settings = replace(GAE, gamma=0.5, lam=0.9)
     assert one(right, settings) == pytest.approx([0, 0, 0], abs=1e-15)
     assert targets(right, settings) == pytest.approx([0.25, 0.5, 1.0], abs=1e-15)
@@ -219,8 +221,8 @@ def test_a_critic_that_is_right_has_nothing_to_learn_and_nothing_to_say() -> Non
 
 
 def test_advantages_of_a_critic_are_whitened_over_learnt_tokens() -> None:
-    credit = Credit(lengths=(1, 1), rewards=(0, 1), values=np.array([0.5, 0.0]))
-    other = Credit(lengths=(1,), rewards=(9,), values=np.zeros(1), learnt=(False,))
+    credit = TurnRewards(lengths=(1, 1), rewards=(0, 1), values=np.array([0.5, 0.0]))
+    other = TurnRewards(lengths=(1,), rewards=(9,), values=np.zeros(1), learnt=(False,))
     settings = replace(GAE, normalise=Normalise.BATCH_STD)
     # advantages .5 and 1: mean .75, variance .125
     root = sqrt(0.125 + 1e-8)
@@ -231,6 +233,6 @@ def test_advantages_of_a_critic_are_whitened_over_learnt_tokens() -> None:
 
 def test_inputs_are_left_as_they_were() -> None:
     values_, extra = np.array([0.5, 0.25]), np.array([0.1, 0.2])
-    credit = Credit(lengths=(1, 1), rewards=(0, 1), values=values_, token_rewards=extra)
+    credit = TurnRewards(lengths=(1, 1), rewards=(0, 1), values=values_, token_rewards=extra)
     one(credit, replace(BILEVEL, gamma=0.5)), one(credit, GAE)
     assert (values_.tolist(), extra.tolist()) == ([0.5, 0.25], [0.1, 0.2])

@@ -14,7 +14,7 @@ from agym.envs.clients.client import InlineEnv
 from agym.envs.errors import EnvFault
 from agym.runtime.backends.hf_models import TokenizerSizes, load_tokenizer, make_tokenizer
 from agym.runtime.errors import RunError
-from agym.runtime.rollout.env_registry import Worlds
+from agym.runtime.rollout.env_connections import OpenEnvs
 from agym.runtime.workers.build import critic_backbone, prepare_model
 
 
@@ -26,7 +26,7 @@ def prepared(new_run: Any, echo: Any, tmp_path: Path) -> Any:
     def prepare(*settings: str, **model: Any) -> Any:
         plan = new_run(*settings).plan
         plan = replace(plan, model=replace(plan.model, **model))
-        return asyncio.run(prepare_model(plan, tmp_path, Worlds(opened)))
+        return asyncio.run(prepare_model(plan, tmp_path, OpenEnvs(opened)))
 
     return prepare
 
@@ -80,7 +80,7 @@ def test_an_environment_that_nobody_serves_is_told_by_its_name_and_address() -> 
         return Nobody()
 
     with pytest.raises(RunError, match="environment 'mine' at http://there: no connection"):
-        asyncio.run(Worlds(opened).get("mine", Environment(url="http://there")))
+        asyncio.run(OpenEnvs(opened).get("mine", Environment(url="http://there")))
 
 
 def test_an_environment_that_keeps_its_words_is_told_by_its_name(new_run: Any, echo: Any, tmp_path: Path) -> None:
@@ -92,4 +92,4 @@ def test_an_environment_that_keeps_its_words_is_told_by_its_name(new_run: Any, e
         return Mute(echo)
 
     with pytest.raises(RunError, match=r"environment '.*': no answer"):
-        asyncio.run(prepare_model(new_run().plan, tmp_path, Worlds(opened)))
+        asyncio.run(prepare_model(new_run().plan, tmp_path, OpenEnvs(opened)))

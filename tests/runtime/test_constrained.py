@@ -9,8 +9,8 @@ from math import exp, log
 
 import numpy as np
 import pytest
-from agym.runtime.protocols import Draw, FinishReason, Sampled, SampleRequest
-from agym.runtime.rollout.constrained import chosen
+from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, SamplingSettings
+from agym.runtime.rollout.constrained import sample_valid_action
 
 END = 0
 REPLIES = [(1, 2, END), (1, 3, END), (1, 3, 4, END), (5, END)]
@@ -32,8 +32,8 @@ class Loaded:
 
 def choose(replies: Sequence[tuple[int, ...]], seed: int = 0, most: int = 9) -> tuple[Sampled, Loaded]:
     sampler = Loaded()
-    request = SampleRequest(prompt=(8, 9), draw=Draw(temperature=0.5), max_tokens=most, seed=seed)
-    return asyncio.run(chosen(sampler, request, replies)), sampler  # type: ignore[arg-type]
+    request = SampleRequest(prompt=(8, 9), draw=SamplingSettings(temperature=0.5), max_tokens=most, seed=seed)
+    return asyncio.run(sample_valid_action(sampler, request, replies)), sampler  # type: ignore[arg-type]
 
 
 def test_each_reply_comes_as_often_as_its_log_probs_say() -> None:

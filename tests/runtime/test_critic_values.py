@@ -15,13 +15,13 @@ from agym.dsl.model.recipe import OnVoidTurn
 from agym.runtime.backends.fake import FakeCritic
 from agym.runtime.errors import StepRefused
 from agym.runtime.learning.advantage import advantages, value_targets
-from agym.runtime.learning.critic_values import critic_row, valued
-from agym.runtime.learning.filters import Mask
+from agym.runtime.learning.critic_values import attach_values, critic_metrics
+from agym.runtime.learning.filters import LossMask
 from agym.runtime.learning.kl_penalty import sampled_sequences
 from agym.runtime.learning.loss import value_terms
 from agym.runtime.learning.packing import pack, totals, unpack
-from agym.runtime.learning.reward import Scored, credit_of
-from agym.runtime.learning.training_batch import lesson, sequences_of
+from agym.runtime.learning.reward import Scored, assign_turn_rewards
+from agym.runtime.learning.training_batch import build_training_batch, to_train_sequences
 from agym.runtime.protocols import TrainSequence, UpdateFault, ValueMetrics, ValueSettings
 from agym.runtime.rollout.episode import Ending, Episode, Segment, Task, Turn
 
@@ -77,7 +77,7 @@ def ids_as_values(book: list[list[Scored]]) -> list[np.ndarray]:
 
 def test_before_a_token_stands_the_value_of_the_one_before_it() -> None:
     book = [[scored_of(episode((2, 1), (1,), ending=Ending.HORIZON)), scored_of(episode((3,)))]]
-    ((first, second),) = valued(book, ids_as_values(book))
+    ((first, second),) = attach_values(book, ids_as_values(book))
     # tokens 2, 3 and 6 of the first segment, 12 of the second
     assert first.values.tolist() == [1.0, 2.0, 5.0, 11.0]
     assert second.values.tolist() == [1.0, 2.0, 3.0]
@@ -87,25 +87,25 @@ def test_an_episode_that_was_cut_off_is_worth_nothing_more_after_its_end() -> No
     settings = Advantage(estimator=Estimator.GAE, baseline=Baseline.CRITIC, normalise=Normalise.NONE, lam=0.0)
     for ending in (Ending.DONE, Ending.BUDGET):
         book = [[scored_of(episode((2,), ending=ending))]]
-        ((each,),) = valued(book, ids_as_values(book))
-        assert value_targets([[credit_of(each)]], settings)[0][0].tolist() == [2.0, 1.0]
+        ((each,),) = attach_values(book, ids_as_values(book))
+        assert value_targets([[assign_turn_rewards(each)]], settings)[0][0].tolist() == [2.0, 1.0]
 
 
 def test_a_turn_without_tokens_has_no_value() -> None:
     silent = episode((2, 0, 1))
     book = [[scored_of(silent)]]
-    ((each,),) = valued(book, ids_as_values(book))
+    ((each,),) = attach_values(book, ids_as_values(book))
     assert each.values.tolist() == [1.0, 2.0, 7.0]
-    assert credit_of(each).values is each.values
+    assert assign_turn_rewards(each).values is each.values
 
 
 def test_sequences_carry_what_the_critic_said_and_should_have_said() -> None:
     stage = plan_of(RECIPE, "algorithm={use: ppo, kl: {coef: 0}}", "reward={}").stages[1].settings
     stage = replace(stage, agent=replace(stage.agent, on_void_turn=OnVoidTurn.MASK_TURN))
     book = [[scored_of(episode((2, 1, 1), invalid=1))]]
-    groups = valued(book, ids_as_values(book))
-    (sequence,) = lesson(groups, stage, CLOCK).sequences
-    credit = credit_of(groups[0][0], learnt=[True, False, True])
+    groups = attach_values(book, ids_as_values(book))
+    (sequence,) = build_training_batch(groups, stage, CLOCK).sequences
+    credit = assign_turn_rewards(groups[0][0], learnt=[True, False, True])
     settings = stage.algorithm.advantage
     sampled = groups[0][0].episode.segments[0].sampled
     assert sequence.learn.tolist() == (sampled & (np.arange(len(sampled)) != 6)).tolist()
@@ -121,7 +121,7 @@ def test_a_number_too_many_or_too_few_is_found_out() -> None:
     each = episode((2, 1))
     for count in (2, 4):
         with pytest.raises(ValueError, match=r"expected a number for each of 3|broadcast"):
-            sequences_of(each, Mask(turns=(True, True)), {"advantages": np.zeros(count)})
+            to_train_sequences(each, LossMask(turns=(True, True)), {"advantages": np.zeros(count)})
 
 
 # --- the loss --------------------------------------------------------------------------------------------------------
@@ -260,15 +260,15 @@ UPDATE = ValueMetrics(fault=None, loss=0.5, clipped=0.25, grad_norm=2.0, lr=1e-5
 )
 def test_values_explain_what_is_left_of_the_spread_of_their_targets(values: list[float], explained: float) -> None:
     other = replace(UPDATE, loss=1.5, lr=2e-5)
-    row = critic_row([UPDATE, other], [told(values[:1], [0.0]), told(values[1:], [1.0, 2.0])])
+    row = critic_metrics([UPDATE, other], [told(values[:1], [0.0]), told(values[1:], [1.0, 2.0])])
     assert row["critic/explained_variance"] == pytest.approx(explained)
     assert row["critic/value_mean"] == pytest.approx(np.mean(values))
     assert (row["critic/loss"], row["critic/clipped"], row["critic/lr"]) == (1.0, 0.25, 2e-5)
 
 
 def test_of_equal_targets_nothing_is_explained() -> None:
-    assert np.isnan(critic_row([UPDATE], [told([1.0, 2.0], [1.0, 1.0])])["critic/explained_variance"])
-    assert critic_row([], []) == {}
+    assert np.isnan(critic_metrics([UPDATE], [told([1.0, 2.0], [1.0, 1.0])])["critic/explained_variance"])
+    assert critic_metrics([], []) == {}
 
 
 # --- in a run --------------------------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def test_killed_at_any_call_and_resumed_the_rows_are_the_same(new_run: Any, pres
 
 def test_a_checkpoint_from_before_the_critic_takes_it_away(new_run: Any, tmp_path: Any) -> None:
     run = new_run(PPO.format("ppo", ""))
-    worker = run.crew()._learner
+    worker = run.workers()._learner
     before, after = tmp_path / "before", tmp_path / "after"
     for folder in (before, after):
         folder.mkdir()

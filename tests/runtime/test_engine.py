@@ -265,14 +265,14 @@ def test_mismatch_between_the_engines_is_guarded(new_run: Any) -> None:
 
     # the sampler gets weights that are rounded, as another precision would
     run.learner.weights = lambda: [(name, table.round(0)) for name, table in half()]
-    object.__setattr__(run, "crew", lambda: _tolerant(type(run).crew(run)))
+    object.__setattr__(run, "workers", lambda: _tolerant(type(run).workers(run)))
     outcome = run.go()
     assert outcome.reason.startswith("guard 'mismatch_max': ")
 
 
-def _tolerant(crew: Any) -> Any:
-    crew._learner._tolerance = 99.0
-    return crew
+def _tolerant(workers: Any) -> Any:
+    workers._learner._tolerance = 99.0
+    return workers
 
 
 # --- trouble ---------------------------------------------------------------------------------------------------------

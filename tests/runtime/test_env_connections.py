@@ -16,8 +16,8 @@ from agym.envs.clients.replicas import Replicas
 from agym.envs.clients.supervise import ServeCommand
 from agym.envs.protocol import Deadlines, Step
 from agym.runtime.errors import RunError
-from agym.runtime.rollout.env_calls import Gates, Phases, World, opened, persistently
-from agym.runtime.rollout.env_connections import Reach
+from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv, Timeouts, open_session, with_retries
+from agym.runtime.rollout.env_connections import EnvConnector
 from agym.runtime.rollout.episode import Ending, Episode, Task
 
 
@@ -31,7 +31,7 @@ from agym.runtime.rollout.episode import Ending, Episode, Task
 )
 def test_a_server_is_spoken_to_in_its_dialect(tmp_path: Path, settings: Environment, client: type) -> None:
     async def go() -> None:
-        found = await Reach(tmp_path, {}, print, Deadlines())("mine", settings)
+        found = await EnvConnector(tmp_path, {}, print, Deadlines())("mine", settings)
         assert isinstance(found, client)
         await found.close()
 
@@ -45,7 +45,7 @@ def test_every_kind_that_a_recipe_may_name_can_be_played() -> None:
 def test_a_token_that_is_not_set_is_told(tmp_path: Path) -> None:
     settings = Environment(url="http://x", dialect=Dialect.OPENENV, token="${env:NO_SUCH}")
     with pytest.raises(RunError, match="NO_SUCH"):
-        asyncio.run(Reach(tmp_path, {}, print, Deadlines())("mine", settings))  # type: ignore[arg-type]
+        asyncio.run(EnvConnector(tmp_path, {}, print, Deadlines())("mine", settings))  # type: ignore[arg-type]
 
 
 def test_a_session_on_a_server_of_its_own_outlives_any_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,9 @@ def test_a_session_on_a_server_of_its_own_outlives_any_update(tmp_path: Path, mo
         asked.append(command)
 
     monkeypatch.setattr("agym.runtime.rollout.env_connections.serve", serve)
-    asyncio.run(Reach(tmp_path, {}, print, Deadlines())("mine", Environment(use="counter", transport=Transport.HTTP)))
+    asyncio.run(
+        EnvConnector(tmp_path, {}, print, Deadlines())("mine", Environment(use="counter", transport=Transport.HTTP))
+    )
     (command,) = asked
     assert float(command.arguments[command.arguments.index("--lease") + 1]) >= 12 * 3600
 
@@ -63,17 +65,17 @@ def test_a_session_on_a_server_of_its_own_outlives_any_update(tmp_path: Path, mo
 def test_episodes_on_replicas_are_played_again_when_one_is_killed(tmp_path: Path) -> None:
     notes: list[str] = []
     task = Task(environment="mine", id="reach-7", seed=0, difficulty="")
-    phases = Phases(reset_timeout_s=60, step_timeout_s=60)
+    timeouts = Timeouts(reset_timeout_s=60, step_timeout_s=60)
 
     async def go() -> None:
-        reach = Reach(tmp_path, {}, notes.append, Deadlines(open_s=50, step_s=50))
+        reach = EnvConnector(tmp_path, {}, notes.append, Deadlines(open_s=50, step_s=50))
         client = await reach("mine", Environment(use="counter", transport=Transport.AUTO, replicas=2))
         assert isinstance(client, Replicas)
-        world = World(name="mine", client=client, spec=await client.spec())
+        world = ConnectedEnv(name="mine", client=client, spec=await client.spec())
         all_open, opened_once = asyncio.Barrier(4), set[int]()
 
         async def once(index: int) -> Episode:
-            async with opened(world, task, phases, Gates.of(phases)) as session:
+            async with open_session(world, task, timeouts, ConcurrencyLimits.of(timeouts)) as session:
                 if index not in opened_once:
                     opened_once.add(index)
                     if await all_open.wait() == 0:
@@ -86,7 +88,7 @@ def test_episodes_on_replicas_are_played_again_when_one_is_killed(tmp_path: Path
             )  # fmt: skip
 
         played = await asyncio.gather(
-            *(persistently(lambda index=index: once(index), task, index, 2, 2, lambda: 0.0) for index in range(4))
+            *(with_retries(lambda index=index: once(index), task, index, 2, 2, lambda: 0.0) for index in range(4))
         )
         await client.close()
         assert all(episode.ending is Ending.DONE for episode in played)

@@ -16,6 +16,7 @@ from agym.dsl.model.recipe import Agent, Format, Memory, MemoryKind, OnInvalid, 
 from agym.envs.clients.client import InlineEnv
 from agym.envs.protocol import Observation, Score, Status, Step
 from agym.runtime.agents.chat import Chat
+from agym.runtime.agents.formats import chat_and_format
 from agym.runtime.agents.prompts import (
     CUT,
     FORGOTTEN,
@@ -27,18 +28,17 @@ from agym.runtime.agents.prompts import (
     REMEMBERED,
     REVISE,
     SHOWN,
-    texts,
+    prompt_texts,
 )
-from agym.runtime.agents.speech import dressed
-from agym.runtime.data.dataset import recorded
+from agym.runtime.data.dataset import read_episodes
 from agym.runtime.data.demonstrations import Demonstrator
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import RunError
-from agym.runtime.protocols import Draw, FinishReason, Sampled, SampleRequest
-from agym.runtime.rollout.env_calls import Gates, Phases, World
+from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, SamplingSettings
+from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv, Timeouts
 from agym.runtime.rollout.episode import Ending, Episode, Purpose, Task
-from agym.runtime.rollout.groups import Budgets, Player
-from agym.runtime.storage.episode_log import lines
+from agym.runtime.rollout.groups import EpisodeLimits, Player
+from agym.runtime.storage.episode_log import episode_lines
 
 ACT, PLANS, LESSON, SUMMARY = Purpose
 
@@ -72,17 +72,17 @@ class Speaker:
         return str(self.tokenizer.decode(self.requests[at].prompt))
 
 
-def played(speaker: Speaker, env: Any, agent: Agent | None = None, *, check: bool = True, **budgets: Any) -> Episode:
+def played(speaker: Speaker, env: Any, agent: Agent | None = None, *, check: bool = True, **limits: Any) -> Episode:
     agent = agent or Agent(format=Format.PLAIN)
-    chat, form = dressed(agent, Chat(speaker.tokenizer))
+    chat, form = chat_and_format(agent, Chat(speaker.tokenizer))
     player = Player(
         sampler=speaker,  # type: ignore[arg-type]
         chat=chat,
         format=form,
         prompt=None,
-        draw=Draw(stop_ids=(chat.end_of_reply,)),
-        phases=Phases(),
-        gates=Gates.of(Phases()),
+        draw=SamplingSettings(stop_ids=(chat.end_of_reply,)),
+        timeouts=Timeouts(),
+        concurrency=ConcurrencyLimits.of(Timeouts()),
         clock=lambda: 0.0,
         memory=agent.memory,
         planning=agent.planning,
@@ -92,9 +92,9 @@ def played(speaker: Speaker, env: Any, agent: Agent | None = None, *, check: boo
 
     async def go() -> Episode:
         client = InlineEnv(env)
-        world = World(name="echo", client=client, spec=await client.spec(), success_at=1.0)
-        limits = Budgets(**{"horizon": 8, "tokens_per_turn": 40, "context_tokens": 4000, **budgets})
-        return await player.attempt(world, Task(environment="echo", id="train-0", seed=3), 0, limits, 5)
+        world = ConnectedEnv(name="echo", client=client, spec=await client.spec(), success_at=1.0)
+        bounds = EpisodeLimits(**{"horizon": 8, "tokens_per_turn": 40, "context_tokens": 4000, **limits})
+        return await player.attempt(world, Task(environment="echo", id="train-0", seed=3), 0, bounds, 5)
 
     episode = asyncio.run(go())
     if check:
@@ -193,7 +193,7 @@ def test_a_reply_that_was_cut_is_closed_in_every_view_alike(tokenizer: Any, echo
 @pytest.mark.parametrize("form", [Format.PLAIN, Format.REACT, Format.TOOLS, Format.CODE])
 def test_an_action_that_was_cut_off_is_not_done_and_the_agent_is_told(tokenizer: Any, echo: Any, form: Format) -> None:
     style = agent(format=form)
-    write = dressed(style, Chat(tokenizer))[1].write
+    write = chat_and_format(style, Chat(tokenizer))[1].write
 
     def right(number: int, prompt: str) -> str:
         return write(prompt.rpartition("say ")[2][0])
@@ -223,7 +223,7 @@ def test_an_action_that_was_cut_off_is_not_done_and_the_agent_is_told(tokenizer:
     assert (episode.success, len(given), episode.num_turns, episode.invalid_turns) == (True, 2, 3, 1)
     assert [turn.observation == CUT for turn in episode.turns] == [False, True, False]
     assert [turn.action is None for turn in episode.turns] == [False, True, False]
-    assert CUT in texts(style)
+    assert CUT in prompt_texts(style)
     # what was drawn is learnt, the end that was not drawn is given
     assert episode.segments[0].ids[episode.turns[1].end] == speaker.requests[0].draw.stop_ids[0]
     assert not episode.segments[0].sampled[episode.turns[1].end]
@@ -296,7 +296,7 @@ def test_all_that_is_told_where_a_summary_is_empty_is_among_the_texts(tokenizer:
     summary, speaker = agent(memory=Memory(kind=MemoryKind.SUMMARY, turns=2)), Speaker(tokenizer, says_nothing)
     played(speaker, echo, summary)
     assert FORGOTTEN in speaker.prompt(5)
-    assert FORGOTTEN in texts(summary)
+    assert FORGOTTEN in prompt_texts(summary)
 
 
 # --- plans -----------------------------------------------------------------------------------------------------------
@@ -473,7 +473,7 @@ def test_halves_of_letters_are_shown_as_something_that_can_be_read(tokenizer: An
     episode = played(speaker, Halved, horizon=2, observation_tokens=30)
     assert episode.opening[-1].content.endswith(" ?")
     assert episode.turns[-1].state == "at ? 0"
-    assert all(line.encode() for line in lines([episode], purpose="train", total_step=1, stage="s"))
+    assert all(line.encode() for line in episode_lines([episode], purpose="train", total_step=1, stage="s"))
 
 
 @pytest.mark.parametrize(("score", "expected"), [(Score.SUM, -0.5), (Score.LAST, -0.25), (Score.MAX, -0.25)])
@@ -522,7 +522,7 @@ def test_a_guided_agent_says_what_the_environment_lists_and_nothing_else(tokeniz
 
 def kept(episode: Episode, folder: Path) -> Path:
     (folder / "episodes").mkdir()
-    written = lines([episode], purpose="train", total_step=1, stage="s")
+    written = episode_lines([episode], purpose="train", total_step=1, stage="s")
     (folder / "episodes" / "step-1.jsonl").write_text("\n".join(written))
     return folder
 
@@ -536,15 +536,15 @@ def test_a_recorded_episode_is_the_same_conversation_again(
         "plans": (agent(planning=Planning(every=2)), plans),
     }[name]
     episode = played(Speaker(tokenizer, said), echo, settings, horizon=5, tokens_per_turn=200)
-    (talk,) = recorded(kept(episode, tmp_path))
-    chat, form = dressed(settings, Chat(tokenizer))
+    (talk,) = read_episodes(kept(episode, tmp_path))
+    chat, form = chat_and_format(settings, Chat(tokenizer))
     demonstrator = Demonstrator(
         chat=chat,
         encode=tokenizer.encode,
         format=form,
         prompt=None,
-        phases=Phases(),
-        gates=Gates.of(Phases()),
+        timeouts=Timeouts(),
+        concurrency=ConcurrencyLimits.of(Timeouts()),
         noise=0.0,
         loss_on=LossOn.EXPERT,
         clock=lambda: 0.0,
@@ -558,7 +558,7 @@ def test_an_episode_of_several_views_is_not_one_conversation(tokenizer: Any, ech
     window = agent(memory=Memory(kind=MemoryKind.WINDOW, turns=1))
     folder = kept(played(Speaker(tokenizer, never_right), echo, window), tmp_path)
     with pytest.raises(RunError, match="of several segments"):
-        recorded(folder)
+        read_episodes(folder)
 
 
 # --- in a run --------------------------------------------------------------------------------------------------------
@@ -598,7 +598,7 @@ def test_what_the_sampler_drew_is_what_the_learner_learns_killed_or_not(new_run:
 def test_examples_are_of_other_training_tasks_and_the_same_in_every_step(new_run: Any) -> None:
     run = new_run(*STRICT, AGENTS["demonstrations"])
     assert run.go().kind is OutcomeKind.FINISHED
-    lines = [line for file in (run.root / "episodes").iterdir() for line in file.read_text().splitlines()]
-    openings = {json.loads(line)["opening"][0]["content"] for line in lines}
+    episode_lines = [line for file in (run.root / "episodes").iterdir() for line in file.read_text().splitlines()]
+    openings = {json.loads(line)["opening"][0]["content"] for line in episode_lines}
     assert all(each.startswith(SHOWN) for each in openings)
     assert 1 <= len(openings) <= 2

@@ -15,10 +15,10 @@ from agym.envs.clients.client import InlineEnv
 from agym.runtime.agents.chat import Chat, TemplateError
 from agym.runtime.agents.formats import FORMATS
 from agym.runtime.engine import OutcomeKind
-from agym.runtime.protocols import Draw, FinishReason, Sampled, SampleRequest
-from agym.runtime.rollout.env_calls import Gates, Phases, World
+from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, SamplingSettings
+from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv, Timeouts
 from agym.runtime.rollout.episode import Episode, Group, Segment, Task
-from agym.runtime.rollout.groups import Budgets, Player
+from agym.runtime.rollout.groups import EpisodeLimits, Player
 
 # --- templates -------------------------------------------------------------------------------------------------------
 
@@ -108,14 +108,14 @@ def babbled(chat: Chat, sampler: Any, env: Any) -> Episode:
             chat=chat,
             format=FORMATS[Format.PLAIN],
             prompt=None,
-            draw=Draw(stop_ids=(chat.end_of_reply,)),
-            phases=Phases(),
-            gates=Gates.of(Phases()),
+            draw=SamplingSettings(stop_ids=(chat.end_of_reply,)),
+            timeouts=Timeouts(),
+            concurrency=ConcurrencyLimits.of(Timeouts()),
             clock=lambda: 0.0,
         )
-        world = World(name="echo", client=client, spec=await client.spec())
-        budgets = Budgets(horizon=6, tokens_per_turn=12, context_tokens=2000)
-        return await player.attempt(world, Task(environment="echo", id="train-0", seed=0), 0, budgets, 0)
+        world = ConnectedEnv(name="echo", client=client, spec=await client.spec())
+        limits = EpisodeLimits(horizon=6, tokens_per_turn=12, context_tokens=2000)
+        return await player.attempt(world, Task(environment="echo", id="train-0", seed=0), 0, limits, 0)
 
     return asyncio.run(go())
 
@@ -164,15 +164,15 @@ BREAKS: dict[str, Callable[[Episode], Episode]] = {
 class Breaking:
     """A crew that hands over the first episode it has played with something wrong in it."""
 
-    def __init__(self, crew: Any, break_: Callable[[Episode], Episode]) -> None:
-        self._crew = crew
+    def __init__(self, workers: Any, break_: Callable[[Episode], Episode]) -> None:
+        self._workers = workers
         self._break = break_
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._crew, name)
+        return getattr(self._workers, name)
 
     async def play(self, orders: Sequence[Any], style: Any, seen: Any) -> list[Group]:
-        first, *rest = await self._crew.play(orders, style, seen)
+        first, *rest = await self._workers.play(orders, style, seen)
         return [replace(first, episodes=(self._break(first.episodes[0]), *first.episodes[1:])), *rest]
 
 
@@ -188,7 +188,7 @@ STRICT = (
 @pytest.mark.parametrize("name", BREAKS)
 def test_one_broken_episode_in_a_step_stops_the_run(new_run: Any, name: str) -> None:
     run = new_run(*STRICT)
-    run.around = lambda crew: Breaking(crew, BREAKS[name])
+    run.around = lambda workers: Breaking(workers, BREAKS[name])
     outcome = run.go()
     assert outcome.kind is OutcomeKind.GUARDED
     assert "mismatch_max" in outcome.reason

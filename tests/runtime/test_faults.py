@@ -19,19 +19,18 @@ import pytest
 from agym.dsl.model.recipe import Environment, Transport
 from agym.dsl.publish.plan_json import dumps
 from agym.envs.clients.client import HttpEnv
-from agym.envs.clients.listener import listen
 from agym.envs.clients.replicas import Served
 from agym.envs.clients.supervise import ServeCommand, ServerProcess, Watch
 from agym.envs.errors import EnvFault
+from agym.envs.listener import listen
 from agym.envs.protocol import Deadlines
 from agym.runtime.engine import OutcomeKind, StopSignal
 from agym.runtime.errors import RunError, StepRefused
-from agym.runtime.learning.training_batch import lesson, scored
-from agym.runtime.rollout.env_connections import Reach
-from agym.runtime.rollout.env_registry import Worlds
+from agym.runtime.learning.training_batch import build_training_batch, score_groups
+from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
 from agym.runtime.run import _signals
-from agym.runtime.storage.resume_check import goes_on
-from agym.runtime.storage.run_folder import Metrics
+from agym.runtime.storage.resume_check import can_resume
+from agym.runtime.storage.run_folder import MetricsFile
 
 from .unruly import served
 
@@ -150,10 +149,10 @@ def test_a_lost_episode_is_in_no_baseline_and_its_group_is_learnt_from_without_i
     learnt_from: list[int] = []
     run = new_run(*SHORT, "rollout.retries=0", "algorithm.filter=size > 0", "eval.at_end=false")
     played: list[Any] = []
-    crew = run.crew
+    workers = run.workers
 
     def listening() -> Any:
-        made = crew()
+        made = workers()
         play_groups = made.play
 
         async def kept(*args: Any) -> Any:
@@ -163,7 +162,7 @@ def test_a_lost_episode_is_in_no_baseline_and_its_group_is_learnt_from_without_i
         made.play = kept
         return made
 
-    object.__setattr__(run, "crew", listening)
+    object.__setattr__(run, "workers", listening)
     run.learner.faulty = lambda number, sequences: learnt_from.append(len(sequences))
     with served(echo, {5: "html"}) as url:
         play(run, url)
@@ -171,11 +170,11 @@ def test_a_lost_episode_is_in_no_baseline_and_its_group_is_learnt_from_without_i
     assert counts(run) == {"rollout/faults": 1, "rollout/fault_garbage": 1}
     (hit,) = [group for group in groups if any(not each.ending.trainable for each in group.episodes)]
     stage = run.plan.stages[0].settings
-    with_it, without = (scored([each], stage, 0.0, {}, {}).groups for each in (hit, _sound(hit)))
+    with_it, without = (score_groups([each], stage, 0.0, {}, {}).groups for each in (hit, _sound(hit)))
     assert [[each.total for each in group] for group in with_it] == [
         [each.total for each in group] for group in without
     ]
-    one, other = (lesson(book, stage, {"step": 0.0}) for book in (with_it, without))
+    one, other = (build_training_batch(book, stage, {"step": 0.0}) for book in (with_it, without))
     assert [each.advantages.tolist() for each in one.sequences] == [
         each.advantages.tolist() for each in other.sequences
     ]
@@ -203,7 +202,7 @@ def test_a_server_of_ours_that_dies_is_started_again_told_of_and_counted(tmp_pat
     notes: list[str] = []
 
     async def go() -> None:
-        reach = Reach(tmp_path, {}, notes.append, Deadlines())
+        reach = EnvConnector(tmp_path, {}, notes.append, Deadlines())
         client: Any = await reach("numbers", OURS)
         for life in (1, 2):
             os.killpg(client._server.pid, signal.SIGKILL)
@@ -267,13 +266,13 @@ def test_another_environment_at_the_same_address_is_noticed(echo: Any) -> None:
         async def opened(name: str, settings: object) -> Any:
             return Moved()
 
-        worlds = Worlds(opened)
-        await worlds.get("echo", OURS)
+        envs = OpenEnvs(opened)
+        await envs.get("echo", OURS)
         now[0] = Newer
         with pytest.raises(
             StepRefused, match="was echo 1 and answers as another now, echo 2; bring the first one back"
         ):
-            await worlds.get("echo", OURS)
+            await envs.get("echo", OURS)
 
     asyncio.run(go())
 
@@ -329,7 +328,7 @@ def test_full_disk_ends_the_run_with_one_message_and_with_room_again_it_goes_on(
 
 
 def test_a_row_that_finds_no_room_is_an_error_once_and_the_rows_before_it_stay(small_disk: Path) -> None:
-    metrics = Metrics(small_disk / "metrics.jsonl")
+    metrics = MetricsFile(small_disk / "metrics.jsonl")
     metrics.append({"total_step": 1})
     kept = metrics.size
     fill(small_disk)
@@ -337,7 +336,7 @@ def test_a_row_that_finds_no_room_is_an_error_once_and_the_rows_before_it_stay(s
         metrics.append({"x" * 5000: 2})
     metrics.close()
     (small_disk / "others").unlink()
-    again = Metrics(small_disk / "metrics.jsonl", keep_bytes=kept)
+    again = MetricsFile(small_disk / "metrics.jsonl", keep_bytes=kept)
     again.append({"total_step": 2})
     again.close()
     assert (small_disk / "metrics.jsonl").read_text() == '{"total_step": 1}\n{"total_step": 2}\n'
@@ -409,7 +408,7 @@ def test_a_run_is_resumed_with_what_was_mended_and_not_with_what_decides_it(
     new_run: Any, then: str, now: str, may: bool
 ) -> None:
     one, other = (dumps(new_run(settings).plan) for settings in (then, now))
-    assert goes_on(one, other) is may
+    assert can_resume(one, other) is may
 
 
 # --- a person who wants to stop ------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from agym.dsl.model.algorithm import KL, KLEstimator
 from agym.runtime.engine import OutcomeKind
-from agym.runtime.learning.kl_penalty import pulled, sampled_sequences
-from agym.runtime.learning.reward import Scored, credit_of
+from agym.runtime.learning.kl_penalty import apply_kl_penalty, sampled_sequences
+from agym.runtime.learning.reward import Scored, assign_turn_rewards
 from agym.runtime.rollout.episode import Ending, Episode, Segment, Task, Turn
 
 # two segments; turns of 2 and 1 tokens in the first, of 2 in the second
@@ -65,20 +65,22 @@ def estimates(kind: KLEstimator) -> list[float]:
 
 @pytest.mark.parametrize("kind", KLEstimator)
 def test_each_sampled_token_costs_its_estimate(kind: KLEstimator) -> None:
-    book, mean = pulled([[two_segments()]], [reference(0, 8), reference(1, 3)], KL(estimator=kind), 0.1)
-    assert book[0][0].pull == pytest.approx([-0.1 * each for each in estimates(kind)], rel=1e-5)
+    book, mean = apply_kl_penalty([[two_segments()]], [reference(0, 8), reference(1, 3)], KL(estimator=kind), 0.1)
+    assert book[0][0].kl_penalty == pytest.approx([-0.1 * each for each in estimates(kind)], rel=1e-5)
     assert mean == pytest.approx(sum(estimates(kind)) / 5, rel=1e-5)
 
 
 def test_the_estimate_of_a_token_is_held_within_its_clamp() -> None:
-    book, _ = pulled([[two_segments()]], [reference(0, 8), reference(1, 3)], KL(estimator=KLEstimator.K1, clamp=0.6), 1)
-    assert book[0][0].pull == pytest.approx([-0.2, 0.6, 0.0, -0.6, 0.5], abs=1e-6)
+    book, _ = apply_kl_penalty(
+        [[two_segments()]], [reference(0, 8), reference(1, 3)], KL(estimator=KLEstimator.K1, clamp=0.6), 1
+    )
+    assert book[0][0].kl_penalty == pytest.approx([-0.2, 0.6, 0.0, -0.6, 0.5], abs=1e-6)
 
 
 def test_the_pull_is_no_part_of_what_groups_are_compared_by() -> None:
-    ((each,),), _ = pulled([[two_segments()]], [reference(0, 8), reference(1, 3)], KL(), 5.0)
+    ((each,),), _ = apply_kl_penalty([[two_segments()]], [reference(0, 8), reference(1, 3)], KL(), 5.0)
     assert each.total == 1.0
-    assert credit_of(each).token_rewards is each.pull
+    assert assign_turn_rewards(each).token_rewards is each.kl_penalty
 
 
 def test_the_reference_is_asked_about_all_that_was_sampled_and_nothing_else() -> None:
@@ -88,7 +90,7 @@ def test_the_reference_is_asked_about_all_that_was_sampled_and_nothing_else() ->
 
 
 def test_no_episodes_have_no_divergence() -> None:
-    assert pulled([], [], KL(), 1.0) == ([], 0.0)
+    assert apply_kl_penalty([], [], KL(), 1.0) == ([], 0.0)
 
 
 def test_an_adaptive_weight_follows_the_divergence_that_is_taken_off_the_reward(new_run: Any) -> None:

@@ -14,15 +14,15 @@ from agym.dsl.model.recipe import Guards, OnFault, TaskSelection
 from agym.envs.clients.client import InlineEnv
 from agym.envs.counter import create
 from agym.envs.protocol import TaskInfo
-from agym.runtime.guards import Signs, judge
+from agym.runtime.guards import GuardSignals, apply_guards
 from agym.runtime.learning.importance import importance_weights
 from agym.runtime.learning.metrics import bootstrap, mean, pass_at, rate
 from agym.runtime.learning.reward import Moments
-from agym.runtime.progress import HISTORY, Guarding, Progress, StageFacts
+from agym.runtime.progress import HISTORY, GuardState, Progress, StageFacts
 from agym.runtime.protocols import UpdateFault
-from agym.runtime.rollout.task_sampler import Mixture, Pool, SelectionError, chosen
+from agym.runtime.rollout.task_sampler import SelectionError, TaskMixture, TaskPool, select_tasks
 from agym.runtime.seeds import derive
-from agym.runtime.steps.rl import kl_factor, parts
+from agym.runtime.steps.rl import equal_parts, kl_factor
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,7 +77,7 @@ def test_kl_weight_doubles_in_as_many_updates_as_the_recipe_says() -> None:
 
 @given(st.integers(1, 60), st.integers(1, 20))
 def test_parts_are_few_equal_and_whole(count: int, most: int) -> None:
-    cut = parts(range(count), most)
+    cut = equal_parts(range(count), most)
     sizes = [len(part) for part in cut]
     assert [place for part in cut for place in part] == list(range(count))
     assert len(cut) == -(-count // most)
@@ -117,26 +117,26 @@ def test_weights_are_capped_left_out_or_not_looked_at() -> None:
 )
 def test_each_fault_of_an_update_leads_to_what_the_recipe_says(fault: UpdateFault, action: OnFault) -> None:
     guards = Guards(on_kl=OnFault.STOP)
-    assert judge(guards, Guarding(), Signs(fault=fault)).action is action
-    assert judge(guards, Guarding(), Signs(fault=UpdateFault.EMPTY)).action is None
+    assert apply_guards(guards, GuardState(), GuardSignals(fault=fault)).action is action
+    assert apply_guards(guards, GuardState(), GuardSignals(fault=UpdateFault.EMPTY)).action is None
 
 
 def test_decay_stops_only_when_it_stays() -> None:
-    guards, counted = Guards(entropy_min=0.1, patience=3), Guarding()
+    guards, counted = Guards(entropy_min=0.1, patience=3), GuardState()
     seen = [0.05, 0.05, 0.2, 0.05, 0.05, nan, 0.05, 0.05, 0.05]
-    actions = [judge(guards, counted, Signs(entropy=value)).action for value in seen]
+    actions = [apply_guards(guards, counted, GuardSignals(entropy=value)).action for value in seen]
     assert actions == [None] * 8 + [OnFault.STOP]
 
 
 def test_a_step_that_measured_nothing_is_no_decay() -> None:
-    guards, counted = Guards(zero_std_max=0.5, patience=2), Guarding()
+    guards, counted = Guards(zero_std_max=0.5, patience=2), GuardState()
     for value in (0.9, None, 0.9):
-        verdict = judge(guards, counted, Signs(zero_std_frac=value))
+        verdict = apply_guards(guards, counted, GuardSignals(zero_std_frac=value))
     assert verdict.action is None
 
 
 def test_engines_that_disagree_stop_the_run_at_once() -> None:
-    verdict = judge(Guards(mismatch_max=0.01), Guarding(), Signs(mismatch_kl=0.02))
+    verdict = apply_guards(Guards(mismatch_max=0.01), GuardState(), GuardSignals(mismatch_kl=0.02))
     assert verdict.action is OnFault.STOP
     assert verdict.reason == "guard 'mismatch_max': 0.02 against 0.01, 1 steps in a row"
 
@@ -179,12 +179,12 @@ def test_windows_are_those_of_the_stage_and_no_longer_than_can_be_asked_for() ->
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
 
-def pool(name: str, count: int) -> Pool:
-    return Pool(environment=name, tasks=tuple(TaskInfo(id=f"{name}-{at}") for at in range(count)))
+def pool(name: str, count: int) -> TaskPool:
+    return TaskPool(environment=name, tasks=tuple(TaskInfo(id=f"{name}-{at}") for at in range(count)))
 
 
 def test_every_task_comes_once_per_pass_in_an_order_of_its_own() -> None:
-    pools, mixture = {"a": pool("a", 5)}, Mixture()
+    pools, mixture = {"a": pool("a", 5)}, TaskMixture()
     ids = [task.id for task in mixture.draw(pools, {"a": 1.0}, 15, 0)]
     assert [len(set(ids[at : at + 5])) for at in (0, 5, 10)] == [5, 5, 5]
     assert ids[:5] != ids[5:10]
@@ -193,23 +193,23 @@ def test_every_task_comes_once_per_pass_in_an_order_of_its_own() -> None:
 @given(st.floats(0.1, 9), st.integers(0, 40), st.integers(0, 40))
 def test_shares_hold_to_within_one_group_and_do_not_depend_on_the_steps(weight: float, one: int, two: int) -> None:
     pools, weights = {"a": pool("a", 3), "b": pool("b", 3)}, {"a": 1.0, "b": weight}
-    whole, parts = Mixture(), Mixture()
+    whole, equal_parts = TaskMixture(), TaskMixture()
     at_once = whole.draw(pools, weights, one + two, 0)
-    assert [*parts.draw(pools, weights, one, 0), *parts.draw(pools, weights, two, 0)] == at_once
+    assert [*equal_parts.draw(pools, weights, one, 0), *equal_parts.draw(pools, weights, two, 0)] == at_once
     assert abs(whole.drawn.get("b", 0) - (one + two) * weight / (1 + weight)) <= 1
 
 
 def test_an_environment_without_weight_is_not_drawn_and_all_without_is_an_error() -> None:
     pools = {"a": pool("a", 3), "b": pool("b", 3)}
-    assert {task.environment for task in Mixture().draw(pools, {"a": 0.0, "b": 1.0}, 9, 0)} == {"b"}
+    assert {task.environment for task in TaskMixture().draw(pools, {"a": 0.0, "b": 1.0}, 9, 0)} == {"b"}
     with pytest.raises(SelectionError, match="all environments have weight 0"):
-        Mixture().draw(pools, {"a": 0.0, "b": 0.0}, 1, 0)
+        TaskMixture().draw(pools, {"a": 0.0, "b": 0.0}, 1, 0)
 
 
 def selected(selection: TaskSelection, listed: list[str] | None = None) -> list[str]:
     async def go() -> list[str]:
         client = InlineEnv(lambda: create({}))
-        return [task.id for task in await chosen(client, selection, listed, "counter", 0)]
+        return [task.id for task in await select_tasks(client, selection, listed, "counter", 0)]
 
     return asyncio.run(go())
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from agym.dsl.model.algorithm import Level
-from agym.runtime.learning.packing import Layout, idle_row, pack, packed_attention, plan_rows, scatter, totals
+from agym.runtime.learning.packing import RowLayout, idle_row, pack, packed_attention, plan_rows, scatter, totals
 from agym.runtime.protocols import Normaliser, TrainSequence
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,7 +118,7 @@ def states(heads: int, tokens: int, seed: int) -> torch.Tensor:
     return torch.randn(1, heads, tokens, 8, generator=torch.Generator().manual_seed(seed))
 
 
-def layout(lengths: list[int]) -> Layout:
+def layout(lengths: list[int]) -> RowLayout:
     return pack([sequence(length, (length - 1,)) for length in lengths], 1000, CPU)[0].layout
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agym.runtime.agents.messages import Message
-from agym.runtime.data.dataset import preferred
+from agym.runtime.data.dataset import read_preferences
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import RunError
 from agym.runtime.protocols import UpdateFault
@@ -149,7 +149,7 @@ PAIRS = [
 
 
 def test_a_line_holds_what_was_said_and_two_ways_to_go_on(tmp_path: Path) -> None:
-    one, two, three = preferred(lines(tmp_path / "pairs.jsonl", *PAIRS))
+    one, two, three = read_preferences(lines(tmp_path / "pairs.jsonl", *PAIRS))
     for (better, worse), number in ((one, "1"), (two, "2")):
         assert better.opening == worse.opening == (Message("user", f"say {number}"),)
         assert [side.replies[0].text for side in (better, worse)] == [number, "4"]
@@ -162,7 +162,7 @@ def test_without_a_prompt_both_sides_are_whole_conversations(tmp_path: Path) -> 
         side: [{"role": "user", "content": "say 1"}, {"role": "assistant", "content": text}]
         for side, text in (("chosen", "1"), ("rejected", "2"))
     }
-    ((better, worse),) = preferred(lines(tmp_path / "pairs.jsonl", sides))
+    ((better, worse),) = read_preferences(lines(tmp_path / "pairs.jsonl", sides))
     assert better.opening == worse.opening
     assert (better.replies[0].text, worse.replies[0].text) == ("1", "2")
 
@@ -190,7 +190,7 @@ def test_without_a_prompt_both_sides_are_whole_conversations(tmp_path: Path) -> 
 def test_a_line_that_is_no_pair_is_told_by_its_number(tmp_path: Path, record: Any, message: str) -> None:
     path = lines(tmp_path / "pairs.jsonl", PAIRS[0], record)
     with pytest.raises(RunError, match=r"pairs\.jsonl:2: ") as raised:
-        preferred(path)
+        read_preferences(path)
     assert message in str(raised.value)
 
 

@@ -9,10 +9,18 @@ import numpy as np
 import pytest
 import torch
 from agym.dsl.model.algorithm import Aggregation, Level, LossKind, Preference
-from agym.runtime.learning.filters import Mask
+from agym.runtime.learning.filters import LossMask
 from agym.runtime.learning.loss import LossInputs, loss_terms, token_scale
 from agym.runtime.learning.packing import pack, totals
-from agym.runtime.learning.preference_pairs import Pair, Side, objective, pairs_of, sides_of, summed, taught
+from agym.runtime.learning.preference_pairs import (
+    Pair,
+    Response,
+    build_pairs,
+    preference_objective,
+    responses_of,
+    sum_logprobs,
+    to_sequences,
+)
 from agym.runtime.learning.reward import Scored
 from agym.runtime.protocols import LossSettings, TrainSequence
 from agym.runtime.rollout.episode import Ending, Episode, Segment, Task, Turn
@@ -63,24 +71,24 @@ def episode(*replies: tuple[int, ...], states: str = "", segments: Sequence[int]
 
 def scored(
     played: Episode, outcome: float, rewards: Sequence[float] = (), learnt: Sequence[bool] = ()
-) -> tuple[Scored, Mask]:
+) -> tuple[Scored, LossMask]:
     count = len(played.turns)
     earned = Scored(episode=played, outcome=outcome, turn_rewards=tuple(rewards) or (0.0,) * count)
-    return earned, Mask(turns=tuple(learnt) or (True,) * count)
+    return earned, LossMask(turns=tuple(learnt) or (True,) * count)
 
 
-def group(*outcomes: float) -> list[tuple[Scored, Mask]]:
+def group(*outcomes: float) -> list[tuple[Scored, LossMask]]:
     """Each episode says its own place."""
     return [scored(episode((at,)), outcome) for at, outcome in enumerate(outcomes)]
 
 
-def said(side: Side) -> list[int]:
+def said(side: Response) -> list[int]:
     return [token for each in side.sequences for token in each.ids[each.learn].tolist()]
 
 
 def chosen(*outcomes: float, **settings: Any) -> list[tuple[int, int]]:
     """Places of the better and the worse."""
-    pairs = pairs_of(group(*outcomes), Preference(**settings))
+    pairs = build_pairs(group(*outcomes), Preference(**settings))
     return [(said(pair.better)[0], said(pair.worse)[0]) for pair in pairs]
 
 
@@ -114,13 +122,13 @@ def test_the_margin_is_the_smallest_difference_that_makes_a_pair() -> None:
 
 def test_what_was_said_alike_makes_no_pair() -> None:
     alike = [scored(episode((1, 2)), 1.0), scored(episode((1, 2)), 0.0), scored(episode((1,), (2,)), 0.0)]
-    assert pairs_of(alike, Preference()) == []
+    assert build_pairs(alike, Preference()) == []
 
 
 def test_all_replies_of_an_episode_are_learnt_but_those_that_are_masked() -> None:
     better = scored(episode((1, 2), (3,), (0, 1)), 1.0, learnt=(True, False, True))
     worse = scored(episode((2,), (5,), segments=(0, 1)), 0.0)
-    (pair,) = pairs_of([better, worse, scored(episode((0,)), 9.0, learnt=(False,))], Preference())
+    (pair,) = build_pairs([better, worse, scored(episode((0,)), 9.0, learnt=(False,))], Preference())
     assert (said(pair.better), said(pair.worse)) == ([1, 2, 0, 1], [2, 5])
     assert (pair.better.tokens, pair.worse.tokens) == (4, 2)
     assert [len(side.sequences) for side in (pair.better, pair.worse)] == [1, 2]
@@ -135,32 +143,32 @@ def test_turns_are_compared_where_they_were_taken_from_the_same_state() -> None:
     one = scored(episode((1,), (2,), states="ab"), 1.0)
     two = scored(episode((3,), (5,), states="ac"), 0.0)
     three = scored(episode((0,), states="c"), 0.5)
-    pairs = pairs_of([one, two, three], TURNS)
+    pairs = build_pairs([one, two, three], TURNS)
     assert [(said(pair.better), said(pair.worse)) for pair in pairs] == [([1], [3]), ([0], [5])]
 
 
 def test_a_turn_is_worth_what_followed_it() -> None:
     one = scored(episode((1,), (2,), states="ab"), 0.0, rewards=(5.0, 0.0))
     two = scored(episode((3,), (5,), states="cb"), 0.0, rewards=(0.0, 1.0))
-    (pair,) = pairs_of([one, two], TURNS)
+    (pair,) = build_pairs([one, two], TURNS)
     assert (said(pair.better), said(pair.worse)) == ([5], [2])
 
 
 def test_two_turns_of_one_episode_may_be_a_pair() -> None:
-    (pair,) = pairs_of([scored(episode((1,), (2,), states="aa"), 0.0, rewards=(1.0, 0.0))], TURNS)
+    (pair,) = build_pairs([scored(episode((1,), (2,), states="aa"), 0.0, rewards=(1.0, 0.0))], TURNS)
     assert (said(pair.better), said(pair.worse)) == ([1], [2])
 
 
 def test_states_without_a_name_and_masked_turns_are_in_no_pair() -> None:
-    assert pairs_of([scored(episode((1,)), 1.0), scored(episode((2,)), 0.0)], TURNS) == []
+    assert build_pairs([scored(episode((1,)), 1.0), scored(episode((2,)), 0.0)], TURNS) == []
     masked = scored(episode((1,), states="a"), 1.0, learnt=(False,))
-    assert pairs_of([masked, scored(episode((2,), states="a"), 0.0)], TURNS) == []
+    assert build_pairs([masked, scored(episode((2,), states="a"), 0.0)], TURNS) == []
 
 
 def test_each_turn_keeps_the_context_that_it_was_taken_in() -> None:
     one = scored(episode((1,), (2,), states="ab", segments=(0, 1)), 1.0)
     two = scored(episode((0,), (3,), (5,), states="xyb"), 0.0)
-    (pair,) = pairs_of([one, two], TURNS)
+    (pair,) = build_pairs([one, two], TURNS)
     ((better,), (worse,)) = pair.better.sequences, pair.worse.sequences
     assert better.ids.tolist() == [*PROMPT, 2, 4]
     assert worse.ids.tolist() == [*PROMPT, 0, 4, 3, 4, 5, 4]
@@ -203,7 +211,7 @@ def directly(pairs: Sequence[Pair], start: torch.Tensor, settings: Preference) -
     return loss.item(), weights.grad
 
 
-def found(sides: Sequence[Side], weights: torch.Tensor) -> dict[Side, float]:
+def found(sides: Sequence[Response], weights: torch.Tensor) -> dict[Response, float]:
     """As a learner tells: 0 where nothing is learnt."""
     values = []
     for side in sides:
@@ -211,7 +219,7 @@ def found(sides: Sequence[Side], weights: torch.Tensor) -> dict[Side, float]:
             row = np.zeros(len(sequence.ids), np.float32)
             row[sequence.learn] = logprobs(weights, sequence).numpy()
             values.append(row)
-    return summed(sides, values)
+    return sum_logprobs(sides, values)
 
 
 def through_the_learner(sequences: list[TrainSequence], start: torch.Tensor, capacity: int) -> torch.Tensor:
@@ -238,7 +246,7 @@ def through_the_learner(sequences: list[TrainSequence], start: torch.Tensor, cap
 
 def several_pairs() -> list[Pair]:
     """Episodes of several turns and segments, a masked turn, one that is better here and worse there."""
-    return pairs_of(
+    return build_pairs(
         [
             scored(episode((1, 2), (3,)), 1.0),
             scored(episode((0,), (2, 2), (5, 1), segments=(0, 0, 1)), 0.5),
@@ -263,52 +271,54 @@ def several_pairs() -> list[Pair]:
 def test_loss_and_gradient_are_those_of_direct_preference_optimisation(settings: Preference, capacity: int) -> None:
     pairs, start = several_pairs(), model(0)
     assert len(pairs) == 5
-    assert len(sides_of(pairs)) == 4
+    assert len(responses_of(pairs)) == 4
     loss, gradient = directly(pairs, start, settings)
-    sides = sides_of(pairs)
-    lesson = objective(pairs, found(sides, start), found(sides, model(1)), settings)
+    sides = responses_of(pairs)
+    lesson = preference_objective(pairs, found(sides, start), found(sides, model(1)), settings)
     assert lesson.loss == pytest.approx(loss, rel=1e-6)
     torch.testing.assert_close(
-        through_the_learner(taught(lesson.gains), start, capacity), gradient, rtol=1e-5, atol=1e-6
+        through_the_learner(to_sequences(lesson.gains), start, capacity), gradient, rtol=1e-5, atol=1e-6
     )
 
 
 def test_pairs_of_turns_have_the_gradient_of_their_turns_alone() -> None:
     one = scored(episode((1, 2), (3, 0), (2,), states="abc"), 1.0)
     two = scored(episode((5,), (0, 0, 1), states="ba"), 0.0)
-    pairs, settings = pairs_of([one, two], TURNS), Preference(beta=1.0)
+    pairs, settings = build_pairs([one, two], TURNS), Preference(beta=1.0)
     assert len(pairs) == 2
-    start, sides = model(0), sides_of(pairs)
+    start, sides = model(0), responses_of(pairs)
     loss, gradient = directly(pairs, start, settings)
-    lesson = objective(pairs, found(sides, start), found(sides, model(1)), settings)
+    lesson = preference_objective(pairs, found(sides, start), found(sides, model(1)), settings)
     assert lesson.loss == pytest.approx(loss, rel=1e-6)
-    torch.testing.assert_close(through_the_learner(taught(lesson.gains), start, 9), gradient, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        through_the_learner(to_sequences(lesson.gains), start, 9), gradient, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_at_the_reference_the_loss_is_that_of_a_coin_and_rewards_are_nothing() -> None:
     pairs = several_pairs()
-    at_start = found(sides_of(pairs), model(0))
-    lesson = objective(pairs, at_start, at_start, Preference())
+    at_start = found(responses_of(pairs), model(0))
+    lesson = preference_objective(pairs, at_start, at_start, Preference())
     assert lesson.loss == lesson.preference_loss == pytest.approx(np.log(2))
     assert lesson.margins.tolist() == [0.0] * 5
 
 
 def test_a_margin_far_beyond_a_float_is_still_a_number() -> None:
-    (pair,) = pairs_of(group(1.0, 0.0), Preference())
+    (pair,) = build_pairs(group(1.0, 0.0), Preference())
     for apart, loss in ((1e6, 0.0), (-1e6, 2e5)):
-        lesson = objective(
-            [pair], {pair.better: apart, pair.worse: -apart}, dict.fromkeys(sides_of([pair]), 0.0), Preference()
+        lesson = preference_objective(
+            [pair], {pair.better: apart, pair.worse: -apart}, dict.fromkeys(responses_of([pair]), 0.0), Preference()
         )
         assert lesson.loss == pytest.approx(loss)
         assert np.isfinite(list(lesson.gains.values())).all()
 
 
 def test_the_better_side_is_pulled_up_as_much_as_the_worse_is_pushed_down() -> None:
-    (pair,) = pairs_of(group(1.0, 0.0), Preference())
-    even = dict.fromkeys(sides_of([pair]), -1.0)
-    gains = objective([pair], even, even, Preference(beta=0.2)).gains
+    (pair,) = build_pairs(group(1.0, 0.0), Preference())
+    even = dict.fromkeys(responses_of([pair]), -1.0)
+    gains = preference_objective([pair], even, even, Preference(beta=0.2)).gains
     assert gains == {pair.better: pytest.approx(0.1), pair.worse: pytest.approx(-0.1)}
-    doubtful = objective([pair], even, even, Preference(beta=0.2, label_smoothing=0.25)).gains
+    doubtful = preference_objective([pair], even, even, Preference(beta=0.2, label_smoothing=0.25)).gains
     assert doubtful[pair.better] == pytest.approx(0.05)
-    liked = objective([pair], even, even, Preference(beta=0.2, sft_coef=0.5)).gains
+    liked = preference_objective([pair], even, even, Preference(beta=0.2, sft_coef=0.5)).gains
     assert (liked[pair.better], liked[pair.worse]) == (pytest.approx(0.6), pytest.approx(-0.1))

@@ -11,14 +11,14 @@ import torch
 from agym.dsl.check.presets import presets
 from agym.dsl.model.algorithm import Baseline, Kind
 from agym.runtime.engine import OutcomeKind
-from agym.runtime.learning.critic_values import valued
+from agym.runtime.learning.critic_values import attach_values
 from agym.runtime.learning.kl_penalty import sampled_sequences
 from agym.runtime.learning.loss import LossInputs, loss_terms, token_scale
 from agym.runtime.learning.packing import pack, totals
-from agym.runtime.learning.training_batch import lesson, scored
+from agym.runtime.learning.training_batch import build_training_batch, score_groups
 from agym.runtime.progress import Progress
 from agym.runtime.rollout.episode import Ending, Episode, Group, Segment, Task, Turn
-from agym.runtime.steps.stage_context import Context, update_settings
+from agym.runtime.steps.stage_context import StageContext, update_settings
 from agym.unbuilt import UNBUILT
 
 from .conftest import RECIPE, plan_of
@@ -63,14 +63,14 @@ def gradient(preset: str, first: float, second: float, turns: int = 1) -> list[f
     greedy = episode((0,) * turns, 0.5) if stage.algorithm.advantage.baseline is Baseline.GREEDY else None
     tried = [tuple(episodes)] if stage.algorithm.group_size > 1 else [(each,) for each in episodes]
     groups = [Group(task=episodes[0].task, episodes=each, greedy=greedy) for each in tried]
-    book = scored(groups, stage, 0.0, CLOCK, {}).groups
+    book = score_groups(groups, stage, 0.0, CLOCK, {}).groups
     if stage.algorithm.advantage.baseline is Baseline.CRITIC:
-        book = valued(book, [np.zeros(len(sequence.ids), np.float32) for sequence in sampled_sequences(book)])
-    taught = lesson(book, stage, CLOCK)
+        book = attach_values(book, [np.zeros(len(sequence.ids), np.float32) for sequence in sampled_sequences(book)])
+    taught = build_training_batch(book, stage, CLOCK)
     if not taught.sequences:
         return [0.0, 0.0]
-    parts: dict[str, Any] = dict.fromkeys(("crew", "reporter", "clock", "pools", "pipeline"))
-    settings = update_settings(Context(plan=plan, stage=stage, progress=Progress(), **parts)).loss
+    parts: dict[str, Any] = dict.fromkeys(("workers", "reporter", "clock", "pools", "prefetcher"))
+    settings = update_settings(StageContext(plan=plan, stage=stage, progress=Progress(), **parts)).loss
     logits = torch.zeros(2, requires_grad=True)
     for row in pack(taught.sequences, 1000, torch.device("cpu")):
         logprobs = logits.log_softmax(0)
@@ -110,8 +110,8 @@ def test_episodes_that_earned_the_same_move_nothing(preset: str, reward: float) 
 
 def test_mtpo_is_held_back_by_two_policies() -> None:
     plan = plan_of(RECIPE, "algorithm={use: mtpo}", f"reward={REWARDS['mtpo']}")
-    parts: dict[str, Any] = dict.fromkeys(("crew", "reporter", "clock", "pools", "pipeline"))
-    loss = update_settings(Context(plan=plan, stage=plan.stages[1].settings, progress=Progress(), **parts)).loss
+    parts: dict[str, Any] = dict.fromkeys(("workers", "reporter", "clock", "pools", "prefetcher"))
+    loss = update_settings(StageContext(plan=plan, stage=plan.stages[1].settings, progress=Progress(), **parts)).loss
     assert (loss.kl_coef, loss.previous_coef) == (1e-2, 1e-2)
 
 
@@ -133,4 +133,4 @@ def test_an_episode_whose_greedy_one_was_lost_is_left_out() -> None:
     plan = plan_of(RECIPE, "schedule.1.algorithm={use: remax, kl: {coef: 0}}", "reward={}")
     lost = replace(episode((0,), 0.0), ending=Ending.ENV_FAULT)
     group = Group(task=lost.task, episodes=(episode((1,), 1.0),), greedy=lost)
-    assert scored([group], plan.stages[1].settings, 0.0, CLOCK, {}).groups == [[]]
+    assert score_groups([group], plan.stages[1].settings, 0.0, CLOCK, {}).groups == [[]]

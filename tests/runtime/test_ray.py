@@ -24,14 +24,21 @@ from agym.dsl.model.plan import Role  # noqa: E402
 from agym.dsl.model.recipe import Agent  # noqa: E402
 from agym.envs.protocol import Deadlines  # noqa: E402
 from agym.runtime.errors import RunError, StepRefused  # noqa: E402
-from agym.runtime.protocols import Draw, Probe, WeightUpdate  # noqa: E402
-from agym.runtime.rollout.env_calls import Phases  # noqa: E402
-from agym.runtime.rollout.env_connections import Reach  # noqa: E402
+from agym.runtime.protocols import Probe, SamplingSettings, WeightUpdate  # noqa: E402
+from agym.runtime.rollout.env_calls import Timeouts  # noqa: E402
+from agym.runtime.rollout.env_connections import EnvConnector  # noqa: E402
 from agym.runtime.rollout.episode import Ending, Episode, Group, Task  # noqa: E402
-from agym.runtime.rollout.groups import Budgets, Order  # noqa: E402
-from agym.runtime.workers.ray import RayCrew, claims, launch, packed, unpacked, variables  # noqa: E402
+from agym.runtime.rollout.groups import EpisodeLimits, GroupRequest  # noqa: E402
+from agym.runtime.workers.ray import (  # noqa: E402
+    RayWorkerGroup,
+    actor_variables,
+    launch_ray,
+    pack_weights,
+    resource_claims,
+    unpack_weights,
+)
 from agym.runtime.workers.ray_actors import RolloutActor, Said  # noqa: E402
-from agym.runtime.workers.workers import PlayStyle  # noqa: E402
+from agym.runtime.workers.rollout_worker import PlaySettings  # noqa: E402
 
 from .conftest import RECIPE, plan_of  # noqa: E402
 
@@ -59,16 +66,16 @@ def test_weights_of_any_precision_and_shape_arrive_bit_for_bit(dtype: Any) -> No
         ("turned", torch.randn(4, 3).to(dtype).T),
         ("one", torch.ones(())),
     ]
-    arrived, _ = crossed(packed(update(*tensors)))
+    arrived, _ = crossed(pack_weights(update(*tensors)))
     assert arrived.version == 3
-    for (name, sent), (other, got) in zip(tensors, unpacked(arrived).tensors, strict=True):
+    for (name, sent), (other, got) in zip(tensors, unpack_weights(arrived).tensors, strict=True):
         assert (name, sent.dtype, sent.shape) == (other, got.dtype, got.shape)
         assert torch.equal(sent, got)
 
 
 def test_weights_are_not_copied_before_they_are_in_shared_memory() -> None:
     weight = torch.zeros(8)
-    _, buffers = crossed(packed(update(("w", weight))))
+    _, buffers = crossed(pack_weights(update(("w", weight))))
     weight += 1
     assert buffers[0].raw().tobytes() == weight.numpy().tobytes()
 
@@ -77,23 +84,23 @@ def test_weights_are_not_copied_before_they_are_in_shared_memory() -> None:
 
 
 def test_on_a_cpu_each_actor_claims_a_core() -> None:
-    assert claims(plan_of(RECIPE)) == {Role.ROLLOUT: {"CPU": 1, "GPU": 0}, Role.LEARNER: {"CPU": 1, "GPU": 0}}
+    assert resource_claims(plan_of(RECIPE)) == {Role.ROLLOUT: {"CPU": 1, "GPU": 0}, Role.LEARNER: {"CPU": 1, "GPU": 0}}
 
 
 def test_actors_that_take_turns_on_a_card_share_it() -> None:
-    shared = claims(plan_of(RECIPE, "hardware={gpus_per_node: 1, gpu: h100}"))
+    shared = resource_claims(plan_of(RECIPE, "hardware={gpus_per_node: 1, gpu: h100}"))
     assert {role: share["GPU"] for role, share in shared.items()} == {Role.ROLLOUT: 0.5, Role.LEARNER: 0.5}
 
 
 def test_more_than_one_worker_of_a_kind_is_refused_by_name(tmp_path: Path) -> None:
     plan = plan_of(RECIPE, "hardware={gpus_per_node: 2, gpu: h100}")
     with pytest.raises(RunError, match="places one worker of each kind, and the plan has also rollout/1, learner/1"):
-        asyncio.run(launch(plan, tmp_path, Reach(tmp_path, {}, print, Deadlines()), time.perf_counter))
+        asyncio.run(launch_ray(plan, tmp_path, EnvConnector(tmp_path, {}, print, Deadlines()), time.perf_counter))
 
 
 def test_an_actor_finds_in_its_environment_what_an_engine_in_this_process_would() -> None:
     plan = plan_of(RECIPE)
-    found = variables(plan, {"OMP_NUM_THREADS": "7", "SECRET": "x"})
+    found = actor_variables(plan, {"OMP_NUM_THREADS": "7", "SECRET": "x"})
     assert found["OMP_NUM_THREADS"] == "7"
     assert found["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     assert "SECRET" not in found
@@ -101,12 +108,12 @@ def test_an_actor_finds_in_its_environment_what_an_engine_in_this_process_would(
 
 # --- playing -------------------------------------------------------------------------------------------------------
 
-STYLE = PlayStyle(agent=Agent(), environments={}, draw=Draw(), phases=Phases(), slots=2)
-BUDGETS = Budgets(horizon=1, tokens_per_turn=1, context_tokens=8)
+STYLE = PlaySettings(agent=Agent(), environments={}, draw=SamplingSettings(), timeouts=Timeouts(), slots=2)
+BUDGETS = EpisodeLimits(horizon=1, tokens_per_turn=1, context_tokens=8)
 
 
-def order(name: str) -> Order:
-    return Order(task=Task(environment="e", id=name, seed=0), size=2, budgets=BUDGETS, seed=0)
+def order(name: str) -> GroupRequest:
+    return GroupRequest(task=Task(environment="e", id=name, seed=0), size=2, limits=BUDGETS, seed=0)
 
 
 def episode(task: Task, index: int) -> Episode:
@@ -122,7 +129,9 @@ class Playing:
         self.trouble = trouble
         self.cancelled = False
 
-    async def play(self, orders: list[Order], style: PlayStyle, seen: Callable[[Episode], None]) -> list[Group]:
+    async def play(
+        self, orders: list[GroupRequest], style: PlaySettings, seen: Callable[[Episode], None]
+    ) -> list[Group]:
         groups = [
             Group(task=each.task, episodes=tuple(episode(each.task, at) for at in range(each.size))) for each in orders
         ]
@@ -169,8 +178,8 @@ def ready(value: Any) -> asyncio.Future[Any]:
 
 def test_episodes_are_told_of_as_they_end_and_come_back_in_their_groups() -> None:
     heard: list[Episode] = []
-    crew = RayCrew(Here(actor(Playing())), None, print)
-    groups = asyncio.run(crew.play([order("a"), order("b")], STYLE, heard.append))
+    workers = RayWorkerGroup(Here(actor(Playing())), None, print)
+    groups = asyncio.run(workers.play([order("a"), order("b")], STYLE, heard.append))
     assert [(each.task.id, each.index) for each in heard] == [("b", 1), ("b", 0), ("a", 1), ("a", 0)]
     assert [[(each.task.id, each.index) for each in group.episodes] for group in groups] == [
         [("a", 0), ("a", 1)],
@@ -182,7 +191,7 @@ def test_what_an_environment_has_to_say_comes_with_the_next_news() -> None:
     notes: list[str] = []
     made = actor(Playing())
     made._notes.append("its server died")
-    asyncio.run(RayCrew(Here(made), None, notes.append).play([order("a")], STYLE, lambda _: None))
+    asyncio.run(RayWorkerGroup(Here(made), None, notes.append).play([order("a")], STYLE, lambda _: None))
     assert notes == ["its server died"]
 
 
@@ -199,9 +208,9 @@ def test_a_play_that_nobody_listens_to_any_more_is_ended() -> None:
 
 def test_trouble_in_a_play_is_raised_after_what_was_seen_before_it() -> None:
     heard: list[Episode] = []
-    crew = RayCrew(Here(actor(Playing(StepRefused("no sampler")))), None, print)
+    workers = RayWorkerGroup(Here(actor(Playing(StepRefused("no sampler")))), None, print)
     with pytest.raises(StepRefused, match="no sampler"):
-        asyncio.run(crew.play([order("a")], STYLE, heard.append))
+        asyncio.run(workers.play([order("a")], STYLE, heard.append))
     assert len(heard) == 1
 
 

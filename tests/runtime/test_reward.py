@@ -13,23 +13,23 @@ from agym.dsl.expression.expr import Expr
 from agym.dsl.expression.scopes import SCOPES
 from agym.dsl.model.recipe import Overlong, Reward, RewardNormalise
 from agym.runtime.learning.reward import (
-    Clock,
     Moments,
     RewardError,
     Scored,
-    credit_of,
+    StepNames,
+    assign_turn_rewards,
     episode_facts,
     group_facts,
-    normalised,
-    score,
+    normalise_rewards,
+    score_episode,
     turn_facts,
 )
-from agym.runtime.learning.turn_rewards import CreditError
+from agym.runtime.learning.turn_rewards import TurnRewardsError
 from agym.runtime.rollout.episode import Ending, Episode, Segment, Task, Turn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-CLOCK: Clock = {"step": 3.0, "total_step": 13.0, "stage": "explore", "stage_index": 1.0}
+CLOCK: StepNames = {"step": 3.0, "total_step": 13.0, "stage": "explore", "stage_index": 1.0}
 PROMPT = 4
 BETWEEN = 2
 
@@ -69,7 +69,9 @@ def played(
 
 
 def scored(episode: Episode, /, *, invalid_turn: float = 0.0, context_tokens: int = 100, **settings: Any) -> Scored:
-    return score(episode, Reward(**settings), invalid_turn=invalid_turn, context_tokens=context_tokens, clock=CLOCK)
+    return score_episode(
+        episode, Reward(**settings), invalid_turn=invalid_turn, context_tokens=context_tokens, clock=CLOCK
+    )
 
 
 def earned(outcome: float, environment: str = "maze") -> Scored:
@@ -217,14 +219,14 @@ def totals(groups: list[list[Scored]]) -> list[list[float]]:
 
 
 def test_without_normalisation_nothing_changes_and_nothing_is_remembered() -> None:
-    groups, scales = normalised([[earned(4.0), earned(0.0)]], Reward(), {})
+    groups, scales = normalise_rewards([[earned(4.0), earned(0.0)]], Reward(), {})
     assert totals(groups) == [[4.0, 0.0]]
     assert scales == {}
 
 
 def test_rewards_are_divided_by_the_spread_of_their_own_environment() -> None:
     groups = [[earned(4.0), earned(0.0)], [earned(300.0, "web"), earned(100.0, "web")]]
-    found, scales = normalised(groups, BY_ENVIRONMENT, {})
+    found, scales = normalise_rewards(groups, BY_ENVIRONMENT, {})
     assert totals(found) == [
         [pytest.approx(4 / sqrt(8)), 0.0],
         [pytest.approx(300 / sqrt(20000)), pytest.approx(100 / sqrt(20000))],
@@ -234,22 +236,22 @@ def test_rewards_are_divided_by_the_spread_of_their_own_environment() -> None:
 
 def test_rewards_of_turns_are_divided_too() -> None:
     one = Scored(episode=played(1, 1), outcome=4.0, turn_rewards=(0.0, -1.0))
-    (found, _), _ = normalised([[one], [earned(0.0)]], BY_ENVIRONMENT, {})
+    (found, _), _ = normalise_rewards([[one], [earned(0.0)]], BY_ENVIRONMENT, {})
     by = sqrt(4.5)
     assert found[0].turn_rewards == (0.0, pytest.approx(-1 / by))
     assert found[0].outcome == pytest.approx(4 / by)
 
 
 def test_the_scale_goes_on_from_step_to_step() -> None:
-    _, scales = normalised([[earned(1.0), earned(2.0)]], BY_ENVIRONMENT, {})
-    _, scales = normalised([[earned(6.0), earned(7.0), earned(9.0, "web")]], BY_ENVIRONMENT, scales)
+    _, scales = normalise_rewards([[earned(1.0), earned(2.0)]], BY_ENVIRONMENT, {})
+    _, scales = normalise_rewards([[earned(6.0), earned(7.0), earned(9.0, "web")]], BY_ENVIRONMENT, scales)
     assert scales["maze"].divisor == pytest.approx(np.std([1, 2, 6, 7], ddof=1))
     assert scales["web"].count == 1
 
 
 @pytest.mark.parametrize("rewards", [[5.0], [0.1, 0.1, 0.1], [0.1 + 0.2, 0.3]])
 def test_rewards_without_a_spread_to_speak_of_stay_as_they_are(rewards: list[float]) -> None:
-    groups, _ = normalised([[earned(reward) for reward in rewards]], BY_ENVIRONMENT, {})
+    groups, _ = normalise_rewards([[earned(reward) for reward in rewards]], BY_ENVIRONMENT, {})
     assert totals(groups) == [rewards]
 
 
@@ -270,7 +272,7 @@ def test_the_scale_is_that_of_all_rewards_at_once(steps: list[list[float]], mixe
 
 
 def test_the_outcome_sits_on_the_last_turn() -> None:
-    found = credit_of(Scored(episode=played(2, 3), outcome=1.0, turn_rewards=(0.25, 0.5)))
+    found = assign_turn_rewards(Scored(episode=played(2, 3), outcome=1.0, turn_rewards=(0.25, 0.5)))
     assert (found.lengths, found.rewards, found.states) == ((2, 3), (0.25, 1.5), ("s0", "s1"))
 
 
@@ -290,21 +292,21 @@ def earned_by(episode: Episode) -> Scored:
 def test_a_turn_without_tokens_gives_its_reward_to_a_neighbour(
     lengths: tuple[int, ...], rewards: tuple[float, ...]
 ) -> None:
-    found = credit_of(earned_by(played(*lengths)), learnt=[length > 0 for length in lengths])
+    found = assign_turn_rewards(earned_by(played(*lengths)), learnt=[length > 0 for length in lengths])
     assert found.rewards == pytest.approx(rewards)
     assert found.lengths == tuple(length for length in lengths if length)
     assert found.learnt == (True,) * len(rewards)
 
 
 def test_an_episode_in_which_nothing_was_sampled_earns_no_credit() -> None:
-    with pytest.raises(CreditError, match="nothing was sampled in this episode of task 't1'"):
-        credit_of(earned_by(played(0)))
+    with pytest.raises(TurnRewardsError, match="nothing was sampled in this episode of task 't1'"):
+        assign_turn_rewards(earned_by(played(0)))
 
 
 def test_what_others_know_of_the_episode_is_handed_on() -> None:
-    values, pull = np.array([0.5]), np.array([-0.25])
-    found = credit_of(replace(earned(1.0), pull=pull, values=values, greedy=earned(0.5)))
+    values, kl_penalty = np.array([0.5]), np.array([-0.25])
+    found = assign_turn_rewards(replace(earned(1.0), kl_penalty=kl_penalty, values=values, greedy=earned(0.5)))
     assert found.values is values
-    assert found.token_rewards is pull
+    assert found.token_rewards is kl_penalty
     assert found.greedy is not None
     assert found.greedy.rewards == (0.5,)

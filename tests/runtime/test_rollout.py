@@ -17,20 +17,20 @@ from agym.runtime.agents.prompts import CUT
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import StepRefused
 from agym.runtime.protocols import FinishReason, Sampled
-from agym.runtime.rollout.env_calls import Phases, World
+from agym.runtime.rollout.env_calls import ConnectedEnv, Timeouts
 from agym.runtime.rollout.episode import Ending, Group, Task
-from agym.runtime.rollout.groups import Budgets, Order, play_groups
+from agym.runtime.rollout.groups import EpisodeLimits, GroupRequest, play_groups
 
 
-def orders(count: int = 3, size: int = 4, horizon: int = 3, **budgets: Any) -> list[Order]:
-    limits = Budgets(**{"horizon": horizon, "tokens_per_turn": 2, "context_tokens": 64, **budgets})
+def orders(count: int = 3, size: int = 4, horizon: int = 3, **limits: Any) -> list[GroupRequest]:
+    limits = EpisodeLimits(**{"horizon": horizon, "tokens_per_turn": 2, "context_tokens": 64, **limits})
     tasks = [Task(environment="echo", id=f"train-{at}", seed=at) for at in range(count)]
-    return [Order(task=task, size=size, budgets=limits, seed=at) for at, task in enumerate(tasks)]
+    return [GroupRequest(task=task, size=size, limits=limits, seed=at) for at, task in enumerate(tasks)]
 
 
-def play(player: Any, client: EnvClient, wanted: list[Order], slots: int = 64) -> list[Group]:
+def play(player: Any, client: EnvClient, wanted: list[GroupRequest], slots: int = 64) -> list[Group]:
     async def go() -> list[Group]:
-        world = World(name="echo", client=client, spec=await client.spec(), success_at=1.0)
+        world = ConnectedEnv(name="echo", client=client, spec=await client.spec(), success_at=1.0)
         return await play_groups(player, {"echo": world}, wanted, slots)
 
     return asyncio.run(go())
@@ -247,7 +247,7 @@ TROUBLES = {
     "answers no step": ({"stepping": lambda: "say 1"}, "an answer that makes no sense"),
     "shows nothing": ({"first": Observation(text=None)}, "nothing that can be read"),  # type: ignore[arg-type]
 }
-QUICK = Phases(reset_timeout_s=0.02, step_timeout_s=0.02, retries=1)
+QUICK = Timeouts(reset_timeout_s=0.02, step_timeout_s=0.02, retries=1)
 
 
 @pytest.mark.parametrize(("trouble", "message"), TROUBLES.values(), ids=TROUBLES)
@@ -310,7 +310,7 @@ def test_limits_hold_in_each_phase_and_all_get_through(player_of: Any, table_sam
         return what
 
     client = Trouble(InlineEnv(echo), opening=counting("open"), stepping=counting("step"))
-    player = player_of(table_sampler(), Phases(reset_limit=3, step_limit=2))
+    player = player_of(table_sampler(), Timeouts(reset_limit=3, step_limit=2))
     groups = play(player, client, orders())
     assert most == {"open": 3, "step": 2}
     assert said(groups) == said(play(player_of(table_sampler()), InlineEnv(echo), orders()))

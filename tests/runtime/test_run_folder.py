@@ -7,62 +7,62 @@ import os
 from pathlib import Path
 
 import pytest
-from agym.runtime.storage.run_folder import FolderError, Metrics, Workspace, write_atomically
+from agym.runtime.storage.run_folder import FolderError, MetricsFile, RunFolder, write_atomically
 
 
 def test_a_folder_in_use_is_refused_and_free_again_after_the_close(tmp_path: Path) -> None:
-    space = Workspace.start(tmp_path / "run", "plan", "recipe")
+    space = RunFolder.start(tmp_path / "run", "plan", "recipe")
     with pytest.raises(FolderError, match="is in use by another run"):
-        Workspace.resume(tmp_path / "run")
+        RunFolder.resume(tmp_path / "run")
     space.close()
-    Workspace.resume(tmp_path / "run", "plan").close()
+    RunFolder.resume(tmp_path / "run", "plan").close()
 
 
 def test_a_second_start_on_a_run_says_how_to_go_on(tmp_path: Path) -> None:
-    Workspace.start(tmp_path / "run", "plan", "recipe").close()
+    RunFolder.start(tmp_path / "run", "plan", "recipe").close()
     (tmp_path / "run/metrics.jsonl").write_text("{}\n")
     with pytest.raises(FolderError, match="resume it with --resume, or start anew with --fresh"):
-        Workspace.start(tmp_path / "run", "plan", "recipe")
+        RunFolder.start(tmp_path / "run", "plan", "recipe")
 
 
 def test_a_run_that_ended_before_its_first_row_is_in_nobodys_way_and_not_deleted(tmp_path: Path) -> None:
-    Workspace.start(tmp_path / "run", "plan 0", "recipe").close()
-    Workspace.start(tmp_path / "run", "plan 1", "recipe").close()
+    RunFolder.start(tmp_path / "run", "plan 0", "recipe").close()
+    RunFolder.start(tmp_path / "run", "plan 1", "recipe").close()
     assert (tmp_path / "run/plan.json").read_text() == "plan 1"
     assert (tmp_path / "run.old-1/plan.json").read_text() == "plan 0"
 
 
 def test_fresh_moves_the_old_run_aside_and_deletes_nothing(tmp_path: Path) -> None:
     for number in range(3):
-        Workspace.start(tmp_path / "run", f"plan {number}", "recipe", fresh=True).close()
+        RunFolder.start(tmp_path / "run", f"plan {number}", "recipe", fresh=True).close()
     assert (tmp_path / "run/plan.json").read_text() == "plan 2"
     assert (tmp_path / "run.old-1/plan.json").read_text() == "plan 0"
     assert (tmp_path / "run.old-2/plan.json").read_text() == "plan 1"
 
 
 def test_a_start_that_was_killed_before_its_plan_was_written_is_begun_again(tmp_path: Path) -> None:
-    Workspace.start(tmp_path / "run", "plan", "recipe").close()
+    RunFolder.start(tmp_path / "run", "plan", "recipe").close()
     (tmp_path / "run/plan.json").unlink()
     with pytest.raises(FolderError, match="holds no run to resume"):
-        Workspace.resume(tmp_path / "run")
-    Workspace.start(tmp_path / "run", "plan", "recipe").close()
+        RunFolder.resume(tmp_path / "run")
+    RunFolder.start(tmp_path / "run", "plan", "recipe").close()
 
 
 def test_a_folder_with_things_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(FolderError, match="is not empty: empty it, or start anew with --fresh"):
-        Workspace.start(tmp_path, "plan", "recipe")
+        RunFolder.start(tmp_path, "plan", "recipe")
 
 
 def test_a_run_of_another_plan_is_not_resumed(tmp_path: Path) -> None:
-    Workspace.start(tmp_path / "run", "plan", "recipe").close()
+    RunFolder.start(tmp_path / "run", "plan", "recipe").close()
     with pytest.raises(FolderError, match="holds a run of another plan"):
-        Workspace.resume(tmp_path / "run", "other")
-    Workspace.resume(tmp_path / "run").close()
+        RunFolder.resume(tmp_path / "run", "other")
+    RunFolder.resume(tmp_path / "run").close()
 
 
 def test_a_checkpoint_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
-    space = Workspace.start(tmp_path / "run", "plan", "recipe")
+    space = RunFolder.start(tmp_path / "run", "plan", "recipe")
 
     def broken() -> None:
         with space.checkpoint(3) as folder:
@@ -94,17 +94,17 @@ def test_a_checkpoint_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None
 def test_what_a_kill_inside_a_save_leaves_is_mended(
     tmp_path: Path, where: str, left: dict[str, str], kept: dict[str, str]
 ) -> None:
-    Workspace.start(tmp_path / "run", "plan", "recipe").close()
+    RunFolder.start(tmp_path / "run", "plan", "recipe").close()
     for name, text in left.items():
         (tmp_path / "run" / where / name).mkdir(parents=True)
         (tmp_path / "run" / where / name / "content").write_text(text)
-    Workspace.resume(tmp_path / "run").close()
+    RunFolder.resume(tmp_path / "run").close()
     found = {path.name: (path / "content").read_text() for path in (tmp_path / "run" / where).iterdir()}
     assert found == kept
 
 
 def test_dropped_checkpoints_leave_their_model(tmp_path: Path) -> None:
-    space = Workspace.start(tmp_path / "run", "plan", "recipe")
+    space = RunFolder.start(tmp_path / "run", "plan", "recipe")
     for step in (1, 2):
         with space.checkpoint(step) as folder:
             (folder / "model").mkdir()
@@ -117,14 +117,14 @@ def test_dropped_checkpoints_leave_their_model(tmp_path: Path) -> None:
 
 
 def test_rows_after_the_checkpoint_are_forgotten_and_torn_ones_too(tmp_path: Path) -> None:
-    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics = MetricsFile(tmp_path / "metrics.jsonl")
     metrics.append({"total_step": 1})
     kept = metrics.size
     metrics.append({"total_step": 2})
     metrics.close()
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"total_st')
-    again = Metrics(tmp_path / "metrics.jsonl", keep_bytes=kept)
+    again = MetricsFile(tmp_path / "metrics.jsonl", keep_bytes=kept)
     again.append({"total_step": 2, "x": 0.1})
     again.close()
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -132,21 +132,21 @@ def test_rows_after_the_checkpoint_are_forgotten_and_torn_ones_too(tmp_path: Pat
 
 
 def test_rows_that_somebody_deleted_do_not_come_back_as_zeros(tmp_path: Path) -> None:
-    metrics = Metrics(tmp_path / "metrics.jsonl", keep_bytes=99)
+    metrics = MetricsFile(tmp_path / "metrics.jsonl", keep_bytes=99)
     metrics.append({"total_step": 4})
     metrics.close()
     assert (tmp_path / "metrics.jsonl").read_text() == '{"total_step": 4}\n'
 
 
 def test_a_row_that_json_cannot_say_is_an_error(tmp_path: Path) -> None:
-    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics = MetricsFile(tmp_path / "metrics.jsonl")
     with pytest.raises(ValueError, match="not JSON compliant"):
         metrics.append({"x": float("nan")})
     metrics.close()
 
 
 def test_episodes_of_steps_to_come_are_forgotten(tmp_path: Path) -> None:
-    space = Workspace.start(tmp_path / "run", "plan", "recipe")
+    space = RunFolder.start(tmp_path / "run", "plan", "recipe")
     for step in (8, 9, 10, 11):
         space.write_episodes(step, "", ["{}"])
         space.write_episodes(step, "-eval", ["{}"])

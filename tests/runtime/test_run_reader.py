@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 from agym.dsl.publish.plan_json import dumps
-from agym.runtime.storage.run_folder import FolderError, Workspace
-from agym.runtime.storage.run_reader import Archive
+from agym.runtime.storage.run_folder import FolderError, RunFolder
+from agym.runtime.storage.run_reader import RunReader
 
 
 @pytest.fixture
 def archived(new_run: Any) -> Any:
-    def make(*settings: str) -> Archive:
+    def make(*settings: str) -> RunReader:
         run = new_run("checkpoint.keep=1", *settings)
         run.go()
         (run.root / "plan.json").write_text(dumps(run.plan))
-        return Archive(run.root)
+        return RunReader(run.root)
 
     return make
 
@@ -65,7 +65,7 @@ def test_a_run_that_has_saved_nothing_has_nothing_to_give(archived: Any) -> None
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match="holds no run"):
-        Archive(tmp_path)
+        RunReader(tmp_path)
 
 
 def test_a_plan_of_another_version_is_told_in_one_line(archived: Any) -> None:
@@ -77,7 +77,7 @@ def test_a_plan_of_another_version_is_told_in_one_line(archived: Any) -> None:
 
 def test_a_run_that_is_under_way_is_read_all_the_same(archived: Any) -> None:
     archive = archived()
-    space = Workspace.resume(archive.root)
+    space = RunFolder.resume(archive.root)
     assert archive.kept("latest").step == 9
     assert [row["total_step"] for row in archive.measurements(6)] == [0, 3, 6]
     space.close()

@@ -19,18 +19,18 @@ from agym.envs.protocol import Observation, Reached
 from agym.runtime.agents.chat import Chat
 from agym.runtime.agents.formats import FORMATS
 from agym.runtime.agents.messages import Message
-from agym.runtime.data.dataset import Conversation, Reply, recorded, written
+from agym.runtime.data.dataset import Conversation, ConversationReply, read_conversations, read_episodes
 from agym.runtime.data.demonstrations import Demonstrator, NoExpert, NoHindsight
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import RunError, StepRefused
-from agym.runtime.reporting import Silent
-from agym.runtime.rollout.env_calls import Gates, Phases, World
+from agym.runtime.reporting import SilentReporter
+from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv, Timeouts
 from agym.runtime.rollout.episode import Ending, Episode, Task
-from agym.runtime.rollout.groups import Budgets
+from agym.runtime.rollout.groups import EpisodeLimits
 
 from .conftest import echoing
 
-LIMITS = Budgets(horizon=6, tokens_per_turn=2, context_tokens=64)
+LIMITS = EpisodeLimits(horizon=6, tokens_per_turn=2, context_tokens=64)
 
 
 @pytest.fixture
@@ -40,19 +40,19 @@ def demonstrator(words: Any) -> Demonstrator:
         encode=words.encode_known,
         format=FORMATS[Format.PLAIN],
         prompt=None,
-        phases=Phases(retries=0),
-        gates=Gates.of(Phases()),
+        timeouts=Timeouts(retries=0),
+        concurrency=ConcurrencyLimits.of(Timeouts()),
         noise=0.0,
         loss_on=LossOn.EXPERT,
         clock=lambda: 0.0,
     )
 
 
-def shown(demonstrator: Demonstrator, env: Callable[[], Any], budgets: Budgets = LIMITS, seed: int = 0) -> Episode:
+def shown(demonstrator: Demonstrator, env: Callable[[], Any], limits: EpisodeLimits = LIMITS, seed: int = 0) -> Episode:
     async def go() -> Episode:
         client = InlineEnv(env)
-        world = World(name="echo", client=client, spec=await client.spec())
-        return await demonstrator.attempt(world, Task(environment="echo", id="train-0", seed=3), budgets, seed)
+        world = ConnectedEnv(name="echo", client=client, spec=await client.spec())
+        return await demonstrator.attempt(world, Task(environment="echo", id="train-0", seed=3), limits, seed)
 
     return asyncio.run(go())
 
@@ -109,12 +109,12 @@ def test_a_solution_known_from_the_start_serves_where_there_is_no_advice(demonst
 
 
 def test_without_any_expert_the_way_out_is_told(demonstrator: Demonstrator, echo: Any) -> None:
-    class Silent(echo):  # type: ignore[misc]
+    class SilentReporter(echo):  # type: ignore[misc]
         def advice(self) -> str | None:
             return None
 
     with pytest.raises(NoExpert, match="environment 'echo' knows no solution of task 'train-0'"):
-        shown(demonstrator, Silent)
+        shown(demonstrator, SilentReporter)
 
 
 def test_a_word_that_the_model_does_not_know_is_read_but_never_taught(demonstrator: Demonstrator, echo: Any) -> None:
@@ -143,7 +143,7 @@ def test_a_demonstrated_reply_cannot_end_before_its_end(demonstrator: Demonstrat
     given = Conversation(
         task=Task(environment="echo", id="train-0", seed=3),
         opening=(Message("user", "say 2"),),
-        replies=(Reply(text="2 <|end|>", learn=learn),),
+        replies=(ConversationReply(text="2 <|end|>", learn=learn),),
     )
     with pytest.raises(RunError, match=r"reply 1 of task 'train-0': expected a reply without '<\|end\|>'"):
         demonstrator.render(given, 64)
@@ -187,7 +187,7 @@ def lines(path: Path, *objects: Any) -> Path:
 def test_a_conversation_is_rendered_as_episodes_are_and_learnt_where_it_says(
     demonstrator: Demonstrator, words: Any, tmp_path: Path
 ) -> None:
-    (conversation,) = written(lines(tmp_path / "data.jsonl", {"messages": TALK}))
+    (conversation,) = read_conversations(lines(tmp_path / "data.jsonl", {"messages": TALK}))
     episode = demonstrator.render(conversation, 64)
     whole = words.render([{**each} for each in TALK], reply=False)
     assert episode.segments[0].ids.tolist() == words.encode(whole)
@@ -198,7 +198,7 @@ def test_a_conversation_is_rendered_as_episodes_are_and_learnt_where_it_says(
 def test_a_long_conversation_is_learnt_up_to_the_last_reply_that_fits(
     demonstrator: Demonstrator, tmp_path: Path
 ) -> None:
-    (conversation,) = written(lines(tmp_path / "data.jsonl", {"messages": TALK}))
+    (conversation,) = read_conversations(lines(tmp_path / "data.jsonl", {"messages": TALK}))
     episode = demonstrator.render(conversation, 20)
     assert len(episode.segments[0].ids) <= 20
     assert (episode.ending, len(episode.turns)) == (Ending.BUDGET, 2)
@@ -218,12 +218,12 @@ def test_a_long_conversation_is_learnt_up_to_the_last_reply_that_fits(
 )
 def test_a_wrong_line_is_told_with_its_place(tmp_path: Path, line: Any, message: str) -> None:
     with pytest.raises(RunError, match=message):
-        written(lines(tmp_path / "data.jsonl", {"messages": TALK}, line))
+        read_conversations(lines(tmp_path / "data.jsonl", {"messages": TALK}, line))
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"data: .* cannot be read"):
-        written(tmp_path / "none.jsonl")
+        read_conversations(tmp_path / "none.jsonl")
 
 
 def test_imitating_a_file_learns_and_keeps_what_the_recipe_says(new_run: Any, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_imitating_a_file_learns_and_keeps_what_the_recipe_says(new_run: Any, tm
 
 @pytest.mark.parametrize(("tokens", "told"), [(1, True), (2, False)])
 def test_replies_that_are_too_long_to_be_said_are_told(new_run: Any, tokens: int, told: bool) -> None:
-    class Noting(Silent):
+    class Noting(SilentReporter):
         notes: ClassVar[list[str]] = []
 
         def note(self, text: str) -> None:
@@ -259,7 +259,7 @@ def test_replies_that_are_too_long_to_be_said_are_told(new_run: Any, tokens: int
 def test_recorded_episodes_of_training_tasks_are_demonstrations_in_turn(new_run: Any, tmp_path: Path) -> None:
     teacher = new_run()
     teacher.go()
-    talks = recorded(teacher.root)
+    talks = read_episodes(teacher.root)
     assert {talk.task.id.split("-")[0] for talk in talks} == {"train"}
     assert len(talks) == 7 * 16
     run = new_run(f"algorithm.data={{source: episodes, path: {teacher.root}, keep: success}}", text=IMITATION)
@@ -271,9 +271,9 @@ def test_a_run_that_recorded_only_what_it_measured_teaches_nothing(new_run: Any,
     teacher = new_run("checkpoint.episodes=eval")
     teacher.go()
     with pytest.raises(RunError, match="holds no episode of a training task: run it with"):
-        recorded(teacher.root)
+        read_episodes(teacher.root)
     with pytest.raises(RunError, match="is no run folder"):
-        recorded(tmp_path)
+        read_episodes(tmp_path)
 
 
 # --- fresh rollouts --------------------------------------------------------------------------------------------------
@@ -358,11 +358,11 @@ def knowing(echo: Any) -> Any:
     return Knowing
 
 
-def relabelled(demonstrator: Demonstrator, env: Any, episode: Episode, budgets: Budgets = LIMITS) -> list[Episode]:
+def relabelled(demonstrator: Demonstrator, env: Any, episode: Episode, limits: EpisodeLimits = LIMITS) -> list[Episode]:
     async def go() -> list[Episode]:
         client = InlineEnv(env)
-        world = World(name="echo", client=client, spec=await client.spec())
-        return await demonstrator.hindsight(world, episode, budgets)
+        world = ConnectedEnv(name="echo", client=client, spec=await client.spec())
+        return await demonstrator.hindsight(world, episode, limits)
 
     return asyncio.run(go())
 

@@ -23,8 +23,8 @@ from agym.runtime.rollout.episode import (
     Task,
     Turn,
 )
-from agym.runtime.rollout.task_sampler import Mixture
-from agym.runtime.steps.rollout_batch import Batch, read_batches, write_batches
+from agym.runtime.rollout.task_sampler import TaskMixture
+from agym.runtime.steps.rollout_batch import RolloutBatch, read_batches, write_batches
 
 from .conftest import echoing
 
@@ -54,21 +54,21 @@ def ahead(new_run: Any) -> Callable[..., Any]:
 class Apart:
     """A crew whose workers do not wait for each other; an update takes so many rounds of the event loop."""
 
-    crew: Any
+    workers: Any
     rounds: int = 0
     events: list[str] = field(default_factory=list)
     playing: int = 0
     overlaps: int = 0
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.crew, name)
+        return getattr(self.workers, name)
 
     async def play(self, orders: Any, style: Any, seen: Any) -> Any:
         assert not self.playing, "two batches at the same time"
         self.playing += 1
         self.events.append("play")
         try:
-            return await self.crew._rollout.play(orders, style, seen)
+            return await self.workers._rollout.play(orders, style, seen)
         finally:
             self.playing -= 1
             self.events.append("played")
@@ -76,7 +76,7 @@ class Apart:
     async def sync(self, version: int) -> None:
         assert not self.playing, "new weights in the middle of a batch"
         self.events.append(f"sync {version}")
-        await self.crew.sync(version)
+        await self.workers.sync(version)
 
     async def update(self, sequences: Any, settings: Any) -> Any:
         self.events.append("learn")
@@ -84,7 +84,7 @@ class Apart:
             await asyncio.sleep(0)
             self.overlaps += self.playing
         self.events.append("learnt")
-        return self.crew._learner.update(sequences, settings)
+        return self.workers._learner.update(sequences, settings)
 
 
 def apart(run: Any, rounds: int) -> list[Apart]:
@@ -95,8 +95,8 @@ def apart(run: Any, rounds: int) -> list[Apart]:
         await asyncio.sleep(0)
         return await sample(request)
 
-    def around(crew: Any) -> Any:
-        made.append(Apart(crew, rounds))
+    def around(workers: Any) -> Any:
+        made.append(Apart(workers, rounds))
         return made[0]
 
     run.sampler.sample, run.around = slow, around
@@ -171,15 +171,15 @@ def test_who_is_faster_decides_nothing(ahead: Any, ages: int, rounds: int) -> No
 class Restless:
     """Lets whatever is under way go on before an update."""
 
-    crew: Any
+    workers: Any
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.crew, name)
+        return getattr(self.workers, name)
 
     async def update(self, sequences: Any, settings: Any) -> Any:
         for _ in range(20):
             await asyncio.sleep(0)
-        return await self.crew.update(sequences, settings)
+        return await self.workers.update(sequences, settings)
 
 
 def test_workers_of_one_thread_take_turns(ahead: Any) -> None:
@@ -343,8 +343,8 @@ def test_a_step_that_is_refused_keeps_its_batch(ahead: Any) -> None:
     whole.go()
     run, calls = ahead(1), list[int]()
 
-    def around(crew: Any) -> Any:
-        logprobs = crew.logprobs
+    def around(workers: Any) -> Any:
+        logprobs = workers.logprobs
 
         async def refused(*args: Any, **kwargs: Any) -> Any:
             calls.append(1)
@@ -352,8 +352,8 @@ def test_a_step_that_is_refused_keeps_its_batch(ahead: Any) -> None:
                 raise StepRefused("not now")
             return await logprobs(*args, **kwargs)
 
-        crew.logprobs = refused
-        return crew
+        workers.logprobs = refused
+        return workers
 
     run.around = around
     with pytest.raises(StepRefused, match="not now"):
@@ -391,7 +391,7 @@ def segment(*ids: int) -> Segment:
     )
 
 
-def batch() -> Batch:
+def batch() -> RolloutBatch:
     task = Task(environment="echo", id="ä", seed=2**60, difficulty="odd")
     turn = Turn(segment=0, start=1, end=3, reply="\ud83d a\n", action=None, observation="", reward=1 / 3, state="s")
     whole = Episode(
@@ -411,9 +411,9 @@ def batch() -> Batch:
     lost = Episode(
         task=task, index=1, segments=(), turns=(), ending=Ending.ENV_FAULT, horizon=2, score=0, success=False, fault="x"
     )
-    mixture = Mixture(drawn={"echo": 3}, owed={"echo": 0.1})
+    mixture = TaskMixture(drawn={"echo": 3}, owed={"echo": 0.1})
     groups = (Group(task=task, episodes=(whole, lost)), Group(task=task, episodes=(lost,), greedy=whole))
-    return Batch(groups=groups, rounds=2, mixture=mixture, staleness=1, seconds=9)
+    return RolloutBatch(groups=groups, rounds=2, mixture=mixture, staleness=1, seconds=9)
 
 
 def plain(value: Any) -> Any:
@@ -422,7 +422,7 @@ def plain(value: Any) -> Any:
         return value.dtype, value.tolist()
     if isinstance(value, list | tuple):
         return type(value), [plain(each) for each in value]
-    if isinstance(value, Batch | Group | Episode | Segment):
+    if isinstance(value, RolloutBatch | Group | Episode | Segment):
         return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
     return value
 
@@ -437,10 +437,10 @@ def test_batches_come_back_as_they_were(tmp_path: Path) -> None:
 def test_batches_of_nothing_but_faults_come_back_too(tmp_path: Path) -> None:
     group = batch().groups[0]
     lost = [
-        Batch(
+        RolloutBatch(
             groups=(Group(task=group.task, episodes=group.episodes[1:]),),
             rounds=0,
-            mixture=Mixture(),
+            mixture=TaskMixture(),
             staleness=1,
             seconds=0,
         )

@@ -22,13 +22,12 @@ from agym.files import SHIPPED, DiskLibrary, shipped_names
 from agym.machine import look
 from agym.runtime.agents.chat import Chat
 from agym.runtime.backends.hf_models import load_tokenizer
-from agym.runtime.rollout.env_calls import Phases
-from agym.runtime.rollout.env_connections import Reach
-from agym.runtime.rollout.env_registry import Worlds
+from agym.runtime.rollout.env_calls import Timeouts
+from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
 from agym.runtime.rollout.episode import Ending, Episode, Task
-from agym.runtime.rollout.groups import Budgets
+from agym.runtime.rollout.groups import EpisodeLimits
 from agym.runtime.workers.build import prepare_model
-from agym.runtime.workers.workers import DemoStyle, RolloutWorker
+from agym.runtime.workers.rollout_worker import DemonstrationSettings, RolloutWorker
 
 TINY = [name for name in shipped_names() if name.endswith("/tiny")]
 BROWSED = {"miniwob/tiny", "websites/tiny", "mixture/tiny"}
@@ -48,24 +47,24 @@ def planned(name: str) -> Plan:
 
 
 async def shown(plan: Plan, folder: Path) -> Mapping[str, Sequence[Episode]]:
-    worlds = Worlds(Reach(folder, {}, print, Deadlines()))
+    envs = OpenEnvs(EnvConnector(folder, {}, print, Deadlines()))
     try:
-        model = await prepare_model(plan, folder, worlds)
+        model = await prepare_model(plan, folder, envs)
         tokenizer = load_tokenizer(model)
         sampler: Any = Silent()
-        worker = RolloutWorker(sampler, Chat(tokenizer), tokenizer.encode_known, worlds, time.perf_counter)
+        worker = RolloutWorker(sampler, Chat(tokenizer), tokenizer.encode_known, envs, time.perf_counter)
         return {name: await by_expert(plan, worker, name) for name in plan.stages[0].settings.environments}
     finally:
-        await worlds.close()
+        await envs.close()
 
 
 async def by_expert(plan: Plan, worker: RolloutWorker, name: str) -> list[Episode]:
     stage, rollout = plan.stages[0].settings, plan.rollout
     environment: Environment = stage.environments[name]
-    style = DemoStyle(
+    style = DemonstrationSettings(
         agent=stage.agent,
         environments={name: environment},
-        phases=Phases(
+        timeouts=Timeouts(
             reset_timeout_s=rollout.reset_timeout_s,
             step_timeout_s=rollout.step_timeout_s,
             episode_timeout_s=rollout.episode_timeout_s,
@@ -77,7 +76,7 @@ async def by_expert(plan: Plan, worker: RolloutWorker, name: str) -> list[Episod
         noise=stage.algorithm.data.noise,
         loss_on=stage.algorithm.data.loss_on,
     )
-    budgets = Budgets(
+    limits = EpisodeLimits(
         horizon=64,
         tokens_per_turn=64,
         context_tokens=stage.agent.context_tokens,
@@ -90,7 +89,7 @@ async def by_expert(plan: Plan, worker: RolloutWorker, name: str) -> list[Episod
         Task(environment=name, id=each.id, seed=at, difficulty=each.difficulty or "")
         for at, each in enumerate(found[:: max(1, len(found) // SHOWN)][:SHOWN])
     ]
-    return await worker.demonstrate(tasks, style, budgets, plan.seed)
+    return await worker.demonstrate(tasks, style, limits, plan.seed)
 
 
 @pytest.mark.heavy

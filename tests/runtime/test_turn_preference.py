@@ -13,7 +13,7 @@ from agym.envs.clients.client import InlineEnv
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import RunError
 from agym.runtime.protocols import TrainSequence
-from agym.runtime.steps.turn_preference import told
+from agym.runtime.steps.turn_preference import with_opening
 
 from .conftest import echoing
 
@@ -33,12 +33,12 @@ ONE_PAIR = ("algorithm.preference.pairs_per_group=1",)
 class Watched:
     """A crew whose every call is noted, with what was given and what came of it."""
 
-    crew: Any
+    workers: Any
     calls: list[tuple[str, tuple[Any, ...], Any]] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
         async def call(*args: Any, **kwargs: Any) -> Any:
-            found = await getattr(self.crew, name)(*args, **kwargs)
+            found = await getattr(self.workers, name)(*args, **kwargs)
             self.calls.append((name, args, found))
             return found
 
@@ -58,8 +58,8 @@ def watch(new_run: Any) -> Callable[..., tuple[Any, Watched]]:
     def make(*settings: str, **rest: Any) -> tuple[Any, Watched]:
         run, watched = new_run(*settings, text=RANKED, **rest), Watched(None)
 
-        def around(crew: Any) -> Watched:
-            watched.crew = crew
+        def around(workers: Any) -> Watched:
+            watched.workers = workers
             return watched
 
         run.around = around
@@ -117,7 +117,7 @@ def test_only_the_critic_is_told_the_solution(watch: Any, words: Any, solvable: 
 def test_told_a_solution_the_critic_reads_all_that_came_after_the_opening(opening: tuple[int, ...] | None) -> None:
     ids, learn = np.arange(10, 20, dtype=np.int32), np.zeros(10, np.bool_)
     learn[[4, 6, 7, 8]] = True
-    read = told(TrainSequence(ids=ids, learn=learn, advantages=np.zeros(10, np.float32)), 3, opening, 0.25)
+    read = with_opening(TrainSequence(ids=ids, learn=learn, advantages=np.zeros(10, np.float32)), 3, opening, 0.25)
     begun = (10, 11, 12) if opening is None else opening
     assert read.ids.tolist() == [*begun, *range(13, 20)]
     assert read.ids[read.learn].tolist() == [14, 16, 17, 18]

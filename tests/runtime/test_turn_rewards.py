@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agym.runtime.learning.turn_rewards import Credit, CreditError
+from agym.runtime.learning.turn_rewards import TurnRewards, TurnRewardsError
 
 
-def credit(**changes: Any) -> Credit:
-    return Credit(**({"lengths": (2, 1), "rewards": (0.0, 1.0)} | changes))
+def credit(**changes: Any) -> TurnRewards:
+    return TurnRewards(**({"lengths": (2, 1), "rewards": (0.0, 1.0)} | changes))
 
 
 def test_tokens_know_their_turns() -> None:
@@ -38,5 +38,5 @@ def test_tokens_know_their_turns() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(CreditError, match=message):
+    with pytest.raises(TurnRewardsError, match=message):
         credit(**changes)

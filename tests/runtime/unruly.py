@@ -13,7 +13,7 @@ from socket import socket
 from typing import Any
 
 import uvicorn
-from agym.envs.clients.listener import listen, url_of
+from agym.envs.listener import listen, url_of
 from agym.envs.protocol import EnvFactory
 from agym.envs.serving.server import EnvServer
 

@@ -13,10 +13,10 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from ....dsl.model.plan import Plan
-from ...reporting import Row
+from ...reporting import MetricsRow
 from ...rollout.episode import Episode
 from .plain import line, note_line
-from .state import Standing
+from .state import ConsoleState
 
 if TYPE_CHECKING:
     from rich.console import Console as Screen
@@ -50,7 +50,7 @@ class Console(Protocol):
 
     def episode(self, episode: Episode) -> None: ...
 
-    def row(self, row: Row) -> None: ...
+    def row(self, row: MetricsRow) -> None: ...
 
     def note(self, text: str) -> None: ...
 
@@ -82,13 +82,13 @@ class PlainConsole:
 
     def __init__(self, out: TextIO, plan: Plan) -> None:
         self._out = out
-        self._standing = Standing(plan)
+        self._standing = ConsoleState(plan)
 
     def phase(self, name: str) -> None: ...
 
     def episode(self, episode: Episode) -> None: ...
 
-    def row(self, row: Row) -> None:
+    def row(self, row: MetricsRow) -> None:
         self._standing.add(row)
         self._print(line(self._standing, row))
 
@@ -115,7 +115,7 @@ class LiveConsole:
         self._screen = screen
         self._clock = clock
         self._began = clock()
-        self._standing = Standing(plan)
+        self._standing = ConsoleState(plan)
         self._lines: deque[str] = deque()
         self._changed = True
         self._painter = _Painter(self.draw, clock)
@@ -135,7 +135,7 @@ class LiveConsole:
         self._standing.ended(episode)
         self._changed = True
 
-    def row(self, row: Row) -> None:
+    def row(self, row: MetricsRow) -> None:
         self._standing.add(row)
         if "eval/success" in row:
             self._lines.append(line(self._standing, row))

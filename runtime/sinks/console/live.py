@@ -12,10 +12,10 @@ from rich.console import Group
 from rich.text import Text
 
 from ...rollout.episode import Episode, Turn
-from ...storage.summary import Measure
-from ...text_format import clean, duration, numeric, share
-from .plain import facts, time_left
-from .state import Standing
+from ...storage.summary import EvalResult
+from ...text_format import format_duration, format_share, numeric, strip_control
+from .plain import step_facts_text, time_left
+from .state import ConsoleState
 
 __all__ = ["frame"]
 
@@ -23,7 +23,7 @@ _TURNS = 3
 _NAME = 40
 
 
-def frame(standing: Standing, elapsed_s: float, width: int) -> Group:
+def frame(standing: ConsoleState, elapsed_s: float, width: int) -> Group:
     """At most a dozen lines, each cut at the width."""
     return Group(*(_fitted(line, width) for line in _lines(standing, elapsed_s, width)))
 
@@ -34,7 +34,7 @@ def _fitted(line: Text, width: int) -> Text:
     return line
 
 
-def _lines(standing: Standing, elapsed_s: float, width: int) -> Iterator[Text]:
+def _lines(standing: ConsoleState, elapsed_s: float, width: int) -> Iterator[Text]:
     yield Text("─" * width, style="dim")
     yield _where(standing)
     yield from _success(standing)
@@ -47,32 +47,32 @@ def _lines(standing: Standing, elapsed_s: float, width: int) -> Iterator[Text]:
         yield from _episode(standing.episode, width)
 
 
-def _where(standing: Standing) -> Text:
+def _where(standing: ConsoleState) -> Text:
     bound, stages = standing.bound(), standing.plan.stages
-    line = Text(clean(standing.plan.name, _NAME), style="bold")
+    line = Text(strip_control(standing.plan.name, _NAME), style="bold")
     if standing.stage:
         place = next((s.index + 1 for s in stages if s.settings.stage == standing.stage), 0)
-        line.append(f"  {clean(standing.stage, _NAME)} {place}/{len(stages)}", "cyan")
+        line.append(f"  {strip_control(standing.stage, _NAME)} {place}/{len(stages)}", "cyan")
         of = f"/{bound}" if bound is not None else ""
         line.append(f"  step {standing.step}{of}, {standing.total_step} in all", "default")
-    line.append(f"  {clean(standing.phase, _NAME)}", "not bold dim")
+    line.append(f"  {strip_control(standing.phase, _NAME)}", "not bold dim")
     if standing.episodes:
         line.append(f", {standing.episodes:,} episodes", "not bold dim")
     return line
 
 
-def _success(standing: Standing) -> Iterator[Text]:
+def _success(standing: ConsoleState) -> Iterator[Text]:
     value, curve = numeric(standing.last, "rollout/success"), str(standing.success)
     if value is not None or curve:
-        now = share(value) if value is not None else "-"
+        now = format_share(value) if value is not None else "-"
         yield Text.assemble("success ", (now, "bold green"), "  ", (curve, "green"))
 
 
-def _facts(standing: Standing, width: int) -> Iterator[Text]:
+def _facts(standing: ConsoleState, width: int) -> Iterator[Text]:
     """On as many lines as they need: none is cut off."""
     told = ""
     # success has a line of its own
-    for fact in (fact for fact in facts(standing.last) if not fact.startswith("success ")):
+    for fact in (fact for fact in step_facts_text(standing.last) if not fact.startswith("success ")):
         if told and len(told) + 2 + len(fact) > width:
             yield Text(told)
             told = ""
@@ -81,15 +81,15 @@ def _facts(standing: Standing, width: int) -> Iterator[Text]:
         yield Text(told)
 
 
-def _measured(name: str, first: Measure, last: Measure) -> Text:
-    line = Text(f"eval {clean(name, _NAME)}  ")
+def _measured(name: str, first: EvalResult, last: EvalResult) -> Text:
+    line = Text(f"eval {strip_control(name, _NAME)}  ")
     if first is not last:
-        line.append(f"{share(first.success)} -> ")
+        line.append(f"{format_share(first.success)} -> ")
     return line.append(str(last), "bold")
 
 
-def _clock(standing: Standing, elapsed_s: float) -> Text:
-    parts = [duration(elapsed_s)]
+def _clock(standing: ConsoleState, elapsed_s: float) -> Text:
+    parts = [format_duration(elapsed_s)]
     left, seconds = standing.remaining(), numeric(standing.last, "timing_s/step")
     if left is not None:
         parts.append(time_left(left))
@@ -101,13 +101,15 @@ def _clock(standing: Standing, elapsed_s: float) -> Text:
 def _episode(episode: Episode, width: int) -> Iterator[Text]:
     outcome = "success" if episode.success else "no success"
     done = f"{episode.num_turns} of {episode.horizon} turns, {episode.ending}, {outcome}"
-    yield Text(f"{clean(episode.task.environment, _NAME)} {clean(episode.task.id, _NAME)}: {done}", style="dim")
+    yield Text(
+        f"{strip_control(episode.task.environment, _NAME)} {strip_control(episode.task.id, _NAME)}: {done}", style="dim"
+    )
     for turn in episode.turns[-_TURNS:]:
         yield _said(turn, width)
-        yield Text(f"    {clean(turn.observation, width)}", style="dim")
+        yield Text(f"    {strip_control(turn.observation, width)}", style="dim")
 
 
 def _said(turn: Turn, width: int) -> Text:
     if turn.invalid:
-        return Text.assemble("  > ", (clean(turn.reply, width), "red"), (" (no action)", "dim"))
-    return Text(f"  > {clean(turn.action or turn.reply, width)}")
+        return Text.assemble("  > ", (strip_control(turn.reply, width), "red"), (" (no action)", "dim"))
+    return Text(f"  > {strip_control(turn.action or turn.reply, width)}")

@@ -7,21 +7,21 @@ time: what it reads is replaced whole, or safe to copy while it grows.
 from __future__ import annotations
 
 from ....dsl.model.plan import Plan
-from ...reporting import Row
+from ...reporting import MetricsRow
 from ...rollout.episode import Episode
-from ...storage.summary import Measure, measures
+from ...storage.summary import EvalResult, eval_results
 from ...text_format import numeric
 from .curve import Curve
 from .remaining import Remaining, Timing
 
-__all__ = ["Standing", "is_eval"]
+__all__ = ["ConsoleState", "is_eval"]
 
 
-def is_eval(row: Row) -> bool:
+def is_eval(row: MetricsRow) -> bool:
     return "eval/success" in row
 
 
-class Standing:
+class ConsoleState:
     """What is known now."""
 
     def __init__(self, plan: Plan) -> None:
@@ -31,28 +31,28 @@ class Standing:
         """The name of the stage; empty before the first."""
         self.step = 0
         self.total_step = 0
-        self.last: Row = {}
+        self.last: MetricsRow = {}
         """The last step's row."""
         self.success = Curve()
         self.episode: Episode | None = None
         """The last that ended."""
         self.episodes = 0
         """Ended since the last row."""
-        self.first_eval: tuple[tuple[str, Measure], ...] = ()
-        self.last_eval: tuple[tuple[str, Measure], ...] = ()
+        self.first_eval: tuple[tuple[str, EvalResult], ...] = ()
+        self.last_eval: tuple[tuple[str, EvalResult], ...] = ()
         self._timing = Timing(plan)
 
     def ended(self, episode: Episode) -> None:
         self.episode = episode
         self.episodes += 1
 
-    def add(self, row: Row) -> None:
+    def add(self, row: MetricsRow) -> None:
         self.episodes = 0
         self.total_step = int(numeric(row, "total_step") or 0)
         self.stage = str(row.get("stage", self.stage))
         (self._add_eval if is_eval(row) else self._add_step)(row)
 
-    def _add_step(self, row: Row) -> None:
+    def _add_step(self, row: MetricsRow) -> None:
         self.last = row
         self.step = int(numeric(row, "step") or 0)
         seconds, success = numeric(row, "timing_s/step"), numeric(row, "rollout/success")
@@ -61,8 +61,8 @@ class Standing:
         if success is not None:
             self.success.add(success)
 
-    def _add_eval(self, row: Row) -> None:
-        self.last_eval = measures(row)
+    def _add_eval(self, row: MetricsRow) -> None:
+        self.last_eval = eval_results(row)
         self.first_eval = self.first_eval or self.last_eval
         seconds = numeric(row, "timing_s/eval")
         if seconds is not None:

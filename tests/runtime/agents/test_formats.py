@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from agym.dsl.model.recipe import Format
 from agym.runtime.agents import tool_calls as calls
-from agym.runtime.agents.formats import AgentFormat, Manner, agent_format, without_thoughts
+from agym.runtime.agents.formats import AgentFormat, ReplyRules, agent_format, without_thoughts
 from hypothesis import given
 from hypothesis import strategies as st
 
 MANNERS = [
-    Manner(thinking=thinking, calls=most, native=native)
+    ReplyRules(thinking=thinking, calls=most, native=native)
     for thinking in (True, False)
     for most in (1, 3)
     for native in (True, False)
@@ -50,7 +50,7 @@ def test_a_reply_is_read_or_refused_with_a_reason_and_nothing_is_raised(form: An
     assert all(action.strip() for action in found.actions)
 
 
-def meant(name: Format, manner: Manner) -> st.SearchStrategy[str]:
+def meant(name: Format, manner: ReplyRules) -> st.SearchStrategy[str]:
     """Actions that the format can write: any text in a code block or in JSON, else a line without its marks."""
     letters = st.characters(exclude_categories=["Cs"])
     text = st.one_of(st.text(letters), st.lists(st.sampled_from(PIECES[:-1])).map("".join))
@@ -68,7 +68,7 @@ def test_what_an_expert_writes_is_read_as_what_it_meant(data: Any, form: Any) ->
 
 
 @given(st.data(), st.sampled_from([manner for manner in MANNERS if manner.calls == 3]))
-def test_several_calls_are_read_in_their_order(data: Any, manner: Manner) -> None:
+def test_several_calls_are_read_in_their_order(data: Any, manner: ReplyRules) -> None:
     form = agent_format(Format.TOOLS, manner)
     actions = tuple(data.draw(st.lists(meant(Format.TOOLS, manner), min_size=1, max_size=3)))
     assert form.read("\n".join(form.write(action) for action in actions)).actions == actions
@@ -133,7 +133,7 @@ def told(form: AgentFormat, replies: dict[str, Any]) -> None:
 
 
 def test_tool_calls_as_the_template_writes_them() -> None:
-    told(agent_format(Format.TOOLS, Manner(calls=2, native=True)), TEMPLATED)
+    told(agent_format(Format.TOOLS, ReplyRules(calls=2, native=True)), TEMPLATED)
 
 
 def test_tool_calls_of_the_bare_action() -> None:
@@ -145,20 +145,20 @@ def test_code_blocks() -> None:
 
 
 def test_react_without_thoughts() -> None:
-    told(agent_format(Format.REACT, Manner(thinking=False)), TERSE)
+    told(agent_format(Format.REACT, ReplyRules(thinking=False)), TERSE)
 
 
 @pytest.mark.parametrize("name", [Format.TOOLS, Format.CODE])
 def test_without_thoughts_nothing_stands_before_the_action(name: Format) -> None:
     for thinking in (True, False):
-        form = agent_format(name, Manner(thinking=thinking))
+        form = agent_format(name, ReplyRules(thinking=thinking))
         assert bool(form.read(f"I go.\n{form.write('go')}").actions) == thinking
         assert bool(form.read(f"<think>x</think>\n{form.write('go')}").actions) == thinking
         assert form.read(form.write("go")).actions == ("go",)
 
 
 @pytest.mark.parametrize(("name", "manner"), [form for form in FORMS if not form[1].native])
-def test_every_reason_is_among_the_replies_that_are_listed_as_unreadable(name: Format, manner: Manner) -> None:
+def test_every_reason_is_among_the_replies_that_are_listed_as_unreadable(name: Format, manner: ReplyRules) -> None:
     form = agent_format(name, manner)
     problems = [form.read(reply).problem for reply in form.unreadable]
     assert all(problems)

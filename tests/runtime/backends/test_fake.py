@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from agym.runtime.backends.fake import FakeCritic, FakeLearner, FakeModel, FakeSampler, cycle
 from agym.runtime.protocols import (
-    Critic,
-    Draw,
     FinishReason,
     Learner,
-    Limits,
     Probe,
     Sampled,
     Sampler,
     SampleRequest,
+    SamplingSettings,
     SyncError,
     TrainSequence,
     UpdateFault,
+    UpdateLimits,
     UpdateSettings,
+    ValueLearner,
     ValueSettings,
     WeightUpdate,
 )
@@ -42,7 +42,7 @@ def handover(learner: FakeLearner, version: int, off_by: float = 0.0) -> WeightU
 
 
 def ask(seed: int, **draw: object) -> SampleRequest:
-    return SampleRequest(prompt=[0], draw=Draw(**draw), max_tokens=6, seed=seed)
+    return SampleRequest(prompt=[0], draw=SamplingSettings(**draw), max_tokens=6, seed=seed)
 
 
 async def rollout(sampler: FakeSampler, episodes: int) -> list[TrainSequence]:
@@ -113,7 +113,7 @@ def test_refused_updates_change_nothing():
     broken = TrainSequence(ids=sequence.ids, learn=sequence.learn, advantages=sequence.advantages * np.float32(np.nan))
     _, learner = engines()
     faults = [
-        learner.update([sequence], UpdateSettings(lr=1.0, limits=Limits(grad_norm=1.0))).fault,
+        learner.update([sequence], UpdateSettings(lr=1.0, limits=UpdateLimits(grad_norm=1.0))).fault,
         learner.update([broken], UpdateSettings(lr=1.0)).fault,
         learner.update([], UpdateSettings(lr=1.0)).fault,
     ]
@@ -149,7 +149,7 @@ def told(target: float) -> TrainSequence:
 
 def test_critic_comes_to_expect_what_it_is_told_and_goes_on_where_it_was(tmp_path: Path):
     critic = FakeCritic()
-    _: Critic = critic
+    _: ValueLearner = critic
     losses = [critic.update([told(0.5)], ValueSettings(lr=0.5)).loss for _ in range(20)]
     assert losses[0] == 0.125
     assert losses[-1] < 1e-9

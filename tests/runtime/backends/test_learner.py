@@ -11,7 +11,14 @@ import pytest
 import torch
 from agym.dsl.model.algorithm import Aggregation, LossKind
 from agym.dsl.model.recipe import DType
-from agym.runtime.protocols import LearnerSettings, Limits, LossSettings, TrainSequence, UpdateFault, UpdateSettings
+from agym.runtime.protocols import (
+    LearnerSettings,
+    LossSettings,
+    TrainSequence,
+    UpdateFault,
+    UpdateLimits,
+    UpdateSettings,
+)
 
 from .conftest import REAL
 
@@ -106,10 +113,10 @@ def test_refused_update_leaves_weights_and_optimiser_as_they_were(learner: Make,
     poisoned = sequences(7)
     poisoned[3].advantages[:] = np.nan
     refused = [
-        (poisoned, Limits(), UpdateFault.NAN),
-        (sequences(8), Limits(grad_norm=1e-9), UpdateFault.GRAD_NORM),
-        (sequences(8), Limits(kl=1e-9), UpdateFault.KL),
-        ([], Limits(), UpdateFault.EMPTY),
+        (poisoned, UpdateLimits(), UpdateFault.NAN),
+        (sequences(8), UpdateLimits(grad_norm=1e-9), UpdateFault.GRAD_NORM),
+        (sequences(8), UpdateLimits(kl=1e-9), UpdateFault.KL),
+        ([], UpdateLimits(), UpdateFault.EMPTY),
     ]
     undisturbed, disturbed = learner(zero=zero), learner(zero=zero)
     for engine in (undisturbed, disturbed):

@@ -16,12 +16,12 @@ from agym.runtime.backends.hf_models import ModelSource, load_tokenizer
 from agym.runtime.errors import RunError
 from agym.runtime.protocols import (
     LearnerSettings,
-    Limits,
     OptimizerSettings,
     SamplerSettings,
     SyncError,
     TrainSequence,
     UpdateFault,
+    UpdateLimits,
     UpdateSettings,
     ValueSettings,
 )
@@ -236,9 +236,9 @@ def test_refused_update_leaves_adapters_and_optimiser_as_they_were(learner: Make
         assert engine.update(sequences(0), STEP).fault is None
     before = learnt(disturbed)
     for batch, limits, fault in (
-        (poisoned, Limits(), UpdateFault.NAN),
-        (sequences(8), Limits(grad_norm=1e-9), UpdateFault.GRAD_NORM),
-        ([], Limits(), UpdateFault.EMPTY),
+        (poisoned, UpdateLimits(), UpdateFault.NAN),
+        (sequences(8), UpdateLimits(grad_norm=1e-9), UpdateFault.GRAD_NORM),
+        ([], UpdateLimits(), UpdateFault.EMPTY),
     ):
         assert disturbed.update(batch, dataclasses.replace(STEP, limits=limits)).fault is fault
         assert same(learnt(disturbed), before)

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 from agym.runtime.protocols import (
-    Draw,
     FinishReason,
     Probe,
     Sampled,
     SampleRequest,
     SamplerError,
     SamplerSettings,
+    SamplingSettings,
     SyncError,
     TrainSequence,
     UpdateSettings,
@@ -52,10 +52,10 @@ def handover(learner: object, version: int, tolerance: float = 1e-5) -> WeightUp
 
 
 def request(prompt: Iterable[int], seed: int, max_tokens: int = 8, **draw: object) -> SampleRequest:
-    return SampleRequest(prompt=list(prompt), draw=Draw(**draw), max_tokens=max_tokens, seed=seed)
+    return SampleRequest(prompt=list(prompt), draw=SamplingSettings(**draw), max_tokens=max_tokens, seed=seed)
 
 
-async def episode(sampler: object, index: int, turns: int, draw: Draw) -> TrainSequence:
+async def episode(sampler: object, index: int, turns: int, draw: SamplingSettings) -> TrainSequence:
     """A world that answers each reply with random tokens."""
     world = random.Random(index)
     ids = [world.randrange(VOCAB) for _ in range(world.randrange(2, 60))]
@@ -77,7 +77,7 @@ async def episode(sampler: object, index: int, turns: int, draw: Draw) -> TrainS
 
 
 async def episodes(sampler: object, count: int, turns: int = 5, **draw: object) -> list[TrainSequence]:
-    return await asyncio.gather(*(episode(sampler, index, turns, Draw(**draw)) for index in range(count)))
+    return await asyncio.gather(*(episode(sampler, index, turns, SamplingSettings(**draw)) for index in range(count)))
 
 
 def run(scenario: Callable[[], Awaitable[object]]) -> object:
@@ -240,7 +240,7 @@ def test_what_is_drawn_does_not_depend_on_who_else_is_being_sampled(sampler: obj
     async def scenario() -> tuple[list[TrainSequence], list[TrainSequence]]:
         await sampler.load(handover(learner(), 0))
         together = await episodes(sampler, 30)
-        alone = [await episode(sampler, index, 5, Draw()) for index in range(30)]
+        alone = [await episode(sampler, index, 5, SamplingSettings()) for index in range(30)]
         return together, alone
 
     for one, other in zip(*run(scenario), strict=True):

@@ -14,7 +14,7 @@ from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.model.plan import Plan
 from agym.dsl.model.recipe import Sink as Settings
 from agym.dsl.source import Source
-from agym.runtime.reporting import Row
+from agym.runtime.reporting import MetricsRow
 from agym.runtime.rollout.episode import Ending, Episode, Segment, Task, Turn
 
 RECIPE = """\
@@ -48,7 +48,7 @@ def logging_to(plan: Plan) -> Callable[..., Plan]:
     return lambda *sinks, **rest: replace(plan, logging=tuple(Settings(use=name, **rest) for name in sinks))
 
 
-def _step_row(total_step: int, **changes: Any) -> Row:
+def _step_row(total_step: int, **changes: Any) -> MetricsRow:
     """A step of `exploit`, which began after ten of `imitate`."""
     return {
         "total_step": total_step,
@@ -71,7 +71,7 @@ def _step_row(total_step: int, **changes: Any) -> Row:
     }
 
 
-def _eval_row(total_step: int, success: float = 0.41, **changes: Any) -> Row:
+def _eval_row(total_step: int, success: float = 0.41, **changes: Any) -> MetricsRow:
     return {
         "total_step": total_step,
         "stage": "exploit",
@@ -103,12 +103,12 @@ def _played(*turns: tuple[str | None, str], reply: str = "", task: str = "craft-
 
 
 @pytest.fixture(scope="session")
-def step_row() -> Callable[..., Row]:
+def step_row() -> Callable[..., MetricsRow]:
     return _step_row
 
 
 @pytest.fixture(scope="session")
-def eval_row() -> Callable[..., Row]:
+def eval_row() -> Callable[..., MetricsRow]:
     return _eval_row
 
 

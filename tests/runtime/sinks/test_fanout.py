@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from agym.dsl.model.plan import Plan
 from agym.runtime.errors import RunError
-from agym.runtime.reporting import Row
+from agym.runtime.reporting import MetricsRow
 from agym.runtime.sinks.console.console import PlainConsole, Terminal
 from agym.runtime.sinks.fanout import Fanout, open_fanout
 from agym.runtime.sinks.protocol import Factory, Opening
-from agym.runtime.sinks.redaction import redacted
+from agym.runtime.sinks.redaction import redact
 
 Make = Callable[..., Any]
 
@@ -27,7 +27,7 @@ class Paper:
         self.told: list[Any] = []
         self._fails_at = fails_at
 
-    def write(self, row: Row) -> None:
+    def write(self, row: MetricsRow) -> None:
         if row["total_step"] in self._fails_at:
             raise ConnectionError(f"no route\nto https://me:pw@host, key {SECRET}")
         self.told.append(row["total_step"])
@@ -46,7 +46,7 @@ class Stuck(Paper):
         super().__init__()
         self.let_go = threading.Event()
 
-    def write(self, row: Row) -> None:
+    def write(self, row: MetricsRow) -> None:
         self.let_go.wait(20)
         super().write(row)
 
@@ -54,7 +54,7 @@ class Stuck(Paper):
 class Gone(PlainConsole):
     """A console whose reader went away."""
 
-    def row(self, row: Row) -> None:
+    def row(self, row: MetricsRow) -> None:
         raise BrokenPipeError("broken pipe")
 
 
@@ -180,7 +180,7 @@ def test_secrets_are_in_no_note_and_not_in_the_last_words(tell: Make, out: io.St
     ],
 )
 def test_values_named_like_secrets_and_users_in_addresses_are_taken_out(text: str, told: str) -> None:
-    assert redacted(text, ENVIRON) == told
+    assert redact(text, ENVIRON) == told
 
 
 @pytest.mark.parametrize("before", range(240, 300, 7))
@@ -188,7 +188,7 @@ def test_a_secret_is_taken_out_before_a_long_reason_is_cut(
     tell: Make, out: io.StringIO, step_row: Make, before: int
 ) -> None:
     class Wordy(Paper):
-        def write(self, row: Row) -> None:
+        def write(self, row: MetricsRow) -> None:
             raise ValueError("x" * before + SECRET + "y" * 1000)
 
     fanout = tell(wordy=Wordy())
@@ -199,7 +199,7 @@ def test_a_secret_is_taken_out_before_a_long_reason_is_cut(
 
 
 def test_a_secret_that_holds_another_leaves_no_rest() -> None:
-    assert redacted("abcdefghij", {"A_KEY": "abcdef", "B_KEY": "abcdefghij"}) == "***"
+    assert redact("abcdefghij", {"A_KEY": "abcdef", "B_KEY": "abcdefghij"}) == "***"
 
 
 # --- opening -------------------------------------------------------------------------------------------------------

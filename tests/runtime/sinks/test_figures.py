@@ -6,7 +6,7 @@ from math import inf, nan
 
 import pytest
 from agym.runtime.sinks.console.curve import Curve
-from agym.runtime.text_format import clean, duration, number, share
+from agym.runtime.text_format import format_duration, format_number, format_share, strip_control
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,11 +26,11 @@ from hypothesis import strategies as st
     ],
 )
 def test_a_number_has_three_digits_that_count(value: float, text: str) -> None:
-    assert number(value) == text
+    assert format_number(value) == text
 
 
 def test_a_share_has_two_places_and_an_unknown_one_is_a_dash() -> None:
-    assert (share(0.5), share(1.0), share(nan)) == ("0.50", "1.00", "-")
+    assert (format_share(0.5), format_share(1.0), format_share(nan)) == ("0.50", "1.00", "-")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_share_has_two_places_and_an_unknown_one_is_a_dash() -> None:
     [(0, "0s"), (59.4, "59s"), (60, "1m 00s"), (250, "4m 10s"), (3 * 3600 + 300, "3h 05m"), (50 * 3600, "2d 02h")],
 )
 def test_a_duration_has_two_units(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -55,17 +55,17 @@ def test_a_duration_has_two_units(seconds: float, text: str) -> None:
     ],
 )
 def test_what_cannot_be_printed_is_written_as_an_escape(hostile: str, shown: str) -> None:
-    assert clean(hostile, 80) == shown
+    assert strip_control(hostile, 80) == shown
 
 
 def test_a_long_line_is_cut_and_says_so() -> None:
-    assert clean("a" * 10_000_000, 10) == "aaaaaaa..."
-    assert clean("a" * 10, 10) == "a" * 10
+    assert strip_control("a" * 10_000_000, 10) == "aaaaaaa..."
+    assert strip_control("a" * 10, 10) == "a" * 10
 
 
 @given(st.text(), st.integers(0, 40))
 def test_clean_text_is_printable_and_fits(text: str, limit: int) -> None:
-    made = clean(text, limit)
+    made = strip_control(text, limit)
     assert made.isprintable()
     assert len(made) <= limit
 

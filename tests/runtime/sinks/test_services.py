@@ -16,7 +16,7 @@ from agym.dsl.model.plan import Plan
 from agym.dsl.model.recipe import Sink as Settings
 from agym.runtime.errors import RunError
 from agym.runtime.sinks.mlflow import metric_name, open_mlflow
-from agym.runtime.sinks.protocol import Opening, imported, remembered
+from agym.runtime.sinks.protocol import Opening, import_library, remember
 from agym.runtime.sinks.registry import SINKS, factory_of
 from agym.runtime.sinks.tensorboard import open_tensorboard
 from agym.runtime.sinks.wandb import open_wandb
@@ -202,7 +202,7 @@ def test_an_option_that_a_sink_does_not_have_is_refused(opening: Make, name: str
 
 def test_a_missing_package_is_told_with_the_line_that_installs_it() -> None:
     with pytest.raises(RunError, match=r"'wandb' needs a package .*no_such.*: pip install 'agym\[wandb\]'"):
-        imported("no_such_package", "wandb")
+        import_library("no_such_package", "wandb")
 
 
 def test_no_library_is_imported_before_a_sink_is_opened() -> None:
@@ -214,8 +214,8 @@ def test_no_library_is_imported_before_a_sink_is_opened() -> None:
 
 
 def test_a_resumed_run_is_known_by_the_name_it_had(opening: Make) -> None:
-    assert remembered(opening("wandb"), "wandb-run", lambda: "first") == "first"
-    assert remembered(opening("wandb"), "wandb-run", lambda: "second") == "first"
+    assert remember(opening("wandb"), "wandb-run", lambda: "first") == "first"
+    assert remember(opening("wandb"), "wandb-run", lambda: "second") == "first"
 
 
 def test_the_table_has_the_sinks_that_a_recipe_may_name() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agym.runtime.storage.summary import Measure, last_words, model_folder, read_rows, summarise, summary_lines
+from agym.runtime.storage.summary import EvalResult, last_words, model_folder, read_rows, summarise, summary_lines
 
 Make = Callable[..., Any]
 
@@ -40,7 +40,7 @@ def test_shares_by_difficulty_are_not_environments(eval_row: Make) -> None:
 
 
 def test_an_interval_that_is_no_number_is_left_out() -> None:
-    assert str(Measure(success=0.5, low=None, high=None)) == "0.50"
+    assert str(EvalResult(success=0.5, low=None, high=None)) == "0.50"
 
 
 def test_a_run_without_rows_is_told_of_too(tmp_path: Path) -> None:

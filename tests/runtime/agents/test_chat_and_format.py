@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from agym.dsl.model.recipe import Agent, Format
 from agym.runtime.agents.chat import NO_THOUGHTS, Chat, TemplateError
+from agym.runtime.agents.formats import chat_and_format
 from agym.runtime.agents.messages import Message
-from agym.runtime.agents.speech import dressed
 
 END = "<|end|>"
 PLAIN = (
@@ -58,7 +58,7 @@ def text(chat: Chat, ids: Any) -> str:
 
 
 def test_a_template_that_knows_tools_tells_of_them_and_reads_what_came_of_calls(chat: Any) -> None:
-    worn, form = dressed(Agent(format=Format.TOOLS, parallel_calls=2), chat(HERMES))
+    worn, form = chat_and_format(Agent(format=Format.TOOLS, parallel_calls=2), chat(HERMES))
     assert '"name": "act"' in text(worn, worn.begin(OPENING))
     assert form.rules == "Make up to 2 calls in a reply, and write nothing after that."
     told = (*form.observation("a"), *form.observation("b"))
@@ -75,7 +75,7 @@ def test_without_such_a_template_calls_are_told_of_in_words(chat: Any, template:
         with pytest.raises(Exception, match="undefined"):
             chat(template)
         return
-    worn, form = dressed(Agent(format=Format.TOOLS), chat(template))
+    worn, form = chat_and_format(Agent(format=Format.TOOLS), chat(template))
     assert form.rules.startswith("Act by tool calls, each of one action:\n<tool_call>the action</tool_call>")
     assert form.write("go") == "<tool_call>go</tool_call>"
     assert form.observation("a") == (Message("user", "a"),)
@@ -88,7 +88,7 @@ CLOSED = {PLAIN: NO_THOUGHTS, CLOSING: "<think>none</think>", MARKED: "<think>no
 @pytest.mark.parametrize("template", CLOSED)
 def test_a_reply_without_thoughts_begins_where_they_are_said_to_be_over(chat: Any, template: str) -> None:
     thinking, said = chat(template), CLOSED[template]
-    quiet, _ = dressed(Agent(thinking=False), thinking)
+    quiet, _ = chat_and_format(Agent(thinking=False), thinking)
     start = text(thinking, thinking.begin(OPENING)).replace("slow", "quick")
     assert text(quiet, quiet.begin(OPENING)) == start + said
     follow = (Message("user", "no"),)
@@ -98,10 +98,13 @@ def test_a_reply_without_thoughts_begins_where_they_are_said_to_be_over(chat: An
 
 def test_each_dress_is_made_once_and_proven(chat: Any) -> None:
     plain = chat(PLAIN)
-    assert dressed(Agent(), plain)[0] is plain
-    assert dressed(Agent(thinking=False), plain)[0] is dressed(Agent(thinking=False, format=Format.CODE), plain)[0]
+    assert chat_and_format(Agent(), plain)[0] is plain
+    assert (
+        chat_and_format(Agent(thinking=False), plain)[0]
+        is chat_and_format(Agent(thinking=False, format=Format.CODE), plain)[0]
+    )
     forgets_answers = HERMES.replace("m.content + '</answer>'", "(m.content if loop.last else '') + '</answer>'")
     numbers_tools = HERMES.replace("'<answer>'", "'<answer>' + (loop.index | string)")
-    assert dressed(Agent(format=Format.TOOLS), chat(forgets_answers))
+    assert chat_and_format(Agent(format=Format.TOOLS), chat(forgets_answers))
     with pytest.raises(TemplateError):
-        dressed(Agent(format=Format.TOOLS), chat(numbers_tools))
+        chat_and_format(Agent(format=Format.TOOLS), chat(numbers_tools))

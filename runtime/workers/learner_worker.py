@@ -1,0 +1,194 @@
+"""The learner worker: the policy that is trained, the reference, and the critic or ranker that learn with it.
+
+A plain class; where it lives is for the launchers to decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from ..errors import RunError, StepRefused
+from ..protocols import (
+    Floats,
+    Learner,
+    OptimizerSettings,
+    Probe,
+    Scorer,
+    TrainSequence,
+    UpdateMetrics,
+    UpdateSettings,
+    ValueLearner,
+    ValueMetrics,
+    ValueSettings,
+    WeightUpdate,
+)
+from .weight_sync import probe_ids, probe_logprobs
+
+__all__ = ["LearnerWorker"]
+
+L = TypeVar("L", bound=Learner | ValueLearner)
+
+
+class _Beside(Generic[L]):
+    """Who learns beside the policy: made when first asked for, and begins as things stand then."""
+
+    def __init__(self, name: str, make: Callable[[], L] | None) -> None:
+        self._name = name
+        """Of its folder in a checkpoint."""
+        self._make = make
+        self._made: L | None = None
+        self._optimizer: OptimizerSettings | None = None
+
+    def get(self) -> L:
+        if self._made is None:
+            assert self._make is not None, f"a verified plan asks for a {self._name} only where it has one"
+            self._made = self._make()
+            if self._optimizer is not None:
+                self._made.optimise_by(self._optimizer, fresh=False)
+        return self._made
+
+    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+        self._optimizer = settings
+        if self._made is not None:
+            self._made.optimise_by(settings, fresh=fresh)
+
+    def save(self, folder: Path) -> None:
+        if self._made is not None:
+            self._made.save(folder / self._name)
+
+    def load(self, folder: Path) -> None:
+        if (folder / self._name).is_dir():
+            self.get().load(folder / self._name)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """The next one is another."""
+        if self._made is not None:
+            self._made.close()
+            self._made = None
+
+
+class LearnerWorker:
+    """Learns: the policy's learner, the reference it is held to and the critic beside it, if any."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        reference: Callable[[Path | None], Scorer],
+        vocab: int,
+        tolerance: float,
+        critic: Callable[[], ValueLearner] | None = None,
+        ranker: Callable[[Path | None], Learner] | None = None,
+    ) -> None:
+        """`critic` and `ranker` make one, the latter of a model folder; None where no stage of the plan has any."""
+        self.learner = learner
+        self._probe = probe_ids(vocab)
+        self._make_reference = reference
+        self._reference: Scorer | None = None
+        self._referred: Path | None = None
+        self._critic = _Beside("critic", critic)
+        self._ranker = _Beside("ranker", None if ranker is None else lambda: ranker(self._referred))
+        self._tolerance = tolerance
+
+    def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
+        # what it had changed by then is not known: the checkpoint before is the one to resume from
+        with _in_memory("update", RunError):
+            return self.learner.update(sequences, settings)
+
+    def logprobs(self, sequences: Sequence[TrainSequence], temperature: float, *, reference: bool) -> list[Floats]:
+        with _in_memory("log-probs", StepRefused):
+            return (self.reference if reference else self.learner).logprobs(sequences, temperature)
+
+    def refer_to(self, model: Path | None) -> None:
+        if model != self._referred:
+            self._referred, self._reference = model, None
+
+    @property
+    def reference(self) -> Scorer:
+        # made when first asked for: a run without a divergence term never pays for it
+        if self._reference is None:
+            self._reference = self._make_reference(self._referred)
+        return self._reference
+
+    def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
+        with _in_memory("values", StepRefused):
+            return self.critic.values(sequences)
+
+    def update_critic(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics:
+        with _in_memory("critic", RunError):
+            return self.critic.update(sequences, settings)
+
+    @property
+    def critic(self) -> ValueLearner:
+        # after a stage of imitation it begins as the policy that imitates
+        return self._critic.get()
+
+    def rank(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
+        with _in_memory("ranking", StepRefused):
+            return self.ranker.logprobs(sequences, temperature)
+
+    def update_ranker(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
+        with _in_memory("critic", RunError):
+            return self.ranker.update(sequences, settings)
+
+    @property
+    def ranker(self) -> Learner:
+        # it begins as the reference of the stage that asks
+        return self._ranker.get()
+
+    def new_ranker(self) -> None:
+        self._ranker.close()
+
+    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+        """Of all that learn alike."""
+        self.learner.optimise_by(settings, fresh=fresh)
+        for each in (self._critic, self._ranker):
+            each.optimise_by(settings, fresh=fresh)
+
+    def save(self, folder: Path) -> None:
+        self.learner.save(folder)
+        for each in (self._critic, self._ranker):
+            each.save(folder)
+
+    def load(self, folder: Path) -> None:
+        """The learner as it was saved, and the critic and the ranker, if there were any by then."""
+        self.learner.load(folder)
+        for each in (self._critic, self._ranker):
+            each.load(folder)
+
+    def export(self, folder: Path) -> None:
+        self.learner.export(folder)
+
+    def close(self) -> None:
+        self.learner.close()
+        for each in (self._critic, self._ranker):
+            each.close()
+
+    def handover(self, version: int) -> WeightUpdate:
+        """The weights, and a probe with which whoever gets them can prove that they arrived."""
+        with _in_memory("sync", StepRefused):
+            logprobs = probe_logprobs(self.learner, self._probe)
+        probe = Probe(ids=self._probe, logprobs=logprobs, tolerance=self._tolerance)
+        return WeightUpdate(version=version, tensors=self.learner.weights(), probe=probe)
+
+
+@contextmanager
+def _in_memory(what: str, refusal: type[RunError]) -> Iterator[None]:
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        raise refusal(
+            f"{what}: the learner is out of memory; resume with a smaller 'hardware.train.tokens_per_micro_batch' "
+            f"({str(error)[:120]})"
+        ) from error
+
+
+def _out_of_memory(error: Exception) -> bool:
+    # torch has a class of its own for a GPU's memory, and none for a CPU's
+    return isinstance(error, MemoryError) or "out of memory" in str(error) or "allocate memory" in str(error)

@@ -1,0 +1,208 @@
+"""The rollout worker: one sampling engine and the environments around it. A plain class; where it lives is for the
+launchers to decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+
+from ...dsl.model.algorithm import LossOn
+from ...dsl.model.recipe import Agent, Environment, TaskSelection
+from ...envs.protocol import TaskInfo
+from ..agents.chat import Chat
+from ..agents.formats import chat_and_format
+from ..agents.messages import Message
+from ..data.dataset import Conversation
+from ..data.demonstrations import Demonstrator, append_solution
+from ..errors import RunError, StepRefused
+from ..protocols import (
+    Sampled,
+    Sampler,
+    SampleRequest,
+    SamplerError,
+    SamplingSettings,
+    SyncError,
+    WeightUpdate,
+)
+from ..rollout.env_calls import ConcurrencyLimits, Timeouts
+from ..rollout.env_connections import OpenEnvs, stop_on_env_error
+from ..rollout.episode import Episode, Group, Task
+from ..rollout.groups import EpisodeLimits, GroupRequest, Player, play_groups, run_in_slots
+from ..rollout.task_sampler import select_tasks
+from ..seeds import derive
+
+__all__ = ["DemonstrationSettings", "PlaySettings", "RolloutWorker"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaySettings:
+    """How the episodes of one step are played, the same for all."""
+
+    agent: Agent
+    environments: Mapping[str, Environment]
+    draw: SamplingSettings
+    timeouts: Timeouts
+    slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemonstrationSettings:
+    """How demonstrations are made."""
+
+    agent: Agent
+    environments: Mapping[str, Environment]
+    timeouts: Timeouts
+    slots: int
+    noise: float
+    loss_on: LossOn
+
+
+class RolloutWorker:
+    """Plays: one sampling engine and the environments around it."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        chat: Chat,
+        encode: Callable[[str], list[int]],
+        envs: OpenEnvs,
+        clock: Callable[[], float],
+    ) -> None:
+        self.sampler = sampler
+        self._chat = chat
+        self._encode = encode
+        self._envs = envs
+        self._clock = clock
+
+    async def tasks(
+        self, name: str, environment: Environment, selection: TaskSelection, seed: int
+    ) -> tuple[TaskInfo, ...]:
+        env = await self._envs.get(name, environment)
+        with stop_on_env_error(f"'{name}'"):
+            return await select_tasks(env.client, selection, _listed(selection), name, seed)
+
+    async def play(
+        self, orders: Sequence[GroupRequest], style: PlaySettings, seen: Callable[[Episode], None]
+    ) -> list[Group]:
+        agent = style.agent
+        chat, form = chat_and_format(agent, self._chat)
+        player = Player(
+            sampler=self.sampler,
+            chat=chat,
+            format=form,
+            prompt=_text(agent.prompt),
+            draw=replace(style.draw, stop_ids=(*style.draw.stop_ids, self._chat.end_of_reply)),
+            timeouts=style.timeouts,
+            concurrency=ConcurrencyLimits.of(style.timeouts),
+            clock=self._clock,
+            memory=agent.memory,
+            planning=agent.planning,
+            reflection=agent.reflection,
+            guided=agent.guided,
+        )
+        envs = await self._envs.all(style.environments)
+        with _sampling():
+            # what was cached while measuring or before a restart must not decide the last bits of what is sampled now
+            await self.sampler.forget()
+            return await play_groups(player, envs, orders, style.slots, seen)
+
+    async def demonstrate(
+        self, tasks: Sequence[Task], style: DemonstrationSettings, limits: EpisodeLimits, seed: int
+    ) -> list[Episode]:
+        envs, demonstrator = await self._envs.all(style.environments), self._demonstrator(style)
+        jobs = [
+            partial(demonstrator.attempt, envs[task.environment], task, limits, derive(seed, task.id, at))
+            for at, task in enumerate(tasks)
+        ]
+        return await run_in_slots(jobs, style.slots)
+
+    async def relabel(
+        self, episodes: Sequence[Episode], style: DemonstrationSettings, limits: EpisodeLimits
+    ) -> list[Episode]:
+        envs, demonstrator = await self._envs.all(style.environments), self._demonstrator(style)
+        jobs = [
+            partial(demonstrator.hindsight, envs[episode.task.environment], episode, limits) for episode in episodes
+        ]
+        return [each for found in await run_in_slots(jobs, style.slots) for each in found]
+
+    async def render(self, conversations: Sequence[Conversation], style: DemonstrationSettings) -> list[Episode]:
+        demonstrator = self._demonstrator(style)
+        return [demonstrator.render(each, style.agent.context_tokens) for each in conversations]
+
+    async def openings(
+        self, episodes: Sequence[tuple[Task, Sequence[Message]]], style: PlaySettings
+    ) -> list[tuple[int, ...]]:
+        envs, (chat, _) = await self._envs.all(style.environments), chat_and_format(style.agent, self._chat)
+        with stop_on_env_error(", ".join(style.environments)):
+            return [
+                chat.begin(await append_solution(envs[task.environment], task, opening, style.timeouts.reset_timeout_s))
+                for task, opening in episodes
+            ]
+
+    async def draw(self, requests: Sequence[SampleRequest], slots: int) -> list[Sampled]:
+        ended = [
+            replace(each, draw=replace(each.draw, stop_ids=(*each.draw.stop_ids, self._chat.end_of_reply)))
+            for each in requests
+        ]
+        with _sampling():
+            return await run_in_slots([partial(self.sampler.sample, each) for each in ended], slots)
+
+    def _demonstrator(self, style: DemonstrationSettings) -> Demonstrator:
+        chat, form = chat_and_format(style.agent, self._chat)
+        return Demonstrator(
+            chat=chat,
+            encode=lru_cache(_COMMANDS)(self._encode),  # an expert says the same few things in all games
+            format=form,
+            prompt=_text(style.agent.prompt),
+            timeouts=style.timeouts,
+            concurrency=ConcurrencyLimits.of(style.timeouts),
+            noise=style.noise,
+            loss_on=style.loss_on,
+            clock=self._clock,
+        )
+
+    async def load(self, update: WeightUpdate) -> None:
+        with _sampling():
+            await self.sampler.load(update)
+
+    async def rest(self) -> None:
+        with _sampling():
+            await self.sampler.rest()
+
+    async def close(self) -> None:
+        await self.sampler.close()
+        await self._envs.close()
+
+
+_COMMANDS = 4096
+
+
+@contextmanager
+def _sampling() -> Iterator[None]:
+    try:
+        yield
+    except SamplerError as error:
+        # the weights are the learner's, and safe
+        raise StepRefused(f"sampler: {error}; resume to start it anew") from error
+    except SyncError as error:
+        raise RunError(f"sync: {error}") from error
+
+
+def _listed(selection: TaskSelection) -> tuple[str, ...] | None:
+    text = _text(selection.file)
+    if text is None:
+        return None
+    return tuple(line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#"))
+
+
+def _text(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"'{path}' cannot be read: {error}") from error
