@@ -85,5 +85,5 @@ def _title(stage: PlanStage) -> str:
 
 
 def _label(op: Op) -> str:
-    every = f", every {op.every} steps" if op.every > 1 else ""
+    every = "" if op.every is None else f", every {op.every} steps" if op.every > 1 else ", every step"
     return f"{op.id}{f' ({op.role})' if op.role else ''}{every}"

@@ -14,21 +14,22 @@ from enum import StrEnum
 from math import isfinite
 
 from ..dsl.model.algorithm import Kind, RetrainFrom
-from ..dsl.model.plan import Plan, PlanStage
-from ..dsl.model.recipe import Eval, OnFault, SaveEpisodes
+from ..dsl.model.plan import OpKind, Plan, PlanStage
+from ..dsl.model.recipe import OnFault, SaveEpisodes
 from ..dsl.model.stage_kinds import has_reference, own_end
 from .data.judge_client import JudgeClient
-from .errors import RunError, StepRefused
+from .errors import StepRefused
 from .guards import GuardStop, Verdict, apply_guards
 from .progress import Progress
 from .protocols import OptimizerSettings
 from .reporting import MetricsRow, Reporter
 from .rollout.episode import Episode
 from .steps.evaluate import evaluate, refuse_overlap
+from .steps.ops import check_ops, is_due, run_op, run_step
 from .steps.prefetch import Prefetcher
 from .steps.rollout_batch import read_batches, write_batches
-from .steps.stage_context import StageContext, StepResult
-from .steps.table import STEPS, origin
+from .steps.stage_context import StageContext, open_pools, reference_stage
+from .steps.step_data import StepData, StepResult
 from .storage.episode_log import episode_lines
 from .storage.run_folder import MODEL, PROGRESS, MetricsFile, RunFolder, on_disk
 from .workers.worker_group import WorkerGroup
@@ -89,16 +90,13 @@ class Engine:
         self._progress = Progress()
         self._opened: MetricsFile | None = None
         self._entered: StageContext | None = None
-        self._prefetcher = Prefetcher(plan.hardware.staleness, self._sync)
+        self._prefetcher = Prefetcher(plan.hardware.staleness)
         self._synced = -1
         """Version of the weights that the sampler holds."""
-        self._sync_s = 0.0
-        """Spent in this step on giving them to it."""
         self._saved = -1
         """The `total_step` of the newest checkpoint."""
 
     async def run(self) -> RunOutcome:
-        _refuse(self._plan)
         await self._restore()
         try:
             if not self._progress.finished:
@@ -141,41 +139,32 @@ class Engine:
     async def _walk(self) -> None:
         while True:
             await self._enter()
-            while await self._goes_on():
+            # a run that is resumed may still owe what was due after its last step
+            await self._between_steps()
+            while not self._is_over():
                 await self._step()
+                await self._between_steps()
             await self._prefetcher.back_to()
             if self._stage is self._plan.stages[-1]:
                 break
             self._progress.next_stage()
-        settings = self._plan.eval
-        if settings is not None and settings.at_end and self._progress.measured_at != self._progress.total_step:
-            await self._evaluate(settings)
+        if self._plan.eval is not None and self._plan.eval.at_end:
+            await self.evaluate()
         self._progress.finished = True
         await self._save()
 
-    async def _goes_on(self) -> bool:
-        """Does what is due between two steps; whether the stage has another."""
-        self._look_up()
-        settings = self._plan.eval
-        if settings is not None and self._is_measured_now(settings):
-            await self._evaluate(settings)
+    async def _between_steps(self) -> None:
+        """Walk the ops that are due after so many steps; the newest best step is saved too."""
+        for op in self._stage.ops:
             self._look_up()
-        if self._is_saved_now():
-            await self._save()
-        return not self._is_over()
+            best = op.kind is OpKind.SAVE and self._progress.best_step == self._progress.total_step
+            if best or is_due(op, self._progress.total_step):
+                await run_op(op, self._context, StepData())
+        self._look_up()
 
     def _look_up(self) -> None:
         if self._stop.wanted:
             raise _Stopped
-
-    def _is_measured_now(self, settings: Eval) -> bool:
-        total = self._progress.total_step
-        every = self._stage.settings.eval_every or settings.every
-        return self._progress.measured_at != total and (total % every == 0 if total else settings.at_start)
-
-    def _is_saved_now(self) -> bool:
-        total = self._progress.total_step
-        return self._saved != total and (self._is_regular(total) or self._progress.best_step == total)
 
     def _is_regular(self, total_step: int) -> bool:
         return total_step > 0 and total_step % self._plan.checkpoint.every == 0
@@ -192,22 +181,26 @@ class Engine:
 
     async def _enter(self) -> None:
         stage, progress = self._stage, self._progress
+        check_ops(stage.ops)
         self._reporter.phase(f"stage {stage.settings.stage}")
         before = self._plan.stages[stage.index - 1] if stage.index else None
         if progress.step == 0 and before is not None:
             # the divergence that the weight was adapted to is another one
             progress.kl_scale = progress.kl_scale if _pull(before) == _pull(stage) else 1.0
         await self._optimise(fresh=progress.step == 0 and before is not None and _lesson(before) != _lesson(stage))
-        self._entered = await StageContext.of(
-            self._plan,
-            stage,
-            self._workers,
-            progress,
-            self._reporter,
-            self._clock,
-            self._prefetcher,
-            self._space.base(stage.settings.stage),
-            self._judges,
+        self._entered = StageContext(
+            plan=self._plan,
+            ops=stage.ops,
+            stage=stage.settings,
+            workers=self._workers,
+            progress=progress,
+            reporter=self._reporter,
+            clock=self._clock,
+            pools=await open_pools(self._plan, stage.settings, self._workers),
+            prefetcher=self._prefetcher,
+            run=self,
+            base=self._space.base(stage.settings.stage),
+            judges=self._judges,
         )
         if self._plan.eval is not None and stage.kind is not Kind.EVAL:
             await refuse_overlap(self._context, self._plan.eval)
@@ -224,11 +217,11 @@ class Engine:
     async def _refer(self) -> None:
         """Tells what divergences are measured from; what this stage begins with is kept where any asks for it."""
         stages, index = self._plan.stages, self._stage.index
-        asked = {origin(stages, each) for each in stages[index:] if has_reference(each.settings.algorithm)}
+        asked = {reference_stage(stages, each) for each in stages[index:] if has_reference(each.settings.algorithm)}
         if index in asked - {0} and self._progress.step == 0:
             with on_disk("reference"), self._space.new_reference(self._stage.settings.stage) as folder:
                 await self._workers.export(folder)
-        start = origin(stages, self._stage)
+        start = reference_stage(stages, self._stage)
         # what a run starts with is there already
         known = not start or not has_reference(self._stage.settings.algorithm)
         await self._workers.refer_to(None if known else self._space.reference(stages[start].settings.stage))
@@ -247,27 +240,25 @@ class Engine:
 
     async def _step(self) -> None:
         if self._stage.kind is Kind.EVAL:
-            assert self._plan.eval is not None, "a verified plan with a stage that measures says how"
             self._progress.count_step()
-            await self._evaluate(self._plan.eval)
+            await run_step(self._context)
             return
         before, begun = self._progress.copy(), self._prefetcher.begun
         try:
-            await self._learn()
+            await self._train()
         except StepRefused:
-            # tasks were drawn that nobody has learnt from
+            # tasks were drawn that nothing has been trained on
             self._progress = before
             await self._prefetcher.back_to(begun)
             raise
 
-    async def _learn(self) -> None:
+    async def _train(self) -> None:
         progress, started = self._progress, self._clock()
-        self._sync_s = 0.0
-        result = await STEPS[self._stage.kind](self._context)
+        result = await run_step(self._context)
         progress.version += result.updates
         progress.count_step()
         progress.measure(result.facts)
-        verdict = apply_guards(self._plan.guards, progress.guarding, result.signs)
+        verdict = apply_guards(self._plan.guards, progress.guarding, result.signals)
         self._write_episodes(result.episodes, "train")
         self._write(self._row(result, verdict, self._clock() - started))
         await self._obey(verdict)
@@ -280,7 +271,6 @@ class Engine:
             **result.row,
             "rollout/server_troubles": self._new_troubles(),
             **({"guard/action": verdict.action.value} if verdict.action else {}),
-            "timing_s/sync": self._sync_s,
             "timing_s/step": seconds,
         }
 
@@ -288,24 +278,30 @@ class Engine:
         before, self._troubles_told = self._troubles_told, self._troubles()
         return self._troubles_told - before
 
-    async def _sync(self) -> None:
-        """The sampler gets the learner's weights, if it has older ones."""
+    async def sync(self) -> None:
         if self._synced != self._progress.version:
-            started = self._clock()
-            self._reporter.phase("sync")
             await self._workers.sync(self._progress.version)
             self._synced = self._progress.version
-            self._sync_s += self._clock() - started
 
-    async def _evaluate(self, settings: Eval) -> None:
-        await self._prefetcher.drain()
-        await self._sync()
+    async def evaluate(self) -> None:
+        """Evaluate the newest weights, unless that was done already."""
+        settings, progress = self._plan.eval, self._progress
+        assert settings is not None, "a plan with an op that evaluates says how"
+        if progress.measured_at == progress.total_step:
+            return
         self._reporter.phase("eval")
-        measured = await evaluate(self._context, settings)
-        self._progress.measured_at = self._progress.total_step
-        self._progress.measure({"eval_success": float(measured.row["eval/success"])})
-        self._write_episodes(measured.episodes, "eval")
-        self._write(measured.row)
+        await self._prefetcher.drain()
+        await self.sync()
+        evaluation = await evaluate(self._context, settings)
+        progress.measured_at = progress.total_step
+        progress.measure({"eval_success": float(evaluation.row["eval/success"])})
+        self._write_episodes(evaluation.episodes, "eval")
+        self._write(evaluation.row)
+
+    async def save(self) -> None:
+        """Save a checkpoint, unless there is one of this step."""
+        if self._saved != self._progress.total_step:
+            await self._save()
 
     # --- guards ----------------------------------------------------------------------------------------------------
 
@@ -403,13 +399,3 @@ def _lesson(stage: PlanStage) -> object:
 
 def _pull(stage: PlanStage) -> object:
     return stage.kind, stage.settings.algorithm.kl
-
-
-# --- what is not built ---------------------------------------------------------------------------------------------
-
-
-def _refuse(plan: Plan) -> None:
-    """Before anything starts: a run that would quietly do something else than it says."""
-    for stage in plan.stages:
-        if stage.kind not in STEPS and stage.kind is not Kind.EVAL:
-            raise RunError(f"stage '{stage.settings.stage}': stages of kind '{stage.kind}' are not built yet")

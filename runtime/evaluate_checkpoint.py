@@ -20,7 +20,6 @@ from .progress import Progress
 from .reporting import Reporter
 from .rollout.env_connections import EnvConnector, OpenEnvs, deadlines_of
 from .steps.evaluate import Evaluation, evaluate
-from .steps.prefetch import Prefetcher
 from .steps.stage_context import StageContext
 from .workers.build import find_model, rollout_worker
 from .workers.rollout_worker import RolloutWorker
@@ -80,9 +79,4 @@ def _context(
         reporter=reporter,
         clock=clock,
         pools={},
-        prefetcher=Prefetcher(0, _no_weights),
     )
-
-
-async def _no_weights() -> None:
-    """The engine has read its own."""

@@ -108,7 +108,7 @@ def test_mermaid_has_a_box_per_stage_and_dashes_where_a_wire_comes_from_the_step
     out = agym("plan", "quickstart", "--format", "mermaid").out
     assert out.startswith("flowchart LR\n")
     assert out.count("subgraph") == out.count("  end\n") == 3
-    assert "s1_sync -.->|weights| s1_rollout" in out
+    assert "s1_update -.->|weights| s1_sync" in out
     assert "s0 ==> s1" in out
 
 

@@ -38,34 +38,54 @@ VERSION = 1
 
 
 class PortType(StrEnum):
-    """What travels between ops."""
+    """What travels between ops; an op's ports are named after it."""
 
     TASKS = "tasks"
     EPISODES = "episodes"
     SCORED = "scored"
-    BATCH = "batch"
-    PAIRS = "pairs"
-    WEIGHTS = "weights"
-    LOGPROBS = "logprobs"
+    """Episodes with their rewards, group by group."""
     VALUES = "values"
+    BATCH = "batch"
+    """Token sequences with an advantage on every token."""
+    DEMONSTRATIONS = "demonstrations"
+    """Episodes to imitate."""
+    CANDIDATES = "candidates"
+    """Turns that were taken, and what else might have been said there."""
+    PAIRS = "pairs"
+    REFERENCE_LOGPROBS = "reference_logprobs"
+    OLD_LOGPROBS = "old_logprobs"
+    """The learner's own log-probs before its first update."""
+    WEIGHTS = "weights"
     METRICS = "metrics"
     FOLDER = "folder"
 
 
 class OpKind(StrEnum):
-    """What is done."""
+    """One function of the runtime each: `runtime/steps/ops.py`."""
 
+    SYNC = "sync"
     TASKS = "tasks"
-    DATA = "data"
     ROLLOUT = "rollout"
+    JUDGE = "judge"
+    RESAMPLE = "resample"
     REWARD = "reward"
-    ADVANTAGE = "advantage"
     REFERENCE = "reference"
     VALUES = "values"
-    PAIRS = "pairs"
+    ADVANTAGE = "advantage"
+    OLD_LOGPROBS = "old_logprobs"
     UPDATE = "update"
     CRITIC = "critic"
-    SYNC = "sync"
+    DEMONSTRATIONS = "demonstrations"
+    KEEP = "keep"
+    RETRAINING_DATA = "retraining_data"
+    RESET = "reset"
+    SFT = "sft"
+    PAIR_DATA = "pair_data"
+    PAIRS = "pairs"
+    CANDIDATES = "candidates"
+    RANKER = "ranker"
+    RANK = "rank"
+    PREFERENCE = "preference"
     EVAL = "eval"
     SAVE = "save"
 
@@ -100,16 +120,20 @@ class Wire:
 
 @frozen
 class Op:
-    """One thing done in each step of a stage."""
+    """One thing done in each step of a stage, or between steps."""
 
     id: str
     kind: OpKind
     role: Role | None
-    """The workers that do it; None for the engine itself."""
+    """The workers that do it; None for the controller."""
     inputs: tuple[Wire, ...] = ()
     outputs: tuple[Port, ...] = ()
-    every: int = 1
-    """Steps between two times it is done."""
+    ahead: bool = False
+    """May run ahead of the step it belongs to, by up to `hardware.staleness` steps."""
+    every: int | None = None
+    """Done between steps, whenever the run's steps are a multiple of this; None where it is done in every step."""
+    at_start: bool = False
+    """Done before the run's first step too."""
 
 
 @frozen

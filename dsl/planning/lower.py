@@ -58,7 +58,7 @@ def _stages(recipe: Recipe) -> tuple[PlanStage, ...]:
             index=index,
             kind=kind_of(stage.algorithm),
             settings=stage,
-            ops=stage_ops(stage, recipe.model, recipe.eval, recipe.checkpoint),
+            ops=stage_ops(stage, recipe.model, recipe.hardware, recipe.eval, recipe.checkpoint),
             budget=budget,
         )
         for index, (stage, budget) in enumerate(zip(recipe.schedule, stage_budgets(recipe), strict=True))

@@ -1,129 +1,176 @@
-"""The ops of a stage: what is done in each step, and what travels between.
+"""The ops of a stage: what each step does, in the order in which the runtime walks them, and what travels between.
 
-Enters: a stage and what the run does besides learning. Leaves: ops in the order in which they are done.
+To add one: a kind in `model/plan.py`, a place here, a function in `runtime/steps/ops.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from ..model.algorithm import Algorithm, Kind, KLPlace
+from ..frozen import frozen
+from ..model.algorithm import Correction, DataSource, Kind, KLPlace, Preset, RetrainFrom
 from ..model.plan import Op, OpKind, Port, PortType, Role, Wire
-from ..model.recipe import Checkpoint, Eval, Model, Stage
+from ..model.recipe import Checkpoint, DType, Eval, Hardware, Model, RewardSource, Stage
 from ..model.stage_kinds import has_critic, has_reference, kind_of, samples
 
 __all__ = ["stage_ops"]
 
 
-def stage_ops(stage: Stage, model: Model, evaluation: Eval | None, checkpoint: Checkpoint) -> tuple[Op, ...]:
-    """Ops of one step, each after those that it takes from."""
-    algorithm = stage.algorithm
-    kind = kind_of(algorithm)
-    if kind is Kind.EVAL:
-        return (_evaluate((), 1),)
-    reference_role = Role.LEARNER if model.lora is not None else Role.REFERENCE
-    ops = [*_KINDS[kind](algorithm, reference_role), _sync()]
+@frozen
+class _Context:
+    """What decides a stage's ops."""
+
+    stage: Stage
+    model: Model
+    hardware: Hardware
+
+    @property
+    def reference_role(self) -> Role:
+        return Role.LEARNER if self.model.lora is not None else Role.REFERENCE
+
+
+def stage_ops(
+    stage: Stage, model: Model, hardware: Hardware, evaluation: Eval | None, checkpoint: Checkpoint
+) -> tuple[Op, ...]:
+    """Ops of one step, each after those that it takes from, and those that are due between steps."""
+    context = _Context(stage=stage, model=model, hardware=hardware)
+    ops = _KINDS[kind_of(stage.algorithm)](context)
+    weights = tuple(_wire(op, PortType.WEIGHTS) for op in ops if op.id == "update")
     if evaluation is not None:
-        ops.append(_evaluate((_SYNCED,), evaluation.every))
-    return (*ops, _save(checkpoint.every))
+        name = "eval" if weights else "eval_between"
+        evaluate = _op(name, OpKind.EVAL, Role.ROLLOUT, weights, PortType.METRICS)
+        ops.append(replace(evaluate, every=stage.eval_every or evaluation.every, at_start=evaluation.at_start))
+    save = _op("save", OpKind.SAVE, Role.LEARNER if weights else None, weights, PortType.FOLDER)
+    return (*ops, replace(save, every=checkpoint.every))
 
 
-def _wire(op: str, port: PortType, previous: bool = False) -> Wire:
-    return Wire(op=op, port=port.value, type=port, previous=previous)
+def _wire(op: Op, type_: PortType, previous: bool = False) -> Wire:
+    return Wire(op=op.id, port=type_.value, type=type_, previous=previous)
 
 
-def _op(id_: str, kind: OpKind, role: Role | None, inputs: tuple[Wire, ...], *outputs: PortType, every: int = 1) -> Op:
+def _op(id_: str, kind: OpKind, role: Role | None, inputs: Sequence[Wire], *outputs: PortType) -> Op:
     ports = tuple(Port(name=each.value, type=each) for each in outputs)
-    return Op(id=id_, kind=kind, role=role, inputs=inputs, outputs=ports, every=every)
+    return Op(id=id_, kind=kind, role=role, inputs=tuple(inputs), outputs=ports)
 
 
-_SYNCED = _wire("sync", PortType.WEIGHTS)
-_LAST_SYNCED = _wire("sync", PortType.WEIGHTS, previous=True)
-_SCORED = _wire("reward", PortType.SCORED)
+_UPDATED = Wire(op="update", port="weights", type=PortType.WEIGHTS, previous=True)
 
 
-def _played() -> list[Op]:
-    """Tasks are drawn, played with the weights of the step before, and scored."""
-    return [
-        _op("tasks", OpKind.TASKS, None, (), PortType.TASKS),
-        _op("rollout", OpKind.ROLLOUT, Role.ROLLOUT, (_wire("tasks", PortType.TASKS), _LAST_SYNCED), PortType.EPISODES),
-        _op("reward", OpKind.REWARD, None, (_wire("rollout", PortType.EPISODES),), PortType.SCORED),
-    ]
+# --- sampling ------------------------------------------------------------------------------------------------------
 
 
-def _reference(source: Wire, role: Role) -> Op:
-    return _op("reference", OpKind.REFERENCE, role, (source,), PortType.LOGPROBS)
+def _sampling(context: _Context) -> list[Op]:
+    """The sampler takes the weights of the step before; tasks are drawn, played and, where a judge scores, judged."""
+    sync = _op("sync", OpKind.SYNC, Role.LEARNER, (_UPDATED,), PortType.WEIGHTS)
+    tasks = _op("tasks", OpKind.TASKS, None, (), PortType.TASKS)
+    inputs = (_wire(tasks, PortType.TASKS), _wire(sync, PortType.WEIGHTS))
+    ops = [sync, tasks, _op("rollout", OpKind.ROLLOUT, Role.ROLLOUT, inputs, PortType.EPISODES)]
+    if context.stage.reward.source is not RewardSource.ENVIRONMENT:
+        ops.append(_op("judge", OpKind.JUDGE, None, (_wire(ops[-1], PortType.EPISODES),), PortType.EPISODES))
+    if context.stage.algorithm.filter.resample:
+        inputs = (_wire(ops[-1], PortType.EPISODES), _wire(sync, PortType.WEIGHTS))
+        ops.append(_op("resample", OpKind.RESAMPLE, Role.ROLLOUT, inputs, PortType.EPISODES))
+    # only reinforcement corrects for weights that were older
+    return [replace(op, ahead=kind_of(context.stage.algorithm) is Kind.RL) for op in ops]
 
 
-def _values(source: Wire) -> Op:
-    return _op("values", OpKind.VALUES, Role.CRITIC, (source,), PortType.VALUES)
+def _played(context: _Context) -> list[Op]:
+    ops = _sampling(context)
+    return [*ops, _op("reward", OpKind.REWARD, None, (_wire(ops[-1], PortType.EPISODES),), PortType.SCORED)]
 
 
-def _update(*inputs: Wire) -> Op:
-    return _op("update", OpKind.UPDATE, Role.LEARNER, inputs, PortType.WEIGHTS, PortType.METRICS)
+# --- learning ------------------------------------------------------------------------------------------------------
 
 
-def _critic(*inputs: Wire) -> Op:
-    return _op("critic", OpKind.CRITIC, Role.CRITIC, inputs, PortType.METRICS)
+def _reference(context: _Context, source: Wire) -> Op:
+    return _op("reference", OpKind.REFERENCE, context.reference_role, (source,), PortType.REFERENCE_LOGPROBS)
 
 
-def _sync() -> Op:
-    return _op("sync", OpKind.SYNC, Role.LEARNER, (_wire("update", PortType.WEIGHTS),), PortType.WEIGHTS)
+def _update(kind: OpKind, *inputs: Wire) -> Op:
+    return _op("update", kind, Role.LEARNER, inputs, PortType.WEIGHTS, PortType.METRICS)
 
 
-def _evaluate(inputs: tuple[Wire, ...], every: int) -> Op:
-    return _op("eval", OpKind.EVAL, Role.ROLLOUT, inputs, PortType.METRICS, every=every)
-
-
-def _save(every: int) -> Op:
-    return _op("save", OpKind.SAVE, Role.LEARNER, (_wire("update", PortType.WEIGHTS),), PortType.FOLDER, every=every)
-
-
-def _rl(algorithm: Algorithm, reference_role: Role) -> list[Op]:
-    critic, reference = has_critic(algorithm), has_reference(algorithm)
-    ops = _played()
-    if reference:
-        ops.append(_reference(_SCORED, reference_role))
-    if critic:
-        ops.append(_values(_SCORED))
-    logprobs = (_wire("reference", PortType.LOGPROBS),) if reference else ()
-    values = (_wire("values", PortType.VALUES),) if critic else ()
-    in_reward = algorithm.kl.place is KLPlace.REWARD
-    inputs = (_SCORED, *values, *(logprobs if in_reward else ()))
+def _rl(context: _Context) -> list[Op]:
+    algorithm, ops = context.stage.algorithm, _played(context)
+    scored = _wire(ops[-1], PortType.SCORED)
+    in_reward = has_reference(algorithm) and algorithm.kl.place is KLPlace.REWARD
+    inputs = [scored]
+    if in_reward:
+        ops.append(_reference(context, scored))
+        inputs.append(_wire(ops[-1], PortType.REFERENCE_LOGPROBS))
+    if has_critic(algorithm):
+        ops.append(_op("values", OpKind.VALUES, Role.CRITIC, (scored,), PortType.VALUES))
+        inputs.append(_wire(ops[-1], PortType.VALUES))
     ops.append(_op("advantage", OpKind.ADVANTAGE, None, inputs, PortType.BATCH))
-    batch = _wire("advantage", PortType.BATCH)
-    ops.append(_update(batch, *(() if in_reward else logprobs)))
-    if critic:
-        ops.append(_critic(batch))
+    inputs = [_wire(ops[-1], PortType.BATCH)]
+    if has_reference(algorithm) and not in_reward:
+        ops.append(_reference(context, inputs[0]))
+        inputs.append(_wire(ops[-1], PortType.REFERENCE_LOGPROBS))
+    if _has_old_logprobs(context):
+        ops.append(_op("old_logprobs", OpKind.OLD_LOGPROBS, Role.LEARNER, (inputs[0],), PortType.OLD_LOGPROBS))
+        inputs.append(_wire(ops[-1], PortType.OLD_LOGPROBS))
+    ops.append(_update(OpKind.UPDATE, *inputs))
+    if has_critic(algorithm):
+        ops.append(_op("critic", OpKind.CRITIC, Role.CRITIC, inputs, PortType.METRICS))
     return ops
 
 
-def _sft(algorithm: Algorithm, reference_role: Role) -> list[Op]:
-    played = _played() if samples(algorithm) else []
-    source = (_SCORED,) if played else ()
-    data = _op("data", OpKind.DATA, None, source, PortType.BATCH)
-    return [*played, data, _update(_wire("data", PortType.BATCH))]
+def _has_old_logprobs(context: _Context) -> bool:
+    """In fp32 on fresh samples the sampler's log-probs are the learner's own to 1e-5: a second forward buys nothing."""
+    dtype, hardware = context.model.dtype, context.hardware
+    exact = dtype is DType.FP32 or (dtype is DType.AUTO and hardware.gpus_per_node == 0)
+    corrects = context.stage.algorithm.importance.correction is not Correction.NONE
+    return corrects and not (exact and hardware.staleness == 0)
 
 
-def _preference(algorithm: Algorithm, reference_role: Role) -> list[Op]:
-    ops = _played() if samples(algorithm) else [_op("data", OpKind.DATA, None, (), PortType.SCORED)]
-    scored = _wire(ops[-1].id, PortType.SCORED)
-    values: tuple[Wire, ...] = ()
-    if has_critic(algorithm):
-        ops.append(_values(scored))
-        values = (_wire("values", PortType.VALUES),)
-    ops.append(_op("pairs", OpKind.PAIRS, None, (scored, *values), PortType.PAIRS))
-    pairs = _wire("pairs", PortType.PAIRS)
-    ops.append(_reference(pairs, reference_role))
-    ops.append(_update(pairs, _wire("reference", PortType.LOGPROBS)))
-    if has_critic(algorithm):
-        ops.append(_critic(scored))
-    return ops
+def _sft(context: _Context) -> list[Op]:
+    if samples(context.stage.algorithm):
+        ops = _played(context)
+        ops.append(_op("keep", OpKind.KEEP, None, (_wire(ops[-1], PortType.SCORED),), PortType.DEMONSTRATIONS))
+    else:
+        ops = [_op("data", OpKind.DEMONSTRATIONS, None, (), PortType.DEMONSTRATIONS)]
+    return [*ops, _update(OpKind.SFT, _wire(ops[-1], PortType.DEMONSTRATIONS))]
 
 
-_KINDS: Mapping[Kind, Callable[[Algorithm, Role], list[Op]]] = {
+def _evolve(context: _Context) -> list[Op]:
+    ops = _played(context)
+    ops.append(_op("data", OpKind.RETRAINING_DATA, None, (_wire(ops[-1], PortType.SCORED),), PortType.DEMONSTRATIONS))
+    inputs = [_wire(ops[-1], PortType.DEMONSTRATIONS)]
+    if context.stage.algorithm.evolve.retrain_from is RetrainFrom.BASE:
+        ops.append(_op("reset", OpKind.RESET, Role.LEARNER, (), PortType.WEIGHTS))
+        inputs.append(_wire(ops[-1], PortType.WEIGHTS))
+    return [*ops, _update(OpKind.SFT, *inputs)]
+
+
+def _preference(context: _Context) -> list[Op]:
+    algorithm = context.stage.algorithm
+    if algorithm.data.source is not DataSource.ROLLOUT:
+        ops = [_op("data", OpKind.PAIR_DATA, None, (), PortType.PAIRS)]
+    else:
+        ops = _played(context)
+        scored = _wire(ops[-1], PortType.SCORED)
+        if algorithm.use is Preset.TURN_DPO:
+            ops.append(_op("candidates", OpKind.CANDIDATES, Role.ROLLOUT, (scored,), PortType.CANDIDATES))
+            candidates = _wire(ops[-1], PortType.CANDIDATES)
+            ops.append(_op("critic", OpKind.RANKER, Role.CRITIC, (candidates,), PortType.WEIGHTS, PortType.METRICS))
+            inputs = (candidates, _wire(ops[-1], PortType.WEIGHTS))
+            ops.append(_op("pairs", OpKind.RANK, Role.CRITIC, inputs, PortType.PAIRS))
+        else:
+            ops.append(_op("pairs", OpKind.PAIRS, None, (scored,), PortType.PAIRS))
+    pairs = _wire(ops[-1], PortType.PAIRS)
+    ops.append(_reference(context, pairs))
+    return [*ops, _update(OpKind.PREFERENCE, pairs, _wire(ops[-1], PortType.REFERENCE_LOGPROBS))]
+
+
+def _eval(context: _Context) -> list[Op]:
+    return [_op("eval", OpKind.EVAL, Role.ROLLOUT, (), PortType.METRICS)]
+
+
+_KINDS: Mapping[Kind, Callable[[_Context], list[Op]]] = {
     Kind.RL: _rl,
     Kind.SFT: _sft,
     Kind.PREFERENCE: _preference,
-    Kind.EVOLVE: _sft,
+    Kind.EVOLVE: _evolve,
+    Kind.EVAL: _eval,
 }

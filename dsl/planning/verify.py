@@ -6,14 +6,12 @@ Enters: a Plan, from `lower` or from a file; nobody is trusted. Leaves: a Proble
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
 from ..frozen import frozen
 from ..model.algorithm import Kind
-from ..model.plan import VERSION, Op, OpKind, Plan, PlanStage, PortType, Role, StageBudget, Worker, peaks
+from ..model.plan import VERSION, OpKind, Plan, PlanStage, Role, StageBudget, Worker, peaks
 from ..model.recipe import Hardware, Launcher, Layout
 from .budgets import pieces
 
@@ -35,148 +33,18 @@ def verify_plan(plan: Plan) -> tuple[Problem, ...]:
     return (*_stage_problems(plan), *_placement_problems(plan), *_memory_problems(plan))
 
 
-class _Signature(NamedTuple):
-    """What an op of a kind takes, gives, and which workers do it."""
-
-    takes: frozenset[PortType] = frozenset()
-    takes_one_of: frozenset[PortType] = frozenset()
-    may_take: frozenset[PortType] = frozenset()
-    gives: frozenset[PortType] = frozenset()
-    gives_one_of: frozenset[PortType] = frozenset()
-    roles: frozenset[Role | None] = frozenset({None})
-
-
-def _set(*types: PortType) -> frozenset[PortType]:
-    return frozenset(types)
-
-
-_T = PortType
-_LEARNER: frozenset[Role | None] = frozenset({Role.LEARNER})
-_CRITIC: frozenset[Role | None] = frozenset({Role.CRITIC})
-_ROLLOUT: frozenset[Role | None] = frozenset({Role.ROLLOUT})
-_SIGNATURES: Mapping[OpKind, _Signature] = {
-    OpKind.TASKS: _Signature(gives=_set(_T.TASKS)),
-    OpKind.DATA: _Signature(may_take=_set(_T.SCORED), gives_one_of=_set(_T.BATCH, _T.SCORED)),
-    OpKind.ROLLOUT: _Signature(takes=_set(_T.TASKS, _T.WEIGHTS), gives=_set(_T.EPISODES), roles=_ROLLOUT),
-    OpKind.REWARD: _Signature(takes=_set(_T.EPISODES), gives=_set(_T.SCORED)),
-    OpKind.REFERENCE: _Signature(
-        takes_one_of=_set(_T.SCORED, _T.PAIRS),
-        gives=_set(_T.LOGPROBS),
-        roles=frozenset({Role.REFERENCE, Role.LEARNER}),
-    ),
-    OpKind.VALUES: _Signature(takes=_set(_T.SCORED), gives=_set(_T.VALUES), roles=_CRITIC),
-    OpKind.ADVANTAGE: _Signature(takes=_set(_T.SCORED), may_take=_set(_T.VALUES, _T.LOGPROBS), gives=_set(_T.BATCH)),
-    OpKind.PAIRS: _Signature(takes=_set(_T.SCORED), may_take=_set(_T.VALUES), gives=_set(_T.PAIRS)),
-    OpKind.UPDATE: _Signature(
-        takes_one_of=_set(_T.BATCH, _T.PAIRS),
-        may_take=_set(_T.LOGPROBS),
-        gives=_set(_T.WEIGHTS, _T.METRICS),
-        roles=_LEARNER,
-    ),
-    OpKind.CRITIC: _Signature(takes_one_of=_set(_T.BATCH, _T.SCORED), gives=_set(_T.METRICS), roles=_CRITIC),
-    OpKind.SYNC: _Signature(takes=_set(_T.WEIGHTS), gives=_set(_T.WEIGHTS), roles=_LEARNER),
-    OpKind.EVAL: _Signature(may_take=_set(_T.WEIGHTS), gives=_set(_T.METRICS), roles=_ROLLOUT),
-    OpKind.SAVE: _Signature(takes=_set(_T.WEIGHTS), gives=_set(_T.FOLDER), roles=_LEARNER),
-}
-
-_LEARNING_OPS = frozenset({OpKind.UPDATE, OpKind.SYNC, OpKind.SAVE})
-_KIND_OPS: Mapping[Kind, frozenset[OpKind]] = {
-    Kind.RL: frozenset({OpKind.TASKS, OpKind.ROLLOUT, OpKind.REWARD, OpKind.ADVANTAGE}) | _LEARNING_OPS,
-    Kind.SFT: frozenset({OpKind.DATA}) | _LEARNING_OPS,
-    Kind.PREFERENCE: frozenset({OpKind.PAIRS, OpKind.REFERENCE}) | _LEARNING_OPS,
-    Kind.EVOLVE: frozenset({OpKind.TASKS, OpKind.ROLLOUT, OpKind.REWARD, OpKind.DATA}) | _LEARNING_OPS,
-    Kind.EVAL: frozenset({OpKind.EVAL}),
-}
-"""Ops that a stage of a kind cannot do without."""
-_FOREIGN_OPS: Mapping[Kind, frozenset[OpKind]] = {
-    Kind.RL: frozenset({OpKind.DATA, OpKind.PAIRS}),
-    Kind.SFT: frozenset({OpKind.ADVANTAGE, OpKind.PAIRS, OpKind.REFERENCE, OpKind.VALUES, OpKind.CRITIC}),
-    Kind.PREFERENCE: frozenset({OpKind.ADVANTAGE}),
-    Kind.EVOLVE: frozenset({OpKind.ADVANTAGE, OpKind.PAIRS, OpKind.REFERENCE, OpKind.VALUES, OpKind.CRITIC}),
-    Kind.EVAL: frozenset(OpKind) - {OpKind.EVAL},
-}
-_ENDS = frozenset({PortType.WEIGHTS, PortType.METRICS, PortType.FOLDER})
-"""What need not be taken by another op: it stays, or leaves the step."""
-
-
 def _stage_problems(plan: Plan) -> Iterator[Problem]:
     if not plan.stages:
         yield Problem(where="stages", message="expected at least one")
     for name in _repeated(stage.settings.stage for stage in plan.stages):
         yield Problem(where="stages", message=f"two are called '{name}'")
-    staffed = {worker.role for worker in plan.placement.workers}
     for place, stage in enumerate(plan.stages):
         where = f"stages[{place}]"
         if stage.index != place:
             yield Problem(where=where, message=f"expected index {place}, not {stage.index}")
-        yield from _op_problems(where, stage, staffed)
         yield from _budget_problems(where, stage)
         yield from _horizon_problems(where, stage)
     yield from _order_problems(plan.stages)
-
-
-def _op_problems(where: str, stage: PlanStage, staffed: set[Role]) -> Iterator[Problem]:
-    present = {op.kind for op in stage.ops}
-    for missing in sorted(_KIND_OPS[stage.kind] - present):
-        yield Problem(where=where, message=f"a stage of kind '{stage.kind}' needs an op '{missing}'")
-    for foreign in sorted(_FOREIGN_OPS[stage.kind] & present):
-        yield Problem(where=where, message=f"a stage of kind '{stage.kind}' has no op '{foreign}'")
-    for repeated in _repeated(op.id for op in stage.ops):
-        yield Problem(where=where, message=f"two ops are called '{repeated}'")
-    for op in stage.ops:
-        there = f"{where}.ops.{op.id}"
-        yield from (Problem(where=there, message=message) for message in _signature_problems(op))
-        if op.every < 1:
-            yield Problem(where=there, message=f"expected to be done every 1 step or more, not {op.every}")
-        if op.role is not None and op.role not in staffed:
-            yield Problem(where=there, message=f"no worker has the role '{op.role}'")
-    yield from _wire_problems(where, stage.ops)
-
-
-def _signature_problems(op: Op) -> tuple[str, ...]:
-    taken, given = tuple(wire.type for wire in op.inputs), tuple(port.type for port in op.outputs)
-    problems = _unlike(op.kind, taken, given)
-    return problems if op.role in _SIGNATURES[op.kind].roles else (*problems, f"cannot be done by '{op.role}'")
-
-
-@lru_cache(maxsize=1024)
-def _unlike(kind: OpKind, inputs: tuple[PortType, ...], outputs: tuple[PortType, ...]) -> tuple[str, ...]:
-    return tuple(_differences(_SIGNATURES[kind], Counter(inputs), Counter(outputs)))
-
-
-def _differences(want: _Signature, taken: Counter[PortType], given: Counter[PortType]) -> Iterator[str]:
-    yield from (f"takes '{each}' twice" for each, count in taken.items() if count > 1)
-    yield from (f"gives '{each}' twice" for each, count in given.items() if count > 1)
-    yield from (f"takes no '{each}'" for each in sorted(want.takes - set(taken)))
-    yield from (f"gives no '{each}'" for each in sorted(want.gives - set(given)))
-    yield from (f"cannot take '{each}'" for each in sorted(set(taken) - want.takes - want.takes_one_of - want.may_take))
-    yield from (f"cannot give '{each}'" for each in sorted(set(given) - want.gives - want.gives_one_of))
-    if want.takes_one_of and len(want.takes_one_of & set(taken)) != 1:
-        yield f"expected to take one of {_list(want.takes_one_of)}"
-    if want.gives_one_of and len(want.gives_one_of & set(given)) != 1:
-        yield f"expected to give one of {_list(want.gives_one_of)}"
-
-
-def _wire_problems(where: str, ops: tuple[Op, ...]) -> Iterator[Problem]:
-    ports = {(op.id, port.name): port.type for op in ops for port in op.outputs}
-    order = {op.id: place for place, op in enumerate(ops)}
-    taken: set[tuple[str, str]] = set()
-    for place, op in enumerate(ops):
-        there = f"{where}.ops.{op.id}"
-        for wire in op.inputs:
-            taken.add((wire.op, wire.port))
-            type_ = ports.get((wire.op, wire.port))
-            if type_ is None:
-                yield Problem(where=there, message=f"takes from '{wire.op}.{wire.port}', which there is not")
-            elif type_ is not wire.type:
-                yield Problem(where=there, message=f"takes '{wire.type}' from a port of type '{type_}'")
-            elif wire.previous and (op.kind, wire.type) != (OpKind.ROLLOUT, PortType.WEIGHTS):
-                yield Problem(where=there, message=f"takes '{wire.type}' of the step before")
-            elif not wire.previous and order[wire.op] >= place:
-                yield Problem(where=there, message=f"takes from '{wire.op}', which is not done before it")
-    for (op_id, port), type_ in ports.items():
-        if type_ not in _ENDS and (op_id, port) not in taken:
-            yield Problem(where=f"{where}.ops.{op_id}", message=f"nothing takes its '{port}'")
 
 
 def _budget_problems(where: str, stage: PlanStage) -> Iterator[Problem]:
@@ -340,7 +208,3 @@ def _parameter_problems(plan: Plan) -> Iterator[Problem]:
 
 def _repeated(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
-
-
-def _list(types: Iterable[PortType]) -> str:
-    return " or ".join(f"'{each}'" for each in sorted(types))

@@ -43,8 +43,7 @@ async def judge_groups(context: StageContext, groups: Sequence[Group], rounds: i
         return JudgedGroups(groups=list(groups), row={})
     assert reward.judge is not None, "a verified plan names the judge"
     assert context.judges is not None, "a run that learns from a judge has one"
-    context.reporter.phase("judge")
-    started, settings = context.clock(), reward.judge
+    settings = reward.judge
     asking = JudgePrompts(settings, context.judges.rubrics[settings] or _RUBRIC)
     sheets = [_SHEETS[reward.source](group, asking) for group in groups]
     slots = min(settings.concurrency, context.plan.rollout.limits.score or settings.concurrency)
@@ -54,7 +53,7 @@ async def judge_groups(context: StageContext, groups: Sequence[Group], rounds: i
     rest = iter(answers)
     done = [sheet.marked(list(islice(rest, len(sheet.questions)))) for sheet in sheets]
     refuse_faults(context, [episode for group in done for episode in group.episodes], "judge")
-    return JudgedGroups(groups=done, row={**_row(answers, batch), "timing_s/judge": context.clock() - started})
+    return JudgedGroups(groups=done, row=_row(answers, batch))
 
 
 def _row(answers: Sequence[JudgeAnswer], batch: str) -> dict[str, float]:

@@ -1,22 +1,23 @@
-"""A step of learning from pairs: play and rank, or take the next ones that are given; then make the better likelier.
+"""Ops of learning from pairs: given pairs or those of fresh groups, reference log-probs, and updates on them.
 
-Enters: a Context. Leaves: a StepResult; what was learnt is in the learner. Pairs that are given are a function of the
-recipe and its files alone, so that they are read again after a resume.
+Given pairs are a function of the recipe and its files alone, so that they are read again after a resume.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from math import isfinite
 
 import numpy as np
 
-from ...dsl.model.algorithm import DataSource, LossOn, Preset
+from ...dsl.model.algorithm import DataSource, LossOn
+from ...dsl.model.plan import Op
+from ...dsl.model.stage_kinds import samples
 from ..data.dataset import Conversation, read_episodes, read_preferences
 from ..errors import RunError, irrevocable
-from ..guards import GuardSignals
-from ..learning.metrics import group_metrics, mean, rate, rollout_metrics, step_facts, train_metrics, worst_fault
+from ..learning.metrics import mean
 from ..learning.preference_pairs import (
     Pair,
     PreferenceObjective,
@@ -29,101 +30,79 @@ from ..learning.preference_pairs import (
     to_sequences,
 )
 from ..learning.reward import Scored
-from ..protocols import TrainSequence, UpdateMetrics
+from ..protocols import TrainSequence
 from ..rollout.episode import Ending, Episode
 from ..rollout.task_sampler import shuffle
-from .rl import count_batch, equal_parts, next_batch, scored_groups
 from .sft import data_index, data_path, demonstration_settings
-from .stage_context import StageContext, StepResult, pair_settings
-from .turn_preference import pairs_by_critic
+from .stage_context import StageContext, equal_parts, pair_settings
+from .step_data import StepData
 
-__all__ = ["preference_step"]
-
-_Lessons = Sequence[tuple[UpdateMetrics, PreferenceObjective]]
+__all__ = ["build_score_pairs", "next_pairs", "pair_reference_logprobs", "update_on_pairs"]
 
 
-async def preference_step(context: StageContext) -> StepResult:
-    """Updates on the pairs of fresh groups, or one update on the next pairs that are given."""
-    fresh = context.stage.algorithm.data.source is DataSource.ROLLOUT
-    return await (_on_fresh_pairs if fresh else _on_given_pairs)(context)
-
-
-async def _on_fresh_pairs(context: StageContext) -> StepResult:
-    batch = await next_batch(context)
-    started = context.clock()
-    book = scored_groups(context, batch.groups)
-    context.progress.scales = dict(book.scales)
-    pairs, told = await _RANKED[context.stage.algorithm.use](context, book.groups)
-    with irrevocable():
-        reference = await _logprobs(context, responses_of(pairs), reference=True)
-        lessons = [each async for each in _passes(context, pairs, reference)]
-    measured = rollout_metrics(batch.episodes) | group_metrics(book.groups)
-    return _result(
-        context,
-        lessons,
-        pairs=len(pairs),
-        seconds=context.clock() - started,
-        measured=measured,
-        row={**count_batch(context, batch), **measured, **told},
-        episodes=batch.episodes,
-    )
-
-
-async def _on_given_pairs(context: StageContext) -> StepResult:
-    """Every pair comes once per pass, newly shuffled."""
+async def next_pairs(op: Op, context: StageContext, data: StepData) -> None:
+    """The next batch of those that are given: every pair comes once per pass, newly shuffled."""
     given, size, position = context.given, context.stage.algorithm.batch_size, context.progress.data_position
     if not given.pairs:
-        context.reporter.phase("pairs")
         given.pairs.extend(await _GIVEN[context.stage.algorithm.data.source](context))
-    started = context.clock()
-    batch = [given.pairs[data_index(context, len(given.pairs), position + i)] for i in range(size)]
+    data.pairs = [given.pairs[data_index(context, len(given.pairs), position + i)] for i in range(size)]
     context.progress.data_position += size
-    unknown = [side for side in responses_of(batch) if side not in given.reference]
-    given.reference.update(await _logprobs(context, unknown, reference=True))
-    lesson = await _update(context, batch, given.reference)
-    return _result(
-        context,
-        [lesson],
-        pairs=size,
-        seconds=context.clock() - started,
-        row={"data/passes": position // len(given.pairs)},
-    )
+    data.row["data/passes"] = position // len(given.pairs)
 
 
-def _result(
-    context: StageContext,
-    lessons: _Lessons,
-    *,
-    pairs: int,
-    seconds: float,
-    row: Mapping[str, float | int | str],
-    measured: Mapping[str, float] | None = None,
-    episodes: tuple[Episode, ...] = (),
-) -> StepResult:
-    updates = [update for update, _ in lessons]
-    facts = step_facts(measured or {}, updates)
-    return StepResult(
-        updates=sum(update.fault is None for update in updates),
-        facts=facts,
-        row={
-            **row,
-            "horizon/stage": context.progress.stage,
-            "preference/pairs": pairs,
-            **_preference_row([lesson for _, lesson in lessons]),
-            **train_metrics(updates),
-            "timing_s/update": seconds,
-            "perf/update_tokens_per_s": rate(sum(update.tokens for update in updates), seconds),
-        },
-        signs=GuardSignals(fault=worst_fault(updates)),
-        episodes=episodes,
-    )
+async def build_score_pairs(op: Op, context: StageContext, data: StepData) -> None:
+    """Pairs of the episodes, or turns, of each group by their scores."""
+    data.pairs = [pair for group in data.scored or () for pair in _by_score(context, group)]
 
 
-def _preference_row(lessons: Sequence[PreferenceObjective]) -> dict[str, float]:
+def _by_score(context: StageContext, group: Sequence[Scored]) -> list[Pair]:
+    """Without the episodes and turns that the recipe leaves out."""
+    return build_pairs(apply_masks(group, context.stage, context.names()), context.stage.algorithm.preference)
+
+
+async def pair_reference_logprobs(context: StageContext, data: StepData) -> Mapping[Response, float]:
+    """Of all responses; those of given pairs are computed once."""
+    pairs, known = data.pairs or (), context.given.reference
+    if samples(context.stage.algorithm):
+        return await _logprobs(context, responses_of(pairs), reference=True)
+    known.update(await _logprobs(context, [each for each in responses_of(pairs) if each not in known], reference=True))
+    return known
+
+
+async def update_on_pairs(op: Op, context: StageContext, data: StepData) -> None:
+    """Passes over fresh pairs in a shuffled order, in batches as equal as can be; or one update on given ones."""
+    pairs, algorithm = data.pairs or (), context.stage.algorithm
+    objectives = list[PreferenceObjective]()
+    if not samples(context.stage.algorithm):
+        objectives.append(await _update(context, data, pairs))
+    else:
+        for epoch in range(algorithm.epochs if pairs else 0):
+            order = shuffle(len(pairs), context.seed("order", epoch))
+            for places in equal_parts(order, algorithm.batch_size):
+                # after the first update the state at the step's start cannot be saved any more
+                with irrevocable() if objectives else nullcontext():
+                    objectives.append(await _update(context, data, [pairs[place] for place in places]))
+    data.row |= {"preference/pairs": len(pairs), **_preference_metrics(objectives)}
+
+
+async def _update(context: StageContext, data: StepData, pairs: Sequence[Pair]) -> PreferenceObjective:
+    """The learner is given a policy gradient; the loss that is recorded is the one that it is the gradient of."""
+    assert isinstance(data.reference_logprobs, Mapping), "pairs are compared with the reference before an update"
+    now = await _logprobs(context, responses_of(pairs), reference=False)
+    objective = preference_objective(pairs, now, data.reference_logprobs, context.stage.algorithm.preference)
+    update = await context.workers.update(to_sequences(objective.gains), pair_settings(context))
+    context.progress.updates += update.fault is None
+    if isfinite(update.loss):
+        update = replace(update, loss=objective.loss, policy_loss=objective.preference_loss)
+    data.updates.append(update)
+    return objective
+
+
+def _preference_metrics(objectives: Sequence[PreferenceObjective]) -> dict[str, float]:
     """As the pairs stood just before each update; nothing where there was none."""
-    if not lessons:
+    if not objectives:
         return {}
-    better, worse = np.concatenate([lesson.rewards for lesson in lessons]).T
+    better, worse = np.concatenate([objective.rewards for objective in objectives]).T
     return {
         "preference/accuracy": mean(better > worse),
         "preference/margin": mean(better - worse),
@@ -132,60 +111,15 @@ def _preference_row(lessons: Sequence[PreferenceObjective]) -> dict[str, float]:
     }
 
 
-# --- learning ------------------------------------------------------------------------------------------------------
-
-
-async def _passes(
-    context: StageContext, pairs: Sequence[Pair], reference: Mapping[Response, float]
-) -> AsyncIterator[tuple[UpdateMetrics, PreferenceObjective]]:
-    """Over all pairs, in a shuffled order, in batches as equal as can be."""
-    algorithm = context.stage.algorithm
-    for epoch in range(algorithm.epochs if pairs else 0):
-        order = shuffle(len(pairs), context.seed("order", epoch))
-        for places in equal_parts(order, algorithm.batch_size):
-            yield await _update(context, [pairs[place] for place in places], reference)
-
-
-async def _update(
-    context: StageContext, pairs: Sequence[Pair], reference: Mapping[Response, float]
-) -> tuple[UpdateMetrics, PreferenceObjective]:
-    """The learner sees a policy gradient, and is told of the loss that it is the gradient of."""
-    now = await _logprobs(context, responses_of(pairs), reference=False)
-    lesson = preference_objective(pairs, now, reference, context.stage.algorithm.preference)
-    context.reporter.phase("update")
-    update = await context.workers.update(to_sequences(lesson.gains), pair_settings(context))
-    context.progress.updates += update.fault is None
-    if isfinite(update.loss):
-        update = replace(update, loss=lesson.loss, policy_loss=lesson.preference_loss)
-    return update, lesson
-
-
-async def _logprobs(context: StageContext, sides: Sequence[Response], *, reference: bool) -> dict[Response, float]:
-    if not sides:
+async def _logprobs(context: StageContext, responses: Sequence[Response], *, reference: bool) -> dict[Response, float]:
+    if not responses:
         return {}
-    context.reporter.phase("reference" if reference else "log-probs")
-    sequences = [sequence for side in sides for sequence in side.sequences]
+    sequences = [sequence for response in responses for sequence in response.sequences]
     temperature = pair_settings(context).loss.temperature
-    return sum_logprobs(sides, await context.workers.logprobs(sequences, temperature, reference=reference))
+    return sum_logprobs(responses, await context.workers.logprobs(sequences, temperature, reference=reference))
 
 
-# --- where pairs come from -----------------------------------------------------------------------------------------
-
-
-async def _by_score(
-    context: StageContext, groups: Sequence[Sequence[Scored]]
-) -> tuple[list[Pair], Mapping[str, float]]:
-    return [pair for group in groups for pair in _ranked(context, group)], {}
-
-
-def _ranked(context: StageContext, group: Sequence[Scored]) -> list[Pair]:
-    """The pairs of a group, without the episodes and turns that the recipe leaves out."""
-    return build_pairs(apply_masks(group, context.stage, context.names()), context.stage.algorithm.preference)
-
-
-_RANKED: Mapping[
-    Preset, Callable[[StageContext, Sequence[Sequence[Scored]]], Awaitable[tuple[list[Pair], Mapping[str, float]]]]
-] = {Preset.DPO: _by_score, Preset.TURN_DPO: pairs_by_critic}
+# --- given pairs ---------------------------------------------------------------------------------------------------
 
 
 async def _written(context: StageContext) -> list[Pair]:
@@ -219,7 +153,7 @@ async def _recorded(context: StageContext) -> list[Pair]:
         if episode.ending is Ending.DONE:
             scored = Scored(episode=episode, outcome=episode.score, turn_rewards=(0.0,) * len(episode.turns))
             groups.setdefault(episode.task, []).append(scored)
-    pairs = [pair for group in groups.values() for pair in _ranked(context, group)]
+    pairs = [pair for group in groups.values() for pair in _by_score(context, group)]
     return _some(context, pairs, f"{len(talks)} episodes of {len(groups)} tasks make no pair")
 
 

@@ -24,8 +24,10 @@ from ..errors import StepRefused
 from ..progress import Progress
 from .rollout_batch import RolloutBatch
 
-__all__ = ["PlayBatch", "Prefetcher"]
+__all__ = ["PlayBatch", "Prefetcher", "Sync"]
 
+Sync = Callable[[], Awaitable[None]]
+"""Gives the sampler the newest weights, if it has older ones."""
 PlayBatch = Callable[[Progress, int], Coroutine[Any, Any, RolloutBatch]]
 """Plays a step's batch by what the run stands at for it, so many steps ahead of the one that it is begun in."""
 
@@ -33,27 +35,27 @@ PlayBatch = Callable[[Progress, int], Coroutine[Any, Any, RolloutBatch]]
 class Prefetcher:
     """The batches that were begun and that no step has asked for yet."""
 
-    def __init__(self, staleness: int, sync: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, staleness: int) -> None:
         self._staleness = staleness
-        self._sync = sync
         self.begun: tuple[Future[RolloutBatch], ...] = ()
         """In the order of their steps."""
 
-    async def next(self, progress: Progress, most: int | None, play: PlayBatch) -> RolloutBatch:
+    async def next(self, progress: Progress, most: int | None, sync: Sync, play: PlayBatch) -> RolloutBatch:
         """The batch of the step at hand; `most` steps make the stage, where that is known, and no batch is begun that
         would come after them."""
         if not self.begun:
-            await self._begin(progress, range(1), play)
+            await sync()
+            self._begin(progress, range(1), play)
         batch = await self.begun[0]
         self.begun = self.begun[1:]
         progress.mixture = batch.mixture
         left = self._staleness if most is None else min(self._staleness, most - progress.step - 1)
         if not self.begun and left > 0:
-            await self._begin(progress, range(1, left + 1), play)
+            await sync()
+            self._begin(progress, range(1, left + 1), play)
         return batch
 
-    async def _begin(self, progress: Progress, ahead: Sequence[int], play: PlayBatch) -> None:
-        await self._sync()
+    def _begin(self, progress: Progress, ahead: Sequence[int], play: PlayBatch) -> None:
         for steps in ahead:
             before = self.begun[-1] if self.begun else None
             coming = _played(progress.ahead(steps), steps, before, play)

@@ -42,8 +42,8 @@ class RolloutBatch:
     """How far tasks had been drawn when the last of its own was."""
     staleness: int
     """Steps between the weights that played it and those that learn from it."""
-    seconds: float
-    """That playing it took."""
+    seconds: Mapping[str, float]
+    """Spent on each op that sampled it, by its id."""
     judged: Mapping[str, float] = field(default_factory=dict)
     """What a judge's verdicts took, by metric."""
 
@@ -105,7 +105,9 @@ def _segments(file: Path, lengths: Sequence[int]) -> Iterator[Segment]:
 
 def _batch(data: dict[str, Any], segments: Iterator[Segment]) -> RolloutBatch:
     groups = tuple(_group(each, segments) for each in data["groups"])
-    return RolloutBatch(**{**data, "groups": groups, "mixture": TaskMixture(**data["mixture"])})
+    # version 0.1.0 kept one number for all
+    seconds = data["seconds"] if isinstance(data["seconds"], dict) else {"rollout": data["seconds"]}
+    return RolloutBatch(**{**data, "groups": groups, "mixture": TaskMixture(**data["mixture"]), "seconds": seconds})
 
 
 def _group(data: dict[str, Any], segments: Iterator[Segment]) -> Group:

@@ -1,82 +1,60 @@
-"""A step of imitation: one update on the next demonstrations, or passes over the best of what was played for it.
+"""Ops of imitation: which episodes are imitated, updates on them, AgentEvol's reset to the stage's first weights.
 
-Enters: a Context. Leaves: a StepResult; what was learnt is in the learner. Demonstrations that are given are made, or
-read, when the stage begins, and again after a resume: they are a function of the recipe and its seed alone. Fresh
-rollouts are played, sifted and learnt from in one step, so that a resume has nothing to find again.
+Given demonstrations are made, or read, when the stage begins, and again after a resume: they are a function of the
+recipe and its seed alone. An AgentEvol round is a function of the weights it begins with and of its number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from ...dsl.expression.expr import Expr
 from ...dsl.model.algorithm import DataSource, LossKind, LossOn, Relabel
+from ...dsl.model.plan import Op
+from ...dsl.model.stage_kinds import samples
 from ..data.dataset import Conversation, read_conversations, read_episodes
-from ..errors import RunError
-from ..guards import GuardSignals
+from ..errors import RunError, StepRefused
 from ..learning.filters import MaskPolicies, mask_episode
-from ..learning.metrics import group_metrics, rate, rollout_metrics, step_facts, train_metrics, worst_fault
 from ..learning.reward import episode_facts
-from ..protocols import LossSettings, TrainSequence, UpdateLimits, UpdateMetrics, UpdateSettings
+from ..progress import Progress
+from ..protocols import LossSettings, TrainSequence, UpdateLimits, UpdateSettings
 from ..rollout.episode import Episode, Task
 from ..rollout.task_sampler import shuffle
 from ..seeds import derive
+from ..storage.run_folder import PROGRESS
 from ..workers.rollout_worker import DemonstrationSettings
-from .rl import count_batch, equal_parts, next_batch, scored_groups
-from .rollout_batch import RolloutBatch
-from .stage_context import StageContext, StepResult, episode_limits, refuse_faults, timeouts_of, update_settings
+from .stage_context import StageContext, episode_limits, equal_parts, refuse_faults, timeouts_of, update_settings
+from .step_data import StepData
 
 __all__ = [
-    "Harvest",
+    "choose_retraining_data",
     "data_index",
     "data_path",
     "demonstration_settings",
-    "demonstrations",
-    "harvest",
-    "imitate",
-    "sft_step",
+    "keep_episodes",
+    "next_demonstrations",
+    "reset_to_base",
+    "update_by_imitation",
 ]
 
 _SUCCESS = Expr("success")
 
 
-async def sft_step(context: StageContext) -> StepResult:
-    """One update on the next demonstrations, or passes over what the present policy did well."""
-    fresh = context.stage.algorithm.data.source is DataSource.ROLLOUT
-    return await (_on_fresh if fresh else _on_given)(context)
-
-
-async def _on_given(context: StageContext) -> StepResult:
-    """Every demonstration comes once per pass, newly shuffled."""
-    started = context.clock()
-    given = await demonstrations(context)
-    prepared = context.clock()
+async def next_demonstrations(op: Op, context: StageContext, data: StepData) -> None:
+    """The next batch of those that are given: every one comes once per pass, newly shuffled."""
+    given = await _demonstrations(context)
     size, position = context.stage.algorithm.batch_size, context.progress.data_position
-    update = await _update(context, [given[data_index(context, len(given), position + i)] for i in range(size)])
+    data.demonstrations = [given[data_index(context, len(given), position + i)] for i in range(size)]
     context.progress.data_position += size
-    seconds = context.clock() - prepared
-    return StepResult(
-        updates=int(update.fault is None),
-        facts={"loss": update.loss, "grad_norm": update.grad_norm, "entropy": update.entropy},
-        row={
-            **train_metrics([update]),
-            "horizon/stage": context.progress.stage,
-            "data/demonstrations": len(given),
-            "data/passes": position // len(given),
-            "timing_s/demonstrations": prepared - started,
-            "timing_s/update": seconds,
-            "perf/update_tokens_per_s": rate(update.tokens, seconds),
-        },
-        signs=GuardSignals(fault=update.fault),
-    )
+    data.row |= {"data/demonstrations": len(given), "data/passes": position // len(given)}
 
 
 def data_index(context: StageContext, count: int, position: int) -> int:
-    """Among so many that are given, of the one that is next."""
+    """Of the next one among so many that are given."""
     passes_done, place = divmod(position, count)
     return _order(context, count, passes_done)[place]
 
@@ -85,48 +63,74 @@ def _order(context: StageContext, count: int, passes_done: int) -> tuple[int, ..
     return shuffle(count, derive(context.plan.seed, context.stage.stage, passes_done))
 
 
-async def _on_fresh(context: StageContext) -> StepResult:
+async def keep_episodes(op: Op, context: StageContext, data: StepData) -> None:
     """Rejection sampling: what the present policy did well is imitated."""
-    found = await harvest(context, context.stage.algorithm.data.keep or _SUCCESS)
-    return await imitate(context, found, found.kept)
+    data.demonstrations = await _keep(context, data, context.stage.algorithm.data.keep or _SUCCESS)
 
 
-# --- learning ------------------------------------------------------------------------------------------------------
+async def _keep(context: StageContext, data: StepData, keep: Expr) -> list[Episode]:
+    """The episodes that `keep` is true of, and what was reached on the way."""
+    agent, algorithm = context.stage.agent, context.stage.algorithm
+    policies = MaskPolicies(episodes=keep, on_truncated=agent.on_truncated, on_void_turn=agent.on_void_turn)
+    scored = [each for group in data.scored or () for each in group]
+    shown = [_shown(each.episode, algorithm.data.loss_on) for each in scored]
+    own = [
+        episode
+        for each, episode in zip(scored, shown, strict=True)
+        if mask_episode(each, policies, context.names()).reason is None and episode.sampled_tokens
+    ]
+    others = [episode for episode in await _relabelled(context, shown) if _holds(context, keep, episode)]
+    data.row |= {"data/kept": len(own) + len(others), "data/relabelled": len(others)}
+    return [*own, *others]
 
 
-async def imitate(
-    context: StageContext, found: Harvest, episodes: Sequence[Episode], row: Mapping[str, float] | None = None
-) -> StepResult:
-    """Passes over the episodes, in batches as equal as can be; what a step did that played what it learns from."""
-    started, algorithm, updates = context.clock(), context.stage.algorithm, list[UpdateMetrics]()
+async def choose_retraining_data(op: Op, context: StageContext, data: StepData) -> None:
+    """AgentEvol: what exploring found that is worth keeping, and the demonstrations."""
+    settings, number = context.stage.algorithm.evolve, context.progress.step + 1
+    kept = await _keep(context, data, settings.keep)
+    wanted = settings.keep_demonstrations or context.progress.step == 0
+    given: tuple[Episode, ...] = ()
+    if wanted and context.stage.algorithm.data.source is not DataSource.ROLLOUT:
+        given = tuple(await _demonstrations(context))
+    if not (kept or given):
+        explored = sum(len(group) for group in data.scored or ())
+        raise StepRefused(
+            f"stage '{context.stage.stage}', round {number}: '{settings.keep.text}' keeps none of {explored} episodes, "
+            "and there are no demonstrations; expected something to train on"
+        )
+    data.demonstrations = [*given, *kept]
+    data.row |= {"evolve/round": number, "data/demonstrations": len(given)}
+
+
+async def reset_to_base(op: Op, context: StageContext, data: StepData) -> None:
+    """Weights, optimiser and warm-up as at the stage's start; the first round is there already."""
+    update_settings(context)  # a rate without a value is refused here: once the weights are others, nothing can be
+    if context.progress.step == 0:
+        return
+    assert context.base is not None, "the engine keeps the start of a stage that goes back to it"
+    await context.workers.load(context.base)
+    context.progress.updates = Progress.from_json((context.base / PROGRESS).read_text()).updates
+    context.progress.version += 1  # whatever comes of the updates, the sampler has other weights now
+
+
+# --- updates -------------------------------------------------------------------------------------------------------
+
+
+async def update_by_imitation(op: Op, context: StageContext, data: StepData) -> None:
+    """One update on the next of the given demonstrations, or passes over what was chosen, in equal batches."""
+    episodes, algorithm = data.demonstrations or (), context.stage.algorithm
+    if not samples(context.stage.algorithm):
+        await _update(context, data, episodes)
+        return
     for epoch in range(algorithm.epochs if episodes else 0):
         for places in equal_parts(_order(context, len(episodes), epoch), algorithm.batch_size):
-            updates.append(await _update(context, [episodes[place] for place in places]))
-    seconds = context.clock() - started
-    return StepResult(
-        updates=sum(update.fault is None for update in updates),
-        facts=step_facts(found.measured, updates),
-        row={
-            **count_batch(context, found.batch),
-            **found.measured,
-            **(row or {}),
-            "data/kept": len(found.kept),
-            "data/relabelled": found.relabelled,
-            **train_metrics(updates),
-            "timing_s/update": seconds,
-            "perf/update_tokens_per_s": rate(sum(update.tokens for update in updates), seconds),
-        },
-        signs=GuardSignals(fault=worst_fault(updates)),
-        episodes=found.batch.episodes,
-    )
+            await _update(context, data, [episodes[place] for place in places])
 
 
-async def _update(context: StageContext, episodes: Sequence[Episode]) -> UpdateMetrics:
-    context.reporter.phase("update")
+async def _update(context: StageContext, data: StepData, episodes: Sequence[Episode]) -> None:
     sequences = [sequence for episode in episodes for sequence in _sequences(episode)]
-    update = await context.workers.update(sequences, _settings(context))
-    context.progress.updates += update.fault is None
-    return update
+    data.updates.append(await context.workers.update(sequences, _settings(context)))
+    context.progress.updates += data.updates[-1].fault is None
 
 
 def _sequences(episode: Episode) -> list[TrainSequence]:
@@ -146,40 +150,7 @@ def _settings(context: StageContext) -> UpdateSettings:
     )
 
 
-# --- fresh rollouts ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Harvest:
-    """What was played for a step, and what of it is to be imitated."""
-
-    batch: RolloutBatch
-    measured: Mapping[str, float]
-    kept: tuple[Episode, ...]
-    relabelled: int
-    """Of those kept, how many were played for another goal than they are learnt for."""
-
-
-async def harvest(context: StageContext, keep: Expr) -> Harvest:
-    """The next batch, sifted by `keep`, with what was reached on the way."""
-    batch, stage = await next_batch(context), context.stage
-    book = scored_groups(context, batch.groups)
-    context.progress.scales = dict(book.scales)
-    policies = MaskPolicies(episodes=keep, on_truncated=stage.agent.on_truncated, on_void_turn=stage.agent.on_void_turn)
-    played = [each for group in book.groups for each in group]
-    shown = [_shown(each.episode, stage.algorithm.data.loss_on) for each in played]
-    own = [
-        episode
-        for each, episode in zip(played, shown, strict=True)
-        if mask_episode(each, policies, context.names()).reason is None and episode.sampled_tokens
-    ]
-    others = [episode for episode in await _relabelled(context, shown) if _holds(context, keep, episode)]
-    return Harvest(
-        batch=batch,
-        measured=rollout_metrics(batch.episodes) | group_metrics(book.groups),
-        kept=(*own, *others),
-        relabelled=len(others),
-    )
+# --- what is imitated ----------------------------------------------------------------------------------------------
 
 
 def _shown(episode: Episode, loss_on: LossOn) -> Episode:
@@ -220,7 +191,7 @@ async def _relabelled(context: StageContext, episodes: Sequence[Episode]) -> lis
 # --- where demonstrations come from --------------------------------------------------------------------------------
 
 
-async def demonstrations(context: StageContext) -> Sequence[Episode]:
+async def _demonstrations(context: StageContext) -> Sequence[Episode]:
     """Those that are given, made when first asked for."""
     if not context.demonstrations:
         context.reporter.phase("demonstrations")

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
+from typing import Protocol
 
 from ...dsl.expression.expr import Expr
-from ...dsl.model.algorithm import Aggregation, DataSource, KLPlace, LossKind
-from ...dsl.model.plan import Plan, PlanStage
+from ...dsl.model.algorithm import Aggregation, DataSource, Kind, KLPlace, LossKind, Reference
+from ...dsl.model.plan import Op, Plan, PlanStage
 from ...dsl.model.recipe import Environment, Stage
 from ..data.judge_client import JudgeClient
 from ..errors import RunError, StepRefused
-from ..guards import GuardSignals
 from ..learning.preference_pairs import PairDataset
 from ..learning.reward import StepNames
 from ..progress import Progress, StageFacts
@@ -33,13 +34,16 @@ from ..workers.worker_group import WorkerGroup
 from .prefetch import Prefetcher
 
 __all__ = [
+    "RunOps",
     "StageContext",
-    "StepResult",
     "episode_limits",
+    "equal_parts",
     "horizon_of",
     "kl_weight",
+    "open_pools",
     "pair_settings",
     "play_settings",
+    "reference_stage",
     "refuse_faults",
     "sampling_settings",
     "timeouts_of",
@@ -47,18 +51,15 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepResult:
-    """What a step did."""
+class RunOps(Protocol):
+    """Ops that need the run and not the stage alone."""
 
-    updates: int
-    """Optimiser updates that changed the weights."""
-    facts: Mapping[str, float]
-    """Metrics under the names that expressions use."""
-    row: Mapping[str, float | int | str]
-    """Metrics under the names of the run folder."""
-    signs: GuardSignals
-    episodes: tuple[Episode, ...] = ()
+    async def sync(self) -> None:
+        """The sampler gets the learner's weights, if it has older ones."""
+
+    async def evaluate(self) -> None: ...
+
+    async def save(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +74,11 @@ class StageContext:
     clock: Callable[[], float]
     pools: Mapping[str, TaskPool]
     """Tasks to learn from, by environment."""
-    prefetcher: Prefetcher
-    """Where the batches of this stage come from."""
+    ops: tuple[Op, ...] = ()
+    prefetcher: Prefetcher = field(default_factory=lambda: Prefetcher(0))
+    """Where batches come from that are sampled ahead."""
+    run: RunOps | None = None
+    """None where nothing is trained."""
     base: Path | None = None
     """A checkpoint of the stage's start, where rounds of retraining go back to it."""
     judges: JudgeClient | None = None
@@ -85,39 +89,6 @@ class StageContext:
     """By environment, expert episodes for the prompts; made when first asked for, the same after a resume."""
     given: PairDataset = field(default_factory=PairDataset)
     """The same, of a stage that learns from pairs."""
-
-    @classmethod
-    async def of(
-        cls,
-        plan: Plan,
-        stage: PlanStage,
-        workers: WorkerGroup,
-        progress: Progress,
-        reporter: Reporter,
-        clock: Callable[[], float],
-        prefetcher: Prefetcher,
-        base: Path,
-        judges: JudgeClient | None,
-    ) -> StageContext:
-        pools = {
-            name: TaskPool(
-                environment=name,
-                tasks=await workers.tasks(name, environment, environment.tasks.train, derive(plan.seed, "tasks")),
-            )
-            for name, environment in stage.settings.environments.items()
-        }
-        return cls(
-            plan=plan,
-            stage=stage.settings,
-            workers=workers,
-            progress=progress,
-            reporter=reporter,
-            clock=clock,
-            pools=pools,
-            prefetcher=prefetcher,
-            base=base,
-            judges=judges,
-        )
 
     def value(self, number: float | Expr) -> float:
         """A number of the recipe, as it stands at this step."""
@@ -143,6 +114,32 @@ class StageContext:
 
     def seed(self, *names: str | int) -> int:
         return derive(self.plan.seed, self.stage.stage, self.progress.total_step, *names)
+
+
+async def open_pools(plan: Plan, stage: Stage, workers: WorkerGroup) -> dict[str, TaskPool]:
+    """The training tasks of each environment of a stage."""
+    seed = derive(plan.seed, "tasks")
+    return {
+        name: TaskPool(environment=name, tasks=await workers.tasks(name, environment, environment.tasks.train, seed))
+        for name, environment in stage.environments.items()
+    }
+
+
+def reference_stage(stages: Sequence[PlanStage], stage: PlanStage) -> int:
+    """Index of the stage whose first policy is the reference of this one."""
+    if stage.settings.algorithm.kl.reference is Reference.STAGE:
+        return stage.index
+    imitated = [each.index + 1 for each in stages[: stage.index] if each.kind in (Kind.SFT, Kind.EVOLVE)]
+    after = max(imitated, default=0)
+    learning = (each.index for each in stages[after : stage.index] if not after or each.kind is not Kind.EVAL)
+    return next(learning, stage.index)
+
+
+def equal_parts(order: Sequence[int], most: int) -> list[Sequence[int]]:
+    """As few as can be, as equal as can be: where groups were filtered out, no update is left with a mere rest."""
+    count = -(-len(order) // most)
+    borders = [len(order) * part // count for part in range(count + 1)]
+    return [order[low:high] for low, high in pairwise(borders)]
 
 
 # --- settings of play ----------------------------------------------------------------------------------------------

@@ -1,15 +1,14 @@
-"""Which turns are better, by the word of a critic that is told what the agent is not.
+"""Ops of turn-level preference: pairs of candidate turns, ranked by a critic that reads the solution (SWEET-RL).
 
-Enters: scored groups. Leaves: pairs of candidate turns for the policy to learn from, and what the critic's updates were
-like. The critic is a second policy, which reads the same episodes with a solution in their opening. What it says of a
-turn is the mean over the turn's tokens of its log-ratio to the reference, both so told; it learns from pairs of whole
-episodes that the better should have the larger mean:
+The critic ("ranker") is a second policy, which reads the same episodes with a solution in their opening. Its advantage
+of a turn is the mean over the turn's tokens of its log-ratio to the reference, both given the solution; it is trained
+on pairs of whole episodes, of which the better should have the larger mean:
 
     A    = 1/L * (sum over the L tokens of  log critic - log reference)        of a turn, and of an episode
     loss = mean over pairs of  -log s(beta * (A of the better - A of the worse))
 
-Were the turns of an episode summed up, a critic that finds every turn a little unlikely would tell the longer episode
-by its length, and where failing takes longer it would learn nothing else.
+Were the turns of an episode summed up, a critic that finds every turn a little unlikely would recognise the longer
+episode by its length, and where failing takes longer it would learn nothing else.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...dsl.model.algorithm import Level, Preference
-from ..errors import irrevocable
+from ...dsl.model.plan import Op
 from ..learning.metrics import mean
 from ..learning.preference_pairs import (
     Pair,
@@ -40,10 +39,10 @@ from ..learning.reward import Scored
 from ..protocols import SampleRequest, TrainSequence, UpdateMetrics
 from ..rollout.episode import Episode, Turn
 from ..rollout.task_sampler import shuffle
-from .rl import equal_parts
-from .stage_context import StageContext, pair_settings, play_settings, sampling_settings
+from .stage_context import StageContext, equal_parts, pair_settings, play_settings, sampling_settings
+from .step_data import StepData
 
-__all__ = ["pairs_by_critic", "with_opening"]
+__all__ = ["Candidates", "propose_candidates", "rank_candidates", "update_ranker", "with_opening"]
 
 Ints = NDArray[np.int32]
 
@@ -51,18 +50,57 @@ _ROUNDING = 1e-6
 """Advantages that differ by less differ by nothing."""
 
 
-async def pairs_by_critic(
-    context: StageContext, groups: Sequence[Sequence[Scored]]
-) -> tuple[list[Pair], Mapping[str, float]]:
-    """The critic learns from the groups first; while it warms up, nobody learns from it."""
-    warms_up = context.progress.step < context.stage.algorithm.critic.warmup_steps
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Candidates:
+    """Groups as the critic reads them; for each of their turns what was said there, and what else might have been."""
+
+    books: list[_Book]
+    responses: list[tuple[int, Response]]
+    """With the index of their book; none while the critic warms up."""
+
+
+async def propose_candidates(op: Op, context: StageContext, data: StepData) -> None:
+    """Further replies to every turn that was taken; none while the critic warms up, as nothing is trained on it."""
     if context.progress.step == 0:
         await context.workers.new_ranker()
-    books = await _books(context, [group for group in groups if group])
-    offered = [] if warms_up else await _offered(context, books)
-    with irrevocable():
-        row = await _learn(context, books)
-        return await _ranked(context, books, offered), row
+    books = await _books(context, [group for group in data.scored or () if group])
+    warms_up = context.progress.step < context.stage.algorithm.critic.warmup_steps
+    data.candidates = Candidates(books=books, responses=[] if warms_up else await _offered(context, books))
+
+
+async def update_ranker(op: Op, context: StageContext, data: StepData) -> None:
+    """Passes over pairs of whole episodes, by their rewards."""
+    algorithm = context.stage.algorithm
+    pairs = [pair for book in _candidates(data).books for pair in _of_episodes(context, book)]
+    reference = await _logprobs(context, responses_of(pairs), reference=True)
+    done = [
+        await _update(context, [pairs[place] for place in places], reference)
+        for epoch in range(algorithm.critic.epochs if pairs else 0)
+        for places in equal_parts(shuffle(len(pairs), context.seed("critic order", epoch)), algorithm.batch_size)
+    ]
+    data.row |= {"critic/pairs": len(pairs), **_ranker_metrics(done)}
+
+
+async def rank_candidates(op: Op, context: StageContext, data: StepData) -> None:
+    """Pairs of candidates for the same turn, by the critic's advantage."""
+    books, offered = _candidates(data).books, _candidates(data).responses
+    preference = context.stage.algorithm.preference
+    reading = [books[book].reading(response) for book, response in offered]
+    critic = await _logprobs(context, reading, reference=False)
+    reference = await _logprobs(context, reading, reference=True)
+    by_book: list[list[Response]] = [[] for _ in books]
+    for (book, response), read in zip(offered, reading, strict=True):
+        by_book[book].append(replace(response, score=critic[read] - reference[read]))
+    settings = replace(preference, margin=max(preference.margin, _ROUNDING))
+    data.pairs = [pair for responses in by_book for pair in choose_pairs(responses, settings)]
+
+
+def _candidates(data: StepData) -> Candidates:
+    assert data.candidates is not None, "candidates are proposed before they are ranked"
+    return data.candidates
+
+
+# --- how the critic reads ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,25 +129,12 @@ def with_opening(sequence: TrainSequence, own: int, opening: tuple[int, ...] | N
 async def _books(context: StageContext, groups: Sequence[Sequence[Scored]]) -> list[_Book]:
     if not context.stage.algorithm.critic.privileged:
         return [_Book(group=group, opening=None) for group in groups]
-    context.reporter.phase("solutions")
     asked = [(group[0].episode.task, group[0].episode.opening) for group in groups]
     openings = await context.workers.openings(asked, play_settings(context, len(asked), sampling_settings(context)))
     return [_Book(group=group, opening=opening) for group, opening in zip(groups, openings, strict=True)]
 
 
 # --- the critic learns ---------------------------------------------------------------------------------------------
-
-
-async def _learn(context: StageContext, books: Sequence[_Book]) -> dict[str, float]:
-    """Passes over pairs of whole episodes, by their rewards."""
-    algorithm, pairs = context.stage.algorithm, [pair for book in books for pair in _of_episodes(context, book)]
-    reference = await _logprobs(context, responses_of(pairs), reference=True)
-    done = [
-        await _update(context, [pairs[place] for place in places], reference)
-        for epoch in range(algorithm.critic.epochs if pairs else 0)
-        for places in equal_parts(shuffle(len(pairs), context.seed("critic order", epoch)), algorithm.batch_size)
-    ]
-    return {"critic/pairs": len(pairs), **_row(done)}
 
 
 def _of_episodes(context: StageContext, book: _Book) -> Iterator[Pair]:
@@ -126,12 +151,11 @@ async def _update(
     critic, beta = context.stage.algorithm.critic, context.stage.algorithm.preference.beta
     now = await _logprobs(context, responses_of(pairs), reference=False)
     lesson = preference_objective(pairs, now, reference, Preference(beta=beta))
-    context.reporter.phase("critic")
     settings = replace(pair_settings(context), lr=context.value(critic.lr), max_grad_norm=critic.max_grad_norm)
     return await context.workers.update_ranker(to_sequences(lesson.gains), settings), lesson
 
 
-def _row(done: Sequence[tuple[UpdateMetrics, PreferenceObjective]]) -> dict[str, float]:
+def _ranker_metrics(done: Sequence[tuple[UpdateMetrics, PreferenceObjective]]) -> dict[str, float]:
     if not done:
         return {}
     margins = np.concatenate([lesson.margins for _, lesson in done])
@@ -184,7 +208,6 @@ async def _offered(context: StageContext, books: Sequence[_Book]) -> list[tuple[
     """Of every turn, what was said there and what else might have been; with its book."""
     places = [place for at, book in enumerate(books) for place in _places(context, at, book)]
     further = range(1, context.stage.algorithm.preference.candidates)
-    context.reporter.phase("candidates")
     requests = [_request(context, place, at) for place in places for at in further]
     drawn = iter(
         await context.workers.draw(requests, play_settings(context, len(requests), sampling_settings(context)).slots)
@@ -194,19 +217,6 @@ async def _offered(context: StageContext, books: Sequence[_Book]) -> list[tuple[
         for place in places
         for reply in (place.said, *(next(drawn).ids for _ in further))
     ]
-
-
-async def _ranked(context: StageContext, books: Sequence[_Book], offered: Sequence[tuple[int, Response]]) -> list[Pair]:
-    """Pairs of candidates for the same turn, by the critic's word."""
-    preference = context.stage.algorithm.preference
-    reading = [books[book].reading(side) for book, side in offered]
-    critic = await _logprobs(context, reading, reference=False)
-    reference = await _logprobs(context, reading, reference=True)
-    by_book: list[list[Response]] = [[] for _ in books]
-    for (book, side), read in zip(offered, reading, strict=True):
-        by_book[book].append(replace(side, score=critic[read] - reference[read]))
-    settings = replace(preference, margin=max(preference.margin, _ROUNDING))
-    return [pair for sides in by_book for pair in choose_pairs(sides, settings)]
 
 
 def _places(context: StageContext, at: int, book: _Book) -> Iterator[_Place]:

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from agym.dsl.catalog import Catalog
 from agym.dsl.expression.expr import Expr
-from agym.dsl.model.algorithm import Baseline, DataSource, KLPlace, Preset
+from agym.dsl.model.algorithm import Baseline, DataSource, KLPlace, Preset, RetrainFrom
 from agym.dsl.model.model_sizes import shape_of
 from agym.dsl.model.plan import Op, OpKind, Plan, PlanStage, Role
 from agym.dsl.model.recipe import (
+    DType,
     Gpu,
     Hardware,
+    Judge,
     Launcher,
     Layout,
     Lora,
@@ -23,6 +25,7 @@ from agym.dsl.model.recipe import (
     Planning,
     Recipe,
     Reflection,
+    RewardSource,
     Transport,
 )
 from agym.dsl.planning.lower import lower
@@ -70,20 +73,20 @@ def use(preset: Preset, **algorithm: Any) -> dict[str, Any]:
 
 def test_group_learning_samples_with_the_weights_of_the_step_before(plan_of: PlanOf) -> None:
     assert flow(plan_of({}).stages[0]) == [
+        "update- -> sync",
         " -> tasks",
-        "tasks sync- -> rollout",
+        "tasks sync -> rollout",
         "rollout -> reward",
         "reward -> advantage",
         "advantage -> update",
-        "update -> sync",
-        "sync -> eval",
+        "update -> eval",
         "update -> save",
     ]
 
 
 def test_measuring_and_saving_happen_every_so_many_steps(plan_of: PlanOf) -> None:
     stage = plan_of({"eval.every": 7, "checkpoint.every": 9}).stages[0]
-    assert (op(stage, "eval").every, op(stage, "save").every, op(stage, "update").every) == (7, 9, 1)
+    assert (op(stage, "eval").every, op(stage, "save").every, op(stage, "update").every) == (7, 9, None)
 
 
 def test_no_eval_op_without_eval(plan_of: PlanOf) -> None:
@@ -99,7 +102,7 @@ def test_a_critic_gives_values_and_learns_from_the_batch(plan_of: PlanOf) -> Non
 
 def test_divergence_in_the_loss_goes_to_the_update(plan_of: PlanOf) -> None:
     shown = flow(plan_of({"schedule.*.algorithm.kl.coef": 1e-3}).stages[0])
-    assert "reward -> reference" in shown
+    assert "advantage -> reference" in shown
     assert "advantage reference -> update" in shown
 
 
@@ -112,8 +115,33 @@ def test_divergence_in_the_reward_goes_to_the_advantage(plan_of: PlanOf) -> None
 
 def test_a_weight_that_changes_needs_the_reference(plan_of: PlanOf) -> None:
     plan = plan_of({"schedule.1.algorithm.kl.coef": Expr("linear(0, 1e-3, 50)")})
-    assert "reward -> reference" not in flow(plan.stages[0])
-    assert "reward -> reference" in flow(plan.stages[1])
+    assert "advantage -> reference" not in flow(plan.stages[0])
+    assert "advantage -> reference" in flow(plan.stages[1])
+
+
+def test_a_judge_scores_before_rewards_and_resampling_comes_last_of_what_may_run_ahead(plan_of: PlanOf) -> None:
+    judge = {
+        "schedule.*.reward.source": RewardSource.JUDGE,
+        "schedule.*.reward.judge": Judge(url="http://a", model="b"),
+    }
+    stage = plan_of({**judge, "schedule.*.algorithm.filter.resample": True}).stages[0]
+    assert flow(stage)[3:6] == ["rollout -> judge", "judge sync -> resample", "resample -> reward"]
+    assert [op.id for op in stage.ops if op.ahead] == ["sync", "tasks", "rollout", "judge", "resample"]
+
+
+def test_old_logprobs_are_computed_where_the_samplers_are_not_the_learners(plan_of: PlanOf) -> None:
+    assert "old_logprobs" not in {op.id for op in plan_of({"model.dtype": DType.FP32}).stages[0].ops}
+    for changes in ({"model.dtype": DType.BF16}, {"model.dtype": DType.FP32, "hardware.staleness": 1}):
+        shown = flow(plan_of(changes).stages[0])
+        assert "advantage -> old_logprobs" in shown
+        assert "advantage old_logprobs -> update" in shown
+
+
+def test_what_is_imitated_or_preferred_never_runs_ahead(plan_of: PlanOf) -> None:
+    for preset in (Preset.SFT, Preset.DPO, Preset.TURN_DPO, Preset.AGENT_EVOL):
+        stage = plan_of(use(preset, **{"data.source": DataSource.ROLLOUT})).stages[0]
+        assert "rollout" in {op.id for op in stage.ops}
+        assert not any(op.ahead for op in stage.ops)
 
 
 def test_adapters_are_their_own_reference(plan_of: PlanOf) -> None:
@@ -125,34 +153,41 @@ def test_adapters_are_their_own_reference(plan_of: PlanOf) -> None:
 
 def test_imitation_reads_data_and_plays_nothing(plan_of: PlanOf) -> None:
     plan = plan_of(use(Preset.SFT) | {"eval": None})
-    assert flow(plan.stages[0]) == [" -> data", "data -> update", "update -> sync", "update -> save"]
+    assert flow(plan.stages[0]) == [" -> data", "data -> update", "update -> save"]
     assert {worker.role for worker in plan.placement.workers} == {Role.LEARNER}
 
 
 def test_preferences_from_rollouts_are_paired_before_the_reference_sees_them(plan_of: PlanOf) -> None:
     plan = plan_of(use(Preset.DPO, **{"data.source": DataSource.ROLLOUT}) | {"eval": None})
-    assert flow(plan.stages[0])[3:6] == ["reward -> pairs", "pairs -> reference", "pairs reference -> update"]
+    assert flow(plan.stages[0])[4:7] == ["reward -> pairs", "pairs -> reference", "pairs reference -> update"]
 
 
 def test_preferences_from_a_file_start_with_data(plan_of: PlanOf) -> None:
     plan = plan_of(use(Preset.DPO, **{"data.source": DataSource.FILE, "data.path": "pairs.jsonl"}))
-    assert flow(plan.stages[0])[:2] == [" -> data", "data -> pairs"]
+    assert flow(plan.stages[0])[:2] == [" -> data", "data -> reference"]
 
 
 def test_turn_preferences_are_ranked_by_a_critic(plan_of: PlanOf) -> None:
     plan = plan_of(use(Preset.TURN_DPO, **{"data.source": DataSource.ROLLOUT}))
-    assert "reward values -> pairs" in flow(plan.stages[0])
-    assert "reward -> critic" in flow(plan.stages[0])
+    assert flow(plan.stages[0])[4:8] == [
+        "reward -> candidates",
+        "candidates -> critic",
+        "candidates critic -> pairs",
+        "pairs -> reference",
+    ]
 
 
 def test_evolving_explores_then_retrains(plan_of: PlanOf) -> None:
     plan = plan_of(use(Preset.AGENT_EVOL))
-    assert flow(plan.stages[0])[2:5] == ["rollout -> reward", "reward -> data", "data -> update"]
+    assert flow(plan.stages[0])[3:7] == ["rollout -> reward", "reward -> data", " -> reset", "data reset -> update"]
+    last = plan_of(use(Preset.AGENT_EVOL, **{"evolve.retrain_from": RetrainFrom.LAST}))
+    assert "reset" not in {op.id for op in last.stages[0].ops}
 
 
 def test_a_stage_may_only_measure(plan_of: PlanOf) -> None:
     plan = plan_of(use(Preset.EVAL))
-    assert flow(plan.stages[0]) == [" -> eval"]
+    assert flow(plan.stages[0]) == [" -> eval", " -> eval_between", " -> save"]
+    assert [op(plan.stages[0], id_).every for id_ in ("eval", "eval_between")] == [None, plan.eval and plan.eval.every]
     assert plan.budget.trainable_parameters == 0
     assert {worker.role for worker in plan.placement.workers} == {Role.ROLLOUT}
 

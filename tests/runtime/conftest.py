@@ -13,9 +13,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -553,3 +555,51 @@ def player_of() -> Callable[..., Any]:
 @pytest.fixture
 def table_sampler() -> type[TableSampler]:
     return TableSampler
+
+
+# --- what some presets need -----------------------------------------------------------------------------------------
+
+
+class _Judge(BaseHTTPRequestHandler):
+    """Prefers whoever speaks of more 'wrong' answers less."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        _, a, b = body["messages"][-1]["content"].split("Conversation ", 2)
+        found = (a.count("wrong"), b.count("wrong"))
+        word = "tie" if found[0] == found[1] else "A" if found[0] < found[1] else "B"
+        message = {"role": "assistant", "content": f"better: {word}"}
+        whole = {"choices": [{"message": message, "finish_reason": "stop"}], "usage": {"total_tokens": 7}}
+        content = json.dumps(whole).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *args: Any) -> None: ...
+
+
+@pytest.fixture
+def judge_url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Judge)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def solvable(echo: Any) -> InlineEnv:
+    class Solvable(echo):  # type: ignore[misc]
+        def expert(self, task: str, seed: int) -> tuple[str, ...]:
+            self.reset(task, seed)
+            actions = [str(self._wanted)]
+            self.step(actions[0])
+            return (*actions, str(self._wanted))
+
+        def hindsight(self, task: str, seed: int, actions: Any) -> dict[str, tuple[str, ...]]:
+            return {}
+
+    return InlineEnv(Solvable)

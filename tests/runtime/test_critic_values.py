@@ -374,7 +374,7 @@ def test_a_checkpoint_from_before_the_critic_takes_it_away(new_run: Any, tmp_pat
 def test_values_that_are_no_numbers_end_the_run_before_anything_is_learnt_from_them(new_run: Any) -> None:
     run = new_run(PPO.format("ppo", ""))
     run.critic_of = lambda learner: FakeCritic(expected=dict.fromkeys(range(99), float("nan")))
-    with pytest.raises(StepRefused, match=r"^values: the critic says what is not a number; resume with a smaller"):
+    with pytest.raises(StepRefused, match=r"^values: the critic returned NaN or infinity; resume with a smaller"):
         run.go()
     assert [row["stage"] for row in run.steps()] == ["imitate", "imitate"]
 

@@ -119,7 +119,7 @@ def test_without_demonstrations_it_lives_on_what_it_finds(new_run: Any) -> None:
 
 def test_a_round_with_nothing_to_learn_from_says_so_and_saves(new_run: Any) -> None:
     run = new_run(ALONE, NOTHING, text=EVOLVING)
-    with pytest.raises(StepRefused, match=r"'evolve', round 1: of 12 episodes none is kept by 'turns < 0', and there"):
+    with pytest.raises(StepRefused, match=r"'evolve', round 1: 'turns < 0' keeps none of 12 episodes, and there"):
         run.go()
     assert run.checkpoints() == ["step-0"]
 

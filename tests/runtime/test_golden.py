@@ -6,15 +6,11 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agym.dsl.check.presets import presets
-from agym.envs.clients.client import InlineEnv
 from agym.runtime.engine import OutcomeKind
 
 from .conftest import RECIPE, echoing
@@ -88,68 +84,22 @@ FURTHER: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
-def recipe_of(case: str) -> tuple[str, tuple[str, ...]]:
+def recipe_of(case: str, judge_url: str = "http://127.0.0.1:9/v1") -> tuple[str, tuple[str, ...]]:
     if case in FURTHER:
         return FURTHER[case]
     if case in TEXTS:
         return TEXTS[case], ()
     stages = (f"schedule.{at}.algorithm.use={case}" for at in (1, 2))
-    return RECIPE, ("algorithm.kl.reference=start", *stages, *SETTINGS.get(case, ()))
-
-
-class _Judge(BaseHTTPRequestHandler):
-    """Prefers whoever speaks of more 'wrong' answers less."""
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        _, a, b = body["messages"][-1]["content"].split("Conversation ", 2)
-        found = (a.count("wrong"), b.count("wrong"))
-        word = "tie" if found[0] == found[1] else "A" if found[0] < found[1] else "B"
-        message = {"role": "assistant", "content": f"better: {word}"}
-        whole = {"choices": [{"message": message, "finish_reason": "stop"}], "usage": {"total_tokens": 7}}
-        content = json.dumps(whole).encode()
-        self.send_response(200)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *args: Any) -> None: ...
-
-
-@pytest.fixture
-def judge_url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Judge)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.fixture
-def solvable(echo: Any) -> InlineEnv:
-    class Solvable(echo):  # type: ignore[misc]
-        def expert(self, task: str, seed: int) -> tuple[str, ...]:
-            self.reset(task, seed)
-            actions = [str(self._wanted)]
-            self.step(actions[0])
-            return (*actions, str(self._wanted))
-
-        def hindsight(self, task: str, seed: int, actions: Any) -> dict[str, tuple[str, ...]]:
-            return {}
-
-    return InlineEnv(Solvable)
+    judge = f"{{source: pairwise, judge: {{url: '{judge_url}', model: fair}}}}"
+    judged = [f"schedule.{at}.reward={judge}" for at in (1, 2)] if case == "mtpo" else []
+    return RECIPE, ("algorithm.kl.reference=start", *stages, *SETTINGS.get(case, ()), *judged)
 
 
 @pytest.mark.parametrize("case", [*sorted(presets()), *FURTHER])
 def test_the_miniature_run_writes_the_golden_rows(
     new_run: Any, solvable: Any, judge_url: str, case: str, request: Any
 ) -> None:
-    text, settings = recipe_of(case)
-    if case == "mtpo":
-        judge = f"{{source: pairwise, judge: {{url: '{judge_url}', model: fair}}}}"
-        settings = (*settings, *(f"schedule.{at}.reward={judge}" for at in (1, 2)))
+    text, settings = recipe_of(case, judge_url)
     run = new_run(*settings, text=text, clients={"echo": solvable, "other": solvable})
     assert run.go().kind is OutcomeKind.FINISHED
     file = FOLDER / f"{case}.jsonl"

@@ -413,7 +413,7 @@ def batch() -> RolloutBatch:
     )
     mixture = TaskMixture(drawn={"echo": 3}, owed={"echo": 0.1})
     groups = (Group(task=task, episodes=(whole, lost)), Group(task=task, episodes=(lost,), greedy=whole))
-    return RolloutBatch(groups=groups, rounds=2, mixture=mixture, staleness=1, seconds=9)
+    return RolloutBatch(groups=groups, rounds=2, mixture=mixture, staleness=1, seconds={"tasks": 1.0, "rollout": 9.0})
 
 
 def plain(value: Any) -> Any:
@@ -442,7 +442,7 @@ def test_batches_of_nothing_but_faults_come_back_too(tmp_path: Path) -> None:
             rounds=0,
             mixture=TaskMixture(),
             staleness=1,
-            seconds=0,
+            seconds={},
         )
     ]
     write_batches(tmp_path, lost)
