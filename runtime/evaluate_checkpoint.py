@@ -18,7 +18,7 @@ from ..dsl.model.recipe import Eval
 from .errors import RunError
 from .progress import Progress
 from .reporting import Reporter
-from .rollout.env_connections import EnvConnector, OpenEnvs, deadlines_of
+from .rollout.env_connections import EnvConnector, OpenEnvs, make_deadlines
 from .steps.evaluate import Evaluation, evaluate
 from .steps.prefetch import Prefetcher
 from .steps.stage_context import StageContext
@@ -39,17 +39,17 @@ def evaluate_checkpoint(
 ) -> Evaluation:
     """Plays the eval tasks with the model that the plan names by its path, as the stage of `progress` would."""
     with TemporaryDirectory(prefix="agym-eval-") as logs:
-        reach = EnvConnector(Path(logs), environ, reporter.note, deadlines_of(plan.rollout))
-        return asyncio.run(_examine(plan, progress, reporter, reach, clock))
+        connector = EnvConnector(Path(logs), environ, reporter.note, make_deadlines(plan.rollout))
+        return asyncio.run(_evaluate(plan, progress, reporter, connector, clock))
 
 
-async def _examine(
-    plan: Plan, progress: Progress, reporter: Reporter, reach: EnvConnector, clock: Callable[[], float]
+async def _evaluate(
+    plan: Plan, progress: Progress, reporter: Reporter, connector: EnvConnector, clock: Callable[[], float]
 ) -> Evaluation:
     reporter.phase("start")
     model = find_model(plan.model)
-    with _still_there(Path(model.path)):
-        player = rollout_worker(plan, model, OpenEnvs(reach), clock, weights_follow=False)
+    with _explain_deletion(Path(model.path)):
+        player = rollout_worker(plan, model, OpenEnvs(connector), clock, weights_follow=False)
     try:
         reporter.phase("eval")
         return await evaluate(_context(plan, progress, player, reporter, clock), plan.eval or Eval())
@@ -58,7 +58,7 @@ async def _examine(
 
 
 @contextmanager
-def _still_there(folder: Path) -> Iterator[None]:
+def _explain_deletion(folder: Path) -> Iterator[None]:
     """A run that goes on lets old checkpoints go, also while somebody reads one."""
     try:
         yield

@@ -41,18 +41,18 @@ class Verdict:
     """What to try, where that ends the run."""
 
 
-def apply_guards(guards: Guards, counted: GuardState, signs: GuardSignals) -> Verdict:
+def apply_guards(guards: Guards, state: GuardState, signals: GuardSignals) -> Verdict:
     """The first guard that speaks, faults of the update before slow decay. Counts strikes on the way."""
-    if signs.fault is not None and signs.fault in _FAULTS:
-        what, action, help_ = _FAULTS[signs.fault]
-        return Verdict(action=action(guards), reason=what, help=help_)
-    for name, sign, passed in _DECAY:
-        value, bound = sign(signs), getattr(guards, name)
-        if bound is None or value is None or not passed(value, bound):
-            counted.strikes.pop(name, None)
+    if signals.fault is not None and signals.fault in _FAULTS:
+        reason, action, help_ = _FAULTS[signals.fault]
+        return Verdict(action=action(guards), reason=reason, help=help_)
+    for name, read, exceeds in _BOUNDS:
+        value, bound = read(signals), getattr(guards, name)
+        if bound is None or value is None or not exceeds(value, bound):
+            state.strikes.pop(name, None)
             continue
-        counted.strikes[name] = strikes = counted.strikes.get(name, 0) + 1
-        if strikes >= guards.patience or name in _AT_ONCE:
+        state.strikes[name] = strikes = state.strikes.get(name, 0) + 1
+        if strikes >= guards.patience or name in _IMMEDIATE:
             return Verdict(
                 action=OnFault.STOP,
                 reason=f"guard '{name}': {value:.4g} against {bound:.4g}, {strikes} steps in a row",
@@ -80,7 +80,7 @@ _FAULTS: Mapping[UpdateFault, tuple[str, Callable[[Guards], OnFault], str]] = {
 }
 """An empty update is no fault: all groups were left out, and the step taught nothing."""
 
-_AT_ONCE = ("mismatch_max",)
+_IMMEDIATE = ("mismatch_max",)
 """Engines that disagree are no decay that may pass."""
 
 _HELP = {
@@ -90,9 +90,9 @@ _HELP = {
     "mismatch_max": "the two engines read the same tokens differently: see that 'model.dtype' is no less than bf16",
 }
 
-_DECAY: tuple[tuple[str, Callable[[GuardSignals], float | None], Callable[[float, float], bool]], ...] = (
-    ("entropy_min", lambda signs: signs.entropy, lambda value, bound: value < bound),
-    ("zero_std_max", lambda signs: signs.zero_std_frac, lambda value, bound: value > bound),
-    ("invalid_max", lambda signs: signs.invalid_rate, lambda value, bound: value > bound),
-    ("mismatch_max", lambda signs: signs.mismatch_kl, lambda value, bound: value > bound),
+_BOUNDS: tuple[tuple[str, Callable[[GuardSignals], float | None], Callable[[float, float], bool]], ...] = (
+    ("entropy_min", lambda signals: signals.entropy, lambda value, bound: value < bound),
+    ("zero_std_max", lambda signals: signals.zero_std_frac, lambda value, bound: value > bound),
+    ("invalid_max", lambda signals: signals.invalid_rate, lambda value, bound: value > bound),
+    ("mismatch_max", lambda signals: signals.mismatch_kl, lambda value, bound: value > bound),
 )

@@ -174,7 +174,7 @@ class TrainSequence:
     """A token sequence and what is to be learnt from it. All arrays have the length of `ids`."""
 
     ids: NDArray[np.int32]
-    learn: NDArray[np.bool_]
+    loss_mask: NDArray[np.bool_]
     """True at tokens that enter the loss; never at the first, which nothing predicts."""
     advantages: Floats
     old_logprobs: Floats | None = None

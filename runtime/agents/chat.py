@@ -62,7 +62,7 @@ NO_THOUGHTS = "<think>\n\n</think>\n\n"
 """Stands before a reply that is to have no thoughts, where the template has no way of its own to say so."""
 _TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 """Of our own formats, which some tokenizers count among their tokens of control."""
-_HALF = "\N{REPLACEMENT CHARACTER}"
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _NEUTRAL = "ok"
 _REMEMBERED = 4096
 _SHORT = 500
@@ -84,7 +84,7 @@ def readable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _inert(marks: Iterable[str]) -> Callable[[str], str]:
+def _break_marks(marks: Iterable[str]) -> Callable[[str], str]:
     """Breaks these in a text by a space after the first letter, also where one begins within another."""
     if not (found := sorted({mark for mark in marks if len(mark) > 1})):
         return lambda text: text
@@ -102,34 +102,34 @@ class Chat:
         self._options |= {"tools": tools} if tools else {}
         self._roles = ("user", "tool") if tools else ("user",)
         self._styles: dict[tuple[bool, bool], Chat] = {(thinking, bool(tools)): self}
-        self._inert = _inert(mark for mark in tokenizer.marks if mark not in _TAGS)
+        self._break_marks = _break_marks(mark for mark in tokenizer.marks if mark not in _TAGS)
         self.end_of_reply = tokenizer.end_of_reply
         self.end_text = tokenizer.decode([self.end_of_reply])
         # what is said for the model at the start of each of its replies: by the template, or else by us
-        self._closing = "" if thinking else self._closed_thoughts()
+        self._closing = "" if thinking else self._find_closed_thoughts()
         self._lead = "" if thinking else self._closing or NO_THOUGHTS
-        self.rewrites = self._prove()
+        self.rewrites = self._find_rewrites()
         """Replies that the template would show differently once they are past; here they stay as they were sampled."""
-        self._before = self._opened(_OPENINGS[0])
+        self._before = self._render_opened(_OPENINGS[0])
         self._begun = lru_cache(_OPENINGS_REMEMBERED)(self._begin)
         self._followed = lru_cache(_REMEMBERED)(self._follow)
         self._decoded = lru_cache(_REMEMBERED)(tokenizer.decode)
 
-    def styled(self, *, thinking: bool, tools: Sequence[Mapping[str, Any]]) -> Chat:
+    def with_style(self, *, thinking: bool, tools: Sequence[Mapping[str, Any]]) -> Chat:
         """The same, for replies without thoughts, or with tools that the template tells of."""
         key = (thinking, bool(tools))
         if key not in self._styles:
             self._styles[key] = Chat(self._tokenizer, thinking=thinking, tools=tools)
         return self._styles[key]
 
-    def calls_natively(self, tool: Mapping[str, Any], arguments: Mapping[str, Any], written: str) -> bool:
+    def writes_tool_calls(self, tool: Mapping[str, Any], arguments: Mapping[str, Any], written: str) -> bool:
         """Whether the template tells of tools, and writes a call of this one in these words."""
         call = {"type": "function", "function": {"name": tool["function"]["name"], "arguments": arguments}}
-        said: list[Mapping[str, Any]] = [*_plain(_OPENINGS[0])]
-        said.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        dicts: list[Mapping[str, Any]] = [*_to_dicts(_OPENINGS[0])]
+        dicts.append({"role": "assistant", "content": "", "tool_calls": [call]})
         try:
-            text = self._tokenizer.render(said, reply=False, tools=(tool,))
-            without = self._tokenizer.render(said, reply=False)
+            text = self._tokenizer.render(dicts, reply=False, tools=(tool,))
+            without = self._tokenizer.render(dicts, reply=False)
         except Exception:  # each template has its own way to say what it does not know
             return False
         return text != without and written in text
@@ -139,23 +139,23 @@ class Chat:
         ids = tuple(ids[:-1] if len(ids) and ids[-1] == self.end_of_reply else ids)
         return (self._decoded if len(ids) <= _SHORT_TOKENS else self._tokenizer.decode)(ids)
 
-    def cut(self, text: str, tokens: int | None) -> str:
+    def truncate(self, text: str, tokens: int | None) -> str:
         """The text, or, where it is longer, its first and last tokens around a line that says so."""
-        text = self._inert(readable(text))
+        text = self._break_marks(readable(text))
         # no token is less than a byte, so that most texts need not be read to be known as short
         if tokens is None or len(text.encode()) <= tokens or len(ids := self._tokenizer.encode(text)) <= tokens:
             return text
         room = max(tokens - len(self._tokenizer.encode(LEFT_OUT)), 2)
         head, tail = self._tokenizer.decode(ids[: room - room // 2]), self._tokenizer.decode(ids[-(room // 2) :])
         # a letter may be several tokens, and the cut may go through one
-        return head.rstrip(_HALF) + LEFT_OUT + tail.lstrip(_HALF)
+        return head.rstrip(_REPLACEMENT) + LEFT_OUT + tail.lstrip(_REPLACEMENT)
 
     def begin(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Opens a conversation, up to where the first reply begins."""
         return self._begun(tuple(messages))
 
     def _begin(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(self._prompt(messages) + self._lead))
+        return tuple(self._tokenizer.encode(self._render_prompt(messages) + self._lead))
 
     def reply(self, text: str) -> list[int]:
         """A reply that nobody sampled."""
@@ -167,14 +167,14 @@ class Chat:
         return (self._followed if short else self._follow)(tuple(messages))
 
     def _follow(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(self._between(_OPENINGS[0], self._before, messages) + self._lead))
+        return tuple(self._tokenizer.encode(self._render_between(_OPENINGS[0], self._before, messages) + self._lead))
 
-    def _opened(self, opening: Sequence[Message]) -> str:
+    def _render_opened(self, opening: Sequence[Message]) -> str:
         """Up to the end of a first reply."""
-        return self._prompt(opening) + _NEUTRAL + self.end_text
+        return self._render_prompt(opening) + _NEUTRAL + self.end_text
 
-    def _between(self, opening: Sequence[Message], before: str, messages: Sequence[Message]) -> str:
-        after = self._after(opening, _NEUTRAL, messages)
+    def _render_between(self, opening: Sequence[Message], before: str, messages: Sequence[Message]) -> str:
+        after = self._render_after(opening, _NEUTRAL, messages)
         if not after.startswith(before):
             at = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), len(after))
             raise TemplateError(
@@ -183,40 +183,40 @@ class Chat:
             )
         return after[len(before) :]
 
-    def _after(self, opening: Sequence[Message], reply: str, messages: Sequence[Message]) -> str:
-        return self._prompt((*opening, Message("assistant", reply), *messages))
+    def _render_after(self, opening: Sequence[Message], reply: str, messages: Sequence[Message]) -> str:
+        return self._render_prompt((*opening, Message("assistant", reply), *messages))
 
-    def _prompt(self, messages: Sequence[Message]) -> str:
+    def _render_prompt(self, messages: Sequence[Message]) -> str:
         """Up to where a reply begins, without what the template itself says in the model's place."""
-        said = _plain(Message(message.role, self._inert(message.content)) for message in messages)
-        return self._tokenizer.render(said, reply=True, **self._options).removesuffix(self._closing)
+        dicts = _to_dicts(Message(message.role, self._break_marks(message.content)) for message in messages)
+        return self._tokenizer.render(dicts, reply=True, **self._options).removesuffix(self._closing)
 
-    def _closed_thoughts(self) -> str:
+    def _find_closed_thoughts(self) -> str:
         """What the template puts before a reply without thoughts, and before no reply that is past."""
         self._closing = ""
         opening = _OPENINGS[0]
-        start = len(self._tokenizer.render(_plain(opening), reply=False, **self._options))
-        after = self._after(opening, _NEUTRAL, (Message("user", "m"),))
+        start = len(self._tokenizer.render(_to_dicts(opening), reply=False, **self._options))
+        after = self._render_after(opening, _NEUTRAL, (Message("user", "m"),))
         header = after[start : after.index(_NEUTRAL + self.end_text, start)]
-        said = self._prompt(opening)[start:]
-        return said[len(header) :] if said.startswith(header) else ""
+        dicts = self._render_prompt(opening)[start:]
+        return dicts[len(header) :] if dicts.startswith(header) else ""
 
-    def _prove(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(reply for role in self._roles for reply in self._proven(role)))
+    def _find_rewrites(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(reply for role in self._roles for reply in self._prove_role(role)))
 
-    def _proven(self, role: str) -> list[str]:
+    def _prove_role(self, role: str) -> list[str]:
         """Replies that are rewritten once someone of this role speaks after them."""
         message = (Message(role, "m"),)
-        expected = self._between(_OPENINGS[0], self._opened(_OPENINGS[0]), message)
+        expected = self._render_between(_OPENINGS[0], self._render_opened(_OPENINGS[0]), message)
         rewrites = []
         for opening in _OPENINGS:
-            if (between := self._between(opening, self._opened(opening), message)) != expected:
+            if (between := self._render_between(opening, self._render_opened(opening), message)) != expected:
                 raise TemplateError(
                     f"the chat template renders a message as {between!r} or as {expected!r}, by what was said before"
                 )
-            before = self._prompt(opening)
+            before = self._render_prompt(opening)
             for reply in _PROBES:
-                after = self._after(opening, reply, message)
+                after = self._render_after(opening, reply, message)
                 if not (after.startswith(before) and after.endswith(expected)):
                     raise TemplateError(
                         f"the chat template changes what stands around the reply {reply!r}: got {after!r}"
@@ -229,5 +229,5 @@ class Chat:
         return rewrites
 
 
-def _plain(messages: Iterable[Message]) -> list[dict[str, str]]:
+def _to_dicts(messages: Iterable[Message]) -> list[dict[str, str]]:
     return [{"role": message.role, "content": message.content} for message in messages]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ...dsl.model.recipe import Agent, Format
-from . import tool_calls as calls
+from . import tool_calls
 from .chat import Chat
 from .messages import END_OF_THOUGHTS, START_OF_THOUGHTS, Message, ParsedReply, accept, refuse
 
@@ -41,7 +41,7 @@ class AgentFormat:
     """The reply that a scripted expert would give for an action."""
     unreadable: tuple[str, ...] = ("",)
     """Replies that are refused, one for each reason."""
-    tools: tuple[calls.Tool, ...] = ()
+    tools: tuple[tool_calls.Tool, ...] = ()
     """What the model's own template tells of."""
 
     def opening(self, guide: str, observation: str, prompt: str | None = None) -> tuple[Message, ...]:
@@ -51,12 +51,12 @@ class AgentFormat:
         return (Message("system", system), first) if system else (first,)
 
     @property
-    def answers_as(self) -> str:
+    def observation_role(self) -> str:
         """The role that tells what came of an action."""
         return "tool" if self.tools else "user"
 
     def observation(self, text: str) -> tuple[Message, ...]:
-        return (Message(self.answers_as, text),)
+        return (Message(self.observation_role, text),)
 
     def correction(self, problem: str) -> tuple[Message, ...]:
         return (Message("user", problem),)
@@ -64,28 +64,28 @@ class AgentFormat:
 
 def without_thoughts(reply: str) -> str:
     """What is said after the thoughts, if there are any that have come to their end."""
-    return _said(reply).strip()
+    return _strip_thoughts(reply).strip()
 
 
-def _said(reply: str) -> str:
+def _strip_thoughts(reply: str) -> str:
     before, end, after = reply.partition(END_OF_THOUGHTS)
-    said = after if end else before
+    answer = after if end else before
     # thoughts may follow thoughts
-    while _thinks(said) and END_OF_THOUGHTS in said:
-        said = said.partition(END_OF_THOUGHTS)[2]
-    return said
+    while _starts_thinking(answer) and END_OF_THOUGHTS in answer:
+        answer = answer.partition(END_OF_THOUGHTS)[2]
+    return answer
 
 
-def _thinks(said: str) -> bool:
-    return said.lstrip().startswith(START_OF_THOUGHTS)
+def _starts_thinking(answer: str) -> bool:
+    return answer.lstrip().startswith(START_OF_THOUGHTS)
 
 
-def _after_thoughts(read: Callable[[str], ParsedReply]) -> Callable[[str], ParsedReply]:
+def _skip_thoughts(read: Callable[[str], ParsedReply]) -> Callable[[str], ParsedReply]:
     def after(reply: str) -> ParsedReply:
-        said = _said(reply)
-        if _thinks(said):
+        answer = _strip_thoughts(reply)
+        if _starts_thinking(answer):
             return refuse(f"Your thoughts do not end. Write '{END_OF_THOUGHTS}', and your action after it.")
-        return read(said)
+        return read(answer)
 
     return after
 
@@ -169,42 +169,42 @@ def _write_code(action: str) -> str:
     return f"{fence}\n{action}\n{fence}"
 
 
-def _code(manner: ReplyRules) -> AgentFormat:
+def _make_code_format(reply_rules: ReplyRules) -> AgentFormat:
     return AgentFormat(
         rules="Act by one code block, and write nothing after it:\n```\nthe action\n```",
-        read=lambda reply: _read_code(reply, manner.thinking),
+        read=lambda reply: _read_code(reply, reply_rules.thinking),
         write=_write_code,
-        unreadable=("", "```\n\n```", "```\na\n```\nb", *(() if manner.thinking else ("a\n```\nb\n```",))),
+        unreadable=("", "```\n\n```", "```\na\n```\nb", *(() if reply_rules.thinking else ("a\n```\nb\n```",))),
     )
 
 
 # --- tools ---------------------------------------------------------------------------------------------------------
 
 
-def _tools(manner: ReplyRules) -> AgentFormat:
-    form = calls.TEMPLATED if manner.native else calls.TAGGED
-    allowed = "Make one call" if manner.calls == 1 else f"Make up to {manner.calls} calls"
+def _make_tool_format(reply_rules: ReplyRules) -> AgentFormat:
+    style = tool_calls.TEMPLATED if reply_rules.native else tool_calls.TAGGED
+    allowed = "Make one call" if reply_rules.calls == 1 else f"Make up to {reply_rules.calls} calls"
     return AgentFormat(
-        rules=f"{form.rules}{allowed} in a reply, and write nothing after that.",
-        read=lambda reply: calls.parse_tool_calls(reply, form, manner.calls, thinking=manner.thinking),
-        write=form.write,
-        unreadable=calls.unreadable_replies(manner.calls, thinking=manner.thinking),
-        tools=(calls.ACT,) if manner.native else (),
+        rules=f"{style.rules}{allowed} in a reply, and write nothing after that.",
+        read=lambda reply: tool_calls.parse_tool_calls(reply, style, reply_rules.calls, thinking=reply_rules.thinking),
+        write=style.write,
+        unreadable=tool_calls.unreadable_replies(reply_rules.calls, thinking=reply_rules.thinking),
+        tools=(tool_calls.ACT,) if reply_rules.native else (),
     )
 
 
-_FORMS: Mapping[Format, Callable[[ReplyRules], AgentFormat]] = {
-    Format.REACT: lambda manner: _REACT if manner.thinking else _TERSE_REACT,
-    Format.PLAIN: lambda manner: _PLAIN,
-    Format.CODE: _code,
-    Format.TOOLS: _tools,
+_FORMATS: Mapping[Format, Callable[[ReplyRules], AgentFormat]] = {
+    Format.REACT: lambda reply_rules: _REACT if reply_rules.thinking else _TERSE_REACT,
+    Format.PLAIN: lambda reply_rules: _PLAIN,
+    Format.CODE: _make_code_format,
+    Format.TOOLS: _make_tool_format,
 }
 
 
-def agent_format(name: Format, manner: ReplyRules | None = None) -> AgentFormat:
-    manner = manner or ReplyRules()
-    form = _FORMS[name](manner)
-    return replace(form, read=_after_thoughts(form.read)) if manner.thinking else form
+def agent_format(name: Format, reply_rules: ReplyRules | None = None) -> AgentFormat:
+    reply_rules = reply_rules or ReplyRules()
+    style = _FORMATS[name](reply_rules)
+    return replace(style, read=_skip_thoughts(style.read)) if reply_rules.thinking else style
 
 
 FORMATS: Mapping[Format, AgentFormat] = {name: agent_format(name) for name in Format}
@@ -213,8 +213,8 @@ FORMATS: Mapping[Format, AgentFormat] = {name: agent_format(name) for name in Fo
 
 def chat_and_format(agent: Agent, chat: Chat) -> tuple[Chat, AgentFormat]:
     """Chat template and reply format for an agent."""
-    native = agent.format is Format.TOOLS and chat.calls_natively(
-        calls.ACT, calls.EXAMPLE, calls.TEMPLATED.write("go north")
+    native = agent.format is Format.TOOLS and chat.writes_tool_calls(
+        tool_calls.ACT, tool_calls.EXAMPLE, tool_calls.TEMPLATED.write("go north")
     )
-    form = agent_format(agent.format, ReplyRules(thinking=agent.thinking, calls=agent.parallel_calls, native=native))
-    return chat.styled(thinking=agent.thinking, tools=form.tools), form
+    style = agent_format(agent.format, ReplyRules(thinking=agent.thinking, calls=agent.parallel_calls, native=native))
+    return chat.with_style(thinking=agent.thinking, tools=style.tools), style

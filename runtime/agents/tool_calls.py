@@ -56,7 +56,7 @@ class CallForm:
     write: Callable[[str], str]
 
 
-def parse_tool_calls(reply: str, form: CallForm, most: int, *, thinking: bool) -> ParsedReply:
+def parse_tool_calls(reply: str, form: CallForm, limit: int, *, thinking: bool) -> ParsedReply:
     """All calls of a reply, in order; one that cannot be read spoils the others."""
     before, *rest = _CALL.split(reply)
     found, after = rest[::2], rest[1::2]
@@ -68,17 +68,17 @@ def parse_tool_calls(reply: str, form: CallForm, most: int, *, thinking: bool) -
         return refuse("Text follows a tool call. End your reply after the last one.")
     if not thinking and before.strip():
         return refuse("Text stands before the tool call. Write the call alone.")
-    if len(found) > most:
-        return refuse(f"Your reply has {len(found)} tool calls. Write no more than {most}.")
+    if len(found) > limit:
+        return refuse(f"Your reply has {len(found)} tool calls. Write no more than {limit}.")
     parsed = [form.parse(call) for call in found]
     problem = next((each.problem for each in parsed if not each.actions), "")
     return refuse(problem) if problem else accept(*(action for each in parsed for action in each.actions))
 
 
-def unreadable_replies(most: int, *, thinking: bool) -> tuple[str, ...]:
+def unreadable_replies(limit: int, *, thinking: bool) -> tuple[str, ...]:
     """A reply for each reason to refuse one."""
     call = f"{_OPEN}a{_CLOSE}"
-    return ("", _OPEN, f"{call} a", *(() if thinking else (f"a {call}",)), call * (most + 1), f"{_OPEN}{_CLOSE}")
+    return ("", _OPEN, f"{call} a", *(() if thinking else (f"a {call}",)), call * (limit + 1), f"{_OPEN}{_CLOSE}")
 
 
 # --- JSON, as the template writes it -------------------------------------------------------------------------------
@@ -86,8 +86,8 @@ def unreadable_replies(most: int, *, thinking: bool) -> tuple[str, ...]:
 
 def _parse_json(text: str) -> ParsedReply:
     try:
-        call = json.loads(text, object_pairs_hook=_unambiguous)
-    except _TwiceError:
+        call = json.loads(text, object_pairs_hook=_refuse_duplicates)
+    except _DuplicateNameError:
         return refuse("The tool call gives one name twice. Write each name once.")
     except (ValueError, RecursionError):
         return refuse("The tool call is not JSON. Write an object with 'name' and 'arguments'.")
@@ -97,23 +97,23 @@ def _parse_json(text: str) -> ParsedReply:
         return refuse(f"There is no such tool. Call '{_NAME}'.")
     arguments = call["arguments"]
     action = arguments.get(_ARGUMENT) if isinstance(arguments, dict) and len(arguments) == 1 else None
-    if not isinstance(action, str) or not action.strip() or _broken(action):
+    if not isinstance(action, str) or not action.strip() or _has_lone_surrogate(action):
         return refuse(f"'{_NAME}' takes one argument, '{_ARGUMENT}', which is a text and not empty.")
     return accept(action)
 
 
-class _TwiceError(Exception):
+class _DuplicateNameError(Exception):
     """Of what stands there twice, JSON would keep the last."""
 
 
-def _unambiguous(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise _TwiceError
+        raise _DuplicateNameError
     return found
 
 
-def _broken(text: str) -> bool:
+def _has_lone_surrogate(text: str) -> bool:
     """JSON can spell halves of letters, which are no text."""
     return any("\ud800" <= letter <= "\udfff" for letter in text)
 

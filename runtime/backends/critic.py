@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..learning.loss import value_terms
+from ..learning.loss import compute_value_loss
 from ..learning.packing import PackedRow, unpack
 from ..protocols import (
     Floats,
@@ -26,8 +26,8 @@ from ..protocols import (
     ValueMetrics,
     ValueSettings,
 )
-from .lora import adapters
-from .policy import hidden_states, load_causal, take_over
+from .lora import named_adapters
+from .policy import copy_weights, hidden_states, load_causal
 from .zero import ZeroEngine, sum_over_ranks
 
 __all__ = ["DeepSpeedCritic"]
@@ -62,7 +62,7 @@ class DeepSpeedCritic:
 
     def __init__(self, settings: LearnerSettings, weights: NamedTensors | None = None) -> None:
         """Begins as the model of a folder; with `weights`, as the learner that they are from."""
-        self._engine = ZeroEngine(_network(settings, weights), settings)
+        self._engine = ZeroEngine(_build_network(settings, weights), settings)
 
     def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
         """What is expected once each token has been seen, up to the last that `learn` marks; 0 after it."""
@@ -71,8 +71,8 @@ class DeepSpeedCritic:
 
     def update(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics:
         """One optimiser step towards the `value_targets` of all `sequences`, in as many micro-batches as they need."""
-        whole = self._engine.whole(sequences)
-        if not whole.tokens:
+        normaliser = self._engine.compute_global_normaliser(sequences)
+        if not normaliser.tokens:
             return ValueMetrics(fault=UpdateFault.EMPTY, loss=0.0, clipped=0.0, grad_norm=0.0, lr=settings.lr)
         sums = torch.zeros(2, device=self._engine.device)
 
@@ -80,21 +80,21 @@ class DeepSpeedCritic:
             assert row.values_N is not None, "the critic is asked before it learns"
             assert row.value_targets_N is not None, "the critic learns from what it should have said"
             values_N = self._engine(row).index_select(0, row.predict_N)
-            terms = value_terms(values_N, row.values_N, row.value_targets_N, settings.clip, whole.tokens)
+            terms = compute_value_loss(values_N, row.values_N, row.value_targets_N, settings.clip, normaliser.tokens)
             sums.add_(torch.stack([terms.loss.detach(), terms.clipped]))
             return terms.loss
 
-        grad_norm, _ = self._engine.gather(sequences, loss, self._engine)
+        grad_norm, _ = self._engine.accumulate(sequences, loss, self._engine)
         total, clipped = sum_over_ranks(sums).tolist()
-        sound = math.isfinite(total) and math.isfinite(grad_norm)
-        if sound:
+        is_finite = math.isfinite(total) and math.isfinite(grad_norm)
+        if is_finite:
             self._engine.step(settings.lr, settings.max_grad_norm, grad_norm)
         else:
             self._engine.discard()
         return ValueMetrics(
-            fault=None if sound else UpdateFault.NAN,
+            fault=None if is_finite else UpdateFault.NAN,
             loss=total,
-            clipped=clipped / whole.tokens,
+            clipped=clipped / normaliser.tokens,
             grad_norm=grad_norm,
             lr=settings.lr,
         )
@@ -115,10 +115,10 @@ class DeepSpeedCritic:
         self._engine.close()
 
 
-def _network(settings: LearnerSettings, weights: NamedTensors | None) -> ValueNetwork:
+def _build_network(settings: LearnerSettings, weights: NamedTensors | None) -> ValueNetwork:
     causal = load_causal(settings)
     if weights is not None:
-        take_over(causal.named_parameters() if settings.lora is None else adapters(causal), weights)
+        copy_weights(causal.named_parameters() if settings.lora is None else named_adapters(causal), weights)
     output = causal.get_output_embeddings().weight
     # what gives the next token goes; only its width is of use
     return ValueNetwork(causal.base_model, ValueHead(output.shape[1], output.dtype))

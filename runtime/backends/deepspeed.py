@@ -17,7 +17,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from ..learning.loss import LossInputs, LossTerms, loss_terms, token_scale
+from ..learning.loss import LossInputs, LossTerms, compute_loss, compute_token_scale
 from ..learning.packing import PackedRow, scatter
 from ..protocols import (
     Floats,
@@ -33,8 +33,8 @@ from ..protocols import (
     UpdateSettings,
 )
 from .hf_models import ModelSource, copy_tokenizer, write_model
-from .lora import AdapterReference, adapted_layers, adapters, read_adapters, write_adapters
-from .policy import OUTPUT_LAYER, hub_names, load_policy, take_over
+from .lora import AdapterReference, adapted_layers, named_adapters, read_adapters, write_adapters
+from .policy import OUTPUT_LAYER, copy_weights, load_policy, named_hub_parameters
 from .zero import ZeroEngine, max_over_ranks, sum_over_ranks
 
 __all__ = ["DeepSpeedLearner"]
@@ -47,13 +47,13 @@ _ADAPTERS = "adapter"
 class DeepSpeedLearner:
     """One rank of the learner."""
 
-    def __init__(self, settings: LearnerSettings, begun: Path | None = None) -> None:
+    def __init__(self, settings: LearnerSettings, start: Path | None = None) -> None:
         """Begins as the model of the settings, or as the learner that was exported to the folder `begun`."""
         self._settings = settings
         # what is frozen is no part of a checkpoint, so it is always the model of the settings
-        self._policy = load_policy(settings if begun is None or settings.lora else replace(settings, model=begun))
-        if begun is not None and settings.lora:
-            take_over(adapters(self._policy.causal), read_adapters(begun / _ADAPTERS).items())
+        self._policy = load_policy(settings if start is None or settings.lora else replace(settings, model=start))
+        if start is not None and settings.lora:
+            copy_weights(named_adapters(self._policy.causal), read_adapters(start / _ADAPTERS).items())
         self._engine = ZeroEngine(self._policy, settings, outside=[self._policy.output_layer])
 
     @property
@@ -69,20 +69,20 @@ class DeepSpeedLearner:
 
     def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
         """One optimiser step over all `sequences`, in as many micro-batches as they need."""
-        whole = self._engine.whole(sequences)
-        if not whole.tokens:
-            return _empty(settings)
+        normaliser = self._engine.compute_global_normaliser(sequences)
+        if not normaliser.tokens:
+            return _empty_metrics(settings)
         sums = _Sums.zero(self.device)
 
         def loss(row: PackedRow) -> Tensor:
             nonlocal sums
-            terms = self._terms(row, whole, settings)
+            terms = self._terms(row, normaliser, settings)
             sums += terms
             return terms.loss
 
-        grad_norm, micro_batches = self._engine.gather(sequences, loss, self._logprobs)
-        metrics = _metrics(sums, whole, settings, grad_norm, micro_batches)
-        metrics = replace(metrics, fault=_judge(metrics, settings.limits))
+        grad_norm, micro_batches = self._engine.accumulate(sequences, loss, self._logprobs)
+        metrics = _metrics(sums, normaliser, settings, grad_norm, micro_batches)
+        metrics = replace(metrics, fault=_find_fault(metrics, settings.limits))
         if metrics.fault is None:
             self._engine.step(settings.lr, settings.max_grad_norm, grad_norm)
         else:
@@ -102,15 +102,15 @@ class DeepSpeedLearner:
         logprobs_N: Tensor = self._engine(row, temperature)[0]
         return logprobs_N
 
-    def _terms(self, row: PackedRow, whole: Normaliser, settings: UpdateSettings) -> LossTerms:
+    def _terms(self, row: PackedRow, normaliser: Normaliser, settings: UpdateSettings) -> LossTerms:
         logprobs_N, entropy_N = self._engine(row, settings.loss.temperature)
-        return loss_terms(
+        return compute_loss(
             LossInputs(
                 logprobs_N=logprobs_N,
                 entropy_N=entropy_N,
                 advantages_N=row.advantages_N,
-                scale_N=token_scale(
-                    row.lengths_S, row.sequence_N, settings.loss.aggregation, settings.loss.length, whole
+                scale_N=compute_token_scale(
+                    row.lengths_S, row.sequence_N, settings.loss.aggregation, settings.loss.length, normaliser
                 ),
                 unit_N=row.units(settings.loss.ratio),
                 old_N=row.old_N,
@@ -124,24 +124,24 @@ class DeepSpeedLearner:
 
     def weights(self) -> NamedTensors:
         """What learns, one tensor at a time; valid until the next update."""
-        return self._whole() if self._settings.lora is None else self._adapters()
+        return self._merged_weights() if self._settings.lora is None else self._adapters()
 
     def _adapters(self) -> NamedTensors:
-        for name, parameter in adapters(self._policy.causal):
-            with self._engine.gathered(parameter):
+        for name, parameter in named_adapters(self._policy.causal):
+            with self._engine.gather_parameters(parameter):
                 yield name, parameter.detach()
 
-    def _whole(self) -> NamedTensors:
+    def _merged_weights(self) -> NamedTensors:
         """The weights of a model without adapters that does the same."""
         layers, names = adapted_layers(self._policy.causal), set()
-        for name, parameter in hub_names(self._policy):
+        for name, parameter in named_hub_parameters(self._policy):
             names.add(name)
             layer = layers.get(name.removesuffix(".weight"))
-            with self._engine.gathered(parameter, *((layer.lora_A, layer.lora_B) if layer else ())):
+            with self._engine.gather_parameters(parameter, *((layer.lora_A, layer.lora_B) if layer else ())):
                 yield name, layer.merged() if layer else parameter.detach()
         if OUTPUT_LAYER not in names:
             output = self._policy.output_layer
-            with self._engine.gathered(output):
+            with self._engine.gather_parameters(output):
                 yield OUTPUT_LAYER, output.detach()
 
     def reference(self, folder: Path | None) -> Scorer:
@@ -152,15 +152,15 @@ class DeepSpeedLearner:
     def export(self, folder: Path) -> None:
         """A model folder that others can load; its output layer is written out, tied or not. Adapters are merged into
         it, and lie in a folder of their own beside it."""
-        tensors = {name: tensor.cpu().clone() for name, tensor in self._whole()}
-        learnt = {name: tensor.cpu().clone() for name, tensor in self._adapters()}
+        tensors = {name: tensor.cpu().clone() for name, tensor in self._merged_weights()}
+        adapter_weights = {name: tensor.cpu().clone() for name, tensor in self._adapters()}
         if torch.distributed.get_rank() == 0:
             write_model(self._policy.causal, tensors, folder)
             if self._settings.lora is not None:
-                write_adapters(learnt, self._settings.lora, folder / _ADAPTERS)
+                write_adapters(adapter_weights, self._settings.lora, folder / _ADAPTERS)
             path = self._settings.tokenizer or str(self._settings.model)
-            words = ModelSource(path=path, trust_remote_code=self._settings.trust_remote_code)
-            copy_tokenizer(words, folder, self._settings.chat_template)
+            source = ModelSource(path=path, trust_remote_code=self._settings.trust_remote_code)
+            copy_tokenizer(source, folder, self._settings.chat_template)
 
     # --- checkpoints
 
@@ -213,29 +213,29 @@ class _Sums:
 
 
 def _metrics(
-    sums: _Sums, whole: Normaliser, settings: UpdateSettings, grad_norm: float, micro_batches: int
+    sums: _Sums, normaliser: Normaliser, settings: UpdateSettings, grad_norm: float, micro_batches: int
 ) -> UpdateMetrics:
     terms, ratio_error = sums.over_ranks()
     return UpdateMetrics(
         fault=None,
         loss=terms["loss"],
         policy_loss=terms["policy_loss"],
-        entropy=terms["entropy"] / whole.tokens,
-        reference_kl=terms["reference_kl"] / whole.tokens,
-        sampler_kl=terms["sampler_kl"] / whole.tokens,
-        ratio_mean=terms["ratio"] / whole.tokens,
+        entropy=terms["entropy"] / normaliser.tokens,
+        reference_kl=terms["reference_kl"] / normaliser.tokens,
+        sampler_kl=terms["sampler_kl"] / normaliser.tokens,
+        ratio_mean=terms["ratio"] / normaliser.tokens,
         ratio_error=ratio_error,
-        clipped_low=terms["clipped_low"] / whole.tokens,
-        clipped_high=terms["clipped_high"] / whole.tokens,
+        clipped_low=terms["clipped_low"] / normaliser.tokens,
+        clipped_high=terms["clipped_high"] / normaliser.tokens,
         grad_norm=grad_norm,
         lr=settings.lr,
-        tokens=whole.tokens,
-        sequences=whole.sequences,
+        tokens=normaliser.tokens,
+        sequences=normaliser.sequences,
         micro_batches=micro_batches,
     )
 
 
-def _empty(settings: UpdateSettings) -> UpdateMetrics:
+def _empty_metrics(settings: UpdateSettings) -> UpdateMetrics:
     return UpdateMetrics(
         fault=UpdateFault.EMPTY,
         loss=0.0,
@@ -255,7 +255,7 @@ def _empty(settings: UpdateSettings) -> UpdateMetrics:
     )
 
 
-def _judge(metrics: UpdateMetrics, limits: UpdateLimits) -> UpdateFault | None:
+def _find_fault(metrics: UpdateMetrics, limits: UpdateLimits) -> UpdateFault | None:
     if not (math.isfinite(metrics.loss) and math.isfinite(metrics.grad_norm)):
         return UpdateFault.NAN
     if limits.kl is not None and metrics.sampler_kl > limits.kl:

@@ -35,16 +35,16 @@ _ON_A_CPU = {
 
 def missing_variables(environ: Mapping[str, str], *, threads: int, cpu: bool) -> dict[str, str]:
     """What must be added to `environ`; nothing, in a process that was started with it."""
-    wanted = {"OMP_NUM_THREADS": str(threads), **_ALWAYS, **(_ON_A_CPU if cpu else {})}
-    missing = {name: value for name, value in wanted.items() if name not in environ}
-    preload = _openmp() if cpu else None
+    variables = {"OMP_NUM_THREADS": str(threads), **_ALWAYS, **(_ON_A_CPU if cpu else {})}
+    missing = {name: value for name, value in variables.items() if name not in environ}
+    preload = _find_openmp() if cpu else None
     loaded = environ.get("LD_PRELOAD", "")
     if preload is not None and "libiomp5" not in loaded:
         missing["LD_PRELOAD"] = f"{preload}:{loaded}" if loaded else str(preload)
     return missing
 
 
-def _openmp() -> Path | None:
+def _find_openmp() -> Path | None:
     """Intel's OpenMP runtime, where it is installed: with it the first generation takes half the time."""
     try:
         found = files("intel-openmp") or []

@@ -133,7 +133,7 @@ class FakeLearner:
     updates: int = 0
 
     def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
-        tokens = sum(int(sequence.learn.sum()) for sequence in sequences)
+        tokens = sum(int(sequence.loss_mask.sum()) for sequence in sequences)
         gain = sum(self._gain(sequence) for sequence in sequences)
         fault = self._fault(tokens, gain, settings)
         if fault is None:
@@ -153,12 +153,12 @@ class FakeLearner:
             grad_norm=abs(gain),
             lr=settings.lr,
             tokens=tokens,
-            sequences=sum(1 for sequence in sequences if sequence.learn.any()),
+            sequences=sum(1 for sequence in sequences if sequence.loss_mask.any()),
             micro_batches=1,
         )
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
-        return [np.where(sequence.learn, self._logprobs(sequence), np.float32(0)) for sequence in sequences]
+        return [np.where(sequence.loss_mask, self._logprobs(sequence), np.float32(0)) for sequence in sequences]
 
     def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
         pass
@@ -186,9 +186,9 @@ class FakeLearner:
     def _gain(self, sequence: TrainSequence) -> float:
         """Advantages of skilled tokens less those of the others."""
         ids = sequence.ids.tolist()
-        learnt = np.flatnonzero(sequence.learn).tolist()
-        signs = [1.0 if ids[at] == self.model.skilled(ids[:at]) else -1.0 for at in learnt]
-        return float(np.dot(sequence.advantages[learnt], signs))
+        trained = np.flatnonzero(sequence.loss_mask).tolist()
+        signs = [1.0 if ids[at] == self.model.skilled(ids[:at]) else -1.0 for at in trained]
+        return float(np.dot(sequence.advantages[trained], signs))
 
     def _fault(self, tokens: int, gain: float, settings: UpdateSettings) -> UpdateFault | None:
         if not tokens:
@@ -248,6 +248,6 @@ class FakeCritic:
         """Of each learnt token, the one before it and how far what was expected there was off."""
         if sequence.value_targets is None:
             raise ValueError("expected sequences that say what the values should have been")
-        before = sequence.ids[np.flatnonzero(sequence.learn) - 1].tolist()
-        targets = sequence.value_targets[sequence.learn].tolist()
+        before = sequence.ids[np.flatnonzero(sequence.loss_mask) - 1].tolist()
+        targets = sequence.value_targets[sequence.loss_mask].tolist()
         return [(at, self.expected.get(at, 0.0) - target) for at, target in zip(before, targets, strict=True)]

@@ -220,12 +220,12 @@ def _train_words(vocab: int, texts: Iterable[str]) -> FastTokenizer:
     places = {word: at for at, word in enumerate((*special, *words))}
     tokenizer = Tokenizer(models.WordLevel(places, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = splitter
-    tokenizer.decoder = _spaced()
+    tokenizer.decoder = _make_word_decoder()
     tokenizer.add_special_tokens(list(special))
     return tokenizer
 
 
-def _spaced() -> Any:
+def _make_word_decoder() -> Any:
     """Words back to text: a space before each, but none at a line's start, before a closing sign, after an opening one
     or beside a special token."""
     from tokenizers import Regex, decoders
@@ -254,11 +254,11 @@ def make_model(sizes: ModelSizes, tokenizer: PreTrainedTokenizerBase, seed: int,
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.for_model(sizes.family.value, **_config(sizes, tokenizer))
+    config = AutoConfig.for_model(sizes.family.value, **_config_values(sizes, tokenizer))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    with _quiet():
+    with _without_progress_bars():
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -268,7 +268,7 @@ def load_causal_model(source: ModelSource, dtype: str, attention: str) -> PreTra
     from transformers import AutoModelForCausalLM
 
     # a download shows how far it is; reading a folder does not
-    with _quiet() if Path(source.path).is_dir() else nullcontext():
+    with _without_progress_bars() if Path(source.path).is_dir() else nullcontext():
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             source.path,
             revision=source.revision,
@@ -298,14 +298,14 @@ def copy_tokenizer(source: ModelSource, folder: Path, chat_template: str | None 
     if chat_template is not None:
         tokenizer.chat_template = chat_template
     tokenizer.save_pretrained(folder)
-    _end_with(tokenizer.eos_token_id, folder)
+    _add_end_token(tokenizer.eos_token_id, folder)
 
 
-def _end_with(end: int, folder: Path) -> None:
+def _add_end_token(end: int, folder: Path) -> None:
     from transformers import GenerationConfig
 
-    there = (folder / "generation_config.json").is_file()
-    config = GenerationConfig.from_pretrained(folder) if there else GenerationConfig()
+    exists = (folder / "generation_config.json").is_file()
+    config = GenerationConfig.from_pretrained(folder) if exists else GenerationConfig()
     known = config.eos_token_id
     ends = known if isinstance(known, list) else [] if known is None else [known]
     if end not in ends:
@@ -323,7 +323,7 @@ def _pretrained_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _without_progress_bars() -> Iterator[None]:
     """Without the library's progress bars, which would run through the run's own view."""
     from transformers.utils import logging
 
@@ -337,7 +337,7 @@ def _quiet() -> Iterator[None]:
         logging.enable_progress_bar()
 
 
-def _config(sizes: ModelSizes, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+def _config_values(sizes: ModelSizes, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     if sizes.hidden % sizes.heads:
         raise ValueError(f"expected a width that {sizes.heads} heads divide, got {sizes.hidden}")
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from ...dsl.model.recipe import DType
-from ..learning.loss import token_logprobs
+from ..learning.loss import compute_logprobs
 from ..learning.packing import PackedRow, pack, packed_attention, scatter
 from ..protocols import Floats, LearnerSettings, NamedTensors, TrainSequence
 from .hf_models import ModelSource, load_causal_model
-from .lora import adapt, adapters
+from .lora import add_adapters, named_adapters
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -28,11 +28,11 @@ __all__ = [
     "TORCH_DTYPES",
     "FrozenPolicy",
     "Policy",
+    "copy_weights",
     "hidden_states",
-    "hub_names",
     "load_causal",
     "load_policy",
-    "take_over",
+    "named_hub_parameters",
 ]
 
 ATTENTION = "agym_packed"
@@ -50,7 +50,7 @@ class Policy(nn.Module):
 
     def forward(self, row: PackedRow, temperature: float) -> tuple[Tensor, Tensor]:
         hidden_ND = hidden_states(self.causal.base_model, row).index_select(0, row.predict_N)
-        return token_logprobs(hidden_ND, self.output_layer, row.targets_N, temperature, self._logit_elements)
+        return compute_logprobs(hidden_ND, self.output_layer, row.targets_N, temperature, self._logit_elements)
 
     @property
     def vocab(self) -> int:
@@ -79,7 +79,7 @@ class FrozenPolicy:
 
     def follow(self, weights: NamedTensors) -> None:
         """Takes over a learner's weights, to stay there."""
-        take_over(self._policy.causal.named_parameters(), weights)
+        copy_weights(self._policy.causal.named_parameters(), weights)
 
 
 def hidden_states(backbone: nn.Module, row: PackedRow) -> Tensor:
@@ -94,7 +94,7 @@ def hidden_states(backbone: nn.Module, row: PackedRow) -> Tensor:
     return hidden_1TD[0]
 
 
-def take_over(parameters: Iterable[tuple[str, nn.Parameter]], weights: NamedTensors) -> None:
+def copy_weights(parameters: Iterable[tuple[str, nn.Parameter]], weights: NamedTensors) -> None:
     """A learner's weights, by their names, into the parameters of a model of the same shape."""
     own = dict(parameters)
     with torch.no_grad():
@@ -121,13 +121,13 @@ def load_causal(settings: LearnerSettings) -> PreTrainedModel:
     if settings.activation_checkpointing:
         causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if settings.lora is not None:
-        adapt(causal, settings.lora, settings.seed)
+        add_adapters(causal, settings.lora, settings.seed)
     return causal
 
 
-def hub_names(policy: Policy) -> Iterator[tuple[str, nn.Parameter]]:
+def named_hub_parameters(policy: Policy) -> Iterator[tuple[str, nn.Parameter]]:
     """Parameters by the names of the model's own folder; a tied output layer is not among them, nor are adapters."""
-    learnt = {name for name, _ in adapters(policy.causal)}
+    adapter_names = {name for name, _ in named_adapters(policy.causal)}
     for name, parameter in policy.causal.named_parameters():
-        if name not in learnt:
+        if name not in adapter_names:
             yield name, parameter

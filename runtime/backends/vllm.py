@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["VllmSampler", "core_request"]
 
 _NO_WEIGHTS = -1
-_ROUNDS = 4
+_WAKE_ROUNDS = 4
 """Rounds of the event loop after which a coroutine that got its reply has asked for the next, if it waits for nothing
 else: one to wake it, the others for a time limit or a task that it is wrapped in."""
 _TAIL_TOKENS = 8
@@ -96,26 +96,26 @@ class VllmSampler:
 
     async def sample(self, request: SampleRequest) -> Sampled:
         """Continues a prompt."""
-        sampled: Sampled = await self._ask(request.prompt, _params(request), request.draw.stop_texts)
+        sampled: Sampled = await self._submit(request.prompt, _params(request), request.draw.stop_texts)
         return sampled
 
     async def score(self, ids: Sequence[int]) -> Floats:
         """Log-probs of `ids[1:]`, each given all before it, at temperature 1."""
-        scores: Floats = await self._ask(ids, _scoring(), ())
+        scores: Floats = await self._submit(ids, _scoring_params(), ())
         return scores
 
-    async def _ask(self, prompt: Sequence[int], params: SamplingParams, stop_texts: tuple[str, ...]) -> Any:
+    async def _submit(self, prompt: Sequence[int], params: SamplingParams, stop_texts: tuple[str, ...]) -> Any:
         self._check(prompt, stop_texts)
         self._count += 1
         future = asyncio.get_running_loop().create_future()
         # a copy: the caller goes on appending to its own
         request = _Request(str(self._count), list(prompt), params, stop_texts, future)
         self._waiting.append(request)
-        self._drive_on()
+        self._start_driver()
         try:
             return await future
         except asyncio.CancelledError:
-            self._forget(request)
+            self._cancel(request)
             raise
 
     def _check(self, prompt: Sequence[int], stop_texts: tuple[str, ...]) -> None:
@@ -128,7 +128,7 @@ class VllmSampler:
         if stop_texts and self._decode is None:
             raise ValueError("stop texts need a tokenizer to be found with")
 
-    def _forget(self, request: _Request) -> None:
+    def _cancel(self, request: _Request) -> None:
         if request in self._waiting:
             self._waiting.remove(request)
         elif self._running.pop(request.id, None) is not None:
@@ -136,7 +136,7 @@ class VllmSampler:
 
     # --- stepping
 
-    def _drive_on(self) -> None:
+    def _start_driver(self) -> None:
         if self._driver is None and not self._paused:
             self._driver = asyncio.get_running_loop().create_task(self._drive(), name="vllm driver")
 
@@ -146,7 +146,7 @@ class VllmSampler:
             finished = True
             while not self._paused and (self._waiting or self._running):
                 # where nothing finished nobody was woken, and one round is for sockets alone
-                for _ in range(_ROUNDS if finished else 1):
+                for _ in range(_WAKE_ROUNDS if finished else 1):
                     await asyncio.sleep(0)
                 self._admit()
                 finished = self._step()
@@ -176,13 +176,13 @@ class VllmSampler:
 
     def _take(self, request: _Request, output: EngineCoreOutput) -> Sampled | Floats | None:
         if request.params.prompt_logprobs is not None:
-            return _scores(output) if output.finish_reason is not None else None
+            return _read_scores(output) if output.finish_reason is not None else None
         request.ids += output.new_token_ids
         assert output.new_logprobs is not None
         request.logprobs += output.new_logprobs.logprobs[:, 0].tolist()
         request.versions += [self._version] * len(output.new_token_ids)
         finish = _FINISH[int(output.finish_reason)] if output.finish_reason is not None else None
-        if finish is not FinishReason.STOP and self._stopped(request):
+        if finish is not FinishReason.STOP and self._has_stop_text(request):
             if finish is None:
                 self._core.abort_requests([request.id])
             finish = FinishReason.STOP
@@ -195,7 +195,7 @@ class VllmSampler:
             finish=finish,
         )
 
-    def _stopped(self, request: _Request) -> bool:
+    def _has_stop_text(self, request: _Request) -> bool:
         if not request.stop_texts or self._decode is None:
             return False
         longest = max(len(text) for text in request.stop_texts)
@@ -203,7 +203,7 @@ class VllmSampler:
         return any(text in tail for text in request.stop_texts)
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
+    def _fail_on_error(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
@@ -212,10 +212,10 @@ class VllmSampler:
 
     def _fail(self, error: Exception) -> None:
         self._failure = error
-        lost = [*self._running.values(), *self._waiting]
+        pending = [*self._running.values(), *self._waiting]
         self._running.clear()
         self._waiting.clear()
-        for request in lost:
+        for request in pending:
             if not request.future.done():
                 failure = SamplerError(f"the sampling engine failed: {error}")
                 failure.__cause__ = error
@@ -225,7 +225,7 @@ class VllmSampler:
 
     async def forget(self) -> None:
         """Drops what is kept of earlier prompts; none may be under way."""
-        with self._failing():
+        with self._fail_on_error():
             self._wake()
             forgot = self._core.reset_prefix_cache()
         if not forgot:
@@ -253,15 +253,18 @@ class VllmSampler:
     def resume(self) -> None:
         self._paused = False
         if self._waiting or self._running:
-            self._drive_on()
+            self._start_driver()
 
     async def load(self, update: WeightUpdate) -> None:
         """Replaces the weights and proves it; raises SyncError. Requests under way go on with the new weights."""
         was_paused = self._paused
         await self.pause()
-        with self._failing(), matrix_products(self._core.engine_core.vllm_config.model_config.hf_config.hidden_size):
+        with (
+            self._fail_on_error(),
+            matrix_products(self._core.engine_core.vllm_config.model_config.hf_config.hidden_size),
+        ):
             self._wake()
-            self._take_over(update.tensors)
+            self._replace_weights(update.tensors)
         # keys and values of the old weights must serve no one: requests under way are computed again from their ids
         if not self._core.reset_prefix_cache(reset_running_requests=True):
             raise SyncError("expected the engine to drop what it had cached of the old weights")
@@ -270,19 +273,19 @@ class VllmSampler:
         # the proof takes an engine step or two, and so do requests under way
         self.resume()
         try:
-            await self._prove(update)
+            await self._verify_probe(update)
         finally:
             if was_paused:
                 await self.pause()
 
-    def _take_over(self, tensors: NamedTensors) -> None:
+    def _replace_weights(self, tensors: NamedTensors) -> None:
         lora = self._settings.lora
         if lora is None:
             self._core.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(tensors)})
         else:
             self._core.collective_rpc(replace_adapter, args=(tensors, lora))
 
-    async def _prove(self, update: WeightUpdate) -> None:
+    async def _verify_probe(self, update: WeightUpdate) -> None:
         probe = update.probe
         scores = await self.score(probe.ids)
         difference = float(np.abs(scores - probe.logprobs).max())
@@ -322,13 +325,13 @@ def core_request(name: str, prompt: list[int], params: SamplingParams, *, adapte
 
 
 def _params(request: SampleRequest) -> SamplingParams:
-    params = copy(_unseeded(request.draw, request.max_tokens))
+    params = copy(_make_params(request.draw, request.max_tokens))
     params.seed = request.seed
     return params
 
 
 @lru_cache(maxsize=64)
-def _unseeded(draw: SamplingSettings, max_tokens: int) -> SamplingParams:
+def _make_params(draw: SamplingSettings, max_tokens: int) -> SamplingParams:
     """Checked once by vLLM, which takes longer than to copy it for each request."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -348,13 +351,13 @@ def _unseeded(draw: SamplingSettings, max_tokens: int) -> SamplingParams:
     )
 
 
-def _scoring() -> SamplingParams:
+def _scoring_params() -> SamplingParams:
     from vllm import SamplingParams
 
     return SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, ignore_eos=True, detokenize=False)
 
 
-def _scores(output: EngineCoreOutput) -> Floats:
+def _read_scores(output: EngineCoreOutput) -> Floats:
     assert output.new_prompt_logprobs_tensors is not None
     scores: Floats = output.new_prompt_logprobs_tensors.logprobs[:, 0].cpu().numpy()
     return scores

@@ -48,9 +48,9 @@ def replace_adapter(worker: Any, tensors: NamedTensors, lora: Lora) -> None:
     """In a worker of the engine: the adapter gives way to another."""
     manager = worker.model_runner.lora_manager._adapter_manager
     adapter = _adapter(manager, tensors, lora)
-    inside = {part for parts in manager.packed_modules.values() for part in parts}
-    if strange := adapter.loras.keys() - manager.modules.keys() - inside:
-        raise ValueError(f"expected layers that the engine has, got an adapter of {min(strange)}")
+    packed = {part for parts in manager.packed_modules.values() for part in parts}
+    if unknown := adapter.loras.keys() - manager.modules.keys() - packed:
+        raise ValueError(f"expected layers that the engine has, got an adapter of {min(unknown)}")
     manager.remove_adapter(_ADAPTER)
     manager.add_adapter(adapter)
     manager.activate_adapter(_ADAPTER)
@@ -60,7 +60,7 @@ def _adapter(manager: Any, tensors: NamedTensors, lora: Lora) -> LoRAModel:
     from vllm.lora.lora_model import LoRAModel
     from vllm.lora.peft_helper import PEFTHelper
 
-    renames = getattr(manager.model, "hf_to_vllm_mapper", None)
+    mapper = getattr(manager.model, "hf_to_vllm_mapper", None)
     return LoRAModel.from_lora_tensors(
         _ADAPTER,
         # copies: the engine multiplies the scale into B where it lies
@@ -69,7 +69,7 @@ def _adapter(manager: Any, tensors: NamedTensors, lora: Lora) -> LoRAModel:
         PEFTHelper(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets)),  # type: ignore[arg-type]
         device="cpu",
         dtype=manager.lora_config.lora_dtype,
-        weights_mapper=renames and renames.get_rename_mapper(),
+        weights_mapper=mapper and mapper.get_rename_mapper(),
     )
 
 

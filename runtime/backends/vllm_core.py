@@ -35,7 +35,7 @@ def start_core(settings: SamplerSettings) -> InprocClient:
     from vllm.v1.executor import Executor
 
     join_process_group()
-    with _caller_undisturbed(), matrix_products(_model_config(settings).hidden_size):
+    with _preserve_process_state(), matrix_products(_model_config(settings).hidden_size):
         config = EngineArgs(**_engine_args(settings)).create_engine_config()
         # the engine collects garbage several times while it starts, each time among all that was ever imported
         gc.freeze()
@@ -129,7 +129,7 @@ def matrix_products(hidden: int) -> Iterator[None]:
 
 
 @contextmanager
-def _caller_undisturbed() -> Iterator[None]:
+def _preserve_process_state() -> Iterator[None]:
     """An engine seeds the generators of the process and takes `torch.set_num_threads` away from it."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     set_num_threads = torch.set_num_threads

@@ -36,8 +36,8 @@ class ConversationReply:
     """What the assistant said, and what it was told then."""
 
     text: str
-    told: tuple[Message, ...] = ()
-    learn: bool = True
+    observations: tuple[Message, ...] = ()
+    trained: bool = True
     state: str = ""
     """Names the state that it was said in, where a run recorded it."""
 
@@ -97,13 +97,13 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
 
 def _conversation(data: Mapping[str, Any], where: str) -> Conversation:
     try:
-        return _of_record(data) if "turns" in data else _of_messages(data)
+        return _from_record(data) if "turns" in data else _from_messages(data)
     except (KeyError, TypeError, ValueError) as error:
         what = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else str(error)
         raise RunError(f"{where}: {what}; expected 'messages', or an episode as a run records it") from error
 
 
-def _of_record(data: Mapping[str, Any]) -> Conversation:
+def _from_record(data: Mapping[str, Any]) -> Conversation:
     if len(data.get("segments", ())) > 1:
         raise ValueError("an episode of several segments (by 'memory' or 'reflection') is not one conversation")
     return Conversation(
@@ -116,28 +116,30 @@ def _of_record(data: Mapping[str, Any]) -> Conversation:
 
 
 def _recorded_replies(turns: Sequence[Mapping[str, Any]]) -> Iterator[ConversationReply]:
-    for first, *others in _by_reply(turns):
-        told = tuple(Message(turn.get("role", "user"), turn["observation"]) for turn in (first, *others))
+    for first, *others in _group_by_reply(turns):
+        observations = tuple(Message(turn.get("role", "user"), turn["observation"]) for turn in (first, *others))
         # what an environment did not understand is nothing to imitate
-        learn = first["action"] is not None or first.get("purpose", "act") != "act"
-        yield ConversationReply(text=first["reply"], told=told, learn=learn, state=first.get("state", ""))
+        trained = first["action"] is not None or first.get("purpose", "act") != "act"
+        yield ConversationReply(
+            text=first["reply"], observations=observations, trained=trained, state=first.get("state", "")
+        )
 
 
-def _by_reply(turns: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+def _group_by_reply(turns: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
     """Of several actions in one reply, the first turn holds its tokens."""
-    borders = [at for at, turn in enumerate(turns) if turn.get("end", 1) > turn.get("start", 0)]
-    for start, end in zip(borders, [*borders[1:], len(turns)], strict=True):
+    starts = [at for at, turn in enumerate(turns) if turn.get("end", 1) > turn.get("start", 0)]
+    for start, end in zip(starts, [*starts[1:], len(turns)], strict=True):
         yield list(turns[start:end])
 
 
-def _of_messages(data: Mapping[str, Any]) -> Conversation:
-    said = [_message(each) for each in data["messages"]]
-    borders = [at for at, (message, _) in enumerate(said) if message.role == "assistant"]
-    if not borders or borders[0] == 0:
+def _from_messages(data: Mapping[str, Any]) -> Conversation:
+    messages = [_message(each) for each in data["messages"]]
+    starts = [at for at, (message, _) in enumerate(messages) if message.role == "assistant"]
+    if not starts or starts[0] == 0:
         raise ValueError("expected an 'assistant' message after at least one other")
     return Conversation(
-        opening=tuple(message for message, _ in said[: borders[0]]),
-        replies=tuple(_replies(said, borders)),
+        opening=tuple(message for message, _ in messages[: starts[0]]),
+        replies=tuple(_replies(messages, starts)),
         task=Task(
             environment=str(data.get("environment", "file")),
             id=str(data.get("task", "")),
@@ -153,9 +155,11 @@ def _pair(data: Mapping[str, Any], where: str) -> tuple[Conversation, Conversati
     try:
         if data["chosen"] == data["rejected"]:
             raise ValueError("'chosen' and 'rejected' are the same")
-        before = [{**each, "learn": False} for each in _said(data.get("prompt", []), "user")]
-        better, worse = (_of_messages({"messages": before + _said(data[key], "assistant")}) for key in _SIDES)
-        if not all(any(reply.learn for reply in side.replies) for side in (better, worse)):
+        before = [{**each, "learn": False} for each in _to_messages(data.get("prompt", []), "user")]
+        better, worse = (
+            _from_messages({"messages": before + _to_messages(data[key], "assistant")}) for key in _ANSWERS
+        )
+        if not all(any(reply.trained for reply in side.replies) for side in (better, worse)):
             raise ValueError("expected something to learn in 'chosen' and in 'rejected'")
     except (KeyError, TypeError, ValueError) as error:
         what = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else str(error)
@@ -163,10 +167,10 @@ def _pair(data: Mapping[str, Any], where: str) -> tuple[Conversation, Conversati
     return better, worse
 
 
-_SIDES = ("chosen", "rejected")
+_ANSWERS = ("chosen", "rejected")
 
 
-def _said(what: str | list[Mapping[str, Any]], role: str) -> list[Mapping[str, Any]]:
+def _to_messages(what: str | list[Mapping[str, Any]], role: str) -> list[Mapping[str, Any]]:
     return [{"role": role, "content": what}] if isinstance(what, str) else what
 
 
@@ -180,10 +184,10 @@ def _message(data: Mapping[str, Any]) -> tuple[Message, bool]:
 _ROLES = ("system", "user", "tool", "assistant")
 
 
-def _replies(said: Sequence[tuple[Message, bool]], borders: Sequence[int]) -> Iterator[ConversationReply]:
-    for at, end in zip(borders, [*borders[1:], len(said)], strict=True):
-        message, learn = said[at]
-        told = tuple(other for other, _ in said[at + 1 : end])
-        if not told and end < len(said):
+def _replies(messages: Sequence[tuple[Message, bool]], starts: Sequence[int]) -> Iterator[ConversationReply]:
+    for at, end in zip(starts, [*starts[1:], len(messages)], strict=True):
+        message, trained = messages[at]
+        observations = tuple(other for other, _ in messages[at + 1 : end])
+        if not observations and end < len(messages):
             raise ValueError("expected another role between two 'assistant' messages")
-        yield ConversationReply(text=message.content, told=told, learn=learn)
+        yield ConversationReply(text=message.content, observations=observations, trained=trained)

@@ -77,18 +77,18 @@ class _Tokens:
     """The tokens so far, and which of them are learnt."""
 
     ids: list[int] = field(default_factory=list)
-    learnt: list[bool] = field(default_factory=list)
+    loss_mask: list[bool] = field(default_factory=list)
 
-    def add(self, ids: Sequence[int], *, learn: bool) -> tuple[int, int]:
+    def add(self, ids: Sequence[int], *, trained: bool) -> tuple[int, int]:
         start = len(self.ids)
         self.ids += ids
-        self.learnt += [learn] * len(ids)
+        self.loss_mask += [trained] * len(ids)
         return start, len(self.ids)
 
     def segment(self, turns: Sequence[Turn], context_tokens: int) -> Segment:
         """Up to the end of the last reply: nothing is learnt of what came after it."""
         length = turns[-1].end if turns else min(len(self.ids), context_tokens)
-        mask = np.asarray(self.learnt[:length], np.bool_)
+        mask = np.asarray(self.loss_mask[:length], np.bool_)
         mask[0] = False  # nothing predicts the first token
         return Segment(
             ids=np.asarray(self.ids[:length], np.int32),
@@ -123,22 +123,22 @@ class Demonstrator:
         return await with_retries(once, task, 0, limits.horizon, self.timeouts.retries, self.clock)
 
     async def _play(self, env: ConnectedEnv, session: Session, task: Task, limits: EpisodeLimits, seed: int) -> Episode:
-        everything = self.loss_on is LossOn.ALL
-        first = self.chat.cut(session.first.text, limits.observation_tokens)
+        trains_all = self.loss_on is LossOn.ALL
+        first = self.chat.truncate(session.first.text, limits.observation_tokens)
         opening = self.format.opening(env.spec.prompt, first, self.prompt)
         buffer = _Tokens()
-        buffer.add(self.chat.begin(opening), learn=everything)
+        buffer.add(self.chat.begin(opening), trained=trains_all)
         turns: list[Turn] = []
         ending = Ending.HORIZON
-        async for action, noisy in self._actions(env, session, task, limits.horizon, seed):
+        async for action, noisy in self._choose_actions(env, session, task, limits.horizon, seed):
             text = self.format.write(action)
             reply = self._reply(text, f"task '{task.id}' of environment '{env.name}'")
             if len(buffer.ids) + len(reply) > limits.context_tokens:
                 ending = Ending.BUDGET
                 break
-            start, end = buffer.add(reply, learn=everything or not noisy or self.loss_on is LossOn.ACTIONS)
-            step = validated(await self._asked(session.step(action), env, task), env.name)
-            shown = self.chat.cut(step.observation.text, limits.observation_tokens)
+            start, end = buffer.add(reply, trained=trains_all or not noisy or self.loss_on is LossOn.ACTIONS)
+            step = validated(await self._call(session.step(action), env, task), env.name)
+            observation = self.chat.truncate(step.observation.text, limits.observation_tokens)
             turns.append(
                 Turn(
                     segment=0,
@@ -146,15 +146,15 @@ class Demonstrator:
                     end=end,
                     reply=text,
                     action=None if step.status is Status.INVALID else action,
-                    observation=shown,
+                    observation=observation,
                     reward=step.reward,
-                    role=self.format.answers_as,
+                    role=self.format.observation_role,
                 )
             )
             if step.ended:
                 ending = Ending.DONE if step.terminated else Ending.HORIZON
                 break
-            buffer.add(self.chat.follow(self.format.observation(shown)), learn=everything)
+            buffer.add(self.chat.follow(self.format.observation(observation)), trained=trains_all)
         score = score_of(env.spec.score, [turn.reward for turn in turns])
         return Episode(
             task=task,
@@ -168,27 +168,27 @@ class Demonstrator:
             opening=opening,
         )
 
-    async def _actions(
+    async def _choose_actions(
         self, env: ConnectedEnv, session: Session, task: Task, horizon: int, seed: int
     ) -> AsyncIterator[tuple[str, bool]]:
         """Actions, and whether each is noise; fewer than `horizon` where the expert is at a loss."""
         draws = np.random.Generator(np.random.PCG64(derive(seed, "noise")))
-        script = await self._script(env, session, task)
+        script = await self._find_script(env, session, task)
         for turn in range(horizon):
             noisy = bool(draws.random() < self.noise)
             action = None
             if noisy:
-                action = await self._asked(session.noise_action(derive(seed, "action", turn)), env, task)
+                action = await self._call(session.noise_action(derive(seed, "action", turn)), env, task)
             if action is None:
                 noisy = False
-                action = next(script, None) if script else await self._asked(session.advice(), env, task)
+                action = next(script, None) if script else await self._call(session.advice(), env, task)
             if action is None:
                 return
             yield action, noisy
 
-    async def _script(self, env: ConnectedEnv, session: Session, task: Task) -> Iterator[str] | None:
+    async def _find_script(self, env: ConnectedEnv, session: Session, task: Task) -> Iterator[str] | None:
         """A solution known from the start, where the environment cannot advise on the way."""
-        if await self._asked(session.advice(), env, task) is not None:
+        if await self._call(session.advice(), env, task) is not None:
             return None
         script = await _solution(env, task, self.timeouts.reset_timeout_s)
         if script is None:
@@ -203,7 +203,7 @@ class Demonstrator:
             )
         return iter(script)
 
-    async def _asked(self, awaitable: Awaitable[T], env: ConnectedEnv, task: Task) -> T:
+    async def _call(self, awaitable: Awaitable[T], env: ConnectedEnv, task: Task) -> T:
         return await with_deadline(awaitable, self.timeouts.step_timeout_s, f"{env.name} to show task '{task.id}'")
 
     # --- episodes that reached more than their goal
@@ -211,13 +211,13 @@ class Demonstrator:
     async def hindsight(self, env: ConnectedEnv, episode: Episode, limits: EpisodeLimits) -> list[Episode]:
         """The episode as a demonstration of each other goal that it reached, as if that had been its own."""
         understood = [(turn, turn.action) for turn in episode.turns if turn.action is not None]
-        found = await self._reached(env, episode.task, [action for _, action in understood])
-        shown = (self._shown(env, episode, understood[each.actions - 1][0], each, limits) for each in found)
-        return [each for each in shown if each is not None]
+        found = await self._find_reached(env, episode.task, [action for _, action in understood])
+        observation = (self._relabel(env, episode, understood[each.actions - 1][0], each, limits) for each in found)
+        return [each for each in observation if each is not None]
 
-    async def _reached(self, env: ConnectedEnv, task: Task, actions: Sequence[str]) -> tuple[Reached, ...]:
+    async def _find_reached(self, env: ConnectedEnv, task: Task, actions: Sequence[str]) -> tuple[Reached, ...]:
         try:
-            found = await self._asked(env.client.hindsight(task.id, task.seed, actions), env, task)
+            found = await self._call(env.client.hindsight(task.id, task.seed, actions), env, task)
         except EnvFault as error:
             raise StepRefused(f"hindsight: {error}; mend the environment and resume") from error
         if found is None:
@@ -229,23 +229,23 @@ class Demonstrator:
             raise StepRefused(f"hindsight: {env.name} names actions of task '{task.id}' that were never given")
         return found
 
-    def _shown(
+    def _relabel(
         self, env: ConnectedEnv, episode: Episode, last: Turn, reached: Reached, limits: EpisodeLimits
     ) -> Episode | None:
         """Up to the turn that reached the goal, word for word; None where that has no room below its opening."""
-        first = self.chat.cut(reached.first.text, limits.observation_tokens)
+        first = self.chat.truncate(reached.first.text, limits.observation_tokens)
         opening = self.format.opening(env.spec.prompt, first, self.prompt)
         (segment,), start = episode.segments, episode.turns[0].start
         buffer = _Tokens()
-        buffer.add(self.chat.begin(opening), learn=self.loss_on is LossOn.ALL)
-        moved = len(buffer.ids) - start
+        buffer.add(self.chat.begin(opening), trained=self.loss_on is LossOn.ALL)
+        offset = len(buffer.ids) - start
         buffer.ids += segment.ids[start : last.end].tolist()
         # what reached the goal is learnt, whoever meant it for something else
-        buffer.learnt += [*segment.sampled[start : last.start].tolist(), *[True] * (last.end - last.start)]
+        buffer.loss_mask += [*segment.sampled[start : last.start].tolist(), *[True] * (last.end - last.start)]
         if len(buffer.ids) > limits.context_tokens:
             return None
         turns = tuple(
-            replace(turn, start=turn.start + moved, end=turn.end + moved, reward=0.0)
+            replace(turn, start=turn.start + offset, end=turn.end + offset, reward=0.0)
             for turn in episode.turns
             if turn.end <= last.end
         )
@@ -264,17 +264,17 @@ class Demonstrator:
 
     def render(self, conversation: Conversation, context_tokens: int) -> Episode:
         """A conversation in tokens, up to the last reply that still fits."""
-        everything = self.loss_on is LossOn.ALL
+        trains_all = self.loss_on is LossOn.ALL
         buffer = _Tokens()
-        buffer.add(self.chat.begin(conversation.opening), learn=everything)
+        buffer.add(self.chat.begin(conversation.opening), trained=trains_all)
         turns: list[Turn] = []
         for at, reply in enumerate(conversation.replies):
             what = f"reply {at + 1} of task '{conversation.task.id}'"
-            ids = self._reply(reply.text, what, learn=reply.learn)
+            ids = self._reply(reply.text, what, trained=reply.trained)
             if len(buffer.ids) + len(ids) > context_tokens:
                 break
-            start, end = buffer.add(ids, learn=everything or reply.learn)
-            told = "\n".join(message.content for message in reply.told)
+            start, end = buffer.add(ids, trained=trains_all or reply.trained)
+            observations = "\n".join(message.content for message in reply.observations)
             turns.append(
                 Turn(
                     segment=0,
@@ -282,13 +282,13 @@ class Demonstrator:
                     end=end,
                     reply=reply.text,
                     action=reply.text,
-                    observation=told,
+                    observation=observations,
                     reward=0.0,
                     state=reply.state,
                 )
             )
             if at + 1 < len(conversation.replies):
-                buffer.add(self.chat.follow(reply.told), learn=everything)
+                buffer.add(self.chat.follow(reply.observations), trained=trains_all)
         return Episode(
             task=conversation.task,
             index=0,
@@ -301,9 +301,9 @@ class Demonstrator:
             opening=conversation.opening,
         )
 
-    def _reply(self, text: str, what: str, *, learn: bool = True) -> list[int]:
+    def _reply(self, text: str, what: str, *, trained: bool = True) -> list[int]:
         try:
-            ids = [*self.encode(text), self.chat.end_of_reply] if learn else self.chat.reply(text)
+            ids = [*self.encode(text), self.chat.end_of_reply] if trained else self.chat.reply(text)
         except UnknownWord as error:
             raise RunError(f"demonstrations, {what}: {error}") from error
         if self.chat.end_of_reply in ids[:-1]:

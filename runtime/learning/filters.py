@@ -19,7 +19,7 @@ from ...dsl.expression.expr import Expr
 from ...dsl.model.algorithm import Filter
 from ...dsl.model.recipe import OnTruncated, OnVoidTurn
 from ..rollout.episode import Episode
-from .baselines import spread_of
+from .baselines import std_of
 from .reward import Scored, StepNames, episode_facts, group_facts
 from .turn_rewards import Float64s
 
@@ -76,9 +76,9 @@ def is_countable(episode: Episode) -> bool:
 # --- groups ---------------------------------------------------------------------------------------------------------
 
 
-def keeps_group(group: Sequence[Scored], settings: Filter, clock: StepNames) -> bool:
+def keeps_group(group: Sequence[Scored], settings: Filter, step_names: StepNames) -> bool:
     """Whether `filter.groups` is true of the group; a group without episodes never passes."""
-    return bool(group) and settings.groups.holds(group_facts(group, clock))
+    return bool(group) and settings.groups.holds(group_facts(group, step_names))
 
 
 def top_groups(groups: Sequence[Sequence[Scored]], share: float) -> tuple[int, ...]:
@@ -88,8 +88,8 @@ def top_groups(groups: Sequence[Sequence[Scored]], share: float) -> tuple[int, .
     """
     # in binary, 0.07 of 100 is a little above 7
     kept = ceil(share * len(groups) - 1e-9)
-    spreads = [spread_of(scored.total for scored in group) for group in groups]
-    ranked = sorted(range(len(groups)), key=lambda place: -spreads[place])
+    stds = [std_of(scored.total for scored in group) for group in groups]
+    ranked = sorted(range(len(groups)), key=lambda place: -stds[place])
     return tuple(sorted(ranked[:kept]))
 
 
@@ -103,29 +103,31 @@ def groups_missing(passing: int, wanted: int, rounds: int, settings: Filter) -> 
 # --- episodes and turns ---------------------------------------------------------------------------------------------
 
 
-def mask_episode(scored: Scored, policies: MaskPolicies, clock: StepNames) -> LossMask:
+def mask_episode(scored: Scored, policies: MaskPolicies, step_names: StepNames) -> LossMask:
     """What is learnt from an episode of a group that is learnt from."""
-    reason = next((reason for reason, applies in _REASONS.items() if applies(scored.episode, policies, clock)), None)
+    reason = next(
+        (reason for reason, applies in _REASONS.items() if applies(scored.episode, policies, step_names)), None
+    )
     if reason is not None:
         return LossMask(turns=(False,) * len(scored.episode.turns), reason=reason)
-    void_too = policies.on_void_turn is not OnVoidTurn.MASK_TURN
-    return LossMask(turns=tuple(void_too or not turn.invalid for turn in scored.episode.turns))
+    keeps_void = policies.on_void_turn is not OnVoidTurn.MASK_TURN
+    return LossMask(turns=tuple(keeps_void or not turn.invalid for turn in scored.episode.turns))
 
 
-def _fails_rule(episode: Episode, policies: MaskPolicies, clock: StepNames) -> bool:
-    return policies.episodes is not None and not policies.episodes.holds(episode_facts(episode, clock))
+def _fails_rule(episode: Episode, policies: MaskPolicies, step_names: StepNames) -> bool:
+    return policies.episodes is not None and not policies.episodes.holds(episode_facts(episode, step_names))
 
 
-def _cut_off(episode: Episode, policies: MaskPolicies, clock: StepNames) -> bool:
+def _is_cut_off(episode: Episode, policies: MaskPolicies, step_names: StepNames) -> bool:
     return policies.on_truncated is OnTruncated.MASK and episode.ending.truncated
 
 
-def _has_void_turn(episode: Episode, policies: MaskPolicies, clock: StepNames) -> bool:
+def _has_void_turn(episode: Episode, policies: MaskPolicies, step_names: StepNames) -> bool:
     return policies.on_void_turn is OnVoidTurn.MASK_EPISODE and episode.invalid_turns > 0
 
 
 _REASONS: Mapping[MaskReason, Callable[[Episode, MaskPolicies, StepNames], bool]] = {
-    MaskReason.TRUNCATED: _cut_off,
+    MaskReason.TRUNCATED: _is_cut_off,
     MaskReason.VOID_TURN: _has_void_turn,
     MaskReason.RULE: _fails_rule,
 }

@@ -26,31 +26,31 @@ __all__ = ["apply_kl_penalty", "sampled_sequences"]
 _LOG_RATIO_BOUND = 20.0
 
 
-def sampled_sequences(book: Sequence[Sequence[Scored]]) -> list[TrainSequence]:
+def sampled_sequences(groups: Sequence[Sequence[Scored]]) -> list[TrainSequence]:
     """All that was sampled, one sequence per segment, in the order of the episodes."""
     return [
-        TrainSequence(ids=segment.ids, learn=segment.sampled, advantages=np.zeros(len(segment.ids), np.float32))
-        for group in book
+        TrainSequence(ids=segment.ids, loss_mask=segment.sampled, advantages=np.zeros(len(segment.ids), np.float32))
+        for group in groups
         for each in group
         for segment in each.episode.segments
     ]
 
 
 def apply_kl_penalty(
-    book: Sequence[Sequence[Scored]], reference: Sequence[Floats], settings: KL, coef: float
+    groups: Sequence[Sequence[Scored]], reference: Sequence[Floats], settings: KL, coef: float
 ) -> tuple[list[list[Scored]], float]:
     """The episodes with the pull on their tokens, and the mean estimate per token. `reference` is that of
     `sampled_sequences`."""
-    found, estimates = iter(reference), list[Float64s]()
+    logprobs, estimates = iter(reference), list[Float64s]()
 
-    def taken(each: Scored) -> Scored:
-        estimate = _estimate(each.episode, found, settings)
+    def penalise(each: Scored) -> Scored:
+        estimate = _estimate(each.episode, logprobs, settings)
         estimates.append(estimate)
         return replace(each, kl_penalty=-coef * estimate)
 
-    groups = [[taken(each) for each in group] for group in book]
+    penalised = [[penalise(each) for each in group] for group in groups]
     tokens = np.concatenate(estimates) if estimates else np.zeros(0)
-    return groups, float(tokens.mean()) if len(tokens) else 0.0
+    return penalised, float(tokens.mean()) if len(tokens) else 0.0
 
 
 def _estimate(episode: Episode, reference: Iterator[Floats], settings: KL) -> Float64s:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..protocols import UpdateFault, UpdateMetrics, ValueMetrics
 from ..rollout.episode import Ending, Episode
-from .baselines import spread_of
+from .baselines import std_of
 from .reward import Scored
 
 __all__ = [
@@ -45,36 +45,36 @@ def rate(amount: float, seconds: float) -> float:
 
 def rollout_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     """What a step's episodes were like. Faults are counted apart and enter no other number."""
-    whole = [episode for episode in episodes if episode.ending.trainable]
-    replies = sum(episode.num_turns for episode in whole)
+    trainable = [episode for episode in episodes if episode.ending.trainable]
+    replies = sum(episode.num_turns for episode in trainable)
     counts: dict[str, float] = {
-        "rollout/episodes": len(whole),
+        "rollout/episodes": len(trainable),
         "rollout/faults": sum(episode.ending is Ending.ENV_FAULT for episode in episodes),
         "rollout/retries": sum(episode.retries for episode in episodes),
-        **{f"rollout/fault_{kind}": times for kind, times in sorted(_kinds(episodes).items())},
+        **{f"rollout/fault_{kind}": times for kind, times in sorted(_count_faults(episodes).items())},
     }
-    if not whole:
+    if not trainable:
         return counts
     return {
         **counts,
-        "rollout/success": mean(episode.success for episode in whole),
-        "rollout/score": mean(episode.score for episode in whole),
-        "rollout/turns": mean(episode.num_turns for episode in whole),
-        "rollout/length": mean(episode.sampled_tokens for episode in whole),
-        "rollout/tokens": sum(episode.sampled_tokens for episode in whole),
-        "rollout/invalid_rate": sum(episode.invalid_turns for episode in whole) / max(replies, 1),
-        "rollout/truncated_rate": mean(episode.ending.truncated for episode in whole),
-        "horizon/hit_rate": mean(episode.ending is Ending.HORIZON for episode in whole),
-        **_by_environment(whole),
+        "rollout/success": mean(episode.success for episode in trainable),
+        "rollout/score": mean(episode.score for episode in trainable),
+        "rollout/turns": mean(episode.num_turns for episode in trainable),
+        "rollout/length": mean(episode.sampled_tokens for episode in trainable),
+        "rollout/tokens": sum(episode.sampled_tokens for episode in trainable),
+        "rollout/invalid_rate": sum(episode.invalid_turns for episode in trainable) / max(replies, 1),
+        "rollout/truncated_rate": mean(episode.ending.truncated for episode in trainable),
+        "horizon/hit_rate": mean(episode.ending is Ending.HORIZON for episode in trainable),
+        **_success_by_environment(trainable),
     }
 
 
-def _kinds(episodes: Iterable[Episode]) -> Counter[str]:
+def _count_faults(episodes: Iterable[Episode]) -> Counter[str]:
     """Of everything that failed, also where a retry mended it."""
     return Counter(kind for episode in episodes for kind in episode.faults)
 
 
-def _by_environment(episodes: Sequence[Episode]) -> dict[str, float]:
+def _success_by_environment(episodes: Sequence[Episode]) -> dict[str, float]:
     names = sorted({episode.task.environment for episode in episodes})
     if len(names) < 2:
         return {}
@@ -90,8 +90,8 @@ def group_metrics(groups: Sequence[Sequence[Scored]]) -> dict[str, float]:
         return {}
     return {
         "rollout/reward": mean(total for group in totals for total in group),
-        "group/zero_std_frac": mean(spread_of(group) == 0 for group in totals),
-        "group/std": mean(spread_of(group) for group in totals),
+        "group/zero_std_frac": mean(std_of(group) == 0 for group in totals),
+        "group/std": mean(std_of(group) for group in totals),
     }
 
 

@@ -31,7 +31,7 @@ class TurnRewards:
     """Of each turn, on its last sampled token; the outcome is added to that of the last turn."""
     states: tuple[str, ...] | None = None
     """Names of the states that the turns were taken from; an empty name is a state that nobody knows."""
-    learnt: tuple[bool, ...] | None = None
+    loss_mask: tuple[bool, ...] | None = None
     """Whether each turn is learnt from. One that is not has advantage 0 and enters no statistic over tokens; its
     rewards and its time count for the others. All are, if not given."""
     values: Float64s | None = None
@@ -47,26 +47,26 @@ class TurnRewards:
         turns: list[tuple[str, Sequence[object] | None]] = [
             ("rewards", self.rewards),
             ("states", self.states),
-            ("learnt", self.learnt),
+            ("loss_mask", self.loss_mask),
         ]
-        for name, given in turns:
-            if given is not None and len(given) != len(self.lengths):
-                raise TurnRewardsError(f"expected {name} for {len(self.lengths)} turns, got {len(given)}")
+        for name, values_ in turns:
+            if values_ is not None and len(values_) != len(self.lengths):
+                raise TurnRewardsError(f"expected {name} for {len(self.lengths)} turns, got {len(values_)}")
         for name, array in (("values", self.values), ("token_rewards", self.token_rewards)):
             if array is not None and array.shape != (self.num_tokens,):
                 raise TurnRewardsError(f"expected {name} for {self.num_tokens} tokens, got shape {array.shape}")
-        self._refuse_unknown()
+        self._check_finite()
 
-    def _refuse_unknown(self) -> None:
+    def _check_finite(self) -> None:
         """One NaN would spread over the whole batch by its mean."""
         numbers = {
             "rewards": self.rewards,
             "values": () if self.values is None else self.values,
             "token_rewards": () if self.token_rewards is None else self.token_rewards,
         }
-        for name, given in numbers.items():
-            if not np.isfinite(given).all():
-                raise TurnRewardsError(f"expected finite {name}, got {np.asarray(given)}")
+        for name, values_ in numbers.items():
+            if not np.isfinite(values_).all():
+                raise TurnRewardsError(f"expected finite {name}, got {np.asarray(values_)}")
 
     @property
     def num_turns(self) -> int:
@@ -91,15 +91,15 @@ class TurnRewards:
         return np.asarray(self.rewards, np.float64)
 
     @property
-    def extra(self) -> Float64s:
+    def token_rewards_or_zeros(self) -> Float64s:
         """`token_rewards`, or zeros."""
         return np.zeros(self.num_tokens) if self.token_rewards is None else self.token_rewards.astype(np.float64)
 
     @property
-    def mask(self) -> NDArray[np.bool_]:
+    def token_mask(self) -> NDArray[np.bool_]:
         """Of each token, whether it is learnt from."""
-        learnt = [True] * self.num_turns if self.learnt is None else self.learnt
-        return np.asarray(learnt, np.bool_)[self.turns]
+        loss_mask = [True] * self.num_turns if self.loss_mask is None else self.loss_mask
+        return np.asarray(loss_mask, np.bool_)[self.turns]
 
     @property
     def known_values(self) -> Float64s:

@@ -55,10 +55,10 @@ class ConcurrencyLimits:
 
     @classmethod
     def of(cls, timeouts: Timeouts) -> Self:
-        return cls(_gate(timeouts.reset_limit), _gate(timeouts.step_limit))
+        return cls(_make_semaphore(timeouts.reset_limit), _make_semaphore(timeouts.step_limit))
 
 
-def _gate(limit: int | None) -> AbstractAsyncContextManager[Any]:
+def _make_semaphore(limit: int | None) -> AbstractAsyncContextManager[Any]:
     return nullcontext() if limit is None else asyncio.Semaphore(limit)
 
 
@@ -81,14 +81,14 @@ async def with_retries(
     clock: Callable[[], float],
 ) -> Episode:
     """Tries again after a fault as often as allowed; a fault that stays is the episode's ending."""
-    started, kinds, fault = clock(), tuple[str, ...](), ""
-    while len(kinds) <= retries:
+    started, faults, fault = clock(), tuple[str, ...](), ""
+    while len(faults) <= retries:
         try:
             episode = await once()
         except EnvFault as error:
-            kinds, fault = (*kinds, error.kind.value), f"{error.kind}: {error}"
+            faults, fault = (*faults, error.kind.value), f"{error.kind}: {error}"
         else:
-            return replace(episode, faults=kinds, retries=len(kinds), seconds=clock() - started)
+            return replace(episode, faults=faults, retries=len(faults), seconds=clock() - started)
     return Episode(
         task=task,
         index=index,
@@ -99,7 +99,7 @@ async def with_retries(
         score=0.0,
         success=False,
         fault=fault,
-        faults=kinds,
+        faults=faults,
         retries=retries,
         seconds=clock() - started,
     )

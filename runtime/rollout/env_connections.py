@@ -23,17 +23,17 @@ from ...envs.registry import factory
 from ..errors import RunError, StepRefused
 from .env_calls import ConnectedEnv
 
-__all__ = ["EnvConnector", "OpenClient", "OpenEnvs", "connect_to_server", "deadlines_of", "stop_on_env_error"]
+__all__ = ["EnvConnector", "OpenClient", "OpenEnvs", "connect_to_server", "make_deadlines", "stop_on_env_error"]
 
-_SOONER = 0.95
+_CLIENT_SHARE = 0.95
 """A client gives up a little before whoever asked it: so it is told what was met, and not only how long it took."""
-_LIMITS = ("--max-sessions", "1000000", "--lease", "86400")
+_SERVER_ARGUMENTS = ("--max-sessions", "1000000", "--lease", "86400")
 """Of a server of its own, which ends with it, the run itself limits the sessions, and closes what it opened: an episode
 that waits for a long update is not to be lost."""
 
 
-def deadlines_of(rollout: Rollout) -> Deadlines:
-    return Deadlines(open_s=_SOONER * rollout.reset_timeout_s, step_s=_SOONER * rollout.step_timeout_s)
+def make_deadlines(rollout: Rollout) -> Deadlines:
+    return Deadlines(open_s=_CLIENT_SHARE * rollout.reset_timeout_s, step_s=_CLIENT_SHARE * rollout.step_timeout_s)
 
 
 class EnvConnector:
@@ -61,7 +61,7 @@ class EnvConnector:
 
     async def _open(self, name: str, settings: Environment) -> EnvClient:
         if settings.url is not None:
-            return connect_to_server(settings, self.secret(settings.token), self.deadlines)
+            return connect_to_server(settings, self.read_secret(settings.token), self.deadlines)
         assert settings.use is not None, "a verified plan names each environment"
         if settings.transport is not Transport.HTTP and settings.replicas == 1:
             inline = InlineEnv(factory(settings.use, settings.options), deadlines=self.deadlines)
@@ -73,21 +73,21 @@ class EnvConnector:
     async def _serve(self, name: str, settings: Environment) -> EnvClient:
         assert settings.use is not None
         return await serve(
-            ServeCommand(env=settings.use, options=settings.options, arguments=_LIMITS),
+            ServeCommand(env=settings.use, options=settings.options, arguments=_SERVER_ARGUMENTS),
             settings.replicas,
             lambda number: self.logs / (f"{name}.log" if settings.replicas == 1 else f"{name}.{number}.log"),
-            lambda event: self._tell(name, event),
+            lambda event: self._report_event(name, event),
             self.deadlines,
         )
 
-    def _tell(self, name: str, event: ServerEvent) -> None:
+    def _report_event(self, name: str, event: ServerEvent) -> None:
         self.note(f"environment '{name}': its server {event.trouble.value.replace('_', ' ')}: {event.message}")
 
     def note(self, trouble: str) -> None:
         self.num_troubles += 1
         self._note(trouble)
 
-    def secret(self, reference: str | None) -> str | None:
+    def read_secret(self, reference: str | None) -> str | None:
         """A token as the environment has it; a plan holds only its name."""
         if reference is None:
             return None
@@ -101,31 +101,31 @@ class EnvConnector:
 
 
 def connect_to_server(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
-    return _SPEAKERS[settings.dialect](settings, token, deadlines)
+    return _CONNECTORS[settings.dialect](settings, token, deadlines)
 
 
-def _native(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
+def _connect_native(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
     assert settings.url is not None
     return HttpEnv(settings.url, token=token, deadlines=deadlines)
 
 
-def _agentgym(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
+def _connect_agentgym(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
     assert settings.url is not None
     assert settings.kind is not None, "a verified plan says which kind"
     return AgentGymEnv(settings.url, settings.kind, token=token, deadlines=deadlines)
 
 
-def _openenv(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
+def _connect_openenv(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
     from ...envs.clients.openenv import OpenEnvEnv  # WebSockets are of no use to anything else
 
     assert settings.url is not None
     return OpenEnvEnv(settings.url, token=token, deadlines=deadlines)
 
 
-_SPEAKERS: Mapping[Dialect, Callable[[Environment, str | None, Deadlines], EnvClient]] = {
-    Dialect.NATIVE: _native,
-    Dialect.AGENTGYM: _agentgym,
-    Dialect.OPENENV: _openenv,
+_CONNECTORS: Mapping[Dialect, Callable[[Environment, str | None, Deadlines], EnvClient]] = {
+    Dialect.NATIVE: _connect_native,
+    Dialect.AGENTGYM: _connect_agentgym,
+    Dialect.OPENENV: _connect_openenv,
 }
 
 
@@ -144,7 +144,7 @@ class OpenEnvs:
         self._specs: dict[str, EnvSpec] = {}
 
     async def get(self, name: str, settings: Environment) -> ConnectedEnv:
-        key = _identity(settings)
+        key = _make_key(settings)
         with stop_on_env_error(f"'{name}' at {settings.url}" if settings.url else f"'{name}'"):
             if key not in self._clients:
                 self._clients[key] = await self._open(name, settings)
@@ -176,7 +176,7 @@ def stop_on_env_error(name: str) -> Iterator[None]:
         raise StepRefused(f"environment {name}: {error}") from error
 
 
-def _identity(settings: Environment) -> str:
+def _make_key(settings: Environment) -> str:
     """Equal for settings that lead to the same environment, whatever tasks and weights they go with."""
     where = (settings.use, settings.url, settings.dialect, settings.kind, settings.token)
     how = (settings.replicas, settings.transport, dict(settings.options))

@@ -65,22 +65,22 @@ class Player:
         """Plays, again after a fault as often as allowed; a fault that stays is the episode's ending."""
 
         async def once() -> Episode:
-            play = EpisodeRunner(
+            runner = EpisodeRunner(
                 player=self, env=env, task=task, index=index, limits=limits, seed=seed, examples=examples
             )
             while True:
                 async with (
                     open_session(env, task, self.timeouts, self.concurrency) as session,
-                    self._in_time(env, task),
+                    self._limit_time(env, task),
                 ):
-                    await play.attempt(session)
-                if not await play.again():
-                    return play.episode()
+                    await runner.run_attempt(session)
+                if not await runner.reflect():
+                    return runner.build_episode()
 
         return await with_retries(once, task, index, limits.horizon, self.timeouts.retries, self.clock)
 
     @asynccontextmanager
-    async def _in_time(self, env: ConnectedEnv, task: Task) -> AsyncIterator[None]:
+    async def _limit_time(self, env: ConnectedEnv, task: Task) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self.timeouts.episode_timeout_s):
                 yield
@@ -109,22 +109,24 @@ class GroupRequest:
 async def play_groups(
     player: Player,
     envs: Mapping[str, ConnectedEnv],
-    orders: Sequence[GroupRequest],
+    requests: Sequence[GroupRequest],
     slots: int,
-    seen: Callable[[Episode], None] = lambda episode: None,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> list[Group]:
     """All episodes of all groups, at most `slots` at the same time; groups come back in the order asked for."""
 
-    async def play(order: GroupRequest, index: int) -> Episode:
-        env, seed = envs[order.task.environment], derive(order.seed, "episode", index)
-        episode = await player.attempt(env, order.task, index, order.limits, seed, order.examples)
-        seen(episode)
+    async def runner(request: GroupRequest, index: int) -> Episode:
+        env, seed = envs[request.task.environment], derive(request.seed, "episode", index)
+        episode = await player.attempt(env, request.task, index, request.limits, seed, request.examples)
+        on_episode(episode)
         return episode
 
     played = iter(
-        await run_in_slots([partial(play, order, index) for order in orders for index in range(order.size)], slots)
+        await run_in_slots(
+            [partial(runner, request, index) for request in requests for index in range(request.size)], slots
+        )
     )
-    return [Group(task=order.task, episodes=tuple(next(played) for _ in range(order.size))) for order in orders]
+    return [Group(task=request.task, episodes=tuple(next(played) for _ in range(request.size))) for request in requests]
 
 
 async def run_in_slots(jobs: Sequence[Callable[[], Awaitable[T]]], slots: int) -> list[T]:

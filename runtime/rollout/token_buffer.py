@@ -27,24 +27,24 @@ class TokenBuffer:
     _sampled: list[bool] = field(default_factory=list)
     _logprobs: list[float] = field(default_factory=list)
     _versions: list[int] = field(default_factory=list)
-    _past: list[Segment] = field(default_factory=list)
+    _finished: list[Segment] = field(default_factory=list)
 
     @property
     def segment(self) -> int:
         """Index of the one under way."""
-        return len(self._past)
+        return len(self._finished)
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        return (*self._past, self._whole())
+        return (*self._finished, self._current_segment())
 
-    def given(self, ids: Sequence[int]) -> None:
+    def append_context(self, ids: Sequence[int]) -> None:
         self.ids += ids
         self._sampled += [False] * len(ids)
         self._logprobs += [0.0] * len(ids)
         self._versions += [-1] * len(ids)
 
-    def drawn(self, reply: Sampled) -> tuple[int, int]:
+    def append_sampled(self, reply: Sampled) -> tuple[int, int]:
         start = len(self.ids)
         self.ids += reply.ids
         self._sampled += [True] * len(reply.ids)
@@ -52,14 +52,14 @@ class TokenBuffer:
         self._versions += reply.versions
         return start, len(self.ids)
 
-    def begin(self, ids: Sequence[int]) -> None:
+    def start_segment(self, ids: Sequence[int]) -> None:
         """Another view; what was seen before becomes a segment, if there was anything."""
         if self.ids:
-            self._past.append(self._whole())
+            self._finished.append(self._current_segment())
         self.ids, self._sampled, self._logprobs, self._versions = [], [], [], []
-        self.given(ids)
+        self.append_context(ids)
 
-    def _whole(self) -> Segment:
+    def _current_segment(self) -> Segment:
         return Segment(
             ids=np.asarray(self.ids, np.int32),
             sampled=np.asarray(self._sampled, np.bool_),

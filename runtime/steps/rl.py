@@ -286,19 +286,19 @@ def _old_logprobs(sequence: TrainSequence) -> Floats:
 
 
 def _corrected(sequence: TrainSequence, own: Floats, settings: Importance) -> TrainSequence:
-    weights = importance_weights(own, _old_logprobs(sequence), sequence.learn, settings)
+    weights = importance_weights(own, _old_logprobs(sequence), sequence.loss_mask, settings)
     return replace(sequence, old_logprobs=own, weights=weights)
 
 
 def _between(sampled: Sequence[TrainSequence], own: Sequence[TrainSequence], settings: Importance) -> _Mismatch:
     log_ratio = np.concatenate(
         [
-            (_old_logprobs(mine) - _old_logprobs(theirs)).astype(np.float64)[mine.learn]
+            (_old_logprobs(mine) - _old_logprobs(theirs)).astype(np.float64)[mine.loss_mask]
             for mine, theirs in zip(own, sampled, strict=True)
         ]
     )
     error = np.expm1(log_ratio)
-    weights = np.concatenate([each.weights[each.learn] for each in own if each.weights is not None])
+    weights = np.concatenate([each.weights[each.loss_mask] for each in own if each.weights is not None])
     return _Mismatch(
         kl=float((error - log_ratio).mean()),
         ratio_error=float(np.abs(error).max()),

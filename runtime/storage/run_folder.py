@@ -51,7 +51,15 @@ _UNFINISHED = ".unfinished-"
 _REPLACED = ".replaced-"
 
 
-_BEGUN = {".lock", ".recipe.yaml.unfinished", ".plan.json.unfinished", "recipe.yaml", CHECKPOINTS, "episodes", "logs"}
+_STARTUP_FILES = {
+    ".lock",
+    ".recipe.yaml.unfinished",
+    ".plan.json.unfinished",
+    "recipe.yaml",
+    CHECKPOINTS,
+    "episodes",
+    "logs",
+}
 """All that a start may leave that was ended before it wrote the plan."""
 
 
@@ -70,10 +78,10 @@ class RunFolder:
     def start(cls, root: Path, plan: str, recipe: str, *, fresh: bool = False) -> RunFolder:
         """A new folder; what a folder of that name held is moved aside, never deleted, under `fresh` or where the run
         there ended before it had measured or learnt anything."""
-        held = {path.name for path in root.iterdir()} - _BEGUN if root.exists() else set[str]()
+        held = {path.name for path in root.iterdir()} - _STARTUP_FILES if root.exists() else set[str]()
         if "plan.json" in held:
             os.close(_lock(root))  # says so where it is in use
-        if held and not fresh and not _came_to_nothing(root):
+        if held and not fresh and not _is_barren(root):
             what = "holds a run already: resume it with --resume" if "plan.json" in held else "is not empty: empty it"
             raise FolderError(f"'{root}' {what}, or start anew with --fresh")
         if held:
@@ -81,24 +89,24 @@ class RunFolder:
         (root / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         for name in ("episodes", "logs"):
             (root / name).mkdir(exist_ok=True)
-        space = cls(root, _lock(root))
+        run_folder = cls(root, _lock(root))
         write_atomically(root / "recipe.yaml", recipe)
         write_atomically(root / "plan.json", plan)
-        return space
+        return run_folder
 
     @classmethod
     def resume(cls, root: Path, plan: str | None = None, same: Callable[[str, str], bool] = eq) -> RunFolder:
         """The folder of a run that ended early; with `plan`, only if it is the `same` as its own, which it replaces."""
         if not (root / "plan.json").is_file():
             raise FolderError(f"'{root}' holds no run to resume: expected a folder with a plan.json")
-        space = cls(root, _lock(root))
-        if plan is not None and not same(space.plan, plan):
-            space.close()
+        run_folder = cls(root, _lock(root))
+        if plan is not None and not same(run_folder.plan, plan):
+            run_folder.close()
             raise FolderError(f"'{root}' holds a run of another plan: resume it by its own recipe, or use --fresh")
-        space._mend()
+        run_folder._repair()
         if plan is not None:
             write_atomically(root / "plan.json", plan)
-        return space
+        return run_folder
 
     @property
     def plan(self) -> str:
@@ -149,10 +157,10 @@ class RunFolder:
         with fill_folder(self.base(stage)) as folder:
             yield folder
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         """After a kill: no half-written folder stays, no replaced one is lost."""
-        for left in (*self.root.glob(f"{_UNFINISHED}*"), *self.root.glob(f"*/{_UNFINISHED}*")):
-            shutil.rmtree(left)
+        for leftover in (*self.root.glob(f"{_UNFINISHED}*"), *self.root.glob(f"*/{_UNFINISHED}*")):
+            shutil.rmtree(leftover)
         for old in self.root.glob(f"*/{_REPLACED}*"):
             final = old.with_name(old.name.removeprefix(_REPLACED))
             shutil.rmtree(old) if final.exists() else old.rename(final)
@@ -190,7 +198,7 @@ def fill_folder(final: Path) -> Iterator[Path]:
         yield folder
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
-        if any(words in str(error) for words in _NOT_WRITTEN):
+        if any(words in str(error) for words in _WRITE_ERRORS):
             raise OSError(EIO, str(error), str(final)) from error
         raise
     _sync_tree(folder)
@@ -201,7 +209,7 @@ def fill_folder(final: Path) -> Iterator[Path]:
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-_NOT_WRITTEN = ("inline_container.cc", "iostream error", "I/O error")
+_WRITE_ERRORS = ("inline_container.cc", "iostream error", "I/O error")
 """What torch and safetensors say, in errors of their own, of a disk that is full or fails."""
 
 
@@ -241,12 +249,12 @@ class MetricsFile:
 
 def write_atomically(path: Path, text: str) -> None:
     """Readers see the old file or the new one, also after a crash."""
-    beside = path.with_name(f".{path.name}.unfinished")
-    with beside.open("w", encoding="utf-8") as file:
+    temporary = path.with_name(f".{path.name}.unfinished")
+    with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    temporary.replace(path)
     _sync(path.parent)
 
 
@@ -260,7 +268,7 @@ def _lock(root: Path) -> int:
     return handle
 
 
-def _came_to_nothing(root: Path) -> bool:
+def _is_barren(root: Path) -> bool:
     """A run that ended before its first row, its first step's checkpoint, and the first answer that a judge gave."""
     written = any(file.is_file() and file.stat().st_size for file in (root / _METRICS, root / JUDGE))
     stepped = any(step for step, _ in checkpoints_in(root))

@@ -18,10 +18,10 @@ __all__ = [
     "EvalResult",
     "Summary",
     "eval_results",
-    "last_words",
     "model_folder",
     "read_rows",
     "summarise",
+    "summarise_run",
     "summary_lines",
 ]
 
@@ -37,10 +37,10 @@ class EvalResult:
     high: float | None
 
     def __str__(self) -> str:
-        between = (
+        interval = (
             "" if self.low is None or self.high is None else f" [{format_share(self.low)}, {format_share(self.high)}]"
         )
-        return format_share(self.success) + between
+        return format_share(self.success) + interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Summary:
     after: tuple[tuple[str, EvalResult], ...]
 
 
-def last_words(root: Path, ending: str) -> Iterator[str]:
+def summarise_run(root: Path, ending: str) -> Iterator[str]:
     """Of the run in a folder, when it ends; `ending` says how: 'finished', 'interrupted', 'stopped by a guard: ...'."""
     metrics = root / "metrics.jsonl"
     yield from summary_lines(summarise(read_rows(metrics)), ending, model_folder(root), metrics)
@@ -90,15 +90,15 @@ def summarise(rows: Iterable[MetricsRow]) -> Summary:
 
 def eval_results(row: MetricsRow) -> tuple[tuple[str, EvalResult], ...]:
     """The successes of an eval row; the mean over environments is left out where there is one."""
-    found = []
+    results = []
     for key in row:
         group, _, rest = key.partition("/")
         name, _, what = rest.rpartition("/")
         success = numeric(row, key)
         if group == "eval" and what == "success" and name and success is not None:
             low, high = numeric(row, f"eval/{name}/ci_low"), numeric(row, f"eval/{name}/ci_high")
-            found.append((name, EvalResult(success=success, low=low, high=high)))
-    return tuple(found)
+            results.append((name, EvalResult(success=success, low=low, high=high)))
+    return tuple(results)
 
 
 def summary_lines(summary: Summary, ending: str, model: Path | None, metrics: Path) -> Iterator[str]:
@@ -109,8 +109,8 @@ def summary_lines(summary: Summary, ending: str, model: Path | None, metrics: Pa
     )
     names = [strip_control(name, _NAME) for name, _ in summary.after]
     width, before = max(map(len, names), default=0), dict(summary.before)
-    for shown, (name, after) in zip(names, summary.after, strict=True):
-        yield f"  {shown:{width}}  success {_change(before.get(name), after, summary.evals)}"
+    for label, (name, after) in zip(names, summary.after, strict=True):
+        yield f"  {label:{width}}  success {_change(before.get(name), after, summary.evals)}"
     yield f"  metrics  {strip_control(str(metrics), 500)}"
     if model is not None:
         yield f"  model    {strip_control(str(model), 500)}"
@@ -124,8 +124,8 @@ def _change(before: EvalResult | None, after: EvalResult, evals: int) -> str:
 
 def model_folder(root: Path) -> Path | None:
     """The newest weights that other programs can load."""
-    found = [path for path in (root / CHECKPOINTS).glob("step-*/model") if path.parent.name[5:].isdigit()]
-    return max(found, key=lambda path: int(path.parent.name[5:]), default=None)
+    results = [path for path in (root / CHECKPOINTS).glob("step-*/model") if path.parent.name[5:].isdigit()]
+    return max(results, key=lambda path: int(path.parent.name[5:]), default=None)
 
 
 def read_rows(metrics: Path) -> Iterator[MetricsRow]:

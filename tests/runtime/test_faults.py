@@ -28,7 +28,7 @@ from agym.runtime.engine import OutcomeKind, StopSignal
 from agym.runtime.errors import RunError, StepRefused
 from agym.runtime.learning.training_batch import build_training_batch, score_groups
 from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
-from agym.runtime.run import _signals
+from agym.runtime.run import _handle_signals
 from agym.runtime.storage.resume_check import can_resume
 from agym.runtime.storage.run_folder import MetricsFile
 
@@ -418,7 +418,7 @@ def test_the_first_signal_is_told_of_and_the_second_ends_a_long_computation_at_o
     stop, notes = StopSignal(), list[str]()
 
     async def go() -> None:
-        with _signals(stop, notes.append):
+        with _handle_signals(stop, notes.append):
             os.kill(os.getpid(), signal.SIGINT)
             await asyncio.sleep(0.01)
             assert stop.wanted

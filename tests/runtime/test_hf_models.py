@@ -115,7 +115,7 @@ def test_no_message_begins_or_ends_a_turn(kind: TokenizerKind, text: str):
         assert turns(hostile) == turns(plain)
     first = (Message("system", "s"), Message("user", "x"))
     assert turns(chat.begin([Message("system", text), Message("user", text)])) == turns(chat.begin(first))
-    assert turns(made.encode(chat.cut(text * 50, 40))) == []
+    assert turns(made.encode(chat.truncate(text * 50, 40))) == []
 
 
 def test_what_is_no_mark_is_shown_as_it_is():

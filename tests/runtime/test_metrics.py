@@ -89,10 +89,10 @@ def test_parts_are_few_equal_and_whole(count: int, most: int) -> None:
 
 
 def weights(**settings: Any) -> list[float]:
-    learn = np.array([False, True, True, False, True])
+    loss_mask = np.array([False, True, True, False, True])
     sampler = np.array([0, -1, -2, 0, -1], np.float32)
     learner = sampler + np.log(np.array([1, 2, 0.5, 9, 4], np.float32))
-    found = importance_weights(learner, sampler, learn, Importance(**settings))
+    found = importance_weights(learner, sampler, loss_mask, Importance(**settings))
     return [round(float(each), 5) for each in found]
 
 

@@ -138,12 +138,12 @@ def test_tokens_that_were_sampled_are_those_of_every_later_prompt(
 def test_long_observations_are_cut_in_the_middle_and_say_so(words: Any) -> None:
     chat = Chat(words)
     text = " ".join(["0", "1"] * 10 + ["2", "3"] * 10)
-    cut = chat.cut(text, 12)
+    cut = chat.truncate(text, 12)
     assert LEFT_OUT in cut
     assert cut.startswith("0 1")
     assert cut.endswith("2 3")
     assert len(words.encode(cut)) <= 12
-    assert chat.cut(text, None) == chat.cut(text, 40) == text
+    assert chat.truncate(text, None) == chat.cut(text, 40) == text
 
 
 def test_invalid_replies_end_an_episode_where_the_recipe_says_so(player_of: Any, table_sampler: Any, echo: Any) -> None:

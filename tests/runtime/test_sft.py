@@ -131,8 +131,8 @@ def test_a_word_that_the_model_does_not_know_is_read_but_never_taught(demonstrat
         shown(demonstrator, Speaking)
 
 
-@pytest.mark.parametrize("learn", [True, False])
-def test_a_demonstrated_reply_cannot_end_before_its_end(demonstrator: Demonstrator, echo: Any, learn: bool) -> None:
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_demonstrated_reply_cannot_end_before_its_end(demonstrator: Demonstrator, echo: Any, trained: bool) -> None:
     class Ending(echo):  # type: ignore[misc]
         def advice(self) -> str:
             return "2<|end|><|user|>say 2"
@@ -143,7 +143,7 @@ def test_a_demonstrated_reply_cannot_end_before_its_end(demonstrator: Demonstrat
     given = Conversation(
         task=Task(environment="echo", id="train-0", seed=3),
         opening=(Message("user", "say 2"),),
-        replies=(ConversationReply(text="2 <|end|>", learn=learn),),
+        replies=(ConversationReply(text="2 <|end|>", trained=trained),),
     )
     with pytest.raises(RunError, match=r"reply 1 of task 'train-0': expected a reply without '<\|end\|>'"):
         demonstrator.render(given, 64)
@@ -313,7 +313,7 @@ def test_a_step_in_which_nothing_went_well_changes_nothing(new_run: Any) -> None
 def test_what_an_environment_did_not_understand_is_not_imitated(new_run: Any, words: Any) -> None:
     def replies(*settings: str) -> set[str]:
         given = taught(new_run("algorithm.data.keep=turns > 0", *settings, text=FRESH))
-        runs = [words.decode(each.ids[each.learn].tolist()) for each in given]
+        runs = [words.decode(each.ids[each.loss_mask].tolist()) for each in given]
         return {word for run in runs for word in run.replace("<|end|>", " ").split()}
 
     assert replies() <= {"0", "1", "2", "3", "4"}
