@@ -143,7 +143,7 @@ def test_long_observations_are_cut_in_the_middle_and_say_so(words: Any) -> None:
     assert cut.startswith("0 1")
     assert cut.endswith("2 3")
     assert len(words.encode(cut)) <= 12
-    assert chat.truncate(text, None) == chat.cut(text, 40) == text
+    assert chat.truncate(text, None) == chat.truncate(text, 40) == text
 
 
 def test_invalid_replies_end_an_episode_where_the_recipe_says_so(player_of: Any, table_sampler: Any, echo: Any) -> None:
