@@ -1,7 +1,6 @@
-"""Measuring a model by a recipe's eval tasks, without a learner and without a run.
+"""Evaluate a model on a recipe's eval tasks, without a learner and without a run.
 
-Enters: a plan whose paths count from nowhere, a model that is there, where a run stood. Leaves: the row that a run
-would write of it: same tasks, same seeds, same engine, so the same numbers.
+Tasks, seeds and engine are those of a run, so the row is the one that a run would write of the same weights.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def evaluate_checkpoint(
     environ: Mapping[str, str],
     clock: Callable[[], float],
 ) -> Evaluation:
-    """Plays the eval tasks with the model that the plan names by its path, as the stage of `progress` would."""
+    """Play the eval tasks with the model that the plan names by its path, as the stage of `progress` would."""
     with TemporaryDirectory(prefix="agym-eval-") as logs:
         connector = EnvConnector(Path(logs), environ, reporter.note, make_deadlines(plan.rollout))
         return asyncio.run(_evaluate(plan, progress, reporter, connector, clock))
@@ -59,7 +58,7 @@ async def _evaluate(
 
 @contextmanager
 def _explain_deletion(folder: Path) -> Iterator[None]:
-    """A run that goes on lets old checkpoints go, also while somebody reads one."""
+    """Explain a failed read of a folder that a running run has deleted meanwhile."""
     try:
         yield
     except Exception as error:
@@ -85,4 +84,4 @@ def _context(
 
 
 async def _no_weights() -> None:
-    """The engine has read its own."""
+    """Load nothing: the engine has read its own weights."""

@@ -1,7 +1,6 @@
-"""A checkpoint as a folder for others: `transformers` and vLLM load it as they would any other model.
+"""Export a checkpoint as a model folder for `transformers` and vLLM, with a model card.
 
-Enters: a run folder, which is only read, and what it keeps of a step. Leaves: the folder, whole or not there, with a
-card that says where the weights come from and how they were measured.
+The run folder is only read; the new folder is whole or not there.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["export"]
 
 
 def export(reader: RunReader, saved: SavedStep, folder: Path, version: str) -> None:
-    """Fills a new folder; one that is there is refused."""
+    """Write a new folder; an existing one is refused."""
     if folder.exists() or folder.is_symlink():
         raise FolderError(f"'{folder}' is there already: name a new folder")
     plan = reader.plan
@@ -42,7 +41,7 @@ def export(reader: RunReader, saved: SavedStep, folder: Path, version: str) -> N
 
 
 def _export_from_learner(plan: Plan, root: Path, saved: SavedStep, folder: Path) -> None:
-    """Of a checkpoint that holds nothing but the learner's state."""
+    """Export a checkpoint that holds nothing but the learner's state."""
     assert saved.checkpoint is not None, "a step that is kept has a model or a checkpoint"
     ranks = sum(worker.role is Role.LEARNER for worker in plan.placement.workers)
     if ranks > 1:

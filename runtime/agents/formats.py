@@ -1,8 +1,7 @@
-"""Agent formats: what an agent is told, and how its actions are read out of its reply.
+"""Agent formats: the rules that an agent is given, and parsers that read actions from its replies.
 
-Enters: an environment's guide and observations, and replies. Leaves: messages, and actions or the reason why the reply
-holds none. A parser never guesses and never raises: what it cannot read it refuses, and the reason is told to the
-agent. What an expert writes is read as what it meant.
+A parser never guesses and never raises: what it cannot read it refuses, with the reason for the agent. What an expert
+writes is parsed to the action that was meant.
 """
 
 from __future__ import annotations
@@ -21,38 +20,38 @@ __all__ = ["FORMATS", "AgentFormat", "ReplyRules", "agent_format", "chat_and_for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyRules:
-    """What decides how replies are read, beside their format."""
+    """Parsing options other than the format."""
 
     thinking: bool = True
     calls: int = 1
-    """Actions in one reply, at the most."""
+    """Maximum actions per reply."""
     native: bool = False
-    """Whether the model's own template tells of tools."""
+    """Whether the model's own template renders tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFormat:
-    """One agent format."""
+    """A reply format: rules, parser and writer."""
 
     rules: str
-    """Told to the agent after the environment's own guide; empty where the guide is enough."""
+    """Appended to the environment's own guide; empty where the guide is enough."""
     read: Callable[[str], ParsedReply]
     write: Callable[[str], str]
-    """The reply that a scripted expert would give for an action."""
+    """Writes an action as a scripted expert would reply."""
     unreadable: tuple[str, ...] = ("",)
-    """Replies that are refused, one for each reason."""
+    """One refused reply per reason."""
     tools: tuple[tool_calls.Tool, ...] = ()
-    """What the model's own template tells of."""
+    """Tools for the model's own template."""
 
     def opening(self, guide: str, observation: str, prompt: str | None = None) -> tuple[Message, ...]:
-        """The messages before the first reply; `prompt` replaces both rules and guide."""
+        """Compose the messages before the first reply; `prompt` replaces both rules and guide."""
         system = prompt if prompt is not None else "\n\n".join(part for part in (guide, self.rules) if part)
         first = Message("user", observation)
         return (Message("system", system), first) if system else (first,)
 
     @property
     def observation_role(self) -> str:
-        """The role that tells what came of an action."""
+        """Role of the message that holds an observation."""
         return "tool" if self.tools else "user"
 
     def observation(self, text: str) -> tuple[Message, ...]:
@@ -63,7 +62,7 @@ class AgentFormat:
 
 
 def without_thoughts(reply: str) -> str:
-    """What is said after the thoughts, if there are any that have come to their end."""
+    """Return the reply after its thoughts, or all of it where no thoughts end."""
     return _strip_thoughts(reply).strip()
 
 
@@ -96,7 +95,7 @@ _ACTION = re.compile(r"^[ \t]*Action:[ \t]*(.*)$", re.MULTILINE)
 
 
 def _read_react(reply: str) -> ParsedReply:
-    """`Thought: ... Action: one line`; the action is the last line."""
+    """Parse `Thought: ... Action: one line`; the action is the last line."""
     found = list(_ACTION.finditer(reply))
     if not found:
         return refuse("Your reply has no line that starts with 'Action:'. Write one, and the action after it.")
@@ -208,11 +207,11 @@ def agent_format(name: Format, reply_rules: ReplyRules | None = None) -> AgentFo
 
 
 FORMATS: Mapping[Format, AgentFormat] = {name: agent_format(name) for name in Format}
-"""As they are with thoughts, and of a model whose template knows of no tools."""
+"""All formats with thoughts, for a template without tools."""
 
 
 def chat_and_format(agent: Agent, chat: Chat) -> tuple[Chat, AgentFormat]:
-    """Chat template and reply format for an agent."""
+    """Build the chat and the reply format of an agent."""
     native = agent.format is Format.TOOLS and chat.writes_tool_calls(
         tool_calls.ACT, tool_calls.EXAMPLE, tool_calls.TEMPLATED.write("go north")
     )

@@ -1,14 +1,13 @@
-"""Tool calls: between tags, as JSON where the model's own template says so, else the bare action.
+"""Tool calls between tags: as JSON where the model's own template writes them so, else the bare action.
 
-Enters: replies, and how many calls one may hold. Leaves: actions, or why there is none. The one tool is to act. This
-
+There is one tool, to act. Templates of the Hermes kind, Qwen's among them, write its call as
 
     <tool_call>
     {"name": "act", "arguments": {"action": "go north"}}
     </tool_call>
 
-is how templates of the Hermes kind write its call, Qwen's among them. Where the template knows of no tools, the model
-is told to write `<tool_call>go north</tool_call>`, which even a vocabulary of words can spell.
+Where the template has no tools, the rules ask for `<tool_call>go north</tool_call>`, which even a vocabulary of words
+can spell.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .messages import ParsedReply, accept, refuse
 __all__ = ["ACT", "EXAMPLE", "TAGGED", "TEMPLATED", "CallForm", "Tool", "parse_tool_calls", "unreadable_replies"]
 
 Tool = Mapping[str, Any]
-"""As chat templates take it."""
+"""A tool as chat templates take it."""
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 # up to the next tag and no further: a model may say one over and over, and each would be looked for to the end
@@ -44,12 +43,12 @@ ACT: Tool = {
     },
 }
 EXAMPLE = {_ARGUMENT: "go north"}
-"""Arguments to see with how a template writes a call."""
+"""Arguments that show how a template writes a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm:
-    """What stands between the tags."""
+    """Format of the text between the tags."""
 
     rules: str
     parse: Callable[[str], ParsedReply]
@@ -57,7 +56,7 @@ class CallForm:
 
 
 def parse_tool_calls(reply: str, form: CallForm, limit: int, *, thinking: bool) -> ParsedReply:
-    """All calls of a reply, in order; one that cannot be read spoils the others."""
+    """Parse all calls of a reply, in order; one that cannot be read spoils the others."""
     before, *rest = _CALL.split(reply)
     found, after = rest[::2], rest[1::2]
     if any(tag in text for tag in (_OPEN, _CLOSE) for text in (before, *found, *after)):
@@ -76,7 +75,7 @@ def parse_tool_calls(reply: str, form: CallForm, limit: int, *, thinking: bool) 
 
 
 def unreadable_replies(limit: int, *, thinking: bool) -> tuple[str, ...]:
-    """A reply for each reason to refuse one."""
+    """Return one refused reply per reason."""
     call = f"{_OPEN}a{_CLOSE}"
     return ("", _OPEN, f"{call} a", *(() if thinking else (f"a {call}",)), call * (limit + 1), f"{_OPEN}{_CLOSE}")
 
@@ -103,7 +102,7 @@ def _parse_json(text: str) -> ParsedReply:
 
 
 class _DuplicateNameError(Exception):
-    """Of what stands there twice, JSON would keep the last."""
+    """An object has one name twice; `json` alone would keep the last."""
 
 
 def _refuse_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -114,7 +113,7 @@ def _refuse_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _has_lone_surrogate(text: str) -> bool:
-    """JSON can spell halves of letters, which are no text."""
+    """Return whether the text holds a lone surrogate, which JSON can spell and UTF-8 cannot."""
     return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -1,8 +1,7 @@
-"""The critic: a DeepSpeed engine of its own around a language model that says one number per token, not the next one.
+"""The critic: a DeepSpeed engine around a language model with a value head.
 
-Enters: training sequences with what the values should have been. Leaves: values, and what each update was like. It
-gives the learner's guarantees: the divisor is that of the whole update, and an update that is not a number is not made.
-A new critic expects nothing: its output layer begins at 0. With LoRA that layer and adapters of its own learn.
+It gives the learner's guarantees: the divisor is that of the whole update, and an update with NaN or infinity is
+skipped. The output layer of a new critic begins at 0. With LoRA that layer and adapters of its own are trained.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ __all__ = ["DeepSpeedCritic"]
 
 
 class ValueHead(nn.Module):
-    """From a hidden state to one number, in full precision."""
+    """Value head: a hidden state to one number, in full precision."""
 
     def __init__(self, width: int, dtype: torch.dtype) -> None:
         super().__init__()
@@ -45,7 +44,7 @@ class ValueHead(nn.Module):
 
 
 class ValueNetwork(nn.Module):
-    """The value after each token of a row."""
+    """Language model with a value head: the value after each token of a row."""
 
     def __init__(self, backbone: nn.Module, head: ValueHead) -> None:
         super().__init__()
@@ -58,14 +57,14 @@ class ValueNetwork(nn.Module):
 
 
 class DeepSpeedCritic:
-    """One rank of the critic, beside that of the learner."""
+    """One rank of the critic, in the process of the learner's rank."""
 
     def __init__(self, settings: LearnerSettings, weights: NamedTensors | None = None) -> None:
-        """Begins as the model of a folder; with `weights`, as the learner that they are from."""
+        """Start from the model of a folder, or with `weights` from those of a learner."""
         self._engine = ZeroEngine(_build_network(settings, weights), settings)
 
     def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
-        """What is expected once each token has been seen, up to the last that `learn` marks; 0 after it."""
+        """Value after each token, up to the last in the loss mask; 0 after it."""
         rows, values = self._engine.outputs(sequences, self._engine)
         return unpack(rows, values, sequences)
 
@@ -100,15 +99,15 @@ class DeepSpeedCritic:
         )
 
     def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        """Sets the optimiser's constants; `fresh` also forgets what it has averaged."""
+        """Set the optimiser's constants; `fresh` also resets its averages."""
         self._engine.optimise_by(settings, fresh=fresh)
 
     def save(self, folder: Path) -> None:
-        """Everything that decides the next update."""
+        """Save everything that decides the next update."""
         self._engine.save(folder)
 
     def load(self, folder: Path) -> None:
-        """Takes up a saved state; the same number of ranks and the same settings are needed."""
+        """Restore a saved state; the number of ranks and the settings must be the same."""
         self._engine.load(folder)
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
 """The learner: a DeepSpeed engine around the policy.
 
-Enters: training sequences with advantages. Leaves: new weights and what the update was like. Gradients of all
-micro-batches are accumulated with the divisor of the whole update; then, before anything is changed, the update is
-judged: an update that is not a number, or beyond the limits it was given, leaves weights and optimiser as they were.
+Gradients of all micro-batches are accumulated with the divisor of the whole update. Then the update is checked: with
+NaN or infinity, or beyond its limits, it is skipped, and weights and optimiser stay as they were.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ __all__ = ["DeepSpeedLearner"]
 
 _STATE = "learner"
 _ADAPTERS = "adapter"
-"""Their folder beside an exported model."""
+"""Folder of the adapters inside an exported model."""
 
 
 class DeepSpeedLearner:
     """One rank of the learner."""
 
     def __init__(self, settings: LearnerSettings, start: Path | None = None) -> None:
-        """Begins as the model of the settings, or as the learner that was exported to the folder `begun`."""
+        """Start from the model of the settings, or from the learner that was exported to the folder `start`."""
         self._settings = settings
         # what is frozen is no part of a checkpoint, so it is always the model of the settings
         self._policy = load_policy(settings if start is None or settings.lora else replace(settings, model=start))
@@ -58,7 +57,7 @@ class DeepSpeedLearner:
 
     @property
     def vocab(self) -> int:
-        """Ids that the model knows."""
+        """Size of the model's vocabulary."""
         return self._policy.vocab
 
     @property
@@ -90,12 +89,12 @@ class DeepSpeedLearner:
         return metrics
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
-        """Of each token given those before it, 0 at the first and where nothing is learnt; without gradient."""
+        """Log-prob of each token given those before it, 0 outside the loss mask; without gradient."""
         rows, logprobs = self._engine.outputs(sequences, lambda row: self._logprobs(row, temperature))
         return scatter(rows, logprobs, sequences)
 
     def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        """Sets the optimiser's constants; `fresh` also forgets what it has averaged."""
+        """Set the optimiser's constants; `fresh` also resets its averages."""
         self._engine.optimise_by(settings, fresh=fresh)
 
     def _logprobs(self, row: PackedRow, temperature: float = 1.0) -> Tensor:
@@ -123,7 +122,7 @@ class DeepSpeedLearner:
     # --- weights
 
     def weights(self) -> NamedTensors:
-        """What learns, one tensor at a time; valid until the next update."""
+        """Yield the trained tensors one at a time; valid until the next update."""
         return self._merged_weights() if self._settings.lora is None else self._adapters()
 
     def _adapters(self) -> NamedTensors:
@@ -132,7 +131,7 @@ class DeepSpeedLearner:
                 yield name, parameter.detach()
 
     def _merged_weights(self) -> NamedTensors:
-        """The weights of a model without adapters that does the same."""
+        """Yield the weights of an equivalent model without adapters."""
         layers, names = adapted_layers(self._policy.causal), set()
         for name, parameter in named_hub_parameters(self._policy):
             names.add(name)
@@ -145,13 +144,13 @@ class DeepSpeedLearner:
                 yield OUTPUT_LAYER, output.detach()
 
     def reference(self, folder: Path | None) -> Scorer:
-        """With LoRA: the base model, or the model that was exported to `folder`, without loading either."""
+        """Return the base model, or the model exported to `folder`, without loading either; with LoRA only."""
         others = None if folder is None else read_adapters(folder / _ADAPTERS)
         return AdapterReference(self, self._policy.causal, others)
 
     def export(self, folder: Path) -> None:
-        """A model folder that others can load; its output layer is written out, tied or not. Adapters are merged into
-        it, and lie in a folder of their own beside it."""
+        """Write a model folder that others can load: the output layer untied, adapters merged, and beside it the
+        adapters in a folder of their own."""
         tensors = {name: tensor.cpu().clone() for name, tensor in self._merged_weights()}
         adapter_weights = {name: tensor.cpu().clone() for name, tensor in self._adapters()}
         if torch.distributed.get_rank() == 0:
@@ -165,11 +164,11 @@ class DeepSpeedLearner:
     # --- checkpoints
 
     def save(self, folder: Path) -> None:
-        """Everything that decides the next update."""
+        """Save everything that decides the next update."""
         self._engine.save(folder / _STATE)
 
     def load(self, folder: Path) -> None:
-        """Takes up a saved state; the same number of ranks and the same settings are needed."""
+        """Restore a saved state; the number of ranks and the settings must be the same."""
         self._engine.load(folder / _STATE)
 
     def close(self) -> None:
@@ -192,7 +191,7 @@ _SUMMED = (
 
 @dataclass(slots=True)
 class _Sums:
-    """Sums over micro-batches; they stay on the device until the update is done."""
+    """Sums over micro-batches, on the device until the update is done."""
 
     terms: Tensor
     """In the order of `_SUMMED`."""

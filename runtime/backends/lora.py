@@ -1,9 +1,8 @@
-"""LoRA: two thin matrices beside each frozen one, which are all that learns, travels and is saved.
+"""LoRA: two thin trainable matrices per frozen layer; only they are trained, synced and saved.
 
-Enters: a model, and which of its layers get adapters. Leaves: the same model, frozen but for them. What an adapter adds
-is alpha / rank * B A x; B begins at 0, so the model begins as it was. With its adapters off it is the base model again,
-with others lent to it the model that those belong to: a reference costs no second model. On disk adapters have the form
-that PEFT, vLLM and `transformers` read.
+An adapter adds alpha / rank * B A x; B begins at 0, so the model begins as it was. With its adapters off it is the base
+model again, with others in their place the model that those belong to: a reference costs no second model. On disk
+adapters have the form that PEFT, vLLM and `transformers` read.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _WEIGHTS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
 class AdaptedLinear(nn.Linear):
-    """A linear layer that takes over the parameters of a frozen one, under the same names."""
+    """Linear layer that shares the parameters of a frozen one, under the same names."""
 
     def __init__(self, frozen: nn.Linear, lora: Lora, generator: torch.Generator) -> None:
         super().__init__(frozen.in_features, frozen.out_features, bias=False, device="meta")
@@ -64,13 +63,13 @@ class AdaptedLinear(nn.Linear):
         return base + functional.linear(low_rank * self._scale, up)
 
     def merged(self) -> Tensor:
-        """The one weight that does the same."""
+        """Return the one weight that does the same."""
         added = self._scale * (self.lora_B.float() @ self.lora_A.float())
         return (self.weight.float() + added).to(self.weight.dtype).detach()
 
 
 def add_adapters(causal: PreTrainedModel, lora: Lora, seed: int) -> None:
-    """Freezes the model and puts adapters beside the targets; their A is drawn from `seed`."""
+    """Freeze the model and add adapters to the targets; their A is drawn from `seed`."""
     causal.requires_grad_(False)
     # the output layer is read without being called, and has none
     backbone, generator = causal.base_model, torch.Generator().manual_seed(seed)
@@ -94,17 +93,17 @@ def adapted_layers(network: nn.Module) -> dict[str, AdaptedLinear]:
 
 
 def named_adapters(network: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """All that learns, by name."""
+    """Yield the trained parameters by name."""
     for name, layer in adapted_layers(network).items():
         yield f"{name}.lora_A", layer.lora_A
         yield f"{name}.lora_B", layer.lora_B
 
 
 class AdapterReference:
-    """What a learner would say with its adapters off, or with others in their place."""
+    """A learner's model with its adapters off, or with others in their place."""
 
     def __init__(self, learner: Scorer, network: nn.Module, others: Mapping[str, Tensor] | None) -> None:
-        """`others` by the names of the network's own."""
+        """`others` are keyed as the network's own adapters."""
         self._learner = learner
         self._layers = adapted_layers(network)
         self._overrides = {
@@ -114,7 +113,6 @@ class AdapterReference:
         }
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
-        """As of the learner."""
         with self._override():
             return self._learner.logprobs(sequences, temperature)
 
@@ -134,7 +132,7 @@ class AdapterReference:
 
 
 def peft_name(name: str) -> str:
-    """A parameter of ours by the name that PEFT gives it."""
+    """Return the PEFT name of one of our parameters."""
     return f"base_model.model.{name}.weight"
 
 

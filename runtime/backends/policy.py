@@ -1,8 +1,7 @@
-"""A causal language model as the learner sees it: rows of packed sequences in, log-probs of learnt tokens out.
+"""Policy model: rows of packed sequences in, log-probs of trained tokens out.
 
 The model is that of `transformers`, with attention that keeps packed sequences apart; the output layer is applied only
-where its result is wanted. `FrozenPolicy` is the same without gradients or an optimiser: the reference that a
-divergence is measured from.
+where its result is used. `FrozenPolicy`, the KL reference, is the same without gradients or optimiser.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ TORCH_DTYPES = {DType.FP32: torch.float32, DType.BF16: torch.bfloat16, DType.FP1
 
 
 class Policy(nn.Module):
-    """Log-probs and entropies of the learnt tokens of a row."""
+    """Log-probs and entropies of the trained tokens of a row."""
 
     def __init__(self, causal: PreTrainedModel, logit_elements: int) -> None:
         super().__init__()
@@ -64,7 +63,7 @@ class Policy(nn.Module):
 
 
 class FrozenPolicy:
-    """A policy that does not learn."""
+    """A policy that is not trained."""
 
     def __init__(self, settings: LearnerSettings, device: torch.device) -> None:
         self._policy = load_policy(settings).to(device).eval().requires_grad_(False)
@@ -72,18 +71,18 @@ class FrozenPolicy:
         self._device = device
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
-        """Of each token given those before it, 0 at the first and where nothing is learnt."""
+        """Log-prob of each token given those before it, 0 outside the loss mask."""
         rows = pack(sequences, self._capacity, self._device)
         with torch.no_grad():
             return scatter(rows, [self._policy(row, temperature)[0] for row in rows], sequences)
 
     def follow(self, weights: NamedTensors) -> None:
-        """Takes over a learner's weights, to stay there."""
+        """Copy a learner's weights, once."""
         copy_weights(self._policy.causal.named_parameters(), weights)
 
 
 def hidden_states(backbone: nn.Module, row: PackedRow) -> Tensor:
-    """Of each token of a row."""
+    """Return the hidden state of each token of a row."""
     hidden_1TD: Tensor = backbone(
         input_ids=row.ids_T[None],
         position_ids=row.positions_T[None],
@@ -95,7 +94,7 @@ def hidden_states(backbone: nn.Module, row: PackedRow) -> Tensor:
 
 
 def copy_weights(parameters: Iterable[tuple[str, nn.Parameter]], weights: NamedTensors) -> None:
-    """A learner's weights, by their names, into the parameters of a model of the same shape."""
+    """Copy a learner's weights, by name, into the parameters of a model of the same shape."""
     own = dict(parameters)
     with torch.no_grad():
         for name, tensor in weights:
@@ -106,12 +105,12 @@ def copy_weights(parameters: Iterable[tuple[str, nn.Parameter]], weights: NamedT
 
 
 def load_policy(settings: LearnerSettings) -> Policy:
-    """The policy of a model folder, in training's precision."""
+    """Load the policy of a model folder, in training precision."""
     return Policy(load_causal(settings), settings.logit_elements)
 
 
 def load_causal(settings: LearnerSettings) -> PreTrainedModel:
-    """The model of a folder, in training's precision, for rows of packed sequences; with adapters, if these learn."""
+    """Load the model of a folder, in training precision, for packed rows; with adapters where LoRA is set."""
     from transformers import AttentionInterface
 
     # registering the same function under the same name again changes nothing
@@ -126,7 +125,7 @@ def load_causal(settings: LearnerSettings) -> PreTrainedModel:
 
 
 def named_hub_parameters(policy: Policy) -> Iterator[tuple[str, nn.Parameter]]:
-    """Parameters by the names of the model's own folder; a tied output layer is not among them, nor are adapters."""
+    """Yield parameters by the names of the model's own folder, without a tied output layer and without adapters."""
     adapter_names = {name for name, _ in named_adapters(policy.causal)}
     for name, parameter in policy.causal.named_parameters():
         if name not in adapter_names:

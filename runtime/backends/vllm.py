@@ -1,13 +1,11 @@
-"""The sampler: a vLLM engine in this process, stepped by the event loop that its callers run in.
+"""The sampler: a vLLM engine in this process, stepped by its callers' event loop.
 
-Enters: requests. Leaves: what was drawn, with the log-probs of the distribution it was drawn from.
-
-One task, the driver, does all stepping: it lets every coroutine that can run do so, admits what they asked for, makes
-one engine step, hands out what is finished, and so on while anything is under way. So a step never waits for a request
-and a request never for more than one step; and as the event loop runs callbacks in the order they were scheduled,
-the order in which requests enter the engine, which decides the last bits of every result, is a function of the run
-alone as long as no timer or socket takes part. Each request draws from its own seed: where sockets do take part, who
-shares a batch still moves nothing but those last bits.
+One task, the driver, does all stepping: it lets every coroutine that can run do so, admits new requests, makes one
+engine step, hands out what is finished, and repeats while anything is under way. So a step never waits for a request
+and a request never for more than one step; and as the event loop runs callbacks in the order they were scheduled, the
+order in which requests enter the engine, which decides the last bits of every result, is a function of the run alone as
+long as no timer or socket takes part. Each request draws from its own seed: where sockets do take part, sharing a batch
+still moves nothing but those last bits.
 
 The engine's core is driven without vLLM's front end, which would copy and check parameters for each request and build
 objects for each token: with a small model that is a third of all time. What the front end also does, stop texts and
@@ -51,10 +49,10 @@ __all__ = ["VllmSampler", "core_request"]
 
 _NO_WEIGHTS = -1
 _WAKE_ROUNDS = 4
-"""Rounds of the event loop after which a coroutine that got its reply has asked for the next, if it waits for nothing
-else: one to wake it, the others for a time limit or a task that it is wrapped in."""
+"""Event loop rounds after which a coroutine that got its reply has sent its next request, if it waits for nothing else:
+one to wake it, the others for a time limit or a task around it."""
 _TAIL_TOKENS = 8
-"""Tokens beyond a stop text's own length that are decoded to find it; a token may be part of a letter."""
+"""Tokens beyond a stop text's own length that are decoded to find it; a token may be part of a character."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +70,7 @@ class _Request:
 
 
 class VllmSampler:
-    """Samples with weights that it is given; all calls must come from one event loop."""
+    """Sampler over vLLM; all calls must come from one event loop."""
 
     def __init__(
         self,
@@ -80,7 +78,7 @@ class VllmSampler:
         decode: Callable[[Sequence[int]], str] | None = None,
         start_core: Callable[[SamplerSettings], InprocClient] = start_core,
     ) -> None:
-        """`decode` turns ids into text; without it stop texts cannot be found and are refused."""
+        """`decode` turns ids into text; without it stop texts are refused."""
         self._settings = settings
         self._decode = decode
         self._core = start_core(settings)
@@ -95,7 +93,7 @@ class VllmSampler:
     # --- sampling
 
     async def sample(self, request: SampleRequest) -> Sampled:
-        """Continues a prompt."""
+        """Continue a prompt."""
         sampled: Sampled = await self._submit(request.prompt, _params(request), request.draw.stop_texts)
         return sampled
 
@@ -163,7 +161,7 @@ class VllmSampler:
             self._core.add_request(core_request(request.id, request.prompt, request.params, adapted=adapted))
 
     def _step(self) -> bool:
-        """One engine step; whether a request came to its end."""
+        """Make one engine step; return whether a request has ended."""
         finished = False
         for output in self._core.get_output().outputs:
             request = self._running.get(output.request_id)
@@ -224,7 +222,7 @@ class VllmSampler:
     # --- weights
 
     async def forget(self) -> None:
-        """Drops what is kept of earlier prompts; none may be under way."""
+        """Drop cached prompts; no request may be under way."""
         with self._fail_on_error():
             self._wake()
             forgot = self._core.reset_prefix_cache()
@@ -232,7 +230,7 @@ class VllmSampler:
             raise SamplerError("expected the engine to drop what it had cached, with no request under way")
 
     async def rest(self) -> None:
-        """Gives back the memory of a card that it shares with a learner, until it is next asked for something."""
+        """Release the memory of a GPU shared with a learner, until the next request."""
         if self._settings.shares_card and not self._core.is_sleeping():
             await self.pause()
             self._core.sleep(level=1, mode="keep")
@@ -245,7 +243,7 @@ class VllmSampler:
             self._core.wake_up()
 
     async def pause(self) -> None:
-        """Returns when no request advances any more; they wait, and lose nothing."""
+        """Stop all requests from advancing; they wait, and lose nothing."""
         self._paused = True
         if self._driver is not None:
             await self._driver
@@ -256,7 +254,7 @@ class VllmSampler:
             self._start_driver()
 
     async def load(self, update: WeightUpdate) -> None:
-        """Replaces the weights and proves it; raises SyncError. Requests under way go on with the new weights."""
+        """Replace the weights and verify them; raises SyncError. Requests under way go on with the new weights."""
         was_paused = self._paused
         await self.pause()
         with (
@@ -296,7 +294,7 @@ class VllmSampler:
             )
 
     async def close(self) -> None:
-        """Ends the engine; what is under way is lost."""
+        """Stop the engine; requests under way are lost."""
         await self.pause()
         self._fail(RuntimeError("it was closed"))
         stop_core(self._core)
@@ -308,7 +306,7 @@ _FINISH = {0: FinishReason.STOP, 1: FinishReason.LENGTH}
 
 
 def core_request(name: str, prompt: list[int], params: SamplingParams, *, adapted: bool = False) -> EngineCoreRequest:
-    """A request as the engine core takes it."""
+    """Build a request as the engine core takes it."""
     from vllm.v1.engine import EngineCoreRequest
 
     return EngineCoreRequest(
@@ -332,7 +330,7 @@ def _params(request: SampleRequest) -> SamplingParams:
 
 @lru_cache(maxsize=64)
 def _make_params(draw: SamplingSettings, max_tokens: int) -> SamplingParams:
-    """Checked once by vLLM, which takes longer than to copy it for each request."""
+    """Have vLLM check parameters once, which takes longer than to copy them for each request."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 

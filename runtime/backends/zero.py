@@ -1,8 +1,7 @@
-"""A network that learns under DeepSpeed: started, its gradients gathered up and measured, stepped or left, saved.
+"""DeepSpeed engine of a network: accumulated gradients, their norm, a step or none, checkpoints.
 
-Enters: a network, training sequences, a function from a micro-batch to its loss. Leaves: gradients of a whole update,
-over all micro-batches and ranks, and then a step, or a network as it was. What the loss is, is its owner's business.
-Nothing is compiled at run time: the optimiser is PyTorch's AdamW, and collectives on a CPU go over gloo.
+What the loss is, is its owner's business. Nothing is compiled at run time: the optimiser is PyTorch's AdamW, and
+collectives on a CPU go over gloo.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ Forward = Callable[[PackedRow], Tensor]
 
 
 class ZeroEngine:
-    """One rank of a network. With several ranks each is given its share of the sequences, and all are called alike;
-    the launcher has then made the process group."""
+    """One rank of a network. With several ranks each gets its share of the sequences, and all are called alike; the
+    launcher has then made the process group."""
 
     def __init__(self, network: nn.Module, settings: LearnerSettings, outside: Sequence[Tensor] = ()) -> None:
         """`outside` are parameters that the network reads without calling the module that holds them."""
@@ -52,7 +51,7 @@ class ZeroEngine:
         self._gradients = _GRADIENTS[settings.zero](self._engine)
 
     def __call__(self, *inputs: Any) -> Any:
-        """The network's own forward pass."""
+        """Run the network's own forward pass."""
         return self._engine(*inputs)
 
     @property
@@ -64,7 +63,7 @@ class ZeroEngine:
     # --- micro-batches
 
     def outputs(self, sequences: Sequence[TrainSequence], forward: Forward) -> tuple[list[PackedRow], list[Tensor]]:
-        """This rank's micro-batches and what `forward` gives for them, without gradient."""
+        """Run `forward` on this rank's micro-batches, without gradient; return both."""
         self._engine.eval()
         with torch.no_grad():
             found = [(row, forward(row or self._idle_row)) for row in self._pack(sequences)]
@@ -72,10 +71,10 @@ class ZeroEngine:
         return [row for row, _ in used], [output for _, output in used]
 
     def accumulate(self, sequences: Sequence[TrainSequence], loss: Forward, idle: Forward) -> tuple[float, int]:
-        """Adds up the gradients of all micro-batches; their norm, and how many of these there were.
+        """Accumulate the gradients of all micro-batches; return their norm and the number of micro-batches.
 
-        `loss` has the divisor of the whole update already. `idle` is the network's output for a row that teaches
-        nothing: a rank without a micro-batch goes through the collectives of the others.
+        `loss` has the divisor of the whole update already. `idle` is the network's output for a row without trained
+        tokens: a rank without a micro-batch goes through the collectives of the others.
         """
         self._engine.train()
         rows = self._pack(sequences)
@@ -89,7 +88,7 @@ class ZeroEngine:
 
     @contextmanager
     def _seed_dropout(self) -> Iterator[None]:
-        """What is dropped in an update depends on its number and the rank, not on who else draws in this process."""
+        """Seed dropout by update and rank, whatever else draws in this process."""
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(derive(self._seed, "update", self._engine.global_steps, torch.distributed.get_rank()))
             yield
@@ -99,13 +98,13 @@ class ZeroEngine:
         return make_idle_row(self.device)
 
     def _pack(self, sequences: Sequence[TrainSequence]) -> list[PackedRow | None]:
-        """This rank's micro-batches; None where it has none left and another rank still has."""
+        """Pack this rank's micro-batches; None where it has none left and another rank still has."""
         rows = pack(sequences, self._capacity, self.device)
         most = int(max_over_ranks(torch.tensor(len(rows), device=self.device)))
         return [*rows, *[None] * (most - len(rows))]
 
     def compute_global_normaliser(self, sequences: Sequence[TrainSequence]) -> Normaliser:
-        """What an update over the sequences of all ranks is divided by."""
+        """Count tokens and sequences over all ranks: the divisor of an update."""
         own = compute_normaliser(sequences)
         counts = sum_over_ranks(torch.tensor([own.tokens, own.sequences], device=self.device))
         tokens, number = counts.tolist()
@@ -122,14 +121,14 @@ class ZeroEngine:
             raise RuntimeError("expected DeepSpeed to apply an update that was found sound, and it did not")
 
     def discard(self) -> None:
-        """Lets the gradients go; network and optimiser stay as they were."""
+        """Discard the gradients; network and optimiser stay as they were."""
         self._gradients.discard()
 
     def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        """Sets the optimiser's constants; `fresh` also forgets what it has averaged.
+        """Set the optimiser's constants; `fresh` also resets its averages.
 
-        Weight decay is for the first group, the matrices; where the network was started without any there is but one
-        group, of all parameters, and none can come later.
+        Weight decay is for the first group, the matrices; a network started without any has one group of all
+        parameters, and cannot get weight decay later.
         """
         if settings.weight_decay and not self._has_decay:
             raise ValueError("expected a learner built with weight decay, so that matrices have a group of their own")
@@ -144,7 +143,7 @@ class ZeroEngine:
     # --- what it holds
 
     def gather_parameters(self, *parameters: Tensor) -> AbstractContextManager[Any]:
-        """Within it the parameters are whole."""
+        """Make partitioned parameters whole within the context."""
         if not self._is_partitioned:
             return nullcontext()
         import deepspeed
@@ -153,7 +152,7 @@ class ZeroEngine:
         return gather_parameters
 
     def save(self, folder: Path) -> None:
-        """Everything that decides the next update."""
+        """Save everything that decides the next update."""
         state = {"torch_rng": torch.get_rng_state()}
         self._engine.save_checkpoint(
             str(folder.parent),
@@ -164,7 +163,7 @@ class ZeroEngine:
         )
 
     def load(self, folder: Path) -> None:
-        """Takes up a saved state; the same number of ranks and the same settings are needed."""
+        """Restore a saved state; the number of ranks and the settings must be the same."""
         if not folder.is_dir():
             raise FileNotFoundError(f"expected a checkpoint in {folder}")
         strict = self._is_all_trainable
@@ -198,7 +197,7 @@ def _world_size() -> int:
 
 
 class _WholeGradients:
-    """Stage 0: every rank has all gradients, on the parameters."""
+    """Stage 0: each rank has all gradients, on the parameters."""
 
     def __init__(self, engine: DeepSpeedEngine) -> None:
         self._engine = engine
@@ -229,7 +228,7 @@ class _PartitionedGradients:
         self._engine.optimizer.clip_grad = max_norm
 
     def discard(self) -> None:
-        """Makes a gradient unusable: then DeepSpeed's own way of skipping a step clears all that it has accumulated."""
+        """Make a gradient NaN: then DeepSpeed's own way of skipping a step clears all that it has accumulated."""
         from deepspeed.utils import safe_set_full_grad
 
         parameter = next(each for each in self._engine.module.parameters() if each.requires_grad)
@@ -295,7 +294,7 @@ def _start_engine(
 
 
 def _drop_frozen(network: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
-    """What does not change is not saved; DeepSpeed would save it where it has a second name, as a tied layer has."""
+    """Drop frozen parameters from a state dict, also those with a second name, such as a tied layer's."""
     learning = {prefix + name for name, parameter in network.named_parameters() if parameter.requires_grad}
     for name in state.keys() - learning:
         del state[name]

@@ -1,19 +1,19 @@
-"""Demonstrations from files: JSON lines to conversations.
+"""Demonstrations and preference pairs from JSON lines, as conversations.
 
-Enters: a file, or a run folder. Leaves: Conversations, in the order of the lines. A line is an object, either
+A line is an object, either
 
     {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}, ...]}
 
-with roles `system`, `user`, `tool` and `assistant`, and, if wanted, `score` (1.0), `success` (true), `environment`,
-`task` and `difficulty`, which `data.keep` may ask for; or an episode as a run records it (schemas/episode.v1.json).
-What the assistant says is learnt, but where a message says `"learn": false`, or a recorded reply held no action.
+with roles `system`, `user`, `tool` and `assistant`, and optionally `score` (1.0), `success` (true), `environment`,
+`task` and `difficulty`, which `data.keep` may use; or an episode as a run records it (schemas/episode.v1.json).
+Assistant messages are trained on, except where a message has `"learn": false` or a recorded reply held no action.
 
-A line of a file of pairs has what was said so far and two ways to go on, each a reply or a list of messages:
+A line of a file of pairs has a prompt and two continuations, each a reply or a list of messages:
 
     {"prompt": ..., "chosen": ..., "rejected": ...}
 
-The prompt is a text, which the user says, or a list of messages, none of which is learnt; without one, `chosen` and
-`rejected` are whole conversations.
+The prompt is a user's text or a list of messages, none of them trained on; without one, `chosen` and `rejected` are
+whole conversations.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = ["Conversation", "ConversationReply", "read_conversations", "read_epis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationReply:
-    """What the assistant said, and what it was told then."""
+    """An assistant message and what followed it."""
 
     text: str
     observations: tuple[Message, ...] = ()
     trained: bool = True
     state: str = ""
-    """Names the state that it was said in, where a run recorded it."""
+    """Name of the state before it, where a run recorded one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +54,17 @@ class Conversation:
 
 
 def read_conversations(path: Path) -> list[Conversation]:
-    """Of `source: file`."""
+    """Read demonstrations: `source: file`."""
     return [_conversation(data, where) for where, data in _lines(path)]
 
 
 def read_preferences(path: Path) -> list[tuple[Conversation, Conversation]]:
-    """Of `source: file`, where pairs are learnt from: the better and the worse."""
+    """Read pairs of a better and a worse conversation: `source: file` of a preference stage."""
     return [_pair(data, where) for where, data in _lines(path)]
 
 
 def read_episodes(folder: Path) -> list[Conversation]:
-    """Of `source: episodes`: what a run recorded of its training tasks; what it measured with is never learnt from."""
+    """Read a run's episodes on training tasks, never those of its evaluations: `source: episodes`."""
     if not (folder / "episodes").is_dir():
         raise RunError(f"data: '{folder}' is no run folder: expected one with 'episodes' in it")
     files = sorted((folder / "episodes").glob("*.jsonl"))
@@ -126,7 +126,7 @@ def _recorded_replies(turns: Sequence[Mapping[str, Any]]) -> Iterator[Conversati
 
 
 def _group_by_reply(turns: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-    """Of several actions in one reply, the first turn holds its tokens."""
+    """Group turns by reply: of several actions in one reply, the first turn holds its tokens."""
     starts = [at for at, turn in enumerate(turns) if turn.get("end", 1) > turn.get("start", 0)]
     for start, end in zip(starts, [*starts[1:], len(turns)], strict=True):
         yield list(turns[start:end])

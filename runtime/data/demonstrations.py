@@ -1,9 +1,8 @@
-"""Demonstrations in the tokens that the model itself would have produced: an expert's play, or a given conversation.
+"""Demonstrations in the model's own tokens: an expert's play, a given conversation, or a relabelled episode.
 
-Enters: a task and an environment that can advise or knows a solution, or a text, or an episode that reached more than
-its goal. Leaves: an Episode whose `sampled` marks the tokens to imitate. After a random action the expert is asked
-again from where that led, so that recovering is shown as well. What is imitated is made of words that the model knows,
-or it is an error.
+The result is an Episode whose `sampled` marks the tokens to imitate. After a random action the expert goes on from
+where that led, so that recovering is demonstrated as well. Words to imitate must be in the vocabulary, or it is an
+error.
 """
 
 from __future__ import annotations
@@ -48,15 +47,15 @@ T = TypeVar("T")
 
 
 class NoExpert(RunError):
-    """The environment knows no solution to imitate."""
+    """The environment has no solution to imitate."""
 
 
 class NoHindsight(RunError):
-    """The environment cannot say what was reached on the way."""
+    """The environment cannot tell which goals were reached."""
 
 
 async def append_solution(env: ConnectedEnv, task: Task, opening: Sequence[Message], timeout_s: float) -> list[Message]:
-    """An opening with a solution of its task told at its end."""
+    """Append a solution of the task to the opening."""
     script = await _solution(env, task, timeout_s)
     if script is None:
         raise NoExpert(
@@ -68,13 +67,13 @@ async def append_solution(env: ConnectedEnv, task: Task, opening: Sequence[Messa
 
 
 async def _solution(env: ConnectedEnv, task: Task, timeout_s: float) -> tuple[str, ...] | None:
-    """It may have to be played to be known, so it takes as long as a start may."""
+    """Ask for a solution, with the timeout of a reset: it may have to be played to be known."""
     return await with_deadline(env.client.expert(task.id, task.seed), timeout_s, f"{env.name} to show task '{task.id}'")
 
 
 @dataclass(slots=True)
 class _Tokens:
-    """The tokens so far, and which of them are learnt."""
+    """Tokens so far, and their loss mask."""
 
     ids: list[int] = field(default_factory=list)
     loss_mask: list[bool] = field(default_factory=list)
@@ -86,7 +85,7 @@ class _Tokens:
         return start, len(self.ids)
 
     def segment(self, turns: Sequence[Turn], context_tokens: int) -> Segment:
-        """Up to the end of the last reply: nothing is learnt of what came after it."""
+        """Build the segment up to the end of the last reply: nothing after it is trained on."""
         length = turns[-1].end if turns else min(len(self.ids), context_tokens)
         mask = np.asarray(self.loss_mask[:length], np.bool_)
         mask[0] = False  # nothing predicts the first token
@@ -100,11 +99,11 @@ class _Tokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstrator:
-    """Plays the expert's part."""
+    """Plays an expert's actions and renders demonstrations."""
 
     chat: Chat
     encode: Callable[[str], list[int]]
-    """Of words to be imitated: raises UnknownWord."""
+    """Encodes words to imitate; raises UnknownWord."""
     format: AgentFormat
     prompt: str | None
     timeouts: Timeouts
@@ -114,7 +113,7 @@ class Demonstrator:
     clock: Callable[[], float]
 
     async def attempt(self, env: ConnectedEnv, task: Task, limits: EpisodeLimits, seed: int) -> Episode:
-        """As an agent would: again after a fault, and in the end without it."""
+        """Play a demonstration, retried after faults as an agent's episode is."""
 
         async def once() -> Episode:
             async with open_session(env, task, self.timeouts, self.concurrency) as session:
@@ -171,7 +170,7 @@ class Demonstrator:
     async def _choose_actions(
         self, env: ConnectedEnv, session: Session, task: Task, horizon: int, seed: int
     ) -> AsyncIterator[tuple[str, bool]]:
-        """Actions, and whether each is noise; fewer than `horizon` where the expert is at a loss."""
+        """Yield actions, and whether each is noise; fewer than `horizon` where the expert has none."""
         draws = np.random.Generator(np.random.PCG64(derive(seed, "noise")))
         script = await self._find_script(env, session, task)
         for turn in range(horizon):
@@ -187,7 +186,7 @@ class Demonstrator:
             yield action, noisy
 
     async def _find_script(self, env: ConnectedEnv, session: Session, task: Task) -> Iterator[str] | None:
-        """A solution known from the start, where the environment cannot advise on the way."""
+        """Find a solution known from the start, where the environment cannot advise on the way."""
         if await self._call(session.advice(), env, task) is not None:
             return None
         script = await _solution(env, task, self.timeouts.reset_timeout_s)
@@ -209,7 +208,7 @@ class Demonstrator:
     # --- episodes that reached more than their goal
 
     async def hindsight(self, env: ConnectedEnv, episode: Episode, limits: EpisodeLimits) -> list[Episode]:
-        """The episode as a demonstration of each other goal that it reached, as if that had been its own."""
+        """Return the episode as a demonstration of each other goal that it reached."""
         understood = [(turn, turn.action) for turn in episode.turns if turn.action is not None]
         found = await self._find_reached(env, episode.task, [action for _, action in understood])
         observation = (self._relabel(env, episode, understood[each.actions - 1][0], each, limits) for each in found)
@@ -232,7 +231,8 @@ class Demonstrator:
     def _relabel(
         self, env: ConnectedEnv, episode: Episode, last: Turn, reached: Reached, limits: EpisodeLimits
     ) -> Episode | None:
-        """Up to the turn that reached the goal, word for word; None where that has no room below its opening."""
+        """Relabel the episode, word for word, up to the turn that reached the goal; None where its new opening leaves
+        no room."""
         first = self.chat.truncate(reached.first.text, limits.observation_tokens)
         opening = self.format.opening(env.spec.prompt, first, self.prompt)
         (segment,), start = episode.segments, episode.turns[0].start
@@ -263,7 +263,7 @@ class Demonstrator:
     # --- given conversations
 
     def render(self, conversation: Conversation, context_tokens: int) -> Episode:
-        """A conversation in tokens, up to the last reply that still fits."""
+        """Render a conversation in tokens, up to the last reply that fits."""
         trains_all = self.loss_on is LossOn.ALL
         buffer = _Tokens()
         buffer.add(self.chat.begin(conversation.opening), trained=trains_all)

@@ -1,10 +1,11 @@
-"""From rewards to one number per sampled token.
+"""Advantages: from rewards to one number per sampled token.
 
-Enters: groups of Credit, and the `advantage` settings of a recipe. Leaves: for every episode a float64 array over its
-sampled tokens, in their order. Pure; `docs/conventions.md` lists each choice and who makes another.
+The input is groups of TurnRewards and the `advantage` settings of a recipe; the output, for every episode, a float64
+array over its sampled tokens, in their order. Pure; `docs/conventions.md` lists each choice and which frameworks
+differ.
 
 Three questions, each answered by a table: how far a reward reaches back (`estimator`), what it is compared with
-(`baseline`), what the difference is measured in (`normalise`). The pieces, for an episode with turns k = 0..K-1, the
+(`baseline`), what the difference is divided by (`normalise`). The pieces, for an episode with turns k = 0..K-1, the
 last sampled token of turn k at e(k), turn rewards r(k), token rewards x(j), token discount g, turn discount G:
 
     A(j) = g^(e(k) - j) * (R(k) - b(k)) / s(k)  +  sum over i >= j of g^(i - j) * x(i)        for a token j of turn k
@@ -15,8 +16,8 @@ last sampled token of turn k at e(k), turn rewards r(k), token rewards x(j), tok
     reward_to_go   r(k) + g^(tokens of turn k+1) * R(k+1)                `gamma`
 
 `reward_to_go` without baseline is the discounted sum of all rewards from the token on: for a token j of turn k that is
-g^(e(k) - j) * R(k). Token rewards (the divergence from a reference) are the token's own and those after it; they are
-neither compared nor divided within the group, as the size of a divergence says nothing about the other episodes.
+g^(e(k) - j) * R(k). Token rewards (the KL penalty) are the token's own and those after it; they are neither compared
+nor divided within the group, as the size of a penalty says nothing about the other episodes.
 """
 
 from __future__ import annotations
@@ -39,24 +40,24 @@ Groups = Sequence[Sequence[TurnRewards]]
 PerEpisode = list[list[Float64s]]
 
 _VARIANCE_EPSILON = 1e-8
-"""Added to the variance of a batch of tokens before its root divides."""
+"""Added to the variance of a batch of tokens before the division by its root."""
 
 
 class AdvantageError(ValueError):
-    """The settings have no meaning together."""
+    """Advantage settings that have no meaning together."""
 
 
 def compute_advantages(groups: Groups, settings: Advantage) -> PerEpisode:
-    """Of each episode of each group, its tokens' advantages; 0 on turns that are not learnt from.
+    """Compute the advantage of every sampled token; 0 on turns outside the loss mask.
 
-    A batch is what is handed in: statistics over it depend neither on micro-batches nor on ranks.
+    The batch is what is handed in: statistics over it depend neither on micro-batches nor on ranks.
     """
     _check_supported(settings)
     return _FINISHERS[settings.normalise](groups, _ESTIMATORS[settings.estimator](groups, settings))
 
 
 def compute_value_targets(groups: Groups, settings: Advantage) -> PerEpisode:
-    """What the critic should have said before each token: its value plus the advantage as estimated, not whitened."""
+    """Compute value targets: the value before each token plus its advantage as estimated, not whitened."""
     _check_supported(settings)
     if settings.baseline is not Baseline.CRITIC:
         raise AdvantageError(f"value targets are for baseline 'critic', not '{settings.baseline}'")
@@ -92,10 +93,10 @@ def _turn_returns(episode: TurnRewards, settings: Advantage) -> Float64s:
 
 
 def _returns_at_ends(episode: TurnRewards, settings: Advantage) -> Float64s:
-    """R(k) = r(k) + gamma^(tokens of turn k+1) * R(k+1): what is to come at the last token of turn k.
+    """R(k) = r(k) + gamma^(tokens of turn k+1) * R(k+1): the return at the last token of turn k.
 
-    Observation tokens between the two turns are not counted; OpenRLHF and slime discount over them, SkyRL forgets
-    what came after them.
+    Observation tokens between the two turns are not counted; OpenRLHF and slime discount over them, SkyRL forgets what
+    came after them.
     """
     at_ends = np.zeros(episode.num_tokens)
     at_ends[episode.ends] = episode.turn_rewards
@@ -118,8 +119,8 @@ def _compare_turns(
 ) -> list[list[Float64s]]:
     """(R(k) - b(k)) / s(k) of every turn of every episode.
 
-    b and s are taken turn by turn over the episodes compared, each of which counts once. Under `batch_mean` these are
-    all episodes there are, else those of the group, masked ones with them.
+    b and s are taken turn by turn over the compared episodes, each of which counts once. Under `batch_mean` these are
+    all episodes, else those of the group, masked ones included.
     """
     together: Groups = [list(chain.from_iterable(groups))] if settings.baseline is Baseline.BATCH_MEAN else groups
     rows = chain.from_iterable(_compare_episodes(episodes, settings, returns) for episodes in together if episodes)
@@ -143,7 +144,7 @@ def _greedy_returns(
     returns: Callable[[TurnRewards, Advantage], Float64s],
     width: int,
 ) -> Float64s:
-    """R(k) of the greedy episode of each one's task; at turns that it did not reach, that of its last."""
+    """R(k) of the greedy episode of each task; beyond its end, that of its last turn."""
     found = [episode.greedy for episode in episodes]
     known = [episode for episode in found if episode is not None]
     if len(known) < len(found):
@@ -174,8 +175,8 @@ def _step_groups(groups: Groups, settings: Advantage) -> PerEpisode:
 
     A_episode is that of `outcome`: every episode counts once (verl-agent's default and ROLL count it once per step).
     A_step compares R(k) = r(k) + turn_gamma * R(k+1) among all turns of the group that were taken from a state of the
-    same name, also several of one episode, by the same baseline and spread. A state met once has A_step 0, and so has
-    one without a name. States are never matched across groups (ROLL merges those of different tasks).
+    same name, also several of one episode, by the same baseline and standard deviation. A state met once has A_step 0,
+    and so has one without a name. States are never matched across groups (ROLL merges those of different tasks).
     """
     of_episodes = _compare_turns(groups, settings, _sum_outcome)
     of_steps = [_compare_steps(group, settings) for group in groups]
@@ -273,7 +274,7 @@ _ESTIMATORS: Mapping[Estimator, Callable[[Groups, Advantage], PerEpisode]] = {
 
 
 def _mask(groups: Groups, estimated: PerEpisode) -> PerEpisode:
-    """0 on every token that is not learnt from."""
+    """Set the advantage of tokens outside the loss mask to 0."""
     return [
         [np.where(episode.token_mask, numbers, 0.0) for episode, numbers in zip(*pair, strict=True)]
         for pair in zip(groups, estimated, strict=True)
@@ -281,11 +282,11 @@ def _mask(groups: Groups, estimated: PerEpisode) -> PerEpisode:
 
 
 def _whiten(groups: Groups, estimated: PerEpisode) -> PerEpisode:
-    """(A - mean) / sqrt(var + 1e-8) over the n tokens of the batch that are learnt from, var divided by n - 1.
+    """(A - mean) / sqrt(var + 1e-8) over the n tokens of the batch in the loss mask, var divided by n - 1.
 
-    Every token counts once, so long episodes weigh more. Tokens that are not learnt from are in neither mean nor
-    variance, and are 0 afterwards (verl, SkyRL and RAGEN leave numbers on them; SkyRL has padding in the mean; OpenRLHF
-    and NeMo divide by n). All equal, or one alone: 0.
+    Every token counts once, so long episodes weigh more. Tokens outside the loss mask are in neither mean nor variance,
+    and are 0 afterwards (verl, SkyRL and RAGEN leave numbers on them; SkyRL has padding in the mean; OpenRLHF and NeMo
+    divide by n). All equal, or one alone: 0.
     """
     pairs = zip(chain.from_iterable(groups), chain.from_iterable(estimated), strict=True)
     trained = np.concatenate([np.zeros(0), *(numbers[episode.token_mask] for episode, numbers in pairs)])

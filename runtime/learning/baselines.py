@@ -1,7 +1,7 @@
-"""Returns of several episodes set against each other: means, leave-one-out means, spreads.
+"""Baselines and normalisers: returns of several episodes compared by mean, leave-one-out mean, standard deviation.
 
-Enters: a matrix, one row per episode, one column per turn. Leaves: a matrix of the same shape. Sums are exact before
-they are rounded, so that no result depends on the order of the episodes.
+Matrices have one row per episode and one column per turn. Sums are exact before they are rounded, so no result depends
+on the order of the episodes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ EPSILON = 1e-6
 
 
 def align_turns(returns: Sequence[Float64s]) -> Float64s:
-    """One row per episode; an episode that ended early stands, from there on, by its last turn.
+    """Stack returns, one row per episode; an episode that ended early repeats its last turn.
 
-    What ended early has not lost its return: compared by 0 at later turns it would seem to have failed, left out it
-    would leave the longest episode alone with itself. Where there is but one reward, at the end and undiscounted,
+    An episode that ended early has not lost its return: compared by 0 at later turns it would seem to have failed, left
+    out it would leave the longest episode alone with itself. Where there is one reward, at the end and undiscounted,
     every column is the episodes' returns: the comparison is that of whole episodes.
     """
     width = max(len(row) for row in returns)
@@ -32,13 +32,13 @@ def align_turns(returns: Sequence[Float64s]) -> Float64s:
 
 
 def mean_of(values: Iterable[float]) -> float:
-    """The mean; of equal values exactly that value."""
+    """Mean; of equal values exactly that value."""
     known = list(values)
     return min(max(fsum(known) / len(known), min(known)), max(known))
 
 
 def std_of(values: Iterable[float]) -> float:
-    """The unbiased standard deviation; exactly 0 for equal values and for a single one."""
+    """Unbiased standard deviation; exactly 0 for equal values and for a single one."""
     known = list(values)
     mean = mean_of(known)
     return float(np.sqrt(fsum((value - mean) ** 2 for value in known) / max(len(known) - 1, 1)))
@@ -79,7 +79,7 @@ BASELINES: Mapping[Baseline, Callable[[Float64s, Float64s | None], Float64s]] = 
     Baseline.BATCH_MEAN: _subtract_mean,
     Baseline.GREEDY: _subtract_greedy,
 }
-"""What is left of returns once their baseline is off; the second matrix holds the greedy episodes' returns."""
+"""Return minus baseline; the second matrix holds the greedy episodes' returns."""
 
 
 def _keep_scale(difference: Float64s, matrix: Float64s) -> Float64s:
@@ -87,7 +87,7 @@ def _keep_scale(difference: Float64s, matrix: Float64s) -> Float64s:
 
 
 def _divide_by_std(difference: Float64s, matrix: Float64s) -> Float64s:
-    """difference / (std(x) + 1e-6), std unbiased; 0 where std is 0: what is equal teaches nothing."""
+    """difference / (std(x) + 1e-6), std unbiased; 0 where std is 0: equal returns carry no signal."""
     std = _map_columns(std_of, matrix)
     scaled: Float64s = np.where(std > 0, difference / (std + EPSILON), 0.0)
     return scaled
@@ -99,4 +99,4 @@ NORMALISERS: Mapping[Normalise, Callable[[Float64s, Float64s], Float64s]] = {
     # over the tokens of the batch, once they have their numbers
     Normalise.BATCH_STD: _keep_scale,
 }
-"""What a difference becomes by the spread of the returns it was taken of."""
+"""Difference divided by the standard deviation of the returns, or not."""

@@ -1,8 +1,4 @@
-"""The critic's word on the episodes of a step, and what it was worth.
-
-Enters: scored episodes and the critic's values of their tokens; later what the critic learnt from. Leaves: the same
-episodes with a value before each sampled token; metrics. Pure.
-"""
+"""Critic values for a step's episodes, and the critic's metrics. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +17,8 @@ __all__ = ["attach_values", "critic_metrics"]
 
 
 def attach_values(groups: Sequence[Sequence[Scored]], values: Sequence[Floats]) -> list[list[Scored]]:
-    """The episodes with their values. `values` is that of `sampled_sequences`: what is expected once each token has
-    been seen, so that before a token stands the value of the one before it, the environment's or the model's own."""
+    """Attach critic values to each episode's tokens. `values` belongs to `sampled_sequences`: the value once each token
+    has been read, so the value before a token stands at the one before it, the environment's or the model's own."""
     found = iter(values)
     return [[_attach_to_episode(each, found) for each in group] for group in groups]
 
@@ -35,7 +31,7 @@ def _attach_to_episode(each: Scored, found: Iterator[Floats]) -> Scored:
 
 
 def critic_metrics(updates: Sequence[ValueMetrics], sequences: Sequence[TrainSequence]) -> dict[str, float]:
-    """What a step's values were worth over the tokens that are learnt from, and what the updates on them were like."""
+    """Compute explained variance over the trained tokens, and means over the critic's updates."""
     if not updates:
         return {}
     values, targets = (_select_trained(sequences, name) for name in ("values", "value_targets"))

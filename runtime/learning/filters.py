@@ -1,9 +1,8 @@
-"""Which groups, episodes and turns an update learns from.
+"""Filters and loss masks: the groups, episodes and turns that an update trains on. Pure.
 
-Enters: scored episodes, the `filter` settings and the agent's policies. Leaves: decisions for the caller to act on and
-to count. In order: episodes that say nothing of the policy are never seen by anybody
-(`countable`); groups are left out whole (`passes`, `highest`); episodes and turns are masked, and still count for the
-baseline (`mask`); what has hardly an advantage is left out last (`sizeable`).
+In order: uncountable episodes are never used (`is_countable`); groups are dropped whole (`keeps_group`, `top_groups`);
+episodes and turns are masked, and still count for the baseline (`mask_episode`); episodes with hardly any advantage are
+dropped last (`has_large_advantage`).
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ __all__ = [
 
 
 class MaskReason(StrEnum):
-    """Why an episode is not learnt from."""
+    """Reason for masking an episode."""
 
     RULE = "rule"
-    """`filter.episodes` was not true of it."""
+    """`filter.episodes` was false."""
     TRUNCATED = "truncated"
-    """It ran out of turns or tokens, under `on_truncated: mask`."""
+    """Out of turns or tokens, under `on_truncated: mask`."""
     VOID_TURN = "void_turn"
-    """A reply of it held no action, under `on_void_turn: mask_episode`."""
+    """A reply without an action, under `on_void_turn: mask_episode`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskPolicies:
-    """What masks an episode or some of its turns."""
+    """Settings that mask an episode or some of its turns."""
 
     episodes: Expr | None = None
     on_truncated: OnTruncated = OnTruncated.TRAIN
@@ -58,17 +57,17 @@ class MaskPolicies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossMask:
-    """Of one episode, what is learnt from."""
+    """Turns of an episode that are trained on."""
 
     turns: tuple[bool, ...]
     reason: MaskReason | None = None
-    """Why no turn is; None if the episode as such is learnt from."""
+    """Reason why no turn is; None if the episode is trained on."""
 
 
 def is_countable(episode: Episode) -> bool:
-    """Whether it tells anything of the policy: no fault, not cancelled, something sampled.
+    """Return whether the episode is a sample of the policy: no fault, not cancelled, something sampled.
 
-    What is not countable stays out of the baseline too: a fault is not a failure.
+    Other episodes stay out of the baseline too: a fault is not a failure.
     """
     return episode.ending.trainable and episode.sampled_tokens > 0
 
@@ -77,14 +76,14 @@ def is_countable(episode: Episode) -> bool:
 
 
 def keeps_group(group: Sequence[Scored], settings: Filter, step_names: StepNames) -> bool:
-    """Whether `filter.groups` is true of the group; a group without episodes never passes."""
+    """Return whether `filter.groups` is true of the group; never for a group without episodes."""
     return bool(group) and settings.groups.holds(group_facts(group, step_names))
 
 
 def top_groups(groups: Sequence[Sequence[Scored]], share: float) -> tuple[int, ...]:
-    """Places of the groups with the highest standard deviation of reward, in the order in which they came.
+    """Return the indices of the groups with the highest standard deviation of reward, in order.
 
-    A share of n groups is rounded up, so that at least one remains; of equals the earlier ones stay.
+    A share of n groups is rounded up, so at least one remains; of equals the earlier ones stay.
     """
     # in binary, 0.07 of 100 is a little above 7
     kept = ceil(share * len(groups) - 1e-9)
@@ -94,7 +93,7 @@ def top_groups(groups: Sequence[Sequence[Scored]], share: float) -> tuple[int, .
 
 
 def groups_missing(passing: int, wanted: int, rounds: int, settings: Filter) -> int:
-    """How many further groups to sample after so many rounds of it; `passing` groups are there before `top_share`."""
+    """Count the groups still to sample after so many rounds; `passing` counts groups before `top_share`."""
     if not settings.resample or rounds >= settings.max_resamples:
         return 0
     return max(wanted - passing, 0)
@@ -104,7 +103,7 @@ def groups_missing(passing: int, wanted: int, rounds: int, settings: Filter) -> 
 
 
 def mask_episode(scored: Scored, policies: MaskPolicies, step_names: StepNames) -> LossMask:
-    """What is learnt from an episode of a group that is learnt from."""
+    """Return the loss mask of an episode in a kept group."""
     reason = next(
         (reason for reason, applies in _REASONS.items() if applies(scored.episode, policies, step_names)), None
     )
@@ -131,11 +130,11 @@ _REASONS: Mapping[MaskReason, Callable[[Episode, MaskPolicies, StepNames], bool]
     MaskReason.VOID_TURN: _has_void_turn,
     MaskReason.RULE: _fails_rule,
 }
-"""The first that applies is the one that is counted."""
+"""In order: the first that applies is the one that is counted."""
 
 
 def has_large_advantage(advantages: Sequence[Sequence[Float64s]], drop_below: float) -> list[list[bool]]:
-    """Whether any token of each episode has an advantage of at least that size.
+    """Return whether any token of each episode has an advantage of at least that size.
 
     The largest decides, not the mean: one turn with much credit is worth an update, however long the rest is.
     """

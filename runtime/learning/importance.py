@@ -1,14 +1,11 @@
-"""Importance weights for tokens that another engine, another precision or older weights drew.
-
-Enters: log-probs of the same tokens under the policy that learns and the policy that drew them. Leaves: one weight per
-token, multiplied into its loss. Pure.
+"""Importance weights for tokens that another engine, another precision or older weights sampled. Pure.
 
     token     w = exp(learner - sampler)              of the token alone
     turn      w = exp(sum over the turn's tokens)     the same for all of them
     episode   w = exp(sum over the sequence's tokens)
 
-`truncate` caps w at `cap`; `mask` leaves out what lies outside `floor` to `cap` and keeps w elsewhere. The product over
-a unit is the exact ratio of its probabilities; its geometric mean, which some use, is not.
+`truncate` caps w at `cap`; `mask` sets w to 0 outside `floor` to `cap` and keeps it elsewhere. The product over a unit
+is the exact ratio of its probabilities; its geometric mean, which some use, is not.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ Units = NDArray[np.int64]
 
 
 def importance_weights(learner: Floats, sampler: Floats, loss_mask: NDArray[np.bool_], settings: Importance) -> Floats:
-    """1 where nothing is learnt."""
+    """Compute one weight per token, multiplied into its loss; 1 outside the loss mask."""
     difference = np.where(loss_mask, learner.astype(np.float64) - sampler, 0.0)
     units = _UNITS[settings.level](loss_mask)
     total = np.bincount(units, weights=difference)[units]
@@ -38,7 +35,7 @@ def importance_weights(learner: Floats, sampler: Floats, loss_mask: NDArray[np.b
 
 
 def is_truncated(weights: Floats, settings: Importance) -> NDArray[np.bool_]:
-    """Where a weight is what its bounds allow, and not the ratio."""
+    """Mark the weights that a bound has replaced."""
     return _BOUND_CHECKS[settings.correction](weights, settings)
 
 

@@ -1,10 +1,8 @@
-"""The objective of one micro-batch, from hidden states to one number. Pure: no device, no state, no logging.
+"""Loss of one micro-batch, from hidden states to one number. Pure: no device, no state, no logging.
 
-Enters: hidden states at the places that predict a learnt token, the output layer, and what is known of those tokens.
-Leaves: log-probs, and a loss whose divisor is that of the whole update, so that how the update was cut into
-micro-batches changes nothing but rounding.
+The divisor is that of the whole update, so cutting it into micro-batches changes nothing but rounding.
 
-Shapes: N tokens that enter the loss, S sequences, D hidden width, V vocabulary.
+Shapes: N tokens in the loss, S sequences, D hidden width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ __all__ = [
 ]
 
 _LOG_RATIO_BOUND = 20.0
-"""e^20 is far outside any clip; beyond it a ratio overflows, and infinity times a zero advantage is not a number."""
+"""e^20 is far outside any clip; beyond it a ratio overflows, and infinity times a zero advantage is NaN."""
 
 
 # --- log-probs -----------------------------------------------------------------------------------------------------
@@ -40,7 +38,8 @@ _LOG_RATIO_BOUND = 20.0
 def compute_logprobs(
     hidden_ND: Tensor, head_VD: Tensor, targets_N: Tensor, temperature: float, max_elements: int
 ) -> tuple[Tensor, Tensor]:
-    """Log-prob of each target and entropy of each distribution; at most `max_elements` logits exist at a time."""
+    """Compute the log-prob of each target and the entropy of each distribution; at most `max_elements` logits at a
+    time."""
     rows = max(1, max_elements // head_VD.shape[0])
     if hidden_ND.shape[0] <= rows:
         return _logprobs_and_entropy(_log_softmax(hidden_ND, head_VD, temperature), targets_N)
@@ -59,7 +58,7 @@ def _logprobs_and_entropy(logp_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, T
 
 
 class _ChunkedLogprobs(torch.autograd.Function):
-    """The same, some rows at a time; the backward pass makes the logits again instead of having kept them."""
+    """The same, some rows at a time; the backward pass recomputes the logits."""
 
     @staticmethod
     def forward(
@@ -103,15 +102,15 @@ def _logits_grad(logp_NV: Tensor, targets_N: Tensor, logprob_grad_N: Tensor, ent
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LossInputs:
-    """What the loss of one micro-batch is made of."""
+    """Per-token inputs of the loss of one micro-batch."""
 
     logprobs_N: Tensor
     entropy_N: Tensor
     advantages_N: Tensor
     scale_N: Tensor
-    """Share of each token in the loss, from `token_scale`."""
+    """Share of each token in the loss, from `compute_token_scale`."""
     unit_N: Tensor | None = None
-    """Tokens with the same number share a ratio; each has its own if not given."""
+    """Tokens with the same number share a ratio; without it each has its own."""
     old_N: Tensor | None = None
     reference_N: Tensor | None = None
     weights_N: Tensor | None = None
@@ -119,11 +118,11 @@ class LossInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LossTerms:
-    """A loss to go backward from, and sums over tokens for the metrics, without gradient."""
+    """Loss with a gradient, and sums over tokens for the metrics without one."""
 
     loss: Tensor
     policy_loss: Tensor
-    """Summed with the same shares as the loss."""
+    """Summed by the same shares as the loss."""
     entropy: Tensor
     reference_kl: Tensor
     sampler_kl: Tensor
@@ -131,7 +130,7 @@ class LossTerms:
     clipped_low: Tensor
     clipped_high: Tensor
     ratio_error: Tensor
-    """The largest, not a sum."""
+    """Maximum, not a sum."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +142,7 @@ class _Surrogate:
 
 
 def compute_loss(inputs: LossInputs, settings: LossSettings) -> LossTerms:
-    """The loss of one micro-batch; those of all micro-batches of an update add up to that of the update."""
+    """Compute the loss of one micro-batch; those of all micro-batches add up to the loss of the update."""
     surrogate = _SURROGATES[settings.kind](inputs, settings)
     policy_N = surrogate.loss_N if inputs.weights_N is None else surrogate.loss_N * inputs.weights_N
     reference_N = _kl_from(inputs, inputs.reference_N, settings.kl_coef, settings, "reference")
@@ -171,7 +170,7 @@ def compute_loss(inputs: LossInputs, settings: LossSettings) -> LossTerms:
 def compute_token_scale(
     lengths_S: Tensor, sequence_N: Tensor, aggregation: Aggregation, length: int | None, whole: Normaliser
 ) -> Tensor:
-    """Share of each token in the loss of the whole update; `lengths_S` counts the learnt tokens of each sequence."""
+    """Compute the share of each token in the loss of the whole update; `lengths_S` counts the tokens in the loss."""
     if aggregation is Aggregation.FIXED_LENGTH and length is None:
         raise ValueError("fixed_length needs a length to divide by")
     return _SCALES[aggregation](lengths_S.float(), length or 1, whole).index_select(0, sequence_N)
@@ -198,7 +197,7 @@ def _ppo_clip(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
 
 
 def _cispo(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
-    """The clipped ratio weighs the gradient and has none itself, so no token is ever without one."""
+    """CISPO: the clipped ratio weighs the gradient and has none itself, so every token keeps its gradient."""
     with torch.no_grad():
         ratio_N = _compute_ratio(inputs)
         clipped_N = _clip_ratio(ratio_N, settings)
@@ -207,7 +206,7 @@ def _cispo(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
 
 
 def _policy_gradient(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
-    """Without a ratio; with advantage 1 everywhere it is the cross-entropy of imitation."""
+    """Policy gradient without a ratio; with advantage 1 everywhere it is the cross-entropy of SFT."""
     with torch.no_grad():
         ratio_N = torch.ones_like(inputs.logprobs_N) if inputs.old_N is None else _compute_ratio(inputs)
         never_N = torch.zeros_like(ratio_N, dtype=torch.bool)
@@ -219,8 +218,8 @@ def _clip_ratio(ratio_N: Tensor, settings: LossSettings) -> Tensor:
 
 
 def _compute_ratio(inputs: LossInputs) -> Tensor:
-    """Of each token; where tokens share one it is the geometric mean of theirs. The gradient reaches each token through
-    its own log-prob alone, so that one with an advantage of its own keeps it."""
+    """Compute the ratio of each token; where tokens share one, the geometric mean of theirs. The gradient reaches each
+    token through its own log-prob alone, so one with an advantage of its own keeps it."""
     if inputs.old_N is None:
         raise ValueError("expected the log-probs that ratios are taken against")
     log_ratio_N = (inputs.logprobs_N - inputs.old_N).clamp(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND)
@@ -249,7 +248,7 @@ _SURROGATES: Mapping[LossKind, Callable[[LossInputs, LossSettings], _Surrogate]]
 
 
 def estimate_kl(estimator: KLEstimator, logprobs_N: Tensor, other_N: Tensor) -> Tensor:
-    """Estimate, per token drawn from the first policy, of its divergence from the other."""
+    """Estimate, per token sampled from the first policy, its KL divergence from the other."""
     return _ESTIMATORS[estimator](other_N - logprobs_N)
 
 
@@ -281,7 +280,7 @@ def _estimate_sampler_kl(inputs: LossInputs) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueTerms:
-    """A loss to go backward from, and the number of tokens whose gradient was cut."""
+    """Loss with a gradient, and the number of tokens whose gradient was clipped."""
 
     loss: Tensor
     clipped: Tensor
@@ -292,7 +291,7 @@ def compute_value_loss(
 ) -> ValueTerms:
     """0.5 * max((v - t)^2, (v held within `clip` of the old value - t)^2), divided by the tokens of the whole update.
 
-    A value that has moved further than that towards its target has no gradient any more; one that moved away keeps it.
+    A value that has moved further than `clip` towards its target loses its gradient; one that moved away keeps it.
     """
     clipped_N = values_N if clip is None else torch.clamp(values_N, old_N - clip, old_N + clip)
     free_N, bound_N = (values_N - targets_N).square(), (clipped_N - targets_N).square()

@@ -1,6 +1,6 @@
-"""Numbers about episodes and updates: means, shares, intervals. Pure: equal inputs, in whatever order, give equal bits.
+"""Metrics of episodes and updates. Pure: equal inputs, in any order, give equal bits.
 
-What was not measured is no number: NaN here, and left out wherever numbers are kept.
+An unknown value is NaN here, and left out where numbers are stored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RESAMPLES = 2000
 
 
 def mean(values: Iterable[float]) -> float:
-    """Exact before the division, so that the order of the values changes nothing."""
+    """Mean, exact before the division, so that the order of the values changes nothing."""
     known = list(values)
     return fsum(known) / len(known) if known and all(map(isfinite, known)) else nan
 
@@ -44,7 +44,7 @@ def rate(amount: float, seconds: float) -> float:
 
 
 def rollout_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
-    """What a step's episodes were like. Faults are counted apart and enter no other number."""
+    """Compute means and counts over a step's episodes. Faults are counted apart and enter no other number."""
     trainable = [episode for episode in episodes if episode.ending.trainable]
     replies = sum(episode.num_turns for episode in trainable)
     counts: dict[str, float] = {
@@ -70,7 +70,7 @@ def rollout_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def _count_faults(episodes: Iterable[Episode]) -> Counter[str]:
-    """Of everything that failed, also where a retry mended it."""
+    """Count all faults by kind, also those that a retry recovered from."""
     return Counter(kind for episode in episodes for kind in episode.faults)
 
 
@@ -84,7 +84,7 @@ def _success_by_environment(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def group_metrics(groups: Sequence[Sequence[Scored]]) -> dict[str, float]:
-    """What the groups were like as groups."""
+    """Compute metrics over groups as groups."""
     totals = [[scored.total for scored in group] for group in groups if group]
     if not totals:
         return {}
@@ -97,14 +97,14 @@ def group_metrics(groups: Sequence[Sequence[Scored]]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Where a mean lies, with some confidence."""
+    """Confidence interval of a mean."""
 
     low: float
     high: float
 
 
 def bootstrap(values: Sequence[float], confidence: float, seed: int) -> Interval:
-    """The percentile interval of the mean under resampling of `values`, one per task."""
+    """Percentile interval of the mean under resampling of `values`, one per task."""
     if len(values) < 2:
         return Interval(low=nan, high=nan)
     data = np.asarray(values, np.float64)
@@ -115,7 +115,7 @@ def bootstrap(values: Sequence[float], confidence: float, seed: int) -> Interval
 
 
 def pass_at(k: int, samples: int, successes: int) -> float:
-    """The chance that one of `k` episodes succeeds, estimated without bias from `samples` of them."""
+    """Unbiased estimate, from `samples` episodes, of the chance that one of `k` succeeds."""
     if not 1 <= k <= samples:
         raise ValueError(f"expected k from 1 to {samples}, got {k}")
     return 1.0 - comb(samples - successes, k) / comb(samples, k)
@@ -125,7 +125,7 @@ def pass_at(k: int, samples: int, successes: int) -> float:
 
 
 def train_metrics(updates: Sequence[UpdateMetrics]) -> dict[str, float | int]:
-    """What a step's updates were like."""
+    """Compute means over a step's updates."""
     if not updates:
         return {"train/updates": 0}
     return {
@@ -162,7 +162,7 @@ _FACTS = {
 
 
 def step_facts(measured: Mapping[str, float], updates: Sequence[UpdateMetrics]) -> dict[str, float]:
-    """A step's metrics, as far as a schedule may ask for them."""
+    """Select the metrics that schedules may use, under their names in expressions."""
     facts = {fact: measured[name] for fact, name in _FACTS.items() if name in measured}
     if not updates:
         return facts

@@ -1,11 +1,11 @@
-"""Token sequences into rows without padding, and attention that keeps the sequences of a row apart.
+"""Sequence packing: rows without padding, and attention that keeps the sequences of a row apart.
 
-Enters: training sequences of any length. Leaves: rows, each one line of tokens with positions that start again at 0 in
-every sequence, and flat arrays of what is known of the tokens that are learnt. Every layer but attention works on the
-line as it is. Attention lays the sequences of a row below each other, and since they are causal and short ones end
-early, needs no mask; rows hold sequences of like length, so little is laid out in vain.
+A row is one line of tokens with positions that start again at 0 in every sequence, and flat arrays for the trained
+tokens. Every layer but attention works on the line as it is. Attention lays the sequences of a row below each other,
+and since they are causal and short ones end early, needs no mask; rows hold sequences of similar length, so little is
+wasted.
 
-Shapes: T tokens of a row, S sequences in it, L tokens of its longest, N learnt tokens, H heads, E width of a head.
+Shapes: T tokens of a row, S sequences in it, L tokens of its longest, N trained tokens, H heads, E width of a head.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowLayout:
-    """How the tokens of a row lie below each other for attention."""
+    """Layout of a row's tokens for attention, one sequence per line."""
 
     spread_SL: Tensor
-    """Place in the row of each token; where a sequence has ended, any place."""
+    """Index in the row of each token; any index where a sequence has ended."""
     collect_T: Tensor
-    """Place of each of the row's tokens in the flattened S x L."""
+    """Index of each of the row's tokens in the flattened S x L."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,19 +50,19 @@ class PackedRow:
     """One micro-batch."""
 
     members: tuple[int, ...]
-    """Which of the sequences that were packed it holds."""
+    """Indices of its sequences among those that were packed."""
     ids_T: Tensor
     positions_T: Tensor
     layout: RowLayout
     predict_N: Tensor
-    """Place of the token whose hidden state predicts the learnt one."""
+    """Index of the token whose hidden state predicts the trained one."""
     targets_N: Tensor
     sequence_N: Tensor
     """Index in `members`."""
     turn_N: Tensor
-    """Counts the turns of the row: between two of them stands at least one token that nobody sampled."""
+    """Number of the turn in the row: between two turns stands at least one token that was not sampled."""
     lengths_S: Tensor
-    """Learnt tokens of each sequence."""
+    """Trained tokens of each sequence."""
     advantages_N: Tensor
     old_N: Tensor | None
     reference_N: Tensor | None
@@ -71,19 +71,20 @@ class PackedRow:
     value_targets_N: Tensor | None
 
     def units(self, level: Level) -> Tensor | None:
-        """Which tokens share a ratio; None where each has its own. Of an episode in several pieces each is one."""
+        """Numbers that tokens of one ratio share; None where each has its own. An episode in several segments has one
+        per segment."""
         return {Level.TOKEN: None, Level.TURN: self.turn_N, Level.EPISODE: self.sequence_N}[level]
 
 
 def compute_normaliser(sequences: Sequence[TrainSequence]) -> Normaliser:
-    """What an update over these sequences is divided by."""
+    """Count the divisors of an update over these sequences."""
     gather = [int(sequence.loss_mask.sum()) for sequence in sequences]
     return Normaliser(tokens=sum(gather), sequences=sum(1 for count in gather if count))
 
 
 def pack(sequences: Sequence[TrainSequence], capacity: int, device: torch.device) -> list[PackedRow]:
-    """Rows of at most `capacity` tokens; what is learnt from nothing, and what follows the last learnt token, is left
-    out. A sequence longer than that has a row of its own."""
+    """Pack sequences into rows of at most `capacity` tokens, without untrained sequences and without what follows the
+    last trained token. A longer sequence has a row of its own."""
     for at, sequence in enumerate(sequences):
         _check_sequence(at, sequence, sequences[0])
     used = [
@@ -93,7 +94,7 @@ def pack(sequences: Sequence[TrainSequence], capacity: int, device: torch.device
 
 
 def plan_rows(lengths: Sequence[int], capacity: int) -> list[tuple[int, ...]]:
-    """Which sequences share a row: longest first, so that those of a row are of like length."""
+    """Assign sequences to rows, longest first, so that those of a row are of similar length."""
     rows: list[tuple[int, ...]] = []
     row: list[int] = []
     room = capacity
@@ -107,13 +108,13 @@ def plan_rows(lengths: Sequence[int], capacity: int) -> list[tuple[int, ...]]:
 
 
 def make_idle_row(device: torch.device) -> PackedRow:
-    """A row from which nothing is to be learnt, for a rank that has none left while others still have."""
+    """Make a row without trained content, for a rank that has none left while others still have."""
     ids, loss_mask = np.zeros(2, np.int32), np.array([False, True])
     return pack([TrainSequence(ids=ids, loss_mask=loss_mask, advantages=np.zeros(2, np.float32))], 2, device)[0]
 
 
 def scatter(rows: Sequence[PackedRow], values: Sequence[Tensor], sequences: Sequence[TrainSequence]) -> list[Floats]:
-    """Values of learnt tokens, by row, back to the sequences they belong to; 0 where nothing is learnt."""
+    """Return values of trained tokens to their sequences; 0 elsewhere."""
     out = [np.zeros(len(sequence.ids), np.float32) for sequence in sequences]
     for row, values_N in zip(rows, values, strict=True):
         pieces = torch.split(values_N.float().cpu(), row.lengths_S.tolist())
@@ -123,7 +124,7 @@ def scatter(rows: Sequence[PackedRow], values: Sequence[Tensor], sequences: Sequ
 
 
 def unpack(rows: Sequence[PackedRow], values: Sequence[Tensor], sequences: Sequence[TrainSequence]) -> list[Floats]:
-    """Values of all tokens, by row, back to the sequences they belong to; 0 where a sequence was left out."""
+    """Return values of all tokens to their sequences; 0 where a sequence was left out."""
     out = [np.zeros(len(sequence.ids), np.float32) for sequence in sequences]
     for row, values_T in zip(rows, values, strict=True):
         (starts,) = torch.nonzero(row.positions_T.cpu() == 0, as_tuple=True)
@@ -145,7 +146,8 @@ def packed_attention(
     sliding_window: int | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention within each sequence of a row, in the form that `transformers` calls. All are 1 x H x T x E."""
+    """Causal attention within each sequence of a row, with the signature that `transformers` calls. All are 1 x H x T x
+    E."""
     if sliding_window is not None and layout.spread_SL.shape[1] > sliding_window:
         raise NotImplementedError(f"sequences longer than the model's attention window of {sliding_window} tokens")
     out_SHLE = torch.nn.functional.scaled_dot_product_attention(

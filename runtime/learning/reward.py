@@ -1,8 +1,6 @@
-"""What an episode is worth, turn by turn.
+"""Rewards of an episode, turn by turn, under the `reward` settings of a recipe.
 
-Enters: an Episode whose `score` stands (an environment's or a judge's), the `reward` settings of a recipe. Leaves:
-Scored, and from it the Credit that advantages are made of. The running scale of each environment is a value that is
-handed in and handed back: it belongs in the checkpoint.
+The running scale of each environment is a value that is handed in and returned: it belongs in the checkpoint.
 """
 
 from __future__ import annotations
@@ -35,32 +33,32 @@ __all__ = [
 
 FactValue = float | bool | str
 StepNames = Mapping[str, FactValue]
-"""`step`, `total_step`, `stage` and `stage_index`, that every expression may use."""
+"""`step`, `total_step`, `stage` and `stage_index`, which every expression may use."""
 
 
 class RewardError(ValueError):
-    """A reward that is no number."""
+    """A reward is NaN, infinite or unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scored:
-    """An episode and what it earned."""
+    """An episode and its rewards."""
 
     episode: Episode
     outcome: float
-    """Earned by the episode as a whole."""
+    """Reward of the episode as a whole."""
     turn_rewards: tuple[float, ...]
-    """Earned by each turn of its own."""
+    """Reward of each turn alone."""
     kl_penalty: Float64s | None = None
-    """What each sampled token costs for straying from the reference, turn after turn; no part of `total`."""
+    """KL penalty of each sampled token, turn after turn; no part of `total`."""
     values: Float64s | None = None
-    """What the critic expected before each sampled token, turn after turn."""
+    """Critic value before each sampled token, turn after turn."""
     greedy: Scored | None = None
-    """The greedy episode of its task, where it is compared with that."""
+    """The greedy episode of its task, where that is the baseline."""
 
     @property
     def total(self) -> float:
-        """The episode's reward: what groups are compared by."""
+        """The episode's reward, by which groups are compared."""
         return fsum((self.outcome, *self.turn_rewards))
 
 
@@ -76,7 +74,7 @@ def turn_facts(episode: Episode, index: int, step_names: StepNames) -> Facts:
 
 
 def group_facts(group: Sequence[Scored], step_names: StepNames) -> Facts:
-    """Of the episodes handed in, at least one; `std` is unbiased, and 0 for equal rewards and for a single episode."""
+    """Collect facts of at least one episode; `std` is unbiased, and 0 for equal rewards and for a single episode."""
     totals = [scored.total for scored in group]
     return MappingFacts(
         "group",
@@ -121,7 +119,7 @@ def _turn_values(episode: Episode, index: int) -> dict[str, FactValue]:
 
 
 def _parse_number(text: str) -> float:
-    """NaN, which stands for "not known", where the text is no number."""
+    """Parse a number; NaN, which stands for "not known", for any other text."""
     try:
         return float(text)
     except ValueError:
@@ -134,10 +132,10 @@ def _parse_number(text: str) -> float:
 def score_episode(
     episode: Episode, settings: Reward, *, invalid_turn: float, context_tokens: int, step_names: StepNames
 ) -> Scored:
-    """The episode's rewards under the terms of a recipe.
+    """Compute the episode's rewards under the terms of a recipe.
 
-    outcome  = clip(`reward.episode` - overlong), on the last turn: the bounds hold for the outcome alone
-    turn k   = `reward.turn` - `invalid_turn` if its reply held no action
+        outcome  = clip(`reward.episode` - overlong), on the last turn: the bounds hold for the outcome alone
+        turn k   = `reward.turn` - `invalid_turn` if its reply held no action
 
     `invalid_turn` is the setting's value at this step, `context_tokens` the token budget of an episode.
     """
@@ -171,7 +169,8 @@ def _evaluate(key: str, term: Expr, facts: Facts, episode: Episode) -> float:
 def _penalise_overlong(episode: Episode, settings: Overlong | None, context_tokens: int) -> float:
     """0 until `buffer` tokens before the budget's end, `penalty` at its end, a straight line between.
 
-    What counts is what runs out: all tokens of the longest sequence that the model saw, the environment's too.
+    It counts all tokens of the longest sequence that the model saw, the environment's included: these use up the
+    budget.
     """
     if settings is None:
         return 0.0
@@ -192,7 +191,7 @@ class Moments:
     squares: float = 0.0
 
     def updated(self, values: Sequence[float]) -> Moments:
-        """With further values, in whatever order."""
+        """Add further values, in any order."""
         count, mean = len(values), mean_of(values)
         total, apart = self.count + count, mean - self.mean
         return Moments(
@@ -203,7 +202,7 @@ class Moments:
 
     @property
     def divisor(self) -> float:
-        """The unbiased standard deviation; 1 while there is none to speak of, so that rewards stay as they are."""
+        """Unbiased standard deviation; 1 where it is 0 or unknown, so that rewards stay as they are."""
         std = sqrt(self.squares / max(self.count - 1, 1))
         return std if std > _NO_SPREAD else 1.0
 
@@ -217,9 +216,10 @@ _NO_SPREAD = 1e-6
 def normalise_rewards(
     groups: Sequence[Sequence[Scored]], settings: Reward, scales: Scales
 ) -> tuple[list[list[Scored]], Scales]:
-    """Rewards divided by the running standard deviation of their environment, which these episodes join first.
+    """Divide rewards by the running standard deviation of their environment, which is updated by these episodes first.
 
-    Measured is the whole reward of an episode. The mean stays: taking it off would turn a poor success into a loss.
+    The statistics are over whole rewards of episodes. The mean stays: subtracting it would turn a poor success into a
+    loss.
     """
     if settings.normalise is RewardNormalise.NONE:
         return [list(group) for group in groups], scales
@@ -250,10 +250,10 @@ def _divide(scored: Scored, scales: Scales) -> Scored:
 
 
 def assign_turn_rewards(scored: Scored, *, loss_mask: Sequence[bool] | None = None) -> TurnRewards:
-    """The episode's rewards on the tokens that were sampled; arrays run over those, turn after turn.
+    """Assign the episode's rewards to its sampled tokens; arrays run over those, turn after turn.
 
-    A turn in which nothing was sampled has no token to hold its reward: it goes to the turn before, at the start of an
-    episode to the first that has one. It takes no time either.
+    A turn without sampled tokens has none to hold its reward: it goes to the turn before, at the start of an episode to
+    the first that has one. It costs no discount either.
     """
     turns = scored.episode.turns
     lengths = [turn.end - turn.start for turn in turns]
@@ -272,7 +272,7 @@ def assign_turn_rewards(scored: Scored, *, loss_mask: Sequence[bool] | None = No
 
 
 def _settle_rewards(scored: Scored, sampled: Sequence[int]) -> tuple[float, ...]:
-    """Rewards of the turns that hold tokens, the outcome with the last of them."""
+    """Sum rewards over the turns that hold tokens, the outcome with the last of them."""
     borders = [0, *sampled[1:], len(scored.turn_rewards)]
     rewards = [fsum(scored.turn_rewards[a:b]) for a, b in pairwise(borders)]
     return (*rewards[:-1], rewards[-1] + scored.outcome)

@@ -1,8 +1,4 @@
-"""From groups of episodes to what the learner is given: scored, filtered, masked, with an advantage on every token.
-
-Enters: groups as they were played, a stage's settings. Leaves: token sequences, group by group, and what was counted
-on the way. Pure.
-"""
+"""Training batch: groups of episodes scored, filtered, masked, with an advantage on every token. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ __all__ = ["ScoredGroups", "TrainingBatch", "build_training_batch", "score_group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredGroups:
-    """Groups whose episodes tell something of the policy, scored; in the order in which they were played."""
+    """Scored groups of countable episodes, in the order in which they were played."""
 
     groups: list[list[Scored]]
     scales: Scales
@@ -34,13 +30,13 @@ class ScoredGroups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingBatch:
-    """What one step teaches."""
+    """Sequences of one step."""
 
     groups: list[list[TrainSequence]]
-    """Sequences with something to learn, by group; groups that teach nothing are not there."""
+    """Sequences with a loss mask, by group; groups without any are not there."""
     kept_groups: int
     masked: Counter[str]
-    """Episodes that are not learnt from, by reason."""
+    """Masked episodes by reason."""
 
     @property
     def sequences(self) -> list[TrainSequence]:
@@ -50,7 +46,7 @@ class TrainingBatch:
 def score_groups(
     groups: Sequence[Group], stage: Stage, invalid_turn: float, step_names: StepNames, scales: Scales
 ) -> ScoredGroups:
-    """Faults and cancelled episodes are gone from here on: they are neither learnt from nor compared with."""
+    """Score the groups; faults and cancelled episodes are dropped here, from loss and baseline."""
 
     def score(episode: Episode) -> Scored:
         return score_episode(
@@ -77,7 +73,7 @@ def _score_group(group: Group, score: Callable[[Episode], Scored]) -> list[Score
 
 
 def build_training_batch(groups: Sequence[Sequence[Scored]], stage: Stage, step_names: StepNames) -> TrainingBatch:
-    """What is learnt from groups that `scored` gave."""
+    """Build the sequences of groups from `score_groups`."""
     settings = stage.algorithm
     kept = [group for group in groups if keeps_group(group, settings.filter, step_names)]
     kept = [kept[place] for place in top_groups(kept, settings.filter.top_share)]
@@ -111,7 +107,7 @@ def build_training_batch(groups: Sequence[Sequence[Scored]], stage: Stage, step_
 
 
 def _critic_columns(groups: Sequence[Sequence[TurnRewards]], settings: Advantage) -> list[list[dict[str, Float64s]]]:
-    """Of each episode, what the critic said and what it should have said; nothing where there is none."""
+    """Collect values and value targets of each episode; none without a critic."""
     if settings.baseline is not Baseline.CRITIC:
         return [[{} for _ in group] for group in groups]
     return [
@@ -124,7 +120,7 @@ def _critic_columns(groups: Sequence[Sequence[TurnRewards]], settings: Advantage
 
 
 def to_train_sequences(episode: Episode, mask: LossMask, tokens: Mapping[str, Float64s]) -> list[TrainSequence]:
-    """One sequence per segment; what is known of `tokens` runs over the sampled ones, turn after turn."""
+    """Build one sequence per segment; the arrays in `tokens` run over the sampled tokens, turn after turn."""
     loss_mask = [np.zeros(len(segment.ids), np.bool_) for segment in episode.segments]
     for turn, trained in zip(episode.turns, mask.turns, strict=True):
         loss_mask[turn.segment][turn.start : turn.end] = trained
@@ -142,7 +138,7 @@ def to_train_sequences(episode: Episode, mask: LossMask, tokens: Mapping[str, Fl
 
 
 def _spread_over_segments(episode: Episode, numbers: Float64s) -> list[Floats]:
-    """From the sampled tokens to all tokens of the segments."""
+    """Spread numbers of the sampled tokens over all tokens of the segments."""
     spread, at = [np.zeros(len(segment.ids), np.float32) for segment in episode.segments], 0
     for turn in episode.turns:
         length = turn.end - turn.start

@@ -1,8 +1,7 @@
-"""Replies of which only some may be given: `agent: {guided: true}`.
+"""Constrained decoding over valid actions (`agent: {guided: true}`).
 
-Enters: a request, and the replies to choose from, in tokens. Leaves: one of them, with the log-probs of the
-distribution it was drawn from: at each token, of those alone with which one of the replies goes on. Where only one
-does, nothing is drawn, and the engine is not asked.
+At each token, log-probs are those of the distribution over the tokens that continue a valid reply. Where only one does,
+nothing is sampled, and the engine is not called.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from ..seeds import derive
 __all__ = ["sample_valid_action"]
 
 _NO_VERSION = -1
-"""The version of a token that no weights had a say in."""
+"""Version of a token that no weights chose."""
 
 
 async def sample_valid_action(sampler: Sampler, request: SampleRequest, replies: Sequence[tuple[int, ...]]) -> Sampled:
-    """One of the replies; each ends with the end token, so that none is the beginning of another."""
+    """Sample one of the replies; each ends with the end token, so none is a prefix of another."""
     ids, logprobs, versions, candidates = list[int](), list[float](), list[int](), set(replies)
     while tuple(ids) not in candidates and len(ids) < request.max_tokens:
         options = tuple(sorted({reply[len(ids)] for reply in candidates}))

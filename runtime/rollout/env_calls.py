@@ -1,8 +1,7 @@
-"""Asking an environment: with patience that ends, through gates, and again after a fault.
+"""Environment calls with deadlines, concurrency limits and retries.
 
-Enters: an environment and a task. Leaves: a session, answers, or an episode that says what failed. Whatever goes wrong
-on the environment's side (an exception of any kind, silence, an answer that makes no sense) is a fault: the episode is
-played again from its start, with the same seed, and in the end left out; it is never a failure.
+Anything that goes wrong on the environment's side (any exception, silence, an invalid answer) is a fault: the episode
+is played again from its start, with the same seed, and finally left out; it is never a failure.
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long to wait and how often to try again."""
+    """Timeouts, retries and concurrency limits."""
 
     reset_timeout_s: float = 60.0
     step_timeout_s: float = 30.0
     episode_timeout_s: float = 1800.0
     retries: int = 2
     reset_limit: int | None = None
-    """Episodes that start at the same time, at the most."""
+    """Maximum episodes in a reset at the same time."""
     step_limit: int | None = None
-    """Episodes that wait for an answer at the same time, at the most."""
+    """Maximum episodes in a step at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:
-    """What keeps no more than so many episodes in a phase; waiting at a gate is on nobody's time but the episode's."""
+    """Semaphores of resets and steps; waiting for one counts towards the episode's timeout alone."""
 
     reset: AbstractAsyncContextManager[Any]
     step: AbstractAsyncContextManager[Any]
@@ -64,7 +63,7 @@ def _make_semaphore(limit: int | None) -> AbstractAsyncContextManager[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectedEnv:
-    """An environment, ready to play, with what a recipe says about it."""
+    """An open environment, with a recipe's settings for it."""
 
     name: str
     client: EnvClient
@@ -80,7 +79,7 @@ async def with_retries(
     retries: int,
     clock: Callable[[], float],
 ) -> Episode:
-    """Tries again after a fault as often as allowed; a fault that stays is the episode's ending."""
+    """Retry after a fault as often as allowed; a fault that stays is the episode's ending."""
     started, faults, fault = clock(), tuple[str, ...](), ""
     while len(faults) <= retries:
         try:
@@ -106,7 +105,7 @@ async def with_retries(
 
 
 async def with_deadline(awaitable: Awaitable[T], seconds: float, what: str) -> T:
-    """An environment's answer. The wait has an end and says what it was for; whatever goes wrong is a fault."""
+    """Await an environment's answer until a deadline; any exception becomes a fault that names the wait."""
     try:
         async with asyncio.timeout(seconds):
             return await awaitable
@@ -122,7 +121,7 @@ async def with_deadline(awaitable: Awaitable[T], seconds: float, what: str) -> T
 async def open_session(
     env: ConnectedEnv, task: Task, timeouts: Timeouts, concurrency: ConcurrencyLimits
 ) -> AsyncIterator[Session]:
-    """A session for one episode, given back whatever happens."""
+    """Open a session for one episode, and close it in any case."""
     async with concurrency.reset:
         session = await with_deadline(
             _open(env, task), timeouts.reset_timeout_s, f"{env.name} to start task '{task.id}'"

@@ -1,8 +1,4 @@
-"""How the environments of a recipe are reached, and the registry of those that are open.
-
-Enters: environment settings, a folder for logs, variables for secrets, how long to wait. Leaves: an EnvClient that owns
-what it started; OpenEnvs, opened on first use, shared by all stages that want the same one, closed together.
-"""
+"""Connections to the environments of a recipe, and the registry of open ones."""
 
 from __future__ import annotations
 
@@ -26,10 +22,10 @@ from .env_calls import ConnectedEnv
 __all__ = ["EnvConnector", "OpenClient", "OpenEnvs", "connect_to_server", "make_deadlines", "stop_on_env_error"]
 
 _CLIENT_SHARE = 0.95
-"""A client gives up a little before whoever asked it: so it is told what was met, and not only how long it took."""
+"""Share of the caller's timeout after which a client gives up: so the caller learns the cause, not only the delay."""
 _SERVER_ARGUMENTS = ("--max-sessions", "1000000", "--lease", "86400")
-"""Of a server of its own, which ends with it, the run itself limits the sessions, and closes what it opened: an episode
-that waits for a long update is not to be lost."""
+"""Arguments of a run's own servers, which end with the run: the run limits and closes sessions itself, and an episode
+that waits for a long update must not lose its own."""
 
 
 def make_deadlines(rollout: Rollout) -> Deadlines:
@@ -37,7 +33,7 @@ def make_deadlines(rollout: Rollout) -> Deadlines:
 
 
 class EnvConnector:
-    """Opens environments for `Worlds`."""
+    """Opens environments for `OpenEnvs`."""
 
     def __init__(
         self,
@@ -51,7 +47,7 @@ class EnvConnector:
         self.deadlines = deadlines
         self._note = note
         self.num_troubles = 0
-        """Times that a server of ours died, hung or made no sense, or could not be started again."""
+        """Times that a server of this run died, hung, sent an invalid answer, or could not be restarted."""
 
     async def __call__(self, name: str, settings: Environment) -> EnvClient:
         try:
@@ -88,7 +84,7 @@ class EnvConnector:
         self._note(trouble)
 
     def read_secret(self, reference: str | None) -> str | None:
-        """A token as the environment has it; a plan holds only its name."""
+        """Read a token from the environment variables; a plan holds only its name."""
         if reference is None:
             return None
         found = re.fullmatch(r"\$\{env:(\w+)[^}]*\}", reference)
@@ -132,11 +128,11 @@ _CONNECTORS: Mapping[Dialect, Callable[[Environment, str | None, Deadlines], Env
 # --- the environments of a run --------------------------------------------------------------------------------------
 
 OpenClient = Callable[[str, Environment], Awaitable[EnvClient]]
-"""Reaches an environment: in this process, on a server of ours, or at an address."""
+"""Connects to an environment: in this process, on a server of this run, or at an address."""
 
 
 class OpenEnvs:
-    """The environments of a run."""
+    """Open environments of a run: opened on first use, shared by all stages with equal settings, closed together."""
 
     def __init__(self, open_client: OpenClient) -> None:
         self._open = open_client
@@ -169,7 +165,7 @@ class OpenEnvs:
 
 @contextmanager
 def stop_on_env_error(name: str) -> Iterator[None]:
-    """What an environment says then is for the operator to hear."""
+    """Turn an environment's error into StepRefused."""
     try:
         yield
     except EnvError as error:
@@ -177,7 +173,7 @@ def stop_on_env_error(name: str) -> Iterator[None]:
 
 
 def _make_key(settings: Environment) -> str:
-    """Equal for settings that lead to the same environment, whatever tasks and weights they go with."""
+    """Return a key that is equal for settings of the same environment, for any tasks and weights."""
     where = (settings.use, settings.url, settings.dialect, settings.kind, settings.token)
     how = (settings.replicas, settings.transport, dict(settings.options))
     return json.dumps([*where, *how], sort_keys=True, default=list)

@@ -1,9 +1,8 @@
-"""An episode under way: what the agent sees, says and does, attempt after attempt.
+"""Episode loop: observations, plans, replies and steps, attempt after attempt.
 
-Enters: a player and its settings, sessions. Leaves: an Episode. What the agent is shown is what it was shown, token by
-token, until its memory is cut: then a new view begins, with the opening, a word about what is left out, and the turns
-that are kept, in the very tokens in which they were said. Plans, lessons and summaries are replies like any other:
-sampled, counted and learnt, and not turns that the horizon knows.
+The model's view only grows, token by token, until its memory is cut: then a new view begins with the opening, a word
+about what is left out, and the turns that are kept, in the tokens in which they were sampled. Plans, lessons and
+summaries are replies like any other: sampled, counted and trained on, but no turns of the horizon.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ __all__ = ["EpisodeRunner"]
 
 @dataclass(slots=True, kw_only=True)
 class _Exchange:
-    """A reply in view, and what stands around it."""
+    """A reply in view, with what stands before and after it."""
 
     prompt: str
-    """What was said before it."""
+    """Text before it."""
     reply: tuple[int, ...]
     purpose: Purpose
     complete: bool
-    """It was ended, not cut off."""
+    """It ended, rather than being cut off."""
     follow: tuple[int, ...] = ()
     """Tokens from it to the next reply."""
 
@@ -59,7 +58,7 @@ class EpisodeRunner:
     limits: EpisodeLimits
     seed: int
     examples: str = ""
-    """Told with the guide."""
+    """Demonstrations in the system message."""
 
     turns: list[Turn] = field(default_factory=list)
     _buffer: TokenBuffer = field(default_factory=TokenBuffer)
@@ -68,21 +67,20 @@ class EpisodeRunner:
     _ending: Ending = Ending.HORIZON
     # of the attempt under way
     _turns_before: int = 0
-    """Turns before it."""
+    """Turns of earlier attempts."""
     _rewards: list[float] = field(default_factory=list)
-    """Of its steps; a reply without an action has none that could overwrite an earlier score."""
+    """Rewards of its steps; a reply without an action has none that could overwrite an earlier score."""
     _first_observation: str = ""
-    """What was shown at its start."""
     _view_limit: int = 0
-    """Tokens of a view while it acts; what is left is for the lesson or the summary at its end."""
+    """Tokens of a view while it acts; the rest is reserved for the lesson or the summary at its end."""
     _view: list[_Exchange] = field(default_factory=list)
     _pending: tuple[Message, ...] = ()
-    """What is to be said before the next reply, and has not been yet."""
+    """Messages to send before the next reply."""
     _prompt: str = ""
-    """What was said last."""
+    """Text of the last messages."""
     _state: str = ""
     _valid: tuple[str, ...] | None = None
-    """Actions that the environment listed last, where it does."""
+    """Actions that the environment listed last, if any."""
     _plan: str = ""
     _turns_since_plan: int = 0
     _summary: str = ""
@@ -91,12 +89,12 @@ class EpisodeRunner:
     # --- attempts
 
     async def run_attempt(self, session: Session) -> None:
-        """Until the environment, the horizon or a budget ends it."""
+        """Play until the environment, the horizon or a budget ends the attempt."""
         self._begin_attempt(session.first)
         self._ending = await self._run_turns(session)
 
     async def reflect(self) -> bool:
-        """Whether there is another attempt; what is to be learnt from this one is asked for first."""
+        """Sample a lesson from a failed attempt; return whether another attempt follows."""
         reflection = self.player.reflection
         if reflection is None or self._attempts_left < 1 or not self._view or self._succeeded or not self._can_retry():
             return False
@@ -124,18 +122,17 @@ class EpisodeRunner:
         )
 
     def _can_retry(self) -> bool:
-        """Whether the next attempt could begin, with a lesson as long as it may be."""
+        """Return whether the next attempt could begin, with a lesson of full length."""
         assert self.player.reflection is not None
         return self._fits_opening([*self._lessons, ""], self.player.reflection.tokens, self._attempts_left - 1)
 
     def _fits_opening(self, lessons: Sequence[str], more: int, left: int) -> bool:
-        """Whether an attempt has room to begin with these lessons, and so many tokens more."""
+        """Return whether an attempt could begin with these lessons and `more` tokens."""
         tokens = len(self.player.chat.begin(self._compose_opening(self._compose_start(lessons)))) + more
         return tokens < self.limits.context_tokens - self._reserve_tokens(left)
 
     @property
     def _attempts_left(self) -> int:
-        """Attempts after this one, at the most."""
         reflection = self.player.reflection
         return 0 if reflection is None else reflection.attempts - 1 - len(self._lessons)
 
@@ -167,11 +164,11 @@ class EpisodeRunner:
         return with_paragraphs(self._compose_task(lessons), prompts.PLAN if self.player.planning else "")
 
     def _compose_task(self, lessons: Sequence[str]) -> str:
-        """What the environment showed first, and what was learnt in earlier attempts."""
+        """Compose the first observation and the lessons of earlier attempts."""
         return with_paragraphs(self._first_observation, with_paragraphs(prompts.LESSONS, *lessons) if lessons else "")
 
     def _reserve_tokens(self, left: int) -> int:
-        """Tokens that a question at the end of a view takes, with its answer; a lesson, where attempts are left."""
+        """Count the tokens to reserve at the end of a view for a summary, or for a lesson where attempts are left."""
         reflection, memory = self.player.reflection, self.player.memory
         questions = [(prompts.LEARN, reflection.tokens)] if reflection is not None and left else []
         questions += [(prompts.REMEMBER, memory.tokens)] if memory.kind is MemoryKind.SUMMARY else []
@@ -218,11 +215,11 @@ class EpisodeRunner:
 
     @property
     def _is_view_exhausted(self) -> bool:
-        """The view was full before the last reply had its end: nothing that the agent could mend."""
+        """Return whether the view was full before the last reply ended, which the agent cannot fix."""
         return not self._view[-1].complete and len(self._buffer.ids) >= self._view_limit
 
     async def _act(self, session: Session, parsed: ParsedReply) -> list[tuple[str, Step]]:
-        """What came of each action, as long as the episode goes on and turns are left."""
+        """Take the actions one by one, while the episode goes on and turns are left."""
         steps: list[tuple[str, Step]] = []
         for action in parsed.actions[: self.limits.horizon - self._turns_taken + 1]:
             steps.append((action, await self._step(session, action)))
@@ -247,11 +244,11 @@ class EpisodeRunner:
         return Ending.HORIZON if self._count_turns_left(steps) < 1 else None
 
     def _count_turns_left(self, steps: Sequence[tuple[str, Step]]) -> int:
-        """Turns; the reply's first action has been counted with the reply."""
+        """Count the turns left; the reply's first action has been counted with the reply."""
         return self.limits.horizon - self._turns_taken - max(len(steps) - 1, 0)
 
     def _record_steps(self, parsed: ParsedReply, steps: Sequence[tuple[str, Step]], question: str) -> None:
-        """Writes down what came of the last reply, and what is to be told of it."""
+        """Record the result of the last reply, and prepare the messages after it."""
         form, reply = self.player.format, self.turns.pop()
         if not steps:
             self._pending = _add_question(form.correction(parsed.problem), question)
@@ -298,7 +295,7 @@ class EpisodeRunner:
     # --- what is in view
 
     async def _append_observation(self) -> bool:
-        """What is to be told, in this view or in a new one; whether there is room for it, and for a reply."""
+        """Append the pending messages to this view or a new one; return whether there is room for them and a reply."""
         follow = self._render_next(self._pending)
         self._view[-1].follow = follow
         fits = len(self._buffer.ids) + len(follow) < self._view_limit
@@ -318,7 +315,7 @@ class EpisodeRunner:
         return memory.kind is not MemoryKind.FULL and full
 
     async def _shorten_view(self) -> bool:
-        """A view of the last turns alone."""
+        """Start a view of the last turns; return whether it leaves room."""
         chat, memory = self.player.chat, self.player.memory
         if memory.kind is MemoryKind.SUMMARY:
             follow = self._render_next(_add_question((), prompts.REMEMBER))
@@ -333,7 +330,7 @@ class EpisodeRunner:
         return True
 
     def _compose_recall(self, kept: Sequence[_Exchange]) -> str:
-        """What is said before the first turn that is kept."""
+        """Compose the text before the first turn that is kept."""
         is_plan_lost = self._plan and not any(each.purpose is Purpose.PLAN for each in kept)
         return with_paragraphs(
             self._compose_task(self._lessons),
@@ -343,14 +340,14 @@ class EpisodeRunner:
         )
 
     def _render_next(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """From a reply to the next; an end token that the model did not draw is given, never learnt."""
+        """Render from the last reply to the next; an end token that the model did not sample is context."""
         end = self.player.chat.end_of_reply
         return (*(() if self._buffer.ids[-1] == end else (end,)), *self.player.chat.follow(messages))
 
     # --- replies
 
     async def _sample_turn(self, purpose: Purpose, max_tokens: int, limit: int) -> str | None:
-        """A reply, and a turn without an answer yet; None where there is no room."""
+        """Sample a reply as a turn without an observation yet; return None where there is no room."""
         room = limit - len(self._buffer.ids)
         if room < 1:
             return None
@@ -385,7 +382,7 @@ class EpisodeRunner:
         return text
 
     async def _sample_note(self, purpose: Purpose, max_tokens: int, follow: Sequence[int]) -> str:
-        """A reply at the end of a view, for which room was left; it is not among what is kept."""
+        """Sample a reply at the end of a view, in reserved tokens; it is not kept in view."""
         self._buffer.append_context(follow)
         reply = await self._sample_turn(purpose, max_tokens, self.limits.context_tokens)
         assert reply is not None, "room was left for it"
@@ -394,7 +391,7 @@ class EpisodeRunner:
 
 
 def _select_last_turns(view: Sequence[_Exchange], turns: int) -> list[_Exchange]:
-    """From the first of the last so many turns on, with the plan that was made for it."""
+    """Select the last turns, with the plan before the first of them."""
     start = [at for at, each in enumerate(view) if each.purpose is Purpose.ACT][-turns]
     while start and view[start - 1].purpose is Purpose.PLAN:
         start -= 1
@@ -402,7 +399,7 @@ def _select_last_turns(view: Sequence[_Exchange], turns: int) -> list[_Exchange]
 
 
 def _add_question(messages: Sequence[Message], question: str) -> tuple[Message, ...]:
-    """With something asked at the end, in the same breath: some templates know no two messages of one role in a row."""
+    """Append a question to the last message: some templates allow no two messages of one role in a row."""
     if not question:
         return tuple(messages)
     if not messages:
@@ -416,7 +413,7 @@ def _join_contents(messages: Sequence[Message]) -> str:
 
 
 def _name_state(name: str, observation: str) -> str:
-    """Names where the episode stands: as the environment does, or, where it has no names, by what it shows there."""
+    """Name a state by the environment's name for it, or else by a hash of its observation."""
     return readable(name) or f"shown-{sha256(observation.encode(errors='replace')).hexdigest()[:16]}"
 
 

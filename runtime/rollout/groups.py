@@ -1,8 +1,7 @@
-"""One episode is one coroutine: open -> (render what is new -> sample -> read -> step)* -> close.
+"""Groups of episodes, played concurrently: one episode is one coroutine.
 
-Enters: a task, an environment, an agent format, a sampler, budgets. Leaves: an Episode. Nothing is rendered twice and
-no sampled token is ever re-tokenised. No barrier stands between turns: a slot that gets free takes the next episode at
-once, and the order in which episodes start is fixed by their place in the step, not by which one ended first.
+No barrier stands between turns: a slot that gets free takes the next episode at once, and the order in which episodes
+start is fixed by their place in the step, not by which one ended first.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeLimits:
-    """What an episode may use up."""
+    """Limits of an episode."""
 
     horizon: int
     tokens_per_turn: int
@@ -43,13 +42,13 @@ class EpisodeLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Player:
-    """An agent at play: a model's replies, a format, budgets. Makes one Episode of each task it is given."""
+    """Sampler, format and settings of an agent; plays one Episode per task."""
 
     sampler: Sampler
     chat: Chat
     format: AgentFormat
     prompt: str | None
-    """A system prompt of the recipe's own."""
+    """The recipe's own system prompt."""
     draw: SamplingSettings
     timeouts: Timeouts
     concurrency: ConcurrencyLimits
@@ -62,7 +61,7 @@ class Player:
     async def attempt(
         self, env: ConnectedEnv, task: Task, index: int, limits: EpisodeLimits, seed: int, examples: str = ""
     ) -> Episode:
-        """Plays, again after a fault as often as allowed; a fault that stays is the episode's ending."""
+        """Play an episode, retried after faults; a fault that stays is its ending."""
 
         async def once() -> Episode:
             runner = EpisodeRunner(
@@ -96,14 +95,14 @@ class Player:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRequest:
-    """A group to be played."""
+    """A group to play."""
 
     task: Task
     size: int
     limits: EpisodeLimits
     seed: int
     examples: str = ""
-    """Told before the task."""
+    """Demonstrations before the task."""
 
 
 async def play_groups(
@@ -113,7 +112,7 @@ async def play_groups(
     slots: int,
     on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> list[Group]:
-    """All episodes of all groups, at most `slots` at the same time; groups come back in the order asked for."""
+    """Play all episodes of all groups, at most `slots` at a time; groups come back in the order of the requests."""
 
     async def runner(request: GroupRequest, index: int) -> Episode:
         env, seed = envs[request.task.environment], derive(request.seed, "episode", index)
@@ -130,7 +129,7 @@ async def play_groups(
 
 
 async def run_in_slots(jobs: Sequence[Callable[[], Awaitable[T]]], slots: int) -> list[T]:
-    """What the jobs give, in their order; they start in it too, as slots get free. The first trouble ends them all."""
+    """Run jobs, which start and return in their order, as slots get free. The first exception ends them all."""
     results: dict[int, T] = {}
     upcoming = iter(enumerate(jobs))
 

@@ -1,8 +1,8 @@
-"""The tokens of an episode under way: what the model sees now, and the segments that it saw before.
+"""Token buffer of an episode under way: the model's current view, and the segments before it.
 
-Enters: ids that are given, replies that were drawn. Leaves: Segments. Within a segment tokens are only ever appended;
-where the view changes a new one begins, in which what was said before is given and no longer learnt. So every sampled
-token is learnt once, and after exactly the tokens that it was sampled after.
+Within a segment tokens are only ever appended; where the view changes a new one begins, in which earlier replies are
+context and no longer trained on. So every sampled token is trained on once, after exactly the tokens it was sampled
+after.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["TokenBuffer"]
 
 @dataclass(slots=True)
 class TokenBuffer:
-    """Tokens, and where they come from."""
+    """Tokens, with log-probs and versions of the sampled ones."""
 
     ids: list[int] = field(default_factory=list)
-    """Of the segment under way, all that the model sees."""
+    """All tokens of the current segment."""
     _sampled: list[bool] = field(default_factory=list)
     _logprobs: list[float] = field(default_factory=list)
     _versions: list[int] = field(default_factory=list)
@@ -31,7 +31,7 @@ class TokenBuffer:
 
     @property
     def segment(self) -> int:
-        """Index of the one under way."""
+        """Index of the current segment."""
         return len(self._finished)
 
     @property
@@ -53,7 +53,7 @@ class TokenBuffer:
         return start, len(self.ids)
 
     def start_segment(self, ids: Sequence[int]) -> None:
-        """Another view; what was seen before becomes a segment, if there was anything."""
+        """Start another view; the current one becomes a segment, if it has tokens."""
         if self.ids:
             self._finished.append(self._current_segment())
         self.ids, self._sampled, self._logprobs, self._versions = [], [], [], []

@@ -1,14 +1,12 @@
-"""The run folder: made, locked, written atomically, found again.
+"""The run folder: created, locked, written atomically, found again. Files are whole or not there.
 
-Enters: a plan's canonical text and what is to be kept. Leaves: files that are whole or not there.
-
-    recipe.yaml plan.json manifest.json metrics.jsonl logs/
-    judge.jsonl             what a judge was asked, by its hash, and what it answered
-    checkpoints/step-N/     whole, or not there under that name
-    weights/step-N/         a model folder, of a checkpoint that is kept no more
-    references/STAGE/       a model folder that divergences are measured from
-    bases/STAGE/            a checkpoint of the stage's start, which rounds of retraining go back to
-    episodes/step-N.jsonl   and step-N-eval.jsonl
+recipe.yaml plan.json manifest.json metrics.jsonl logs/
+judge.jsonl             a judge's answers, by the hash of the request
+checkpoints/step-N/     whole, or not there under that name
+weights/step-N/         a model folder, of a deleted checkpoint
+references/STAGE/       a model folder, the KL reference
+bases/STAGE/            a checkpoint of the stage's start, which rounds of retraining go back to
+episodes/step-N.jsonl   and step-N-eval.jsonl
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ _STARTUP_FILES = {
     "episodes",
     "logs",
 }
-"""All that a start may leave that was ended before it wrote the plan."""
+"""Everything that a start may leave that ended before it wrote the plan."""
 
 
 class FolderError(RunError):
@@ -68,7 +66,7 @@ class FolderError(RunError):
 
 
 class RunFolder:
-    """One run's folder, held by this process alone until closed."""
+    """One run's folder, locked by this process until closed."""
 
     def __init__(self, root: Path, lock: int) -> None:
         self.root = root
@@ -76,8 +74,8 @@ class RunFolder:
 
     @classmethod
     def start(cls, root: Path, plan: str, recipe: str, *, fresh: bool = False) -> RunFolder:
-        """A new folder; what a folder of that name held is moved aside, never deleted, under `fresh` or where the run
-        there ended before it had measured or learnt anything."""
+        """Create the folder; an old one is moved aside, never deleted, with `fresh` or where its run ended before it
+        had evaluated or learned anything."""
         held = {path.name for path in root.iterdir()} - _STARTUP_FILES if root.exists() else set[str]()
         if "plan.json" in held:
             os.close(_lock(root))  # says so where it is in use
@@ -96,7 +94,8 @@ class RunFolder:
 
     @classmethod
     def resume(cls, root: Path, plan: str | None = None, same: Callable[[str, str], bool] = eq) -> RunFolder:
-        """The folder of a run that ended early; with `plan`, only if it is the `same` as its own, which it replaces."""
+        """Open the folder of a run that ended early; with `plan`, only if it is the `same` as its own, which it
+        replaces."""
         if not (root / "plan.json").is_file():
             raise FolderError(f"'{root}' holds no run to resume: expected a folder with a plan.json")
         run_folder = cls(root, _lock(root))
@@ -119,12 +118,12 @@ class RunFolder:
         write_atomically(self.root / "manifest.json", json.dumps(manifest, indent=2, sort_keys=True) + "\n")
 
     def write_episodes(self, step: int, kind: str, lines: list[str]) -> None:
-        """Those that led to a step, or, as another kind, those that it was measured by."""
+        """Write the episodes of a step, or with another `kind` those of its evaluation."""
         file = self.root / "episodes" / f"{_STEP}{step:06d}{kind}.jsonl"
         write_atomically(file, "".join(line + "\n" for line in lines))
 
     def forget_episodes(self, after: int) -> None:
-        """Those of steps that are yet to be made."""
+        """Delete the episodes of later steps."""
         for file in (self.root / "episodes").glob(f"{_STEP}*.jsonl"):
             if int(file.stem.split("-")[1]) > after:
                 file.unlink()
@@ -133,18 +132,18 @@ class RunFolder:
         return self.root / "references" / stage
 
     def checkpoints(self) -> list[tuple[int, Path]]:
-        """Whole checkpoints, by step."""
+        """List whole checkpoints by step."""
         return checkpoints_in(self.root)
 
     @contextmanager
     def checkpoint(self, step: int) -> Iterator[Path]:
-        """A folder to fill; it takes its name only when it is whole and on the disk."""
+        """Create a checkpoint; it takes its name only when it is whole and on the disk."""
         with fill_folder(self.root / CHECKPOINTS / f"{_STEP}{step}") as folder:
             yield folder
 
     @contextmanager
     def new_reference(self, stage: str) -> Iterator[Path]:
-        """A folder to fill, whole or not there, as a checkpoint."""
+        """Create a reference, whole or not there."""
         with fill_folder(self.reference(stage)) as folder:
             yield folder
 
@@ -153,12 +152,12 @@ class RunFolder:
 
     @contextmanager
     def new_base(self, stage: str) -> Iterator[Path]:
-        """A folder to fill, whole or not there, as a checkpoint."""
+        """Create a stage's base, whole or not there."""
         with fill_folder(self.base(stage)) as folder:
             yield folder
 
     def _repair(self) -> None:
-        """After a kill: no half-written folder stays, no replaced one is lost."""
+        """Clean up after a kill: remove half-written folders, restore replaced ones."""
         for leftover in (*self.root.glob(f"{_UNFINISHED}*"), *self.root.glob(f"*/{_UNFINISHED}*")):
             shutil.rmtree(leftover)
         for old in self.root.glob(f"*/{_REPLACED}*"):
@@ -166,7 +165,7 @@ class RunFolder:
             shutil.rmtree(old) if final.exists() else old.rename(final)
 
     def drop(self, steps: list[int]) -> None:
-        """Lets checkpoints go; the weights that they hold for others to load stay."""
+        """Delete checkpoints; their exported models are kept."""
         for step in steps:
             folder, kept = self.root / CHECKPOINTS / f"{_STEP}{step}", weights_of(self.root, step)
             if (folder / MODEL).is_dir():
@@ -177,19 +176,19 @@ class RunFolder:
 
 
 def checkpoints_in(root: Path) -> list[tuple[int, Path]]:
-    """Whole checkpoints of a run folder, by step."""
+    """List whole checkpoints of a run folder, by step."""
     found = (root / CHECKPOINTS).glob(f"{_STEP}*")
     return sorted((int(path.name.removeprefix(_STEP)), path) for path in found)
 
 
 def weights_of(root: Path, step: int) -> Path:
-    """Where the model of a checkpoint goes that is kept no more."""
+    """Return the folder that keeps the model of a deleted checkpoint."""
     return root / "weights" / f"{_STEP}{step}"
 
 
 @contextmanager
 def fill_folder(final: Path) -> Iterator[Path]:
-    """A folder to fill that takes its name when it is whole and on the disk; what had the name before goes then."""
+    """Fill a folder that takes its name when it is whole and on the disk; an old one of that name goes then."""
     final.parent.mkdir(exist_ok=True)
     folder, replaced = final.with_name(_UNFINISHED + final.name), final.with_name(_REPLACED + final.name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -210,12 +209,12 @@ def fill_folder(final: Path) -> Iterator[Path]:
 
 
 _WRITE_ERRORS = ("inline_container.cc", "iostream error", "I/O error")
-"""What torch and safetensors say, in errors of their own, of a disk that is full or fails."""
+"""Texts of torch's and safetensors' own errors when a disk is full or fails."""
 
 
 @contextmanager
 def on_disk(what: str) -> Iterator[None]:
-    """What the disk refuses is for the operator to mend."""
+    """Turn an error of the disk into RunError."""
     try:
         yield
     except OSError as error:
@@ -248,7 +247,7 @@ class MetricsFile:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Readers see the old file or the new one, also after a crash."""
+    """Write a file so that readers see the old one or the new one, also after a crash."""
     temporary = path.with_name(f".{path.name}.unfinished")
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -269,7 +268,7 @@ def _lock(root: Path) -> int:
 
 
 def _is_barren(root: Path) -> bool:
-    """A run that ended before its first row, its first step's checkpoint, and the first answer that a judge gave."""
+    """Return whether the run ended before its first row, first checkpoint after step 0, and first judge answer."""
     written = any(file.is_file() and file.stat().st_size for file in (root / _METRICS, root / JUDGE))
     stepped = any(step for step, _ in checkpoints_in(root))
     return (root / "plan.json").is_file() and not written and not stepped
