@@ -64,7 +64,7 @@ def _explain_deletion(folder: Path) -> Iterator[None]:
     except Exception as error:
         if folder.is_dir():
             raise
-        raise RunError(f"'{folder}' was let go while it was being read: choose a newer checkpoint") from error
+        raise RunError(f"checkpoint '{folder}' was deleted while being read: choose a newer one") from error
 
 
 def _context(

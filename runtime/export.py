@@ -26,7 +26,7 @@ __all__ = ["export"]
 def export(reader: RunReader, saved: SavedStep, folder: Path, version: str) -> None:
     """Write a new folder; an existing one is refused."""
     if folder.exists() or folder.is_symlink():
-        raise FolderError(f"'{folder}' is there already: name a new folder")
+        raise FolderError(f"'{folder}' already exists: choose a new folder")
     plan = reader.plan
     try:
         with fill_folder(folder) as made:
@@ -37,7 +37,7 @@ def export(reader: RunReader, saved: SavedStep, folder: Path, version: str) -> N
                 _export_from_learner(anchored(plan, reader.folder), reader.root, saved, made)
             (made / "README.md").write_text("\n".join(_write_card(plan, reader, saved, version)), encoding="utf-8")
     except (OSError, shutil.Error) as error:
-        raise RunError(f"'{folder}' could not be written from step {saved.step} of '{reader.root}': {error}") from error
+        raise RunError(f"cannot write '{folder}' from step {saved.step} of '{reader.root}': {error}") from error
 
 
 def _export_from_learner(plan: Plan, root: Path, saved: SavedStep, folder: Path) -> None:
@@ -47,7 +47,7 @@ def _export_from_learner(plan: Plan, root: Path, saved: SavedStep, folder: Path)
     if ranks > 1:
         raise RunError(
             f"step {saved.step} holds the states of {ranks} learners and no model: resume the run with "
-            "'checkpoint.export: true', and export what it saves then"
+            "'checkpoint.export: true', and export a later checkpoint"
         )
     model = find_model(plan.model) if plan.model.init is None else ModelSource(path=str(root / MODEL))
     learner = learner_worker(plan, model).learner

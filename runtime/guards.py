@@ -52,7 +52,7 @@ def apply_guards(guards: Guards, state: GuardState, signals: GuardSignals) -> Ve
         if strikes >= guards.patience or name in _IMMEDIATE:
             return Verdict(
                 action=OnFault.STOP,
-                reason=f"guard '{name}': {value:.4g} against {bound:.4g}, {strikes} steps in a row",
+                reason=f"guard '{name}': {value:.4g}, limit {bound:.4g}, {strikes} steps in a row",
                 help=_HELP[name],
             )
     return Verdict()
@@ -60,19 +60,19 @@ def apply_guards(guards: Guards, state: GuardState, signals: GuardSignals) -> Ve
 
 _FAULTS: Mapping[UpdateFault, tuple[str, Callable[[Guards], OnFault], str]] = {
     UpdateFault.NAN: (
-        "the loss or a gradient is not a number",
+        "the loss or a gradient is NaN or infinite",
         lambda guards: guards.on_nan,
         "lower 'lr', or set 'model.dtype: bf16' where it is fp16",
     ),
     UpdateFault.KL: (
-        "the divergence from the sampling policy passed 'kl_max'",
+        "the KL divergence from the sampling policy exceeded 'kl_max'",
         lambda guards: guards.on_kl,
         "lower 'lr' or 'epochs', or set 'hardware.staleness: 0'",
     ),
     UpdateFault.GRAD_NORM: (
-        "the gradient's norm passed 'grad_norm_max'",
+        "the gradient norm exceeded 'grad_norm_max'",
         lambda guards: guards.on_grad_norm,
-        "lower 'lr', or raise the bound if such norms are usual here",
+        "lower 'lr', or raise the limit if such norms are usual here",
     ),
 }
 """An empty update is no fault: all groups were filtered out."""
@@ -81,10 +81,10 @@ _IMMEDIATE = ("mismatch_max",)
 """Guards without patience: engines that disagree do not recover."""
 
 _HELP = {
-    "entropy_min": "the policy hardly varies any more: lower 'lr', or raise 'entropy.coef' or 'kl.coef'",
-    "zero_std_max": "groups are all right or all wrong: take other tasks, or raise 'group_size' or 'turns'",
-    "invalid_max": "the model does not write actions as 'agent.format' has them: imitate first, or take another",
-    "mismatch_max": "the two engines read the same tokens differently: see that 'model.dtype' is no less than bf16",
+    "entropy_min": "the policy is nearly deterministic: lower 'lr', or raise 'entropy.coef' or 'kl.coef'",
+    "zero_std_max": "groups are all right or all wrong: use other tasks, or raise 'group_size' or 'turns'",
+    "invalid_max": "the model does not follow 'agent.format': start with an SFT stage, or use another format",
+    "mismatch_max": "the two engines disagree on the same tokens: set 'model.dtype' to bf16 or fp32",
 }
 
 _BOUNDS: tuple[tuple[str, Callable[[GuardSignals], float | None], Callable[[float, float], bool]], ...] = (

@@ -145,7 +145,7 @@ def _handle_signals(stop: StopSignal, note: Callable[[str], None]) -> Iterator[N
             raise KeyboardInterrupt
         stop.wanted = True
         # not from here: what was interrupted may be in the midst of telling something
-        loop.call_soon_threadsafe(note, "finishing this step, then saving; once more to end now")
+        loop.call_soon_threadsafe(note, "finishing this step, then saving; interrupt again to stop now")
 
     before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
     try:

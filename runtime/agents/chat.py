@@ -175,7 +175,7 @@ class Chat:
         if not after.startswith(before):
             at = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), len(after))
             raise TemplateError(
-                "the chat template rewrites what was already said once another message follows: expected "
+                "the chat template rewrites earlier messages once another one follows: expected "
                 f"{before[max(0, at - 20) : at + 20]!r}, got {after[max(0, at - 20) : at + 20]!r}"
             )
         return after[len(before) :]
@@ -209,20 +209,18 @@ class Chat:
         for opening in _OPENINGS:
             if (between := self._render_between(opening, self._render_opened(opening), message)) != expected:
                 raise TemplateError(
-                    f"the chat template renders a message as {between!r} or as {expected!r}, by what was said before"
+                    f"the chat template renders one message as {between!r} or {expected!r}, depending on earlier messages"
                 )
             before = self._render_prompt(opening)
             for reply in _PROBES:
                 after = self._render_after(opening, reply, message)
                 if not (after.startswith(before) and after.endswith(expected)):
-                    raise TemplateError(
-                        f"the chat template changes what stands around the reply {reply!r}: got {after!r}"
-                    )
+                    raise TemplateError(f"the chat template changes the text around the reply {reply!r}: got {after!r}")
                 if after != before + reply + self.end_text + expected:
                     rewrites.append(reply)
         end = self._tokenizer.encode(self.end_text)
         if end != [self._tokenizer.end_of_reply]:
-            raise TemplateError(f"the end token {self.end_text!r} is read back as {end}, not as itself")
+            raise TemplateError(f"the end token {self.end_text!r} is encoded as {end}, not as itself")
         return rewrites
 
 

@@ -247,7 +247,7 @@ class FakeCritic:
     def _errors(self, sequence: TrainSequence) -> list[tuple[int, float]]:
         """For each trained token, the one before it and the error of its value there."""
         if sequence.value_targets is None:
-            raise ValueError("expected sequences that say what the values should have been")
+            raise ValueError("expected sequences with value targets")
         before = sequence.ids[np.flatnonzero(sequence.loss_mask) - 1].tolist()
         targets = sequence.value_targets[sequence.loss_mask].tolist()
         return [(at, self.expected.get(at, 0.0) - target) for at, target in zip(before, targets, strict=True)]

@@ -99,7 +99,7 @@ class ModelTokenizer:
         self._tokenizer = tokenizer
         self._template = chat_template
         if tokenizer.eos_token_id is None:
-            raise ValueError("the tokenizer names no end token, so a reply could never end")
+            raise ValueError("the tokenizer has no end token, so a reply could never end")
 
     @property
     def end_of_reply(self) -> int:
@@ -144,7 +144,7 @@ class ModelTokenizer:
         """Encode a text to be imitated: raises UnknownWord, so that the model is not trained to say "unknown"."""
         ids = self.encode(text)
         if self._tokenizer.unk_token_id in ids:
-            raise UnknownWord(f"expected only words of the vocabulary in '{text[:200]}'")
+            raise UnknownWord(f"'{text[:200]}' has a word that is not in the vocabulary")
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -179,7 +179,7 @@ def _train_bpe(vocab: int, texts: Iterable[str]) -> FastTokenizer:
 
     if vocab < _BYTES + len(SPECIAL):
         raise VocabularyTooSmall(
-            f"expected at least {_BYTES + len(SPECIAL)} entries, one for each byte and special token; got {vocab}"
+            f"a BPE vocabulary needs at least {_BYTES + len(SPECIAL)} entries, one per byte and special token; got {vocab}"
         )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -210,7 +210,7 @@ def _train_words(vocab: int, texts: Iterable[str]) -> FastTokenizer:
     special = (*SPECIAL, UNKNOWN)
     if len(counts) + len(special) > vocab:
         raise VocabularyTooSmall(
-            f"expected room for {len(counts)} words and {len(special)} special tokens; got {vocab}"
+            f"the vocabulary needs room for {len(counts)} words and {len(special)} special tokens; got {vocab}"
         )
     words = sorted(counts, key=lambda word: (-counts[word], word))
     places = {word: at for at, word in enumerate((*special, *words))}
@@ -335,7 +335,7 @@ def _without_progress_bars() -> Iterator[None]:
 
 def _config_values(sizes: ModelSizes, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     if sizes.hidden % sizes.heads:
-        raise ValueError(f"expected a width that {sizes.heads} heads divide, got {sizes.hidden}")
+        raise ValueError(f"'hidden' ({sizes.hidden}) must be divisible by 'heads' ({sizes.heads})")
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     return {
         "vocab_size": len(tokenizer),

@@ -101,7 +101,7 @@ def copy_weights(parameters: Iterable[tuple[str, nn.Parameter]], weights: NamedT
             if name in own:
                 own.pop(name).copy_(tensor)
     if own:
-        raise ValueError(f"no weights came for {', '.join(sorted(own))}")
+        raise ValueError(f"missing weights: {', '.join(sorted(own))}")
 
 
 def load_policy(settings: LearnerSettings) -> Policy:

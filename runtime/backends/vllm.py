@@ -118,13 +118,13 @@ class VllmSampler:
 
     def _check(self, prompt: Sequence[int], stop_texts: tuple[str, ...]) -> None:
         if self._failure is not None:
-            raise SamplerError("the sampling engine has failed before and takes no more requests") from self._failure
+            raise SamplerError("the sampling engine has failed and takes no more requests") from self._failure
         if self._version == _NO_WEIGHTS:
-            raise SamplerError("expected weights before the first request")
+            raise SamplerError("the sampler has no weights yet")
         if not 0 < len(prompt) < self._settings.context_tokens:
             raise ValueError(f"expected a prompt of 1 to {self._settings.context_tokens - 1} tokens, got {len(prompt)}")
         if stop_texts and self._decode is None:
-            raise ValueError("stop texts need a tokenizer to be found with")
+            raise ValueError("stop texts need a tokenizer")
 
     def _cancel(self, request: _Request) -> None:
         if request in self._waiting:
@@ -227,7 +227,7 @@ class VllmSampler:
             self._wake()
             forgot = self._core.reset_prefix_cache()
         if not forgot:
-            raise SamplerError("expected the engine to drop what it had cached, with no request under way")
+            raise SamplerError("the engine could not drop its prompt cache: a request is still under way")
 
     async def rest(self) -> None:
         """Release the memory of a GPU shared with a learner, until the next request."""
@@ -265,7 +265,7 @@ class VllmSampler:
             self._replace_weights(update.tensors)
         # keys and values of the old weights must serve no one: requests under way are computed again from their ids
         if not self._core.reset_prefix_cache(reset_running_requests=True):
-            raise SyncError("expected the engine to drop what it had cached of the old weights")
+            raise SyncError("the engine could not drop the cache of the old weights")
         self._version = update.version
         self._core.set_weight_version(str(update.version))
         # the proof takes an engine step or two, and so do requests under way
@@ -289,8 +289,8 @@ class VllmSampler:
         difference = float(np.abs(scores - probe.logprobs).max())
         if not difference <= probe.tolerance:
             raise SyncError(
-                f"the sampler holds other weights than version {update.version}: its log-probs on the probe differ by "
-                f"{difference:.2g}, expected at most {probe.tolerance:.2g}"
+                f"the sampler does not hold version {update.version} of the weights: log-probs of the probe differ by "
+                f"{difference:.2g}, the limit is {probe.tolerance:.2g}"
             )
 
     async def close(self) -> None:

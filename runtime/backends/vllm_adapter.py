@@ -47,7 +47,7 @@ def replace_adapter(worker: Any, tensors: NamedTensors, lora: Lora) -> None:
     adapter = _adapter(manager, tensors, lora)
     packed = {part for parts in manager.packed_modules.values() for part in parts}
     if unknown := adapter.loras.keys() - manager.modules.keys() - packed:
-        raise ValueError(f"expected layers that the engine has, got an adapter of {min(unknown)}")
+        raise ValueError(f"the engine has no layer '{min(unknown)}', but the adapter does")
     manager.remove_adapter(_ADAPTER)
     manager.add_adapter(adapter)
     manager.activate_adapter(_ADAPTER)

@@ -118,7 +118,7 @@ class ZeroEngine:
         self._gradients.clip(max_grad_norm, grad_norm)
         self._engine.step()
         if not self._engine.was_step_applied():
-            raise RuntimeError("expected DeepSpeed to apply an update that was found sound, and it did not")
+            raise RuntimeError("DeepSpeed skipped an update that was finite")
 
     def discard(self) -> None:
         """Discard the gradients; network and optimiser stay as they were."""
@@ -131,7 +131,9 @@ class ZeroEngine:
         parameters, and cannot get weight decay later.
         """
         if settings.weight_decay and not self._has_decay:
-            raise ValueError("expected a learner built with weight decay, so that matrices have a group of their own")
+            raise ValueError(
+                "weight decay needs a learner that was built with it, which gives matrices a group of their own"
+            )
         for group, decay in zip(self._optimizer.param_groups, (settings.weight_decay, 0.0), strict=False):
             group.update(betas=settings.betas, eps=settings.eps, weight_decay=decay)
         if fresh:
@@ -165,7 +167,7 @@ class ZeroEngine:
     def load(self, folder: Path) -> None:
         """Restore a saved state; the number of ranks and the settings must be the same."""
         if not folder.is_dir():
-            raise FileNotFoundError(f"expected a checkpoint in {folder}")
+            raise FileNotFoundError(f"no checkpoint in '{folder}'")
         strict = self._is_all_trainable
         _, state = self._engine.load_checkpoint(str(folder.parent), tag=folder.name, load_module_strict=strict)
         torch.set_rng_state(state["torch_rng"].cpu())
@@ -235,7 +237,7 @@ class _PartitionedGradients:
         safe_set_full_grad(parameter, torch.full(_full_shape(parameter), math.nan, device=self._engine.device))
         self._engine.step()
         if self._engine.was_step_applied():
-            raise RuntimeError("expected DeepSpeed to skip an update, and it was applied")
+            raise RuntimeError("DeepSpeed applied an update that it had to skip")
 
 
 class _PartitionedWeights(_PartitionedGradients):

@@ -66,12 +66,12 @@ def read_preferences(path: Path) -> list[tuple[Conversation, Conversation]]:
 def read_episodes(folder: Path) -> list[Conversation]:
     """Read a run's episodes on training tasks, never those of its evaluations: `source: episodes`."""
     if not (folder / "episodes").is_dir():
-        raise RunError(f"data: '{folder}' is no run folder: expected one with 'episodes' in it")
+        raise RunError(f"data: '{folder}' is not a run folder: it has no 'episodes'")
     files = sorted((folder / "episodes").glob("*.jsonl"))
     lines = [line for file in files for line in _lines(file) if line[1].get("purpose") == "train"]
     found = [_conversation(data, where) for where, data in lines if data.get("turns")]
     if not found:
-        raise RunError(f"data: '{folder}' holds no episode of a training task: run it with 'checkpoint.episodes: all'")
+        raise RunError(f"data: '{folder}' has no episodes of training tasks: run it with 'checkpoint.episodes: all'")
     return found
 
 
@@ -79,7 +79,7 @@ def _lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"data: '{path}' cannot be read: {error}") from error
+        raise RunError(f"data: cannot read '{path}': {error}") from error
     for number, line in enumerate(lines, 1):
         if line.strip():
             yield f"{path}:{number}", _object(line, f"{path}:{number}")
@@ -89,7 +89,7 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
     try:
         data = json.loads(line)
     except ValueError as error:
-        raise RunError(f"{where}: not JSON: {error}") from error
+        raise RunError(f"{where}: invalid JSON: {error}") from error
     if not isinstance(data, dict):
         raise RunError(f"{where}: expected an object, one per line")
     return data
@@ -160,7 +160,7 @@ def _pair(data: Mapping[str, Any], where: str) -> tuple[Conversation, Conversati
             _from_messages({"messages": before + _to_messages(data[key], "assistant")}) for key in _ANSWERS
         )
         if not all(any(reply.trained for reply in side.replies) for side in (better, worse)):
-            raise ValueError("expected something to learn in 'chosen' and in 'rejected'")
+            raise ValueError("expected a message to train on in both 'chosen' and 'rejected'")
     except (KeyError, TypeError, ValueError) as error:
         what = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else str(error)
         raise RunError(f"{where}: {what}; expected 'prompt', 'chosen' and 'rejected'") from error

@@ -59,8 +59,8 @@ async def append_solution(env: ConnectedEnv, task: Task, opening: Sequence[Messa
     script = await _solution(env, task, timeout_s)
     if script is None:
         raise NoExpert(
-            f"environment '{env.name}' knows no solution of task '{task.id}' that a critic could be told: expected "
-            "one with an expert, or 'critic.privileged: false'"
+            f"environment '{env.name}' has no solution of task '{task.id}' to show the critic: use one with "
+            "an expert, or 'critic.privileged: false'"
         )
     *before, last = opening
     return [*before, replace(last, content="\n".join((last.content, "", "A solution:", *script)))]
@@ -192,13 +192,13 @@ class Demonstrator:
         script = await _solution(env, task, self.timeouts.reset_timeout_s)
         if script is None:
             raise NoExpert(
-                f"environment '{env.name}' knows no solution of task '{task.id}': expected an environment with an "
+                f"environment '{env.name}' has no solution of task '{task.id}': use an environment with an "
                 "expert, or 'data: {source: file, path: ...}'"
             )
         if self.noise:
             raise NoExpert(
-                f"environment '{env.name}' knows solutions from the start of a task only, not from where a random "
-                "action led: expected 'data.noise: 0'"
+                f"environment '{env.name}' has solutions only from the start of a task, not from where a random "
+                "action led: set 'data.noise: 0'"
             )
         return iter(script)
 
@@ -218,14 +218,14 @@ class Demonstrator:
         try:
             found = await self._call(env.client.hindsight(task.id, task.seed, actions), env, task)
         except EnvFault as error:
-            raise StepRefused(f"hindsight: {error}; mend the environment and resume") from error
+            raise StepRefused(f"hindsight: {error}; fix the environment and resume") from error
         if found is None:
             raise NoHindsight(
-                f"environment '{env.name}' cannot say which other goals an episode reached: expected "
-                "'data.relabel: none', or an environment with hindsight"
+                f"environment '{env.name}' cannot tell which other goals an episode reached: set "
+                "'data.relabel: none', or use an environment with hindsight"
             )
         if not all(0 < each.actions <= len(actions) for each in found):
-            raise StepRefused(f"hindsight: {env.name} names actions of task '{task.id}' that were never given")
+            raise StepRefused(f"hindsight: {env.name} returned actions of task '{task.id}' that were never taken")
         return found
 
     def _relabel(
@@ -309,6 +309,6 @@ class Demonstrator:
         if self.chat.end_of_reply in ids[:-1]:
             end = self.chat.end_text
             raise RunError(
-                f"demonstrations, {what}: expected a reply without '{end}', which is added, got {text!r:.200}"
+                f"demonstrations, {what}: the reply must not contain '{end}', which is added to it; got {text!r:.200}"
             )
         return ids

@@ -60,7 +60,7 @@ def compute_value_targets(groups: Groups, settings: Advantage) -> PerEpisode:
     """Compute value targets: the value before each token plus its advantage as estimated, not whitened."""
     _check_supported(settings)
     if settings.baseline is not Baseline.CRITIC:
-        raise AdvantageError(f"value targets are for baseline 'critic', not '{settings.baseline}'")
+        raise AdvantageError(f"value targets need baseline 'critic', got '{settings.baseline}'")
     estimated = _ESTIMATORS[settings.estimator](groups, settings)
     return [
         [advantage + episode.known_values for advantage, episode in zip(*pair, strict=True)]
@@ -148,7 +148,7 @@ def _greedy_returns(
     found = [episode.greedy for episode in episodes]
     known = [episode for episode in found if episode is not None]
     if len(known) < len(found):
-        raise TurnRewardsError("baseline 'greedy' needs the greedy episode of the task, and this one has none")
+        raise TurnRewardsError("baseline 'greedy' needs the greedy episode of the task, which is missing")
     return align_turns([np.zeros(width), *(returns(episode, settings) for episode in known)])[1:, :width]
 
 
@@ -203,7 +203,7 @@ def _group_by_state(group: Sequence[TurnRewards]) -> list[list[tuple[int, int]]]
     found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for i, episode in enumerate(group):
         if episode.states is None:
-            raise TurnRewardsError("estimator 'step_groups' needs the names of states, and this episode has none")
+            raise TurnRewardsError("estimator 'step_groups' needs state names, which this episode lacks")
         for k, state in enumerate(episode.states):
             found[state].append((i, k))
     found.pop("", None)

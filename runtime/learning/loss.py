@@ -172,7 +172,7 @@ def compute_token_scale(
 ) -> Tensor:
     """Compute the share of each token in the loss of the whole update; `lengths_S` counts the tokens in the loss."""
     if aggregation is Aggregation.FIXED_LENGTH and length is None:
-        raise ValueError("fixed_length needs a length to divide by")
+        raise ValueError("aggregation 'fixed_length' needs a length")
     return _SCALES[aggregation](lengths_S.float(), length or 1, whole).index_select(0, sequence_N)
 
 
@@ -221,7 +221,7 @@ def _compute_ratio(inputs: LossInputs) -> Tensor:
     """Compute the ratio of each token; where tokens share one, the geometric mean of theirs. The gradient reaches each
     token through its own log-prob alone, so one with an advantage of its own keeps it."""
     if inputs.old_N is None:
-        raise ValueError("expected the log-probs that ratios are taken against")
+        raise ValueError("the ratio needs the old log-probs")
     log_ratio_N = (inputs.logprobs_N - inputs.old_N).clamp(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND)
     if inputs.unit_N is None:
         return log_ratio_N.exp()
@@ -262,7 +262,7 @@ _ESTIMATORS: Mapping[KLEstimator, Callable[[Tensor], Tensor]] = {
 def _kl_from(inputs: LossInputs, other_N: Tensor | None, coef: float, settings: LossSettings, other: str) -> Tensor:
     if other_N is None:
         if coef:
-            raise ValueError(f"a divergence from the {other} is asked for, and the {other}'s log-probs are missing")
+            raise ValueError(f"the KL divergence from the {other} needs its log-probs")
         return torch.zeros_like(inputs.advantages_N)
     kl_N = estimate_kl(settings.kl_estimator, inputs.logprobs_N, other_N)
     return kl_N if settings.kl_clamp is None else kl_N.clamp(-settings.kl_clamp, settings.kl_clamp)

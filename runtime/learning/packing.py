@@ -178,7 +178,7 @@ def _check_sequence(at: int, sequence: TrainSequence, first: TrainSequence) -> N
         if values is not None and len(values) != length:
             raise ValueError(f"sequence {at}: expected {length} values in '{name}', one per token; got {len(values)}")
     if length and sequence.loss_mask[0]:
-        raise ValueError(f"sequence {at}: nothing predicts the first token, so it cannot be learnt")
+        raise ValueError(f"sequence {at}: nothing predicts the first token, so it cannot be in the loss mask")
 
 
 _PER_TOKEN = ("loss_mask", "advantages", "old_logprobs", "reference_logprobs", "weights", "values", "value_targets")

@@ -162,7 +162,7 @@ def _evaluate(key: str, term: Expr, facts: Facts, episode: Episode) -> float:
     value = term.number(facts)
     if value is None or not isfinite(value):
         where = f"task '{episode.task.id}' of '{episode.task.environment}'"
-        raise RewardError(f"'{key}' has no value for {where}: expected a number from '{term.text}'")
+        raise RewardError(f"'{key}' has no value for {where}: '{term.text}' must be a finite number")
     return value
 
 
@@ -259,7 +259,7 @@ def assign_turn_rewards(scored: Scored, *, loss_mask: Sequence[bool] | None = No
     lengths = [turn.end - turn.start for turn in turns]
     sampled = [k for k, length in enumerate(lengths) if length]
     if not sampled:
-        raise TurnRewardsError(f"nothing was sampled in this episode of task '{scored.episode.task.id}'")
+        raise TurnRewardsError(f"no token was sampled in this episode of task '{scored.episode.task.id}'")
     return TurnRewards(
         lengths=tuple(lengths[k] for k in sampled),
         rewards=_settle_rewards(scored, sampled),

@@ -145,5 +145,5 @@ def _spread_over_segments(episode: Episode, numbers: Float64s) -> list[Floats]:
         spread[turn.segment][turn.start : turn.end] = numbers[at : at + length]
         at += length
     if at != len(numbers):
-        raise ValueError(f"expected a number for each of {at} sampled tokens, got {len(numbers)}")
+        raise ValueError(f"expected {at} numbers, one per sampled token; got {len(numbers)}")
     return spread

@@ -102,7 +102,7 @@ class TurnRewards:
     @property
     def known_values(self) -> Float64s:
         if self.values is None:
-            raise TurnRewardsError("baseline 'critic' needs the critic's values, and this episode has none")
+            raise TurnRewardsError("baseline 'critic' needs the critic's values, which this episode lacks")
         return self.values.astype(np.float64)
 
     @property

@@ -128,11 +128,11 @@ async def open_session(
         )
     try:
         if not isinstance(session.first.text, str):
-            raise EnvFault(f"{env.name} showed nothing that can be read at the start", kind=FaultKind.GARBAGE)
+            raise EnvFault(f"{env.name} returned no text at the start", kind=FaultKind.GARBAGE)
         yield session
     finally:
         with suppress(EnvFault):  # what cannot be closed is of no use to anybody any more
-            await with_deadline(session.close(), timeouts.step_timeout_s, f"{env.name} to take a session back")
+            await with_deadline(session.close(), timeouts.step_timeout_s, f"{env.name} to close a session")
 
 
 async def _open(env: ConnectedEnv, task: Task) -> Session:
@@ -147,5 +147,5 @@ async def _open(env: ConnectedEnv, task: Task) -> Session:
 
 def validated(step: Step, name: str) -> Step:
     if not (isinstance(step, Step) and isinstance(step.observation.text, str) and isfinite(step.reward)):
-        raise EnvFault(f"{name} gave an answer that makes no sense: {str(step)[:80]}", kind=FaultKind.GARBAGE)
+        raise EnvFault(f"{name} returned an invalid answer: {str(step)[:80]}", kind=FaultKind.GARBAGE)
     return step

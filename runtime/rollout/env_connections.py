@@ -77,7 +77,7 @@ class EnvConnector:
         )
 
     def _report_event(self, name: str, event: ServerEvent) -> None:
-        self.note(f"environment '{name}': its server {event.trouble.value.replace('_', ' ')}: {event.message}")
+        self.note(f"environment '{name}': server {event.trouble.value.replace('_', ' ')}: {event.message}")
 
     def note(self, trouble: str) -> None:
         self.num_troubles += 1
@@ -89,7 +89,7 @@ class EnvConnector:
             return None
         found = re.fullmatch(r"\$\{env:(\w+)[^}]*\}", reference)
         if found is None or not self.environ.get(found[1]):
-            raise RunError(f"the token {reference} is not set: set the environment variable that it names")
+            raise RunError(f"the token {reference} is not set: set that environment variable")
         return self.environ[found[1]]
 
 
@@ -149,8 +149,8 @@ class OpenEnvs:
         if spec != self._specs.setdefault(key, spec):
             known = self._specs[key]
             raise StepRefused(
-                f"environment '{name}': its server was {known.name} {known.version} and answers as another now, "
-                f"{spec.name} {spec.version}; bring the first one back and resume"
+                f"environment '{name}': its server was {known.name} {known.version} and is now "
+                f"{spec.name} {spec.version}; restore the first one and resume"
             )
         return ConnectedEnv(name=name, client=client, spec=spec, success_at=settings.success_at)
 

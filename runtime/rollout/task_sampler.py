@@ -57,7 +57,7 @@ class TaskMixture:
         """Draw the next tasks; over any stretch, each environment gets its share to within one group."""
         total = sum(weights[name] for name in pools)
         if total <= 0:
-            raise SelectionError("all environments have weight 0 at this step: expected one above 0")
+            raise SelectionError("all environments have weight 0 at this step: at least one must be above 0")
         return [self._next(pools, weights, total, seed) for _ in range(count)]
 
     def _next(self, pools: Mapping[str, TaskPool], weights: Mapping[str, float], total: float, seed: int) -> Task:
@@ -83,7 +83,7 @@ async def select_tasks(
     if selection.range is not None:
         low, high = selection.range
         if not low < high <= len(tasks):
-            raise SelectionError(f"environment '{name}': tasks {low} to {high} were asked for, there are {len(tasks)}")
+            raise SelectionError(f"environment '{name}': range {low} to {high} exceeds the {len(tasks)} tasks")
         tasks = tasks[low:high]
     if selection.limit is not None:
         tasks = sample_evenly(tasks, selection.limit, derive(seed, "limit", name))

@@ -80,8 +80,8 @@ class RunFolder:
         if "plan.json" in held:
             os.close(_lock(root))  # says so where it is in use
         if held and not fresh and not _is_barren(root):
-            what = "holds a run already: resume it with --resume" if "plan.json" in held else "is not empty: empty it"
-            raise FolderError(f"'{root}' {what}, or start anew with --fresh")
+            what = "already holds a run: resume it with --resume" if "plan.json" in held else "is not empty: empty it"
+            raise FolderError(f"'{root}' {what}, or start over with --fresh")
         if held:
             _move_aside(root)
         (root / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
@@ -97,11 +97,11 @@ class RunFolder:
         """Open the folder of a run that ended early; with `plan`, only if it is the `same` as its own, which it
         replaces."""
         if not (root / "plan.json").is_file():
-            raise FolderError(f"'{root}' holds no run to resume: expected a folder with a plan.json")
+            raise FolderError(f"'{root}' holds no run to resume: it has no plan.json")
         run_folder = cls(root, _lock(root))
         if plan is not None and not same(run_folder.plan, plan):
             run_folder.close()
-            raise FolderError(f"'{root}' holds a run of another plan: resume it by its own recipe, or use --fresh")
+            raise FolderError(f"'{root}' holds a run of another plan: resume it with its own recipe, or use --fresh")
         run_folder._repair()
         if plan is not None:
             write_atomically(root / "plan.json", plan)
@@ -219,7 +219,7 @@ def on_disk(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         where = f"'{error.filename}': " if error.filename else ""
-        raise RunError(f"{what}: {where}{error.strerror or error}; make room, or mend it, and resume") from error
+        raise RunError(f"{what}: {where}{error.strerror or error}; free space or fix it, and resume") from error
 
 
 class MetricsFile:
@@ -263,7 +263,7 @@ def _lock(root: Path) -> int:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
-        raise FolderError(f"'{root}' is in use by another run: wait for it, or give this one another name") from None
+        raise FolderError(f"'{root}' is in use by another run: wait for it, or rename this one") from None
     return handle
 
 

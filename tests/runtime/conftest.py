@@ -93,7 +93,7 @@ class Words:
 
     def encode_known(self, text: str) -> list[int]:
         if 4 in (ids := self.encode(text)):
-            raise UnknownWord(f"expected only words of the vocabulary in '{text}'")
+            raise UnknownWord(f"'{text}' has a word that is not in the vocabulary")
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:

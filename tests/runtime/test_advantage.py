@@ -246,7 +246,7 @@ def test_steps_may_be_compared_with_the_others_only() -> None:
 
 
 def test_episodes_that_name_no_states_are_refused() -> None:
-    with pytest.raises(TurnRewardsError, match="needs the names of states"):
+    with pytest.raises(TurnRewardsError, match="needs state names"):
         compute_advantages([[episode(1), episode(0)]], GIGPO)
 
 
@@ -329,5 +329,5 @@ def test_a_combination_without_meaning_is_refused_with_its_reason() -> None:
 
 
 def test_value_targets_without_a_critic_are_refused() -> None:
-    with pytest.raises(AdvantageError, match="value targets are for baseline 'critic', not 'group_mean'"):
+    with pytest.raises(AdvantageError, match="value targets need baseline 'critic', got 'group_mean'"):
         compute_value_targets([[episode(1)]], GRPO)

@@ -126,7 +126,7 @@ def test_policy_gradient_with_advantage_one_is_the_cross_entropy():
 
 
 def test_clipped_loss_without_old_logprobs_is_refused():
-    with pytest.raises(ValueError, match="expected the log-probs"):
+    with pytest.raises(ValueError, match="needs the old log-probs"):
         compute_loss(inputs([0.0], [1.0]), LossSettings())
 
 
@@ -254,7 +254,7 @@ def test_divergence_from_the_reference_enters_the_loss_with_its_weight_and_clamp
 
 
 def test_divergence_without_reference_logprobs_is_refused():
-    with pytest.raises(ValueError, match="the reference's log-probs are missing"):
+    with pytest.raises(ValueError, match="the KL divergence from the reference needs its log-probs"):
         compute_loss(inputs([0.0], [1.0], [0.0]), LossSettings(kl_coef=0.1))
 
 
@@ -285,7 +285,7 @@ def test_importance_weights_leave_the_divergence_from_the_policy_before_the_step
 
 
 def test_divergence_from_a_policy_whose_logprobs_are_missing_is_refused():
-    with pytest.raises(ValueError, match="the policy before the step's log-probs are missing"):
+    with pytest.raises(ValueError, match="the KL divergence from the policy before the step needs its log-probs"):
         compute_loss(inputs([0.0], [1.0]), LossSettings(kind=LossKind.POLICY_GRADIENT, previous_coef=0.1))
 
 
@@ -312,7 +312,7 @@ def test_aggregation_gives_each_token_its_share(aggregation: Aggregation, expect
 
 
 def test_fixed_length_without_a_length_is_refused():
-    with pytest.raises(ValueError, match="fixed_length needs a length"):
+    with pytest.raises(ValueError, match="'fixed_length' needs a length"):
         compute_token_scale(
             torch.tensor([1]), torch.tensor([0]), Aggregation.FIXED_LENGTH, None, Normaliser(tokens=1, sequences=1)
         )

@@ -138,7 +138,7 @@ def test_a_step_that_measured_nothing_is_no_decay() -> None:
 def test_engines_that_disagree_stop_the_run_at_once() -> None:
     verdict = apply_guards(Guards(mismatch_max=0.01), GuardState(), GuardSignals(mismatch_kl=0.02))
     assert verdict.action is OnFault.STOP
-    assert verdict.reason == "guard 'mismatch_max': 0.02 against 0.01, 1 steps in a row"
+    assert verdict.reason == "guard 'mismatch_max': 0.02, limit 0.01, 1 steps in a row"
 
 
 # --- progress --------------------------------------------------------------------------------------------------------
@@ -223,5 +223,5 @@ def test_tasks_are_selected_by_split_ids_file_range_and_limit() -> None:
     few = selected(TaskSelection(split="test", limit=4))
     assert len(few) == 4
     assert few == [task for task in whole if task in few]
-    with pytest.raises(SelectionError, match="tasks 5 to 99 were asked for, there are 10"):
+    with pytest.raises(SelectionError, match="range 5 to 99 exceeds the 10 tasks"):
         selected(TaskSelection(split="test", range=(5, 99)))

@@ -183,7 +183,7 @@ def test_without_a_prompt_both_sides_are_whole_conversations(tmp_path: Path) -> 
         ),
         (
             {"prompt": PAIRS[2]["prompt"], "chosen": [], "rejected": "2"},
-            "expected something to learn in 'chosen' and in 'rejected'",
+            "expected a message to train on in both 'chosen' and 'rejected'",
         ),
     ],
 )

@@ -200,7 +200,10 @@ def test_an_episode_without_turns_keeps_its_outcome() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"episode": Expr("1 / score")}, "'reward.episode' has no value for task 't1' of 'maze': expected a number"),
+        (
+            {"episode": Expr("1 / score")},
+            "'reward.episode' has no value for task 't1' of 'maze': '1 / score' must be a finite number",
+        ),
         ({"turn": Expr("difficulty")}, "'reward.turn' has no value"),
     ],
 )
@@ -299,7 +302,7 @@ def test_a_turn_without_tokens_gives_its_reward_to_a_neighbour(
 
 
 def test_an_episode_in_which_nothing_was_sampled_earns_no_credit() -> None:
-    with pytest.raises(TurnRewardsError, match="nothing was sampled in this episode of task 't1'"):
+    with pytest.raises(TurnRewardsError, match="no token was sampled in this episode of task 't1'"):
         assign_turn_rewards(earned_by(played(0)))
 
 

@@ -243,9 +243,9 @@ TROUBLES = {
     "hangs at a step": ({"stepping": hangs}, "waited 0.02 s for echo to answer"),
     "raises at a step": ({"stepping": raises(EnvFault("crashed"))}, "crashed"),
     "refuses a step": ({"stepping": raises(TooLarge("4 MB"))}, "TooLarge"),
-    "answers no number": ({"stepping": lambda: GARBAGE}, "an answer that makes no sense"),
-    "answers no step": ({"stepping": lambda: "say 1"}, "an answer that makes no sense"),
-    "shows nothing": ({"first": Observation(text=None)}, "nothing that can be read"),  # type: ignore[arg-type]
+    "answers no number": ({"stepping": lambda: GARBAGE}, "returned an invalid answer"),
+    "answers no step": ({"stepping": lambda: "say 1"}, "returned an invalid answer"),
+    "shows nothing": ({"first": Observation(text=None)}, "returned no text at the start"),  # type: ignore[arg-type]
 }
 QUICK = Timeouts(reset_timeout_s=0.02, step_timeout_s=0.02, retries=1)
 

@@ -212,7 +212,7 @@ def test_nobody_learns_from_a_critic_that_warms_up(new_run: Any) -> None:
 
 
 def test_a_critic_that_cannot_be_told_anything_stops_the_run(new_run: Any) -> None:
-    with pytest.raises(RunError, match=r"'echo' knows no solution of task .* or 'critic\.privileged: false'"):
+    with pytest.raises(RunError, match=r"'echo' has no solution of task .* or 'critic\.privileged: false'"):
         new_run(text=RANKED).go()
 
 

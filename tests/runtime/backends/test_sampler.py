@@ -464,7 +464,7 @@ def test_a_sampler_that_shares_a_card_rests_once_and_wakes_for_work(sampler_sett
 def test_sampling_before_the_first_weights_is_refused(sampler_settings: SamplerSettings):
     from agym.runtime.backends.vllm import VllmSampler
 
-    with pytest.raises(SamplerError, match="expected weights before the first request"):
+    with pytest.raises(SamplerError, match="the sampler has no weights yet"):
         run(lambda: VllmSampler(sampler_settings, start=BrokenCore).sample(request(PROBE, 0)))
 
 
