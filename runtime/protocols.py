@@ -42,6 +42,7 @@ __all__ = [
     "Scorer",
     "SyncError",
     "TrainSequence",
+    "TrainedEngine",
     "UpdateFault",
     "UpdateLimits",
     "UpdateMetrics",
@@ -253,29 +254,29 @@ class UpdateFault(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetrics:
-    """Metrics of an update. Means are over the tokens in the loss."""
+    """Metrics of an update, by default of one without tokens. Means are over the tokens in the loss."""
 
     fault: UpdateFault | None
     """None: the weights have changed. Otherwise they, and the optimiser, are as they were."""
-    loss: float
-    policy_loss: float
-    entropy: float
-    reference_kl: float
-    """Estimated KL divergence from the reference; 0 without one."""
-    sampler_kl: float
-    """k3 estimate of the KL divergence from the policy of `old_logprobs`; 0 without them."""
-    ratio_mean: float
-    ratio_error: float
-    """Largest |ratio - 1|; on fresh samples it shows whether masks, alignment and sync are right."""
-    clipped_low: float
-    """Share of tokens whose gradient was clipped from below."""
-    clipped_high: float
-    grad_norm: float
-    """Before clipping."""
     lr: float
-    tokens: int
-    sequences: int
-    micro_batches: int
+    loss: float = 0.0
+    policy_loss: float = 0.0
+    entropy: float = 0.0
+    reference_kl: float = 0.0
+    """Estimated KL divergence from the reference; 0 without one."""
+    sampler_kl: float = 0.0
+    """k3 estimate of the KL divergence from the policy of `old_logprobs`; 0 without them."""
+    ratio_mean: float = 1.0
+    ratio_error: float = 0.0
+    """Largest |ratio - 1|; on fresh samples it shows whether masks, alignment and sync are right."""
+    clipped_low: float = 0.0
+    """Share of tokens whose gradient was clipped from below."""
+    clipped_high: float = 0.0
+    grad_norm: float = 0.0
+    """Before clipping."""
+    tokens: int = 0
+    sequences: int = 0
+    micro_batches: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,12 +295,12 @@ class ValueMetrics:
 
     fault: UpdateFault | None
     """None: the critic has changed. Otherwise it is as it was."""
-    loss: float
-    clipped: float
-    """Share of tokens whose gradient was clipped."""
-    grad_norm: float
-    """Before clipping."""
     lr: float
+    loss: float = 0.0
+    clipped: float = 0.0
+    """Share of tokens whose gradient was clipped."""
+    grad_norm: float = 0.0
+    """Before clipping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,35 +345,41 @@ class Scorer(Protocol):
         ...
 
 
-class Learner(Scorer, Protocol):
-    """An engine that trains a policy."""
-
-    def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
-        """One optimiser step over all `sequences`, in as many micro-batches as they need."""
-        ...
+class TrainedEngine(Protocol):
+    """An engine with weights that are trained."""
 
     def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
         """Set the optimiser's constants; `fresh` also resets its averages."""
-        ...
-
-    def weights(self) -> NamedTensors:
-        """Yield the trained tensors one at a time; valid until the next update."""
         ...
 
     def save(self, folder: Path) -> None:
         """Save everything that decides the next update."""
         ...
 
-    def load(self, folder: Path) -> None: ...
-
-    def export(self, folder: Path) -> None:
-        """Write a model folder that others can load."""
+    def load(self, folder: Path) -> None:
+        """Restore a saved state; the number of ranks and the settings must be the same."""
         ...
 
     def close(self) -> None: ...
 
 
-class ValueLearner(Protocol):
+class Learner(Scorer, TrainedEngine, Protocol):
+    """An engine that trains a policy."""
+
+    def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
+        """One optimiser step over all `sequences`, in as many micro-batches as they need."""
+        ...
+
+    def weights(self) -> NamedTensors:
+        """Yield the trained tensors one at a time; valid until the next update."""
+        ...
+
+    def export(self, folder: Path) -> None:
+        """Write a model folder that others can load."""
+        ...
+
+
+class ValueLearner(TrainedEngine, Protocol):
     """An engine that trains a critic."""
 
     def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
@@ -385,18 +392,6 @@ class ValueLearner(Protocol):
     def update(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics:
         """One optimiser step towards the `value_targets` of all `sequences`."""
         ...
-
-    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        """Set the optimiser's constants, as a learner does."""
-        ...
-
-    def save(self, folder: Path) -> None:
-        """Save everything that decides the next update."""
-        ...
-
-    def load(self, folder: Path) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

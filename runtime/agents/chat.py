@@ -209,7 +209,7 @@ class Chat:
         for opening in _OPENINGS:
             if (between := self._render_between(opening, self._render_opened(opening), message)) != expected:
                 raise TemplateError(
-                    f"the chat template renders one message as {between!r} or {expected!r}, depending on earlier messages"
+                    f"the chat template renders a message as {between!r} or as {expected!r}, by what precedes it"
                 )
             before = self._render_prompt(opening)
             for reply in _PROBES:

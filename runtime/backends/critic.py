@@ -64,15 +64,13 @@ class DeepSpeedCritic:
         self._engine = ZeroEngine(_build_network(settings, weights), settings)
 
     def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
-        """Value after each token, up to the last in the loss mask; 0 after it."""
         rows, values = self._engine.outputs(sequences, self._engine)
         return unpack(rows, values, sequences)
 
     def update(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics:
-        """One optimiser step towards the `value_targets` of all `sequences`, in as many micro-batches as they need."""
         normaliser = self._engine.compute_global_normaliser(sequences)
         if not normaliser.tokens:
-            return ValueMetrics(fault=UpdateFault.EMPTY, loss=0.0, clipped=0.0, grad_norm=0.0, lr=settings.lr)
+            return ValueMetrics(fault=UpdateFault.EMPTY, lr=settings.lr)
         sums = torch.zeros(2, device=self._engine.device)
 
         def loss(row: PackedRow) -> Tensor:
@@ -99,15 +97,12 @@ class DeepSpeedCritic:
         )
 
     def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        """Set the optimiser's constants; `fresh` also resets its averages."""
         self._engine.optimise_by(settings, fresh=fresh)
 
     def save(self, folder: Path) -> None:
-        """Save everything that decides the next update."""
         self._engine.save(folder)
 
     def load(self, folder: Path) -> None:
-        """Restore a saved state; the number of ranks and the settings must be the same."""
         self._engine.load(folder)
 
     def close(self) -> None:

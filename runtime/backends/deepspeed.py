@@ -67,10 +67,9 @@ class DeepSpeedLearner:
     # --- learning
 
     def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
-        """One optimiser step over all `sequences`, in as many micro-batches as they need."""
         normaliser = self._engine.compute_global_normaliser(sequences)
         if not normaliser.tokens:
-            return _empty_metrics(settings)
+            return UpdateMetrics(fault=UpdateFault.EMPTY, lr=settings.lr)
         sums = _Sums.zero(self.device)
 
         def loss(row: PackedRow) -> Tensor:
@@ -89,12 +88,10 @@ class DeepSpeedLearner:
         return metrics
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
-        """Log-prob of each token given those before it, 0 outside the loss mask; without gradient."""
         rows, logprobs = self._engine.outputs(sequences, lambda row: self._logprobs(row, temperature))
         return scatter(rows, logprobs, sequences)
 
     def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        """Set the optimiser's constants; `fresh` also resets its averages."""
         self._engine.optimise_by(settings, fresh=fresh)
 
     def _logprobs(self, row: PackedRow, temperature: float = 1.0) -> Tensor:
@@ -122,7 +119,6 @@ class DeepSpeedLearner:
     # --- weights
 
     def weights(self) -> NamedTensors:
-        """Yield the trained tensors one at a time; valid until the next update."""
         return self._merged_weights() if self._settings.lora is None else self._adapters()
 
     def _adapters(self) -> NamedTensors:
@@ -164,11 +160,9 @@ class DeepSpeedLearner:
     # --- checkpoints
 
     def save(self, folder: Path) -> None:
-        """Save everything that decides the next update."""
         self._engine.save(folder / _STATE)
 
     def load(self, folder: Path) -> None:
-        """Restore a saved state; the number of ranks and the settings must be the same."""
         self._engine.load(folder / _STATE)
 
     def close(self) -> None:
@@ -231,26 +225,6 @@ def _metrics(
         tokens=normaliser.tokens,
         sequences=normaliser.sequences,
         micro_batches=micro_batches,
-    )
-
-
-def _empty_metrics(settings: UpdateSettings) -> UpdateMetrics:
-    return UpdateMetrics(
-        fault=UpdateFault.EMPTY,
-        loss=0.0,
-        policy_loss=0.0,
-        entropy=0.0,
-        reference_kl=0.0,
-        sampler_kl=0.0,
-        ratio_mean=1.0,
-        ratio_error=0.0,
-        clipped_low=0.0,
-        clipped_high=0.0,
-        grad_norm=0.0,
-        lr=settings.lr,
-        tokens=0,
-        sequences=0,
-        micro_batches=0,
     )
 
 

@@ -143,13 +143,6 @@ class FakeLearner:
             fault=fault,
             loss=-gain / max(tokens, 1),
             policy_loss=-gain / max(tokens, 1),
-            entropy=0.0,
-            reference_kl=0.0,
-            sampler_kl=0.0,
-            ratio_mean=1.0,
-            ratio_error=0.0,
-            clipped_low=0.0,
-            clipped_high=0.0,
             grad_norm=abs(gain),
             lr=settings.lr,
             tokens=tokens,
@@ -215,7 +208,7 @@ class FakeCritic:
         """Step down the gradient of the plain squared error, clipped by its norm."""
         errors = [error for each in sequences for error in self._errors(each)]
         if not errors:
-            return ValueMetrics(fault=UpdateFault.EMPTY, loss=0.0, clipped=0.0, grad_norm=0.0, lr=settings.lr)
+            return ValueMetrics(fault=UpdateFault.EMPTY, lr=settings.lr)
         gradient: dict[int, float] = {}
         for token, error in errors:
             gradient[token] = gradient.get(token, 0.0) + error / len(errors)
@@ -226,7 +219,6 @@ class FakeCritic:
         return ValueMetrics(
             fault=None if math.isfinite(norm) else UpdateFault.NAN,
             loss=sum(error**2 for _, error in errors) / (2 * len(errors)),
-            clipped=0.0,
             grad_norm=norm,
             lr=settings.lr,
         )

@@ -103,7 +103,6 @@ class ModelTokenizer:
 
     @property
     def end_of_reply(self) -> int:
-        """The token with which the model ends a reply."""
         return int(self._tokenizer.eos_token_id)
 
     @property
@@ -124,7 +123,6 @@ class ModelTokenizer:
         thinking: bool = True,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> str:
-        """Render the template's text; with `reply`, up to where the model's reply begins."""
         options: dict[str, Any] = {} if thinking else {"enable_thinking": False}
         text = self._tokenizer.apply_chat_template(
             [dict(message) for message in messages],
@@ -179,7 +177,7 @@ def _train_bpe(vocab: int, texts: Iterable[str]) -> FastTokenizer:
 
     if vocab < _BYTES + len(SPECIAL):
         raise VocabularyTooSmall(
-            f"a BPE vocabulary needs at least {_BYTES + len(SPECIAL)} entries, one per byte and special token; got {vocab}"
+            f"a vocabulary needs at least {_BYTES + len(SPECIAL)} entries, one per byte or special token; got {vocab}"
         )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -71,7 +71,6 @@ class FrozenPolicy:
         self._device = device
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
-        """Log-prob of each token given those before it, 0 outside the loss mask."""
         rows = pack(sequences, self._capacity, self._device)
         with torch.no_grad():
             return scatter(rows, [self._policy(row, temperature)[0] for row in rows], sequences)

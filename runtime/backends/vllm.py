@@ -93,12 +93,10 @@ class VllmSampler:
     # --- sampling
 
     async def sample(self, request: SampleRequest) -> Sampled:
-        """Continue a prompt."""
         sampled: Sampled = await self._submit(request.prompt, _params(request), request.draw.stop_texts)
         return sampled
 
     async def score(self, ids: Sequence[int]) -> Floats:
-        """Log-probs of `ids[1:]`, each given all before it, at temperature 1."""
         scores: Floats = await self._submit(ids, _scoring_params(), ())
         return scores
 
@@ -222,7 +220,6 @@ class VllmSampler:
     # --- weights
 
     async def forget(self) -> None:
-        """Drop cached prompts; no request may be under way."""
         with self._fail_on_error():
             self._wake()
             forgot = self._core.reset_prefix_cache()
@@ -230,7 +227,6 @@ class VllmSampler:
             raise SamplerError("the engine could not drop its prompt cache: a request is still under way")
 
     async def rest(self) -> None:
-        """Release the memory of a GPU shared with a learner, until the next request."""
         if self._settings.shares_card and not self._core.is_sleeping():
             await self.pause()
             self._core.sleep(level=1, mode="keep")
@@ -243,7 +239,6 @@ class VllmSampler:
             self._core.wake_up()
 
     async def pause(self) -> None:
-        """Stop all requests from advancing; they wait, and lose nothing."""
         self._paused = True
         if self._driver is not None:
             await self._driver
@@ -254,7 +249,6 @@ class VllmSampler:
             self._start_driver()
 
     async def load(self, update: WeightUpdate) -> None:
-        """Replace the weights and verify them; raises SyncError. Requests under way go on with the new weights."""
         was_paused = self._paused
         await self.pause()
         with (

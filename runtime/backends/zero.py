@@ -154,7 +154,6 @@ class ZeroEngine:
         return gather_parameters
 
     def save(self, folder: Path) -> None:
-        """Save everything that decides the next update."""
         state = {"torch_rng": torch.get_rng_state()}
         self._engine.save_checkpoint(
             str(folder.parent),
@@ -165,7 +164,6 @@ class ZeroEngine:
         )
 
     def load(self, folder: Path) -> None:
-        """Restore a saved state; the number of ranks and the settings must be the same."""
         if not folder.is_dir():
             raise FileNotFoundError(f"no checkpoint in '{folder}'")
         strict = self._is_all_trainable

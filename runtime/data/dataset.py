@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,12 +96,19 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
     return data
 
 
-def _conversation(data: Mapping[str, Any], where: str) -> Conversation:
+@contextmanager
+def _locate_errors(where: str, expected: str) -> Iterator[None]:
+    """Turn an error in a line into one that names the line."""
     try:
-        return _from_record(data) if "turns" in data else _from_messages(data)
+        yield
     except (KeyError, TypeError, ValueError) as error:
         what = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else str(error)
-        raise RunError(f"{where}: {what}; expected 'messages', or an episode as a run records it") from error
+        raise RunError(f"{where}: {what}; expected {expected}") from error
+
+
+def _conversation(data: Mapping[str, Any], where: str) -> Conversation:
+    with _locate_errors(where, "'messages', or an episode as a run records it"):
+        return _from_record(data) if "turns" in data else _from_messages(data)
 
 
 def _from_record(data: Mapping[str, Any]) -> Conversation:
@@ -152,7 +160,7 @@ def _from_messages(data: Mapping[str, Any]) -> Conversation:
 
 
 def _pair(data: Mapping[str, Any], where: str) -> tuple[Conversation, Conversation]:
-    try:
+    with _locate_errors(where, "'prompt', 'chosen' and 'rejected'"):
         if data["chosen"] == data["rejected"]:
             raise ValueError("'chosen' and 'rejected' are the same")
         before = [{**each, "learn": False} for each in _to_messages(data.get("prompt", []), "user")]
@@ -161,10 +169,7 @@ def _pair(data: Mapping[str, Any], where: str) -> tuple[Conversation, Conversati
         )
         if not all(any(reply.trained for reply in side.replies) for side in (better, worse)):
             raise ValueError("expected a message to train on in both 'chosen' and 'rejected'")
-    except (KeyError, TypeError, ValueError) as error:
-        what = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else str(error)
-        raise RunError(f"{where}: {what}; expected 'prompt', 'chosen' and 'rejected'") from error
-    return better, worse
+        return better, worse
 
 
 _ANSWERS = ("chosen", "rejected")

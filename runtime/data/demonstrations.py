@@ -8,7 +8,7 @@ error.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -30,14 +30,9 @@ from ..rollout.env_calls import (
     with_deadline,
     with_retries,
 )
-from ..rollout.episode import (
-    Ending,
-    Episode,
-    Segment,
-    Task,
-    Turn,
-)
+from ..rollout.episode import Ending, Episode, Segment, Task, Turn
 from ..rollout.groups import EpisodeLimits
+from ..rollout.token_buffer import TokenBuffer
 from ..seeds import derive
 from .dataset import Conversation
 
@@ -71,30 +66,21 @@ async def _solution(env: ConnectedEnv, task: Task, timeout_s: float) -> tuple[st
     return await with_deadline(env.client.expert(task.id, task.seed), timeout_s, f"{env.name} to show task '{task.id}'")
 
 
-@dataclass(slots=True)
-class _Tokens:
-    """Tokens so far, and their loss mask."""
+def _finish(buffer: TokenBuffer, turns: Sequence[Turn], context_tokens: int) -> tuple[Segment]:
+    """Return the segment up to the end of the last reply: nothing after it is trained on."""
+    (segment,) = buffer.segments
+    end = turns[-1].end if turns else context_tokens
+    sampled = segment.sampled[:end]
+    sampled[0] = False  # nothing predicts the first token
+    return (
+        Segment(
+            ids=segment.ids[:end], sampled=sampled, logprobs=segment.logprobs[:end], versions=segment.versions[:end]
+        ),
+    )
 
-    ids: list[int] = field(default_factory=list)
-    loss_mask: list[bool] = field(default_factory=list)
 
-    def add(self, ids: Sequence[int], *, trained: bool) -> tuple[int, int]:
-        start = len(self.ids)
-        self.ids += ids
-        self.loss_mask += [trained] * len(ids)
-        return start, len(self.ids)
-
-    def segment(self, turns: Sequence[Turn], context_tokens: int) -> Segment:
-        """Build the segment up to the end of the last reply: nothing after it is trained on."""
-        length = turns[-1].end if turns else min(len(self.ids), context_tokens)
-        mask = np.asarray(self.loss_mask[:length], np.bool_)
-        mask[0] = False  # nothing predicts the first token
-        return Segment(
-            ids=np.asarray(self.ids[:length], np.int32),
-            sampled=mask,
-            logprobs=np.zeros(len(mask), np.float32),
-            versions=np.full(len(mask), -1, np.int32),
-        )
+def _append(buffer: TokenBuffer, ids: Sequence[int], *, trained: bool) -> tuple[int, int]:
+    return buffer.append(ids, [trained] * len(ids))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +111,8 @@ class Demonstrator:
         trains_all = self.loss_on is LossOn.ALL
         first = self.chat.truncate(session.first.text, limits.observation_tokens)
         opening = self.format.opening(env.spec.prompt, first, self.prompt)
-        buffer = _Tokens()
-        buffer.add(self.chat.begin(opening), trained=trains_all)
+        buffer = TokenBuffer()
+        _append(buffer, self.chat.begin(opening), trained=trains_all)
         turns: list[Turn] = []
         ending = Ending.HORIZON
         async for action, noisy in self._choose_actions(env, session, task, limits.horizon, seed):
@@ -135,7 +121,7 @@ class Demonstrator:
             if len(buffer.ids) + len(reply) > limits.context_tokens:
                 ending = Ending.BUDGET
                 break
-            start, end = buffer.add(reply, trained=trains_all or not noisy or self.loss_on is LossOn.ACTIONS)
+            start, end = _append(buffer, reply, trained=trains_all or not noisy or self.loss_on is LossOn.ACTIONS)
             step = validated(await self._call(session.step(action), env, task), env.name)
             observation = self.chat.truncate(step.observation.text, limits.observation_tokens)
             turns.append(
@@ -153,12 +139,12 @@ class Demonstrator:
             if step.ended:
                 ending = Ending.DONE if step.terminated else Ending.HORIZON
                 break
-            buffer.add(self.chat.follow(self.format.observation(observation)), trained=trains_all)
+            _append(buffer, self.chat.follow(self.format.observation(observation)), trained=trains_all)
         score = score_of(env.spec.score, [turn.reward for turn in turns])
         return Episode(
             task=task,
             index=0,
-            segments=(buffer.segment(turns, limits.context_tokens),),
+            segments=_finish(buffer, turns, limits.context_tokens),
             turns=tuple(turns),
             ending=ending,
             horizon=limits.horizon,
@@ -236,12 +222,12 @@ class Demonstrator:
         first = self.chat.truncate(reached.first.text, limits.observation_tokens)
         opening = self.format.opening(env.spec.prompt, first, self.prompt)
         (segment,), start = episode.segments, episode.turns[0].start
-        buffer = _Tokens()
-        buffer.add(self.chat.begin(opening), trained=self.loss_on is LossOn.ALL)
+        buffer = TokenBuffer()
+        _append(buffer, self.chat.begin(opening), trained=self.loss_on is LossOn.ALL)
         offset = len(buffer.ids) - start
-        buffer.ids += segment.ids[start : last.end].tolist()
-        # what reached the goal is learnt, whoever meant it for something else
-        buffer.loss_mask += [*segment.sampled[start : last.start].tolist(), *[True] * (last.end - last.start)]
+        # what reached the goal is trained on, whatever it was meant for
+        sampled = [*segment.sampled[start : last.start].tolist(), *[True] * (last.end - last.start)]
+        buffer.append(segment.ids[start : last.end].tolist(), sampled)
         if len(buffer.ids) > limits.context_tokens:
             return None
         turns = tuple(
@@ -252,7 +238,7 @@ class Demonstrator:
         return replace(
             episode,
             task=replace(episode.task, id=reached.task),
-            segments=(buffer.segment(turns, limits.context_tokens),),
+            segments=_finish(buffer, turns, limits.context_tokens),
             turns=turns,
             ending=Ending.DONE,
             score=env.spec.score_range[1],
@@ -265,15 +251,15 @@ class Demonstrator:
     def render(self, conversation: Conversation, context_tokens: int) -> Episode:
         """Render a conversation in tokens, up to the last reply that fits."""
         trains_all = self.loss_on is LossOn.ALL
-        buffer = _Tokens()
-        buffer.add(self.chat.begin(conversation.opening), trained=trains_all)
+        buffer = TokenBuffer()
+        _append(buffer, self.chat.begin(conversation.opening), trained=trains_all)
         turns: list[Turn] = []
         for at, reply in enumerate(conversation.replies):
             what = f"reply {at + 1} of task '{conversation.task.id}'"
             ids = self._reply(reply.text, what, trained=reply.trained)
             if len(buffer.ids) + len(ids) > context_tokens:
                 break
-            start, end = buffer.add(ids, trained=trains_all or reply.trained)
+            start, end = _append(buffer, ids, trained=trains_all or reply.trained)
             observations = "\n".join(message.content for message in reply.observations)
             turns.append(
                 Turn(
@@ -288,11 +274,11 @@ class Demonstrator:
                 )
             )
             if at + 1 < len(conversation.replies):
-                buffer.add(self.chat.follow(reply.observations), trained=trains_all)
+                _append(buffer, self.chat.follow(reply.observations), trained=trains_all)
         return Episode(
             task=conversation.task,
             index=0,
-            segments=(buffer.segment(turns, context_tokens),),
+            segments=_finish(buffer, turns, context_tokens),
             turns=tuple(turns),
             ending=Ending.DONE if len(turns) == len(conversation.replies) else Ending.BUDGET,
             horizon=max(len(conversation.replies), 1),

@@ -97,28 +97,26 @@ class EnvConnector:
 
 
 def connect_to_server(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
-    return _CONNECTORS[settings.dialect](settings, token, deadlines)
-
-
-def _connect_native(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
     assert settings.url is not None
-    return HttpEnv(settings.url, token=token, deadlines=deadlines)
+    return _CONNECTORS[settings.dialect](settings.url, settings, token, deadlines)
 
 
-def _connect_agentgym(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
-    assert settings.url is not None
+def _connect_native(url: str, settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
+    return HttpEnv(url, token=token, deadlines=deadlines)
+
+
+def _connect_agentgym(url: str, settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
     assert settings.kind is not None, "a verified plan says which kind"
-    return AgentGymEnv(settings.url, settings.kind, token=token, deadlines=deadlines)
+    return AgentGymEnv(url, settings.kind, token=token, deadlines=deadlines)
 
 
-def _connect_openenv(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
+def _connect_openenv(url: str, settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
     from ...envs.clients.openenv import OpenEnvEnv  # WebSockets are of no use to anything else
 
-    assert settings.url is not None
-    return OpenEnvEnv(settings.url, token=token, deadlines=deadlines)
+    return OpenEnvEnv(url, token=token, deadlines=deadlines)
 
 
-_CONNECTORS: Mapping[Dialect, Callable[[Environment, str | None, Deadlines], EnvClient]] = {
+_CONNECTORS: Mapping[Dialect, Callable[[str, Environment, str | None, Deadlines], EnvClient]] = {
     Dialect.NATIVE: _connect_native,
     Dialect.AGENTGYM: _connect_agentgym,
     Dialect.OPENENV: _connect_openenv,

@@ -39,17 +39,23 @@ class TokenBuffer:
         return (*self._finished, self._current_segment())
 
     def append_context(self, ids: Sequence[int]) -> None:
-        self.ids += ids
-        self._sampled += [False] * len(ids)
-        self._logprobs += [0.0] * len(ids)
-        self._versions += [-1] * len(ids)
+        self.append(ids, [False] * len(ids))
+
+    def append(self, ids: Sequence[int], sampled: Sequence[bool]) -> tuple[int, int]:
+        """Append tokens that no weights sampled here; those marked as sampled are to be imitated."""
+        return self._append(ids, sampled, [0.0] * len(ids), [-1] * len(ids))
 
     def append_sampled(self, reply: Sampled) -> tuple[int, int]:
+        return self._append(reply.ids, [True] * len(reply.ids), reply.logprobs, reply.versions)
+
+    def _append(
+        self, ids: Sequence[int], sampled: Sequence[bool], logprobs: Sequence[float], versions: Sequence[int]
+    ) -> tuple[int, int]:
         start = len(self.ids)
-        self.ids += reply.ids
-        self._sampled += [True] * len(reply.ids)
-        self._logprobs += reply.logprobs
-        self._versions += reply.versions
+        self.ids += ids
+        self._sampled += sampled
+        self._logprobs += logprobs
+        self._versions += versions
         return start, len(self.ids)
 
     def start_segment(self, ids: Sequence[int]) -> None:

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from errno import EIO, ENOSPC
 from operator import eq
 from pathlib import Path
@@ -135,26 +135,20 @@ class RunFolder:
         """List whole checkpoints by step."""
         return checkpoints_in(self.root)
 
-    @contextmanager
-    def checkpoint(self, step: int) -> Iterator[Path]:
+    def checkpoint(self, step: int) -> AbstractContextManager[Path]:
         """Create a checkpoint; it takes its name only when it is whole and on the disk."""
-        with fill_folder(self.root / CHECKPOINTS / f"{_STEP}{step}") as folder:
-            yield folder
+        return fill_folder(self.root / CHECKPOINTS / f"{_STEP}{step}")
 
-    @contextmanager
-    def new_reference(self, stage: str) -> Iterator[Path]:
+    def new_reference(self, stage: str) -> AbstractContextManager[Path]:
         """Create a reference, whole or not there."""
-        with fill_folder(self.reference(stage)) as folder:
-            yield folder
+        return fill_folder(self.reference(stage))
 
     def base(self, stage: str) -> Path:
         return self.root / "bases" / stage
 
-    @contextmanager
-    def new_base(self, stage: str) -> Iterator[Path]:
+    def new_base(self, stage: str) -> AbstractContextManager[Path]:
         """Create a stage's base, whole or not there."""
-        with fill_folder(self.base(stage)) as folder:
-            yield folder
+        return fill_folder(self.base(stage))
 
     def _repair(self) -> None:
         """Clean up after a kill: remove half-written folders, restore replaced ones."""

@@ -142,9 +142,7 @@ def test_a_server_of_the_run_is_killed_and_stopped_and_the_run_goes_on(called: A
         run.wait_for(step)
         os.kill(child_of(process.pid), signal.SIGKILL)
     said = run.ended(0)
-    assert (
-        len([line for line in said if "its server died: the server of 'textcraft' was killed by SIGKILL" in line]) == 2
-    )
+    assert len([line for line in said if "server died: the server of 'textcraft' was killed by SIGKILL" in line]) == 2
     assert summed(run, "rollout/server_troubles") == 2
     assert summed(run, "rollout/faults") == 0
     assert subprocess.run(["pgrep", "-s", str(process.pid)], capture_output=True).returncode == 1
