@@ -220,7 +220,7 @@ def sequences_of(episodes: Sequence[Episode]) -> list[TrainSequence]:
     return [
         TrainSequence(
             ids=segment.ids,
-            learn=segment.sampled,
+            loss_mask=segment.sampled,
             advantages=np.zeros(len(segment.ids), np.float32),
             old_logprobs=segment.logprobs,
         )
@@ -231,7 +231,7 @@ def sequences_of(episodes: Sequence[Episode]) -> list[TrainSequence]:
 
 def differences(sequences: Sequence[TrainSequence], own: Sequence[Floats]) -> Floats:
     parts = [
-        np.abs(mine - each.old_logprobs)[each.learn]
+        np.abs(mine - each.old_logprobs)[each.loss_mask]
         for each, mine in zip(sequences, own, strict=True)
         if each.old_logprobs is not None
     ]
@@ -292,7 +292,7 @@ class Watched(InlineWorkerGroup):
     async def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
         if self._row is not None:
             self._row.unlike += sum(_key(each) not in self._known for each in sequences)
-            self._row.learnt += sum(int(each.learn.sum()) for each in sequences)
+            self._row.learnt += sum(int(each.loss_mask.sum()) for each in sequences)
         return await super().update(sequences, settings)
 
     def _rereads(self, packed_ids: bytes) -> bool:
@@ -302,7 +302,7 @@ class Watched(InlineWorkerGroup):
 
 def _key(sequence: TrainSequence) -> tuple[bytes, ...]:
     assert sequence.old_logprobs is not None, "what was sampled carries the log-probs it was drawn with"
-    return sequence.ids.tobytes(), sequence.learn.tobytes(), sequence.old_logprobs.tobytes()
+    return sequence.ids.tobytes(), sequence.loss_mask.tobytes(), sequence.old_logprobs.tobytes()
 
 
 async def measure(kind: str, cache: str, episodes: int, *, quick: bool) -> dict[str, Any]:

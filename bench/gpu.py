@@ -338,7 +338,7 @@ class Bench:
         sequences = [
             TrainSequence(
                 ids=np.asarray(ids, np.int32),
-                learn=mask,
+                loss_mask=mask,
                 advantages=np.where(mask, draws.normal(), 0).astype(np.float32),
                 old_logprobs=np.asarray(logprobs, np.float32),
             )

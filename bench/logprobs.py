@@ -20,7 +20,7 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
-from agym.runtime.learning.loss import token_logprobs
+from agym.runtime.learning.loss import compute_logprobs
 from agym.runtime.protocols import LearnerSettings
 from torch import Tensor
 
@@ -90,7 +90,7 @@ def naive(hidden_ND: Tensor, head_VD: Tensor, targets_N: Tensor) -> tuple[Tensor
 
 
 def in_pieces(hidden_ND: Tensor, head_VD: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-    return token_logprobs(hidden_ND, head_VD, targets_N, 1.0, LearnerSettings(model=Path()).logit_elements)
+    return compute_logprobs(hidden_ND, head_VD, targets_N, 1.0, LearnerSettings(model=Path()).logit_elements)
 
 
 FORMS: Mapping[str, Form] = {"naive": naive, "in pieces": in_pieces}

@@ -115,26 +115,31 @@ class Recording:
         return sampler
 
     def _start(self, settings: SamplerSettings) -> InprocClient:
-        from agym.runtime.backends.vllm import _caller_undisturbed, _engine_args, _model_config, _products
+        from agym.runtime.backends.vllm_core import (
+            _engine_args,
+            _model_config,
+            _preserve_process_state,
+            matrix_products,
+        )
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.core_client import InprocClient
         from vllm.v1.engine.llm_engine import LLMEngine
 
         self._arguments = _engine_args(settings)
-        with _caller_undisturbed(), _products(_model_config(settings).hidden_size):
+        with _preserve_process_state(), matrix_products(_model_config(settings).hidden_size):
             self.engine = LLMEngine.from_engine_args(EngineArgs(**self._arguments))
         assert isinstance(self.engine.engine_core, InprocClient)
         return self.engine.engine_core
 
     def beside(self) -> LLMEngine:
         """Another one, as vLLM makes it for who asks for nothing but the same length, slots and precision."""
-        from agym.runtime.backends.vllm import _caller_undisturbed
+        from agym.runtime.backends.vllm_core import _preserve_process_state
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
         asked_for = ("model", "dtype", "skip_tokenizer_init", "max_model_len", "max_num_seqs", "enforce_eager")
         given = (*asked_for, "kv_cache_memory_bytes", "load_format", "hf_overrides", "use_tqdm_on_load")
-        with _caller_undisturbed():
+        with _preserve_process_state():
             engine = LLMEngine.from_engine_args(EngineArgs(**{name: self._arguments[name] for name in given}))
         # its end would take the process group with it, which the learner still needs
         engine.engine_core._finalizer.detach()

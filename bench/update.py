@@ -77,13 +77,13 @@ def _episode(draws: np.random.Generator, turns: int, everything: bool) -> TrainS
     parts = [(everything, int(draws.integers(50, 90)))]
     for _ in range(turns):
         parts += [(everything, int(draws.integers(5, 11))), (True, int(draws.integers(5, 11)))]
-    learn = np.concatenate([np.full(length, learnt) for learnt, length in parts])
-    learn[0] = False
+    loss_mask = np.concatenate([np.full(length, learnt) for learnt, length in parts])
+    loss_mask[0] = False
     return TrainSequence(
-        ids=draws.integers(0, 128, len(learn)).astype(np.int32),
-        learn=learn,
-        advantages=np.full(len(learn), draws.normal(), np.float32),
-        old_logprobs=draws.normal(-5.0, 0.1, len(learn)).astype(np.float32),
+        ids=draws.integers(0, 128, len(loss_mask)).astype(np.int32),
+        loss_mask=loss_mask,
+        advantages=np.full(len(loss_mask), draws.normal(), np.float32),
+        old_logprobs=draws.normal(-5.0, 0.1, len(loss_mask)).astype(np.float32),
     )
 
 
@@ -103,7 +103,7 @@ async def measure(what: str, settings: LearnerSettings, sequences: Sequence[Trai
     spent = await alternated(ways, rounds)
     learner.close()
     tokens = sum(len(sequence.ids) for sequence in sequences)
-    learnt = sum(int(sequence.learn.sum()) for sequence in sequences)
+    learnt = sum(int(sequence.loss_mask.sum()) for sequence in sequences)
     print(f"{what}: {len(sequences)} sequences, {tokens} tokens, {learnt} of them learnt\n")
     print(table("DeepSpeedLearner", spent, dict.fromkeys(ways, tokens)), end="\n\n")
 
@@ -232,7 +232,7 @@ def _loop(
     model: nn.Module, sequences: Sequence[TrainSequence], learnt: Callable[[], Iterator[Learnt]]
 ) -> Callable[[], Awaitable[None]]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=_LR, weight_decay=0.0, fused=True)
-    tokens = sum(int(sequence.learn.sum()) for sequence in sequences)
+    tokens = sum(int(sequence.loss_mask.sum()) for sequence in sequences)
     model.train()
 
     async def go() -> None:

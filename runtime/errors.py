@@ -1,6 +1,6 @@
-"""What ends a run by the operator's trouble, not by a fault of ours: one sentence, and what would mend it.
+"""Errors that an operator can fix: one sentence each, and what to do.
 
-Whoever starts a run shows these as they are; every other exception is a bug and keeps its traceback.
+The caller of a run shows these as they are; every other exception is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ __all__ = ["RunError", "StepRefused", "irrevocable"]
 
 
 class RunError(Exception):
-    """Trouble that the operator can mend: names the op and what it needs. The run folder can be resumed."""
+    """An error that the operator can fix: names the op and what it needs. The run folder can be resumed."""
 
 
 class StepRefused(RunError):
-    """As RunError, and raised before the step has learnt anything: the state at its start is saved."""
+    """A RunError raised before the step has changed any weights: the state at its start is saved."""
 
 
 @contextmanager
 def irrevocable() -> Iterator[None]:
-    """Around what learns and goes on: what is refused here is not as it was when the step began, and is not saved."""
+    """Turn StepRefused into RunError, once weights have changed and the step's start can no longer be saved."""
     try:
         yield
     except StepRefused as error:

@@ -1,7 +1,6 @@
-"""Measuring a model by a recipe's eval tasks, without a learner and without a run.
+"""Evaluate a model on a recipe's eval tasks, without a learner and without a run.
 
-Enters: a plan whose paths count from nowhere, a model that is there, where a run stood. Leaves: the row that a run
-would write of it: same tasks, same seeds, same engine, so the same numbers.
+Tasks, seeds and engine are those of a run, so the row is the one that a run would write of the same weights.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ..dsl.model.recipe import Eval
 from .errors import RunError
 from .progress import Progress
 from .reporting import Reporter
-from .rollout.env_connections import EnvConnector, OpenEnvs, deadlines_of
+from .rollout.env_connections import EnvConnector, OpenEnvs, make_deadlines
 from .steps.evaluate import Evaluation, evaluate
 from .steps.stage_context import StageContext
 from .workers.build import find_model, rollout_worker
@@ -36,19 +35,19 @@ def evaluate_checkpoint(
     environ: Mapping[str, str],
     clock: Callable[[], float],
 ) -> Evaluation:
-    """Plays the eval tasks with the model that the plan names by its path, as the stage of `progress` would."""
+    """Play the eval tasks with the model that the plan names by its path, as the stage of `progress` would."""
     with TemporaryDirectory(prefix="agym-eval-") as logs:
-        reach = EnvConnector(Path(logs), environ, reporter.note, deadlines_of(plan.rollout))
-        return asyncio.run(_examine(plan, progress, reporter, reach, clock))
+        connector = EnvConnector(Path(logs), environ, reporter.note, make_deadlines(plan.rollout))
+        return asyncio.run(_evaluate(plan, progress, reporter, connector, clock))
 
 
-async def _examine(
-    plan: Plan, progress: Progress, reporter: Reporter, reach: EnvConnector, clock: Callable[[], float]
+async def _evaluate(
+    plan: Plan, progress: Progress, reporter: Reporter, connector: EnvConnector, clock: Callable[[], float]
 ) -> Evaluation:
     reporter.phase("start")
     model = find_model(plan.model)
-    with _still_there(Path(model.path)):
-        player = rollout_worker(plan, model, OpenEnvs(reach), clock, weights_follow=False)
+    with _explain_deletion(Path(model.path)):
+        player = rollout_worker(plan, model, OpenEnvs(connector), clock, weights_follow=False)
     try:
         reporter.phase("eval")
         return await evaluate(_context(plan, progress, player, reporter, clock), plan.eval or Eval())
@@ -57,14 +56,14 @@ async def _examine(
 
 
 @contextmanager
-def _still_there(folder: Path) -> Iterator[None]:
-    """A run that goes on lets old checkpoints go, also while somebody reads one."""
+def _explain_deletion(folder: Path) -> Iterator[None]:
+    """Explain a failed read of a folder that a running run has deleted meanwhile."""
     try:
         yield
     except Exception as error:
         if folder.is_dir():
             raise
-        raise RunError(f"'{folder}' was let go while it was being read: choose a newer checkpoint") from error
+        raise RunError(f"checkpoint '{folder}' was deleted while being read: choose a newer one") from error
 
 
 def _context(

@@ -1,7 +1,6 @@
-"""A checkpoint as a folder for others: `transformers` and vLLM load it as they would any other model.
+"""Export a checkpoint as a model folder for `transformers` and vLLM, with a model card.
 
-Enters: a run folder, which is only read, and what it keeps of a step. Leaves: the folder, whole or not there, with a
-card that says where the weights come from and how they were measured.
+The run folder is only read; the new folder is whole or not there.
 """
 
 from __future__ import annotations
@@ -24,36 +23,36 @@ from .workers.build import find_model, learner_worker
 __all__ = ["export"]
 
 
-def export(archive: RunReader, kept: SavedStep, folder: Path, version: str) -> None:
-    """Fills a new folder; one that is there is refused."""
+def export(reader: RunReader, saved: SavedStep, folder: Path, version: str) -> None:
+    """Write a new folder; an existing one is refused."""
     if folder.exists() or folder.is_symlink():
-        raise FolderError(f"'{folder}' is there already: name a new folder")
-    plan = archive.plan
+        raise FolderError(f"'{folder}' already exists: choose a new folder")
+    plan = reader.plan
     try:
         with fill_folder(folder) as made:
-            if kept.model is not None:
+            if saved.model is not None:
                 # whoever may read the new folder may read all of it
-                shutil.copytree(kept.model, made, copy_function=shutil.copyfile, dirs_exist_ok=True)
+                shutil.copytree(saved.model, made, copy_function=shutil.copyfile, dirs_exist_ok=True)
             else:
-                _by_learner(anchored(plan, archive.folder), archive.root, kept, made)
-            (made / "README.md").write_text("\n".join(_card(plan, archive, kept, version)), encoding="utf-8")
+                _export_from_learner(anchored(plan, reader.folder), reader.root, saved, made)
+            (made / "README.md").write_text("\n".join(_write_card(plan, reader, saved, version)), encoding="utf-8")
     except (OSError, shutil.Error) as error:
-        raise RunError(f"'{folder}' could not be written from step {kept.step} of '{archive.root}': {error}") from error
+        raise RunError(f"cannot write '{folder}' from step {saved.step} of '{reader.root}': {error}") from error
 
 
-def _by_learner(plan: Plan, root: Path, kept: SavedStep, folder: Path) -> None:
-    """Of a checkpoint that holds nothing but the learner's state."""
-    assert kept.checkpoint is not None, "a step that is kept has a model or a checkpoint"
+def _export_from_learner(plan: Plan, root: Path, saved: SavedStep, folder: Path) -> None:
+    """Export a checkpoint that holds nothing but the learner's state."""
+    assert saved.checkpoint is not None, "a step that is kept has a model or a checkpoint"
     ranks = sum(worker.role is Role.LEARNER for worker in plan.placement.workers)
     if ranks > 1:
         raise RunError(
-            f"step {kept.step} holds the states of {ranks} learners and no model: resume the run with "
-            "'checkpoint.export: true', and export what it saves then"
+            f"step {saved.step} holds the states of {ranks} learners and no model: resume the run with "
+            "'checkpoint.export: true', and export a later checkpoint"
         )
     model = find_model(plan.model) if plan.model.init is None else ModelSource(path=str(root / MODEL))
     learner = learner_worker(plan, model).learner
     try:
-        learner.load(kept.checkpoint)
+        learner.load(saved.checkpoint)
         learner.export(folder)
     finally:
         learner.close()
@@ -62,7 +61,7 @@ def _by_learner(plan: Plan, root: Path, kept: SavedStep, folder: Path) -> None:
 # --- the card ------------------------------------------------------------------------------------------------------
 
 
-def _card(plan: Plan, archive: RunReader, kept: SavedStep, version: str) -> Iterator[str]:
+def _write_card(plan: Plan, reader: RunReader, saved: SavedStep, version: str) -> Iterator[str]:
     base = plan.model.path if plan.model.path is not None and not is_folder(plan.model.path) else None
     yield from ("---", "library_name: transformers", "pipeline_tag: text-generation", "tags: [agym]")
     yield from (f"base_model: {base}",) if base else ()
@@ -77,12 +76,12 @@ def _card(plan: Plan, archive: RunReader, kept: SavedStep, version: str) -> Iter
         f"| sha256 of the recipe | `{plan.recipe_sha256}` |",
     )
     yield from (f"| {key} | `{value}` |" for key, value in plan.choices.items())
-    yield from (f"| seed | {plan.seed} |", f"| steps | {kept.step} |")
-    yield from _measured(archive.measurements(kept.step))
+    yield from (f"| seed | {plan.seed} |", f"| steps | {saved.step} |")
+    yield from _evaluation_table(reader.measurements(saved.step))
     yield from ("", "## Use", "", "```python", _USE, "```", "")
 
 
-def _measured(rows: Sequence[MetricsRow]) -> Iterator[str]:
+def _evaluation_table(rows: Sequence[MetricsRow]) -> Iterator[str]:
     if not rows:
         return
     names = list(dict.fromkeys(name for row in rows for name, _ in eval_results(row)))

@@ -1,7 +1,4 @@
-"""What must not go unnoticed: a judgement of each step, by the recipe's `guards`.
-
-Enters: what the step measured, how often each bound was passed before. Leaves: what is to be done, and why.
-"""
+"""Guards: a verdict on each step by the recipe's `guards`."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ class GuardStop(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardSignals:
-    """What guards look at; None where the step measured no such thing."""
+    """Values that guards check; None where the step has no such value."""
 
     fault: UpdateFault | None = None
     """The worst of the step's updates."""
@@ -33,29 +30,29 @@ class GuardSignals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a step leads to."""
+    """Decision on a step."""
 
     action: OnFault | None = None
     reason: str = ""
     help: str = ""
-    """What to try, where that ends the run."""
+    """What to try where the run stops."""
 
 
-def apply_guards(guards: Guards, counted: GuardState, signs: GuardSignals) -> Verdict:
-    """The first guard that speaks, faults of the update before slow decay. Counts strikes on the way."""
-    if signs.fault is not None and signs.fault in _FAULTS:
-        what, action, help_ = _FAULTS[signs.fault]
-        return Verdict(action=action(guards), reason=what, help=help_)
-    for name, sign, passed in _DECAY:
-        value, bound = sign(signs), getattr(guards, name)
-        if bound is None or value is None or not passed(value, bound):
-            counted.strikes.pop(name, None)
+def apply_guards(guards: Guards, state: GuardState, signals: GuardSignals) -> Verdict:
+    """Return the first guard's verdict, faults of the update before slow decay; counts strikes on the way."""
+    if signals.fault is not None and signals.fault in _FAULTS:
+        reason, action, help_ = _FAULTS[signals.fault]
+        return Verdict(action=action(guards), reason=reason, help=help_)
+    for name, read, exceeds in _BOUNDS:
+        value, bound = read(signals), getattr(guards, name)
+        if bound is None or value is None or not exceeds(value, bound):
+            state.strikes.pop(name, None)
             continue
-        counted.strikes[name] = strikes = counted.strikes.get(name, 0) + 1
-        if strikes >= guards.patience or name in _AT_ONCE:
+        state.strikes[name] = strikes = state.strikes.get(name, 0) + 1
+        if strikes >= guards.patience or name in _IMMEDIATE:
             return Verdict(
                 action=OnFault.STOP,
-                reason=f"guard '{name}': {value:.4g} against {bound:.4g}, {strikes} steps in a row",
+                reason=f"guard '{name}': {value:.4g}, limit {bound:.4g}, {strikes} steps in a row",
                 help=_HELP[name],
             )
     return Verdict()
@@ -63,36 +60,36 @@ def apply_guards(guards: Guards, counted: GuardState, signs: GuardSignals) -> Ve
 
 _FAULTS: Mapping[UpdateFault, tuple[str, Callable[[Guards], OnFault], str]] = {
     UpdateFault.NAN: (
-        "the loss or a gradient is not a number",
+        "the loss or a gradient is NaN or infinite",
         lambda guards: guards.on_nan,
         "lower 'lr', or set 'model.dtype: bf16' where it is fp16",
     ),
     UpdateFault.KL: (
-        "the divergence from the sampling policy passed 'kl_max'",
+        "the KL divergence from the sampling policy exceeded 'kl_max'",
         lambda guards: guards.on_kl,
         "lower 'lr' or 'epochs', or set 'hardware.staleness: 0'",
     ),
     UpdateFault.GRAD_NORM: (
-        "the gradient's norm passed 'grad_norm_max'",
+        "the gradient norm exceeded 'grad_norm_max'",
         lambda guards: guards.on_grad_norm,
-        "lower 'lr', or raise the bound if such norms are usual here",
+        "lower 'lr', or raise the limit if such norms are usual here",
     ),
 }
-"""An empty update is no fault: all groups were left out, and the step taught nothing."""
+"""An empty update is no fault: all groups were filtered out."""
 
-_AT_ONCE = ("mismatch_max",)
-"""Engines that disagree are no decay that may pass."""
+_IMMEDIATE = ("mismatch_max",)
+"""Guards without patience: engines that disagree do not recover."""
 
 _HELP = {
-    "entropy_min": "the policy hardly varies any more: lower 'lr', or raise 'entropy.coef' or 'kl.coef'",
-    "zero_std_max": "groups are all right or all wrong: take other tasks, or raise 'group_size' or 'turns'",
-    "invalid_max": "the model does not write actions as 'agent.format' has them: imitate first, or take another",
-    "mismatch_max": "the two engines read the same tokens differently: see that 'model.dtype' is no less than bf16",
+    "entropy_min": "the policy is nearly deterministic: lower 'lr', or raise 'entropy.coef' or 'kl.coef'",
+    "zero_std_max": "groups are all right or all wrong: use other tasks, or raise 'group_size' or 'turns'",
+    "invalid_max": "the model does not follow 'agent.format': start with an SFT stage, or use another format",
+    "mismatch_max": "the two engines disagree on the same tokens: set 'model.dtype' to bf16 or fp32",
 }
 
-_DECAY: tuple[tuple[str, Callable[[GuardSignals], float | None], Callable[[float, float], bool]], ...] = (
-    ("entropy_min", lambda signs: signs.entropy, lambda value, bound: value < bound),
-    ("zero_std_max", lambda signs: signs.zero_std_frac, lambda value, bound: value > bound),
-    ("invalid_max", lambda signs: signs.invalid_rate, lambda value, bound: value > bound),
-    ("mismatch_max", lambda signs: signs.mismatch_kl, lambda value, bound: value > bound),
+_BOUNDS: tuple[tuple[str, Callable[[GuardSignals], float | None], Callable[[float, float], bool]], ...] = (
+    ("entropy_min", lambda signals: signals.entropy, lambda value, bound: value < bound),
+    ("zero_std_max", lambda signals: signals.zero_std_frac, lambda value, bound: value > bound),
+    ("invalid_max", lambda signals: signals.invalid_rate, lambda value, bound: value > bound),
+    ("mismatch_max", lambda signals: signals.mismatch_kl, lambda value, bound: value > bound),
 )

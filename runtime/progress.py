@@ -1,7 +1,6 @@
-"""Everything that decides a run's future and is not a weight: where it stands, what it has measured, what it is owed.
+"""Progress of a run: everything that decides its future and is not a weight, saved as `progress.json`.
 
-Enters: a checkpoint's `progress.json`. Leaves: the same, and the facts that expressions of the schedule may use. The
-horizon, the learning rate, the end of a stage and whether to measure are pure functions of this.
+The horizon, the learning rate, the end of a stage and whether to evaluate are pure functions of it.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from .rollout.task_sampler import TaskMixture
 __all__ = ["HISTORY", "GuardState", "Progress", "StageFacts"]
 
 HISTORY = 10_000
-"""Values of a metric that are kept; no expression can reach further back."""
+"""Stored values of a metric; no expression can reach further back."""
 
 
 @dataclass(slots=True)
 class GuardState:
-    """What the guards have counted."""
+    """Counters of the guards."""
 
     roll_backs: int = 0
     strikes: dict[str, int] = field(default_factory=dict)
@@ -30,25 +29,25 @@ class GuardState:
 
 @dataclass(slots=True)
 class Progress:
-    """Where the run stands."""
+    """Position of the run."""
 
     total_step: int = 0
     stage: int = 0
     step: int = 0
     version: int = 0
-    """Of the weights; grows with every change of theirs, and never falls."""
+    """Version of the weights; grows with each change, and never falls."""
     updates: int = 0
-    """Since the optimiser was fresh."""
+    """Updates since the optimiser was reset."""
     episodes: int = 0
     """Finished in this stage."""
     sampled_tokens: int = 0
     """Sampled in this stage."""
     data_position: int = 0
-    """Demonstrations of this stage learnt from so far."""
+    """Demonstrations of this stage used so far."""
     kl_scale: float = 1.0
-    """Of an adaptive KL coefficient."""
+    """Factor of an adaptive KL coefficient."""
     measured_at: int = -1
-    """The `total_step` of the last measurement."""
+    """The `total_step` of the last evaluation."""
     best: float | None = None
     best_step: int = -1
     """The `total_step` at which `checkpoint.best` was highest."""
@@ -56,7 +55,7 @@ class Progress:
     finished: bool = False
     history: dict[str, list[float]] = field(default_factory=dict)
     scales: dict[str, Moments] = field(default_factory=dict)
-    """Of rewards, by environment."""
+    """Reward scales by environment."""
     mixture: TaskMixture = field(default_factory=TaskMixture)
     guarding: GuardState = field(default_factory=GuardState)
 
@@ -65,7 +64,7 @@ class Progress:
         self.total_step += 1
 
     def measure(self, metrics: Mapping[str, float]) -> None:
-        """Adds to the windows; what is no number was not measured."""
+        """Add values to the windows, but not NaN or infinity."""
         for name, value in metrics.items():
             if isfinite(value):
                 values = self.history.setdefault(name, [])
@@ -73,19 +72,19 @@ class Progress:
                 del values[:-HISTORY]
 
     def next_stage(self) -> None:
-        """The clock, the counters and the windows of a stage start anew."""
+        """Start the steps, counters and windows of the next stage."""
         self.stage += 1
         self.step = self.episodes = self.sampled_tokens = self.data_position = 0
         self.history.clear()
 
     def copy(self) -> Progress:
-        """Apart in all that a step changes before it has learnt anything."""
+        """Copy what a step changes before it has changed any weights."""
         mixture = TaskMixture(drawn=dict(self.mixture.drawn), owed=dict(self.mixture.owed))
         return replace(self, mixture=mixture, scales=dict(self.scales))
 
     def ahead(self, steps: int) -> Progress:
-        """What a batch is played by that is begun now for a later step: the clock is that step's, and all that was
-        measured, earned and counted is as it stands now, whatever is learnt while the batch is played."""
+        """Return the progress by which a batch is played that starts now for a later step: steps are that step's, all
+        else is copied as it stands now, whatever is learned while the batch is played."""
         history = {name: list(values) for name, values in self.history.items()}
         return replace(self, step=self.step + steps, total_step=self.total_step + steps, history=history)
 
@@ -105,7 +104,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class StageFacts:
-    """`dsl`'s Facts over a Progress, in one stage."""
+    """Facts of the `dsl` from a Progress, in one stage."""
 
     progress: Progress
     stage: str

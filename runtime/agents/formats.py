@@ -1,8 +1,7 @@
-"""Agent formats: what an agent is told, and how its actions are read out of its reply.
+"""Agent formats: the rules that an agent is given, and parsers that read actions from its replies.
 
-Enters: an environment's guide and observations, and replies. Leaves: messages, and actions or the reason why the reply
-holds none. A parser never guesses and never raises: what it cannot read it refuses, and the reason is told to the
-agent. What an expert writes is read as what it meant.
+A parser never guesses and never raises: what it cannot read it refuses, with the reason for the agent. What an expert
+writes is parsed to the action that was meant.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ...dsl.model.recipe import Agent, Format
-from . import tool_calls as calls
+from . import tool_calls
 from .chat import Chat
 from .messages import END_OF_THOUGHTS, START_OF_THOUGHTS, Message, ParsedReply, accept, refuse
 
@@ -21,71 +20,71 @@ __all__ = ["FORMATS", "AgentFormat", "ReplyRules", "agent_format", "chat_and_for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyRules:
-    """What decides how replies are read, beside their format."""
+    """Parsing options other than the format."""
 
     thinking: bool = True
     calls: int = 1
-    """Actions in one reply, at the most."""
+    """Maximum actions per reply."""
     native: bool = False
-    """Whether the model's own template tells of tools."""
+    """Whether the model's own template renders tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFormat:
-    """One agent format."""
+    """A reply format: rules, parser and writer."""
 
     rules: str
-    """Told to the agent after the environment's own guide; empty where the guide is enough."""
+    """Appended to the environment's own guide; empty where the guide is enough."""
     read: Callable[[str], ParsedReply]
     write: Callable[[str], str]
-    """The reply that a scripted expert would give for an action."""
+    """Writes an action as a scripted expert would reply."""
     unreadable: tuple[str, ...] = ("",)
-    """Replies that are refused, one for each reason."""
-    tools: tuple[calls.Tool, ...] = ()
-    """What the model's own template tells of."""
+    """One refused reply per reason."""
+    tools: tuple[tool_calls.Tool, ...] = ()
+    """Tools for the model's own template."""
 
     def opening(self, guide: str, observation: str, prompt: str | None = None) -> tuple[Message, ...]:
-        """The messages before the first reply; `prompt` replaces both rules and guide."""
+        """Compose the messages before the first reply; `prompt` replaces both rules and guide."""
         system = prompt if prompt is not None else "\n\n".join(part for part in (guide, self.rules) if part)
         first = Message("user", observation)
         return (Message("system", system), first) if system else (first,)
 
     @property
-    def answers_as(self) -> str:
-        """The role that tells what came of an action."""
+    def observation_role(self) -> str:
+        """Role of the message that holds an observation."""
         return "tool" if self.tools else "user"
 
     def observation(self, text: str) -> tuple[Message, ...]:
-        return (Message(self.answers_as, text),)
+        return (Message(self.observation_role, text),)
 
     def correction(self, problem: str) -> tuple[Message, ...]:
         return (Message("user", problem),)
 
 
 def without_thoughts(reply: str) -> str:
-    """What is said after the thoughts, if there are any that have come to their end."""
-    return _said(reply).strip()
+    """Return the reply after its thoughts, or all of it where no thoughts end."""
+    return _strip_thoughts(reply).strip()
 
 
-def _said(reply: str) -> str:
+def _strip_thoughts(reply: str) -> str:
     before, end, after = reply.partition(END_OF_THOUGHTS)
-    said = after if end else before
+    answer = after if end else before
     # thoughts may follow thoughts
-    while _thinks(said) and END_OF_THOUGHTS in said:
-        said = said.partition(END_OF_THOUGHTS)[2]
-    return said
+    while _starts_thinking(answer) and END_OF_THOUGHTS in answer:
+        answer = answer.partition(END_OF_THOUGHTS)[2]
+    return answer
 
 
-def _thinks(said: str) -> bool:
-    return said.lstrip().startswith(START_OF_THOUGHTS)
+def _starts_thinking(answer: str) -> bool:
+    return answer.lstrip().startswith(START_OF_THOUGHTS)
 
 
-def _after_thoughts(read: Callable[[str], ParsedReply]) -> Callable[[str], ParsedReply]:
+def _skip_thoughts(read: Callable[[str], ParsedReply]) -> Callable[[str], ParsedReply]:
     def after(reply: str) -> ParsedReply:
-        said = _said(reply)
-        if _thinks(said):
+        answer = _strip_thoughts(reply)
+        if _starts_thinking(answer):
             return refuse(f"Your thoughts do not end. Write '{END_OF_THOUGHTS}', and your action after it.")
-        return read(said)
+        return read(answer)
 
     return after
 
@@ -96,7 +95,7 @@ _ACTION = re.compile(r"^[ \t]*Action:[ \t]*(.*)$", re.MULTILINE)
 
 
 def _read_react(reply: str) -> ParsedReply:
-    """`Thought: ... Action: one line`; the action is the last line."""
+    """Parse `Thought: ... Action: one line`; the action is the last line."""
     found = list(_ACTION.finditer(reply))
     if not found:
         return refuse("Your reply has no line that starts with 'Action:'. Write one, and the action after it.")
@@ -169,52 +168,52 @@ def _write_code(action: str) -> str:
     return f"{fence}\n{action}\n{fence}"
 
 
-def _code(manner: ReplyRules) -> AgentFormat:
+def _make_code_format(reply_rules: ReplyRules) -> AgentFormat:
     return AgentFormat(
         rules="Act by one code block, and write nothing after it:\n```\nthe action\n```",
-        read=lambda reply: _read_code(reply, manner.thinking),
+        read=lambda reply: _read_code(reply, reply_rules.thinking),
         write=_write_code,
-        unreadable=("", "```\n\n```", "```\na\n```\nb", *(() if manner.thinking else ("a\n```\nb\n```",))),
+        unreadable=("", "```\n\n```", "```\na\n```\nb", *(() if reply_rules.thinking else ("a\n```\nb\n```",))),
     )
 
 
 # --- tools ---------------------------------------------------------------------------------------------------------
 
 
-def _tools(manner: ReplyRules) -> AgentFormat:
-    form = calls.TEMPLATED if manner.native else calls.TAGGED
-    allowed = "Make one call" if manner.calls == 1 else f"Make up to {manner.calls} calls"
+def _make_tool_format(reply_rules: ReplyRules) -> AgentFormat:
+    style = tool_calls.TEMPLATED if reply_rules.native else tool_calls.TAGGED
+    allowed = "Make one call" if reply_rules.calls == 1 else f"Make up to {reply_rules.calls} calls"
     return AgentFormat(
-        rules=f"{form.rules}{allowed} in a reply, and write nothing after that.",
-        read=lambda reply: calls.parse_tool_calls(reply, form, manner.calls, thinking=manner.thinking),
-        write=form.write,
-        unreadable=calls.unreadable_replies(manner.calls, thinking=manner.thinking),
-        tools=(calls.ACT,) if manner.native else (),
+        rules=f"{style.rules}{allowed} in a reply, and write nothing after that.",
+        read=lambda reply: tool_calls.parse_tool_calls(reply, style, reply_rules.calls, thinking=reply_rules.thinking),
+        write=style.write,
+        unreadable=tool_calls.unreadable_replies(reply_rules.calls, thinking=reply_rules.thinking),
+        tools=(tool_calls.ACT,) if reply_rules.native else (),
     )
 
 
-_FORMS: Mapping[Format, Callable[[ReplyRules], AgentFormat]] = {
-    Format.REACT: lambda manner: _REACT if manner.thinking else _TERSE_REACT,
-    Format.PLAIN: lambda manner: _PLAIN,
-    Format.CODE: _code,
-    Format.TOOLS: _tools,
+_FORMATS: Mapping[Format, Callable[[ReplyRules], AgentFormat]] = {
+    Format.REACT: lambda reply_rules: _REACT if reply_rules.thinking else _TERSE_REACT,
+    Format.PLAIN: lambda reply_rules: _PLAIN,
+    Format.CODE: _make_code_format,
+    Format.TOOLS: _make_tool_format,
 }
 
 
-def agent_format(name: Format, manner: ReplyRules | None = None) -> AgentFormat:
-    manner = manner or ReplyRules()
-    form = _FORMS[name](manner)
-    return replace(form, read=_after_thoughts(form.read)) if manner.thinking else form
+def agent_format(name: Format, reply_rules: ReplyRules | None = None) -> AgentFormat:
+    reply_rules = reply_rules or ReplyRules()
+    style = _FORMATS[name](reply_rules)
+    return replace(style, read=_skip_thoughts(style.read)) if reply_rules.thinking else style
 
 
 FORMATS: Mapping[Format, AgentFormat] = {name: agent_format(name) for name in Format}
-"""As they are with thoughts, and of a model whose template knows of no tools."""
+"""All formats with thoughts, for a template without tools."""
 
 
 def chat_and_format(agent: Agent, chat: Chat) -> tuple[Chat, AgentFormat]:
-    """Chat template and reply format for an agent."""
-    native = agent.format is Format.TOOLS and chat.calls_natively(
-        calls.ACT, calls.EXAMPLE, calls.TEMPLATED.write("go north")
+    """Build the chat and the reply format of an agent."""
+    native = agent.format is Format.TOOLS and chat.writes_tool_calls(
+        tool_calls.ACT, tool_calls.EXAMPLE, tool_calls.TEMPLATED.write("go north")
     )
-    form = agent_format(agent.format, ReplyRules(thinking=agent.thinking, calls=agent.parallel_calls, native=native))
-    return chat.styled(thinking=agent.thinking, tools=form.tools), form
+    style = agent_format(agent.format, ReplyRules(thinking=agent.thinking, calls=agent.parallel_calls, native=native))
+    return chat.with_style(thinking=agent.thinking, tools=style.tools), style

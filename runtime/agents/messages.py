@@ -1,4 +1,4 @@
-"""Messages to the model, and what its replies were read as."""
+"""Messages to the model, and parsed replies."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 __all__ = ["END_OF_THOUGHTS", "START_OF_THOUGHTS", "Message", "ParsedReply", "accept", "refuse"]
 
 START_OF_THOUGHTS, END_OF_THOUGHTS = "<think>", "</think>"
-"""Around the thoughts of models that have learnt to think before they speak."""
+"""Tags around the thoughts of reasoning models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is said to the model."""
+    """One message of a conversation."""
 
     role: str
     """`system`, `user` or `tool`."""
@@ -21,14 +21,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    """Actions, or why there is none."""
+    """Parsed actions, or the problem with the reply."""
 
     actions: tuple[str, ...]
     problem: str = ""
 
     @property
     def action(self) -> str | None:
-        """The first."""
         return self.actions[0] if self.actions else None
 
 

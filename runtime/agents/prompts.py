@@ -1,7 +1,6 @@
-"""What the agent is told besides observations, where it plans, remembers in part or tries again.
+"""Texts that an agent is sent besides observations: for plans, memory and retries.
 
-Enters: an agent's settings. Leaves: texts. All that an agent may be told is listed, so that a vocabulary of words made
-from scratch holds it.
+All of them are listed, so that a vocabulary of words made from scratch holds them.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def with_paragraphs(*parts: str) -> str:
 
 
 def prompt_texts(agent: Agent) -> Sequence[str]:
-    """All of it that this agent may be told."""
+    """Return every text of this module that the agent may be sent."""
     return (
         CUT,
         *((PLAN, REVISE, ACT, PLANNED) if agent.planning else ()),

@@ -1,14 +1,13 @@
-"""Tool calls: between tags, as JSON where the model's own template says so, else the bare action.
+"""Tool calls between tags: as JSON where the model's own template writes them so, else the bare action.
 
-Enters: replies, and how many calls one may hold. Leaves: actions, or why there is none. The one tool is to act. This
-
+There is one tool, to act. Templates of the Hermes kind, Qwen's among them, write its call as
 
     <tool_call>
     {"name": "act", "arguments": {"action": "go north"}}
     </tool_call>
 
-is how templates of the Hermes kind write its call, Qwen's among them. Where the template knows of no tools, the model
-is told to write `<tool_call>go north</tool_call>`, which even a vocabulary of words can spell.
+Where the template has no tools, the rules ask for `<tool_call>go north</tool_call>`, which even a vocabulary of words
+can spell.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .messages import ParsedReply, accept, refuse
 __all__ = ["ACT", "EXAMPLE", "TAGGED", "TEMPLATED", "CallForm", "Tool", "parse_tool_calls", "unreadable_replies"]
 
 Tool = Mapping[str, Any]
-"""As chat templates take it."""
+"""A tool as chat templates take it."""
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 # up to the next tag and no further: a model may say one over and over, and each would be looked for to the end
@@ -44,20 +43,20 @@ ACT: Tool = {
     },
 }
 EXAMPLE = {_ARGUMENT: "go north"}
-"""Arguments to see with how a template writes a call."""
+"""Arguments that show how a template writes a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm:
-    """What stands between the tags."""
+    """Format of the text between the tags."""
 
     rules: str
     parse: Callable[[str], ParsedReply]
     write: Callable[[str], str]
 
 
-def parse_tool_calls(reply: str, form: CallForm, most: int, *, thinking: bool) -> ParsedReply:
-    """All calls of a reply, in order; one that cannot be read spoils the others."""
+def parse_tool_calls(reply: str, form: CallForm, limit: int, *, thinking: bool) -> ParsedReply:
+    """Parse all calls of a reply, in order; one that cannot be read spoils the others."""
     before, *rest = _CALL.split(reply)
     found, after = rest[::2], rest[1::2]
     if any(tag in text for tag in (_OPEN, _CLOSE) for text in (before, *found, *after)):
@@ -68,17 +67,17 @@ def parse_tool_calls(reply: str, form: CallForm, most: int, *, thinking: bool) -
         return refuse("Text follows a tool call. End your reply after the last one.")
     if not thinking and before.strip():
         return refuse("Text stands before the tool call. Write the call alone.")
-    if len(found) > most:
-        return refuse(f"Your reply has {len(found)} tool calls. Write no more than {most}.")
+    if len(found) > limit:
+        return refuse(f"Your reply has {len(found)} tool calls. Write no more than {limit}.")
     parsed = [form.parse(call) for call in found]
     problem = next((each.problem for each in parsed if not each.actions), "")
     return refuse(problem) if problem else accept(*(action for each in parsed for action in each.actions))
 
 
-def unreadable_replies(most: int, *, thinking: bool) -> tuple[str, ...]:
-    """A reply for each reason to refuse one."""
+def unreadable_replies(limit: int, *, thinking: bool) -> tuple[str, ...]:
+    """Return one refused reply per reason."""
     call = f"{_OPEN}a{_CLOSE}"
-    return ("", _OPEN, f"{call} a", *(() if thinking else (f"a {call}",)), call * (most + 1), f"{_OPEN}{_CLOSE}")
+    return ("", _OPEN, f"{call} a", *(() if thinking else (f"a {call}",)), call * (limit + 1), f"{_OPEN}{_CLOSE}")
 
 
 # --- JSON, as the template writes it -------------------------------------------------------------------------------
@@ -86,8 +85,8 @@ def unreadable_replies(most: int, *, thinking: bool) -> tuple[str, ...]:
 
 def _parse_json(text: str) -> ParsedReply:
     try:
-        call = json.loads(text, object_pairs_hook=_unambiguous)
-    except _TwiceError:
+        call = json.loads(text, object_pairs_hook=_refuse_duplicates)
+    except _DuplicateNameError:
         return refuse("The tool call gives one name twice. Write each name once.")
     except (ValueError, RecursionError):
         return refuse("The tool call is not JSON. Write an object with 'name' and 'arguments'.")
@@ -97,24 +96,24 @@ def _parse_json(text: str) -> ParsedReply:
         return refuse(f"There is no such tool. Call '{_NAME}'.")
     arguments = call["arguments"]
     action = arguments.get(_ARGUMENT) if isinstance(arguments, dict) and len(arguments) == 1 else None
-    if not isinstance(action, str) or not action.strip() or _broken(action):
+    if not isinstance(action, str) or not action.strip() or _has_lone_surrogate(action):
         return refuse(f"'{_NAME}' takes one argument, '{_ARGUMENT}', which is a text and not empty.")
     return accept(action)
 
 
-class _TwiceError(Exception):
-    """Of what stands there twice, JSON would keep the last."""
+class _DuplicateNameError(Exception):
+    """An object has one name twice; `json` alone would keep the last."""
 
 
-def _unambiguous(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise _TwiceError
+        raise _DuplicateNameError
     return found
 
 
-def _broken(text: str) -> bool:
-    """JSON can spell halves of letters, which are no text."""
+def _has_lone_surrogate(text: str) -> bool:
+    """Return whether the text holds a lone surrogate, which JSON can spell and UTF-8 cannot."""
     return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -1,8 +1,7 @@
-"""The critic: a DeepSpeed engine of its own around a language model that says one number per token, not the next one.
+"""The critic: a DeepSpeed engine around a language model with a value head.
 
-Enters: training sequences with what the values should have been. Leaves: values, and what each update was like. It
-gives the learner's guarantees: the divisor is that of the whole update, and an update that is not a number is not made.
-A new critic expects nothing: its output layer begins at 0. With LoRA that layer and adapters of its own learn.
+It gives the learner's guarantees: the divisor is that of the whole update, and an update with NaN or infinity is
+skipped. The output layer of a new critic begins at 0. With LoRA that layer and adapters of its own are trained.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..learning.loss import value_terms
+from ..learning.loss import compute_value_loss
 from ..learning.packing import PackedRow, unpack
 from ..protocols import (
     Floats,
@@ -26,15 +25,15 @@ from ..protocols import (
     ValueMetrics,
     ValueSettings,
 )
-from .lora import adapters
-from .policy import hidden_states, load_causal, take_over
+from .lora import named_adapters
+from .policy import copy_weights, hidden_states, load_causal
 from .zero import ZeroEngine, sum_over_ranks
 
 __all__ = ["DeepSpeedCritic"]
 
 
 class ValueHead(nn.Module):
-    """From a hidden state to one number, in full precision."""
+    """Value head: a hidden state to one number, in full precision."""
 
     def __init__(self, width: int, dtype: torch.dtype) -> None:
         super().__init__()
@@ -45,7 +44,7 @@ class ValueHead(nn.Module):
 
 
 class ValueNetwork(nn.Module):
-    """The value after each token of a row."""
+    """Language model with a value head: the value after each token of a row."""
 
     def __init__(self, backbone: nn.Module, head: ValueHead) -> None:
         super().__init__()
@@ -58,67 +57,62 @@ class ValueNetwork(nn.Module):
 
 
 class DeepSpeedCritic:
-    """One rank of the critic, beside that of the learner."""
+    """One rank of the critic, in the process of the learner's rank."""
 
     def __init__(self, settings: LearnerSettings, weights: NamedTensors | None = None) -> None:
-        """Begins as the model of a folder; with `weights`, as the learner that they are from."""
-        self._engine = ZeroEngine(_network(settings, weights), settings)
+        """Start from the model of a folder, or with `weights` from those of a learner."""
+        self._engine = ZeroEngine(_build_network(settings, weights), settings)
 
     def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
-        """What is expected once each token has been seen, up to the last that `learn` marks; 0 after it."""
         rows, values = self._engine.outputs(sequences, self._engine)
         return unpack(rows, values, sequences)
 
     def update(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics:
-        """One optimiser step towards the `value_targets` of all `sequences`, in as many micro-batches as they need."""
-        whole = self._engine.whole(sequences)
-        if not whole.tokens:
-            return ValueMetrics(fault=UpdateFault.EMPTY, loss=0.0, clipped=0.0, grad_norm=0.0, lr=settings.lr)
+        normaliser = self._engine.compute_global_normaliser(sequences)
+        if not normaliser.tokens:
+            return ValueMetrics(fault=UpdateFault.EMPTY, lr=settings.lr)
         sums = torch.zeros(2, device=self._engine.device)
 
         def loss(row: PackedRow) -> Tensor:
             assert row.values_N is not None, "the critic is asked before it learns"
             assert row.value_targets_N is not None, "the critic learns from what it should have said"
             values_N = self._engine(row).index_select(0, row.predict_N)
-            terms = value_terms(values_N, row.values_N, row.value_targets_N, settings.clip, whole.tokens)
+            terms = compute_value_loss(values_N, row.values_N, row.value_targets_N, settings.clip, normaliser.tokens)
             sums.add_(torch.stack([terms.loss.detach(), terms.clipped]))
             return terms.loss
 
-        grad_norm, _ = self._engine.gather(sequences, loss, self._engine)
+        grad_norm, _ = self._engine.accumulate(sequences, loss, self._engine)
         total, clipped = sum_over_ranks(sums).tolist()
-        sound = math.isfinite(total) and math.isfinite(grad_norm)
-        if sound:
+        is_finite = math.isfinite(total) and math.isfinite(grad_norm)
+        if is_finite:
             self._engine.step(settings.lr, settings.max_grad_norm, grad_norm)
         else:
             self._engine.discard()
         return ValueMetrics(
-            fault=None if sound else UpdateFault.NAN,
+            fault=None if is_finite else UpdateFault.NAN,
             loss=total,
-            clipped=clipped / whole.tokens,
+            clipped=clipped / normaliser.tokens,
             grad_norm=grad_norm,
             lr=settings.lr,
         )
 
     def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        """Sets the optimiser's constants; `fresh` also forgets what it has averaged."""
         self._engine.optimise_by(settings, fresh=fresh)
 
     def save(self, folder: Path) -> None:
-        """Everything that decides the next update."""
         self._engine.save(folder)
 
     def load(self, folder: Path) -> None:
-        """Takes up a saved state; the same number of ranks and the same settings are needed."""
         self._engine.load(folder)
 
     def close(self) -> None:
         self._engine.close()
 
 
-def _network(settings: LearnerSettings, weights: NamedTensors | None) -> ValueNetwork:
+def _build_network(settings: LearnerSettings, weights: NamedTensors | None) -> ValueNetwork:
     causal = load_causal(settings)
     if weights is not None:
-        take_over(causal.named_parameters() if settings.lora is None else adapters(causal), weights)
+        copy_weights(causal.named_parameters() if settings.lora is None else named_adapters(causal), weights)
     output = causal.get_output_embeddings().weight
     # what gives the next token goes; only its width is of use
     return ValueNetwork(causal.base_model, ValueHead(output.shape[1], output.dtype))

@@ -1,8 +1,7 @@
 """The learner: a DeepSpeed engine around the policy.
 
-Enters: training sequences with advantages. Leaves: new weights and what the update was like. Gradients of all
-micro-batches are accumulated with the divisor of the whole update; then, before anything is changed, the update is
-judged: an update that is not a number, or beyond the limits it was given, leaves weights and optimiser as they were.
+Gradients of all micro-batches are accumulated with the divisor of the whole update. Then the update is checked: with
+NaN or infinity, or beyond its limits, it is skipped, and weights and optimiser stay as they were.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from ..learning.loss import LossInputs, LossTerms, loss_terms, token_scale
+from ..learning.loss import LossInputs, LossTerms, compute_loss, compute_token_scale
 from ..learning.packing import PackedRow, scatter
 from ..protocols import (
     Floats,
@@ -33,32 +32,32 @@ from ..protocols import (
     UpdateSettings,
 )
 from .hf_models import ModelSource, copy_tokenizer, write_model
-from .lora import AdapterReference, adapted_layers, adapters, read_adapters, write_adapters
-from .policy import OUTPUT_LAYER, hub_names, load_policy, take_over
+from .lora import AdapterReference, adapted_layers, named_adapters, read_adapters, write_adapters
+from .policy import OUTPUT_LAYER, copy_weights, load_policy, named_hub_parameters
 from .zero import ZeroEngine, max_over_ranks, sum_over_ranks
 
 __all__ = ["DeepSpeedLearner"]
 
 _STATE = "learner"
 _ADAPTERS = "adapter"
-"""Their folder beside an exported model."""
+"""Folder of the adapters inside an exported model."""
 
 
 class DeepSpeedLearner:
     """One rank of the learner."""
 
-    def __init__(self, settings: LearnerSettings, begun: Path | None = None) -> None:
-        """Begins as the model of the settings, or as the learner that was exported to the folder `begun`."""
+    def __init__(self, settings: LearnerSettings, start: Path | None = None) -> None:
+        """Start from the model of the settings, or from the learner that was exported to the folder `start`."""
         self._settings = settings
         # what is frozen is no part of a checkpoint, so it is always the model of the settings
-        self._policy = load_policy(settings if begun is None or settings.lora else replace(settings, model=begun))
-        if begun is not None and settings.lora:
-            take_over(adapters(self._policy.causal), read_adapters(begun / _ADAPTERS).items())
+        self._policy = load_policy(settings if start is None or settings.lora else replace(settings, model=start))
+        if start is not None and settings.lora:
+            copy_weights(named_adapters(self._policy.causal), read_adapters(start / _ADAPTERS).items())
         self._engine = ZeroEngine(self._policy, settings, outside=[self._policy.output_layer])
 
     @property
     def vocab(self) -> int:
-        """Ids that the model knows."""
+        """Size of the model's vocabulary."""
         return self._policy.vocab
 
     @property
@@ -68,21 +67,20 @@ class DeepSpeedLearner:
     # --- learning
 
     def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
-        """One optimiser step over all `sequences`, in as many micro-batches as they need."""
-        whole = self._engine.whole(sequences)
-        if not whole.tokens:
-            return _empty(settings)
+        normaliser = self._engine.compute_global_normaliser(sequences)
+        if not normaliser.tokens:
+            return UpdateMetrics(fault=UpdateFault.EMPTY, lr=settings.lr)
         sums = _Sums.zero(self.device)
 
         def loss(row: PackedRow) -> Tensor:
             nonlocal sums
-            terms = self._terms(row, whole, settings)
+            terms = self._terms(row, normaliser, settings)
             sums += terms
             return terms.loss
 
-        grad_norm, micro_batches = self._engine.gather(sequences, loss, self._logprobs)
-        metrics = _metrics(sums, whole, settings, grad_norm, micro_batches)
-        metrics = replace(metrics, fault=_judge(metrics, settings.limits))
+        grad_norm, micro_batches = self._engine.accumulate(sequences, loss, self._logprobs)
+        metrics = _metrics(sums, normaliser, settings, grad_norm, micro_batches)
+        metrics = replace(metrics, fault=_find_fault(metrics, settings.limits))
         if metrics.fault is None:
             self._engine.step(settings.lr, settings.max_grad_norm, grad_norm)
         else:
@@ -90,27 +88,25 @@ class DeepSpeedLearner:
         return metrics
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
-        """Of each token given those before it, 0 at the first and where nothing is learnt; without gradient."""
         rows, logprobs = self._engine.outputs(sequences, lambda row: self._logprobs(row, temperature))
         return scatter(rows, logprobs, sequences)
 
     def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        """Sets the optimiser's constants; `fresh` also forgets what it has averaged."""
         self._engine.optimise_by(settings, fresh=fresh)
 
     def _logprobs(self, row: PackedRow, temperature: float = 1.0) -> Tensor:
         logprobs_N: Tensor = self._engine(row, temperature)[0]
         return logprobs_N
 
-    def _terms(self, row: PackedRow, whole: Normaliser, settings: UpdateSettings) -> LossTerms:
+    def _terms(self, row: PackedRow, normaliser: Normaliser, settings: UpdateSettings) -> LossTerms:
         logprobs_N, entropy_N = self._engine(row, settings.loss.temperature)
-        return loss_terms(
+        return compute_loss(
             LossInputs(
                 logprobs_N=logprobs_N,
                 entropy_N=entropy_N,
                 advantages_N=row.advantages_N,
-                scale_N=token_scale(
-                    row.lengths_S, row.sequence_N, settings.loss.aggregation, settings.loss.length, whole
+                scale_N=compute_token_scale(
+                    row.lengths_S, row.sequence_N, settings.loss.aggregation, settings.loss.length, normaliser
                 ),
                 unit_N=row.units(settings.loss.ratio),
                 old_N=row.old_N,
@@ -123,53 +119,50 @@ class DeepSpeedLearner:
     # --- weights
 
     def weights(self) -> NamedTensors:
-        """What learns, one tensor at a time; valid until the next update."""
-        return self._whole() if self._settings.lora is None else self._adapters()
+        return self._merged_weights() if self._settings.lora is None else self._adapters()
 
     def _adapters(self) -> NamedTensors:
-        for name, parameter in adapters(self._policy.causal):
-            with self._engine.gathered(parameter):
+        for name, parameter in named_adapters(self._policy.causal):
+            with self._engine.gather_parameters(parameter):
                 yield name, parameter.detach()
 
-    def _whole(self) -> NamedTensors:
-        """The weights of a model without adapters that does the same."""
+    def _merged_weights(self) -> NamedTensors:
+        """Yield the weights of an equivalent model without adapters."""
         layers, names = adapted_layers(self._policy.causal), set()
-        for name, parameter in hub_names(self._policy):
+        for name, parameter in named_hub_parameters(self._policy):
             names.add(name)
             layer = layers.get(name.removesuffix(".weight"))
-            with self._engine.gathered(parameter, *((layer.lora_A, layer.lora_B) if layer else ())):
+            with self._engine.gather_parameters(parameter, *((layer.lora_A, layer.lora_B) if layer else ())):
                 yield name, layer.merged() if layer else parameter.detach()
         if OUTPUT_LAYER not in names:
             output = self._policy.output_layer
-            with self._engine.gathered(output):
+            with self._engine.gather_parameters(output):
                 yield OUTPUT_LAYER, output.detach()
 
     def reference(self, folder: Path | None) -> Scorer:
-        """With LoRA: the base model, or the model that was exported to `folder`, without loading either."""
+        """Return the base model, or the model exported to `folder`, without loading either; with LoRA only."""
         others = None if folder is None else read_adapters(folder / _ADAPTERS)
         return AdapterReference(self, self._policy.causal, others)
 
     def export(self, folder: Path) -> None:
-        """A model folder that others can load; its output layer is written out, tied or not. Adapters are merged into
-        it, and lie in a folder of their own beside it."""
-        tensors = {name: tensor.cpu().clone() for name, tensor in self._whole()}
-        learnt = {name: tensor.cpu().clone() for name, tensor in self._adapters()}
+        """Write a model folder that others can load: the output layer untied, adapters merged, and beside it the
+        adapters in a folder of their own."""
+        tensors = {name: tensor.cpu().clone() for name, tensor in self._merged_weights()}
+        adapter_weights = {name: tensor.cpu().clone() for name, tensor in self._adapters()}
         if torch.distributed.get_rank() == 0:
             write_model(self._policy.causal, tensors, folder)
             if self._settings.lora is not None:
-                write_adapters(learnt, self._settings.lora, folder / _ADAPTERS)
+                write_adapters(adapter_weights, self._settings.lora, folder / _ADAPTERS)
             path = self._settings.tokenizer or str(self._settings.model)
-            words = ModelSource(path=path, trust_remote_code=self._settings.trust_remote_code)
-            copy_tokenizer(words, folder, self._settings.chat_template)
+            source = ModelSource(path=path, trust_remote_code=self._settings.trust_remote_code)
+            copy_tokenizer(source, folder, self._settings.chat_template)
 
     # --- checkpoints
 
     def save(self, folder: Path) -> None:
-        """Everything that decides the next update."""
         self._engine.save(folder / _STATE)
 
     def load(self, folder: Path) -> None:
-        """Takes up a saved state; the same number of ranks and the same settings are needed."""
         self._engine.load(folder / _STATE)
 
     def close(self) -> None:
@@ -192,7 +185,7 @@ _SUMMED = (
 
 @dataclass(slots=True)
 class _Sums:
-    """Sums over micro-batches; they stay on the device until the update is done."""
+    """Sums over micro-batches, on the device until the update is done."""
 
     terms: Tensor
     """In the order of `_SUMMED`."""
@@ -213,49 +206,29 @@ class _Sums:
 
 
 def _metrics(
-    sums: _Sums, whole: Normaliser, settings: UpdateSettings, grad_norm: float, micro_batches: int
+    sums: _Sums, normaliser: Normaliser, settings: UpdateSettings, grad_norm: float, micro_batches: int
 ) -> UpdateMetrics:
     terms, ratio_error = sums.over_ranks()
     return UpdateMetrics(
         fault=None,
         loss=terms["loss"],
         policy_loss=terms["policy_loss"],
-        entropy=terms["entropy"] / whole.tokens,
-        reference_kl=terms["reference_kl"] / whole.tokens,
-        sampler_kl=terms["sampler_kl"] / whole.tokens,
-        ratio_mean=terms["ratio"] / whole.tokens,
+        entropy=terms["entropy"] / normaliser.tokens,
+        reference_kl=terms["reference_kl"] / normaliser.tokens,
+        sampler_kl=terms["sampler_kl"] / normaliser.tokens,
+        ratio_mean=terms["ratio"] / normaliser.tokens,
         ratio_error=ratio_error,
-        clipped_low=terms["clipped_low"] / whole.tokens,
-        clipped_high=terms["clipped_high"] / whole.tokens,
+        clipped_low=terms["clipped_low"] / normaliser.tokens,
+        clipped_high=terms["clipped_high"] / normaliser.tokens,
         grad_norm=grad_norm,
         lr=settings.lr,
-        tokens=whole.tokens,
-        sequences=whole.sequences,
+        tokens=normaliser.tokens,
+        sequences=normaliser.sequences,
         micro_batches=micro_batches,
     )
 
 
-def _empty(settings: UpdateSettings) -> UpdateMetrics:
-    return UpdateMetrics(
-        fault=UpdateFault.EMPTY,
-        loss=0.0,
-        policy_loss=0.0,
-        entropy=0.0,
-        reference_kl=0.0,
-        sampler_kl=0.0,
-        ratio_mean=1.0,
-        ratio_error=0.0,
-        clipped_low=0.0,
-        clipped_high=0.0,
-        grad_norm=0.0,
-        lr=settings.lr,
-        tokens=0,
-        sequences=0,
-        micro_batches=0,
-    )
-
-
-def _judge(metrics: UpdateMetrics, limits: UpdateLimits) -> UpdateFault | None:
+def _find_fault(metrics: UpdateMetrics, limits: UpdateLimits) -> UpdateFault | None:
     if not (math.isfinite(metrics.loss) and math.isfinite(metrics.grad_norm)):
         return UpdateFault.NAN
     if limits.kl is not None and metrics.sampler_kl > limits.kl:

@@ -1,8 +1,7 @@
-"""What the engines need to find in the environment of their process before it starts its first thread.
+"""Environment variables that the engines need before their process starts its first thread.
 
-Enters: the environment as it is, and what the process is for. Leaves: what has to be added. Some of it the dynamic
-linker and the OpenMP runtime read when a process starts, so a process that lacks it must start once more; whoever owns
-the process does that (`os.execve`) or hands the variables to the processes it starts.
+The dynamic linker and the OpenMP runtime read some of them when a process starts, so a process without them must start
+once more: its owner does that (`os.execve`), or hands them to the processes that it starts.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ _ON_A_CPU = {
 
 
 def missing_variables(environ: Mapping[str, str], *, threads: int, cpu: bool) -> dict[str, str]:
-    """What must be added to `environ`; nothing, in a process that was started with it."""
-    wanted = {"OMP_NUM_THREADS": str(threads), **_ALWAYS, **(_ON_A_CPU if cpu else {})}
-    missing = {name: value for name, value in wanted.items() if name not in environ}
-    preload = _openmp() if cpu else None
+    """Return the variables to add to `environ`; none in a process that was started with them."""
+    variables = {"OMP_NUM_THREADS": str(threads), **_ALWAYS, **(_ON_A_CPU if cpu else {})}
+    missing = {name: value for name, value in variables.items() if name not in environ}
+    preload = _find_openmp() if cpu else None
     loaded = environ.get("LD_PRELOAD", "")
     if preload is not None and "libiomp5" not in loaded:
         missing["LD_PRELOAD"] = f"{preload}:{loaded}" if loaded else str(preload)
     return missing
 
 
-def _openmp() -> Path | None:
-    """Intel's OpenMP runtime, where it is installed: with it the first generation takes half the time."""
+def _find_openmp() -> Path | None:
+    """Find Intel's OpenMP runtime, where installed: with it the first generation takes half the time."""
     try:
         found = files("intel-openmp") or []
     except PackageNotFoundError:

@@ -1,9 +1,9 @@
-"""Engines without a model, for unit tests of what stands around them. Pure, quick, and the same on every machine.
+"""Fake engines without a model, for unit tests: pure, quick, the same on every machine.
 
-The "model" is one number, its skill: the probability of the token that `skilled` says comes next; what is left is
-shared by all other tokens. An update raises it with the sum of `advantage x learn`, so that a run can be seen to learn,
-and sampler and learner agree exactly on every log-prob as long as they hold the same weights. The critic knows one
-number of each token, whatever came before it.
+The "model" is one number, its skill: the probability of the token that `skilled` says comes next; the rest is shared by
+all other tokens. An update raises it with the sum of `advantage x loss_mask`, so that a run can be seen to learn, and
+sampler and learner agree exactly on every log-prob as long as they hold the same weights. The critic keeps one number
+per token, whatever came before it.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ SKILL = "skill"
 
 
 def cycle(vocab: int) -> Callable[[Sequence[int]], int]:
-    """A skill to be learnt: count on, and begin again."""
+    """Build a skill that counts on and begins again."""
     return lambda ids: (ids[-1] + 1) % vocab
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeModel:
-    """What sampler and learner both know."""
+    """The model that sampler and learner share."""
 
     vocab: int
     skilled: Callable[[Sequence[int]], int]
-    """The token that a skilled player says next."""
+    """The token that a skilled player samples next."""
 
     def logprob(self, skill: float, ids: Sequence[int], token: int) -> float:
         p = 1 / (1 + math.exp(-skill))
@@ -68,13 +68,13 @@ class FakeModel:
         return other + (other >= best)
 
     def logprobs(self, skill: float, ids: Sequence[int]) -> Floats:
-        """Of `ids[1:]`."""
+        """Log-probs of `ids[1:]`."""
         return np.array([self.logprob(skill, ids[:at], ids[at]) for at in range(1, len(ids))], np.float32)
 
 
 @dataclass(slots=True, kw_only=True)
 class FakeSampler:
-    """Answers at once."""
+    """Sampler that answers at once."""
 
     model: FakeModel
     skill: float | None = None
@@ -82,7 +82,7 @@ class FakeSampler:
     paused: bool = False
     closed: bool = False
     requests: list[SampleRequest] = field(default_factory=list)
-    """All that was asked for, in order."""
+    """All requests, in order."""
 
     async def sample(self, request: SampleRequest) -> Sampled:
         skill = self._ready()
@@ -126,14 +126,14 @@ class FakeSampler:
 
 @dataclass(slots=True, kw_only=True)
 class FakeLearner:
-    """Learns one number."""
+    """Learner of one number."""
 
     model: FakeModel
     skill: float = 0.0
     updates: int = 0
 
     def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
-        tokens = sum(int(sequence.learn.sum()) for sequence in sequences)
+        tokens = sum(int(sequence.loss_mask.sum()) for sequence in sequences)
         gain = sum(self._gain(sequence) for sequence in sequences)
         fault = self._fault(tokens, gain, settings)
         if fault is None:
@@ -143,22 +143,15 @@ class FakeLearner:
             fault=fault,
             loss=-gain / max(tokens, 1),
             policy_loss=-gain / max(tokens, 1),
-            entropy=0.0,
-            reference_kl=0.0,
-            sampler_kl=0.0,
-            ratio_mean=1.0,
-            ratio_error=0.0,
-            clipped_low=0.0,
-            clipped_high=0.0,
             grad_norm=abs(gain),
             lr=settings.lr,
             tokens=tokens,
-            sequences=sum(1 for sequence in sequences if sequence.learn.any()),
+            sequences=sum(1 for sequence in sequences if sequence.loss_mask.any()),
             micro_batches=1,
         )
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
-        return [np.where(sequence.learn, self._logprobs(sequence), np.float32(0)) for sequence in sequences]
+        return [np.where(sequence.loss_mask, self._logprobs(sequence), np.float32(0)) for sequence in sequences]
 
     def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
         pass
@@ -184,11 +177,11 @@ class FakeLearner:
         return np.append(np.float32(0), self.model.logprobs(self.skill, sequence.ids.tolist()))
 
     def _gain(self, sequence: TrainSequence) -> float:
-        """Advantages of skilled tokens less those of the others."""
+        """Advantages of skilled tokens minus those of the others."""
         ids = sequence.ids.tolist()
-        learnt = np.flatnonzero(sequence.learn).tolist()
-        signs = [1.0 if ids[at] == self.model.skilled(ids[:at]) else -1.0 for at in learnt]
-        return float(np.dot(sequence.advantages[learnt], signs))
+        trained = np.flatnonzero(sequence.loss_mask).tolist()
+        signs = [1.0 if ids[at] == self.model.skilled(ids[:at]) else -1.0 for at in trained]
+        return float(np.dot(sequence.advantages[trained], signs))
 
     def _fault(self, tokens: int, gain: float, settings: UpdateSettings) -> UpdateFault | None:
         if not tokens:
@@ -201,10 +194,10 @@ class FakeLearner:
 
 @dataclass(slots=True, kw_only=True)
 class FakeCritic:
-    """Expects what came of a token before."""
+    """Critic that predicts from the last token alone."""
 
     expected: dict[int, float] = field(default_factory=dict)
-    """By the token seen last; 0 of one that is new."""
+    """Value by the last token; 0 for a new one."""
 
     def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
         return [
@@ -212,10 +205,10 @@ class FakeCritic:
         ]
 
     def update(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics:
-        """One step down the gradient of the plain squared error, clipped by its norm."""
+        """Step down the gradient of the plain squared error, clipped by its norm."""
         errors = [error for each in sequences for error in self._errors(each)]
         if not errors:
-            return ValueMetrics(fault=UpdateFault.EMPTY, loss=0.0, clipped=0.0, grad_norm=0.0, lr=settings.lr)
+            return ValueMetrics(fault=UpdateFault.EMPTY, lr=settings.lr)
         gradient: dict[int, float] = {}
         for token, error in errors:
             gradient[token] = gradient.get(token, 0.0) + error / len(errors)
@@ -226,7 +219,6 @@ class FakeCritic:
         return ValueMetrics(
             fault=None if math.isfinite(norm) else UpdateFault.NAN,
             loss=sum(error**2 for _, error in errors) / (2 * len(errors)),
-            clipped=0.0,
             grad_norm=norm,
             lr=settings.lr,
         )
@@ -245,9 +237,9 @@ class FakeCritic:
         pass
 
     def _errors(self, sequence: TrainSequence) -> list[tuple[int, float]]:
-        """Of each learnt token, the one before it and how far what was expected there was off."""
+        """For each trained token, the one before it and the error of its value there."""
         if sequence.value_targets is None:
-            raise ValueError("expected sequences that say what the values should have been")
-        before = sequence.ids[np.flatnonzero(sequence.learn) - 1].tolist()
-        targets = sequence.value_targets[sequence.learn].tolist()
+            raise ValueError("expected sequences with value targets")
+        before = sequence.ids[np.flatnonzero(sequence.loss_mask) - 1].tolist()
+        targets = sequence.value_targets[sequence.loss_mask].tolist()
         return [(at, self.expected.get(at, 0.0) - target) for at, target in zip(before, targets, strict=True)]

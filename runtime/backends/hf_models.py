@@ -1,8 +1,4 @@
-"""Models and tokenizers as ordinary Hugging Face folders: made from scratch here, or found, and then read the same way.
-
-Enters: sizes and text to learn a vocabulary from, or a folder or hub id. Leaves: a folder that `transformers` and vLLM
-load as they would any other, and a tokenizer as `rendering.py` wants it.
-"""
+"""Models and tokenizers as ordinary Hugging Face folders, made from scratch or found, and then read the same way."""
 
 from __future__ import annotations
 
@@ -49,20 +45,20 @@ CHAT_TEMPLATE = (
 
 _BYTES = 256
 UNKNOWN = "<|unknown|>"
-"""What an environment may say and a word-level vocabulary lacks."""
+"""Token for words that a word-level vocabulary lacks."""
 
 
 class VocabularyTooSmall(ValueError):
-    """Fewer entries than what any text needs."""
+    """Fewer entries than any text needs."""
 
 
 class UnknownWord(ValueError):
-    """A text holds a word that a word-level vocabulary lacks."""
+    """A text has a word that a word-level vocabulary lacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSource:
-    """Where a model is."""
+    """Location of a model."""
 
     path: str
     """A folder or a hub id."""
@@ -72,7 +68,7 @@ class ModelSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerSizes:
-    """A vocabulary to be learnt from text."""
+    """Settings of a vocabulary to be trained from text."""
 
     kind: TokenizerKind = TokenizerKind.BPE
     vocab: int = 512
@@ -80,7 +76,7 @@ class TokenizerSizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSizes:
-    """A model to be made."""
+    """Sizes of a model to be made."""
 
     family: Family = Family.QWEN3
     layers: int = 4
@@ -97,22 +93,21 @@ class ModelSizes:
 
 
 class ModelTokenizer:
-    """A tokenizer as the renderer wants it."""
+    """Adapter from a Hugging Face tokenizer to what `Chat` needs."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, chat_template: str | None = None) -> None:
         self._tokenizer = tokenizer
         self._template = chat_template
         if tokenizer.eos_token_id is None:
-            raise ValueError("the tokenizer names no end token, so a reply could never end")
+            raise ValueError("the tokenizer has no end token, so a reply could never end")
 
     @property
     def end_of_reply(self) -> int:
-        """The token with which the model ends a reply."""
         return int(self._tokenizer.eos_token_id)
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Texts that are read as tokens of control; the one for unknown words is none."""
+        """Texts that encode to control tokens, except the one for unknown words."""
         added = (str(token) for token in self._tokenizer.added_tokens_decoder.values() if token.special)
         return tuple(sorted({*added, *self._tokenizer.all_special_tokens} - {self._tokenizer.unk_token}))
 
@@ -128,7 +123,6 @@ class ModelTokenizer:
         thinking: bool = True,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> str:
-        """The template's text; with `reply`, up to where the model's next words begin."""
         options: dict[str, Any] = {} if thinking else {"enable_thinking": False}
         text = self._tokenizer.apply_chat_template(
             [dict(message) for message in messages],
@@ -141,14 +135,14 @@ class ModelTokenizer:
         return str(text)
 
     def encode(self, text: str) -> list[int]:
-        """What is read: a word that the vocabulary lacks is the token for unknown words."""
+        """Encode a text to be read: a word that the vocabulary lacks becomes the token for unknown words."""
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     def encode_known(self, text: str) -> list[int]:
-        """What is to be said: raises UnknownWord, so that nobody learns to say "unknown"."""
+        """Encode a text to be imitated: raises UnknownWord, so that the model is not trained to say "unknown"."""
         ids = self.encode(text)
         if self._tokenizer.unk_token_id in ids:
-            raise UnknownWord(f"expected only words of the vocabulary in '{text[:200]}'")
+            raise UnknownWord(f"'{text[:200]}' has a word that is not in the vocabulary")
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -157,12 +151,12 @@ class ModelTokenizer:
 
 
 def load_tokenizer(source: ModelSource, chat_template: str | None = None) -> ModelTokenizer:
-    """The tokenizer of a folder or hub id; `chat_template` replaces its own."""
+    """Load the tokenizer of a folder or hub id; `chat_template` replaces its own."""
     return ModelTokenizer(_pretrained_tokenizer(source), chat_template)
 
 
 def make_tokenizer(sizes: TokenizerSizes, texts: Iterable[str]) -> PreTrainedTokenizerBase:
-    """A tokenizer learnt from `texts`; the same texts in the same order give the same one."""
+    """Train a tokenizer on `texts`; the same texts in the same order give the same one."""
     from transformers import PreTrainedTokenizerFast
 
     fast = _TRAINERS[sizes.kind](sizes.vocab, texts)
@@ -183,7 +177,7 @@ def _train_bpe(vocab: int, texts: Iterable[str]) -> FastTokenizer:
 
     if vocab < _BYTES + len(SPECIAL):
         raise VocabularyTooSmall(
-            f"expected at least {_BYTES + len(SPECIAL)} entries, one for each byte and special token; got {vocab}"
+            f"a vocabulary needs at least {_BYTES + len(SPECIAL)} entries, one per byte or special token; got {vocab}"
         )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -214,20 +208,20 @@ def _train_words(vocab: int, texts: Iterable[str]) -> FastTokenizer:
     special = (*SPECIAL, UNKNOWN)
     if len(counts) + len(special) > vocab:
         raise VocabularyTooSmall(
-            f"expected room for {len(counts)} words and {len(special)} special tokens; got {vocab}"
+            f"the vocabulary needs room for {len(counts)} words and {len(special)} special tokens; got {vocab}"
         )
     words = sorted(counts, key=lambda word: (-counts[word], word))
     places = {word: at for at, word in enumerate((*special, *words))}
     tokenizer = Tokenizer(models.WordLevel(places, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = splitter
-    tokenizer.decoder = _spaced()
+    tokenizer.decoder = _make_word_decoder()
     tokenizer.add_special_tokens(list(special))
     return tokenizer
 
 
-def _spaced() -> Any:
-    """Words back to text: a space before each, but none at a line's start, before a closing sign, after an opening one
-    or beside a special token."""
+def _make_word_decoder() -> Any:
+    """Build a decoder that puts a space before each word, but none at a line's start, before a closing sign, after an
+    opening one or next to a special token."""
     from tokenizers import Regex, decoders
 
     return decoders.Sequence(
@@ -250,25 +244,25 @@ _TRAINERS: Mapping[TokenizerKind, Callable[[int, Iterable[str]], FastTokenizer]]
 
 
 def make_model(sizes: ModelSizes, tokenizer: PreTrainedTokenizerBase, seed: int, folder: Path) -> None:
-    """Writes a model folder with weights drawn from `seed` and leaves every random generator as it was."""
+    """Write a model folder with weights drawn from `seed`, leaving every random generator as it was."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.for_model(sizes.family.value, **_config(sizes, tokenizer))
+    config = AutoConfig.for_model(sizes.family.value, **_config_values(sizes, tokenizer))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    with _quiet():
+    with _without_progress_bars():
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
 def load_causal_model(source: ModelSource, dtype: str, attention: str) -> PreTrainedModel:
-    """The model of a folder or hub id, in training's precision and with the attention asked for."""
+    """Load the model of a folder or hub id, with a precision and an attention."""
     from transformers import AutoModelForCausalLM
 
     # a download shows how far it is; reading a folder does not
-    with _quiet() if Path(source.path).is_dir() else nullcontext():
+    with _without_progress_bars() if Path(source.path).is_dir() else nullcontext():
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             source.path,
             revision=source.revision,
@@ -280,7 +274,7 @@ def load_causal_model(source: ModelSource, dtype: str, attention: str) -> PreTra
 
 
 def write_model(model: PreTrainedModel, tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Writes weights as safetensors beside the model's configuration, which then says that nothing is tied."""
+    """Write weights as safetensors, and the model's configuration with nothing tied."""
     from huggingface_hub import save_torch_state_dict
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -293,19 +287,19 @@ def write_model(model: PreTrainedModel, tensors: Mapping[str, Tensor], folder: P
 
 
 def copy_tokenizer(source: ModelSource, folder: Path, chat_template: str | None = None) -> None:
-    """Puts a tokenizer into a model's folder, with the chat template that was used; generation ends as replies did."""
+    """Put a tokenizer into a model's folder, with the chat template that was used; generation ends as replies did."""
     tokenizer = _pretrained_tokenizer(source)
     if chat_template is not None:
         tokenizer.chat_template = chat_template
     tokenizer.save_pretrained(folder)
-    _end_with(tokenizer.eos_token_id, folder)
+    _add_end_token(tokenizer.eos_token_id, folder)
 
 
-def _end_with(end: int, folder: Path) -> None:
+def _add_end_token(end: int, folder: Path) -> None:
     from transformers import GenerationConfig
 
-    there = (folder / "generation_config.json").is_file()
-    config = GenerationConfig.from_pretrained(folder) if there else GenerationConfig()
+    exists = (folder / "generation_config.json").is_file()
+    config = GenerationConfig.from_pretrained(folder) if exists else GenerationConfig()
     known = config.eos_token_id
     ends = known if isinstance(known, list) else [] if known is None else [known]
     if end not in ends:
@@ -323,8 +317,8 @@ def _pretrained_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the library's progress bars, which would run through the run's own view."""
+def _without_progress_bars() -> Iterator[None]:
+    """Hide the library's progress bars, which would run through the run's own view."""
     from transformers.utils import logging
 
     if not logging.is_progress_bar_enabled():
@@ -337,9 +331,9 @@ def _quiet() -> Iterator[None]:
         logging.enable_progress_bar()
 
 
-def _config(sizes: ModelSizes, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+def _config_values(sizes: ModelSizes, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     if sizes.hidden % sizes.heads:
-        raise ValueError(f"expected a width that {sizes.heads} heads divide, got {sizes.hidden}")
+        raise ValueError(f"'hidden' ({sizes.hidden}) must be divisible by 'heads' ({sizes.heads})")
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     return {
         "vocab_size": len(tokenizer),

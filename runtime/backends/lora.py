@@ -1,9 +1,8 @@
-"""LoRA: two thin matrices beside each frozen one, which are all that learns, travels and is saved.
+"""LoRA: two thin trainable matrices per frozen layer; only they are trained, synced and saved.
 
-Enters: a model, and which of its layers get adapters. Leaves: the same model, frozen but for them. What an adapter adds
-is alpha / rank * B A x; B begins at 0, so the model begins as it was. With its adapters off it is the base model again,
-with others lent to it the model that those belong to: a reference costs no second model. On disk adapters have the form
-that PEFT, vLLM and `transformers` read.
+An adapter adds alpha / rank * B A x; B begins at 0, so the model begins as it was. With its adapters off it is the base
+model again, with others in their place the model that those belong to: a reference costs no second model. On disk
+adapters have the form that PEFT, vLLM and `transformers` read.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
 __all__ = [
     "AdaptedLinear",
     "AdapterReference",
-    "adapt",
     "adapted_layers",
-    "adapters",
+    "add_adapters",
+    "named_adapters",
     "peft_name",
     "read_adapters",
     "write_adapters",
@@ -40,7 +39,7 @@ _WEIGHTS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
 class AdaptedLinear(nn.Linear):
-    """A linear layer that takes over the parameters of a frozen one, under the same names."""
+    """Linear layer that shares the parameters of a frozen one, under the same names."""
 
     def __init__(self, frozen: nn.Linear, lora: Lora, generator: torch.Generator) -> None:
         super().__init__(frozen.in_features, frozen.out_features, bias=False, device="meta")
@@ -49,28 +48,28 @@ class AdaptedLinear(nn.Linear):
         down = torch.empty(lora.rank, frozen.in_features).uniform_(-bound, bound, generator=generator)
         self.lora_A = nn.Parameter(down.to(frozen.weight))
         self.lora_B = nn.Parameter(frozen.weight.new_zeros(frozen.out_features, lora.rank))
-        self.is_off = False
-        self.lent: tuple[Tensor, Tensor] | None = None
+        self.is_disabled = False
+        self.override: tuple[Tensor, Tensor] | None = None
         """Another A and B, used instead."""
         self._scale = lora.alpha / lora.rank
         self._dropout = lora.dropout
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as of the layer that it stands in for
-        straight = super().forward(input)
-        if self.is_off:
-            return straight
-        down, up = self.lent or (self.lora_A, self.lora_B)
-        thin = functional.linear(functional.dropout(input, self._dropout, self.training), down)
-        return straight + functional.linear(thin * self._scale, up)
+        base = super().forward(input)
+        if self.is_disabled:
+            return base
+        down, up = self.override or (self.lora_A, self.lora_B)
+        low_rank = functional.linear(functional.dropout(input, self._dropout, self.training), down)
+        return base + functional.linear(low_rank * self._scale, up)
 
     def merged(self) -> Tensor:
-        """The one weight that does the same."""
+        """Return the one weight that does the same."""
         added = self._scale * (self.lora_B.float() @ self.lora_A.float())
         return (self.weight.float() + added).to(self.weight.dtype).detach()
 
 
-def adapt(causal: PreTrainedModel, lora: Lora, seed: int) -> None:
-    """Freezes the model and puts adapters beside the targets; their A is drawn from `seed`."""
+def add_adapters(causal: PreTrainedModel, lora: Lora, seed: int) -> None:
+    """Freeze the model and add adapters to the targets; their A is drawn from `seed`."""
     causal.requires_grad_(False)
     # the output layer is read without being called, and has none
     backbone, generator = causal.base_model, torch.Generator().manual_seed(seed)
@@ -93,56 +92,55 @@ def adapted_layers(network: nn.Module) -> dict[str, AdaptedLinear]:
     return {name: module for name, module in network.named_modules() if isinstance(module, AdaptedLinear)}
 
 
-def adapters(network: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """All that learns, by name."""
+def named_adapters(network: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield the trained parameters by name."""
     for name, layer in adapted_layers(network).items():
         yield f"{name}.lora_A", layer.lora_A
         yield f"{name}.lora_B", layer.lora_B
 
 
 class AdapterReference:
-    """What a learner would say with its adapters off, or with others in their place."""
+    """A learner's model with its adapters off, or with others in their place."""
 
     def __init__(self, learner: Scorer, network: nn.Module, others: Mapping[str, Tensor] | None) -> None:
-        """`others` by the names of the network's own."""
+        """`others` are keyed as the network's own adapters."""
         self._learner = learner
         self._layers = adapted_layers(network)
-        self._lent = {
+        self._overrides = {
             name: (others[f"{name}.lora_A"].to(layer.weight), others[f"{name}.lora_B"].to(layer.weight))
             for name, layer in self._layers.items()
             if others is not None
         }
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
-        """As of the learner."""
-        with self._instead():
+        with self._override():
             return self._learner.logprobs(sequences, temperature)
 
     @contextmanager
-    def _instead(self) -> Iterator[None]:
+    def _override(self) -> Iterator[None]:
         for name, layer in self._layers.items():
-            layer.lent = self._lent.get(name)
-            layer.is_off = layer.lent is None
+            layer.override = self._overrides.get(name)
+            layer.is_disabled = layer.override is None
         try:
             yield
         finally:
             for layer in self._layers.values():
-                layer.is_off, layer.lent = False, None
+                layer.is_disabled, layer.override = False, None
 
 
 # --- on disk, and in an engine -------------------------------------------------------------------------------------
 
 
 def peft_name(name: str) -> str:
-    """A parameter of ours by the name that PEFT gives it."""
+    """Return the PEFT name of one of our parameters."""
     return f"base_model.model.{name}.weight"
 
 
-def write_adapters(learnt: Mapping[str, Tensor], lora: Lora, folder: Path) -> None:
+def write_adapters(weights: Mapping[str, Tensor], lora: Lora, folder: Path) -> None:
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({peft_name(name): tensor for name, tensor in learnt.items()}, folder / _WEIGHTS)
+    save_file({peft_name(name): tensor for name, tensor in weights.items()}, folder / _WEIGHTS)
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",

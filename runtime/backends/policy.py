@@ -1,8 +1,7 @@
-"""A causal language model as the learner sees it: rows of packed sequences in, log-probs of learnt tokens out.
+"""Policy model: rows of packed sequences in, log-probs of trained tokens out.
 
 The model is that of `transformers`, with attention that keeps packed sequences apart; the output layer is applied only
-where its result is wanted. `FrozenPolicy` is the same without gradients or an optimiser: the reference that a
-divergence is measured from.
+where its result is used. `FrozenPolicy`, the KL reference, is the same without gradients or optimiser.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from ...dsl.model.recipe import DType
-from ..learning.loss import token_logprobs
+from ..learning.loss import compute_logprobs
 from ..learning.packing import PackedRow, pack, packed_attention, scatter
 from ..protocols import Floats, LearnerSettings, NamedTensors, TrainSequence
 from .hf_models import ModelSource, load_causal_model
-from .lora import adapt, adapters
+from .lora import add_adapters, named_adapters
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -28,11 +27,11 @@ __all__ = [
     "TORCH_DTYPES",
     "FrozenPolicy",
     "Policy",
+    "copy_weights",
     "hidden_states",
-    "hub_names",
     "load_causal",
     "load_policy",
-    "take_over",
+    "named_hub_parameters",
 ]
 
 ATTENTION = "agym_packed"
@@ -41,7 +40,7 @@ TORCH_DTYPES = {DType.FP32: torch.float32, DType.BF16: torch.bfloat16, DType.FP1
 
 
 class Policy(nn.Module):
-    """Log-probs and entropies of the learnt tokens of a row."""
+    """Log-probs and entropies of the trained tokens of a row."""
 
     def __init__(self, causal: PreTrainedModel, logit_elements: int) -> None:
         super().__init__()
@@ -50,7 +49,7 @@ class Policy(nn.Module):
 
     def forward(self, row: PackedRow, temperature: float) -> tuple[Tensor, Tensor]:
         hidden_ND = hidden_states(self.causal.base_model, row).index_select(0, row.predict_N)
-        return token_logprobs(hidden_ND, self.output_layer, row.targets_N, temperature, self._logit_elements)
+        return compute_logprobs(hidden_ND, self.output_layer, row.targets_N, temperature, self._logit_elements)
 
     @property
     def vocab(self) -> int:
@@ -64,7 +63,7 @@ class Policy(nn.Module):
 
 
 class FrozenPolicy:
-    """A policy that does not learn."""
+    """A policy that is not trained."""
 
     def __init__(self, settings: LearnerSettings, device: torch.device) -> None:
         self._policy = load_policy(settings).to(device).eval().requires_grad_(False)
@@ -72,18 +71,17 @@ class FrozenPolicy:
         self._device = device
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
-        """Of each token given those before it, 0 at the first and where nothing is learnt."""
         rows = pack(sequences, self._capacity, self._device)
         with torch.no_grad():
             return scatter(rows, [self._policy(row, temperature)[0] for row in rows], sequences)
 
     def follow(self, weights: NamedTensors) -> None:
-        """Takes over a learner's weights, to stay there."""
-        take_over(self._policy.causal.named_parameters(), weights)
+        """Copy a learner's weights, once."""
+        copy_weights(self._policy.causal.named_parameters(), weights)
 
 
 def hidden_states(backbone: nn.Module, row: PackedRow) -> Tensor:
-    """Of each token of a row."""
+    """Return the hidden state of each token of a row."""
     hidden_1TD: Tensor = backbone(
         input_ids=row.ids_T[None],
         position_ids=row.positions_T[None],
@@ -94,24 +92,24 @@ def hidden_states(backbone: nn.Module, row: PackedRow) -> Tensor:
     return hidden_1TD[0]
 
 
-def take_over(parameters: Iterable[tuple[str, nn.Parameter]], weights: NamedTensors) -> None:
-    """A learner's weights, by their names, into the parameters of a model of the same shape."""
+def copy_weights(parameters: Iterable[tuple[str, nn.Parameter]], weights: NamedTensors) -> None:
+    """Copy a learner's weights, by name, into the parameters of a model of the same shape."""
     own = dict(parameters)
     with torch.no_grad():
         for name, tensor in weights:
             if name in own:
                 own.pop(name).copy_(tensor)
     if own:
-        raise ValueError(f"no weights came for {', '.join(sorted(own))}")
+        raise ValueError(f"missing weights: {', '.join(sorted(own))}")
 
 
 def load_policy(settings: LearnerSettings) -> Policy:
-    """The policy of a model folder, in training's precision."""
+    """Load the policy of a model folder, in training precision."""
     return Policy(load_causal(settings), settings.logit_elements)
 
 
 def load_causal(settings: LearnerSettings) -> PreTrainedModel:
-    """The model of a folder, in training's precision, for rows of packed sequences; with adapters, if these learn."""
+    """Load the model of a folder, in training precision, for packed rows; with adapters where LoRA is set."""
     from transformers import AttentionInterface
 
     # registering the same function under the same name again changes nothing
@@ -121,13 +119,13 @@ def load_causal(settings: LearnerSettings) -> PreTrainedModel:
     if settings.activation_checkpointing:
         causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if settings.lora is not None:
-        adapt(causal, settings.lora, settings.seed)
+        add_adapters(causal, settings.lora, settings.seed)
     return causal
 
 
-def hub_names(policy: Policy) -> Iterator[tuple[str, nn.Parameter]]:
-    """Parameters by the names of the model's own folder; a tied output layer is not among them, nor are adapters."""
-    learnt = {name for name, _ in adapters(policy.causal)}
+def named_hub_parameters(policy: Policy) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield parameters by the names of the model's own folder, without a tied output layer and without adapters."""
+    adapter_names = {name for name, _ in named_adapters(policy.causal)}
     for name, parameter in policy.causal.named_parameters():
-        if name not in learnt:
+        if name not in adapter_names:
             yield name, parameter

@@ -1,13 +1,11 @@
-"""The sampler: a vLLM engine in this process, stepped by the event loop that its callers run in.
+"""The sampler: a vLLM engine in this process, stepped by its callers' event loop.
 
-Enters: requests. Leaves: what was drawn, with the log-probs of the distribution it was drawn from.
-
-One task, the driver, does all stepping: it lets every coroutine that can run do so, admits what they asked for, makes
-one engine step, hands out what is finished, and so on while anything is under way. So a step never waits for a request
-and a request never for more than one step; and as the event loop runs callbacks in the order they were scheduled,
-the order in which requests enter the engine, which decides the last bits of every result, is a function of the run
-alone as long as no timer or socket takes part. Each request draws from its own seed: where sockets do take part, who
-shares a batch still moves nothing but those last bits.
+One task, the driver, does all stepping: it lets every coroutine that can run do so, admits new requests, makes one
+engine step, hands out what is finished, and repeats while anything is under way. So a step never waits for a request
+and a request never for more than one step; and as the event loop runs callbacks in the order they were scheduled, the
+order in which requests enter the engine, which decides the last bits of every result, is a function of the run alone as
+long as no timer or socket takes part. Each request draws from its own seed: where sockets do take part, sharing a batch
+still moves nothing but those last bits.
 
 The engine's core is driven without vLLM's front end, which would copy and check parameters for each request and build
 objects for each token: with a small model that is a third of all time. What the front end also does, stop texts and
@@ -50,11 +48,11 @@ if TYPE_CHECKING:
 __all__ = ["VllmSampler", "core_request"]
 
 _NO_WEIGHTS = -1
-_ROUNDS = 4
-"""Rounds of the event loop after which a coroutine that got its reply has asked for the next, if it waits for nothing
-else: one to wake it, the others for a time limit or a task that it is wrapped in."""
+_WAKE_ROUNDS = 4
+"""Event loop rounds after which a coroutine that got its reply has sent its next request, if it waits for nothing else:
+one to wake it, the others for a time limit or a task around it."""
 _TAIL_TOKENS = 8
-"""Tokens beyond a stop text's own length that are decoded to find it; a token may be part of a letter."""
+"""Tokens beyond a stop text's own length that are decoded to find it; a token may be part of a character."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +70,7 @@ class _Request:
 
 
 class VllmSampler:
-    """Samples with weights that it is given; all calls must come from one event loop."""
+    """Sampler over vLLM; all calls must come from one event loop."""
 
     def __init__(
         self,
@@ -80,7 +78,7 @@ class VllmSampler:
         decode: Callable[[Sequence[int]], str] | None = None,
         start_core: Callable[[SamplerSettings], InprocClient] = start_core,
     ) -> None:
-        """`decode` turns ids into text; without it stop texts cannot be found and are refused."""
+        """`decode` turns ids into text; without it stop texts are refused."""
         self._settings = settings
         self._decode = decode
         self._core = start_core(settings)
@@ -95,40 +93,38 @@ class VllmSampler:
     # --- sampling
 
     async def sample(self, request: SampleRequest) -> Sampled:
-        """Continues a prompt."""
-        sampled: Sampled = await self._ask(request.prompt, _params(request), request.draw.stop_texts)
+        sampled: Sampled = await self._submit(request.prompt, _params(request), request.draw.stop_texts)
         return sampled
 
     async def score(self, ids: Sequence[int]) -> Floats:
-        """Log-probs of `ids[1:]`, each given all before it, at temperature 1."""
-        scores: Floats = await self._ask(ids, _scoring(), ())
+        scores: Floats = await self._submit(ids, _scoring_params(), ())
         return scores
 
-    async def _ask(self, prompt: Sequence[int], params: SamplingParams, stop_texts: tuple[str, ...]) -> Any:
+    async def _submit(self, prompt: Sequence[int], params: SamplingParams, stop_texts: tuple[str, ...]) -> Any:
         self._check(prompt, stop_texts)
         self._count += 1
         future = asyncio.get_running_loop().create_future()
         # a copy: the caller goes on appending to its own
         request = _Request(str(self._count), list(prompt), params, stop_texts, future)
         self._waiting.append(request)
-        self._drive_on()
+        self._start_driver()
         try:
             return await future
         except asyncio.CancelledError:
-            self._forget(request)
+            self._cancel(request)
             raise
 
     def _check(self, prompt: Sequence[int], stop_texts: tuple[str, ...]) -> None:
         if self._failure is not None:
-            raise SamplerError("the sampling engine has failed before and takes no more requests") from self._failure
+            raise SamplerError("the sampling engine has failed and takes no more requests") from self._failure
         if self._version == _NO_WEIGHTS:
-            raise SamplerError("expected weights before the first request")
+            raise SamplerError("the sampler has no weights yet")
         if not 0 < len(prompt) < self._settings.context_tokens:
             raise ValueError(f"expected a prompt of 1 to {self._settings.context_tokens - 1} tokens, got {len(prompt)}")
         if stop_texts and self._decode is None:
-            raise ValueError("stop texts need a tokenizer to be found with")
+            raise ValueError("stop texts need a tokenizer")
 
-    def _forget(self, request: _Request) -> None:
+    def _cancel(self, request: _Request) -> None:
         if request in self._waiting:
             self._waiting.remove(request)
         elif self._running.pop(request.id, None) is not None:
@@ -136,7 +132,7 @@ class VllmSampler:
 
     # --- stepping
 
-    def _drive_on(self) -> None:
+    def _start_driver(self) -> None:
         if self._driver is None and not self._paused:
             self._driver = asyncio.get_running_loop().create_task(self._drive(), name="vllm driver")
 
@@ -146,7 +142,7 @@ class VllmSampler:
             finished = True
             while not self._paused and (self._waiting or self._running):
                 # where nothing finished nobody was woken, and one round is for sockets alone
-                for _ in range(_ROUNDS if finished else 1):
+                for _ in range(_WAKE_ROUNDS if finished else 1):
                     await asyncio.sleep(0)
                 self._admit()
                 finished = self._step()
@@ -163,7 +159,7 @@ class VllmSampler:
             self._core.add_request(core_request(request.id, request.prompt, request.params, adapted=adapted))
 
     def _step(self) -> bool:
-        """One engine step; whether a request came to its end."""
+        """Make one engine step; return whether a request has ended."""
         finished = False
         for output in self._core.get_output().outputs:
             request = self._running.get(output.request_id)
@@ -176,13 +172,13 @@ class VllmSampler:
 
     def _take(self, request: _Request, output: EngineCoreOutput) -> Sampled | Floats | None:
         if request.params.prompt_logprobs is not None:
-            return _scores(output) if output.finish_reason is not None else None
+            return _read_scores(output) if output.finish_reason is not None else None
         request.ids += output.new_token_ids
         assert output.new_logprobs is not None
         request.logprobs += output.new_logprobs.logprobs[:, 0].tolist()
         request.versions += [self._version] * len(output.new_token_ids)
         finish = _FINISH[int(output.finish_reason)] if output.finish_reason is not None else None
-        if finish is not FinishReason.STOP and self._stopped(request):
+        if finish is not FinishReason.STOP and self._has_stop_text(request):
             if finish is None:
                 self._core.abort_requests([request.id])
             finish = FinishReason.STOP
@@ -195,7 +191,7 @@ class VllmSampler:
             finish=finish,
         )
 
-    def _stopped(self, request: _Request) -> bool:
+    def _has_stop_text(self, request: _Request) -> bool:
         if not request.stop_texts or self._decode is None:
             return False
         longest = max(len(text) for text in request.stop_texts)
@@ -203,7 +199,7 @@ class VllmSampler:
         return any(text in tail for text in request.stop_texts)
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
+    def _fail_on_error(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
@@ -212,10 +208,10 @@ class VllmSampler:
 
     def _fail(self, error: Exception) -> None:
         self._failure = error
-        lost = [*self._running.values(), *self._waiting]
+        pending = [*self._running.values(), *self._waiting]
         self._running.clear()
         self._waiting.clear()
-        for request in lost:
+        for request in pending:
             if not request.future.done():
                 failure = SamplerError(f"the sampling engine failed: {error}")
                 failure.__cause__ = error
@@ -224,15 +220,13 @@ class VllmSampler:
     # --- weights
 
     async def forget(self) -> None:
-        """Drops what is kept of earlier prompts; none may be under way."""
-        with self._failing():
+        with self._fail_on_error():
             self._wake()
             forgot = self._core.reset_prefix_cache()
         if not forgot:
-            raise SamplerError("expected the engine to drop what it had cached, with no request under way")
+            raise SamplerError("the engine could not drop its prompt cache: a request is still under way")
 
     async def rest(self) -> None:
-        """Gives back the memory of a card that it shares with a learner, until it is next asked for something."""
         if self._settings.shares_card and not self._core.is_sleeping():
             await self.pause()
             self._core.sleep(level=1, mode="keep")
@@ -245,7 +239,6 @@ class VllmSampler:
             self._core.wake_up()
 
     async def pause(self) -> None:
-        """Returns when no request advances any more; they wait, and lose nothing."""
         self._paused = True
         if self._driver is not None:
             await self._driver
@@ -253,47 +246,49 @@ class VllmSampler:
     def resume(self) -> None:
         self._paused = False
         if self._waiting or self._running:
-            self._drive_on()
+            self._start_driver()
 
     async def load(self, update: WeightUpdate) -> None:
-        """Replaces the weights and proves it; raises SyncError. Requests under way go on with the new weights."""
         was_paused = self._paused
         await self.pause()
-        with self._failing(), matrix_products(self._core.engine_core.vllm_config.model_config.hf_config.hidden_size):
+        with (
+            self._fail_on_error(),
+            matrix_products(self._core.engine_core.vllm_config.model_config.hf_config.hidden_size),
+        ):
             self._wake()
-            self._take_over(update.tensors)
+            self._replace_weights(update.tensors)
         # keys and values of the old weights must serve no one: requests under way are computed again from their ids
         if not self._core.reset_prefix_cache(reset_running_requests=True):
-            raise SyncError("expected the engine to drop what it had cached of the old weights")
+            raise SyncError("the engine could not drop the cache of the old weights")
         self._version = update.version
         self._core.set_weight_version(str(update.version))
         # the proof takes an engine step or two, and so do requests under way
         self.resume()
         try:
-            await self._prove(update)
+            await self._verify_probe(update)
         finally:
             if was_paused:
                 await self.pause()
 
-    def _take_over(self, tensors: NamedTensors) -> None:
+    def _replace_weights(self, tensors: NamedTensors) -> None:
         lora = self._settings.lora
         if lora is None:
             self._core.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(tensors)})
         else:
             self._core.collective_rpc(replace_adapter, args=(tensors, lora))
 
-    async def _prove(self, update: WeightUpdate) -> None:
+    async def _verify_probe(self, update: WeightUpdate) -> None:
         probe = update.probe
         scores = await self.score(probe.ids)
         difference = float(np.abs(scores - probe.logprobs).max())
         if not difference <= probe.tolerance:
             raise SyncError(
-                f"the sampler holds other weights than version {update.version}: its log-probs on the probe differ by "
-                f"{difference:.2g}, expected at most {probe.tolerance:.2g}"
+                f"the sampler does not hold version {update.version} of the weights: log-probs of the probe differ by "
+                f"{difference:.2g}, the limit is {probe.tolerance:.2g}"
             )
 
     async def close(self) -> None:
-        """Ends the engine; what is under way is lost."""
+        """Stop the engine; requests under way are lost."""
         await self.pause()
         self._fail(RuntimeError("it was closed"))
         stop_core(self._core)
@@ -305,7 +300,7 @@ _FINISH = {0: FinishReason.STOP, 1: FinishReason.LENGTH}
 
 
 def core_request(name: str, prompt: list[int], params: SamplingParams, *, adapted: bool = False) -> EngineCoreRequest:
-    """A request as the engine core takes it."""
+    """Build a request as the engine core takes it."""
     from vllm.v1.engine import EngineCoreRequest
 
     return EngineCoreRequest(
@@ -322,14 +317,14 @@ def core_request(name: str, prompt: list[int], params: SamplingParams, *, adapte
 
 
 def _params(request: SampleRequest) -> SamplingParams:
-    params = copy(_unseeded(request.draw, request.max_tokens))
+    params = copy(_make_params(request.draw, request.max_tokens))
     params.seed = request.seed
     return params
 
 
 @lru_cache(maxsize=64)
-def _unseeded(draw: SamplingSettings, max_tokens: int) -> SamplingParams:
-    """Checked once by vLLM, which takes longer than to copy it for each request."""
+def _make_params(draw: SamplingSettings, max_tokens: int) -> SamplingParams:
+    """Have vLLM check parameters once, which takes longer than to copy them for each request."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -348,13 +343,13 @@ def _unseeded(draw: SamplingSettings, max_tokens: int) -> SamplingParams:
     )
 
 
-def _scoring() -> SamplingParams:
+def _scoring_params() -> SamplingParams:
     from vllm import SamplingParams
 
     return SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, ignore_eos=True, detokenize=False)
 
 
-def _scores(output: EngineCoreOutput) -> Floats:
+def _read_scores(output: EngineCoreOutput) -> Floats:
     assert output.new_prompt_logprobs_tensors is not None
     scores: Floats = output.new_prompt_logprobs_tensors.logprobs[:, 0].cpu().numpy()
     return scores

@@ -1,7 +1,4 @@
-"""An adapter in a vLLM engine: the one of the policy, replaced with each new version.
-
-Enters: the learner's tensors. Leaves: the engine's layers with them added; on a CPU by a product of our own.
-"""
+"""The policy's LoRA adapter in a vLLM engine, replaced with each version; on a CPU with a product of our own."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["adapter_args", "adapter_request", "multiply_once", "replace_adapter"]
 
 _ADAPTER = 1
-"""The engine's number for the only one."""
+"""The engine's number for the only adapter."""
 
 
 def adapter_args(lora: Lora) -> dict[str, Any]:
@@ -33,7 +30,7 @@ def adapter_args(lora: Lora) -> dict[str, Any]:
 
 
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""The engine's own; an adapter of another rank is filled up with zeros."""
+"""Ranks that the engine supports; an adapter of another rank is padded with zeros."""
 
 
 @lru_cache(maxsize=1)
@@ -45,12 +42,12 @@ def adapter_request() -> LoRARequest:
 
 
 def replace_adapter(worker: Any, tensors: NamedTensors, lora: Lora) -> None:
-    """In a worker of the engine: the adapter gives way to another."""
+    """Replace the adapter, in a worker of the engine."""
     manager = worker.model_runner.lora_manager._adapter_manager
     adapter = _adapter(manager, tensors, lora)
-    inside = {part for parts in manager.packed_modules.values() for part in parts}
-    if strange := adapter.loras.keys() - manager.modules.keys() - inside:
-        raise ValueError(f"expected layers that the engine has, got an adapter of {min(strange)}")
+    packed = {part for parts in manager.packed_modules.values() for part in parts}
+    if unknown := adapter.loras.keys() - manager.modules.keys() - packed:
+        raise ValueError(f"the engine has no layer '{min(unknown)}', but the adapter does")
     manager.remove_adapter(_ADAPTER)
     manager.add_adapter(adapter)
     manager.activate_adapter(_ADAPTER)
@@ -60,7 +57,7 @@ def _adapter(manager: Any, tensors: NamedTensors, lora: Lora) -> LoRAModel:
     from vllm.lora.lora_model import LoRAModel
     from vllm.lora.peft_helper import PEFTHelper
 
-    renames = getattr(manager.model, "hf_to_vllm_mapper", None)
+    mapper = getattr(manager.model, "hf_to_vllm_mapper", None)
     return LoRAModel.from_lora_tensors(
         _ADAPTER,
         # copies: the engine multiplies the scale into B where it lies
@@ -69,12 +66,12 @@ def _adapter(manager: Any, tensors: NamedTensors, lora: Lora) -> LoRAModel:
         PEFTHelper(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets)),  # type: ignore[arg-type]
         device="cpu",
         dtype=manager.lora_config.lora_dtype,
-        weights_mapper=renames and renames.get_rename_mapper(),
+        weights_mapper=mapper and mapper.get_rename_mapper(),
     )
 
 
 def multiply_once(worker: Any) -> None:
-    """In a worker on a CPU: all requests have the same adapter, and vLLM's own product copies it for each token."""
+    """Use one product for all tokens, in a worker on a CPU: vLLM's own copies the adapter for each token."""
     manager = worker.model_runner.lora_manager._adapter_manager
     product = _OneAdapter()
     manager.punica_wrapper_mapping = dict.fromkeys(manager.punica_wrapper_mapping, product)
@@ -83,10 +80,10 @@ def multiply_once(worker: Any) -> None:
 
 
 class _OneAdapter:
-    """What vLLM's layers ask to be added to their outputs."""
+    """The adapter product that vLLM's layers call."""
 
     def update_metadata(self, *_: Any) -> None:
-        """Which token has which adapter."""
+        """Ignore which token has which adapter: there is one."""
 
     def add_lora_linear(
         self,
@@ -97,6 +94,6 @@ class _OneAdapter:
         scale: float,
         widths: tuple[int, ...],
     ) -> None:
-        """`downs` and `ups` of the layers that the engine has made one, whose outputs lie side by side."""
+        """Add adapters to fused outputs; `downs` and `ups` belong to layers whose outputs lie side by side."""
         for output, down, up in zip(outputs_TD.split(widths, dim=-1), downs, ups, strict=True):
             output += scale * (inputs_TD @ down[0, 0].T) @ up[0, 0].T

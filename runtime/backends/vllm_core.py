@@ -1,8 +1,4 @@
-"""A vLLM engine's core in this process: how it is set up, started and ended.
-
-Enters: a sampler's settings. Leaves: an engine's core, which the sampler drives; the generators and the threads of the
-process are left as they were.
-"""
+"""A vLLM engine's core in this process: settings, start and end, with generators and threads left alone."""
 
 from __future__ import annotations
 
@@ -35,7 +31,7 @@ def start_core(settings: SamplerSettings) -> InprocClient:
     from vllm.v1.executor import Executor
 
     join_process_group()
-    with _caller_undisturbed(), matrix_products(_model_config(settings).hidden_size):
+    with _preserve_process_state(), matrix_products(_model_config(settings).hidden_size):
         config = EngineArgs(**_engine_args(settings)).create_engine_config()
         # the engine collects garbage several times while it starts, each time among all that was ever imported
         gc.freeze()
@@ -46,8 +42,8 @@ def start_core(settings: SamplerSettings) -> InprocClient:
 
 
 def stop_core(core: InprocClient) -> None:
-    """Ends an engine and leaves the process group alone, which vLLM's own way of ending destroys: a learner in the same
-    process still needs it."""
+    """Stop an engine but keep the process group, which vLLM's own shutdown destroys and a learner in this process
+    needs."""
     core._finalizer.detach()
     core.engine_core.model_executor.shutdown()
     core.engine_core.scheduler.shutdown()
@@ -89,7 +85,7 @@ _BATCHED_TOKENS = 8192
 
 
 def _cache_bytes(settings: SamplerSettings) -> int | None:
-    """What the slots need at full length, on a CPU; a GPU gives what it has left."""
+    """Bytes for all slots at full length on a CPU; None on a GPU, which takes what is left."""
     from vllm.platforms import current_platform
 
     if not current_platform.is_cpu():
@@ -111,13 +107,13 @@ def _model_config(settings: SamplerSettings) -> Any:
 
 
 _SMALL_HIDDEN = 128
-"""Width up to which a CPU multiplies matrices sooner than oneDNN has prepared to, as it does anew for each number of
-rows: with 64 a third more tokens per second without it, with 256 a third fewer."""
+"""Width up to which plain CPU products beat oneDNN, which prepares anew for each number of rows: with 64 a third more
+tokens per second without it, with 256 a third fewer."""
 
 
 @contextmanager
 def matrix_products(hidden: int) -> Iterator[None]:
-    """While weights are being laid out: plain products for small models, oneDNN's packed ones for the others."""
+    """Lay weights out for plain products in small models, for oneDNN's packed ones in the others."""
     from vllm import _custom_ops
 
     packed = getattr(_custom_ops, "_supports_onednn", False)
@@ -129,8 +125,8 @@ def matrix_products(hidden: int) -> Iterator[None]:
 
 
 @contextmanager
-def _caller_undisturbed() -> Iterator[None]:
-    """An engine seeds the generators of the process and takes `torch.set_num_threads` away from it."""
+def _preserve_process_state() -> Iterator[None]:
+    """Restore the random generators that an engine seeds, and `torch.set_num_threads`, which it replaces."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     set_num_threads = torch.set_num_threads
     try:

@@ -1,8 +1,7 @@
-"""A network that learns under DeepSpeed: started, its gradients gathered up and measured, stepped or left, saved.
+"""DeepSpeed engine of a network: accumulated gradients, their norm, a step or none, checkpoints.
 
-Enters: a network, training sequences, a function from a micro-batch to its loss. Leaves: gradients of a whole update,
-over all micro-batches and ranks, and then a step, or a network as it was. What the loss is, is its owner's business.
-Nothing is compiled at run time: the optimiser is PyTorch's AdamW, and collectives on a CPU go over gloo.
+What the loss is, is its owner's business. Nothing is compiled at run time: the optimiser is PyTorch's AdamW, and
+collectives on a CPU go over gloo.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import torch.distributed
 from torch import Tensor, nn
 
 from ...dsl.model.recipe import DType, Offload
-from ..learning.packing import PackedRow, idle_row, pack, totals
+from ..learning.packing import PackedRow, compute_normaliser, make_idle_row, pack
 from ..protocols import LearnerSettings, Normaliser, OptimizerSettings, TrainSequence
 from ..seeds import derive
 from .process_group import join_process_group
@@ -33,8 +32,8 @@ Forward = Callable[[PackedRow], Tensor]
 
 
 class ZeroEngine:
-    """One rank of a network. With several ranks each is given its share of the sequences, and all are called alike;
-    the launcher has then made the process group."""
+    """One rank of a network. With several ranks each gets its share of the sequences, and all are called alike; the
+    launcher has then made the process group."""
 
     def __init__(self, network: nn.Module, settings: LearnerSettings, outside: Sequence[Tensor] = ()) -> None:
         """`outside` are parameters that the network reads without calling the module that holds them."""
@@ -42,17 +41,17 @@ class ZeroEngine:
             # DeepSpeed runs an empty Adam step at its start there, which takes a quarter off the first update
             raise ValueError(f"{settings.dtype} needs ZeRO stage 1 or higher")
         self._capacity = settings.tokens_per_micro_batch
-        self._in_parts = settings.zero == 3
-        self._decays = settings.optimizer.weight_decay > 0
+        self._is_partitioned = settings.zero == 3
+        self._has_decay = settings.optimizer.weight_decay > 0
         self._seed = settings.seed
-        self._all_learns = all(parameter.requires_grad for parameter in network.parameters())
-        if not self._all_learns:
-            network.register_state_dict_post_hook(_without_frozen)
-        self._engine, self._optimizer = _start(network, settings, outside)
+        self._is_all_trainable = all(parameter.requires_grad for parameter in network.parameters())
+        if not self._is_all_trainable:
+            network.register_state_dict_post_hook(_drop_frozen)
+        self._engine, self._optimizer = _start_engine(network, settings, outside)
         self._gradients = _GRADIENTS[settings.zero](self._engine)
 
     def __call__(self, *inputs: Any) -> Any:
-        """The network's own forward pass."""
+        """Run the network's own forward pass."""
         return self._engine(*inputs)
 
     @property
@@ -64,49 +63,49 @@ class ZeroEngine:
     # --- micro-batches
 
     def outputs(self, sequences: Sequence[TrainSequence], forward: Forward) -> tuple[list[PackedRow], list[Tensor]]:
-        """This rank's micro-batches and what `forward` gives for them, without gradient."""
+        """Run `forward` on this rank's micro-batches, without gradient; return both."""
         self._engine.eval()
         with torch.no_grad():
-            found = [(row, forward(row or self._nothing)) for row in self._rows(sequences)]
-        busy = [(row, output) for row, output in found if row is not None]
-        return [row for row, _ in busy], [output for _, output in busy]
+            found = [(row, forward(row or self._idle_row)) for row in self._pack(sequences)]
+        used = [(row, output) for row, output in found if row is not None]
+        return [row for row, _ in used], [output for _, output in used]
 
-    def gather(self, sequences: Sequence[TrainSequence], loss: Forward, idle: Forward) -> tuple[float, int]:
-        """Adds up the gradients of all micro-batches; their norm, and how many of these there were.
+    def accumulate(self, sequences: Sequence[TrainSequence], loss: Forward, idle: Forward) -> tuple[float, int]:
+        """Accumulate the gradients of all micro-batches; return their norm and the number of micro-batches.
 
-        `loss` has the divisor of the whole update already. `idle` is the network's output for a row that teaches
-        nothing: a rank without a micro-batch goes through the collectives of the others.
+        `loss` has the divisor of the whole update already. `idle` is the network's output for a row without trained
+        tokens: a rank without a micro-batch goes through the collectives of the others.
         """
         self._engine.train()
-        rows = self._rows(sequences)
-        with self._draws():
+        rows = self._pack(sequences)
+        with self._seed_dropout():
             for at, row in enumerate(rows):
                 self._engine.set_gradient_accumulation_boundary(at == len(rows) - 1)
-                share = idle(self._nothing).sum() * 0.0 if row is None else loss(row)
+                share = idle(self._idle_row).sum() * 0.0 if row is None else loss(row)
                 # ranks average their gradients; the divisor is already that of all of them
-                self._engine.backward(share * _ranks(), scale_wrt_gas=False)
+                self._engine.backward(share * _world_size(), scale_wrt_gas=False)
         return self._gradients.norm(), len(rows)
 
     @contextmanager
-    def _draws(self) -> Iterator[None]:
-        """What is dropped in an update depends on its number and the rank, not on who else draws in this process."""
+    def _seed_dropout(self) -> Iterator[None]:
+        """Seed dropout by update and rank, whatever else draws in this process."""
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(derive(self._seed, "update", self._engine.global_steps, torch.distributed.get_rank()))
             yield
 
     @property
-    def _nothing(self) -> PackedRow:
-        return idle_row(self.device)
+    def _idle_row(self) -> PackedRow:
+        return make_idle_row(self.device)
 
-    def _rows(self, sequences: Sequence[TrainSequence]) -> list[PackedRow | None]:
-        """This rank's micro-batches; None where it has none left and another rank still has."""
+    def _pack(self, sequences: Sequence[TrainSequence]) -> list[PackedRow | None]:
+        """Pack this rank's micro-batches; None where it has none left and another rank still has."""
         rows = pack(sequences, self._capacity, self.device)
         most = int(max_over_ranks(torch.tensor(len(rows), device=self.device)))
         return [*rows, *[None] * (most - len(rows))]
 
-    def whole(self, sequences: Sequence[TrainSequence]) -> Normaliser:
-        """What an update over the sequences of all ranks is divided by."""
-        own = totals(sequences)
+    def compute_global_normaliser(self, sequences: Sequence[TrainSequence]) -> Normaliser:
+        """Count tokens and sequences over all ranks: the divisor of an update."""
+        own = compute_normaliser(sequences)
         counts = sum_over_ranks(torch.tensor([own.tokens, own.sequences], device=self.device))
         tokens, number = counts.tolist()
         return Normaliser(tokens=tokens, sequences=number)
@@ -119,20 +118,22 @@ class ZeroEngine:
         self._gradients.clip(max_grad_norm, grad_norm)
         self._engine.step()
         if not self._engine.was_step_applied():
-            raise RuntimeError("expected DeepSpeed to apply an update that was found sound, and it did not")
+            raise RuntimeError("DeepSpeed skipped an update that was finite")
 
     def discard(self) -> None:
-        """Lets the gradients go; network and optimiser stay as they were."""
+        """Discard the gradients; network and optimiser stay as they were."""
         self._gradients.discard()
 
     def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        """Sets the optimiser's constants; `fresh` also forgets what it has averaged.
+        """Set the optimiser's constants; `fresh` also resets its averages.
 
-        Weight decay is for the first group, the matrices; where the network was started without any there is but one
-        group, of all parameters, and none can come later.
+        Weight decay is for the first group, the matrices; a network started without any has one group of all
+        parameters, and cannot get weight decay later.
         """
-        if settings.weight_decay and not self._decays:
-            raise ValueError("expected a learner built with weight decay, so that matrices have a group of their own")
+        if settings.weight_decay and not self._has_decay:
+            raise ValueError(
+                "weight decay needs a learner that was built with it, which gives matrices a group of their own"
+            )
         for group, decay in zip(self._optimizer.param_groups, (settings.weight_decay, 0.0), strict=False):
             group.update(betas=settings.betas, eps=settings.eps, weight_decay=decay)
         if fresh:
@@ -143,17 +144,16 @@ class ZeroEngine:
 
     # --- what it holds
 
-    def gathered(self, *parameters: Tensor) -> AbstractContextManager[Any]:
-        """Within it the parameters are whole."""
-        if not self._in_parts:
+    def gather_parameters(self, *parameters: Tensor) -> AbstractContextManager[Any]:
+        """Make partitioned parameters whole within the context."""
+        if not self._is_partitioned:
             return nullcontext()
         import deepspeed
 
-        gathered: AbstractContextManager[Any] = deepspeed.zero.GatheredParameters(list(parameters))
-        return gathered
+        gather_parameters: AbstractContextManager[Any] = deepspeed.zero.GatheredParameters(list(parameters))
+        return gather_parameters
 
     def save(self, folder: Path) -> None:
-        """Everything that decides the next update."""
         state = {"torch_rng": torch.get_rng_state()}
         self._engine.save_checkpoint(
             str(folder.parent),
@@ -164,10 +164,9 @@ class ZeroEngine:
         )
 
     def load(self, folder: Path) -> None:
-        """Takes up a saved state; the same number of ranks and the same settings are needed."""
         if not folder.is_dir():
-            raise FileNotFoundError(f"expected a checkpoint in {folder}")
-        strict = self._all_learns
+            raise FileNotFoundError(f"no checkpoint in '{folder}'")
+        strict = self._is_all_trainable
         _, state = self._engine.load_checkpoint(str(folder.parent), tag=folder.name, load_module_strict=strict)
         torch.set_rng_state(state["torch_rng"].cpu())
 
@@ -179,18 +178,18 @@ class ZeroEngine:
 
 
 def sum_over_ranks(values: Tensor) -> Tensor:
-    if _ranks() > 1:
+    if _world_size() > 1:
         torch.distributed.all_reduce(values)
     return values
 
 
 def max_over_ranks(values: Tensor) -> Tensor:
-    if _ranks() > 1:
+    if _world_size() > 1:
         torch.distributed.all_reduce(values, torch.distributed.ReduceOp.MAX)
     return values
 
 
-def _ranks() -> int:
+def _world_size() -> int:
     return torch.distributed.get_world_size()
 
 
@@ -198,7 +197,7 @@ def _ranks() -> int:
 
 
 class _WholeGradients:
-    """Stage 0: every rank has all gradients, on the parameters."""
+    """Stage 0: each rank has all gradients, on the parameters."""
 
     def __init__(self, engine: DeepSpeedEngine) -> None:
         self._engine = engine
@@ -229,14 +228,14 @@ class _PartitionedGradients:
         self._engine.optimizer.clip_grad = max_norm
 
     def discard(self) -> None:
-        """Makes a gradient unusable: then DeepSpeed's own way of skipping a step clears all that it has accumulated."""
+        """Make a gradient NaN: then DeepSpeed's own way of skipping a step clears all that it has accumulated."""
         from deepspeed.utils import safe_set_full_grad
 
         parameter = next(each for each in self._engine.module.parameters() if each.requires_grad)
-        safe_set_full_grad(parameter, torch.full(_shape(parameter), math.nan, device=self._engine.device))
+        safe_set_full_grad(parameter, torch.full(_full_shape(parameter), math.nan, device=self._engine.device))
         self._engine.step()
         if self._engine.was_step_applied():
-            raise RuntimeError("expected DeepSpeed to skip an update, and it was applied")
+            raise RuntimeError("DeepSpeed applied an update that it had to skip")
 
 
 class _PartitionedWeights(_PartitionedGradients):
@@ -256,7 +255,7 @@ _GRADIENTS: Mapping[int, Callable[[DeepSpeedEngine], _WholeGradients | _Partitio
 }
 
 
-def _shape(parameter: nn.Parameter) -> torch.Size:
+def _full_shape(parameter: nn.Parameter) -> torch.Size:
     # under stage 3 a parameter is empty until it is gathered; its shape is noted beside it
     shape = getattr(parameter, "ds_shape", parameter.shape)
     assert isinstance(shape, torch.Size)
@@ -266,7 +265,7 @@ def _shape(parameter: nn.Parameter) -> torch.Size:
 # --- starting ------------------------------------------------------------------------------------------------------
 
 
-def _start(
+def _start_engine(
     network: nn.Module, settings: LearnerSettings, outside: Sequence[Tensor]
 ) -> tuple[DeepSpeedEngine, torch.optim.Optimizer]:
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
@@ -288,25 +287,25 @@ def _start(
     engine, wrapped, _, _ = deepspeed.initialize(
         model=network,
         optimizer=optimizer,
-        config=_config(settings, sum(parameter.numel() for parameter in _learning(network))),
+        config=_config(settings, sum(parameter.numel() for parameter in _trainable(network))),
         dist_init_required=False,
     )
     return engine, wrapped
 
 
-def _without_frozen(network: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
-    """What does not change is not saved; DeepSpeed would save it where it has a second name, as a tied layer has."""
+def _drop_frozen(network: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+    """Drop frozen parameters from a state dict, also those with a second name, such as a tied layer's."""
     learning = {prefix + name for name, parameter in network.named_parameters() if parameter.requires_grad}
     for name in state.keys() - learning:
         del state[name]
 
 
-def _learning(network: nn.Module) -> list[nn.Parameter]:
+def _trainable(network: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in network.parameters() if parameter.requires_grad]
 
 
 def _parameter_groups(network: nn.Module, settings: OptimizerSettings) -> list[dict[str, Any]]:
-    parameters = _learning(network)
+    parameters = _trainable(network)
     if settings.weight_decay == 0.0:
         return [{"params": parameters, "weight_decay": 0.0}]
     matrices = [parameter for parameter in parameters if parameter.ndim > 1]

@@ -1,1 +1,1 @@
-"""Data for learning that no rollout gave: datasets, demonstrations, a judge's scores."""
+"""Training data other than rollouts: datasets, demonstrations, judge scores."""

@@ -1,25 +1,26 @@
-"""Demonstrations from files: JSON lines to conversations.
+"""Demonstrations and preference pairs from JSON lines, as conversations.
 
-Enters: a file, or a run folder. Leaves: Conversations, in the order of the lines. A line is an object, either
+A line is an object, either
 
     {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}, ...]}
 
-with roles `system`, `user`, `tool` and `assistant`, and, if wanted, `score` (1.0), `success` (true), `environment`,
-`task` and `difficulty`, which `data.keep` may ask for; or an episode as a run records it (schemas/episode.v1.json).
-What the assistant says is learnt, but where a message says `"learn": false`, or a recorded reply held no action.
+with roles `system`, `user`, `tool` and `assistant`, and optionally `score` (1.0), `success` (true), `environment`,
+`task` and `difficulty`, which `data.keep` may use; or an episode as a run records it (schemas/episode.v1.json).
+Assistant messages are trained on, except where a message has `"learn": false` or a recorded reply held no action.
 
-A line of a file of pairs has what was said so far and two ways to go on, each a reply or a list of messages:
+A line of a file of pairs has a prompt and two continuations, each a reply or a list of messages:
 
     {"prompt": ..., "chosen": ..., "rejected": ...}
 
-The prompt is a text, which the user says, or a list of messages, none of which is learnt; without one, `chosen` and
-`rejected` are whole conversations.
+The prompt is a user's text or a list of messages, none of them trained on; without one, `chosen` and `rejected` are
+whole conversations.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,13 @@ __all__ = ["Conversation", "ConversationReply", "read_conversations", "read_epis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationReply:
-    """What the assistant said, and what it was told then."""
+    """An assistant message and what followed it."""
 
     text: str
-    told: tuple[Message, ...] = ()
-    learn: bool = True
+    observations: tuple[Message, ...] = ()
+    trained: bool = True
     state: str = ""
-    """Names the state that it was said in, where a run recorded it."""
+    """Name of the state before it, where a run recorded one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,24 +55,24 @@ class Conversation:
 
 
 def read_conversations(path: Path) -> list[Conversation]:
-    """Of `source: file`."""
+    """Read demonstrations: `source: file`."""
     return [_conversation(data, where) for where, data in _lines(path)]
 
 
 def read_preferences(path: Path) -> list[tuple[Conversation, Conversation]]:
-    """Of `source: file`, where pairs are learnt from: the better and the worse."""
+    """Read pairs of a better and a worse conversation: `source: file` of a preference stage."""
     return [_pair(data, where) for where, data in _lines(path)]
 
 
 def read_episodes(folder: Path) -> list[Conversation]:
-    """Of `source: episodes`: what a run recorded of its training tasks; what it measured with is never learnt from."""
+    """Read a run's episodes on training tasks, never those of its evaluations: `source: episodes`."""
     if not (folder / "episodes").is_dir():
-        raise RunError(f"data: '{folder}' is no run folder: expected one with 'episodes' in it")
+        raise RunError(f"data: '{folder}' is not a run folder: it has no 'episodes'")
     files = sorted((folder / "episodes").glob("*.jsonl"))
     lines = [line for file in files for line in _lines(file) if line[1].get("purpose") == "train"]
     found = [_conversation(data, where) for where, data in lines if data.get("turns")]
     if not found:
-        raise RunError(f"data: '{folder}' holds no episode of a training task: run it with 'checkpoint.episodes: all'")
+        raise RunError(f"data: '{folder}' has no episodes of training tasks: run it with 'checkpoint.episodes: all'")
     return found
 
 
@@ -79,7 +80,7 @@ def _lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"data: '{path}' cannot be read: {error}") from error
+        raise RunError(f"data: cannot read '{path}': {error}") from error
     for number, line in enumerate(lines, 1):
         if line.strip():
             yield f"{path}:{number}", _object(line, f"{path}:{number}")
@@ -89,21 +90,28 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
     try:
         data = json.loads(line)
     except ValueError as error:
-        raise RunError(f"{where}: not JSON: {error}") from error
+        raise RunError(f"{where}: invalid JSON: {error}") from error
     if not isinstance(data, dict):
         raise RunError(f"{where}: expected an object, one per line")
     return data
 
 
-def _conversation(data: Mapping[str, Any], where: str) -> Conversation:
+@contextmanager
+def _locate_errors(where: str, expected: str) -> Iterator[None]:
+    """Turn an error in a line into one that names the line."""
     try:
-        return _of_record(data) if "turns" in data else _of_messages(data)
+        yield
     except (KeyError, TypeError, ValueError) as error:
         what = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else str(error)
-        raise RunError(f"{where}: {what}; expected 'messages', or an episode as a run records it") from error
+        raise RunError(f"{where}: {what}; expected {expected}") from error
 
 
-def _of_record(data: Mapping[str, Any]) -> Conversation:
+def _conversation(data: Mapping[str, Any], where: str) -> Conversation:
+    with _locate_errors(where, "'messages', or an episode as a run records it"):
+        return _from_record(data) if "turns" in data else _from_messages(data)
+
+
+def _from_record(data: Mapping[str, Any]) -> Conversation:
     if len(data.get("segments", ())) > 1:
         raise ValueError("an episode of several segments (by 'memory' or 'reflection') is not one conversation")
     return Conversation(
@@ -116,28 +124,30 @@ def _of_record(data: Mapping[str, Any]) -> Conversation:
 
 
 def _recorded_replies(turns: Sequence[Mapping[str, Any]]) -> Iterator[ConversationReply]:
-    for first, *others in _by_reply(turns):
-        told = tuple(Message(turn.get("role", "user"), turn["observation"]) for turn in (first, *others))
+    for first, *others in _group_by_reply(turns):
+        observations = tuple(Message(turn.get("role", "user"), turn["observation"]) for turn in (first, *others))
         # what an environment did not understand is nothing to imitate
-        learn = first["action"] is not None or first.get("purpose", "act") != "act"
-        yield ConversationReply(text=first["reply"], told=told, learn=learn, state=first.get("state", ""))
+        trained = first["action"] is not None or first.get("purpose", "act") != "act"
+        yield ConversationReply(
+            text=first["reply"], observations=observations, trained=trained, state=first.get("state", "")
+        )
 
 
-def _by_reply(turns: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-    """Of several actions in one reply, the first turn holds its tokens."""
-    borders = [at for at, turn in enumerate(turns) if turn.get("end", 1) > turn.get("start", 0)]
-    for start, end in zip(borders, [*borders[1:], len(turns)], strict=True):
+def _group_by_reply(turns: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    """Group turns by reply: of several actions in one reply, the first turn holds its tokens."""
+    starts = [at for at, turn in enumerate(turns) if turn.get("end", 1) > turn.get("start", 0)]
+    for start, end in zip(starts, [*starts[1:], len(turns)], strict=True):
         yield list(turns[start:end])
 
 
-def _of_messages(data: Mapping[str, Any]) -> Conversation:
-    said = [_message(each) for each in data["messages"]]
-    borders = [at for at, (message, _) in enumerate(said) if message.role == "assistant"]
-    if not borders or borders[0] == 0:
+def _from_messages(data: Mapping[str, Any]) -> Conversation:
+    messages = [_message(each) for each in data["messages"]]
+    starts = [at for at, (message, _) in enumerate(messages) if message.role == "assistant"]
+    if not starts or starts[0] == 0:
         raise ValueError("expected an 'assistant' message after at least one other")
     return Conversation(
-        opening=tuple(message for message, _ in said[: borders[0]]),
-        replies=tuple(_replies(said, borders)),
+        opening=tuple(message for message, _ in messages[: starts[0]]),
+        replies=tuple(_replies(messages, starts)),
         task=Task(
             environment=str(data.get("environment", "file")),
             id=str(data.get("task", "")),
@@ -150,23 +160,22 @@ def _of_messages(data: Mapping[str, Any]) -> Conversation:
 
 
 def _pair(data: Mapping[str, Any], where: str) -> tuple[Conversation, Conversation]:
-    try:
+    with _locate_errors(where, "'prompt', 'chosen' and 'rejected'"):
         if data["chosen"] == data["rejected"]:
             raise ValueError("'chosen' and 'rejected' are the same")
-        before = [{**each, "learn": False} for each in _said(data.get("prompt", []), "user")]
-        better, worse = (_of_messages({"messages": before + _said(data[key], "assistant")}) for key in _SIDES)
-        if not all(any(reply.learn for reply in side.replies) for side in (better, worse)):
-            raise ValueError("expected something to learn in 'chosen' and in 'rejected'")
-    except (KeyError, TypeError, ValueError) as error:
-        what = f"'{error.args[0]}' is missing" if isinstance(error, KeyError) else str(error)
-        raise RunError(f"{where}: {what}; expected 'prompt', 'chosen' and 'rejected'") from error
-    return better, worse
+        before = [{**each, "learn": False} for each in _to_messages(data.get("prompt", []), "user")]
+        better, worse = (
+            _from_messages({"messages": before + _to_messages(data[key], "assistant")}) for key in _ANSWERS
+        )
+        if not all(any(reply.trained for reply in side.replies) for side in (better, worse)):
+            raise ValueError("expected a message to train on in both 'chosen' and 'rejected'")
+        return better, worse
 
 
-_SIDES = ("chosen", "rejected")
+_ANSWERS = ("chosen", "rejected")
 
 
-def _said(what: str | list[Mapping[str, Any]], role: str) -> list[Mapping[str, Any]]:
+def _to_messages(what: str | list[Mapping[str, Any]], role: str) -> list[Mapping[str, Any]]:
     return [{"role": role, "content": what}] if isinstance(what, str) else what
 
 
@@ -180,10 +189,10 @@ def _message(data: Mapping[str, Any]) -> tuple[Message, bool]:
 _ROLES = ("system", "user", "tool", "assistant")
 
 
-def _replies(said: Sequence[tuple[Message, bool]], borders: Sequence[int]) -> Iterator[ConversationReply]:
-    for at, end in zip(borders, [*borders[1:], len(said)], strict=True):
-        message, learn = said[at]
-        told = tuple(other for other, _ in said[at + 1 : end])
-        if not told and end < len(said):
+def _replies(messages: Sequence[tuple[Message, bool]], starts: Sequence[int]) -> Iterator[ConversationReply]:
+    for at, end in zip(starts, [*starts[1:], len(messages)], strict=True):
+        message, trained = messages[at]
+        observations = tuple(other for other, _ in messages[at + 1 : end])
+        if not observations and end < len(messages):
             raise ValueError("expected another role between two 'assistant' messages")
-        yield ConversationReply(text=message.content, told=told, learn=learn)
+        yield ConversationReply(text=message.content, observations=observations, trained=trained)

@@ -1,15 +1,14 @@
-"""Demonstrations in the tokens that the model itself would have produced: an expert's play, or a given conversation.
+"""Demonstrations in the model's own tokens: an expert's play, a given conversation, or a relabelled episode.
 
-Enters: a task and an environment that can advise or knows a solution, or a text, or an episode that reached more than
-its goal. Leaves: an Episode whose `sampled` marks the tokens to imitate. After a random action the expert is asked
-again from where that led, so that recovering is shown as well. What is imitated is made of words that the model knows,
-or it is an error.
+The result is an Episode whose `sampled` marks the tokens to imitate. After a random action the expert goes on from
+where that led, so that recovering is demonstrated as well. Words to imitate must be in the vocabulary, or it is an
+error.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -31,14 +30,9 @@ from ..rollout.env_calls import (
     with_deadline,
     with_retries,
 )
-from ..rollout.episode import (
-    Ending,
-    Episode,
-    Segment,
-    Task,
-    Turn,
-)
+from ..rollout.episode import Ending, Episode, Segment, Task, Turn
 from ..rollout.groups import EpisodeLimits
+from ..rollout.token_buffer import TokenBuffer
 from ..seeds import derive
 from .dataset import Conversation
 
@@ -48,63 +42,54 @@ T = TypeVar("T")
 
 
 class NoExpert(RunError):
-    """The environment knows no solution to imitate."""
+    """The environment has no solution to imitate."""
 
 
 class NoHindsight(RunError):
-    """The environment cannot say what was reached on the way."""
+    """The environment cannot tell which goals were reached."""
 
 
 async def append_solution(env: ConnectedEnv, task: Task, opening: Sequence[Message], timeout_s: float) -> list[Message]:
-    """An opening with a solution of its task told at its end."""
+    """Append a solution of the task to the opening."""
     script = await _solution(env, task, timeout_s)
     if script is None:
         raise NoExpert(
-            f"environment '{env.name}' knows no solution of task '{task.id}' that a critic could be told: expected "
-            "one with an expert, or 'critic.privileged: false'"
+            f"environment '{env.name}' has no solution of task '{task.id}' to show the critic: use one with "
+            "an expert, or 'critic.privileged: false'"
         )
     *before, last = opening
     return [*before, replace(last, content="\n".join((last.content, "", "A solution:", *script)))]
 
 
 async def _solution(env: ConnectedEnv, task: Task, timeout_s: float) -> tuple[str, ...] | None:
-    """It may have to be played to be known, so it takes as long as a start may."""
+    """Ask for a solution, with the timeout of a reset: it may have to be played to be known."""
     return await with_deadline(env.client.expert(task.id, task.seed), timeout_s, f"{env.name} to show task '{task.id}'")
 
 
-@dataclass(slots=True)
-class _Tokens:
-    """The tokens so far, and which of them are learnt."""
+def _finish(buffer: TokenBuffer, turns: Sequence[Turn], context_tokens: int) -> tuple[Segment]:
+    """Return the segment up to the end of the last reply: nothing after it is trained on."""
+    (segment,) = buffer.segments
+    end = turns[-1].end if turns else context_tokens
+    sampled = segment.sampled[:end]
+    sampled[0] = False  # nothing predicts the first token
+    return (
+        Segment(
+            ids=segment.ids[:end], sampled=sampled, logprobs=segment.logprobs[:end], versions=segment.versions[:end]
+        ),
+    )
 
-    ids: list[int] = field(default_factory=list)
-    learnt: list[bool] = field(default_factory=list)
 
-    def add(self, ids: Sequence[int], *, learn: bool) -> tuple[int, int]:
-        start = len(self.ids)
-        self.ids += ids
-        self.learnt += [learn] * len(ids)
-        return start, len(self.ids)
-
-    def segment(self, turns: Sequence[Turn], context_tokens: int) -> Segment:
-        """Up to the end of the last reply: nothing is learnt of what came after it."""
-        length = turns[-1].end if turns else min(len(self.ids), context_tokens)
-        mask = np.asarray(self.learnt[:length], np.bool_)
-        mask[0] = False  # nothing predicts the first token
-        return Segment(
-            ids=np.asarray(self.ids[:length], np.int32),
-            sampled=mask,
-            logprobs=np.zeros(len(mask), np.float32),
-            versions=np.full(len(mask), -1, np.int32),
-        )
+def _append(buffer: TokenBuffer, ids: Sequence[int], *, trained: bool) -> tuple[int, int]:
+    return buffer.append(ids, [trained] * len(ids))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstrator:
-    """Plays the expert's part."""
+    """Plays an expert's actions and renders demonstrations."""
 
     chat: Chat
     encode: Callable[[str], list[int]]
-    """Of words to be imitated: raises UnknownWord."""
+    """Encodes words to imitate; raises UnknownWord."""
     format: AgentFormat
     prompt: str | None
     timeouts: Timeouts
@@ -114,7 +99,7 @@ class Demonstrator:
     clock: Callable[[], float]
 
     async def attempt(self, env: ConnectedEnv, task: Task, limits: EpisodeLimits, seed: int) -> Episode:
-        """As an agent would: again after a fault, and in the end without it."""
+        """Play a demonstration, retried after faults as an agent's episode is."""
 
         async def once() -> Episode:
             async with open_session(env, task, self.timeouts, self.concurrency) as session:
@@ -123,22 +108,22 @@ class Demonstrator:
         return await with_retries(once, task, 0, limits.horizon, self.timeouts.retries, self.clock)
 
     async def _play(self, env: ConnectedEnv, session: Session, task: Task, limits: EpisodeLimits, seed: int) -> Episode:
-        everything = self.loss_on is LossOn.ALL
-        first = self.chat.cut(session.first.text, limits.observation_tokens)
+        trains_all = self.loss_on is LossOn.ALL
+        first = self.chat.truncate(session.first.text, limits.observation_tokens)
         opening = self.format.opening(env.spec.prompt, first, self.prompt)
-        buffer = _Tokens()
-        buffer.add(self.chat.begin(opening), learn=everything)
+        buffer = TokenBuffer()
+        _append(buffer, self.chat.begin(opening), trained=trains_all)
         turns: list[Turn] = []
         ending = Ending.HORIZON
-        async for action, noisy in self._actions(env, session, task, limits.horizon, seed):
+        async for action, noisy in self._choose_actions(env, session, task, limits.horizon, seed):
             text = self.format.write(action)
             reply = self._reply(text, f"task '{task.id}' of environment '{env.name}'")
             if len(buffer.ids) + len(reply) > limits.context_tokens:
                 ending = Ending.BUDGET
                 break
-            start, end = buffer.add(reply, learn=everything or not noisy or self.loss_on is LossOn.ACTIONS)
-            step = validated(await self._asked(session.step(action), env, task), env.name)
-            shown = self.chat.cut(step.observation.text, limits.observation_tokens)
+            start, end = _append(buffer, reply, trained=trains_all or not noisy or self.loss_on is LossOn.ACTIONS)
+            step = validated(await self._call(session.step(action), env, task), env.name)
+            observation = self.chat.truncate(step.observation.text, limits.observation_tokens)
             turns.append(
                 Turn(
                     segment=0,
@@ -146,20 +131,20 @@ class Demonstrator:
                     end=end,
                     reply=text,
                     action=None if step.status is Status.INVALID else action,
-                    observation=shown,
+                    observation=observation,
                     reward=step.reward,
-                    role=self.format.answers_as,
+                    role=self.format.observation_role,
                 )
             )
             if step.ended:
                 ending = Ending.DONE if step.terminated else Ending.HORIZON
                 break
-            buffer.add(self.chat.follow(self.format.observation(shown)), learn=everything)
+            _append(buffer, self.chat.follow(self.format.observation(observation)), trained=trains_all)
         score = score_of(env.spec.score, [turn.reward for turn in turns])
         return Episode(
             task=task,
             index=0,
-            segments=(buffer.segment(turns, limits.context_tokens),),
+            segments=_finish(buffer, turns, limits.context_tokens),
             turns=tuple(turns),
             ending=ending,
             horizon=limits.horizon,
@@ -168,91 +153,92 @@ class Demonstrator:
             opening=opening,
         )
 
-    async def _actions(
+    async def _choose_actions(
         self, env: ConnectedEnv, session: Session, task: Task, horizon: int, seed: int
     ) -> AsyncIterator[tuple[str, bool]]:
-        """Actions, and whether each is noise; fewer than `horizon` where the expert is at a loss."""
+        """Yield actions, and whether each is noise; fewer than `horizon` where the expert has none."""
         draws = np.random.Generator(np.random.PCG64(derive(seed, "noise")))
-        script = await self._script(env, session, task)
+        script = await self._find_script(env, session, task)
         for turn in range(horizon):
             noisy = bool(draws.random() < self.noise)
             action = None
             if noisy:
-                action = await self._asked(session.noise_action(derive(seed, "action", turn)), env, task)
+                action = await self._call(session.noise_action(derive(seed, "action", turn)), env, task)
             if action is None:
                 noisy = False
-                action = next(script, None) if script else await self._asked(session.advice(), env, task)
+                action = next(script, None) if script else await self._call(session.advice(), env, task)
             if action is None:
                 return
             yield action, noisy
 
-    async def _script(self, env: ConnectedEnv, session: Session, task: Task) -> Iterator[str] | None:
-        """A solution known from the start, where the environment cannot advise on the way."""
-        if await self._asked(session.advice(), env, task) is not None:
+    async def _find_script(self, env: ConnectedEnv, session: Session, task: Task) -> Iterator[str] | None:
+        """Find a solution known from the start, where the environment cannot advise on the way."""
+        if await self._call(session.advice(), env, task) is not None:
             return None
         script = await _solution(env, task, self.timeouts.reset_timeout_s)
         if script is None:
             raise NoExpert(
-                f"environment '{env.name}' knows no solution of task '{task.id}': expected an environment with an "
+                f"environment '{env.name}' has no solution of task '{task.id}': use an environment with an "
                 "expert, or 'data: {source: file, path: ...}'"
             )
         if self.noise:
             raise NoExpert(
-                f"environment '{env.name}' knows solutions from the start of a task only, not from where a random "
-                "action led: expected 'data.noise: 0'"
+                f"environment '{env.name}' has solutions only from the start of a task, not from where a random "
+                "action led: set 'data.noise: 0'"
             )
         return iter(script)
 
-    async def _asked(self, awaitable: Awaitable[T], env: ConnectedEnv, task: Task) -> T:
+    async def _call(self, awaitable: Awaitable[T], env: ConnectedEnv, task: Task) -> T:
         return await with_deadline(awaitable, self.timeouts.step_timeout_s, f"{env.name} to show task '{task.id}'")
 
     # --- episodes that reached more than their goal
 
     async def hindsight(self, env: ConnectedEnv, episode: Episode, limits: EpisodeLimits) -> list[Episode]:
-        """The episode as a demonstration of each other goal that it reached, as if that had been its own."""
+        """Return the episode as a demonstration of each other goal that it reached."""
         understood = [(turn, turn.action) for turn in episode.turns if turn.action is not None]
-        found = await self._reached(env, episode.task, [action for _, action in understood])
-        shown = (self._shown(env, episode, understood[each.actions - 1][0], each, limits) for each in found)
-        return [each for each in shown if each is not None]
+        found = await self._find_reached(env, episode.task, [action for _, action in understood])
+        observation = (self._relabel(env, episode, understood[each.actions - 1][0], each, limits) for each in found)
+        return [each for each in observation if each is not None]
 
-    async def _reached(self, env: ConnectedEnv, task: Task, actions: Sequence[str]) -> tuple[Reached, ...]:
+    async def _find_reached(self, env: ConnectedEnv, task: Task, actions: Sequence[str]) -> tuple[Reached, ...]:
         try:
-            found = await self._asked(env.client.hindsight(task.id, task.seed, actions), env, task)
+            found = await self._call(env.client.hindsight(task.id, task.seed, actions), env, task)
         except EnvFault as error:
-            raise StepRefused(f"hindsight: {error}; mend the environment and resume") from error
+            raise StepRefused(f"hindsight: {error}; fix the environment and resume") from error
         if found is None:
             raise NoHindsight(
-                f"environment '{env.name}' cannot say which other goals an episode reached: expected "
-                "'data.relabel: none', or an environment with hindsight"
+                f"environment '{env.name}' cannot tell which other goals an episode reached: set "
+                "'data.relabel: none', or use an environment with hindsight"
             )
         if not all(0 < each.actions <= len(actions) for each in found):
-            raise StepRefused(f"hindsight: {env.name} names actions of task '{task.id}' that were never given")
+            raise StepRefused(f"hindsight: {env.name} returned actions of task '{task.id}' that were never taken")
         return found
 
-    def _shown(
+    def _relabel(
         self, env: ConnectedEnv, episode: Episode, last: Turn, reached: Reached, limits: EpisodeLimits
     ) -> Episode | None:
-        """Up to the turn that reached the goal, word for word; None where that has no room below its opening."""
-        first = self.chat.cut(reached.first.text, limits.observation_tokens)
+        """Relabel the episode, word for word, up to the turn that reached the goal; None where its new opening leaves
+        no room."""
+        first = self.chat.truncate(reached.first.text, limits.observation_tokens)
         opening = self.format.opening(env.spec.prompt, first, self.prompt)
         (segment,), start = episode.segments, episode.turns[0].start
-        buffer = _Tokens()
-        buffer.add(self.chat.begin(opening), learn=self.loss_on is LossOn.ALL)
-        moved = len(buffer.ids) - start
-        buffer.ids += segment.ids[start : last.end].tolist()
-        # what reached the goal is learnt, whoever meant it for something else
-        buffer.learnt += [*segment.sampled[start : last.start].tolist(), *[True] * (last.end - last.start)]
+        buffer = TokenBuffer()
+        _append(buffer, self.chat.begin(opening), trained=self.loss_on is LossOn.ALL)
+        offset = len(buffer.ids) - start
+        # what reached the goal is trained on, whatever it was meant for
+        sampled = [*segment.sampled[start : last.start].tolist(), *[True] * (last.end - last.start)]
+        buffer.append(segment.ids[start : last.end].tolist(), sampled)
         if len(buffer.ids) > limits.context_tokens:
             return None
         turns = tuple(
-            replace(turn, start=turn.start + moved, end=turn.end + moved, reward=0.0)
+            replace(turn, start=turn.start + offset, end=turn.end + offset, reward=0.0)
             for turn in episode.turns
             if turn.end <= last.end
         )
         return replace(
             episode,
             task=replace(episode.task, id=reached.task),
-            segments=(buffer.segment(turns, limits.context_tokens),),
+            segments=_finish(buffer, turns, limits.context_tokens),
             turns=turns,
             ending=Ending.DONE,
             score=env.spec.score_range[1],
@@ -263,18 +249,18 @@ class Demonstrator:
     # --- given conversations
 
     def render(self, conversation: Conversation, context_tokens: int) -> Episode:
-        """A conversation in tokens, up to the last reply that still fits."""
-        everything = self.loss_on is LossOn.ALL
-        buffer = _Tokens()
-        buffer.add(self.chat.begin(conversation.opening), learn=everything)
+        """Render a conversation in tokens, up to the last reply that fits."""
+        trains_all = self.loss_on is LossOn.ALL
+        buffer = TokenBuffer()
+        _append(buffer, self.chat.begin(conversation.opening), trained=trains_all)
         turns: list[Turn] = []
         for at, reply in enumerate(conversation.replies):
             what = f"reply {at + 1} of task '{conversation.task.id}'"
-            ids = self._reply(reply.text, what, learn=reply.learn)
+            ids = self._reply(reply.text, what, trained=reply.trained)
             if len(buffer.ids) + len(ids) > context_tokens:
                 break
-            start, end = buffer.add(ids, learn=everything or reply.learn)
-            told = "\n".join(message.content for message in reply.told)
+            start, end = _append(buffer, ids, trained=trains_all or reply.trained)
+            observations = "\n".join(message.content for message in reply.observations)
             turns.append(
                 Turn(
                     segment=0,
@@ -282,17 +268,17 @@ class Demonstrator:
                     end=end,
                     reply=reply.text,
                     action=reply.text,
-                    observation=told,
+                    observation=observations,
                     reward=0.0,
                     state=reply.state,
                 )
             )
             if at + 1 < len(conversation.replies):
-                buffer.add(self.chat.follow(reply.told), learn=everything)
+                _append(buffer, self.chat.follow(reply.observations), trained=trains_all)
         return Episode(
             task=conversation.task,
             index=0,
-            segments=(buffer.segment(turns, context_tokens),),
+            segments=_finish(buffer, turns, context_tokens),
             turns=tuple(turns),
             ending=Ending.DONE if len(turns) == len(conversation.replies) else Ending.BUDGET,
             horizon=max(len(conversation.replies), 1),
@@ -301,14 +287,14 @@ class Demonstrator:
             opening=conversation.opening,
         )
 
-    def _reply(self, text: str, what: str, *, learn: bool = True) -> list[int]:
+    def _reply(self, text: str, what: str, *, trained: bool = True) -> list[int]:
         try:
-            ids = [*self.encode(text), self.chat.end_of_reply] if learn else self.chat.reply(text)
+            ids = [*self.encode(text), self.chat.end_of_reply] if trained else self.chat.reply(text)
         except UnknownWord as error:
             raise RunError(f"demonstrations, {what}: {error}") from error
         if self.chat.end_of_reply in ids[:-1]:
             end = self.chat.end_text
             raise RunError(
-                f"demonstrations, {what}: expected a reply without '{end}', which is added, got {text!r:.200}"
+                f"demonstrations, {what}: the reply must not contain '{end}', which is added to it; got {text!r:.200}"
             )
         return ids

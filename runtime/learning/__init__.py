@@ -1,1 +1,1 @@
-"""The learning step, pure: rewards, advantages, losses, packing, metrics."""
+"""Pure functions of the learning step: rewards, advantages, losses, packing, metrics."""

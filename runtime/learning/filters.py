@@ -1,9 +1,8 @@
-"""Which groups, episodes and turns an update learns from.
+"""Filters and loss masks: the groups, episodes and turns that an update trains on. Pure.
 
-Enters: scored episodes, the `filter` settings and the agent's policies. Leaves: decisions for the caller to act on and
-to count. In order: episodes that say nothing of the policy are never seen by anybody
-(`countable`); groups are left out whole (`passes`, `highest`); episodes and turns are masked, and still count for the
-baseline (`mask`); what has hardly an advantage is left out last (`sizeable`).
+In order: uncountable episodes are never used (`is_countable`); groups are dropped whole (`keeps_group`, `top_groups`);
+episodes and turns are masked, and still count for the baseline (`mask_episode`); episodes with hardly any advantage are
+dropped last (`has_large_advantage`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ...dsl.expression.expr import Expr
 from ...dsl.model.algorithm import Filter
 from ...dsl.model.recipe import OnTruncated, OnVoidTurn
 from ..rollout.episode import Episode
-from .baselines import spread_of
+from .baselines import std_of
 from .reward import Scored, StepNames, episode_facts, group_facts
 from .turn_rewards import Float64s
 
@@ -37,19 +36,19 @@ __all__ = [
 
 
 class MaskReason(StrEnum):
-    """Why an episode is not learnt from."""
+    """Reason for masking an episode."""
 
     RULE = "rule"
-    """`filter.episodes` was not true of it."""
+    """`filter.episodes` was false."""
     TRUNCATED = "truncated"
-    """It ran out of turns or tokens, under `on_truncated: mask`."""
+    """Out of turns or tokens, under `on_truncated: mask`."""
     VOID_TURN = "void_turn"
-    """A reply of it held no action, under `on_void_turn: mask_episode`."""
+    """A reply without an action, under `on_void_turn: mask_episode`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskPolicies:
-    """What masks an episode or some of its turns."""
+    """Settings that mask an episode or some of its turns."""
 
     episodes: Expr | None = None
     on_truncated: OnTruncated = OnTruncated.TRAIN
@@ -58,17 +57,17 @@ class MaskPolicies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossMask:
-    """Of one episode, what is learnt from."""
+    """Turns of an episode that are trained on."""
 
     turns: tuple[bool, ...]
     reason: MaskReason | None = None
-    """Why no turn is; None if the episode as such is learnt from."""
+    """Reason why no turn is; None if the episode is trained on."""
 
 
 def is_countable(episode: Episode) -> bool:
-    """Whether it tells anything of the policy: no fault, not cancelled, something sampled.
+    """Return whether the episode is a sample of the policy: no fault, not cancelled, something sampled.
 
-    What is not countable stays out of the baseline too: a fault is not a failure.
+    Other episodes stay out of the baseline too: a fault is not a failure.
     """
     return episode.ending.trainable and episode.sampled_tokens > 0
 
@@ -76,25 +75,25 @@ def is_countable(episode: Episode) -> bool:
 # --- groups ---------------------------------------------------------------------------------------------------------
 
 
-def keeps_group(group: Sequence[Scored], settings: Filter, clock: StepNames) -> bool:
-    """Whether `filter.groups` is true of the group; a group without episodes never passes."""
-    return bool(group) and settings.groups.holds(group_facts(group, clock))
+def keeps_group(group: Sequence[Scored], settings: Filter, step_names: StepNames) -> bool:
+    """Return whether `filter.groups` is true of the group; never for a group without episodes."""
+    return bool(group) and settings.groups.holds(group_facts(group, step_names))
 
 
 def top_groups(groups: Sequence[Sequence[Scored]], share: float) -> tuple[int, ...]:
-    """Places of the groups with the highest standard deviation of reward, in the order in which they came.
+    """Return the indices of the groups with the highest standard deviation of reward, in order.
 
-    A share of n groups is rounded up, so that at least one remains; of equals the earlier ones stay.
+    A share of n groups is rounded up, so at least one remains; of equals the earlier ones stay.
     """
     # in binary, 0.07 of 100 is a little above 7
     kept = ceil(share * len(groups) - 1e-9)
-    spreads = [spread_of(scored.total for scored in group) for group in groups]
-    ranked = sorted(range(len(groups)), key=lambda place: -spreads[place])
+    stds = [std_of(scored.total for scored in group) for group in groups]
+    ranked = sorted(range(len(groups)), key=lambda place: -stds[place])
     return tuple(sorted(ranked[:kept]))
 
 
 def groups_missing(passing: int, wanted: int, rounds: int, settings: Filter) -> int:
-    """How many further groups to sample after so many rounds of it; `passing` groups are there before `top_share`."""
+    """Count the groups still to sample after so many rounds; `passing` counts groups before `top_share`."""
     if not settings.resample or rounds >= settings.max_resamples:
         return 0
     return max(wanted - passing, 0)
@@ -103,37 +102,39 @@ def groups_missing(passing: int, wanted: int, rounds: int, settings: Filter) -> 
 # --- episodes and turns ---------------------------------------------------------------------------------------------
 
 
-def mask_episode(scored: Scored, policies: MaskPolicies, clock: StepNames) -> LossMask:
-    """What is learnt from an episode of a group that is learnt from."""
-    reason = next((reason for reason, applies in _REASONS.items() if applies(scored.episode, policies, clock)), None)
+def mask_episode(scored: Scored, policies: MaskPolicies, step_names: StepNames) -> LossMask:
+    """Return the loss mask of an episode in a kept group."""
+    reason = next(
+        (reason for reason, applies in _REASONS.items() if applies(scored.episode, policies, step_names)), None
+    )
     if reason is not None:
         return LossMask(turns=(False,) * len(scored.episode.turns), reason=reason)
-    void_too = policies.on_void_turn is not OnVoidTurn.MASK_TURN
-    return LossMask(turns=tuple(void_too or not turn.invalid for turn in scored.episode.turns))
+    keeps_void = policies.on_void_turn is not OnVoidTurn.MASK_TURN
+    return LossMask(turns=tuple(keeps_void or not turn.invalid for turn in scored.episode.turns))
 
 
-def _fails_rule(episode: Episode, policies: MaskPolicies, clock: StepNames) -> bool:
-    return policies.episodes is not None and not policies.episodes.holds(episode_facts(episode, clock))
+def _fails_rule(episode: Episode, policies: MaskPolicies, step_names: StepNames) -> bool:
+    return policies.episodes is not None and not policies.episodes.holds(episode_facts(episode, step_names))
 
 
-def _cut_off(episode: Episode, policies: MaskPolicies, clock: StepNames) -> bool:
+def _is_cut_off(episode: Episode, policies: MaskPolicies, step_names: StepNames) -> bool:
     return policies.on_truncated is OnTruncated.MASK and episode.ending.truncated
 
 
-def _has_void_turn(episode: Episode, policies: MaskPolicies, clock: StepNames) -> bool:
+def _has_void_turn(episode: Episode, policies: MaskPolicies, step_names: StepNames) -> bool:
     return policies.on_void_turn is OnVoidTurn.MASK_EPISODE and episode.invalid_turns > 0
 
 
 _REASONS: Mapping[MaskReason, Callable[[Episode, MaskPolicies, StepNames], bool]] = {
-    MaskReason.TRUNCATED: _cut_off,
+    MaskReason.TRUNCATED: _is_cut_off,
     MaskReason.VOID_TURN: _has_void_turn,
     MaskReason.RULE: _fails_rule,
 }
-"""The first that applies is the one that is counted."""
+"""In order: the first that applies is the one that is counted."""
 
 
 def has_large_advantage(advantages: Sequence[Sequence[Float64s]], drop_below: float) -> list[list[bool]]:
-    """Whether any token of each episode has an advantage of at least that size.
+    """Return whether any token of each episode has an advantage of at least that size.
 
     The largest decides, not the mean: one turn with much credit is worth an update, however long the rest is.
     """

@@ -1,8 +1,7 @@
-"""The divergence from a reference, taken off the reward of each sampled token: `kl: {place: reward}`.
+"""KL penalty against the reference policy, subtracted from token rewards (`kl: {place: reward}`).
 
-Enters: scored episodes, and the reference's log-probs of their tokens. Leaves: the same episodes with what each token
-costs. Pure. The divergence is that of the policy which drew the tokens, by the log-probs they were drawn with; so the
-cost is the same however often the step is learnt from, and needs one forward pass, the reference's.
+The estimate is that of the policy which sampled the tokens, by the log-probs they were sampled with; so the penalty is
+the same in every epoch of a step, and needs one forward pass, the reference's. Pure.
 
     token reward = -coef * clamp(estimate)
     k1 = logp - ref      k2 = (logp - ref)^2 / 2      k3 = exp(ref - logp) - (ref - logp) - 1
@@ -26,35 +25,35 @@ __all__ = ["apply_kl_penalty", "sampled_sequences"]
 _LOG_RATIO_BOUND = 20.0
 
 
-def sampled_sequences(book: Sequence[Sequence[Scored]]) -> list[TrainSequence]:
-    """All that was sampled, one sequence per segment, in the order of the episodes."""
+def sampled_sequences(groups: Sequence[Sequence[Scored]]) -> list[TrainSequence]:
+    """Build one sequence per segment with all sampled tokens, in the order of the episodes."""
     return [
-        TrainSequence(ids=segment.ids, learn=segment.sampled, advantages=np.zeros(len(segment.ids), np.float32))
-        for group in book
+        TrainSequence(ids=segment.ids, loss_mask=segment.sampled, advantages=np.zeros(len(segment.ids), np.float32))
+        for group in groups
         for each in group
         for segment in each.episode.segments
     ]
 
 
 def apply_kl_penalty(
-    book: Sequence[Sequence[Scored]], reference: Sequence[Floats], settings: KL, coef: float
+    groups: Sequence[Sequence[Scored]], reference: Sequence[Floats], settings: KL, coef: float
 ) -> tuple[list[list[Scored]], float]:
-    """The episodes with the pull on their tokens, and the mean estimate per token. `reference` is that of
+    """Attach the penalty to each episode's tokens; return the mean estimate per token as well. `reference` belongs to
     `sampled_sequences`."""
-    found, estimates = iter(reference), list[Float64s]()
+    logprobs, estimates = iter(reference), list[Float64s]()
 
-    def taken(each: Scored) -> Scored:
-        estimate = _estimate(each.episode, found, settings)
+    def penalise(each: Scored) -> Scored:
+        estimate = _estimate(each.episode, logprobs, settings)
         estimates.append(estimate)
         return replace(each, kl_penalty=-coef * estimate)
 
-    groups = [[taken(each) for each in group] for group in book]
+    penalised = [[penalise(each) for each in group] for group in groups]
     tokens = np.concatenate(estimates) if estimates else np.zeros(0)
-    return groups, float(tokens.mean()) if len(tokens) else 0.0
+    return penalised, float(tokens.mean()) if len(tokens) else 0.0
 
 
 def _estimate(episode: Episode, reference: Iterator[Floats], settings: KL) -> Float64s:
-    """Over the episode's sampled tokens, turn after turn."""
+    """Estimate the KL of each sampled token, turn after turn."""
     log_ratios = [next(reference).astype(np.float64) - segment.logprobs for segment in episode.segments]
     along = [log_ratios[turn.segment][turn.start : turn.end] for turn in episode.turns]
     estimate = _ESTIMATORS[settings.estimator](np.concatenate(along) if along else np.zeros(0))

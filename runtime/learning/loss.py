@@ -1,10 +1,8 @@
-"""The objective of one micro-batch, from hidden states to one number. Pure: no device, no state, no logging.
+"""Loss of one micro-batch, from hidden states to one number. Pure: no device, no state, no logging.
 
-Enters: hidden states at the places that predict a learnt token, the output layer, and what is known of those tokens.
-Leaves: log-probs, and a loss whose divisor is that of the whole update, so that how the update was cut into
-micro-batches changes nothing but rounding.
+The divisor is that of the whole update, so cutting it into micro-batches changes nothing but rounding.
 
-Shapes: N tokens that enter the loss, S sequences, D hidden width, V vocabulary.
+Shapes: N tokens in the loss, S sequences, D hidden width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -23,29 +21,30 @@ __all__ = [
     "LossInputs",
     "LossTerms",
     "ValueTerms",
-    "kl_estimate",
-    "loss_terms",
-    "token_logprobs",
-    "token_scale",
-    "value_terms",
+    "compute_logprobs",
+    "compute_loss",
+    "compute_token_scale",
+    "compute_value_loss",
+    "estimate_kl",
 ]
 
 _LOG_RATIO_BOUND = 20.0
-"""e^20 is far outside any clip; beyond it a ratio overflows, and infinity times a zero advantage is not a number."""
+"""e^20 is far outside any clip; beyond it a ratio overflows, and infinity times a zero advantage is NaN."""
 
 
 # --- log-probs -----------------------------------------------------------------------------------------------------
 
 
-def token_logprobs(
+def compute_logprobs(
     hidden_ND: Tensor, head_VD: Tensor, targets_N: Tensor, temperature: float, max_elements: int
 ) -> tuple[Tensor, Tensor]:
-    """Log-prob of each target and entropy of each distribution; at most `max_elements` logits exist at a time."""
+    """Compute the log-prob of each target and the entropy of each distribution; at most `max_elements` logits at a
+    time."""
     rows = max(1, max_elements // head_VD.shape[0])
     if hidden_ND.shape[0] <= rows:
         return _logprobs_and_entropy(_log_softmax(hidden_ND, head_VD, temperature), targets_N)
-    in_pieces: Callable[..., tuple[Tensor, Tensor]] = _InPieces.apply
-    return in_pieces(hidden_ND, head_VD, targets_N, temperature, rows)
+    chunked: Callable[..., tuple[Tensor, Tensor]] = _ChunkedLogprobs.apply
+    return chunked(hidden_ND, head_VD, targets_N, temperature, rows)
 
 
 def _log_softmax(hidden_ND: Tensor, head_VD: Tensor, temperature: float) -> Tensor:
@@ -58,8 +57,8 @@ def _logprobs_and_entropy(logp_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, T
     return logp_NV.gather(1, targets_N[:, None])[:, 0], torch.special.entr(logp_NV.exp()).sum(-1)
 
 
-class _InPieces(torch.autograd.Function):
-    """The same, some rows at a time; the backward pass makes the logits again instead of having kept them."""
+class _ChunkedLogprobs(torch.autograd.Function):
+    """The same, some rows at a time; the backward pass recomputes the logits."""
 
     @staticmethod
     def forward(
@@ -103,15 +102,15 @@ def _logits_grad(logp_NV: Tensor, targets_N: Tensor, logprob_grad_N: Tensor, ent
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LossInputs:
-    """What the loss of one micro-batch is made of."""
+    """Per-token inputs of the loss of one micro-batch."""
 
     logprobs_N: Tensor
     entropy_N: Tensor
     advantages_N: Tensor
     scale_N: Tensor
-    """Share of each token in the loss, from `token_scale`."""
+    """Share of each token in the loss, from `compute_token_scale`."""
     unit_N: Tensor | None = None
-    """Tokens with the same number share a ratio; each has its own if not given."""
+    """Tokens with the same number share a ratio; without it each has its own."""
     old_N: Tensor | None = None
     reference_N: Tensor | None = None
     weights_N: Tensor | None = None
@@ -119,11 +118,11 @@ class LossInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LossTerms:
-    """A loss to go backward from, and sums over tokens for the metrics, without gradient."""
+    """Loss with a gradient, and sums over tokens for the metrics without one."""
 
     loss: Tensor
     policy_loss: Tensor
-    """Summed with the same shares as the loss."""
+    """Summed by the same shares as the loss."""
     entropy: Tensor
     reference_kl: Tensor
     sampler_kl: Tensor
@@ -131,7 +130,7 @@ class LossTerms:
     clipped_low: Tensor
     clipped_high: Tensor
     ratio_error: Tensor
-    """The largest, not a sum."""
+    """Maximum, not a sum."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,14 +141,14 @@ class _Surrogate:
     clipped_high_N: Tensor
 
 
-def loss_terms(inputs: LossInputs, settings: LossSettings) -> LossTerms:
-    """The loss of one micro-batch; those of all micro-batches of an update add up to that of the update."""
+def compute_loss(inputs: LossInputs, settings: LossSettings) -> LossTerms:
+    """Compute the loss of one micro-batch; those of all micro-batches add up to the loss of the update."""
     surrogate = _SURROGATES[settings.kind](inputs, settings)
     policy_N = surrogate.loss_N if inputs.weights_N is None else surrogate.loss_N * inputs.weights_N
-    reference_N = _divergence(inputs, inputs.reference_N, settings.kl_coef, settings, "reference")
+    reference_N = _kl_from(inputs, inputs.reference_N, settings.kl_coef, settings, "reference")
     loss_N = policy_N + settings.kl_coef * reference_N
     if settings.previous_coef:
-        previous_N = _divergence(inputs, inputs.old_N, settings.previous_coef, settings, "policy before the step")
+        previous_N = _kl_from(inputs, inputs.old_N, settings.previous_coef, settings, "policy before the step")
         loss_N = loss_N + settings.previous_coef * previous_N
     if settings.entropy_coef:
         loss_N = loss_N - settings.entropy_coef * inputs.entropy_N
@@ -160,7 +159,7 @@ def loss_terms(inputs: LossInputs, settings: LossSettings) -> LossTerms:
             policy_loss=(policy_N * inputs.scale_N).sum(),
             entropy=inputs.entropy_N.sum(),
             reference_kl=reference_N.sum(),
-            sampler_kl=_sampler_kl(inputs).sum(),
+            sampler_kl=_estimate_sampler_kl(inputs).sum(),
             ratio=surrogate.ratio_N.sum(),
             clipped_low=surrogate.clipped_low_N.sum(),
             clipped_high=surrogate.clipped_high_N.sum(),
@@ -168,12 +167,12 @@ def loss_terms(inputs: LossInputs, settings: LossSettings) -> LossTerms:
         )
 
 
-def token_scale(
+def compute_token_scale(
     lengths_S: Tensor, sequence_N: Tensor, aggregation: Aggregation, length: int | None, whole: Normaliser
 ) -> Tensor:
-    """Share of each token in the loss of the whole update; `lengths_S` counts the learnt tokens of each sequence."""
+    """Compute the share of each token in the loss of the whole update; `lengths_S` counts the tokens in the loss."""
     if aggregation is Aggregation.FIXED_LENGTH and length is None:
-        raise ValueError("fixed_length needs a length to divide by")
+        raise ValueError("aggregation 'fixed_length' needs a length")
     return _SCALES[aggregation](lengths_S.float(), length or 1, whole).index_select(0, sequence_N)
 
 
@@ -187,8 +186,8 @@ _SCALES: Mapping[Aggregation, Callable[[Tensor, int, Normaliser], Tensor]] = {
 
 
 def _ppo_clip(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
-    advantages_N, ratio_N = inputs.advantages_N, _ratio(inputs)
-    loss_N = torch.maximum(-advantages_N * ratio_N, -advantages_N * _cut(ratio_N, settings))
+    advantages_N, ratio_N = inputs.advantages_N, _compute_ratio(inputs)
+    loss_N = torch.maximum(-advantages_N * ratio_N, -advantages_N * _clip_ratio(ratio_N, settings))
     if settings.dual_clip is not None:
         bound_N = -advantages_N * settings.dual_clip
         loss_N = torch.where(advantages_N < 0, torch.minimum(loss_N, bound_N), loss_N)
@@ -198,39 +197,39 @@ def _ppo_clip(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
 
 
 def _cispo(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
-    """The clipped ratio weighs the gradient and has none itself, so no token is ever without one."""
+    """CISPO: the clipped ratio weighs the gradient and has none itself, so every token keeps its gradient."""
     with torch.no_grad():
-        ratio_N = _ratio(inputs)
-        cut_N = _cut(ratio_N, settings)
+        ratio_N = _compute_ratio(inputs)
+        clipped_N = _clip_ratio(ratio_N, settings)
         below_N, above_N = ratio_N < 1 - settings.clip_low, ratio_N > 1 + settings.clip_high
-    return _Surrogate(-cut_N * inputs.advantages_N * inputs.logprobs_N, ratio_N, below_N, above_N)
+    return _Surrogate(-clipped_N * inputs.advantages_N * inputs.logprobs_N, ratio_N, below_N, above_N)
 
 
 def _policy_gradient(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
-    """Without a ratio; with advantage 1 everywhere it is the cross-entropy of imitation."""
+    """Policy gradient without a ratio; with advantage 1 everywhere it is the cross-entropy of SFT."""
     with torch.no_grad():
-        ratio_N = torch.ones_like(inputs.logprobs_N) if inputs.old_N is None else _ratio(inputs)
+        ratio_N = torch.ones_like(inputs.logprobs_N) if inputs.old_N is None else _compute_ratio(inputs)
         never_N = torch.zeros_like(ratio_N, dtype=torch.bool)
     return _Surrogate(-inputs.advantages_N * inputs.logprobs_N, ratio_N, never_N, never_N)
 
 
-def _cut(ratio_N: Tensor, settings: LossSettings) -> Tensor:
+def _clip_ratio(ratio_N: Tensor, settings: LossSettings) -> Tensor:
     return ratio_N.clamp(1 - settings.clip_low, 1 + settings.clip_high)
 
 
-def _ratio(inputs: LossInputs) -> Tensor:
-    """Of each token; where tokens share one it is the geometric mean of theirs. The gradient reaches each token through
-    its own log-prob alone, so that one with an advantage of its own keeps it."""
+def _compute_ratio(inputs: LossInputs) -> Tensor:
+    """Compute the ratio of each token; where tokens share one, the geometric mean of theirs. The gradient reaches each
+    token through its own log-prob alone, so one with an advantage of its own keeps it."""
     if inputs.old_N is None:
-        raise ValueError("expected the log-probs that ratios are taken against")
+        raise ValueError("the ratio needs the old log-probs")
     log_ratio_N = (inputs.logprobs_N - inputs.old_N).clamp(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND)
     if inputs.unit_N is None:
         return log_ratio_N.exp()
     own_N = log_ratio_N.detach()
-    return (log_ratio_N - own_N + _mean_of_units(own_N, inputs.unit_N)).exp()
+    return (log_ratio_N - own_N + _average_by_unit(own_N, inputs.unit_N)).exp()
 
 
-def _mean_of_units(values_N: Tensor, unit_N: Tensor) -> Tensor:
+def _average_by_unit(values_N: Tensor, unit_N: Tensor) -> Tensor:
     size = int(unit_N.max()) + 1
     sums_U = values_N.new_zeros(size).index_add_(0, unit_N, values_N)
     counts_U = values_N.new_zeros(size).index_add_(0, unit_N, torch.ones_like(values_N))
@@ -248,8 +247,8 @@ _SURROGATES: Mapping[LossKind, Callable[[LossInputs, LossSettings], _Surrogate]]
 # --- divergences ---------------------------------------------------------------------------------------------------
 
 
-def kl_estimate(estimator: KLEstimator, logprobs_N: Tensor, other_N: Tensor) -> Tensor:
-    """Estimate, per token drawn from the first policy, of its divergence from the other."""
+def estimate_kl(estimator: KLEstimator, logprobs_N: Tensor, other_N: Tensor) -> Tensor:
+    """Estimate, per token sampled from the first policy, its KL divergence from the other."""
     return _ESTIMATORS[estimator](other_N - logprobs_N)
 
 
@@ -260,20 +259,20 @@ _ESTIMATORS: Mapping[KLEstimator, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _divergence(inputs: LossInputs, other_N: Tensor | None, coef: float, settings: LossSettings, other: str) -> Tensor:
+def _kl_from(inputs: LossInputs, other_N: Tensor | None, coef: float, settings: LossSettings, other: str) -> Tensor:
     if other_N is None:
         if coef:
-            raise ValueError(f"a divergence from the {other} is asked for, and the {other}'s log-probs are missing")
+            raise ValueError(f"the KL divergence from the {other} needs its log-probs")
         return torch.zeros_like(inputs.advantages_N)
-    kl_N = kl_estimate(settings.kl_estimator, inputs.logprobs_N, other_N)
+    kl_N = estimate_kl(settings.kl_estimator, inputs.logprobs_N, other_N)
     return kl_N if settings.kl_clamp is None else kl_N.clamp(-settings.kl_clamp, settings.kl_clamp)
 
 
-def _sampler_kl(inputs: LossInputs) -> Tensor:
+def _estimate_sampler_kl(inputs: LossInputs) -> Tensor:
     if inputs.old_N is None:
         return torch.zeros_like(inputs.advantages_N)
     # the tokens were drawn from the old policy, so it comes first
-    return kl_estimate(KLEstimator.K3, inputs.old_N, inputs.logprobs_N)
+    return estimate_kl(KLEstimator.K3, inputs.old_N, inputs.logprobs_N)
 
 
 # --- values --------------------------------------------------------------------------------------------------------
@@ -281,17 +280,19 @@ def _sampler_kl(inputs: LossInputs) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueTerms:
-    """A loss to go backward from, and the number of tokens whose gradient was cut."""
+    """Loss with a gradient, and the number of tokens whose gradient was clipped."""
 
     loss: Tensor
     clipped: Tensor
 
 
-def value_terms(values_N: Tensor, old_N: Tensor, targets_N: Tensor, clip: float | None, tokens: int) -> ValueTerms:
+def compute_value_loss(
+    values_N: Tensor, old_N: Tensor, targets_N: Tensor, clip: float | None, tokens: int
+) -> ValueTerms:
     """0.5 * max((v - t)^2, (v held within `clip` of the old value - t)^2), divided by the tokens of the whole update.
 
-    A value that has moved further than that towards its target has no gradient any more; one that moved away keeps it.
+    A value that has moved further than `clip` towards its target loses its gradient; one that moved away keeps it.
     """
-    held_N = values_N if clip is None else torch.clamp(values_N, old_N - clip, old_N + clip)
-    free_N, bound_N = (values_N - targets_N).square(), (held_N - targets_N).square()
+    clipped_N = values_N if clip is None else torch.clamp(values_N, old_N - clip, old_N + clip)
+    free_N, bound_N = (values_N - targets_N).square(), (clipped_N - targets_N).square()
     return ValueTerms(torch.maximum(free_N, bound_N).sum() / (2 * tokens), (bound_N > free_N).sum())

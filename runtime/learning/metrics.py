@@ -1,6 +1,6 @@
-"""Numbers about episodes and updates: means, shares, intervals. Pure: equal inputs, in whatever order, give equal bits.
+"""Metrics of episodes and updates. Pure: equal inputs, in any order, give equal bits.
 
-What was not measured is no number: NaN here, and left out wherever numbers are kept.
+An unknown value is NaN here, and left out where numbers are stored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from ..protocols import UpdateFault, UpdateMetrics, ValueMetrics
 from ..rollout.episode import Ending, Episode
-from .baselines import spread_of
+from .baselines import std_of
 from .reward import Scored
 
 __all__ = [
@@ -34,7 +34,7 @@ _RESAMPLES = 2000
 
 
 def mean(values: Iterable[float]) -> float:
-    """Exact before the division, so that the order of the values changes nothing."""
+    """Mean, exact before the division, so that the order of the values changes nothing."""
     known = list(values)
     return fsum(known) / len(known) if known and all(map(isfinite, known)) else nan
 
@@ -44,37 +44,37 @@ def rate(amount: float, seconds: float) -> float:
 
 
 def rollout_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
-    """What a step's episodes were like. Faults are counted apart and enter no other number."""
-    whole = [episode for episode in episodes if episode.ending.trainable]
-    replies = sum(episode.num_turns for episode in whole)
+    """Compute means and counts over a step's episodes. Faults are counted apart and enter no other number."""
+    trainable = [episode for episode in episodes if episode.ending.trainable]
+    replies = sum(episode.num_turns for episode in trainable)
     counts: dict[str, float] = {
-        "rollout/episodes": len(whole),
+        "rollout/episodes": len(trainable),
         "rollout/faults": sum(episode.ending is Ending.ENV_FAULT for episode in episodes),
         "rollout/retries": sum(episode.retries for episode in episodes),
-        **{f"rollout/fault_{kind}": times for kind, times in sorted(_kinds(episodes).items())},
+        **{f"rollout/fault_{kind}": times for kind, times in sorted(_count_faults(episodes).items())},
     }
-    if not whole:
+    if not trainable:
         return counts
     return {
         **counts,
-        "rollout/success": mean(episode.success for episode in whole),
-        "rollout/score": mean(episode.score for episode in whole),
-        "rollout/turns": mean(episode.num_turns for episode in whole),
-        "rollout/length": mean(episode.sampled_tokens for episode in whole),
-        "rollout/tokens": sum(episode.sampled_tokens for episode in whole),
-        "rollout/invalid_rate": sum(episode.invalid_turns for episode in whole) / max(replies, 1),
-        "rollout/truncated_rate": mean(episode.ending.truncated for episode in whole),
-        "horizon/hit_rate": mean(episode.ending is Ending.HORIZON for episode in whole),
-        **_by_environment(whole),
+        "rollout/success": mean(episode.success for episode in trainable),
+        "rollout/score": mean(episode.score for episode in trainable),
+        "rollout/turns": mean(episode.num_turns for episode in trainable),
+        "rollout/length": mean(episode.sampled_tokens for episode in trainable),
+        "rollout/tokens": sum(episode.sampled_tokens for episode in trainable),
+        "rollout/invalid_rate": sum(episode.invalid_turns for episode in trainable) / max(replies, 1),
+        "rollout/truncated_rate": mean(episode.ending.truncated for episode in trainable),
+        "horizon/hit_rate": mean(episode.ending is Ending.HORIZON for episode in trainable),
+        **_success_by_environment(trainable),
     }
 
 
-def _kinds(episodes: Iterable[Episode]) -> Counter[str]:
-    """Of everything that failed, also where a retry mended it."""
+def _count_faults(episodes: Iterable[Episode]) -> Counter[str]:
+    """Count all faults by kind, also those that a retry recovered from."""
     return Counter(kind for episode in episodes for kind in episode.faults)
 
 
-def _by_environment(episodes: Sequence[Episode]) -> dict[str, float]:
+def _success_by_environment(episodes: Sequence[Episode]) -> dict[str, float]:
     names = sorted({episode.task.environment for episode in episodes})
     if len(names) < 2:
         return {}
@@ -84,27 +84,27 @@ def _by_environment(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def group_metrics(groups: Sequence[Sequence[Scored]]) -> dict[str, float]:
-    """What the groups were like as groups."""
+    """Compute metrics over groups as groups."""
     totals = [[scored.total for scored in group] for group in groups if group]
     if not totals:
         return {}
     return {
         "rollout/reward": mean(total for group in totals for total in group),
-        "group/zero_std_frac": mean(spread_of(group) == 0 for group in totals),
-        "group/std": mean(spread_of(group) for group in totals),
+        "group/zero_std_frac": mean(std_of(group) == 0 for group in totals),
+        "group/std": mean(std_of(group) for group in totals),
     }
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Where a mean lies, with some confidence."""
+    """Confidence interval of a mean."""
 
     low: float
     high: float
 
 
 def bootstrap(values: Sequence[float], confidence: float, seed: int) -> Interval:
-    """The percentile interval of the mean under resampling of `values`, one per task."""
+    """Percentile interval of the mean under resampling of `values`, one per task."""
     if len(values) < 2:
         return Interval(low=nan, high=nan)
     data = np.asarray(values, np.float64)
@@ -115,7 +115,7 @@ def bootstrap(values: Sequence[float], confidence: float, seed: int) -> Interval
 
 
 def pass_at(k: int, samples: int, successes: int) -> float:
-    """The chance that one of `k` episodes succeeds, estimated without bias from `samples` of them."""
+    """Unbiased estimate, from `samples` episodes, of the chance that one of `k` succeeds."""
     if not 1 <= k <= samples:
         raise ValueError(f"expected k from 1 to {samples}, got {k}")
     return 1.0 - comb(samples - successes, k) / comb(samples, k)
@@ -125,7 +125,7 @@ def pass_at(k: int, samples: int, successes: int) -> float:
 
 
 def train_metrics(updates: Sequence[UpdateMetrics]) -> dict[str, float | int]:
-    """What a step's updates were like."""
+    """Compute means over a step's updates."""
     if not updates:
         return {"train/updates": 0}
     return {
@@ -162,7 +162,7 @@ _FACTS = {
 
 
 def step_facts(measured: Mapping[str, float], updates: Sequence[UpdateMetrics]) -> dict[str, float]:
-    """A step's metrics, as far as a schedule may ask for them."""
+    """Select the metrics that schedules may use, under their names in expressions."""
     facts = {fact: measured[name] for fact, name in _FACTS.items() if name in measured}
     if not updates:
         return facts

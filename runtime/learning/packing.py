@@ -1,11 +1,11 @@
-"""Token sequences into rows without padding, and attention that keeps the sequences of a row apart.
+"""Sequence packing: rows without padding, and attention that keeps the sequences of a row apart.
 
-Enters: training sequences of any length. Leaves: rows, each one line of tokens with positions that start again at 0 in
-every sequence, and flat arrays of what is known of the tokens that are learnt. Every layer but attention works on the
-line as it is. Attention lays the sequences of a row below each other, and since they are causal and short ones end
-early, needs no mask; rows hold sequences of like length, so little is laid out in vain.
+A row is one line of tokens with positions that start again at 0 in every sequence, and flat arrays for the trained
+tokens. Every layer but attention works on the line as it is. Attention lays the sequences of a row below each other,
+and since they are causal and short ones end early, needs no mask; rows hold sequences of similar length, so little is
+wasted.
 
-Shapes: T tokens of a row, S sequences in it, L tokens of its longest, N learnt tokens, H heads, E width of a head.
+Shapes: T tokens of a row, S sequences in it, L tokens of its longest, N trained tokens, H heads, E width of a head.
 """
 
 from __future__ import annotations
@@ -22,17 +22,27 @@ from torch import Tensor
 from ...dsl.model.algorithm import Level
 from ..protocols import Floats, Normaliser, TrainSequence
 
-__all__ = ["PackedRow", "RowLayout", "idle_row", "pack", "packed_attention", "plan_rows", "scatter", "totals", "unpack"]
+__all__ = [
+    "PackedRow",
+    "RowLayout",
+    "compute_normaliser",
+    "make_idle_row",
+    "pack",
+    "packed_attention",
+    "plan_rows",
+    "scatter",
+    "unpack",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowLayout:
-    """How the tokens of a row lie below each other for attention."""
+    """Layout of a row's tokens for attention, one sequence per line."""
 
     spread_SL: Tensor
-    """Place in the row of each token; where a sequence has ended, any place."""
+    """Index in the row of each token; any index where a sequence has ended."""
     collect_T: Tensor
-    """Place of each of the row's tokens in the flattened S x L."""
+    """Index of each of the row's tokens in the flattened S x L."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,19 +50,19 @@ class PackedRow:
     """One micro-batch."""
 
     members: tuple[int, ...]
-    """Which of the sequences that were packed it holds."""
+    """Indices of its sequences among those that were packed."""
     ids_T: Tensor
     positions_T: Tensor
     layout: RowLayout
     predict_N: Tensor
-    """Place of the token whose hidden state predicts the learnt one."""
+    """Index of the token whose hidden state predicts the trained one."""
     targets_N: Tensor
     sequence_N: Tensor
     """Index in `members`."""
     turn_N: Tensor
-    """Counts the turns of the row: between two of them stands at least one token that nobody sampled."""
+    """Number of the turn in the row: between two turns stands at least one token that was not sampled."""
     lengths_S: Tensor
-    """Learnt tokens of each sequence."""
+    """Trained tokens of each sequence."""
     advantages_N: Tensor
     old_N: Tensor | None
     reference_N: Tensor | None
@@ -61,27 +71,30 @@ class PackedRow:
     value_targets_N: Tensor | None
 
     def units(self, level: Level) -> Tensor | None:
-        """Which tokens share a ratio; None where each has its own. Of an episode in several pieces each is one."""
+        """Numbers that tokens of one ratio share; None where each has its own. An episode in several segments has one
+        per segment."""
         return {Level.TOKEN: None, Level.TURN: self.turn_N, Level.EPISODE: self.sequence_N}[level]
 
 
-def totals(sequences: Sequence[TrainSequence]) -> Normaliser:
-    """What an update over these sequences is divided by."""
-    learnt = [int(sequence.learn.sum()) for sequence in sequences]
-    return Normaliser(tokens=sum(learnt), sequences=sum(1 for count in learnt if count))
+def compute_normaliser(sequences: Sequence[TrainSequence]) -> Normaliser:
+    """Count the divisors of an update over these sequences."""
+    gather = [int(sequence.loss_mask.sum()) for sequence in sequences]
+    return Normaliser(tokens=sum(gather), sequences=sum(1 for count in gather if count))
 
 
 def pack(sequences: Sequence[TrainSequence], capacity: int, device: torch.device) -> list[PackedRow]:
-    """Rows of at most `capacity` tokens; what is learnt from nothing, and what follows the last learnt token, is left
-    out. A sequence longer than that has a row of its own."""
+    """Pack sequences into rows of at most `capacity` tokens, without untrained sequences and without what follows the
+    last trained token. A longer sequence has a row of its own."""
     for at, sequence in enumerate(sequences):
-        _check(at, sequence, sequences[0])
-    used = [int(np.flatnonzero(sequence.learn)[-1]) + 1 if sequence.learn.any() else 0 for sequence in sequences]
-    return [_row(members, sequences, used, device) for members in plan_rows(used, capacity)]
+        _check_sequence(at, sequence, sequences[0])
+    used = [
+        int(np.flatnonzero(sequence.loss_mask)[-1]) + 1 if sequence.loss_mask.any() else 0 for sequence in sequences
+    ]
+    return [_build_row(members, sequences, used, device) for members in plan_rows(used, capacity)]
 
 
 def plan_rows(lengths: Sequence[int], capacity: int) -> list[tuple[int, ...]]:
-    """Which sequences share a row: longest first, so that those of a row are of like length."""
+    """Assign sequences to rows, longest first, so that those of a row are of similar length."""
     rows: list[tuple[int, ...]] = []
     row: list[int] = []
     room = capacity
@@ -94,24 +107,24 @@ def plan_rows(lengths: Sequence[int], capacity: int) -> list[tuple[int, ...]]:
     return [*rows, tuple(row)] if row else rows
 
 
-def idle_row(device: torch.device) -> PackedRow:
-    """A row from which nothing is to be learnt, for a rank that has none left while others still have."""
-    ids, learn = np.zeros(2, np.int32), np.array([False, True])
-    return pack([TrainSequence(ids=ids, learn=learn, advantages=np.zeros(2, np.float32))], 2, device)[0]
+def make_idle_row(device: torch.device) -> PackedRow:
+    """Make a row without trained content, for a rank that has none left while others still have."""
+    ids, loss_mask = np.zeros(2, np.int32), np.array([False, True])
+    return pack([TrainSequence(ids=ids, loss_mask=loss_mask, advantages=np.zeros(2, np.float32))], 2, device)[0]
 
 
 def scatter(rows: Sequence[PackedRow], values: Sequence[Tensor], sequences: Sequence[TrainSequence]) -> list[Floats]:
-    """Values of learnt tokens, by row, back to the sequences they belong to; 0 where nothing is learnt."""
+    """Return values of trained tokens to their sequences; 0 elsewhere."""
     out = [np.zeros(len(sequence.ids), np.float32) for sequence in sequences]
     for row, values_N in zip(rows, values, strict=True):
         pieces = torch.split(values_N.float().cpu(), row.lengths_S.tolist())
         for member, piece in zip(row.members, pieces, strict=True):
-            out[member][sequences[member].learn] = piece.numpy()
+            out[member][sequences[member].loss_mask] = piece.numpy()
     return out
 
 
 def unpack(rows: Sequence[PackedRow], values: Sequence[Tensor], sequences: Sequence[TrainSequence]) -> list[Floats]:
-    """Values of all tokens, by row, back to the sequences they belong to; 0 where a sequence was left out."""
+    """Return values of all tokens to their sequences; 0 where a sequence was left out."""
     out = [np.zeros(len(sequence.ids), np.float32) for sequence in sequences]
     for row, values_T in zip(rows, values, strict=True):
         (starts,) = torch.nonzero(row.positions_T.cpu() == 0, as_tuple=True)
@@ -133,13 +146,14 @@ def packed_attention(
     sliding_window: int | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention within each sequence of a row, in the form that `transformers` calls. All are 1 x H x T x E."""
+    """Causal attention within each sequence of a row, with the signature that `transformers` calls. All are 1 x H x T x
+    E."""
     if sliding_window is not None and layout.spread_SL.shape[1] > sliding_window:
         raise NotImplementedError(f"sequences longer than the model's attention window of {sliding_window} tokens")
     out_SHLE = torch.nn.functional.scaled_dot_product_attention(
-        _spread(query, layout),
-        _spread(key, layout),
-        _spread(value, layout),
+        _unpack_states(query, layout),
+        _unpack_states(key, layout),
+        _unpack_states(value, layout),
         is_causal=True,
         scale=scaling,
         enable_gqa=query.shape[1] != key.shape[1],
@@ -148,14 +162,14 @@ def packed_attention(
     return out_THE[None], None
 
 
-def _spread(states_1HTE: Tensor, layout: RowLayout) -> Tensor:
+def _unpack_states(states_1HTE: Tensor, layout: RowLayout) -> Tensor:
     states_THE = states_1HTE[0].transpose(0, 1)
     sequences, longest = layout.spread_SL.shape
     spread = states_THE.index_select(0, layout.spread_SL.flatten())
     return spread.view(sequences, longest, *states_THE.shape[1:]).transpose(1, 2)
 
 
-def _check(at: int, sequence: TrainSequence, first: TrainSequence) -> None:
+def _check_sequence(at: int, sequence: TrainSequence, first: TrainSequence) -> None:
     length = len(sequence.ids)
     for name in _PER_TOKEN:
         values = getattr(sequence, name)
@@ -163,59 +177,59 @@ def _check(at: int, sequence: TrainSequence, first: TrainSequence) -> None:
             raise ValueError(f"sequence {at}: expected '{name}' in all sequences of an update or in none")
         if values is not None and len(values) != length:
             raise ValueError(f"sequence {at}: expected {length} values in '{name}', one per token; got {len(values)}")
-    if length and sequence.learn[0]:
-        raise ValueError(f"sequence {at}: nothing predicts the first token, so it cannot be learnt")
+    if length and sequence.loss_mask[0]:
+        raise ValueError(f"sequence {at}: nothing predicts the first token, so it cannot be in the loss mask")
 
 
-_PER_TOKEN = ("learn", "advantages", "old_logprobs", "reference_logprobs", "weights", "values", "value_targets")
+_PER_TOKEN = ("loss_mask", "advantages", "old_logprobs", "reference_logprobs", "weights", "values", "value_targets")
 
 
-def _row(
+def _build_row(
     members: tuple[int, ...], sequences: Sequence[TrainSequence], used: Sequence[int], device: torch.device
 ) -> PackedRow:
     chosen = [sequences[member] for member in members]
     lengths = np.array([used[member] for member in members])
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    places = [np.flatnonzero(sequence.learn) for sequence in chosen]
+    places = [np.flatnonzero(sequence.loss_mask) for sequence in chosen]
 
-    def learnt(name: str) -> Tensor | None:
+    def gather(name: str) -> Tensor | None:
         arrays = [getattr(sequence, name) for sequence in chosen]
         if all(array is None for array in arrays):
             return None
         return torch.from_numpy(np.concatenate([a[at] for a, at in zip(arrays, places, strict=True)])).to(device)
 
-    def whole(parts: Sequence[NDArray[Any]]) -> Tensor:
+    def concatenate(parts: Sequence[NDArray[Any]]) -> Tensor:
         return torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
 
-    targets, advantages = learnt("ids"), learnt("advantages")
+    targets, advantages = gather("ids"), gather("advantages")
     assert targets is not None
     assert advantages is not None
     counts = np.array([len(at) for at in places])
     return PackedRow(
         members=members,
-        ids_T=whole([sequence.ids[:length] for sequence, length in zip(chosen, lengths, strict=True)]),
-        positions_T=whole([np.arange(length) for length in lengths]),
-        layout=_layout(lengths, starts, device),
-        predict_N=whole([at + start - 1 for at, start in zip(places, starts, strict=True)]),
+        ids_T=concatenate([sequence.ids[:length] for sequence, length in zip(chosen, lengths, strict=True)]),
+        positions_T=concatenate([np.arange(length) for length in lengths]),
+        layout=_build_layout(lengths, starts, device),
+        predict_N=concatenate([at + start - 1 for at, start in zip(places, starts, strict=True)]),
         targets_N=targets.long(),
         sequence_N=torch.from_numpy(np.repeat(np.arange(len(members)), counts)).to(device),
-        turn_N=torch.from_numpy(_turns(places)).to(device),
+        turn_N=torch.from_numpy(_number_turns(places)).to(device),
         lengths_S=torch.from_numpy(counts).to(device),
         advantages_N=advantages,
-        old_N=learnt("old_logprobs"),
-        reference_N=learnt("reference_logprobs"),
-        weights_N=learnt("weights"),
-        values_N=learnt("values"),
-        value_targets_N=learnt("value_targets"),
+        old_N=gather("old_logprobs"),
+        reference_N=gather("reference_logprobs"),
+        weights_N=gather("weights"),
+        values_N=gather("values"),
+        value_targets_N=gather("value_targets"),
     )
 
 
-def _turns(places: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _number_turns(places: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     begins = np.concatenate([np.diff(at, prepend=-2) > 1 for at in places])
     return np.cumsum(begins) - 1
 
 
-def _layout(lengths_S: NDArray[np.int64], starts_S: NDArray[np.int64], device: torch.device) -> RowLayout:
+def _build_layout(lengths_S: NDArray[np.int64], starts_S: NDArray[np.int64], device: torch.device) -> RowLayout:
     longest = int(lengths_S.max())
     column_L = np.arange(longest)
     inside_SL = column_L < lengths_S[:, None]

@@ -1,8 +1,6 @@
-"""What an episode is worth, turn by turn.
+"""Rewards of an episode, turn by turn, under the `reward` settings of a recipe.
 
-Enters: an Episode whose `score` stands (an environment's or a judge's), the `reward` settings of a recipe. Leaves:
-Scored, and from it the Credit that advantages are made of. The running scale of each environment is a value that is
-handed in and handed back: it belongs in the checkpoint.
+The running scale of each environment is a value that is handed in and returned: it belongs in the checkpoint.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from math import fsum, inf, isfinite, nan, sqrt
 from ...dsl.expression.expr import Expr, Facts, MappingFacts
 from ...dsl.model.recipe import Overlong, Reward, RewardNormalise
 from ..rollout.episode import Ending, Episode
-from .baselines import mean_of, spread_of
+from .baselines import mean_of, std_of
 from .turn_rewards import Float64s, TurnRewards, TurnRewardsError
 
 __all__ = [
@@ -35,55 +33,55 @@ __all__ = [
 
 FactValue = float | bool | str
 StepNames = Mapping[str, FactValue]
-"""`step`, `total_step`, `stage` and `stage_index`, that every expression may use."""
+"""`step`, `total_step`, `stage` and `stage_index`, which every expression may use."""
 
 
 class RewardError(ValueError):
-    """A reward that is no number."""
+    """A reward is NaN, infinite or unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scored:
-    """An episode and what it earned."""
+    """An episode and its rewards."""
 
     episode: Episode
     outcome: float
-    """Earned by the episode as a whole."""
+    """Reward of the episode as a whole."""
     turn_rewards: tuple[float, ...]
-    """Earned by each turn of its own."""
+    """Reward of each turn alone."""
     kl_penalty: Float64s | None = None
-    """What each sampled token costs for straying from the reference, turn after turn; no part of `total`."""
+    """KL penalty of each sampled token, turn after turn; no part of `total`."""
     values: Float64s | None = None
-    """What the critic expected before each sampled token, turn after turn."""
+    """Critic value before each sampled token, turn after turn."""
     greedy: Scored | None = None
-    """The greedy episode of its task, where it is compared with that."""
+    """The greedy episode of its task, where that is the baseline."""
 
     @property
     def total(self) -> float:
-        """The episode's reward: what groups are compared by."""
+        """The episode's reward, by which groups are compared."""
         return fsum((self.outcome, *self.turn_rewards))
 
 
 # --- facts ----------------------------------------------------------------------------------------------------------
 
 
-def episode_facts(episode: Episode, clock: StepNames) -> Facts:
-    return MappingFacts("episode", {**clock, **_of_episode(episode)})
+def episode_facts(episode: Episode, step_names: StepNames) -> Facts:
+    return MappingFacts("episode", {**step_names, **_episode_values(episode)})
 
 
-def turn_facts(episode: Episode, index: int, clock: StepNames) -> Facts:
-    return MappingFacts("turn", {**clock, **_of_episode(episode), **_of_turn(episode, index)})
+def turn_facts(episode: Episode, index: int, step_names: StepNames) -> Facts:
+    return MappingFacts("turn", {**step_names, **_episode_values(episode), **_turn_values(episode, index)})
 
 
-def group_facts(group: Sequence[Scored], clock: StepNames) -> Facts:
-    """Of the episodes handed in, at least one; `std` is unbiased, and 0 for equal rewards and for a single episode."""
+def group_facts(group: Sequence[Scored], step_names: StepNames) -> Facts:
+    """Collect facts of at least one episode; `std` is unbiased, and 0 for equal rewards and for a single episode."""
     totals = [scored.total for scored in group]
     return MappingFacts(
         "group",
         {
-            **clock,
+            **step_names,
             "mean": mean_of(totals),
-            "std": spread_of(totals),
+            "std": std_of(totals),
             "min": min(totals),
             "max": max(totals),
             "size": float(len(group)),
@@ -93,7 +91,7 @@ def group_facts(group: Sequence[Scored], clock: StepNames) -> Facts:
     )
 
 
-def _of_episode(episode: Episode) -> dict[str, FactValue]:
+def _episode_values(episode: Episode) -> dict[str, FactValue]:
     return {
         "score": episode.score,
         "success": episode.success,
@@ -106,11 +104,11 @@ def _of_episode(episode: Episode) -> dict[str, FactValue]:
         "truncated": episode.ending.truncated,
         "ending": str(episode.ending),
         "environment": episode.task.environment,
-        "difficulty": _number(episode.task.difficulty),
+        "difficulty": _parse_number(episode.task.difficulty),
     }
 
 
-def _of_turn(episode: Episode, index: int) -> dict[str, FactValue]:
+def _turn_values(episode: Episode, index: int) -> dict[str, FactValue]:
     turn = episode.turns[index]
     return {
         "turn_reward": turn.reward,
@@ -120,8 +118,8 @@ def _of_turn(episode: Episode, index: int) -> dict[str, FactValue]:
     }
 
 
-def _number(text: str) -> float:
-    """NaN, which stands for "not known", where the text is no number."""
+def _parse_number(text: str) -> float:
+    """Parse a number; NaN, which stands for "not known", for any other text."""
     try:
         return float(text)
     except ValueError:
@@ -132,46 +130,47 @@ def _number(text: str) -> float:
 
 
 def score_episode(
-    episode: Episode, settings: Reward, *, invalid_turn: float, context_tokens: int, clock: StepNames
+    episode: Episode, settings: Reward, *, invalid_turn: float, context_tokens: int, step_names: StepNames
 ) -> Scored:
-    """The episode's rewards under the terms of a recipe.
+    """Compute the episode's rewards under the terms of a recipe.
 
-    outcome  = clip(`reward.episode` - overlong), on the last turn: the bounds hold for the outcome alone
-    turn k   = `reward.turn` - `invalid_turn` if its reply held no action
+        outcome  = clip(`reward.episode` - overlong), on the last turn: the bounds hold for the outcome alone
+        turn k   = `reward.turn` - `invalid_turn` if its reply held no action
 
     `invalid_turn` is the setting's value at this step, `context_tokens` the token budget of an episode.
     """
     low, high = settings.clip or (-inf, inf)
-    earned = _evaluated("reward.episode", settings.episode, episode_facts(episode, clock), episode)
-    outcome = earned - _overlong(episode, settings.overlong, context_tokens)
+    reward = _evaluate("reward.episode", settings.episode, episode_facts(episode, step_names), episode)
+    outcome = reward - _penalise_overlong(episode, settings.overlong, context_tokens)
     return Scored(
         episode=episode,
         outcome=min(max(outcome, low), high),
         turn_rewards=tuple(
-            _turn_reward(episode, index, settings.turn, clock) - invalid_turn * turn.invalid
+            _turn_reward(episode, index, settings.turn, step_names) - invalid_turn * turn.invalid
             for index, turn in enumerate(episode.turns)
         ),
     )
 
 
-def _turn_reward(episode: Episode, index: int, term: Expr | None, clock: StepNames) -> float:
+def _turn_reward(episode: Episode, index: int, term: Expr | None, step_names: StepNames) -> float:
     if term is None:
         return 0.0
-    return _evaluated("reward.turn", term, turn_facts(episode, index, clock), episode)
+    return _evaluate("reward.turn", term, turn_facts(episode, index, step_names), episode)
 
 
-def _evaluated(key: str, term: Expr, facts: Facts, episode: Episode) -> float:
+def _evaluate(key: str, term: Expr, facts: Facts, episode: Episode) -> float:
     value = term.number(facts)
     if value is None or not isfinite(value):
         where = f"task '{episode.task.id}' of '{episode.task.environment}'"
-        raise RewardError(f"'{key}' has no value for {where}: expected a number from '{term.text}'")
+        raise RewardError(f"'{key}' has no value for {where}: '{term.text}' must be a finite number")
     return value
 
 
-def _overlong(episode: Episode, settings: Overlong | None, context_tokens: int) -> float:
+def _penalise_overlong(episode: Episode, settings: Overlong | None, context_tokens: int) -> float:
     """0 until `buffer` tokens before the budget's end, `penalty` at its end, a straight line between.
 
-    What counts is what runs out: all tokens of the longest sequence that the model saw, the environment's too.
+    It counts all tokens of the longest sequence that the model saw, the environment's included: these use up the
+    budget.
     """
     if settings is None:
         return 0.0
@@ -191,8 +190,8 @@ class Moments:
     mean: float = 0.0
     squares: float = 0.0
 
-    def joined(self, values: Sequence[float]) -> Moments:
-        """With further values, in whatever order."""
+    def updated(self, values: Sequence[float]) -> Moments:
+        """Add further values, in any order."""
         count, mean = len(values), mean_of(values)
         total, apart = self.count + count, mean - self.mean
         return Moments(
@@ -203,7 +202,7 @@ class Moments:
 
     @property
     def divisor(self) -> float:
-        """The unbiased standard deviation; 1 while there is none to speak of, so that rewards stay as they are."""
+        """Unbiased standard deviation; 1 where it is 0 or unknown, so that rewards stay as they are."""
         std = sqrt(self.squares / max(self.count - 1, 1))
         return std if std > _NO_SPREAD else 1.0
 
@@ -217,62 +216,63 @@ _NO_SPREAD = 1e-6
 def normalise_rewards(
     groups: Sequence[Sequence[Scored]], settings: Reward, scales: Scales
 ) -> tuple[list[list[Scored]], Scales]:
-    """Rewards divided by the running standard deviation of their environment, which these episodes join first.
+    """Divide rewards by the running standard deviation of their environment, which is updated by these episodes first.
 
-    Measured is the whole reward of an episode. The mean stays: taking it off would turn a poor success into a loss.
+    The statistics are over whole rewards of episodes. The mean stays: subtracting it would turn a poor success into a
+    loss.
     """
     if settings.normalise is RewardNormalise.NONE:
         return [list(group) for group in groups], scales
-    joined = {**scales, **_joined((scored for group in groups for scored in group), scales)}
-    return [[_divided(scored, joined) for scored in group] for group in groups], joined
+    updated = {**scales, **_update_scales((scored for group in groups for scored in group), scales)}
+    return [[_divide(scored, updated) for scored in group] for group in groups], updated
 
 
-def _joined(episodes: Iterable[Scored], scales: Scales) -> dict[str, Moments]:
-    by_name = groupby(sorted(episodes, key=_environment), key=_environment)
-    return {name: scales.get(name, Moments()).joined([scored.total for scored in found]) for name, found in by_name}
+def _update_scales(episodes: Iterable[Scored], scales: Scales) -> dict[str, Moments]:
+    by_name = groupby(sorted(episodes, key=_environment_of), key=_environment_of)
+    return {name: scales.get(name, Moments()).updated([scored.total for scored in found]) for name, found in by_name}
 
 
-def _environment(scored: Scored) -> str:
+def _environment_of(scored: Scored) -> str:
     return scored.episode.task.environment
 
 
-def _divided(scored: Scored, scales: Scales) -> Scored:
-    by = scales[_environment(scored)].divisor
+def _divide(scored: Scored, scales: Scales) -> Scored:
+    by = scales[_environment_of(scored)].divisor
     return replace(
         scored,
         outcome=scored.outcome / by,
         turn_rewards=tuple(reward / by for reward in scored.turn_rewards),
-        greedy=None if scored.greedy is None else _divided(scored.greedy, scales),
+        greedy=None if scored.greedy is None else _divide(scored.greedy, scales),
     )
 
 
 # --- towards advantages ---------------------------------------------------------------------------------------------
 
 
-def assign_turn_rewards(scored: Scored, *, learnt: Sequence[bool] | None = None) -> TurnRewards:
-    """The episode's rewards on the tokens that were sampled; arrays run over those, turn after turn.
+def assign_turn_rewards(scored: Scored, *, loss_mask: Sequence[bool] | None = None) -> TurnRewards:
+    """Assign the episode's rewards to its sampled tokens; arrays run over those, turn after turn.
 
-    A turn in which nothing was sampled has no token to hold its reward: it goes to the turn before, at the start of an
-    episode to the first that has one. It takes no time either.
+    A turn without sampled tokens has none to hold its reward: it goes to the turn before, at the start of an episode to
+    the first that has one. It costs no discount either.
     """
     turns = scored.episode.turns
     lengths = [turn.end - turn.start for turn in turns]
-    spoken = [k for k, length in enumerate(lengths) if length]
-    if not spoken:
-        raise TurnRewardsError(f"nothing was sampled in this episode of task '{scored.episode.task.id}'")
+    sampled = [k for k, length in enumerate(lengths) if length]
+    if not sampled:
+        raise TurnRewardsError(f"no token was sampled in this episode of task '{scored.episode.task.id}'")
     return TurnRewards(
-        lengths=tuple(lengths[k] for k in spoken),
-        rewards=_settled(scored, spoken),
-        states=tuple(turns[k].state for k in spoken),
-        learnt=None if learnt is None else tuple(learnt[k] for k in spoken),
+        lengths=tuple(lengths[k] for k in sampled),
+        rewards=_settle_rewards(scored, sampled),
+        states=tuple(turns[k].state for k in sampled),
+        loss_mask=None if loss_mask is None else tuple(loss_mask[k] for k in sampled),
         values=scored.values,
         token_rewards=scored.kl_penalty,
         greedy=None if scored.greedy is None else assign_turn_rewards(scored.greedy),
     )
 
 
-def _settled(scored: Scored, spoken: Sequence[int]) -> tuple[float, ...]:
-    """Rewards of the turns that hold tokens, the outcome with the last of them."""
-    borders = [0, *spoken[1:], len(scored.turn_rewards)]
+def _settle_rewards(scored: Scored, sampled: Sequence[int]) -> tuple[float, ...]:
+    """Sum rewards over the turns that hold tokens, the outcome with the last of them."""
+    borders = [0, *sampled[1:], len(scored.turn_rewards)]
     rewards = [fsum(scored.turn_rewards[a:b]) for a, b in pairwise(borders)]
     return (*rewards[:-1], rewards[-1] + scored.outcome)

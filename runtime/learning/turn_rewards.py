@@ -1,7 +1,6 @@
-"""What an episode is to be credited for: its rewards turn by turn, and the tokens that they are spread over.
+"""Rewards of an episode by turn, over its sampled tokens.
 
-Enters: plain numbers. Leaves: Credit, checked. Only sampled tokens exist here: what the environment wrote has no place
-in it, so it can cost no discount and enter no statistic.
+Only sampled tokens exist here: what the environment wrote costs no discount and enters no statistic.
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ Float64s = NDArray[np.float64]
 
 
 class TurnRewardsError(ValueError):
-    """The numbers of an episode do not fit each other, or one that is needed is missing."""
+    """Numbers of an episode that do not fit each other, or a missing one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TurnRewards:
-    """One episode, as far as advantages are concerned."""
+    """Rewards of one episode, checked."""
 
     lengths: tuple[int, ...]
-    """Sampled tokens of each turn; at least one each."""
+    """Sampled tokens of each turn; at least one."""
     rewards: tuple[float, ...]
-    """Of each turn, on its last sampled token; the outcome is added to that of the last turn."""
+    """Reward of each turn, on its last sampled token; the outcome is added to that of the last turn."""
     states: tuple[str, ...] | None = None
-    """Names of the states that the turns were taken from; an empty name is a state that nobody knows."""
-    learnt: tuple[bool, ...] | None = None
-    """Whether each turn is learnt from. One that is not has advantage 0 and enters no statistic over tokens; its
-    rewards and its time count for the others. All are, if not given."""
+    """Names of the states that the turns were taken from; empty where unknown."""
+    loss_mask: tuple[bool, ...] | None = None
+    """Turns that are trained on; all without it. Other turns have advantage 0 and enter no statistic over tokens; their
+    rewards and their time count for the others."""
     values: Float64s | None = None
-    """The critic's value before each sampled token."""
+    """Critic value before each sampled token."""
     token_rewards: Float64s | None = None
-    """Further reward of each sampled token: the divergence from a reference, taken off."""
+    """Further reward of each sampled token: minus the KL penalty."""
     greedy: TurnRewards | None = None
     """The greedy episode of the same task."""
 
@@ -47,26 +46,26 @@ class TurnRewards:
         turns: list[tuple[str, Sequence[object] | None]] = [
             ("rewards", self.rewards),
             ("states", self.states),
-            ("learnt", self.learnt),
+            ("loss_mask", self.loss_mask),
         ]
-        for name, given in turns:
-            if given is not None and len(given) != len(self.lengths):
-                raise TurnRewardsError(f"expected {name} for {len(self.lengths)} turns, got {len(given)}")
+        for name, values_ in turns:
+            if values_ is not None and len(values_) != len(self.lengths):
+                raise TurnRewardsError(f"expected {name} for {len(self.lengths)} turns, got {len(values_)}")
         for name, array in (("values", self.values), ("token_rewards", self.token_rewards)):
             if array is not None and array.shape != (self.num_tokens,):
                 raise TurnRewardsError(f"expected {name} for {self.num_tokens} tokens, got shape {array.shape}")
-        self._refuse_unknown()
+        self._check_finite()
 
-    def _refuse_unknown(self) -> None:
-        """One NaN would spread over the whole batch by its mean."""
+    def _check_finite(self) -> None:
+        """Refuse NaN and infinity: one would spread over the whole batch by its mean."""
         numbers = {
             "rewards": self.rewards,
             "values": () if self.values is None else self.values,
             "token_rewards": () if self.token_rewards is None else self.token_rewards,
         }
-        for name, given in numbers.items():
-            if not np.isfinite(given).all():
-                raise TurnRewardsError(f"expected finite {name}, got {np.asarray(given)}")
+        for name, values_ in numbers.items():
+            if not np.isfinite(values_).all():
+                raise TurnRewardsError(f"expected finite {name}, got {np.asarray(values_)}")
 
     @property
     def num_turns(self) -> int:
@@ -78,12 +77,12 @@ class TurnRewards:
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """The first token of each turn."""
+        """Index of the first token of each turn."""
         return self.ends - np.asarray(self.lengths, np.int64) + 1
 
     @property
     def ends(self) -> NDArray[np.int64]:
-        """The last token of each turn."""
+        """Index of the last token of each turn."""
         return np.cumsum(self.lengths, dtype=np.int64) - 1
 
     @property
@@ -91,23 +90,22 @@ class TurnRewards:
         return np.asarray(self.rewards, np.float64)
 
     @property
-    def extra(self) -> Float64s:
-        """`token_rewards`, or zeros."""
+    def token_rewards_or_zeros(self) -> Float64s:
         return np.zeros(self.num_tokens) if self.token_rewards is None else self.token_rewards.astype(np.float64)
 
     @property
-    def mask(self) -> NDArray[np.bool_]:
-        """Of each token, whether it is learnt from."""
-        learnt = [True] * self.num_turns if self.learnt is None else self.learnt
-        return np.asarray(learnt, np.bool_)[self.turns]
+    def token_mask(self) -> NDArray[np.bool_]:
+        """Loss mask of each token."""
+        loss_mask = [True] * self.num_turns if self.loss_mask is None else self.loss_mask
+        return np.asarray(loss_mask, np.bool_)[self.turns]
 
     @property
     def known_values(self) -> Float64s:
         if self.values is None:
-            raise TurnRewardsError("baseline 'critic' needs the critic's values, and this episode has none")
+            raise TurnRewardsError("baseline 'critic' needs the critic's values, which this episode lacks")
         return self.values.astype(np.float64)
 
     @property
     def turns(self) -> NDArray[np.int64]:
-        """Of each token, its turn."""
+        """Turn of each token."""
         return np.repeat(np.arange(self.num_turns, dtype=np.int64), self.lengths)

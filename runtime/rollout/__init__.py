@@ -1,1 +1,1 @@
-"""Episodes: how they are played, and with which environments."""
+"""Episodes, and how they are played with environments."""

@@ -1,8 +1,7 @@
-"""Replies of which only some may be given: `agent: {guided: true}`.
+"""Constrained decoding over valid actions (`agent: {guided: true}`).
 
-Enters: a request, and the replies to choose from, in tokens. Leaves: one of them, with the log-probs of the
-distribution it was drawn from: at each token, of those alone with which one of the replies goes on. Where only one
-does, nothing is drawn, and the engine is not asked.
+At each token, log-probs are those of the distribution over the tokens that continue a valid reply. Where only one does,
+nothing is sampled, and the engine is not called.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from ..seeds import derive
 
 __all__ = ["sample_valid_action"]
 
-_NOBODY = -1
-"""The version of a token that no weights had a say in."""
+_NO_VERSION = -1
+"""Version of a token that no weights chose."""
 
 
 async def sample_valid_action(sampler: Sampler, request: SampleRequest, replies: Sequence[tuple[int, ...]]) -> Sampled:
-    """One of the replies; each ends with the end token, so that none is the beginning of another."""
-    ids, logprobs, versions, left = list[int](), list[float](), list[int](), set(replies)
-    while tuple(ids) not in left and len(ids) < request.max_tokens:
-        options = tuple(sorted({reply[len(ids)] for reply in left}))
+    """Sample one of the replies; each ends with the end token, so none is a prefix of another."""
+    ids, logprobs, versions, candidates = list[int](), list[float](), list[int](), set(replies)
+    while tuple(ids) not in candidates and len(ids) < request.max_tokens:
+        options = tuple(sorted({reply[len(ids)] for reply in candidates}))
         if len(options) == 1:
-            ids, logprobs, versions = [*ids, *options], [*logprobs, 0.0], [*versions, _NOBODY]
+            ids, logprobs, versions = [*ids, *options], [*logprobs, 0.0], [*versions, _NO_VERSION]
             continue
         one = await sampler.sample(
             replace(
@@ -37,6 +36,6 @@ async def sample_valid_action(sampler: Sampler, request: SampleRequest, replies:
             )
         )
         ids, logprobs, versions = [*ids, *one.ids], [*logprobs, *one.logprobs], [*versions, *one.versions]
-        left = {reply for reply in left if reply[len(ids) - 1] == ids[-1]}
-    finish = FinishReason.STOP if tuple(ids) in left else FinishReason.LENGTH
+        candidates = {reply for reply in candidates if reply[len(ids) - 1] == ids[-1]}
+    finish = FinishReason.STOP if tuple(ids) in candidates else FinishReason.LENGTH
     return Sampled(ids=tuple(ids), logprobs=tuple(logprobs), versions=tuple(versions), finish=finish)

@@ -1,8 +1,7 @@
-"""Asking an environment: with patience that ends, through gates, and again after a fault.
+"""Environment calls with deadlines, concurrency limits and retries.
 
-Enters: an environment and a task. Leaves: a session, answers, or an episode that says what failed. Whatever goes wrong
-on the environment's side (an exception of any kind, silence, an answer that makes no sense) is a fault: the episode is
-played again from its start, with the same seed, and in the end left out; it is never a failure.
+Anything that goes wrong on the environment's side (any exception, silence, an invalid answer) is a fault: the episode
+is played again from its start, with the same seed, and finally left out; it is never a failure.
 """
 
 from __future__ import annotations
@@ -34,37 +33,37 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long to wait and how often to try again."""
+    """Timeouts, retries and concurrency limits."""
 
     reset_timeout_s: float = 60.0
     step_timeout_s: float = 30.0
     episode_timeout_s: float = 1800.0
     retries: int = 2
     reset_limit: int | None = None
-    """Episodes that start at the same time, at the most."""
+    """Maximum episodes in a reset at the same time."""
     step_limit: int | None = None
-    """Episodes that wait for an answer at the same time, at the most."""
+    """Maximum episodes in a step at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:
-    """What keeps no more than so many episodes in a phase; waiting at a gate is on nobody's time but the episode's."""
+    """Semaphores of resets and steps; waiting for one counts towards the episode's timeout alone."""
 
     reset: AbstractAsyncContextManager[Any]
     step: AbstractAsyncContextManager[Any]
 
     @classmethod
     def of(cls, timeouts: Timeouts) -> Self:
-        return cls(_gate(timeouts.reset_limit), _gate(timeouts.step_limit))
+        return cls(_make_semaphore(timeouts.reset_limit), _make_semaphore(timeouts.step_limit))
 
 
-def _gate(limit: int | None) -> AbstractAsyncContextManager[Any]:
+def _make_semaphore(limit: int | None) -> AbstractAsyncContextManager[Any]:
     return nullcontext() if limit is None else asyncio.Semaphore(limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectedEnv:
-    """An environment, ready to play, with what a recipe says about it."""
+    """An open environment, with a recipe's settings for it."""
 
     name: str
     client: EnvClient
@@ -80,15 +79,15 @@ async def with_retries(
     retries: int,
     clock: Callable[[], float],
 ) -> Episode:
-    """Tries again after a fault as often as allowed; a fault that stays is the episode's ending."""
-    started, kinds, fault = clock(), tuple[str, ...](), ""
-    while len(kinds) <= retries:
+    """Retry after a fault as often as allowed; a fault that stays is the episode's ending."""
+    started, faults, fault = clock(), tuple[str, ...](), ""
+    while len(faults) <= retries:
         try:
             episode = await once()
         except EnvFault as error:
-            kinds, fault = (*kinds, error.kind.value), f"{error.kind}: {error}"
+            faults, fault = (*faults, error.kind.value), f"{error.kind}: {error}"
         else:
-            return replace(episode, faults=kinds, retries=len(kinds), seconds=clock() - started)
+            return replace(episode, faults=faults, retries=len(faults), seconds=clock() - started)
     return Episode(
         task=task,
         index=index,
@@ -99,14 +98,14 @@ async def with_retries(
         score=0.0,
         success=False,
         fault=fault,
-        faults=kinds,
+        faults=faults,
         retries=retries,
         seconds=clock() - started,
     )
 
 
 async def with_deadline(awaitable: Awaitable[T], seconds: float, what: str) -> T:
-    """An environment's answer. The wait has an end and says what it was for; whatever goes wrong is a fault."""
+    """Await an environment's answer until a deadline; any exception becomes a fault that names the wait."""
     try:
         async with asyncio.timeout(seconds):
             return await awaitable
@@ -122,18 +121,18 @@ async def with_deadline(awaitable: Awaitable[T], seconds: float, what: str) -> T
 async def open_session(
     env: ConnectedEnv, task: Task, timeouts: Timeouts, concurrency: ConcurrencyLimits
 ) -> AsyncIterator[Session]:
-    """A session for one episode, given back whatever happens."""
+    """Open a session for one episode, and close it in any case."""
     async with concurrency.reset:
         session = await with_deadline(
             _open(env, task), timeouts.reset_timeout_s, f"{env.name} to start task '{task.id}'"
         )
     try:
         if not isinstance(session.first.text, str):
-            raise EnvFault(f"{env.name} showed nothing that can be read at the start", kind=FaultKind.GARBAGE)
+            raise EnvFault(f"{env.name} returned no text at the start", kind=FaultKind.GARBAGE)
         yield session
     finally:
         with suppress(EnvFault):  # what cannot be closed is of no use to anybody any more
-            await with_deadline(session.close(), timeouts.step_timeout_s, f"{env.name} to take a session back")
+            await with_deadline(session.close(), timeouts.step_timeout_s, f"{env.name} to close a session")
 
 
 async def _open(env: ConnectedEnv, task: Task) -> Session:
@@ -148,5 +147,5 @@ async def _open(env: ConnectedEnv, task: Task) -> Session:
 
 def validated(step: Step, name: str) -> Step:
     if not (isinstance(step, Step) and isinstance(step.observation.text, str) and isfinite(step.reward)):
-        raise EnvFault(f"{name} gave an answer that makes no sense: {str(step)[:80]}", kind=FaultKind.GARBAGE)
+        raise EnvFault(f"{name} returned an invalid answer: {str(step)[:80]}", kind=FaultKind.GARBAGE)
     return step

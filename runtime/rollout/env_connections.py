@@ -1,8 +1,4 @@
-"""How the environments of a recipe are reached, and the registry of those that are open.
-
-Enters: environment settings, a folder for logs, variables for secrets, how long to wait. Leaves: an EnvClient that owns
-what it started; OpenEnvs, opened on first use, shared by all stages that want the same one, closed together.
-"""
+"""Connections to the environments of a recipe, and the registry of open ones."""
 
 from __future__ import annotations
 
@@ -23,21 +19,21 @@ from ...envs.registry import factory
 from ..errors import RunError, StepRefused
 from .env_calls import ConnectedEnv
 
-__all__ = ["EnvConnector", "OpenClient", "OpenEnvs", "connect_to_server", "deadlines_of", "stop_on_env_error"]
+__all__ = ["EnvConnector", "OpenClient", "OpenEnvs", "connect_to_server", "make_deadlines", "stop_on_env_error"]
 
-_SOONER = 0.95
-"""A client gives up a little before whoever asked it: so it is told what was met, and not only how long it took."""
-_LIMITS = ("--max-sessions", "1000000", "--lease", "86400")
-"""Of a server of its own, which ends with it, the run itself limits the sessions, and closes what it opened: an episode
-that waits for a long update is not to be lost."""
+_CLIENT_SHARE = 0.95
+"""Share of the caller's timeout after which a client gives up: so the caller learns the cause, not only the delay."""
+_SERVER_ARGUMENTS = ("--max-sessions", "1000000", "--lease", "86400")
+"""Arguments of a run's own servers, which end with the run: the run limits and closes sessions itself, and an episode
+that waits for a long update must not lose its own."""
 
 
-def deadlines_of(rollout: Rollout) -> Deadlines:
-    return Deadlines(open_s=_SOONER * rollout.reset_timeout_s, step_s=_SOONER * rollout.step_timeout_s)
+def make_deadlines(rollout: Rollout) -> Deadlines:
+    return Deadlines(open_s=_CLIENT_SHARE * rollout.reset_timeout_s, step_s=_CLIENT_SHARE * rollout.step_timeout_s)
 
 
 class EnvConnector:
-    """Opens environments for `Worlds`."""
+    """Opens environments for `OpenEnvs`."""
 
     def __init__(
         self,
@@ -51,7 +47,7 @@ class EnvConnector:
         self.deadlines = deadlines
         self._note = note
         self.num_troubles = 0
-        """Times that a server of ours died, hung or made no sense, or could not be started again."""
+        """Times that a server of this run died, hung, sent an invalid answer, or could not be restarted."""
 
     async def __call__(self, name: str, settings: Environment) -> EnvClient:
         try:
@@ -61,7 +57,7 @@ class EnvConnector:
 
     async def _open(self, name: str, settings: Environment) -> EnvClient:
         if settings.url is not None:
-            return connect_to_server(settings, self.secret(settings.token), self.deadlines)
+            return connect_to_server(settings, self.read_secret(settings.token), self.deadlines)
         assert settings.use is not None, "a verified plan names each environment"
         if settings.transport is not Transport.HTTP and settings.replicas == 1:
             inline = InlineEnv(factory(settings.use, settings.options), deadlines=self.deadlines)
@@ -73,27 +69,27 @@ class EnvConnector:
     async def _serve(self, name: str, settings: Environment) -> EnvClient:
         assert settings.use is not None
         return await serve(
-            ServeCommand(env=settings.use, options=settings.options, arguments=_LIMITS),
+            ServeCommand(env=settings.use, options=settings.options, arguments=_SERVER_ARGUMENTS),
             settings.replicas,
             lambda number: self.logs / (f"{name}.log" if settings.replicas == 1 else f"{name}.{number}.log"),
-            lambda event: self._tell(name, event),
+            lambda event: self._report_event(name, event),
             self.deadlines,
         )
 
-    def _tell(self, name: str, event: ServerEvent) -> None:
-        self.note(f"environment '{name}': its server {event.trouble.value.replace('_', ' ')}: {event.message}")
+    def _report_event(self, name: str, event: ServerEvent) -> None:
+        self.note(f"environment '{name}': server {event.trouble.value.replace('_', ' ')}: {event.message}")
 
     def note(self, trouble: str) -> None:
         self.num_troubles += 1
         self._note(trouble)
 
-    def secret(self, reference: str | None) -> str | None:
-        """A token as the environment has it; a plan holds only its name."""
+    def read_secret(self, reference: str | None) -> str | None:
+        """Read a token from the environment variables; a plan holds only its name."""
         if reference is None:
             return None
         found = re.fullmatch(r"\$\{env:(\w+)[^}]*\}", reference)
         if found is None or not self.environ.get(found[1]):
-            raise RunError(f"the token {reference} is not set: set the environment variable that it names")
+            raise RunError(f"the token {reference} is not set: set that environment variable")
         return self.environ[found[1]]
 
 
@@ -101,42 +97,40 @@ class EnvConnector:
 
 
 def connect_to_server(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
-    return _SPEAKERS[settings.dialect](settings, token, deadlines)
-
-
-def _native(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
     assert settings.url is not None
-    return HttpEnv(settings.url, token=token, deadlines=deadlines)
+    return _CONNECTORS[settings.dialect](settings.url, settings, token, deadlines)
 
 
-def _agentgym(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
-    assert settings.url is not None
+def _connect_native(url: str, settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
+    return HttpEnv(url, token=token, deadlines=deadlines)
+
+
+def _connect_agentgym(url: str, settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
     assert settings.kind is not None, "a verified plan says which kind"
-    return AgentGymEnv(settings.url, settings.kind, token=token, deadlines=deadlines)
+    return AgentGymEnv(url, settings.kind, token=token, deadlines=deadlines)
 
 
-def _openenv(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
+def _connect_openenv(url: str, settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
     from ...envs.clients.openenv import OpenEnvEnv  # WebSockets are of no use to anything else
 
-    assert settings.url is not None
-    return OpenEnvEnv(settings.url, token=token, deadlines=deadlines)
+    return OpenEnvEnv(url, token=token, deadlines=deadlines)
 
 
-_SPEAKERS: Mapping[Dialect, Callable[[Environment, str | None, Deadlines], EnvClient]] = {
-    Dialect.NATIVE: _native,
-    Dialect.AGENTGYM: _agentgym,
-    Dialect.OPENENV: _openenv,
+_CONNECTORS: Mapping[Dialect, Callable[[str, Environment, str | None, Deadlines], EnvClient]] = {
+    Dialect.NATIVE: _connect_native,
+    Dialect.AGENTGYM: _connect_agentgym,
+    Dialect.OPENENV: _connect_openenv,
 }
 
 
 # --- the environments of a run --------------------------------------------------------------------------------------
 
 OpenClient = Callable[[str, Environment], Awaitable[EnvClient]]
-"""Reaches an environment: in this process, on a server of ours, or at an address."""
+"""Connects to an environment: in this process, on a server of this run, or at an address."""
 
 
 class OpenEnvs:
-    """The environments of a run."""
+    """Open environments of a run: opened on first use, shared by all stages with equal settings, closed together."""
 
     def __init__(self, open_client: OpenClient) -> None:
         self._open = open_client
@@ -144,7 +138,7 @@ class OpenEnvs:
         self._specs: dict[str, EnvSpec] = {}
 
     async def get(self, name: str, settings: Environment) -> ConnectedEnv:
-        key = _identity(settings)
+        key = _make_key(settings)
         with stop_on_env_error(f"'{name}' at {settings.url}" if settings.url else f"'{name}'"):
             if key not in self._clients:
                 self._clients[key] = await self._open(name, settings)
@@ -153,8 +147,8 @@ class OpenEnvs:
         if spec != self._specs.setdefault(key, spec):
             known = self._specs[key]
             raise StepRefused(
-                f"environment '{name}': its server was {known.name} {known.version} and answers as another now, "
-                f"{spec.name} {spec.version}; bring the first one back and resume"
+                f"environment '{name}': its server was {known.name} {known.version} and is now "
+                f"{spec.name} {spec.version}; restore the first one and resume"
             )
         return ConnectedEnv(name=name, client=client, spec=spec, success_at=settings.success_at)
 
@@ -169,15 +163,15 @@ class OpenEnvs:
 
 @contextmanager
 def stop_on_env_error(name: str) -> Iterator[None]:
-    """What an environment says then is for the operator to hear."""
+    """Turn an environment's error into StepRefused."""
     try:
         yield
     except EnvError as error:
         raise StepRefused(f"environment {name}: {error}") from error
 
 
-def _identity(settings: Environment) -> str:
-    """Equal for settings that lead to the same environment, whatever tasks and weights they go with."""
+def _make_key(settings: Environment) -> str:
+    """Return a key that is equal for settings of the same environment, for any tasks and weights."""
     where = (settings.use, settings.url, settings.dialect, settings.kind, settings.token)
     how = (settings.replicas, settings.transport, dict(settings.options))
     return json.dumps([*where, *how], sort_keys=True, default=list)

@@ -1,4 +1,4 @@
-"""What is said, sampled and learnt from: Task, Turn, Segment, Episode, Group, Ending. Frozen values.
+"""Task, Turn, Segment, Episode, Group, Ending: frozen values.
 
 An episode is what happened, token by token. A segment is one token sequence that the model saw: one for the whole
 episode while the agent sees all of its past, several where its memory was cut or summarised in between.
@@ -18,10 +18,10 @@ __all__ = ["Ending", "Episode", "Group", "Purpose", "Segment", "Task", "Turn"]
 
 
 class Ending(StrEnum):
-    """Why an episode ended."""
+    """Reason why an episode ended."""
 
     DONE = "done"
-    """The environment said so."""
+    """The environment ended it."""
     HORIZON = "horizon"
     """No turn was left."""
     BUDGET = "budget"
@@ -29,11 +29,11 @@ class Ending(StrEnum):
     INVALID = "invalid"
     """Too many replies without an action."""
     ENV_FAULT = "env_fault"
-    """The environment failed, not the agent; never learnt from."""
+    """The environment failed, not the agent; never trained on."""
     UNSCORED = "unscored"
-    """The judge did not say what it is worth; never learnt from."""
+    """The judge returned no score; never trained on."""
     CANCELLED = "cancelled"
-    """The run no longer wanted it; never learnt from."""
+    """The run cancelled it; never trained on."""
 
     @property
     def truncated(self) -> bool:
@@ -45,32 +45,32 @@ class Ending(StrEnum):
 
 
 class Purpose(StrEnum):
-    """What a reply is for."""
+    """Purpose of a reply."""
 
     ACT = "act"
-    """To act; only these are turns that the horizon allows."""
+    """An action; only these count towards the horizon."""
     PLAN = "plan"
     LESSON = "lesson"
-    """To do better in the next attempt."""
+    """A lesson for the next attempt."""
     SUMMARY = "summary"
-    """To remember what is no longer in view."""
+    """A summary of what is no longer in view."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One attempt to be made: what, where, and the seed of everything drawn in it."""
+    """One attempt to make: environment, task, and the environment's seed."""
 
     environment: str
     id: str
     seed: int
-    """Of the environment; equal for all episodes of a group."""
+    """Seed of the environment; equal for all episodes of a group."""
     difficulty: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One reply of the agent and what it was told then. Of several actions in one reply each is a turn, and the first
-    of them holds the tokens."""
+    """One reply of the agent and the observation after it. Of several actions in one reply each is a turn, and the
+    first of them holds the tokens."""
 
     segment: int
     """Index of the segment that holds its tokens."""
@@ -79,16 +79,16 @@ class Turn:
     """The sampled tokens are `segment.ids[start:end]`."""
     reply: str
     action: str | None
-    """None where the reply held no action, or was not for one."""
+    """None where the reply held no action, or had another purpose."""
     observation: str
     reward: float
     """From the environment, or from a judge of turns, for this turn alone."""
     state: str = ""
-    """Names the state that the turn was taken from: equal states, equal names. Where the environment has no names for
-    them, equal is what it showed last."""
+    """Name of the state that the turn was taken from: equal states, equal names. Where the environment names none, it
+    is a hash of the last observation."""
     purpose: Purpose = Purpose.ACT
     role: str = "user"
-    """Who told the observation."""
+    """Role of the observation."""
 
     @property
     def invalid(self) -> bool:
@@ -97,15 +97,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Segment:
-    """A token sequence as the model saw it, and which of its tokens the model itself sampled."""
+    """A token sequence as the model saw it, and which of its tokens the model sampled."""
 
     ids: NDArray[np.int32]
     sampled: NDArray[np.bool_]
-    """True where the token was drawn by the model; only these are learnt."""
+    """True where the model sampled the token; only these are trained on."""
     logprobs: NDArray[np.float32]
-    """Of sampled tokens, under the distribution they were drawn from; 0 elsewhere."""
+    """Under the distribution that was sampled from; 0 for other tokens."""
     versions: NDArray[np.int32]
-    """Of the weights that drew the token; -1 elsewhere."""
+    """Version of the weights that sampled the token; -1 for other tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -114,7 +114,7 @@ class Episode:
 
     task: Task
     index: int
-    """Its place in its group."""
+    """Index in its group."""
     segments: tuple[Segment, ...]
     turns: tuple[Turn, ...]
     ending: Ending
@@ -124,11 +124,11 @@ class Episode:
     success: bool
     """By the environment's score alone."""
     fault: str = ""
-    """What failed, under `env_fault` and `unscored`."""
+    """Cause, under `env_fault` and `unscored`."""
     opening: tuple[Message, ...] = ()
-    """What was said before the first reply."""
+    """Messages before the first reply."""
     faults: tuple[str, ...] = ()
-    """Kinds of all that failed on the way, by attempt; a retry may have mended it."""
+    """Kinds of all faults, by attempt; a retry may have recovered."""
     retries: int = 0
     seconds: float = field(default=0.0, compare=False)
 
@@ -142,7 +142,7 @@ class Episode:
 
     @property
     def num_turns(self) -> int:
-        """Those in which it acted, or tried to."""
+        """Turns with an action, or an invalid one."""
         return sum(turn.purpose is Purpose.ACT for turn in self.turns)
 
     @property
@@ -157,4 +157,4 @@ class Group:
     task: Task
     episodes: tuple[Episode, ...]
     greedy: Episode | None = None
-    """Played at temperature 0, for the others to be compared with; never learnt from."""
+    """Played at temperature 0 as the baseline of the others; never trained on."""

@@ -1,9 +1,8 @@
-"""An episode under way: what the agent sees, says and does, attempt after attempt.
+"""Episode loop: observations, plans, replies and steps, attempt after attempt.
 
-Enters: a player and its settings, sessions. Leaves: an Episode. What the agent is shown is what it was shown, token by
-token, until its memory is cut: then a new view begins, with the opening, a word about what is left out, and the turns
-that are kept, in the very tokens in which they were said. Plans, lessons and summaries are replies like any other:
-sampled, counted and learnt, and not turns that the horizon knows.
+The model's view only grows, token by token, until its memory is cut: then a new view begins with the opening, a word
+about what is left out, and the turns that are kept, in the tokens in which they were sampled. Plans, lessons and
+summaries are replies like any other: sampled, counted and trained on, but no turns of the horizon.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ...dsl.model.recipe import MemoryKind, OnInvalid
 from ...envs.protocol import Observation, Session, Status, Step, score_of
-from ..agents import prompts as wording
+from ..agents import prompts
 from ..agents.chat import readable
 from ..agents.formats import without_thoughts
 from ..agents.messages import Message, ParsedReply, refuse
@@ -25,13 +24,7 @@ from ..protocols import FinishReason, SampleRequest
 from ..seeds import derive
 from .constrained import sample_valid_action
 from .env_calls import ConnectedEnv, validated, with_deadline
-from .episode import (
-    Ending,
-    Episode,
-    Purpose,
-    Task,
-    Turn,
-)
+from .episode import Ending, Episode, Purpose, Task, Turn
 from .token_buffer import TokenBuffer
 
 if TYPE_CHECKING:
@@ -42,14 +35,14 @@ __all__ = ["EpisodeRunner"]
 
 @dataclass(slots=True, kw_only=True)
 class _Exchange:
-    """A reply in view, and what stands around it."""
+    """A reply in view, with what stands before and after it."""
 
-    asked: str
-    """What was said before it."""
+    prompt: str
+    """Text before it."""
     reply: tuple[int, ...]
     purpose: Purpose
-    whole: bool
-    """It was ended, not cut off."""
+    complete: bool
+    """It ended, rather than being cut off."""
     follow: tuple[int, ...] = ()
     """Tokens from it to the next reply."""
 
@@ -65,7 +58,7 @@ class EpisodeRunner:
     limits: EpisodeLimits
     seed: int
     examples: str = ""
-    """Told with the guide."""
+    """Demonstrations in the system message."""
 
     turns: list[Turn] = field(default_factory=list)
     _buffer: TokenBuffer = field(default_factory=TokenBuffer)
@@ -73,50 +66,49 @@ class EpisodeRunner:
     _lessons: list[str] = field(default_factory=list)
     _ending: Ending = Ending.HORIZON
     # of the attempt under way
-    _before: int = 0
-    """Turns before it."""
+    _turns_before: int = 0
+    """Turns of earlier attempts."""
     _rewards: list[float] = field(default_factory=list)
-    """Of its steps; a reply without an action has none that could overwrite an earlier score."""
-    _first: str = ""
-    """What was shown at its start."""
-    _limit: int = 0
-    """Tokens of a view while it acts; what is left is for the lesson or the summary at its end."""
+    """Rewards of its steps; a reply without an action has none that could overwrite an earlier score."""
+    _first_observation: str = ""
+    _view_limit: int = 0
+    """Tokens of a view while it acts; the rest is reserved for the lesson or the summary at its end."""
     _view: list[_Exchange] = field(default_factory=list)
-    _told: tuple[Message, ...] = ()
-    """What is to be said before the next reply, and has not been yet."""
-    _asked: str = ""
-    """What was said last."""
+    _pending: tuple[Message, ...] = ()
+    """Messages to send before the next reply."""
+    _prompt: str = ""
+    """Text of the last messages."""
     _state: str = ""
     _valid: tuple[str, ...] | None = None
-    """Actions that the environment listed last, where it does."""
+    """Actions that the environment listed last, if any."""
     _plan: str = ""
-    _since_plan: int = 0
+    _turns_since_plan: int = 0
     _summary: str = ""
     _invalid_in_a_row: int = 0
 
     # --- attempts
 
-    async def attempt(self, session: Session) -> None:
-        """Until the environment, the horizon or a budget ends it."""
-        self._begin(session.first)
-        self._ending = await self._go_on(session)
+    async def run_attempt(self, session: Session) -> None:
+        """Play until the environment, the horizon or a budget ends the attempt."""
+        self._begin_attempt(session.first)
+        self._ending = await self._run_turns(session)
 
-    async def again(self) -> bool:
-        """Whether there is another attempt; what is to be learnt from this one is asked for first."""
+    async def reflect(self) -> bool:
+        """Sample a lesson from a failed attempt; return whether another attempt follows."""
         reflection = self.player.reflection
-        if reflection is None or self._left < 1 or not self._view or self._succeeded or not self._fits_another():
+        if reflection is None or self._attempts_left < 1 or not self._view or self._succeeded or not self._can_retry():
             return False
         # with what was shown last, if there is room for that
-        options = [self._follow(_joined(told, wording.LEARN)) for told in (self._told, ())]
+        options = [self._render_next(_add_question(messages, prompts.LEARN)) for messages in (self._pending, ())]
         room = self.limits.context_tokens - len(self._buffer.ids) - reflection.tokens
         follow = next((ids for ids in options if len(ids) <= room), None)
         if follow is None:
             return False
-        self._lessons.append(await self._muse(Purpose.LESSON, reflection.tokens, follow))
+        self._lessons.append(await self._sample_note(Purpose.LESSON, reflection.tokens, follow))
         # read again, a text may be of more tokens than it was said in
-        return self._begins_within(self._lessons, 0, self._left)
+        return self._fits_opening(self._lessons, 0, self._attempts_left)
 
-    def episode(self) -> Episode:
+    def build_episode(self) -> Episode:
         return Episode(
             task=self.task,
             index=self.index,
@@ -129,19 +121,18 @@ class EpisodeRunner:
             opening=self._opening,
         )
 
-    def _fits_another(self) -> bool:
-        """Whether the next attempt could begin, with a lesson as long as it may be."""
+    def _can_retry(self) -> bool:
+        """Return whether the next attempt could begin, with a lesson of full length."""
         assert self.player.reflection is not None
-        return self._begins_within([*self._lessons, ""], self.player.reflection.tokens, self._left - 1)
+        return self._fits_opening([*self._lessons, ""], self.player.reflection.tokens, self._attempts_left - 1)
 
-    def _begins_within(self, lessons: Sequence[str], more: int, left: int) -> bool:
-        """Whether an attempt has room to begin with these lessons, and so many tokens more."""
-        tokens = len(self.player.chat.begin(self._opened(self._start(lessons)))) + more
-        return tokens < self.limits.context_tokens - self._reserve(left)
+    def _fits_opening(self, lessons: Sequence[str], more: int, left: int) -> bool:
+        """Return whether an attempt could begin with these lessons and `more` tokens."""
+        tokens = len(self.player.chat.begin(self._compose_opening(self._compose_start(lessons)))) + more
+        return tokens < self.limits.context_tokens - self._reserve_tokens(left)
 
     @property
-    def _left(self) -> int:
-        """Attempts after this one, at the most."""
+    def _attempts_left(self) -> int:
         reflection = self.player.reflection
         return 0 if reflection is None else reflection.attempts - 1 - len(self._lessons)
 
@@ -153,78 +144,84 @@ class EpisodeRunner:
     def _succeeded(self) -> bool:
         return self._score >= self.env.success_at
 
-    def _begin(self, first: Observation) -> None:
-        self._before, self._rewards, self._view, self._told = len(self.turns), [], [], ()
-        self._plan, self._summary, self._since_plan, self._invalid_in_a_row = "", "", 0, 0
-        self._state, self._limit = _state("", first.text), self.limits.context_tokens - self._reserve(self._left)
-        self._first, self._valid = self._shown(first), first.valid_actions
-        self._asked = self._start(self._lessons)
-        opening = self._opened(self._asked)
-        self._buffer.begin(self.player.chat.begin(opening))
+    def _begin_attempt(self, first: Observation) -> None:
+        self._turns_before, self._rewards, self._view, self._pending = len(self.turns), [], [], ()
+        self._plan, self._summary, self._turns_since_plan, self._invalid_in_a_row = "", "", 0, 0
+        self._state, self._view_limit = (
+            _name_state("", first.text),
+            self.limits.context_tokens - self._reserve_tokens(self._attempts_left),
+        )
+        self._first_observation, self._valid = self._truncate(first), first.valid_actions
+        self._prompt = self._compose_start(self._lessons)
+        opening = self._compose_opening(self._prompt)
+        self._buffer.start_segment(self.player.chat.begin(opening))
         if self._lessons:
-            self.turns[-1] = replace(self.turns[-1], observation=self._asked)
+            self.turns[-1] = replace(self.turns[-1], observation=self._prompt)
         else:
             self._opening = opening
 
-    def _start(self, lessons: Sequence[str]) -> str:
-        return with_paragraphs(self._known(lessons), wording.PLAN if self.player.planning else "")
+    def _compose_start(self, lessons: Sequence[str]) -> str:
+        return with_paragraphs(self._compose_task(lessons), prompts.PLAN if self.player.planning else "")
 
-    def _known(self, lessons: Sequence[str]) -> str:
-        """What the environment showed first, and what was learnt in earlier attempts."""
-        return with_paragraphs(self._first, with_paragraphs(wording.LESSONS, *lessons) if lessons else "")
+    def _compose_task(self, lessons: Sequence[str]) -> str:
+        """Compose the first observation and the lessons of earlier attempts."""
+        return with_paragraphs(self._first_observation, with_paragraphs(prompts.LESSONS, *lessons) if lessons else "")
 
-    def _reserve(self, left: int) -> int:
-        """Tokens that a question at the end of a view takes, with its answer; a lesson, where attempts are left."""
+    def _reserve_tokens(self, left: int) -> int:
+        """Count the tokens to reserve at the end of a view for a summary, or for a lesson where attempts are left."""
         reflection, memory = self.player.reflection, self.player.memory
-        asks = [(wording.LEARN, reflection.tokens)] if reflection is not None and left else []
-        asks += [(wording.REMEMBER, memory.tokens)] if memory.kind is MemoryKind.SUMMARY else []
-        return max((1 + len(self.player.chat.follow(_joined((), ask))) + tokens for ask, tokens in asks), default=0)
+        questions = [(prompts.LEARN, reflection.tokens)] if reflection is not None and left else []
+        questions += [(prompts.REMEMBER, memory.tokens)] if memory.kind is MemoryKind.SUMMARY else []
+        return max(
+            (1 + len(self.player.chat.follow(_add_question((), question))) + tokens for question, tokens in questions),
+            default=0,
+        )
 
-    def _opened(self, said: str) -> tuple[Message, ...]:
+    def _compose_opening(self, said: str) -> tuple[Message, ...]:
         opening = self.player.format.opening(self.env.spec.prompt, said, self.player.prompt)
         if not self.examples:
             return opening
         *system, user = opening
         return (Message("system", with_paragraphs(*(each.content for each in system), self.examples)), user)
 
-    def _shown(self, observation: Observation) -> str:
-        return self.player.chat.cut(observation.text, self.limits.observation_tokens)
+    def _truncate(self, observation: Observation) -> str:
+        return self.player.chat.truncate(observation.text, self.limits.observation_tokens)
 
     # --- turns
 
-    async def _go_on(self, session: Session) -> Ending:
+    async def _run_turns(self, session: Session) -> Ending:
         planning = self.player.planning
         due = planning is not None
-        while self._acted < self.limits.horizon:
-            if due and not await self._made_plan():
+        while self._turns_taken < self.limits.horizon:
+            if due and not await self._sample_plan():
                 return Ending.BUDGET
-            reply = await self._say(Purpose.ACT, self.limits.tokens_per_turn, self._limit)
+            reply = await self._sample_turn(Purpose.ACT, self.limits.tokens_per_turn, self._view_limit)
             if reply is None:
                 return Ending.BUDGET
-            reading = self.player.format.read(reply) if self._view[-1].whole else refuse(wording.CUT)
-            steps = await self._act(session, reading)
-            ending = self._ended(steps)
-            due = ending is None and planning is not None and self._plan_is_due(steps)
-            self._answer(reading, steps, wording.REVISE if due else "")
+            parsed = self.player.format.read(reply) if self._view[-1].complete else refuse(prompts.CUT)
+            steps = await self._act(session, parsed)
+            ending = self._find_ending(steps)
+            due = ending is None and planning is not None and self._is_plan_due(steps)
+            self._record_steps(parsed, steps, prompts.REVISE if due else "")
             if ending is not None:
                 return ending
-            if not await self._tell():
+            if not await self._append_observation():
                 return Ending.BUDGET
         return Ending.HORIZON
 
     @property
-    def _acted(self) -> int:
-        return sum(turn.purpose is Purpose.ACT for turn in self.turns[self._before :])
+    def _turns_taken(self) -> int:
+        return sum(turn.purpose is Purpose.ACT for turn in self.turns[self._turns_before :])
 
     @property
-    def _ran_out(self) -> bool:
-        """The view was full before the last reply had its end: nothing that the agent could mend."""
-        return not self._view[-1].whole and len(self._buffer.ids) >= self._limit
+    def _is_view_exhausted(self) -> bool:
+        """Return whether the view was full before the last reply ended, which the agent cannot fix."""
+        return not self._view[-1].complete and len(self._buffer.ids) >= self._view_limit
 
-    async def _act(self, session: Session, reading: ParsedReply) -> list[tuple[str, Step]]:
-        """What came of each action, as long as the episode goes on and turns are left."""
+    async def _act(self, session: Session, parsed: ParsedReply) -> list[tuple[str, Step]]:
+        """Take the actions one by one, while the episode goes on and turns are left."""
         steps: list[tuple[str, Step]] = []
-        for action in reading.actions[: self.limits.horizon - self._acted + 1]:
+        for action in parsed.actions[: self.limits.horizon - self._turns_taken + 1]:
             steps.append((action, await self._step(session, action)))
             if steps[-1][1].ended:
                 break
@@ -237,29 +234,29 @@ class EpisodeRunner:
         self._rewards.append(validated(step, self.env.name).reward)
         return step
 
-    def _ended(self, steps: Sequence[tuple[str, Step]]) -> Ending | None:
-        invalid = not self._ran_out and all(step.status is Status.INVALID for _, step in steps)
+    def _find_ending(self, steps: Sequence[tuple[str, Step]]) -> Ending | None:
+        invalid = not self._is_view_exhausted and all(step.status is Status.INVALID for _, step in steps)
         self._invalid_in_a_row = self._invalid_in_a_row + 1 if invalid else 0
         if steps and steps[-1][1].ended:
             return Ending.DONE if steps[-1][1].terminated else Ending.HORIZON
-        if _gives_up(invalid, self._invalid_in_a_row, self.limits):
+        if _has_too_many_invalid(invalid, self._invalid_in_a_row, self.limits):
             return Ending.INVALID
-        return Ending.HORIZON if self._left_after(steps) < 1 else None
+        return Ending.HORIZON if self._count_turns_left(steps) < 1 else None
 
-    def _left_after(self, steps: Sequence[tuple[str, Step]]) -> int:
-        """Turns; the reply's first action has been counted with the reply."""
-        return self.limits.horizon - self._acted - max(len(steps) - 1, 0)
+    def _count_turns_left(self, steps: Sequence[tuple[str, Step]]) -> int:
+        """Count the turns left; the reply's first action has been counted with the reply."""
+        return self.limits.horizon - self._turns_taken - max(len(steps) - 1, 0)
 
-    def _answer(self, reading: ParsedReply, steps: Sequence[tuple[str, Step]], ask: str) -> None:
-        """Writes down what came of the last reply, and what is to be told of it."""
+    def _record_steps(self, parsed: ParsedReply, steps: Sequence[tuple[str, Step]], question: str) -> None:
+        """Record the result of the last reply, and prepare the messages after it."""
         form, reply = self.player.format, self.turns.pop()
         if not steps:
-            self._told = _joined(form.correction(reading.problem), ask)
-            self.turns.append(replace(reply, observation=_text(self._told)))
+            self._pending = _add_question(form.correction(parsed.problem), question)
+            self.turns.append(replace(reply, observation=_join_contents(self._pending)))
             return
-        told = tuple(chain.from_iterable(form.observation(self._shown(step.observation)) for _, step in steps))
-        self._told = _joined(told, ask)
-        for (action, step), message in zip(steps, self._told, strict=True):
+        messages = tuple(chain.from_iterable(form.observation(self._truncate(step.observation)) for _, step in steps))
+        self._pending = _add_question(messages, question)
+        for (action, step), message in zip(steps, self._pending, strict=True):
             self.turns.append(
                 replace(
                     reply,
@@ -272,92 +269,92 @@ class EpisodeRunner:
             )
             # of several actions in one reply the first holds its tokens
             reply = replace(reply, start=reply.end, reply="")
-            self._state = _state(str(step.info.get("state", "")), step.observation.text)
+            self._state = _name_state(str(step.info.get("state", "")), step.observation.text)
             self._valid = step.observation.valid_actions
 
     # --- plans
 
-    async def _made_plan(self) -> bool:
+    async def _sample_plan(self) -> bool:
         assert self.player.planning is not None
-        plan = await self._say(Purpose.PLAN, self.player.planning.tokens, self._limit)
+        plan = await self._sample_turn(Purpose.PLAN, self.player.planning.tokens, self._view_limit)
         if plan is None:
             return False
-        self._plan, self._since_plan = without_thoughts(plan), 0
-        self._told = _joined((), wording.ACT)
-        self.turns[-1] = replace(self.turns[-1], observation=wording.ACT)
-        return await self._tell()
+        self._plan, self._turns_since_plan = without_thoughts(plan), 0
+        self._pending = _add_question((), prompts.ACT)
+        self.turns[-1] = replace(self.turns[-1], observation=prompts.ACT)
+        return await self._append_observation()
 
-    def _plan_is_due(self, steps: Sequence[tuple[str, Step]]) -> bool:
+    def _is_plan_due(self, steps: Sequence[tuple[str, Step]]) -> bool:
         planning = self.player.planning
         assert planning is not None
-        self._since_plan += max(len(steps), 1)
+        self._turns_since_plan += max(len(steps), 1)
         failed = any(step.status is not Status.OK for _, step in steps)
-        old = planning.every is not None and self._since_plan >= planning.every
+        old = planning.every is not None and self._turns_since_plan >= planning.every
         return old or (planning.on_failure and failed)
 
     # --- what is in view
 
-    async def _tell(self) -> bool:
-        """What is to be told, in this view or in a new one; whether there is room for it, and for a reply."""
-        follow = self._follow(self._told)
+    async def _append_observation(self) -> bool:
+        """Append the pending messages to this view or a new one; return whether there is room for them and a reply."""
+        follow = self._render_next(self._pending)
         self._view[-1].follow = follow
-        fits = len(self._buffer.ids) + len(follow) < self._limit
-        if self._is_crowded(fits):
-            if not await self._cut():
+        fits = len(self._buffer.ids) + len(follow) < self._view_limit
+        if self._is_view_crowded(fits):
+            if not await self._shorten_view():
                 return False
         elif not fits:
             return False
         else:
-            self._buffer.given(follow)
-        self._asked, self._told = _text(self._told), ()
+            self._buffer.append_context(follow)
+        self._prompt, self._pending = _join_contents(self._pending), ()
         return True
 
-    def _is_crowded(self, fits: bool) -> bool:
+    def _is_view_crowded(self, fits: bool) -> bool:
         memory, turns = self.player.memory, sum(each.purpose is Purpose.ACT for each in self._view)
         full = turns >= 2 * memory.turns or (turns > memory.turns and not fits)
         return memory.kind is not MemoryKind.FULL and full
 
-    async def _cut(self) -> bool:
-        """A view of the last turns alone."""
+    async def _shorten_view(self) -> bool:
+        """Start a view of the last turns; return whether it leaves room."""
         chat, memory = self.player.chat, self.player.memory
         if memory.kind is MemoryKind.SUMMARY:
-            follow = self._follow(_joined((), wording.REMEMBER))
-            self._summary = await self._muse(Purpose.SUMMARY, memory.tokens, follow)
-        kept = _last(self._view, memory.turns)
-        ids = [*chat.begin(self._opened(self._recalled(kept)))]
+            follow = self._render_next(_add_question((), prompts.REMEMBER))
+            self._summary = await self._sample_note(Purpose.SUMMARY, memory.tokens, follow)
+        kept = _select_last_turns(self._view, memory.turns)
+        ids = [*chat.begin(self._compose_opening(self._compose_recall(kept)))]
         ids += chain.from_iterable((*each.reply, *each.follow) for each in kept)
-        if len(ids) >= self._limit:
+        if len(ids) >= self._view_limit:
             return False
-        self._buffer.begin(ids)
+        self._buffer.start_segment(ids)
         self._view = kept
         return True
 
-    def _recalled(self, kept: Sequence[_Exchange]) -> str:
-        """What is said before the first turn that is kept."""
-        lost = self._plan and not any(each.purpose is Purpose.PLAN for each in kept)
+    def _compose_recall(self, kept: Sequence[_Exchange]) -> str:
+        """Compose the text before the first turn that is kept."""
+        is_plan_lost = self._plan and not any(each.purpose is Purpose.PLAN for each in kept)
         return with_paragraphs(
-            self._known(self._lessons),
-            with_paragraphs(wording.REMEMBERED, self._summary) if self._summary else wording.FORGOTTEN,
-            with_paragraphs(wording.PLANNED, self._plan) if lost else "",
-            kept[0].asked,
+            self._compose_task(self._lessons),
+            with_paragraphs(prompts.REMEMBERED, self._summary) if self._summary else prompts.FORGOTTEN,
+            with_paragraphs(prompts.PLANNED, self._plan) if is_plan_lost else "",
+            kept[0].prompt,
         )
 
-    def _follow(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """From a reply to the next; an end token that the model did not draw is given, never learnt."""
+    def _render_next(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Render from the last reply to the next; an end token that the model did not sample is context."""
         end = self.player.chat.end_of_reply
         return (*(() if self._buffer.ids[-1] == end else (end,)), *self.player.chat.follow(messages))
 
     # --- replies
 
-    async def _say(self, purpose: Purpose, most: int, limit: int) -> str | None:
-        """A reply, and a turn without an answer yet; None where there is no room."""
+    async def _sample_turn(self, purpose: Purpose, max_tokens: int, limit: int) -> str | None:
+        """Sample a reply as a turn without an observation yet; return None where there is no room."""
         room = limit - len(self._buffer.ids)
         if room < 1:
             return None
         request = SampleRequest(
             prompt=tuple(self._buffer.ids),
             draw=self.player.draw,
-            max_tokens=min(most, room),
+            max_tokens=min(max_tokens, room),
             seed=derive(self.seed, "turn", len(self.turns)),
         )
         if purpose is Purpose.ACT and self.player.guided and self._valid:
@@ -365,7 +362,7 @@ class EpisodeRunner:
             reply = await sample_valid_action(self.player.sampler, request, replies)
         else:
             reply = await self.player.sampler.sample(request)
-        start, end = self._buffer.drawn(reply)
+        start, end = self._buffer.append_sampled(reply)
         text = self.player.chat.decode(reply.ids)
         self.turns.append(
             Turn(
@@ -380,47 +377,47 @@ class EpisodeRunner:
                 purpose=purpose,
             )
         )
-        whole = reply.finish is FinishReason.STOP
-        self._view.append(_Exchange(asked=self._asked, reply=reply.ids, purpose=purpose, whole=whole))
+        complete = reply.finish is FinishReason.STOP
+        self._view.append(_Exchange(prompt=self._prompt, reply=reply.ids, purpose=purpose, complete=complete))
         return text
 
-    async def _muse(self, purpose: Purpose, most: int, follow: Sequence[int]) -> str:
-        """A reply at the end of a view, for which room was left; it is not among what is kept."""
-        self._buffer.given(follow)
-        reply = await self._say(purpose, most, self.limits.context_tokens)
+    async def _sample_note(self, purpose: Purpose, max_tokens: int, follow: Sequence[int]) -> str:
+        """Sample a reply at the end of a view, in reserved tokens; it is not kept in view."""
+        self._buffer.append_context(follow)
+        reply = await self._sample_turn(purpose, max_tokens, self.limits.context_tokens)
         assert reply is not None, "room was left for it"
         self._view.pop()
         return without_thoughts(reply)
 
 
-def _last(view: Sequence[_Exchange], turns: int) -> list[_Exchange]:
-    """From the first of the last so many turns on, with the plan that was made for it."""
+def _select_last_turns(view: Sequence[_Exchange], turns: int) -> list[_Exchange]:
+    """Select the last turns, with the plan before the first of them."""
     start = [at for at, each in enumerate(view) if each.purpose is Purpose.ACT][-turns]
     while start and view[start - 1].purpose is Purpose.PLAN:
         start -= 1
     return list(view[start:])
 
 
-def _joined(messages: Sequence[Message], ask: str) -> tuple[Message, ...]:
-    """With something asked at the end, in the same breath: some templates know no two messages of one role in a row."""
-    if not ask:
+def _add_question(messages: Sequence[Message], question: str) -> tuple[Message, ...]:
+    """Append a question to the last message: some templates allow no two messages of one role in a row."""
+    if not question:
         return tuple(messages)
     if not messages:
-        return (Message("user", ask),)
+        return (Message("user", question),)
     *before, last = messages
-    return (*before, replace(last, content=with_paragraphs(last.content, ask)))
+    return (*before, replace(last, content=with_paragraphs(last.content, question)))
 
 
-def _text(messages: Sequence[Message]) -> str:
+def _join_contents(messages: Sequence[Message]) -> str:
     return "\n".join(message.content for message in messages)
 
 
-def _state(told: str, shown: str) -> str:
-    """Names where the episode stands: as the environment does, or, where it has no names, by what it shows there."""
-    return readable(told) or f"shown-{sha256(shown.encode(errors='replace')).hexdigest()[:16]}"
+def _name_state(name: str, observation: str) -> str:
+    """Name a state by the environment's name for it, or else by a hash of its observation."""
+    return readable(name) or f"shown-{sha256(observation.encode(errors='replace')).hexdigest()[:16]}"
 
 
-def _gives_up(invalid: bool, in_a_row: int, limits: EpisodeLimits) -> bool:
+def _has_too_many_invalid(invalid: bool, in_a_row: int, limits: EpisodeLimits) -> bool:
     if invalid and limits.on_invalid is OnInvalid.END:
         return True
     return limits.invalid_limit is not None and in_a_row >= limits.invalid_limit

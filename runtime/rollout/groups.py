@@ -1,8 +1,7 @@
-"""One episode is one coroutine: open -> (render what is new -> sample -> read -> step)* -> close.
+"""Groups of episodes, played concurrently: one episode is one coroutine.
 
-Enters: a task, an environment, an agent format, a sampler, budgets. Leaves: an Episode. Nothing is rendered twice and
-no sampled token is ever re-tokenised. No barrier stands between turns: a slot that gets free takes the next episode at
-once, and the order in which episodes start is fixed by their place in the step, not by which one ended first.
+No barrier stands between turns: a slot that gets free takes the next episode at once, and the order in which episodes
+start is fixed by their place in the step, not by which one ended first.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeLimits:
-    """What an episode may use up."""
+    """Limits of an episode."""
 
     horizon: int
     tokens_per_turn: int
@@ -43,13 +42,13 @@ class EpisodeLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Player:
-    """An agent at play: a model's replies, a format, budgets. Makes one Episode of each task it is given."""
+    """Sampler, format and settings of an agent; plays one Episode per task."""
 
     sampler: Sampler
     chat: Chat
     format: AgentFormat
     prompt: str | None
-    """A system prompt of the recipe's own."""
+    """The recipe's own system prompt."""
     draw: SamplingSettings
     timeouts: Timeouts
     concurrency: ConcurrencyLimits
@@ -62,25 +61,25 @@ class Player:
     async def attempt(
         self, env: ConnectedEnv, task: Task, index: int, limits: EpisodeLimits, seed: int, examples: str = ""
     ) -> Episode:
-        """Plays, again after a fault as often as allowed; a fault that stays is the episode's ending."""
+        """Play an episode, retried after faults; a fault that stays is its ending."""
 
         async def once() -> Episode:
-            play = EpisodeRunner(
+            runner = EpisodeRunner(
                 player=self, env=env, task=task, index=index, limits=limits, seed=seed, examples=examples
             )
             while True:
                 async with (
                     open_session(env, task, self.timeouts, self.concurrency) as session,
-                    self._in_time(env, task),
+                    self._limit_time(env, task),
                 ):
-                    await play.attempt(session)
-                if not await play.again():
-                    return play.episode()
+                    await runner.run_attempt(session)
+                if not await runner.reflect():
+                    return runner.build_episode()
 
         return await with_retries(once, task, index, limits.horizon, self.timeouts.retries, self.clock)
 
     @asynccontextmanager
-    async def _in_time(self, env: ConnectedEnv, task: Task) -> AsyncIterator[None]:
+    async def _limit_time(self, env: ConnectedEnv, task: Task) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self.timeouts.episode_timeout_s):
                 yield
@@ -96,39 +95,41 @@ class Player:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRequest:
-    """A group to be played."""
+    """A group to play."""
 
     task: Task
     size: int
     limits: EpisodeLimits
     seed: int
     examples: str = ""
-    """Told before the task."""
+    """Demonstrations before the task."""
 
 
 async def play_groups(
     player: Player,
     envs: Mapping[str, ConnectedEnv],
-    orders: Sequence[GroupRequest],
+    requests: Sequence[GroupRequest],
     slots: int,
-    seen: Callable[[Episode], None] = lambda episode: None,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
 ) -> list[Group]:
-    """All episodes of all groups, at most `slots` at the same time; groups come back in the order asked for."""
+    """Play all episodes of all groups, at most `slots` at a time; groups come back in the order of the requests."""
 
-    async def play(order: GroupRequest, index: int) -> Episode:
-        env, seed = envs[order.task.environment], derive(order.seed, "episode", index)
-        episode = await player.attempt(env, order.task, index, order.limits, seed, order.examples)
-        seen(episode)
+    async def runner(request: GroupRequest, index: int) -> Episode:
+        env, seed = envs[request.task.environment], derive(request.seed, "episode", index)
+        episode = await player.attempt(env, request.task, index, request.limits, seed, request.examples)
+        on_episode(episode)
         return episode
 
     played = iter(
-        await run_in_slots([partial(play, order, index) for order in orders for index in range(order.size)], slots)
+        await run_in_slots(
+            [partial(runner, request, index) for request in requests for index in range(request.size)], slots
+        )
     )
-    return [Group(task=order.task, episodes=tuple(next(played) for _ in range(order.size))) for order in orders]
+    return [Group(task=request.task, episodes=tuple(next(played) for _ in range(request.size))) for request in requests]
 
 
 async def run_in_slots(jobs: Sequence[Callable[[], Awaitable[T]]], slots: int) -> list[T]:
-    """What the jobs give, in their order; they start in it too, as slots get free. The first trouble ends them all."""
+    """Run jobs, which start and return in their order, as slots get free. The first exception ends them all."""
     results: dict[int, T] = {}
     upcoming = iter(enumerate(jobs))
 

@@ -1,7 +1,4 @@
-"""Which task comes next: a pure function of the seed and of what is saved.
-
-Enters: the tasks of each environment, weights, how many groups were drawn before. Leaves: tasks to attempt.
-"""
+"""Task sampling: a pure function of the seed and of saved counters."""
 
 from __future__ import annotations
 
@@ -21,18 +18,19 @@ __all__ = ["SelectionError", "TaskMixture", "TaskPool", "sample_evenly", "select
 
 
 class SelectionError(StepRefused):
-    """The recipe's selection of tasks does not fit what the environment has."""
+    """The recipe's selection of tasks does not fit the environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPool:
-    """The tasks of one environment that may be drawn, in the environment's own order."""
+    """Tasks of one environment to sample from, in the environment's own order."""
 
     environment: str
     tasks: tuple[TaskInfo, ...]
 
     def at(self, position: int, seed: int) -> Task:
-        """The task at a position of an endless sequence in which every task comes once per pass, newly shuffled."""
+        """Return the task at a position of an endless sequence in which every task comes once per pass, newly
+        shuffled."""
         passes, place = divmod(position, len(self.tasks))
         info = self.tasks[shuffle(len(self.tasks), derive(seed, "pass", self.environment, passes))[place]]
         return Task(
@@ -50,16 +48,16 @@ def shuffle(count: int, seed: int) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class TaskMixture:
-    """How far each environment has been drawn, and what it is owed; part of the checkpoint."""
+    """Groups drawn from each environment, and its credit; part of the checkpoint."""
 
     drawn: dict[str, int] = field(default_factory=dict)
     owed: dict[str, float] = field(default_factory=dict)
 
     def draw(self, pools: Mapping[str, TaskPool], weights: Mapping[str, float], count: int, seed: int) -> list[Task]:
-        """The next tasks; over any stretch, each environment gets its share to within one group."""
+        """Draw the next tasks; over any stretch, each environment gets its share to within one group."""
         total = sum(weights[name] for name in pools)
         if total <= 0:
-            raise SelectionError("all environments have weight 0 at this step: expected one above 0")
+            raise SelectionError("all environments have weight 0 at this step: at least one must be above 0")
         return [self._next(pools, weights, total, seed) for _ in range(count)]
 
     def _next(self, pools: Mapping[str, TaskPool], weights: Mapping[str, float], total: float, seed: int) -> Task:
@@ -76,7 +74,7 @@ class TaskMixture:
 async def select_tasks(
     client: EnvClient, selection: TaskSelection, listed: Sequence[str] | None, name: str, seed: int
 ) -> tuple[TaskInfo, ...]:
-    """The tasks that a selection of a recipe means; `listed` are the ids of `selection.file`, already read."""
+    """Select tasks by a recipe's selection; `listed` are the ids of `selection.file`, already read."""
     ids = selection.ids if listed is None else tuple(listed)
     if ids is not None:
         tasks = tuple(TaskInfo(id=task) for task in ids)
@@ -85,7 +83,7 @@ async def select_tasks(
     if selection.range is not None:
         low, high = selection.range
         if not low < high <= len(tasks):
-            raise SelectionError(f"environment '{name}': tasks {low} to {high} were asked for, there are {len(tasks)}")
+            raise SelectionError(f"environment '{name}': range {low} to {high} exceeds the {len(tasks)} tasks")
         tasks = tasks[low:high]
     if selection.limit is not None:
         tasks = sample_evenly(tasks, selection.limit, derive(seed, "limit", name))
@@ -96,7 +94,7 @@ async def select_tasks(
 
 
 def sample_evenly(tasks: tuple[TaskInfo, ...], limit: int, seed: int) -> tuple[TaskInfo, ...]:
-    """So many tasks drawn by the seed, in their old order."""
+    """Sample so many tasks by the seed, in their old order."""
     if limit >= len(tasks):
         return tasks
     kept = set(shuffle(len(tasks), seed)[:limit])

@@ -1,8 +1,8 @@
-"""The tokens of an episode under way: what the model sees now, and the segments that it saw before.
+"""Token buffer of an episode under way: the model's current view, and the segments before it.
 
-Enters: ids that are given, replies that were drawn. Leaves: Segments. Within a segment tokens are only ever appended;
-where the view changes a new one begins, in which what was said before is given and no longer learnt. So every sampled
-token is learnt once, and after exactly the tokens that it was sampled after.
+Within a segment tokens are only ever appended; where the view changes a new one begins, in which earlier replies are
+context and no longer trained on. So every sampled token is trained on once, after exactly the tokens it was sampled
+after.
 """
 
 from __future__ import annotations
@@ -20,46 +20,52 @@ __all__ = ["TokenBuffer"]
 
 @dataclass(slots=True)
 class TokenBuffer:
-    """Tokens, and where they come from."""
+    """Tokens, with log-probs and versions of the sampled ones."""
 
     ids: list[int] = field(default_factory=list)
-    """Of the segment under way, all that the model sees."""
+    """All tokens of the current segment."""
     _sampled: list[bool] = field(default_factory=list)
     _logprobs: list[float] = field(default_factory=list)
     _versions: list[int] = field(default_factory=list)
-    _past: list[Segment] = field(default_factory=list)
+    _finished: list[Segment] = field(default_factory=list)
 
     @property
     def segment(self) -> int:
-        """Index of the one under way."""
-        return len(self._past)
+        """Index of the current segment."""
+        return len(self._finished)
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        return (*self._past, self._whole())
+        return (*self._finished, self._current_segment())
 
-    def given(self, ids: Sequence[int]) -> None:
-        self.ids += ids
-        self._sampled += [False] * len(ids)
-        self._logprobs += [0.0] * len(ids)
-        self._versions += [-1] * len(ids)
+    def append_context(self, ids: Sequence[int]) -> None:
+        self.append(ids, [False] * len(ids))
 
-    def drawn(self, reply: Sampled) -> tuple[int, int]:
+    def append(self, ids: Sequence[int], sampled: Sequence[bool]) -> tuple[int, int]:
+        """Append tokens that no weights sampled here; those marked as sampled are to be imitated."""
+        return self._append(ids, sampled, [0.0] * len(ids), [-1] * len(ids))
+
+    def append_sampled(self, reply: Sampled) -> tuple[int, int]:
+        return self._append(reply.ids, [True] * len(reply.ids), reply.logprobs, reply.versions)
+
+    def _append(
+        self, ids: Sequence[int], sampled: Sequence[bool], logprobs: Sequence[float], versions: Sequence[int]
+    ) -> tuple[int, int]:
         start = len(self.ids)
-        self.ids += reply.ids
-        self._sampled += [True] * len(reply.ids)
-        self._logprobs += reply.logprobs
-        self._versions += reply.versions
+        self.ids += ids
+        self._sampled += sampled
+        self._logprobs += logprobs
+        self._versions += versions
         return start, len(self.ids)
 
-    def begin(self, ids: Sequence[int]) -> None:
-        """Another view; what was seen before becomes a segment, if there was anything."""
+    def start_segment(self, ids: Sequence[int]) -> None:
+        """Start another view; the current one becomes a segment, if it has tokens."""
         if self.ids:
-            self._past.append(self._whole())
+            self._finished.append(self._current_segment())
         self.ids, self._sampled, self._logprobs, self._versions = [], [], [], []
-        self.given(ids)
+        self.append_context(ids)
 
-    def _whole(self) -> Segment:
+    def _current_segment(self) -> Segment:
         return Segment(
             ids=np.asarray(self.ids, np.int32),
             sampled=np.asarray(self._sampled, np.bool_),

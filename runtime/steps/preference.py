@@ -137,7 +137,7 @@ async def _written(context: StageContext) -> list[Pair]:
 def _side(episode: Episode) -> Response:
     return Response(
         sequences=tuple(
-            TrainSequence(ids=segment.ids, learn=segment.sampled, advantages=np.zeros(len(segment.ids), np.float32))
+            TrainSequence(ids=segment.ids, loss_mask=segment.sampled, advantages=np.zeros(len(segment.ids), np.float32))
             for segment in episode.segments
         )
     )

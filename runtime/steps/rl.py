@@ -120,7 +120,7 @@ def _correct(sequences: Sequence[TrainSequence], own: Sequence[Floats], settings
         replace(
             sequence,
             old_logprobs=logprobs,
-            weights=importance_weights(logprobs, _sampled_logprobs(sequence), sequence.learn, settings),
+            weights=importance_weights(logprobs, _sampled_logprobs(sequence), sequence.loss_mask, settings),
         )
         for sequence, logprobs in zip(sequences, own, strict=True)
     ]
@@ -134,12 +134,12 @@ def _sampled_logprobs(sequence: TrainSequence) -> Floats:
 def _mismatch(sampled: Sequence[TrainSequence], own: Sequence[TrainSequence], settings: Importance) -> Mismatch:
     log_ratio = np.concatenate(
         [
-            (_sampled_logprobs(mine) - _sampled_logprobs(theirs)).astype(np.float64)[mine.learn]
+            (_sampled_logprobs(mine) - _sampled_logprobs(theirs)).astype(np.float64)[mine.loss_mask]
             for mine, theirs in zip(own, sampled, strict=True)
         ]
     )
     error = np.expm1(log_ratio)
-    weights = np.concatenate([each.weights[each.learn] for each in own if each.weights is not None])
+    weights = np.concatenate([each.weights[each.loss_mask] for each in own if each.weights is not None])
     return Mismatch(
         kl=float((error - log_ratio).mean()),
         ratio_error=float(np.abs(error).max()),

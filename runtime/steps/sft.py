@@ -135,7 +135,7 @@ async def _update(context: StageContext, data: StepData, episodes: Sequence[Epis
 
 def _sequences(episode: Episode) -> list[TrainSequence]:
     return [
-        TrainSequence(ids=segment.ids, learn=segment.sampled, advantages=segment.sampled.astype("float32"))
+        TrainSequence(ids=segment.ids, loss_mask=segment.sampled, advantages=segment.sampled.astype("float32"))
         for segment in episode.segments
     ]
 

@@ -118,12 +118,12 @@ class _Book:
 
 def with_opening(sequence: TrainSequence, own: int, opening: tuple[int, ...] | None, weight: float) -> TrainSequence:
     """With another opening, and a weight on each token that is learnt."""
-    ids, learn = sequence.ids, sequence.learn
+    ids, loss_mask = sequence.ids, sequence.loss_mask
     if opening is not None:
         ids = np.concatenate([np.asarray(opening, np.int32), ids[own:]])
-        learn = np.concatenate([np.zeros(len(opening), np.bool_), learn[own:]])
-    weights = (learn * weight).astype(np.float32)
-    return TrainSequence(ids=ids, learn=learn, advantages=np.zeros(len(ids), np.float32), weights=weights)
+        loss_mask = np.concatenate([np.zeros(len(opening), np.bool_), loss_mask[own:]])
+    weights = (loss_mask * weight).astype(np.float32)
+    return TrainSequence(ids=ids, loss_mask=loss_mask, advantages=np.zeros(len(ids), np.float32), weights=weights)
 
 
 async def _books(context: StageContext, groups: Sequence[Sequence[Scored]]) -> list[_Book]:
@@ -199,8 +199,8 @@ class _Place:
 
     def side(self, reply: Sequence[int]) -> Response:
         ids = np.concatenate([self.before, np.asarray(reply, np.int32)])
-        learn = np.arange(len(ids)) >= len(self.before)
-        sequence = TrainSequence(ids=ids, learn=learn, advantages=np.zeros(len(ids), np.float32))
+        loss_mask = np.arange(len(ids)) >= len(self.before)
+        sequence = TrainSequence(ids=ids, loss_mask=loss_mask, advantages=np.zeros(len(ids), np.float32))
         return Response(sequences=(sequence,), state=f"{self.episode.index}.{self.index}")
 
 

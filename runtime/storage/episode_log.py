@@ -1,7 +1,6 @@
-"""Episodes as lines of a file: all of it, so that it can be shown, replayed and learnt from.
+"""Episode log: whole episodes as JSON lines (schemas/episode.v1.json), to be shown, replayed and trained on.
 
-Enters: an Episode and where in the run it was played. Leaves: one line of JSON, as schemas/episode.v1.json says. What
-is kept of the tokens is what was sampled, with its log-probs: never a rendering of the text.
+Tokens are those that were sampled, with their log-probs: never a rendering of the text.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from ..rollout.episode import Episode, Segment
 __all__ = ["episode_lines"]
 
 _PLACES = 6
-"""Decimal places of a log-prob; float32 has no more to say."""
+"""Decimal places of a log-prob; float32 has no more."""
 
 
 def episode_lines(episodes: Iterable[Episode], *, purpose: str, total_step: int, stage: str) -> list[str]:
-    """`purpose` is `train` or `eval`."""
+    """Encode episodes; `purpose` is `train` or `eval`."""
     head = {"version": 1, "purpose": purpose, "total_step": total_step, "stage": stage}
     return [json.dumps({**head, **_record(episode)}, ensure_ascii=False, allow_nan=False) for episode in episodes]
 

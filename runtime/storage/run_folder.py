@@ -1,14 +1,12 @@
-"""The run folder: made, locked, written atomically, found again.
+"""The run folder: created, locked, written atomically, found again. Files are whole or not there.
 
-Enters: a plan's canonical text and what is to be kept. Leaves: files that are whole or not there.
-
-    recipe.yaml plan.json manifest.json metrics.jsonl logs/
-    judge.jsonl             what a judge was asked, by its hash, and what it answered
-    checkpoints/step-N/     whole, or not there under that name
-    weights/step-N/         a model folder, of a checkpoint that is kept no more
-    references/STAGE/       a model folder that divergences are measured from
-    bases/STAGE/            a checkpoint of the stage's start, which rounds of retraining go back to
-    episodes/step-N.jsonl   and step-N-eval.jsonl
+recipe.yaml plan.json manifest.json metrics.jsonl logs/
+judge.jsonl             a judge's answers, by the hash of the request
+checkpoints/step-N/     whole, or not there under that name
+weights/step-N/         a model folder, of a deleted checkpoint
+references/STAGE/       a model folder, the KL reference
+bases/STAGE/            a checkpoint of the stage's start, which rounds of retraining go back to
+episodes/step-N.jsonl   and step-N-eval.jsonl
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from errno import EIO, ENOSPC
 from operator import eq
 from pathlib import Path
@@ -51,8 +49,16 @@ _UNFINISHED = ".unfinished-"
 _REPLACED = ".replaced-"
 
 
-_BEGUN = {".lock", ".recipe.yaml.unfinished", ".plan.json.unfinished", "recipe.yaml", CHECKPOINTS, "episodes", "logs"}
-"""All that a start may leave that was ended before it wrote the plan."""
+_STARTUP_FILES = {
+    ".lock",
+    ".recipe.yaml.unfinished",
+    ".plan.json.unfinished",
+    "recipe.yaml",
+    CHECKPOINTS,
+    "episodes",
+    "logs",
+}
+"""Everything that a start may leave that ended before it wrote the plan."""
 
 
 class FolderError(RunError):
@@ -60,7 +66,7 @@ class FolderError(RunError):
 
 
 class RunFolder:
-    """One run's folder, held by this process alone until closed."""
+    """One run's folder, locked by this process until closed."""
 
     def __init__(self, root: Path, lock: int) -> None:
         self.root = root
@@ -68,37 +74,38 @@ class RunFolder:
 
     @classmethod
     def start(cls, root: Path, plan: str, recipe: str, *, fresh: bool = False) -> RunFolder:
-        """A new folder; what a folder of that name held is moved aside, never deleted, under `fresh` or where the run
-        there ended before it had measured or learnt anything."""
-        held = {path.name for path in root.iterdir()} - _BEGUN if root.exists() else set[str]()
+        """Create the folder; an old one is moved aside, never deleted, with `fresh` or where its run ended before it
+        had evaluated or learned anything."""
+        held = {path.name for path in root.iterdir()} - _STARTUP_FILES if root.exists() else set[str]()
         if "plan.json" in held:
             os.close(_lock(root))  # says so where it is in use
-        if held and not fresh and not _came_to_nothing(root):
-            what = "holds a run already: resume it with --resume" if "plan.json" in held else "is not empty: empty it"
-            raise FolderError(f"'{root}' {what}, or start anew with --fresh")
+        if held and not fresh and not _is_barren(root):
+            what = "already holds a run: resume it with --resume" if "plan.json" in held else "is not empty: empty it"
+            raise FolderError(f"'{root}' {what}, or start over with --fresh")
         if held:
             _move_aside(root)
         (root / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         for name in ("episodes", "logs"):
             (root / name).mkdir(exist_ok=True)
-        space = cls(root, _lock(root))
+        run_folder = cls(root, _lock(root))
         write_atomically(root / "recipe.yaml", recipe)
         write_atomically(root / "plan.json", plan)
-        return space
+        return run_folder
 
     @classmethod
     def resume(cls, root: Path, plan: str | None = None, same: Callable[[str, str], bool] = eq) -> RunFolder:
-        """The folder of a run that ended early; with `plan`, only if it is the `same` as its own, which it replaces."""
+        """Open the folder of a run that ended early; with `plan`, only if it is the `same` as its own, which it
+        replaces."""
         if not (root / "plan.json").is_file():
-            raise FolderError(f"'{root}' holds no run to resume: expected a folder with a plan.json")
-        space = cls(root, _lock(root))
-        if plan is not None and not same(space.plan, plan):
-            space.close()
-            raise FolderError(f"'{root}' holds a run of another plan: resume it by its own recipe, or use --fresh")
-        space._mend()
+            raise FolderError(f"'{root}' holds no run to resume: it has no plan.json")
+        run_folder = cls(root, _lock(root))
+        if plan is not None and not same(run_folder.plan, plan):
+            run_folder.close()
+            raise FolderError(f"'{root}' holds a run of another plan: resume it with its own recipe, or use --fresh")
+        run_folder._repair()
         if plan is not None:
             write_atomically(root / "plan.json", plan)
-        return space
+        return run_folder
 
     @property
     def plan(self) -> str:
@@ -111,12 +118,12 @@ class RunFolder:
         write_atomically(self.root / "manifest.json", json.dumps(manifest, indent=2, sort_keys=True) + "\n")
 
     def write_episodes(self, step: int, kind: str, lines: list[str]) -> None:
-        """Those that led to a step, or, as another kind, those that it was measured by."""
+        """Write the episodes of a step, or with another `kind` those of its evaluation."""
         file = self.root / "episodes" / f"{_STEP}{step:06d}{kind}.jsonl"
         write_atomically(file, "".join(line + "\n" for line in lines))
 
     def forget_episodes(self, after: int) -> None:
-        """Those of steps that are yet to be made."""
+        """Delete the episodes of later steps."""
         for file in (self.root / "episodes").glob(f"{_STEP}*.jsonl"):
             if int(file.stem.split("-")[1]) > after:
                 file.unlink()
@@ -125,40 +132,34 @@ class RunFolder:
         return self.root / "references" / stage
 
     def checkpoints(self) -> list[tuple[int, Path]]:
-        """Whole checkpoints, by step."""
+        """List whole checkpoints by step."""
         return checkpoints_in(self.root)
 
-    @contextmanager
-    def checkpoint(self, step: int) -> Iterator[Path]:
-        """A folder to fill; it takes its name only when it is whole and on the disk."""
-        with fill_folder(self.root / CHECKPOINTS / f"{_STEP}{step}") as folder:
-            yield folder
+    def checkpoint(self, step: int) -> AbstractContextManager[Path]:
+        """Create a checkpoint; it takes its name only when it is whole and on the disk."""
+        return fill_folder(self.root / CHECKPOINTS / f"{_STEP}{step}")
 
-    @contextmanager
-    def new_reference(self, stage: str) -> Iterator[Path]:
-        """A folder to fill, whole or not there, as a checkpoint."""
-        with fill_folder(self.reference(stage)) as folder:
-            yield folder
+    def new_reference(self, stage: str) -> AbstractContextManager[Path]:
+        """Create a reference, whole or not there."""
+        return fill_folder(self.reference(stage))
 
     def base(self, stage: str) -> Path:
         return self.root / "bases" / stage
 
-    @contextmanager
-    def new_base(self, stage: str) -> Iterator[Path]:
-        """A folder to fill, whole or not there, as a checkpoint."""
-        with fill_folder(self.base(stage)) as folder:
-            yield folder
+    def new_base(self, stage: str) -> AbstractContextManager[Path]:
+        """Create a stage's base, whole or not there."""
+        return fill_folder(self.base(stage))
 
-    def _mend(self) -> None:
-        """After a kill: no half-written folder stays, no replaced one is lost."""
-        for left in (*self.root.glob(f"{_UNFINISHED}*"), *self.root.glob(f"*/{_UNFINISHED}*")):
-            shutil.rmtree(left)
+    def _repair(self) -> None:
+        """Clean up after a kill: remove half-written folders, restore replaced ones."""
+        for leftover in (*self.root.glob(f"{_UNFINISHED}*"), *self.root.glob(f"*/{_UNFINISHED}*")):
+            shutil.rmtree(leftover)
         for old in self.root.glob(f"*/{_REPLACED}*"):
             final = old.with_name(old.name.removeprefix(_REPLACED))
             shutil.rmtree(old) if final.exists() else old.rename(final)
 
     def drop(self, steps: list[int]) -> None:
-        """Lets checkpoints go; the weights that they hold for others to load stay."""
+        """Delete checkpoints; their exported models are kept."""
         for step in steps:
             folder, kept = self.root / CHECKPOINTS / f"{_STEP}{step}", weights_of(self.root, step)
             if (folder / MODEL).is_dir():
@@ -169,19 +170,19 @@ class RunFolder:
 
 
 def checkpoints_in(root: Path) -> list[tuple[int, Path]]:
-    """Whole checkpoints of a run folder, by step."""
+    """List whole checkpoints of a run folder, by step."""
     found = (root / CHECKPOINTS).glob(f"{_STEP}*")
     return sorted((int(path.name.removeprefix(_STEP)), path) for path in found)
 
 
 def weights_of(root: Path, step: int) -> Path:
-    """Where the model of a checkpoint goes that is kept no more."""
+    """Return the folder that keeps the model of a deleted checkpoint."""
     return root / "weights" / f"{_STEP}{step}"
 
 
 @contextmanager
 def fill_folder(final: Path) -> Iterator[Path]:
-    """A folder to fill that takes its name when it is whole and on the disk; what had the name before goes then."""
+    """Fill a folder that takes its name when it is whole and on the disk; an old one of that name goes then."""
     final.parent.mkdir(exist_ok=True)
     folder, replaced = final.with_name(_UNFINISHED + final.name), final.with_name(_REPLACED + final.name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -190,7 +191,7 @@ def fill_folder(final: Path) -> Iterator[Path]:
         yield folder
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
-        if any(words in str(error) for words in _NOT_WRITTEN):
+        if any(words in str(error) for words in _WRITE_ERRORS):
             raise OSError(EIO, str(error), str(final)) from error
         raise
     _sync_tree(folder)
@@ -201,18 +202,18 @@ def fill_folder(final: Path) -> Iterator[Path]:
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-_NOT_WRITTEN = ("inline_container.cc", "iostream error", "I/O error")
-"""What torch and safetensors say, in errors of their own, of a disk that is full or fails."""
+_WRITE_ERRORS = ("inline_container.cc", "iostream error", "I/O error")
+"""Texts of torch's and safetensors' own errors when a disk is full or fails."""
 
 
 @contextmanager
 def on_disk(what: str) -> Iterator[None]:
-    """What the disk refuses is for the operator to mend."""
+    """Turn an error of the disk into RunError."""
     try:
         yield
     except OSError as error:
         where = f"'{error.filename}': " if error.filename else ""
-        raise RunError(f"{what}: {where}{error.strerror or error}; make room, or mend it, and resume") from error
+        raise RunError(f"{what}: {where}{error.strerror or error}; free space or fix it, and resume") from error
 
 
 class MetricsFile:
@@ -240,13 +241,13 @@ class MetricsFile:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Readers see the old file or the new one, also after a crash."""
-    beside = path.with_name(f".{path.name}.unfinished")
-    with beside.open("w", encoding="utf-8") as file:
+    """Write a file so that readers see the old one or the new one, also after a crash."""
+    temporary = path.with_name(f".{path.name}.unfinished")
+    with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    temporary.replace(path)
     _sync(path.parent)
 
 
@@ -256,12 +257,12 @@ def _lock(root: Path) -> int:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
-        raise FolderError(f"'{root}' is in use by another run: wait for it, or give this one another name") from None
+        raise FolderError(f"'{root}' is in use by another run: wait for it, or rename this one") from None
     return handle
 
 
-def _came_to_nothing(root: Path) -> bool:
-    """A run that ended before its first row, its first step's checkpoint, and the first answer that a judge gave."""
+def _is_barren(root: Path) -> bool:
+    """Return whether the run ended before its first row, first checkpoint after step 0, and first judge answer."""
     written = any(file.is_file() and file.stat().st_size for file in (root / _METRICS, root / JUDGE))
     stepped = any(step for step, _ in checkpoints_in(root))
     return (root / "plan.json").is_file() and not written and not stepped

@@ -1,6 +1,6 @@
-"""What a run came to: before and after, by environment; time, steps, tokens; where the model lies.
+"""Summary of a run from `metrics.jsonl`: success before and after by environment, time, steps, tokens, model.
 
-Enters: the rows of `metrics.jsonl`, so that a run resumed five times is told of as one. Leaves: lines of text.
+The rows of all resumes count as one run.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = [
     "EvalResult",
     "Summary",
     "eval_results",
-    "last_words",
     "model_folder",
     "read_rows",
     "summarise",
+    "summarise_run",
     "summary_lines",
 ]
 
@@ -30,22 +30,22 @@ _NAME = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalResult:
-    """One environment's success in one measurement."""
+    """One environment's success in one evaluation."""
 
     success: float
     low: float | None
     high: float | None
 
     def __str__(self) -> str:
-        between = (
+        interval = (
             "" if self.low is None or self.high is None else f" [{format_share(self.low)}, {format_share(self.high)}]"
         )
-        return format_share(self.success) + between
+        return format_share(self.success) + interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A run, as far as its rows tell."""
+    """Totals of a run, from its rows."""
 
     steps: int
     seconds: float
@@ -53,12 +53,12 @@ class Summary:
     trained_tokens: int
     evals: int
     before: tuple[tuple[str, EvalResult], ...]
-    """The first measurement, by environment (and `@turns` for horizons below the longest)."""
+    """The first evaluation, by environment (and `@turns` for horizons below the longest)."""
     after: tuple[tuple[str, EvalResult], ...]
 
 
-def last_words(root: Path, ending: str) -> Iterator[str]:
-    """Of the run in a folder, when it ends; `ending` says how: 'finished', 'interrupted', 'stopped by a guard: ...'."""
+def summarise_run(root: Path, ending: str) -> Iterator[str]:
+    """Summarise the run of a folder; `ending` is 'finished', 'interrupted', 'stopped by a guard: ...'."""
     metrics = root / "metrics.jsonl"
     yield from summary_lines(summarise(read_rows(metrics)), ending, model_folder(root), metrics)
 
@@ -89,16 +89,16 @@ def summarise(rows: Iterable[MetricsRow]) -> Summary:
 
 
 def eval_results(row: MetricsRow) -> tuple[tuple[str, EvalResult], ...]:
-    """The successes of an eval row; the mean over environments is left out where there is one."""
-    found = []
+    """Return the successes of an eval row, without the mean where there is one environment."""
+    results = []
     for key in row:
         group, _, rest = key.partition("/")
         name, _, what = rest.rpartition("/")
         success = numeric(row, key)
         if group == "eval" and what == "success" and name and success is not None:
             low, high = numeric(row, f"eval/{name}/ci_low"), numeric(row, f"eval/{name}/ci_high")
-            found.append((name, EvalResult(success=success, low=low, high=high)))
-    return tuple(found)
+            results.append((name, EvalResult(success=success, low=low, high=high)))
+    return tuple(results)
 
 
 def summary_lines(summary: Summary, ending: str, model: Path | None, metrics: Path) -> Iterator[str]:
@@ -109,8 +109,8 @@ def summary_lines(summary: Summary, ending: str, model: Path | None, metrics: Pa
     )
     names = [strip_control(name, _NAME) for name, _ in summary.after]
     width, before = max(map(len, names), default=0), dict(summary.before)
-    for shown, (name, after) in zip(names, summary.after, strict=True):
-        yield f"  {shown:{width}}  success {_change(before.get(name), after, summary.evals)}"
+    for label, (name, after) in zip(names, summary.after, strict=True):
+        yield f"  {label:{width}}  success {_change(before.get(name), after, summary.evals)}"
     yield f"  metrics  {strip_control(str(metrics), 500)}"
     if model is not None:
         yield f"  model    {strip_control(str(model), 500)}"
@@ -123,13 +123,13 @@ def _change(before: EvalResult | None, after: EvalResult, evals: int) -> str:
 
 
 def model_folder(root: Path) -> Path | None:
-    """The newest weights that other programs can load."""
-    found = [path for path in (root / CHECKPOINTS).glob("step-*/model") if path.parent.name[5:].isdigit()]
-    return max(found, key=lambda path: int(path.parent.name[5:]), default=None)
+    """Find the newest exported model."""
+    results = [path for path in (root / CHECKPOINTS).glob("step-*/model") if path.parent.name[5:].isdigit()]
+    return max(results, key=lambda path: int(path.parent.name[5:]), default=None)
 
 
 def read_rows(metrics: Path) -> Iterator[MetricsRow]:
-    """The rows of a run folder; a last line that a kill cut short is no row."""
+    """Read the rows of a run folder, without a last line that a kill cut short."""
     if not metrics.exists():
         return
     with metrics.open(encoding="utf-8") as lines:

@@ -25,7 +25,7 @@ def probe_logprobs(scorer: Scorer, ids: Sequence[int]) -> Floats:
     """Of `ids[1:]`, each given all before it."""
     sequence = TrainSequence(
         ids=np.asarray(ids, np.int32),
-        learn=np.arange(len(ids)) > 0,
+        loss_mask=np.arange(len(ids)) > 0,
         advantages=np.zeros(len(ids), np.float32),
     )
     return scorer.logprobs([sequence], 1.0)[0][1:]

@@ -91,7 +91,7 @@ async def played(sampler: Any, count: int = 32) -> list[TrainSequence]:
     return [
         TrainSequence(
             ids=np.asarray([*request.prompt, *reply.ids], np.int32),
-            learn=np.arange(16 + len(reply.ids)) >= 16,
+            loss_mask=np.arange(16 + len(reply.ids)) >= 16,
             advantages=np.where(np.arange(16 + len(reply.ids)) >= 16, (-1.0) ** at, 0).astype(np.float32),
             old_logprobs=np.asarray([0.0] * 16 + list(reply.logprobs), np.float32),
         )
@@ -101,7 +101,7 @@ async def played(sampler: Any, count: int = 32) -> list[TrainSequence]:
 
 def furthest(sequences: list[TrainSequence], own: list[Any]) -> float:
     return max(
-        float(np.abs(mine - each.old_logprobs)[each.learn].max())  # type: ignore[operator]
+        float(np.abs(mine - each.old_logprobs)[each.loss_mask].max())  # type: ignore[operator]
         for each, mine in zip(sequences, own, strict=True)
     )
 

@@ -95,7 +95,7 @@ class Words:
 
     def encode_known(self, text: str) -> list[int]:
         if 4 in (ids := self.encode(text)):
-            raise UnknownWord(f"expected only words of the vocabulary in '{text}'")
+            raise UnknownWord(f"'{text}' has a word that is not in the vocabulary")
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -244,7 +244,7 @@ class TableLearner:
         gradient, logprobs, tokens, entropy, reference_kl, sampler_kl = np.zeros_like(self.table), [], 0, 0.0, 0.0, 0.0
         ratio_error = 0.0
         for sequence in sequences:
-            for at in np.flatnonzero(sequence.learn).tolist():
+            for at in np.flatnonzero(sequence.loss_mask).tolist():
                 place = seen(sequence.ids, at)
                 row = log_softmax(self.table[place] / settings.loss.temperature)
                 p, token = np.exp(row), int(sequence.ids[at])
@@ -293,7 +293,7 @@ class TableLearner:
         found = [
             np.append(np.float32(0), logprobs_of(self.table, each.ids.tolist(), temperature)) for each in sequences
         ]
-        return [np.where(each.learn, row, np.float32(0)) for each, row in zip(sequences, found, strict=True)]
+        return [np.where(each.loss_mask, row, np.float32(0)) for each, row in zip(sequences, found, strict=True)]
 
     def weights(self) -> Any:
         return [("table", self.table)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agym.dsl.model.algorithm import Advantage, Baseline, Estimator, Normalise
-from agym.runtime.learning.advantage import AdvantageError, advantages, value_targets
+from agym.runtime.learning.advantage import AdvantageError, compute_advantages, compute_value_targets
 from agym.runtime.learning.turn_rewards import TurnRewards, TurnRewardsError
 
 GRPO = Advantage()
@@ -22,7 +22,7 @@ def episode(*rewards: float, lengths: tuple[int, ...] | None = None, **rest: Any
 
 
 def numbers(groups: list[list[TurnRewards]], settings: Advantage) -> list[list[list[float]]]:
-    return [[tokens.tolist() for tokens in group] for group in advantages(groups, settings)]
+    return [[tokens.tolist() for tokens in group] for group in compute_advantages(groups, settings)]
 
 
 def close(got: list[list[list[float]]], want: list[list[list[float]]]) -> None:
@@ -189,7 +189,7 @@ def test_a_longer_greedy_episode_is_read_as_far_as_needed() -> None:
 def test_greedy_baseline_without_a_greedy_episode_is_refused() -> None:
     settings = Advantage(baseline=Baseline.GREEDY, normalise=Normalise.NONE)
     with pytest.raises(TurnRewardsError, match="needs the greedy episode"):
-        advantages([[episode(1, greedy=episode(1)), episode(1)]], settings)
+        compute_advantages([[episode(1, greedy=episode(1)), episode(1)]], settings)
 
 
 # --- steps from the same state --------------------------------------------------------------------------------------
@@ -246,8 +246,8 @@ def test_steps_may_be_compared_with_the_others_only() -> None:
 
 
 def test_episodes_that_name_no_states_are_refused() -> None:
-    with pytest.raises(TurnRewardsError, match="needs the names of states"):
-        advantages([[episode(1), episode(0)]], GIGPO)
+    with pytest.raises(TurnRewardsError, match="needs state names"):
+        compute_advantages([[episode(1), episode(0)]], GIGPO)
 
 
 # --- rewards of tokens ----------------------------------------------------------------------------------------------
@@ -282,15 +282,15 @@ def test_whitening_counts_tokens_and_divides_by_n_minus_one() -> None:
 
 def test_whitening_leaves_masked_tokens_out_and_at_zero() -> None:
     settings = Advantage(baseline=Baseline.NONE, normalise=Normalise.BATCH_STD)
-    masked = episode(0, 100, lengths=(1, 2), learnt=(False, False))
-    partly = episode(1, 0, lengths=(1, 1), learnt=(True, False))
+    masked = episode(0, 100, lengths=(1, 2), loss_mask=(False, False))
+    partly = episode(1, 0, lengths=(1, 1), loss_mask=(True, False))
     root = sqrt(0.5 + 1e-8)
     close(numbers([[masked, partly, episode(0)]], settings), [[[0.0] * 3, [0.5 / root, 0.0], [-0.5 / root]]])
 
 
 def test_a_batch_that_is_masked_whole_has_no_advantage() -> None:
     settings = Advantage(baseline=Baseline.NONE, normalise=Normalise.BATCH_STD)
-    assert numbers([[episode(1, learnt=(False,)), episode(0, learnt=(False,))]], settings) == [[[0.0], [0.0]]]
+    assert numbers([[episode(1, loss_mask=(False,)), episode(0, loss_mask=(False,))]], settings) == [[[0.0], [0.0]]]
 
 
 def test_one_learnt_token_alone_has_nothing_to_be_compared_with() -> None:
@@ -310,13 +310,13 @@ def test_a_group_baseline_may_be_whitened_over_the_batch() -> None:
 
 
 def test_a_masked_episode_stays_in_the_baseline_and_is_zero_itself() -> None:
-    group = [episode(1), episode(0, learnt=(False,))]
+    group = [episode(1), episode(0, loss_mask=(False,))]
     close(numbers([group], GRPO), [[[0.5 / STD], [0.0]]])
 
 
 def test_a_masked_turn_still_takes_its_time_and_gives_its_reward() -> None:
     settings = Advantage(estimator=Estimator.TURN_RETURNS, turn_gamma=0.5, **PLAIN)
-    got = numbers([[episode(0, 2, 4, lengths=(1, 2, 1), learnt=(True, False, True))]], settings)
+    got = numbers([[episode(0, 2, 4, lengths=(1, 2, 1), loss_mask=(True, False, True))]], settings)
     assert got == [[[2.0, 0.0, 0.0, 4.0]]]
 
 
@@ -325,9 +325,9 @@ def test_a_masked_turn_still_takes_its_time_and_gives_its_reward() -> None:
 
 def test_a_combination_without_meaning_is_refused_with_its_reason() -> None:
     with pytest.raises(AdvantageError, match="takes baseline 'critic'"):
-        advantages([[episode(1)]], Advantage(estimator=Estimator.GAE))
+        compute_advantages([[episode(1)]], Advantage(estimator=Estimator.GAE))
 
 
 def test_value_targets_without_a_critic_are_refused() -> None:
-    with pytest.raises(AdvantageError, match="value targets are for baseline 'critic', not 'group_mean'"):
-        value_targets([[episode(1)]], GRPO)
+    with pytest.raises(AdvantageError, match="value targets need baseline 'critic', got 'group_mean'"):
+        compute_value_targets([[episode(1)]], GRPO)

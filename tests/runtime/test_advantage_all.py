@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from agym.dsl.model.advantage_support import READS, supported
 from agym.dsl.model.algorithm import Advantage, Baseline, Estimator, Normalise
-from agym.runtime.learning.advantage import advantages
+from agym.runtime.learning.advantage import compute_advantages
 from agym.runtime.learning.turn_rewards import TurnRewards
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -49,7 +49,7 @@ def played(outcome: float, lengths: tuple[int, ...]) -> TurnRewards:
 
 def driven(parts: Advantage, first: float, second: float) -> tuple[Any, Any]:
     pair = [played(first, (2, 1, 3)), played(second, (1, 2))]
-    ((a, b),) = advantages([pair], parts)
+    ((a, b),) = compute_advantages([pair], parts)
     return a, b
 
 
@@ -84,15 +84,15 @@ def test_two_successes_are_pushed_up_or_left_alone_but_never_down(parts: Advanta
 @every_combination
 def test_one_token_turns_and_a_turn_of_many_tokens_get_finite_numbers(parts: Advantage) -> None:
     group = [played(1, (1,)), played(0.5, (1, 1, 1)), played(0, (40,))]
-    (got,) = advantages([group], parts)
+    (got,) = compute_advantages([group], parts)
     assert [tokens.shape for tokens in got] == [(1,), (3,), (40,)]
     assert all(np.isfinite(tokens).all() and tokens.dtype == np.float64 for tokens in got)
 
 
 @every_combination
 def test_what_is_not_learnt_has_no_advantage(parts: Advantage) -> None:
-    group = [replace(played(1, (2, 1)), learnt=(True, False)), played(0, (1, 1))]
-    ((first, _),) = advantages([group], parts)
+    group = [replace(played(1, (2, 1)), loss_mask=(True, False)), played(0, (1, 1))]
+    ((first, _),) = compute_advantages([group], parts)
     assert first[2] == 0
     assert first[:2].all()
 
@@ -115,7 +115,7 @@ def drawn_episode(draw: Any) -> TurnRewards:
         lengths=tuple(lengths),
         rewards=tuple(draw(st.lists(numbers, min_size=turns, max_size=turns))),
         states=tuple(draw(st.lists(st.sampled_from(["", "a", "b"]), min_size=turns, max_size=turns))),
-        learnt=tuple(draw(st.lists(st.booleans(), min_size=turns, max_size=turns))),
+        loss_mask=tuple(draw(st.lists(st.booleans(), min_size=turns, max_size=turns))),
         values=np.array(draw(st.lists(numbers, min_size=tokens, max_size=tokens))),
         token_rewards=np.array(draw(st.lists(numbers, min_size=tokens, max_size=tokens))),
         greedy=TurnRewards(lengths=(1, 1), rewards=(0.3, draw(numbers))),
@@ -128,7 +128,7 @@ def shuffled(groups: Sequence[Sequence[TurnRewards]], random: Random) -> list[li
 
 
 def by_episode(groups: Sequence[Sequence[TurnRewards]], parts: Advantage) -> dict[int, list[float]]:
-    pairs = zip(groups, advantages(groups, parts), strict=True)
+    pairs = zip(groups, compute_advantages(groups, parts), strict=True)
     return {id(credit): tokens.tolist() for group, found in pairs for credit, tokens in zip(group, found, strict=True)}
 
 
@@ -150,8 +150,8 @@ def test_other_groups_change_nothing_where_nothing_is_taken_over_the_batch(
 ) -> None:
     if parts.baseline is Baseline.BATCH_MEAN:
         return
-    together = advantages(groups, parts)
-    alone = [advantages([group], parts)[0] for group in groups]
+    together = compute_advantages(groups, parts)
+    alone = [compute_advantages([group], parts)[0] for group in groups]
     assert [[t.tolist() for t in g] for g in together] == [[t.tolist() for t in g] for g in alone]
 
 
@@ -178,6 +178,8 @@ def rich() -> list[list[TurnRewards]]:
 @every_combination
 def test_a_number_changes_the_result_just_where_it_is_said_to_be_read(parts: Advantage, name: str) -> None:
     base = replace(parts, gamma=0.9, lam=0.9, turn_gamma=0.9, turn_lam=0.9)
-    pairs = zip(advantages(rich(), base)[0], advantages(rich(), replace(base, **{name: 0.5}))[0], strict=True)
+    pairs = zip(
+        compute_advantages(rich(), base)[0], compute_advantages(rich(), replace(base, **{name: 0.5}))[0], strict=True
+    )
     same = all((a == b).all() for a, b in pairs)
     assert same is (name not in READS[parts.estimator])

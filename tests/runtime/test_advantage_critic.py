@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agym.dsl.model.algorithm import Advantage, Baseline, Estimator, Normalise
-from agym.runtime.learning.advantage import advantages, value_targets
+from agym.runtime.learning.advantage import compute_advantages, compute_value_targets
 from agym.runtime.learning.turn_rewards import TurnRewards, TurnRewardsError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -37,12 +37,12 @@ def episodes(draw: Any) -> TurnRewards:
 
 
 def one(credit: TurnRewards, settings: Advantage) -> list[float]:
-    found: list[float] = advantages([[credit]], settings)[0][0].tolist()
+    found: list[float] = compute_advantages([[credit]], settings)[0][0].tolist()
     return found
 
 
 def targets(credit: TurnRewards, settings: Advantage) -> list[float]:
-    found: list[float] = value_targets([[credit]], settings)[0][0].tolist()
+    found: list[float] = compute_value_targets([[credit]], settings)[0][0].tolist()
     return found
 
 
@@ -222,11 +222,11 @@ def test_a_critic_that_is_right_has_nothing_to_learn_and_nothing_to_say() -> Non
 
 def test_advantages_of_a_critic_are_whitened_over_learnt_tokens() -> None:
     credit = TurnRewards(lengths=(1, 1), rewards=(0, 1), values=np.array([0.5, 0.0]))
-    other = TurnRewards(lengths=(1,), rewards=(9,), values=np.zeros(1), learnt=(False,))
+    other = TurnRewards(lengths=(1,), rewards=(9,), values=np.zeros(1), loss_mask=(False,))
     settings = replace(GAE, normalise=Normalise.BATCH_STD)
     # advantages .5 and 1: mean .75, variance .125
     root = sqrt(0.125 + 1e-8)
-    got = advantages([[credit, other]], settings)[0]
+    got = compute_advantages([[credit, other]], settings)[0]
     assert got[0].tolist() == pytest.approx([-0.25 / root, 0.25 / root], rel=1e-12)
     assert got[1].tolist() == [0.0]
 

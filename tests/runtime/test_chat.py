@@ -68,7 +68,7 @@ def test_a_template_that_moves_the_past_is_refused() -> None:
     def numbered(messages: Sequence[dict[str, str]]) -> str:
         return f"{len(messages)}:" + plain(messages)
 
-    with pytest.raises(TemplateError, match="rewrites what was already said once another message follows"):
+    with pytest.raises(TemplateError, match="rewrites earlier messages once another one follows"):
         Chat(Letters(numbered))
 
 
@@ -85,7 +85,7 @@ def test_an_end_token_that_is_not_read_back_is_refused() -> None:
         def encode(self, text: str) -> list[int]:
             return [1, *super().encode(text)]
 
-    with pytest.raises(TemplateError, match="is read back as"):
+    with pytest.raises(TemplateError, match="is encoded as"):
         Chat(Broken(plain))
 
 

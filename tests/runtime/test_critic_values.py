@@ -14,12 +14,12 @@ from agym.dsl.model.algorithm import Advantage, Baseline, Estimator, Normalise
 from agym.dsl.model.recipe import OnVoidTurn
 from agym.runtime.backends.fake import FakeCritic
 from agym.runtime.errors import StepRefused
-from agym.runtime.learning.advantage import advantages, value_targets
+from agym.runtime.learning.advantage import compute_advantages, compute_value_targets
 from agym.runtime.learning.critic_values import attach_values, critic_metrics
 from agym.runtime.learning.filters import LossMask
 from agym.runtime.learning.kl_penalty import sampled_sequences
-from agym.runtime.learning.loss import value_terms
-from agym.runtime.learning.packing import pack, totals, unpack
+from agym.runtime.learning.loss import compute_value_loss
+from agym.runtime.learning.packing import compute_normaliser, pack, unpack
 from agym.runtime.learning.reward import Scored, assign_turn_rewards
 from agym.runtime.learning.training_batch import build_training_batch, to_train_sequences
 from agym.runtime.protocols import TrainSequence, UpdateFault, ValueMetrics, ValueSettings
@@ -88,7 +88,7 @@ def test_an_episode_that_was_cut_off_is_worth_nothing_more_after_its_end() -> No
     for ending in (Ending.DONE, Ending.BUDGET):
         book = [[scored_of(episode((2,), ending=ending))]]
         ((each,),) = attach_values(book, ids_as_values(book))
-        assert value_targets([[assign_turn_rewards(each)]], settings)[0][0].tolist() == [2.0, 1.0]
+        assert compute_value_targets([[assign_turn_rewards(each)]], settings)[0][0].tolist() == [2.0, 1.0]
 
 
 def test_a_turn_without_tokens_has_no_value() -> None:
@@ -105,14 +105,14 @@ def test_sequences_carry_what_the_critic_said_and_should_have_said() -> None:
     book = [[scored_of(episode((2, 1, 1), invalid=1))]]
     groups = attach_values(book, ids_as_values(book))
     (sequence,) = build_training_batch(groups, stage, CLOCK).sequences
-    credit = assign_turn_rewards(groups[0][0], learnt=[True, False, True])
+    credit = assign_turn_rewards(groups[0][0], loss_mask=[True, False, True])
     settings = stage.algorithm.advantage
     sampled = groups[0][0].episode.segments[0].sampled
-    assert sequence.learn.tolist() == (sampled & (np.arange(len(sampled)) != 6)).tolist()
+    assert sequence.loss_mask.tolist() == (sampled & (np.arange(len(sampled)) != 6)).tolist()
     for name, expected in (
         ("values", groups[0][0].values),
-        ("value_targets", value_targets([[credit]], settings)[0][0]),
-        ("advantages", advantages([[credit]], settings)[0][0]),
+        ("value_targets", compute_value_targets([[credit]], settings)[0][0]),
+        ("advantages", compute_advantages([[credit]], settings)[0][0]),
     ):
         assert getattr(sequence, name)[sampled].tolist() == pytest.approx(expected.tolist(), rel=1e-6)
 
@@ -120,7 +120,7 @@ def test_sequences_carry_what_the_critic_said_and_should_have_said() -> None:
 def test_a_number_too_many_or_too_few_is_found_out() -> None:
     each = episode((2, 1))
     for count in (2, 4):
-        with pytest.raises(ValueError, match=r"expected a number for each of 3|broadcast"):
+        with pytest.raises(ValueError, match=r"expected 3 numbers|broadcast"):
             to_train_sequences(each, LossMask(turns=(True, True)), {"advantages": np.zeros(count)})
 
 
@@ -131,11 +131,13 @@ def batch(seed: int) -> list[TrainSequence]:
     """Several turns, turns of one token, masked tokens; values near what is said now and far from it."""
     draws = np.random.default_rng(seed)
 
-    def sequence(learn: list[int]) -> TrainSequence:
-        ids = draws.integers(0, 20, len(learn)).astype(np.int32)
-        old, targets = (draws.normal(0, 0.5, len(learn)).astype(np.float32) for _ in range(2))
-        zeros = np.zeros(len(learn), np.float32)
-        return TrainSequence(ids=ids, learn=np.array(learn, bool), advantages=zeros, values=old, value_targets=targets)
+    def sequence(loss_mask: list[int]) -> TrainSequence:
+        ids = draws.integers(0, 20, len(loss_mask)).astype(np.int32)
+        old, targets = (draws.normal(0, 0.5, len(loss_mask)).astype(np.float32) for _ in range(2))
+        zeros = np.zeros(len(loss_mask), np.float32)
+        return TrainSequence(
+            ids=ids, loss_mask=np.array(loss_mask, bool), advantages=zeros, values=old, value_targets=targets
+        )
 
     return [
         sequence([0, 0, 1, 1, 1, 0, 1, 0, 0, 1, 1]),
@@ -158,7 +160,7 @@ def packed_loss(
     values.grad, loss, clipped = None, 0.0, 0.0
     for row in pack(sequences, capacity, CPU):
         said = values[row.ids_T].index_select(0, row.predict_N)
-        terms = value_terms(said, row.values_N, row.value_targets_N, clip, totals(sequences).tokens)
+        terms = compute_value_loss(said, row.values_N, row.value_targets_N, clip, compute_normaliser(sequences).tokens)
         terms.loss.backward()
         loss, clipped = loss + terms.loss.item(), clipped + terms.clipped.item()
     assert values.grad is not None
@@ -171,7 +173,7 @@ def slow_loss(
     total, clipped, count, gradient = 0.0, 0, 0, [0.0] * len(values)
     for each in sequences:
         for at in range(len(each.ids)):
-            if not each.learn[at]:
+            if not each.loss_mask[at]:
                 continue
             count += 1
             seen = int(each.ids[at - 1])
@@ -221,7 +223,7 @@ def test_a_value_is_let_go_only_when_it_has_moved_far_towards_its_target(
     value: float, old: float, target: float, moves: bool
 ) -> None:
     said = torch.tensor([value], requires_grad=True)
-    terms = value_terms(said, torch.tensor([old]), torch.tensor([target]), 0.2, 1)
+    terms = compute_value_loss(said, torch.tensor([old]), torch.tensor([target]), 0.2, 1)
     terms.loss.backward()
     assert said.grad.item() == pytest.approx((value - target) if moves else 0.0)
     assert terms.clipped.item() == (not moves)
@@ -232,7 +234,7 @@ def test_values_of_rows_come_back_to_all_tokens_up_to_the_last_learnt() -> None:
     rows = pack(sequences, 14, CPU)
     found = unpack(rows, [row.ids_T.float() for row in rows], sequences)
     for each, back in zip(sequences, found, strict=True):
-        used = np.flatnonzero(each.learn)[-1] + 1 if each.learn.any() else 0
+        used = np.flatnonzero(each.loss_mask)[-1] + 1 if each.loss_mask.any() else 0
         assert back.tolist() == [*each.ids[:used].tolist(), *[0] * (len(each.ids) - used)]
 
 
@@ -240,11 +242,11 @@ def test_values_of_rows_come_back_to_all_tokens_up_to_the_last_learnt() -> None:
 
 
 def told(values: list[float], targets: list[float]) -> TrainSequence:
-    learn = np.array([False, *[True] * len(values), False])
+    loss_mask = np.array([False, *[True] * len(values), False])
     numbers = [np.array([99.0, *given, 99.0], np.float32) for given in (values, targets)]
     return TrainSequence(
-        ids=np.zeros(len(learn), np.int32),
-        learn=learn,
+        ids=np.zeros(len(loss_mask), np.int32),
+        loss_mask=loss_mask,
         advantages=numbers[0],
         values=numbers[0],
         value_targets=numbers[1],

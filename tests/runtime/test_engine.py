@@ -242,7 +242,7 @@ def test_too_many_roll_backs_end_the_run(new_run: Any) -> None:
     outcome = run.go()
     assert outcome.kind is OutcomeKind.GUARDED
     assert outcome.reason == (
-        "the divergence from the sampling policy passed 'kl_max'; and 1 roll-backs did not help; "
+        "the KL divergence from the sampling policy exceeded 'kl_max'; and 1 roll-backs did not help; "
         "lower 'lr' or 'epochs', or set 'hardware.staleness: 0'"
     )
 
@@ -253,7 +253,7 @@ def test_stop_saves_and_names_the_guard(new_run: Any) -> None:
     assert outcome.kind is OutcomeKind.GUARDED
     assert outcome.reason.startswith("guard 'entropy_min': ")
     assert outcome.reason.endswith(
-        "; the policy hardly varies any more: lower 'lr', or raise 'entropy.coef' or 'kl.coef'"
+        "; the policy is nearly deterministic: lower 'lr', or raise 'entropy.coef' or 'kl.coef'"
     )
     assert outcome.steps == 4
     assert "step-4" in run.checkpoints()
@@ -288,7 +288,7 @@ def test_full_disk_ends_the_run_with_one_message_and_a_folder_to_resume(new_run:
 
     run.learner.export = full
     run.plan = new_run("algorithm.kl.reference=start").plan
-    with pytest.raises(RunError, match=r"save: .*No space left on device; make room"):
+    with pytest.raises(RunError, match=r"save: .*No space left on device; free space"):
         run.go()
     assert run.checkpoints() == []
     assert run.again().go().kind is OutcomeKind.FINISHED

@@ -96,5 +96,5 @@ def test_episodes_on_replicas_are_played_again_when_one_is_killed(tmp_path: Path
         assert reach.num_troubles == 1
 
     asyncio.run(go())
-    assert "its server died" in notes[0]
+    assert "server died" in notes[0]
     assert {file.name for file in tmp_path.glob("*.log")} == {"mine.0.log", "mine.1.log"}

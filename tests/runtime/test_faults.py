@@ -28,7 +28,7 @@ from agym.runtime.engine import OutcomeKind, StopSignal
 from agym.runtime.errors import RunError, StepRefused
 from agym.runtime.learning.training_batch import build_training_batch, score_groups
 from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
-from agym.runtime.run import _signals
+from agym.runtime.run import _handle_signals
 from agym.runtime.storage.resume_check import can_resume
 from agym.runtime.storage.run_folder import MetricsFile
 
@@ -212,7 +212,7 @@ def test_a_server_of_ours_that_dies_is_started_again_told_of_and_counted(tmp_pat
         await client.close()
 
     asyncio.run(go())
-    assert notes == ["environment 'numbers': its server died: the server of 'counter' was killed by SIGKILL"] * 2
+    assert notes == ["environment 'numbers': server died: the server of 'counter' was killed by SIGKILL"] * 2
 
 
 def test_restarts_are_bounded_for_a_bad_time_and_not_for_the_run(tmp_path: Path) -> None:
@@ -269,9 +269,7 @@ def test_another_environment_at_the_same_address_is_noticed(echo: Any) -> None:
         envs = OpenEnvs(opened)
         await envs.get("echo", OURS)
         now[0] = Newer
-        with pytest.raises(
-            StepRefused, match="was echo 1 and answers as another now, echo 2; bring the first one back"
-        ):
+        with pytest.raises(StepRefused, match="was echo 1 and is now echo 2; restore the first one"):
             await envs.get("echo", OURS)
 
     asyncio.run(go())
@@ -320,7 +318,7 @@ def test_full_disk_ends_the_run_with_one_message_and_with_room_again_it_goes_on(
             fill(small_disk)
 
     run.reporter.phase = look
-    with pytest.raises(RunError, match=f"^{what}: .*No space left on device; make room, or mend it, and resume$"):
+    with pytest.raises(RunError, match=f"^{what}: .*No space left on device; free space or fix it, and resume$"):
         run.go()
     (small_disk / "others").unlink()
     assert run.again().go().kind is OutcomeKind.FINISHED
@@ -356,7 +354,7 @@ def test_what_torch_and_safetensors_say_of_a_full_disk_is_understood(new_run: An
         raise RuntimeError(words)
 
     run.learner.save = full
-    with pytest.raises(RunError, match=r"^save: '.*/checkpoints/step-2': .*make room, or mend it, and resume$"):
+    with pytest.raises(RunError, match=r"^save: '.*/checkpoints/step-2': .*free space or fix it, and resume$"):
         run.go()
     assert run.checkpoints() == []
 
@@ -418,7 +416,7 @@ def test_the_first_signal_is_told_of_and_the_second_ends_a_long_computation_at_o
     stop, notes = StopSignal(), list[str]()
 
     async def go() -> None:
-        with _signals(stop, notes.append):
+        with _handle_signals(stop, notes.append):
             os.kill(os.getpid(), signal.SIGINT)
             await asyncio.sleep(0.01)
             assert stop.wanted
@@ -429,7 +427,7 @@ def test_the_first_signal_is_told_of_and_the_second_ends_a_long_computation_at_o
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(go())
     assert time.monotonic() - started < 20
-    assert notes == ["finishing this step, then saving; once more to end now"]
+    assert notes == ["finishing this step, then saving; interrupt again to stop now"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

@@ -142,9 +142,7 @@ def test_a_server_of_the_run_is_killed_and_stopped_and_the_run_goes_on(called: A
         run.wait_for(step)
         os.kill(child_of(process.pid), signal.SIGKILL)
     said = run.ended(0)
-    assert (
-        len([line for line in said if "its server died: the server of 'textcraft' was killed by SIGKILL" in line]) == 2
-    )
+    assert len([line for line in said if "server died: the server of 'textcraft' was killed by SIGKILL" in line]) == 2
     assert summed(run, "rollout/server_troubles") == 2
     assert summed(run, "rollout/faults") == 0
     assert subprocess.run(["pgrep", "-s", str(process.pid)], capture_output=True).returncode == 1
@@ -186,7 +184,7 @@ def test_a_disk_that_is_full_ends_the_run_which_goes_on_when_there_is_room(calle
     fill(small_disk, 2_000_000)  # enough for what the stage begins with, too little for a checkpoint
     said = run.ended(3)
     (error,) = errors(said)
-    assert re.search(r"agym run: error: save: '.*/checkpoints/step-51': .*; make room, or mend it, and resume$", error)
+    assert re.search(r"agym run: error: save: '.*/checkpoints/step-51': .*; free space or fix it, and resume$", error)
     (error,) = errors(run.run("--resume", code=3))
     assert "save: " in error
     (small_disk / "others").unlink()
@@ -201,11 +199,11 @@ def test_signals_save_or_end_now_and_a_second_run_is_kept_out(called: Any, tmp_p
     os.kill(process.pid, signal.SIGSTOP)  # it is in no hurry to be done
     for words in ((), ("--resume",)):
         (error,) = errors(Called(tmp_path).run(*words, code=3))
-        assert "is in use by another run: wait for it, or give this one another name" in error
+        assert "is in use by another run: wait for it, or rename this one" in error
     os.kill(process.pid, signal.SIGINT)
     os.kill(process.pid, signal.SIGCONT)
     said = run.ended(130)
-    assert [line for line in said if "finishing this step, then saving; once more to end now" in line]
+    assert [line for line in said if "finishing this step, then saving; interrupt again to stop now" in line]
     last = run.rows()[-1]["total_step"]
     assert (run.folder / f"runs/small/checkpoints/step-{last}").is_dir()
 

@@ -85,8 +85,8 @@ def test_the_pull_is_no_part_of_what_groups_are_compared_by() -> None:
 
 def test_the_reference_is_asked_about_all_that_was_sampled_and_nothing_else() -> None:
     first, second = sampled_sequences([[two_segments()]])
-    assert np.flatnonzero(first.learn).tolist() == [2, 3, 6]
-    assert np.flatnonzero(second.learn).tolist() == [1, 2]
+    assert np.flatnonzero(first.loss_mask).tolist() == [2, 3, 6]
+    assert np.flatnonzero(second.loss_mask).tolist() == [1, 2]
 
 
 def test_no_episodes_have_no_divergence() -> None:

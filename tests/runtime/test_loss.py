@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 from agym.dsl.model.algorithm import Aggregation, KLEstimator, LossKind
-from agym.runtime.learning.loss import LossInputs, kl_estimate, loss_terms, token_logprobs, token_scale
+from agym.runtime.learning.loss import LossInputs, compute_logprobs, compute_loss, compute_token_scale, estimate_kl
 from agym.runtime.protocols import LossSettings, Normaliser
 
 ALL = 1 << 30
@@ -44,7 +44,7 @@ def head(tokens: int = 7, hidden: int = 5, vocab: int = 11) -> tuple[torch.Tenso
 
 def test_logprobs_and_entropy_are_those_of_the_tempered_distribution():
     hidden, weight, targets = head()
-    logprobs, entropy = token_logprobs(hidden, weight, targets, 0.7, ALL)
+    logprobs, entropy = compute_logprobs(hidden, weight, targets, 0.7, ALL)
     distribution = torch.distributions.Categorical(logits=hidden @ weight.T / 0.7)
     torch.testing.assert_close(logprobs, distribution.log_prob(targets))
     torch.testing.assert_close(entropy, distribution.entropy())
@@ -56,7 +56,7 @@ def test_logits_in_pieces_give_the_same_values_and_gradients(elements: int, temp
     results = []
     for limit in (ALL, elements):
         hidden, weight, targets = head()
-        logprobs, entropy = token_logprobs(hidden, weight, targets, temperature, limit)
+        logprobs, entropy = compute_logprobs(hidden, weight, targets, temperature, limit)
         (logprobs * torch.arange(7.0) + 0.3 * entropy.square()).sum().backward()
         results.append((logprobs.detach(), entropy.detach(), hidden.grad, weight.grad))
     for whole, pieces in zip(*results, strict=True):
@@ -68,13 +68,13 @@ def test_logits_in_pieces_pass_a_gradient_check_in_double_precision():
     pieces = [tensor.detach().requires_grad_() for tensor in (hidden, weight)]
     # log-probs are taken in single precision, which bounds how well differences can agree
     assert torch.autograd.gradcheck(
-        lambda h, w: token_logprobs(h, w, targets, 1.0, 5), pieces, eps=1e-2, atol=1e-3, rtol=1e-2
+        lambda h, w: compute_logprobs(h, w, targets, 1.0, 5), pieces, eps=1e-2, atol=1e-3, rtol=1e-2
     )
 
 
 def test_entropy_is_a_number_where_a_token_is_impossible():
     weight = torch.tensor([[1.0], [-math.inf]])
-    _, entropy = token_logprobs(torch.ones(1, 1), weight, torch.tensor([0]), 1.0, ALL)
+    _, entropy = compute_logprobs(torch.ones(1, 1), weight, torch.tensor([0]), 1.0, ALL)
     assert entropy.tolist() == [0.0]
 
 
@@ -95,7 +95,7 @@ def test_clipping_cuts_the_gradient_only_on_the_side_that_would_run_away(
     ratio: float, advantage: float, loss: float, gradient_flows: bool
 ):
     given = inputs([math.log(ratio)], [advantage], [0.0])
-    terms = loss_terms(given, LossSettings())
+    terms = compute_loss(given, LossSettings())
     terms.loss.backward()
     assert terms.loss.item() == pytest.approx(loss)
     assert (given.logprobs_N.grad != 0).all() == gradient_flows
@@ -104,21 +104,21 @@ def test_clipping_cuts_the_gradient_only_on_the_side_that_would_run_away(
 
 def test_dual_clip_bounds_the_loss_of_a_bad_token_that_got_likelier():
     given = inputs([math.log(9.0), math.log(9.0)], [-1.0, 1.0], [0.0, 0.0])
-    plain = loss_terms(given, LossSettings()).loss.item()
-    dual = loss_terms(given, LossSettings(dual_clip=3.0)).loss.item()
+    plain = compute_loss(given, LossSettings()).loss.item()
+    dual = compute_loss(given, LossSettings(dual_clip=3.0)).loss.item()
     assert plain == pytest.approx((9.0 - 1.2) / 2)
     assert dual == pytest.approx((3.0 - 1.2) / 2)
 
 
 def test_ratio_far_beyond_a_float_is_still_a_number():
-    terms = loss_terms(inputs([200.0, -200.0], [0.0, 0.0], [0.0, 0.0]), LossSettings())
+    terms = compute_loss(inputs([200.0, -200.0], [0.0, 0.0], [0.0, 0.0]), LossSettings())
     assert math.isfinite(terms.loss.item())
     assert math.isfinite(terms.sampler_kl.item())
 
 
 def test_policy_gradient_with_advantage_one_is_the_cross_entropy():
     given = inputs([-0.5, -1.5], [1.0, 1.0])
-    terms = loss_terms(given, LossSettings(kind=LossKind.POLICY_GRADIENT))
+    terms = compute_loss(given, LossSettings(kind=LossKind.POLICY_GRADIENT))
     terms.loss.backward()
     assert terms.loss.item() == pytest.approx(1.0)
     assert given.logprobs_N.grad.tolist() == [-0.5, -0.5]
@@ -126,13 +126,13 @@ def test_policy_gradient_with_advantage_one_is_the_cross_entropy():
 
 
 def test_clipped_loss_without_old_logprobs_is_refused():
-    with pytest.raises(ValueError, match="expected the log-probs"):
-        loss_terms(inputs([0.0], [1.0]), LossSettings())
+    with pytest.raises(ValueError, match="needs the old log-probs"):
+        compute_loss(inputs([0.0], [1.0]), LossSettings())
 
 
 def test_importance_weights_scale_the_policy_term_and_not_the_others():
     given = inputs([0.0, 0.0], [1.0, 1.0], [0.0, 0.0], weights_N=torch.tensor([2.0, 0.0]))
-    terms = loss_terms(given, LossSettings(entropy_coef=0.5))
+    terms = compute_loss(given, LossSettings(entropy_coef=0.5))
     assert terms.policy_loss.item() == pytest.approx(-1.0)
     assert terms.loss.item() == pytest.approx(-1.0 - 0.5)
 
@@ -155,7 +155,7 @@ def geometric(new: list[float], old: list[float], units: list[int]) -> list[floa
 
 
 def test_a_shared_ratio_is_the_geometric_mean_of_its_tokens():
-    terms = loss_terms(inputs(NEW, [1.0] * 6, OLD, **UNITS), LossSettings(clip_low=1.0, clip_high=9.0))
+    terms = compute_loss(inputs(NEW, [1.0] * 6, OLD, **UNITS), LossSettings(clip_low=1.0, clip_high=9.0))
     expected = geometric(NEW, OLD, [0, 0, 1, 2, 2, 2])
     assert terms.ratio.item() == pytest.approx(sum(expected), rel=1e-6)
     assert terms.loss.item() == pytest.approx(-sum(expected) / 6, rel=1e-6)
@@ -163,14 +163,14 @@ def test_a_shared_ratio_is_the_geometric_mean_of_its_tokens():
 
 def test_a_unit_of_one_token_has_that_tokens_ratio():
     alone = {"unit_N": torch.arange(6)}
-    with_units = loss_terms(inputs(NEW, [1.0, -1, 1, -1, 1, -1], OLD, **alone), LossSettings())
-    without = loss_terms(inputs(NEW, [1.0, -1, 1, -1, 1, -1], OLD), LossSettings())
+    with_units = compute_loss(inputs(NEW, [1.0, -1, 1, -1, 1, -1], OLD, **alone), LossSettings())
+    without = compute_loss(inputs(NEW, [1.0, -1, 1, -1, 1, -1], OLD), LossSettings())
     torch.testing.assert_close(with_units.loss, without.loss)
 
 
 def test_with_one_advantage_the_gradient_is_that_of_the_shared_ratio():
     given = inputs(NEW, [2.0] * 6, OLD, scale_N=torch.tensor([0.5, 0.5, 1, 1 / 3, 1 / 3, 1 / 3]), **UNITS)
-    loss_terms(given, LossSettings(clip_low=1.0, clip_high=9.0)).loss.backward()
+    compute_loss(given, LossSettings(clip_low=1.0, clip_high=9.0)).loss.backward()
     new = torch.tensor(NEW, requires_grad=True)
     spans = [(0, 2), (2, 3), (3, 6)]
     (-2.0 * sum((new - torch.tensor(OLD))[a:b].mean().exp() for a, b in spans)).backward()
@@ -179,13 +179,13 @@ def test_with_one_advantage_the_gradient_is_that_of_the_shared_ratio():
 
 def test_tokens_of_one_ratio_keep_advantages_of_their_own():
     given = inputs([-1.0, -1.0], [3.0, -1.0], [-1.0, -1.0], unit_N=torch.zeros(2, dtype=torch.long))
-    loss_terms(given, LossSettings()).loss.backward()
+    compute_loss(given, LossSettings()).loss.backward()
     assert given.logprobs_N.grad.tolist() == pytest.approx([-1.5, 0.5])
 
 
 def test_a_shared_ratio_is_clipped_for_all_its_tokens_or_for_none():
     given = inputs(NEW, [1.0] * 6, OLD, **UNITS)
-    terms = loss_terms(given, LossSettings(kind=LossKind.GSPO, clip_low=3e-4, clip_high=4e-4))
+    terms = compute_loss(given, LossSettings(kind=LossKind.GSPO, clip_low=3e-4, clip_high=4e-4))
     terms.loss.backward()
     outside = [ratio > 1 + 4e-4 for ratio in geometric(NEW, OLD, [0, 0, 1, 2, 2, 2])]
     assert 0 < sum(outside) < 6
@@ -200,14 +200,14 @@ def test_a_shared_ratio_is_clipped_for_all_its_tokens_or_for_none():
 def test_cispo_leaves_no_token_without_a_gradient(advantage: float):
     old = [-1.0, -6.0, -1.0]
     given = inputs([-1.0, -1.0, -9.0], [advantage] * 3, old)
-    loss_terms(given, LossSettings(kind=LossKind.CISPO, clip_low=1.0, clip_high=4.0)).loss.backward()
+    compute_loss(given, LossSettings(kind=LossKind.CISPO, clip_low=1.0, clip_high=4.0)).loss.backward()
     # ratios 1, e^5 and e^-8, of which the second is cut to 5
     expected = [-advantage / 3, -5 * advantage / 3, -advantage * math.exp(-8) / 3]
     assert given.logprobs_N.grad.tolist() == pytest.approx(expected, rel=1e-5)
 
 
 def test_cispo_weighs_the_log_prob_by_the_clipped_ratio():
-    terms = loss_terms(inputs([-1.0], [2.0], [-6.0]), LossSettings(kind=LossKind.CISPO, clip_low=1.0, clip_high=4.0))
+    terms = compute_loss(inputs([-1.0], [2.0], [-6.0]), LossSettings(kind=LossKind.CISPO, clip_low=1.0, clip_high=4.0))
     assert terms.loss.item() == pytest.approx(-5 * 2 * -1)
     assert (terms.clipped_low.item(), terms.clipped_high.item()) == (0, 1)
 
@@ -216,7 +216,7 @@ def test_cispo_at_its_start_has_the_gradient_of_the_clipped_surrogate():
     grads = []
     for kind in (LossKind.CISPO, LossKind.PPO_CLIP, LossKind.POLICY_GRADIENT):
         given = inputs(OLD, [1.0, -1, 2, -2, 0.5, 0], OLD)
-        loss_terms(given, LossSettings(kind=kind)).loss.backward()
+        compute_loss(given, LossSettings(kind=kind)).loss.backward()
         grads.append(given.logprobs_N.grad)
     torch.testing.assert_close(grads[0], grads[1])
     torch.testing.assert_close(grads[0], grads[2])
@@ -234,7 +234,7 @@ def test_kl_estimates_are_those_of_their_definitions():
         KLEstimator.K3: log_ratio.exp() - log_ratio - 1,
     }
     for estimator, values in expected.items():
-        torch.testing.assert_close(kl_estimate(estimator, logprobs, other), values)
+        torch.testing.assert_close(estimate_kl(estimator, logprobs, other), values)
 
 
 @pytest.mark.parametrize("estimator", [KLEstimator.K1, KLEstimator.K3])
@@ -242,20 +242,20 @@ def test_kl_estimates_have_the_divergence_as_their_mean(estimator: KLEstimator):
     generator = torch.Generator().manual_seed(1)
     p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.3, 0.3, 0.4])
     drawn = torch.multinomial(p, 200_000, replacement=True, generator=generator)
-    estimate = kl_estimate(estimator, p.log()[drawn], q.log()[drawn]).mean()
+    estimate = estimate_kl(estimator, p.log()[drawn], q.log()[drawn]).mean()
     assert estimate.item() == pytest.approx((p * (p / q).log()).sum().item(), abs=3e-3)
 
 
 def test_divergence_from_the_reference_enters_the_loss_with_its_weight_and_clamp():
     given = inputs([0.0, 0.0], [0.0, 0.0], [0.0, 0.0], reference_N=torch.tensor([-1.0, -30.0]))
-    terms = loss_terms(given, LossSettings(kl_coef=0.1, kl_estimator=KLEstimator.K1, kl_clamp=5.0))
+    terms = compute_loss(given, LossSettings(kl_coef=0.1, kl_estimator=KLEstimator.K1, kl_clamp=5.0))
     assert terms.reference_kl.item() == pytest.approx(6.0)
     assert terms.loss.item() == pytest.approx(0.1 * 6.0 / 2)
 
 
 def test_divergence_without_reference_logprobs_is_refused():
-    with pytest.raises(ValueError, match="the reference's log-probs are missing"):
-        loss_terms(inputs([0.0], [1.0], [0.0]), LossSettings(kl_coef=0.1))
+    with pytest.raises(ValueError, match="the KL divergence from the reference needs its log-probs"):
+        compute_loss(inputs([0.0], [1.0], [0.0]), LossSettings(kl_coef=0.1))
 
 
 @pytest.mark.parametrize(("estimator", "expected"), [("k1", 0.5), ("k2", 0.125), ("k3", math.exp(-0.5) - 0.5)])
@@ -264,9 +264,9 @@ def test_divergence_from_the_policy_before_the_step_enters_the_loss_as_that_from
 ):
     given = inputs([-0.5, -1.0], [0.0, 0.0], [-1.0, -1.0], reference_N=torch.tensor([-0.5, -3.0]))
     settings = LossSettings(previous_coef=0.4, kl_estimator=KLEstimator(estimator))
-    assert loss_terms(given, settings).loss.item() == pytest.approx(0.4 * expected / 2)
-    both = loss_terms(given, dataclasses.replace(settings, kl_coef=0.4, kl_clamp=0.1))
-    reference = loss_terms(given, LossSettings(kl_coef=0.4, kl_estimator=KLEstimator(estimator), kl_clamp=0.1))
+    assert compute_loss(given, settings).loss.item() == pytest.approx(0.4 * expected / 2)
+    both = compute_loss(given, dataclasses.replace(settings, kl_coef=0.4, kl_clamp=0.1))
+    reference = compute_loss(given, LossSettings(kl_coef=0.4, kl_estimator=KLEstimator(estimator), kl_clamp=0.1))
     assert both.loss.item() == pytest.approx(reference.loss.item() + 0.4 * min(expected, 0.1) / 2)
 
 
@@ -274,23 +274,23 @@ def test_divergence_from_the_policy_before_the_step_enters_the_loss_as_that_from
 @pytest.mark.parametrize("moved", [0.7, -0.7, 0.0])
 def test_the_policy_before_the_step_draws_back_whatever_has_moved_away(estimator: KLEstimator, moved: float):
     given = inputs([moved - 1.0], [0.0], [-1.0])
-    loss_terms(given, LossSettings(previous_coef=1.0, kl_estimator=estimator)).loss.backward()
+    compute_loss(given, LossSettings(previous_coef=1.0, kl_estimator=estimator)).loss.backward()
     assert math.copysign(1, given.logprobs_N.grad.item()) == math.copysign(1, moved) or moved == 0
     assert (given.logprobs_N.grad.item() == 0) == (moved == 0)
 
 
 def test_importance_weights_leave_the_divergence_from_the_policy_before_the_step_alone():
     given = inputs([-0.5], [1.0], [-1.0], weights_N=torch.tensor([0.0]))
-    assert loss_terms(given, LossSettings(previous_coef=1.0, kl_estimator=KLEstimator.K1)).loss.item() == 0.5
+    assert compute_loss(given, LossSettings(previous_coef=1.0, kl_estimator=KLEstimator.K1)).loss.item() == 0.5
 
 
 def test_divergence_from_a_policy_whose_logprobs_are_missing_is_refused():
-    with pytest.raises(ValueError, match="the policy before the step's log-probs are missing"):
-        loss_terms(inputs([0.0], [1.0]), LossSettings(kind=LossKind.POLICY_GRADIENT, previous_coef=0.1))
+    with pytest.raises(ValueError, match="the KL divergence from the policy before the step needs its log-probs"):
+        compute_loss(inputs([0.0], [1.0]), LossSettings(kind=LossKind.POLICY_GRADIENT, previous_coef=0.1))
 
 
 def test_entropy_bonus_lowers_the_loss():
-    terms = loss_terms(inputs([0.0], [0.0], [0.0]), LossSettings(entropy_coef=0.25))
+    terms = compute_loss(inputs([0.0], [0.0], [0.0]), LossSettings(entropy_coef=0.25))
     assert terms.loss.item() == pytest.approx(-0.25)
 
 
@@ -307,13 +307,13 @@ def test_entropy_bonus_lowers_the_loss():
 )
 def test_aggregation_gives_each_token_its_share(aggregation: Aggregation, expected: list[float]):
     lengths, sequence = torch.tensor([1, 3]), torch.tensor([0, 1, 1, 1])
-    scale = token_scale(lengths, sequence, aggregation, 10, Normaliser(tokens=4, sequences=2))
+    scale = compute_token_scale(lengths, sequence, aggregation, 10, Normaliser(tokens=4, sequences=2))
     assert scale.tolist() == pytest.approx(expected)
 
 
 def test_fixed_length_without_a_length_is_refused():
-    with pytest.raises(ValueError, match="fixed_length needs a length"):
-        token_scale(
+    with pytest.raises(ValueError, match="'fixed_length' needs a length"):
+        compute_token_scale(
             torch.tensor([1]), torch.tensor([0]), Aggregation.FIXED_LENGTH, None, Normaliser(tokens=1, sequences=1)
         )
 
@@ -328,12 +328,12 @@ def test_losses_of_micro_batches_add_up_to_that_of_the_update(aggregation: Aggre
 
     def loss(tokens: slice, sequences: slice) -> float:
         own = lengths[sequences]
-        scale = token_scale(own, torch.arange(len(own)).repeat_interleave(own), aggregation, 6, whole)
+        scale = compute_token_scale(own, torch.arange(len(own)).repeat_interleave(own), aggregation, 6, whole)
         given = inputs([], [], [], entropy_N=torch.ones(int(own.sum())), scale_N=scale)
         given = dataclasses.replace(
             given, logprobs_N=logprobs[tokens], advantages_N=advantages[tokens], old_N=old[tokens]
         )
-        return loss_terms(given, settings).loss.item()
+        return compute_loss(given, settings).loss.item()
 
     parts = loss(slice(0, 4), slice(0, 2)) + loss(slice(4, 9), slice(2, 3))
     assert parts == pytest.approx(loss(slice(0, 9), slice(0, 3)), abs=1e-6)

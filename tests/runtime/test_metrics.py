@@ -89,10 +89,10 @@ def test_parts_are_few_equal_and_whole(count: int, most: int) -> None:
 
 
 def weights(**settings: Any) -> list[float]:
-    learn = np.array([False, True, True, False, True])
+    loss_mask = np.array([False, True, True, False, True])
     sampler = np.array([0, -1, -2, 0, -1], np.float32)
     learner = sampler + np.log(np.array([1, 2, 0.5, 9, 4], np.float32))
-    found = importance_weights(learner, sampler, learn, Importance(**settings))
+    found = importance_weights(learner, sampler, loss_mask, Importance(**settings))
     return [round(float(each), 5) for each in found]
 
 
@@ -138,7 +138,7 @@ def test_a_step_that_measured_nothing_is_no_decay() -> None:
 def test_engines_that_disagree_stop_the_run_at_once() -> None:
     verdict = apply_guards(Guards(mismatch_max=0.01), GuardState(), GuardSignals(mismatch_kl=0.02))
     assert verdict.action is OnFault.STOP
-    assert verdict.reason == "guard 'mismatch_max': 0.02 against 0.01, 1 steps in a row"
+    assert verdict.reason == "guard 'mismatch_max': 0.02, limit 0.01, 1 steps in a row"
 
 
 # --- progress --------------------------------------------------------------------------------------------------------
@@ -223,5 +223,5 @@ def test_tasks_are_selected_by_split_ids_file_range_and_limit() -> None:
     few = selected(TaskSelection(split="test", limit=4))
     assert len(few) == 4
     assert few == [task for task in whole if task in few]
-    with pytest.raises(SelectionError, match="tasks 5 to 99 were asked for, there are 10"):
+    with pytest.raises(SelectionError, match="range 5 to 99 exceeds the 10 tasks"):
         selected(TaskSelection(split="test", range=(5, 99)))

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 import torch
 from agym.dsl.model.algorithm import Level
-from agym.runtime.learning.packing import RowLayout, idle_row, pack, packed_attention, plan_rows, scatter, totals
+from agym.runtime.learning.packing import (
+    RowLayout,
+    compute_normaliser,
+    make_idle_row,
+    pack,
+    packed_attention,
+    plan_rows,
+    scatter,
+)
 from agym.runtime.protocols import Normaliser, TrainSequence
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,11 +22,11 @@ from hypothesis import strategies as st
 CPU = torch.device("cpu")
 
 
-def sequence(length: int, learn: tuple[int, ...], start: int = 0, **more: object) -> TrainSequence:
+def sequence(length: int, trained: tuple[int, ...], start: int = 0, **more: object) -> TrainSequence:
     mask = np.zeros(length, np.bool_)
-    mask[list(learn)] = True
+    mask[list(trained)] = True
     ids = np.arange(start, start + length, dtype=np.int32)
-    return TrainSequence(**{"ids": ids, "learn": mask, "advantages": ids.astype(np.float32), **more})
+    return TrainSequence(**{"ids": ids, "loss_mask": mask, "advantages": ids.astype(np.float32), **more})
 
 
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 60))
@@ -80,7 +88,9 @@ def test_values_come_back_to_the_sequences_they_belong_to():
 
 
 def test_totals_count_learnt_tokens_and_the_sequences_that_have_some():
-    assert totals([sequence(3, (1, 2)), sequence(3, ()), sequence(2, (1,))]) == Normaliser(tokens=3, sequences=2)
+    assert compute_normaliser([sequence(3, (1, 2)), sequence(3, ()), sequence(2, (1,))]) == Normaliser(
+        tokens=3, sequences=2
+    )
 
 
 def test_learning_the_first_token_is_refused():
@@ -104,7 +114,7 @@ def test_nothing_to_learn_makes_no_row():
 
 
 def test_idle_row_is_a_row():
-    assert idle_row(CPU).advantages_N.tolist() == [0.0]
+    assert make_idle_row(CPU).advantages_N.tolist() == [0.0]
 
 
 # --- attention

@@ -153,8 +153,8 @@ def test_a_line_holds_what_was_said_and_two_ways_to_go_on(tmp_path: Path) -> Non
     for (better, worse), number in ((one, "1"), (two, "2")):
         assert better.opening == worse.opening == (Message("user", f"say {number}"),)
         assert [side.replies[0].text for side in (better, worse)] == [number, "4"]
-    assert [(reply.text, reply.learn) for reply in three[0].replies] == [("0", False), ("3", True)]
-    assert [(reply.text, reply.learn) for reply in three[1].replies] == [("0", False), ("4", True), ("0", True)]
+    assert [(reply.text, reply.trained) for reply in three[0].replies] == [("0", False), ("3", True)]
+    assert [(reply.text, reply.trained) for reply in three[1].replies] == [("0", False), ("4", True), ("0", True)]
 
 
 def test_without_a_prompt_both_sides_are_whole_conversations(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_without_a_prompt_both_sides_are_whole_conversations(tmp_path: Path) -> 
         ),
         (
             {"prompt": PAIRS[2]["prompt"], "chosen": [], "rejected": "2"},
-            "expected something to learn in 'chosen' and in 'rejected'",
+            "expected a message to train on in both 'chosen' and 'rejected'",
         ),
     ],
 )

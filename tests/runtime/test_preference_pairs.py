@@ -10,8 +10,8 @@ import pytest
 import torch
 from agym.dsl.model.algorithm import Aggregation, Level, LossKind, Preference
 from agym.runtime.learning.filters import LossMask
-from agym.runtime.learning.loss import LossInputs, loss_terms, token_scale
-from agym.runtime.learning.packing import pack, totals
+from agym.runtime.learning.loss import LossInputs, compute_loss, compute_token_scale
+from agym.runtime.learning.packing import compute_normaliser, pack
 from agym.runtime.learning.preference_pairs import (
     Pair,
     Response,
@@ -83,7 +83,7 @@ def group(*outcomes: float) -> list[tuple[Scored, LossMask]]:
 
 
 def said(side: Response) -> list[int]:
-    return [token for each in side.sequences for token in each.ids[each.learn].tolist()]
+    return [token for each in side.sequences for token in each.ids[each.loss_mask].tolist()]
 
 
 def chosen(*outcomes: float, **settings: Any) -> list[tuple[int, int]]:
@@ -172,7 +172,7 @@ def test_each_turn_keeps_the_context_that_it_was_taken_in() -> None:
     ((better,), (worse,)) = pair.better.sequences, pair.worse.sequences
     assert better.ids.tolist() == [*PROMPT, 2, 4]
     assert worse.ids.tolist() == [*PROMPT, 0, 4, 3, 4, 5, 4]
-    assert (np.flatnonzero(better.learn).tolist(), np.flatnonzero(worse.learn).tolist()) == ([2], [6])
+    assert (np.flatnonzero(better.loss_mask).tolist(), np.flatnonzero(worse.loss_mask).tolist()) == ([2], [6])
 
 
 # --- the gradient
@@ -185,7 +185,7 @@ def model(seed: int) -> torch.Tensor:
 
 def logprobs(weights: torch.Tensor, sequence: TrainSequence) -> torch.Tensor:
     """Of the learnt tokens."""
-    at = np.flatnonzero(sequence.learn)
+    at = np.flatnonzero(sequence.loss_mask)
     ids = torch.from_numpy(sequence.ids.astype(np.int64))
     rows = (weights[0, ids[at - 1]] + weights[1, ids[at - 2]]).log_softmax(-1)
     return rows[range(len(at)), ids[at]]
@@ -217,7 +217,7 @@ def found(sides: Sequence[Response], weights: torch.Tensor) -> dict[Response, fl
     for side in sides:
         for sequence in side.sequences:
             row = np.zeros(len(sequence.ids), np.float32)
-            row[sequence.learn] = logprobs(weights, sequence).numpy()
+            row[sequence.loss_mask] = logprobs(weights, sequence).numpy()
             values.append(row)
     return sum_logprobs(sides, values)
 
@@ -228,13 +228,13 @@ def through_the_learner(sequences: list[TrainSequence], start: torch.Tensor, cap
     settings = LossSettings(kind=LossKind.POLICY_GRADIENT, aggregation=Aggregation.FIXED_LENGTH, length=1)
     for row in pack(sequences, capacity, torch.device("cpu")):
         own = [sequences[member] for member in row.members]
-        terms = loss_terms(
+        terms = compute_loss(
             LossInputs(
                 logprobs_N=torch.cat([logprobs(weights, each) for each in own]),
                 entropy_N=torch.zeros(len(row.targets_N)),
                 advantages_N=row.advantages_N,
-                scale_N=token_scale(
-                    row.lengths_S, row.sequence_N, settings.aggregation, settings.length, totals(sequences)
+                scale_N=compute_token_scale(
+                    row.lengths_S, row.sequence_N, settings.aggregation, settings.length, compute_normaliser(sequences)
                 ),
             ),
             settings,

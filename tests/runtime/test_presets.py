@@ -13,8 +13,8 @@ from agym.dsl.model.algorithm import Baseline, Kind
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.learning.critic_values import attach_values
 from agym.runtime.learning.kl_penalty import sampled_sequences
-from agym.runtime.learning.loss import LossInputs, loss_terms, token_scale
-from agym.runtime.learning.packing import pack, totals
+from agym.runtime.learning.loss import LossInputs, compute_loss, compute_token_scale
+from agym.runtime.learning.packing import compute_normaliser, pack
 from agym.runtime.learning.training_batch import build_training_batch, score_groups
 from agym.runtime.progress import Progress
 from agym.runtime.rollout.episode import Ending, Episode, Group, Segment, Task, Turn
@@ -74,10 +74,10 @@ def gradient(preset: str, first: float, second: float, turns: int = 1) -> list[f
     logits = torch.zeros(2, requires_grad=True)
     for row in pack(taught.sequences, 1000, torch.device("cpu")):
         logprobs = logits.log_softmax(0)
-        scale = token_scale(
-            row.lengths_S, row.sequence_N, settings.aggregation, settings.length, totals(taught.sequences)
+        scale = compute_token_scale(
+            row.lengths_S, row.sequence_N, settings.aggregation, settings.length, compute_normaliser(taught.sequences)
         )
-        terms = loss_terms(
+        terms = compute_loss(
             LossInputs(
                 logprobs_N=logprobs[row.targets_N],
                 entropy_N=torch.zeros(len(row.targets_N)),

@@ -70,7 +70,7 @@ def played(
 
 def scored(episode: Episode, /, *, invalid_turn: float = 0.0, context_tokens: int = 100, **settings: Any) -> Scored:
     return score_episode(
-        episode, Reward(**settings), invalid_turn=invalid_turn, context_tokens=context_tokens, clock=CLOCK
+        episode, Reward(**settings), invalid_turn=invalid_turn, context_tokens=context_tokens, step_names=CLOCK
     )
 
 
@@ -200,7 +200,10 @@ def test_an_episode_without_turns_keeps_its_outcome() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"episode": Expr("1 / score")}, "'reward.episode' has no value for task 't1' of 'maze': expected a number"),
+        (
+            {"episode": Expr("1 / score")},
+            "'reward.episode' has no value for task 't1' of 'maze': '1 / score' must be a finite number",
+        ),
         ({"turn": Expr("difficulty")}, "'reward.turn' has no value"),
     ],
 )
@@ -260,8 +263,8 @@ def test_rewards_without_a_spread_to_speak_of_stay_as_they_are(rewards: list[flo
 def test_the_scale_is_that_of_all_rewards_at_once(steps: list[list[float]], mixed: random.Random) -> None:
     running = Moments()
     for step in steps:
-        assert running.joined(mixed.sample(step, len(step))) == running.joined(step)
-        running = running.joined(step)
+        assert running.updated(mixed.sample(step, len(step))) == running.updated(step)
+        running = running.updated(step)
     everything = [value for step in steps for value in step]
     assert running.count == len(everything)
     assert running.mean == pytest.approx(np.mean(everything), abs=1e-9)
@@ -292,14 +295,14 @@ def earned_by(episode: Episode) -> Scored:
 def test_a_turn_without_tokens_gives_its_reward_to_a_neighbour(
     lengths: tuple[int, ...], rewards: tuple[float, ...]
 ) -> None:
-    found = assign_turn_rewards(earned_by(played(*lengths)), learnt=[length > 0 for length in lengths])
+    found = assign_turn_rewards(earned_by(played(*lengths)), loss_mask=[length > 0 for length in lengths])
     assert found.rewards == pytest.approx(rewards)
     assert found.lengths == tuple(length for length in lengths if length)
-    assert found.learnt == (True,) * len(rewards)
+    assert found.loss_mask == (True,) * len(rewards)
 
 
 def test_an_episode_in_which_nothing_was_sampled_earns_no_credit() -> None:
-    with pytest.raises(TurnRewardsError, match="nothing was sampled in this episode of task 't1'"):
+    with pytest.raises(TurnRewardsError, match="no token was sampled in this episode of task 't1'"):
         assign_turn_rewards(earned_by(played(0)))
 
 

@@ -138,12 +138,12 @@ def test_tokens_that_were_sampled_are_those_of_every_later_prompt(
 def test_long_observations_are_cut_in_the_middle_and_say_so(words: Any) -> None:
     chat = Chat(words)
     text = " ".join(["0", "1"] * 10 + ["2", "3"] * 10)
-    cut = chat.cut(text, 12)
+    cut = chat.truncate(text, 12)
     assert LEFT_OUT in cut
     assert cut.startswith("0 1")
     assert cut.endswith("2 3")
     assert len(words.encode(cut)) <= 12
-    assert chat.cut(text, None) == chat.cut(text, 40) == text
+    assert chat.truncate(text, None) == chat.truncate(text, 40) == text
 
 
 def test_invalid_replies_end_an_episode_where_the_recipe_says_so(player_of: Any, table_sampler: Any, echo: Any) -> None:
@@ -243,9 +243,9 @@ TROUBLES = {
     "hangs at a step": ({"stepping": hangs}, "waited 0.02 s for echo to answer"),
     "raises at a step": ({"stepping": raises(EnvFault("crashed"))}, "crashed"),
     "refuses a step": ({"stepping": raises(TooLarge("4 MB"))}, "TooLarge"),
-    "answers no number": ({"stepping": lambda: GARBAGE}, "an answer that makes no sense"),
-    "answers no step": ({"stepping": lambda: "say 1"}, "an answer that makes no sense"),
-    "shows nothing": ({"first": Observation(text=None)}, "nothing that can be read"),  # type: ignore[arg-type]
+    "answers no number": ({"stepping": lambda: GARBAGE}, "returned an invalid answer"),
+    "answers no step": ({"stepping": lambda: "say 1"}, "returned an invalid answer"),
+    "shows nothing": ({"first": Observation(text=None)}, "returned no text at the start"),  # type: ignore[arg-type]
 }
 QUICK = Timeouts(reset_timeout_s=0.02, step_timeout_s=0.02, retries=1)
 

@@ -21,7 +21,7 @@ def test_a_folder_in_use_is_refused_and_free_again_after_the_close(tmp_path: Pat
 def test_a_second_start_on_a_run_says_how_to_go_on(tmp_path: Path) -> None:
     RunFolder.start(tmp_path / "run", "plan", "recipe").close()
     (tmp_path / "run/metrics.jsonl").write_text("{}\n")
-    with pytest.raises(FolderError, match="resume it with --resume, or start anew with --fresh"):
+    with pytest.raises(FolderError, match="resume it with --resume, or start over with --fresh"):
         RunFolder.start(tmp_path / "run", "plan", "recipe")
 
 
@@ -50,7 +50,7 @@ def test_a_start_that_was_killed_before_its_plan_was_written_is_begun_again(tmp_
 
 def test_a_folder_with_things_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(FolderError, match="is not empty: empty it, or start anew with --fresh"):
+    with pytest.raises(FolderError, match="is not empty: empty it, or start over with --fresh"):
         RunFolder.start(tmp_path, "plan", "recipe")
 
 

@@ -104,17 +104,17 @@ def test_a_solution_known_from_the_start_serves_where_there_is_no_advice(demonst
 
     episode = shown(demonstrator, Scripted)
     assert (episode.ending, episode.success, len(episode.turns)) == (Ending.DONE, True, 2)
-    with pytest.raises(NoExpert, match=r"knows solutions from the start .* expected 'data\.noise: 0'"):
+    with pytest.raises(NoExpert, match=r"has solutions only from the start .* set 'data\.noise: 0'"):
         shown(replace(demonstrator, noise=0.1), Scripted)
 
 
 def test_without_any_expert_the_way_out_is_told(demonstrator: Demonstrator, echo: Any) -> None:
-    class SilentReporter(echo):  # type: ignore[misc]
+    class Silent(echo):  # type: ignore[misc]
         def advice(self) -> str | None:
             return None
 
-    with pytest.raises(NoExpert, match="environment 'echo' knows no solution of task 'train-0'"):
-        shown(demonstrator, SilentReporter)
+    with pytest.raises(NoExpert, match="environment 'echo' has no solution of task 'train-0'"):
+        shown(demonstrator, Silent)
 
 
 def test_a_word_that_the_model_does_not_know_is_read_but_never_taught(demonstrator: Demonstrator, echo: Any) -> None:
@@ -127,25 +127,25 @@ def test_a_word_that_the_model_does_not_know_is_read_but_never_taught(demonstrat
         def advice(self) -> str:
             return "zwei"
 
-    with pytest.raises(RunError, match=r"task 'train-0' of environment 'echo': expected only words .* in 'zwei'"):
+    with pytest.raises(RunError, match=r"task 'train-0' of environment 'echo': 'zwei' has a word that is not in"):
         shown(demonstrator, Speaking)
 
 
-@pytest.mark.parametrize("learn", [True, False])
-def test_a_demonstrated_reply_cannot_end_before_its_end(demonstrator: Demonstrator, echo: Any, learn: bool) -> None:
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_demonstrated_reply_cannot_end_before_its_end(demonstrator: Demonstrator, echo: Any, trained: bool) -> None:
     class Ending(echo):  # type: ignore[misc]
         def advice(self) -> str:
             return "2<|end|><|user|>say 2"
 
-    with pytest.raises(RunError, match=r"'train-0' of .*: expected a reply without '<\|end\|>', which is added"):
+    with pytest.raises(RunError, match=r"'train-0' of .*: the reply must not contain '<\|end\|>', which is added"):
         shown(demonstrator, Ending)
 
     given = Conversation(
         task=Task(environment="echo", id="train-0", seed=3),
         opening=(Message("user", "say 2"),),
-        replies=(ConversationReply(text="2 <|end|>", learn=learn),),
+        replies=(ConversationReply(text="2 <|end|>", trained=trained),),
     )
-    with pytest.raises(RunError, match=r"reply 1 of task 'train-0': expected a reply without '<\|end\|>'"):
+    with pytest.raises(RunError, match=r"reply 1 of task 'train-0': the reply must not contain '<\|end\|>'"):
         demonstrator.render(given, 64)
 
 
@@ -207,7 +207,7 @@ def test_a_long_conversation_is_learnt_up_to_the_last_reply_that_fits(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "data.jsonl:2: not JSON"),
+        ("{", "data.jsonl:2: invalid JSON"),
         ([1], "data.jsonl:2: expected an object"),
         ({"text": "x"}, "data.jsonl:2: 'messages' is missing"),
         ({"messages": TALK[:2]}, "expected an 'assistant' message after at least one other"),
@@ -222,7 +222,7 @@ def test_a_wrong_line_is_told_with_its_place(tmp_path: Path, line: Any, message:
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"data: .* cannot be read"):
+    with pytest.raises(RunError, match=r"data: cannot read"):
         read_conversations(tmp_path / "none.jsonl")
 
 
@@ -270,9 +270,9 @@ def test_recorded_episodes_of_training_tasks_are_demonstrations_in_turn(new_run:
 def test_a_run_that_recorded_only_what_it_measured_teaches_nothing(new_run: Any, tmp_path: Path) -> None:
     teacher = new_run("checkpoint.episodes=eval")
     teacher.go()
-    with pytest.raises(RunError, match="holds no episode of a training task: run it with"):
+    with pytest.raises(RunError, match="has no episodes of training tasks: run it with"):
         read_episodes(teacher.root)
-    with pytest.raises(RunError, match="is no run folder"):
+    with pytest.raises(RunError, match="is not a run folder"):
         read_episodes(tmp_path)
 
 
@@ -313,7 +313,7 @@ def test_a_step_in_which_nothing_went_well_changes_nothing(new_run: Any) -> None
 def test_what_an_environment_did_not_understand_is_not_imitated(new_run: Any, words: Any) -> None:
     def replies(*settings: str) -> set[str]:
         given = taught(new_run("algorithm.data.keep=turns > 0", *settings, text=FRESH))
-        runs = [words.decode(each.ids[each.learn].tolist()) for each in given]
+        runs = [words.decode(each.ids[each.loss_mask].tolist()) for each in given]
         return {word for run in runs for word in run.replace("<|end|>", " ").split()}
 
     assert replies() <= {"0", "1", "2", "3", "4"}
@@ -404,21 +404,21 @@ def test_a_goal_whose_opening_leaves_no_room_is_left_out(demonstrator: Demonstra
 
 def test_an_environment_without_hindsight_is_named(demonstrator: Demonstrator, echo: Any) -> None:
     played = shown(demonstrator, echo)
-    with pytest.raises(NoHindsight, match="environment 'echo' cannot say which other goals an episode reached"):
+    with pytest.raises(NoHindsight, match="environment 'echo' cannot tell which other goals an episode reached"):
         relabelled(demonstrator, echo, played)
 
     class Dreaming(echo):  # type: ignore[misc]
         def hindsight(self, task: str, seed: int, actions: Any) -> tuple[Reached, ...]:
             return (Reached(task="train-1", actions=len(actions) + 1, first=Observation(text="say 1")),)
 
-    with pytest.raises(StepRefused, match="echo names actions of task 'train-0' that were never given"):
+    with pytest.raises(StepRefused, match="echo returned actions of task 'train-0' that were never taken"):
         relabelled(demonstrator, Dreaming, played)
 
     class Broken(echo):  # type: ignore[misc]
         def hindsight(self, task: str, seed: int, actions: Any) -> tuple[Reached, ...]:
             raise OSError("gone")
 
-    with pytest.raises(StepRefused, match=r"hindsight: .*gone.*; mend the environment and resume"):
+    with pytest.raises(StepRefused, match=r"hindsight: .*gone.*; fix the environment and resume"):
         relabelled(demonstrator, Broken, played)
 
 

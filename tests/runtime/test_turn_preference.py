@@ -82,7 +82,7 @@ def solvable(echo: Any) -> InlineEnv:
 
 def turns(sequence: TrainSequence) -> list[np.ndarray]:
     """Places of each run of learnt tokens."""
-    places = np.flatnonzero(sequence.learn)
+    places = np.flatnonzero(sequence.loss_mask)
     return np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
 
 
@@ -115,21 +115,23 @@ def test_only_the_critic_is_told_the_solution(watch: Any, words: Any, solvable: 
 
 @pytest.mark.parametrize("opening", [None, (9, 9), (9, 8, 7, 6, 5)])
 def test_told_a_solution_the_critic_reads_all_that_came_after_the_opening(opening: tuple[int, ...] | None) -> None:
-    ids, learn = np.arange(10, 20, dtype=np.int32), np.zeros(10, np.bool_)
-    learn[[4, 6, 7, 8]] = True
-    read = with_opening(TrainSequence(ids=ids, learn=learn, advantages=np.zeros(10, np.float32)), 3, opening, 0.25)
+    ids, loss_mask = np.arange(10, 20, dtype=np.int32), np.zeros(10, np.bool_)
+    loss_mask[[4, 6, 7, 8]] = True
+    read = with_opening(
+        TrainSequence(ids=ids, loss_mask=loss_mask, advantages=np.zeros(10, np.float32)), 3, opening, 0.25
+    )
     begun = (10, 11, 12) if opening is None else opening
     assert read.ids.tolist() == [*begun, *range(13, 20)]
-    assert read.ids[read.learn].tolist() == [14, 16, 17, 18]
+    assert read.ids[read.loss_mask].tolist() == [14, 16, 17, 18]
     assert read.weights is not None
-    assert read.weights[read.learn].tolist() == [0.25] * 4
-    assert not read.weights[~read.learn].any()
+    assert read.weights[read.loss_mask].tolist() == [0.25] * 4
+    assert not read.weights[~read.loss_mask].any()
 
 
 def worth(sequence: TrainSequence, critic: Sequence[float], reference: Sequence[float]) -> float:
     """One token after the other: the mean of its log-ratio."""
     total, tokens = 0.0, 0
-    for said, one, other in zip(sequence.learn.tolist(), critic, reference, strict=True):
+    for said, one, other in zip(sequence.loss_mask.tolist(), critic, reference, strict=True):
         if said:
             total, tokens = total + float(one) - float(other), tokens + 1
     return total / tokens
@@ -148,9 +150,9 @@ def test_the_critic_learns_that_the_better_episode_has_the_larger_mean_over_its_
         losses = [math.log(1 + math.exp(-each)) for each in margins]
         assert row["critic/loss"] == pytest.approx(sum(losses) / len(losses))
         for place, lesson in enumerate(lessons):
-            tokens, sign = int(lesson.learn.sum()), -1 if place % 2 else 1
+            tokens, sign = int(lesson.loss_mask.sum()), -1 if place % 2 else 1
             slope = sign * 0.3 / (1 + math.exp(margins[place // 2])) / len(margins) / tokens
-            found = (lesson.advantages * lesson.weights)[lesson.learn] / len(lessons)
+            found = (lesson.advantages * lesson.weights)[lesson.loss_mask] / len(lessons)
             assert found.tolist() == pytest.approx([slope] * tokens)
             lengths.add(tokens)
     assert len(lengths) > 1
@@ -182,7 +184,7 @@ def test_the_critic_begins_undecided_and_its_first_gains_are_even(watch: Any) ->
     assert row["critic/loss"] == pytest.approx(np.log(2))
     # beta / 2 for each side, over the pairs, times what the learner divides by: each episode is in one pair
     expected = 0.3 / 2 / row["critic/pairs"] * len(sequences)
-    gains = [float(each.advantages[each.learn][0]) for each in sequences]
+    gains = [float(each.advantages[each.loss_mask][0]) for each in sequences]
     assert sorted(np.sign(gains)) == [-1] * row["critic/pairs"] + [1] * row["critic/pairs"]
     assert np.abs(gains) == pytest.approx(expected)
 
@@ -210,7 +212,7 @@ def test_nobody_learns_from_a_critic_that_warms_up(new_run: Any) -> None:
 
 
 def test_a_critic_that_cannot_be_told_anything_stops_the_run(new_run: Any) -> None:
-    with pytest.raises(RunError, match=r"'echo' knows no solution of task .* or 'critic\.privileged: false'"):
+    with pytest.raises(RunError, match=r"'echo' has no solution of task .* or 'critic\.privileged: false'"):
         new_run(text=RANKED).go()
 
 

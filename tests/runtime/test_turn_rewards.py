@@ -14,12 +14,12 @@ def credit(**changes: Any) -> TurnRewards:
 
 
 def test_tokens_know_their_turns() -> None:
-    found = credit(learnt=(False, True))
+    found = credit(loss_mask=(False, True))
     assert found.starts.tolist() == [0, 2]
     assert found.ends.tolist() == [1, 2]
     assert found.turns.tolist() == [0, 0, 1]
-    assert found.mask.tolist() == [False, False, True]
-    assert credit().mask.all()
+    assert found.token_mask.tolist() == [False, False, True]
+    assert credit().token_mask.all()
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_tokens_know_their_turns() -> None:
         ({"lengths": (2, 0)}, r"every turn needs a sampled token, got turns of \[2, 0\]"),
         ({"rewards": (1.0,)}, "expected rewards for 2 turns, got 1"),
         ({"states": ("a",)}, "expected states for 2 turns, got 1"),
-        ({"learnt": (True,) * 3}, "expected learnt for 2 turns, got 3"),
+        ({"loss_mask": (True,) * 3}, "expected loss_mask for 2 turns, got 3"),
         ({"values": np.zeros(2)}, r"expected values for 3 tokens, got shape \(2,\)"),
         ({"token_rewards": np.zeros((3, 1))}, r"expected token_rewards for 3 tokens, got shape \(3, 1\)"),
         ({"rewards": (0.0, float("nan"))}, "expected finite rewards"),

@@ -21,11 +21,11 @@ def batch() -> list[TrainSequence]:
 
 
 def _sequence(rng: np.random.Generator, length: int) -> TrainSequence:
-    learn = rng.random(length) < 0.3
-    learn[0], learn[-1] = False, True
+    loss_mask = rng.random(length) < 0.3
+    loss_mask[0], loss_mask[-1] = False, True
     return TrainSequence(
         ids=rng.integers(0, 250, length).astype(np.int32),
-        learn=learn,
+        loss_mask=loss_mask,
         advantages=rng.normal(size=length).astype(np.float32),
         old_logprobs=(-5.7 + 0.1 * rng.normal(size=length)).astype(np.float32),
         values=np.zeros(length, np.float32),

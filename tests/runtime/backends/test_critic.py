@@ -60,11 +60,11 @@ def answers(critic: DeepSpeedCritic, sequences: list[TrainSequence]) -> np.ndarr
 def before(critic: DeepSpeedCritic, sequences: list[TrainSequence]) -> np.ndarray:
     """What stands before each learnt token."""
     pairs = zip(critic.values(sequences), sequences, strict=True)
-    return np.concatenate([said[np.flatnonzero(each.learn) - 1] for said, each in pairs])
+    return np.concatenate([said[np.flatnonzero(each.loss_mask) - 1] for said, each in pairs])
 
 
 def targets(sequences: list[TrainSequence]) -> np.ndarray:
-    return np.concatenate([each.value_targets[each.learn] for each in sequences])
+    return np.concatenate([each.value_targets[each.loss_mask] for each in sequences])
 
 
 class ByHand:
@@ -84,13 +84,13 @@ class ByHand:
 
     def update(self, sequences: list[TrainSequence], clip: float) -> tuple[float, float]:
         self.optimizer.zero_grad()
-        tokens, total = sum(int(each.learn.sum()) for each in sequences), 0.0
+        tokens, total = sum(int(each.loss_mask.sum()) for each in sequences), 0.0
         for each in sequences:
             said = self.values(each)[:-1]
             old, target = (torch.from_numpy(given)[1:] for given in (each.values, each.value_targets))
             held = torch.clamp(said, old - clip, old + clip)
             worse = torch.maximum((said - target) ** 2, (held - target) ** 2)
-            loss = 0.5 * (worse * torch.from_numpy(each.learn)[1:]).sum() / tokens
+            loss = 0.5 * (worse * torch.from_numpy(each.loss_mask)[1:]).sum() / tokens
             loss.backward()
             total += loss.item()
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
@@ -110,7 +110,7 @@ def test_updates_are_the_steps_that_plain_pytorch_takes(model: Path, critic: Mak
         assert metrics.grad_norm == pytest.approx(norm, rel=1e-3)
     batch = sequences(9, count=30)
     for said, each in zip(engine.values(batch), batch, strict=True):
-        used = np.flatnonzero(each.learn)[-1] + 1
+        used = np.flatnonzero(each.loss_mask)[-1] + 1
         with torch.no_grad():
             alone = plain.values(each).numpy()
         np.testing.assert_allclose(said[:used], alone[:used], atol=2e-3)

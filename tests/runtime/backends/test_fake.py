@@ -54,7 +54,7 @@ async def rollout(sampler: FakeSampler, episodes: int) -> list[TrainSequence]:
         sequences.append(
             TrainSequence(
                 ids=ids,
-                learn=np.array([False] + [True] * 6),
+                loss_mask=np.array([False] + [True] * 6),
                 advantages=np.append(0, np.where(right, 1, -1)).astype(np.float32),
                 old_logprobs=np.append(0, drawn.logprobs).astype(np.float32),
             )
@@ -108,9 +108,11 @@ def test_weights_that_are_not_the_learners_are_found_out():
 
 def test_refused_updates_change_nothing():
     sequence = TrainSequence(
-        ids=np.array([0, 1], np.int32), learn=np.array([False, True]), advantages=np.array([0, 5], np.float32)
+        ids=np.array([0, 1], np.int32), loss_mask=np.array([False, True]), advantages=np.array([0, 5], np.float32)
     )
-    broken = TrainSequence(ids=sequence.ids, learn=sequence.learn, advantages=sequence.advantages * np.float32(np.nan))
+    broken = TrainSequence(
+        ids=sequence.ids, loss_mask=sequence.loss_mask, advantages=sequence.advantages * np.float32(np.nan)
+    )
     _, learner = engines()
     faults = [
         learner.update([sequence], UpdateSettings(lr=1.0, limits=UpdateLimits(grad_norm=1.0))).fault,
@@ -142,9 +144,9 @@ def test_sampler_that_cannot_answer_says_so(state: str):
 
 
 def told(target: float) -> TrainSequence:
-    ids, learn = np.array([3, 4, 5], np.int32), np.array([False, True, False])
+    ids, loss_mask = np.array([3, 4, 5], np.int32), np.array([False, True, False])
     nothing, targets = np.zeros(3, np.float32), np.full(3, target, np.float32)
-    return TrainSequence(ids=ids, learn=learn, advantages=nothing, values=nothing, value_targets=targets)
+    return TrainSequence(ids=ids, loss_mask=loss_mask, advantages=nothing, values=nothing, value_targets=targets)
 
 
 def test_critic_comes_to_expect_what_it_is_told_and_goes_on_where_it_was(tmp_path: Path):

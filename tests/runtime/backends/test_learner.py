@@ -47,7 +47,7 @@ def by_hand(model: Path, sequences: list[TrainSequence], lr: float) -> tuple[flo
 
     causal = AutoModelForCausalLM.from_pretrained(model)
     optimizer = torch.optim.AdamW(causal.parameters(), lr=lr, weight_decay=0.0)
-    tokens = sum(int(sequence.learn.sum()) for sequence in sequences)
+    tokens = sum(int(sequence.loss_mask.sum()) for sequence in sequences)
     total = 0.0
     for sequence in sequences:
         ids = torch.from_numpy(sequence.ids).long()
@@ -55,7 +55,7 @@ def by_hand(model: Path, sequences: list[TrainSequence], lr: float) -> tuple[flo
         ratio = (logprobs - torch.from_numpy(sequence.old_logprobs)[1:]).exp()
         advantages = torch.from_numpy(sequence.advantages)[1:]
         each = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.2))
-        loss = (each * torch.from_numpy(sequence.learn)[1:]).sum() / tokens
+        loss = (each * torch.from_numpy(sequence.loss_mask)[1:]).sum() / tokens
         loss.backward()
         total += loss.item()
     norm = torch.nn.utils.clip_grad_norm_(causal.parameters(), 1.0)
@@ -71,7 +71,7 @@ def test_update_is_the_step_that_plain_pytorch_takes(model: Path, learner: Make,
     assert metrics.fault is None
     assert metrics.loss == pytest.approx(loss, abs=1e-6)
     assert metrics.grad_norm == pytest.approx(norm, rel=1e-5)
-    assert metrics.tokens == sum(int(sequence.learn.sum()) for sequence in batch)
+    assert metrics.tokens == sum(int(sequence.loss_mask.sum()) for sequence in batch)
     assert furthest(weights(engine), expected) < 1e-5
 
 
@@ -163,7 +163,7 @@ def test_packed_logprobs_are_as_exact_as_those_of_each_sequence_alone(model: Pat
 
     batch = sequences(0, count=40)
     packed = learner().logprobs(batch, 0.7)
-    assert not any(each[~sequence.learn].any() for each, sequence in zip(packed, batch, strict=True))
+    assert not any(each[~sequence.loss_mask].any() for each, sequence in zip(packed, batch, strict=True))
 
     def alone(dtype: torch.dtype) -> np.ndarray:
         causal, said = AutoModelForCausalLM.from_pretrained(model, dtype=dtype), []
@@ -171,11 +171,11 @@ def test_packed_logprobs_are_as_exact_as_those_of_each_sequence_alone(model: Pat
             ids = torch.from_numpy(sequence.ids).long()
             with torch.no_grad():
                 logits = causal(ids[None]).logits[0, :-1] / 0.7
-            said.append(logits.log_softmax(-1).gather(1, ids[1:, None])[sequence.learn[1:], 0].numpy())
+            said.append(logits.log_softmax(-1).gather(1, ids[1:, None])[sequence.loss_mask[1:], 0].numpy())
         return np.concatenate(said)
 
     exact = alone(torch.float64)
-    learnt = np.concatenate([each[sequence.learn] for each, sequence in zip(packed, batch, strict=True)])
+    learnt = np.concatenate([each[sequence.loss_mask] for each, sequence in zip(packed, batch, strict=True)])
     by_packing, by_rounding = (np.abs(each - exact).max() for each in (learnt, alone(torch.float32)))
     assert by_packing < 2 * by_rounding < 1e-4
 

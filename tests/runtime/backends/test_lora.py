@@ -49,7 +49,7 @@ def frozen(learner: Any) -> Weights:
     found = {}
     for name, parameter in parameters:
         if not parameter.requires_grad:
-            with learner._engine.gathered(parameter):
+            with learner._engine.gather_parameters(parameter):
                 found[name] = parameter.detach().clone()
     return found
 
@@ -103,12 +103,12 @@ class ByHand:
 
     def update(self, sequences: list[TrainSequence]) -> tuple[float, float]:
         self.optimizer.zero_grad()
-        tokens, total = sum(int(each.learn.sum()) for each in sequences), 0.0
+        tokens, total = sum(int(each.loss_mask.sum()) for each in sequences), 0.0
         for each in sequences:
             ratio = (self.logprobs(each) - torch.from_numpy(each.old_logprobs)[1:]).exp()
             advantages = torch.from_numpy(each.advantages)[1:]
             worse = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.2))
-            loss = (worse * torch.from_numpy(each.learn)[1:]).sum() / tokens
+            loss = (worse * torch.from_numpy(each.loss_mask)[1:]).sum() / tokens
             loss.backward()
             total += loss.item()
         norm = torch.nn.utils.clip_grad_norm_(self.adapters.values(), 1.0)
@@ -122,7 +122,7 @@ class ByHand:
     def said(self, sequences: list[TrainSequence]) -> np.ndarray:
         """As a learner's: nothing where nothing is learnt."""
         with torch.no_grad():
-            each = [np.append(0.0, self.logprobs(sequence)) * sequence.learn for sequence in sequences]
+            each = [np.append(0.0, self.logprobs(sequence)) * sequence.loss_mask for sequence in sequences]
         return np.concatenate(each)
 
 
@@ -347,7 +347,7 @@ def test_a_critic_learns_by_adapters_that_begin_as_the_policys(
     tmp_path: Path, model: Path, learner: Make, sequences: Sequences, zero: int
 ):
     from agym.runtime.backends.critic import DeepSpeedCritic
-    from agym.runtime.backends.lora import adapters
+    from agym.runtime.backends.lora import named_adapters
 
     policy = learner(lora=LORA, zero=zero)
     policy.update(sequences(0), STEP)
@@ -358,7 +358,7 @@ def test_a_critic_learns_by_adapters_that_begin_as_the_policys(
         found = {}
         for name, parameter in engine._engine._engine.module.named_parameters():
             if parameter.requires_grad is learning:
-                with engine._engine.gathered(parameter):
+                with engine._engine.gather_parameters(parameter):
                     found[name] = parameter.detach().clone()
         return found
 
@@ -378,7 +378,7 @@ def test_a_critic_learns_by_adapters_that_begin_as_the_policys(
     assert resumed.update(batch, step) == critic.update(batch, step)
     for one, other in zip(resumed.values(batch), critic.values(batch), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert dict(adapters(critic._engine._engine.module)).keys() == begun.keys() - {"head.weight"}
+    assert dict(named_adapters(critic._engine._engine.module)).keys() == begun.keys() - {"head.weight"}
     resumed.close()
     critic.close()
 

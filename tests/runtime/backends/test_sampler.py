@@ -37,9 +37,9 @@ PROBE = random.Random(3).choices(range(VOCAB), k=100)
 def whole(ids: Iterable[int]) -> TrainSequence:
     """A sequence of which all is scored."""
     ids = np.array(list(ids), np.int32)
-    learn = np.ones(len(ids), np.bool_)
-    learn[0] = False
-    return TrainSequence(ids=ids, learn=learn, advantages=np.zeros(len(ids), np.float32))
+    loss_mask = np.ones(len(ids), np.bool_)
+    loss_mask[0] = False
+    return TrainSequence(ids=ids, loss_mask=loss_mask, advantages=np.zeros(len(ids), np.float32))
 
 
 def handover(learner: object, version: int, tolerance: float = 1e-5) -> WeightUpdate:
@@ -59,18 +59,18 @@ async def episode(sampler: object, index: int, turns: int, draw: SamplingSetting
     """A world that answers each reply with random tokens."""
     world = random.Random(index)
     ids = [world.randrange(VOCAB) for _ in range(world.randrange(2, 60))]
-    learn, logprobs = [False] * len(ids), [0.0] * len(ids)
+    loss_mask, logprobs = [False] * len(ids), [0.0] * len(ids)
     for turn in range(turns):
         drawn = await sampler.sample(
             SampleRequest(prompt=ids, draw=draw, max_tokens=world.randint(1, 12), seed=index * 1000 + turn)
         )
         answer = [world.randrange(VOCAB) for _ in range(world.randrange(1, 9))]
         ids += [*drawn.ids, *answer]
-        learn += [True] * len(drawn.ids) + [False] * len(answer)
+        loss_mask += [True] * len(drawn.ids) + [False] * len(answer)
         logprobs += [*drawn.logprobs, *[0.0] * len(answer)]
     return TrainSequence(
         ids=np.array(ids, np.int32),
-        learn=np.array(learn),
+        loss_mask=np.array(loss_mask),
         advantages=np.array([world.gauss(0, 1) for _ in ids], np.float32),
         old_logprobs=np.array(logprobs, np.float32),
     )
@@ -113,7 +113,7 @@ def test_sampled_logprobs_are_the_learners_own(sampler: object, learner: Make, t
 
     played = run(scenario)
     scored = engine.logprobs(played, temperature)
-    assert sum(int(each.learn.sum()) for each in played) > 4000
+    assert sum(int(each.loss_mask.sum()) for each in played) > 4000
     worst = max(np.abs(one - each.old_logprobs).max() for one, each in zip(scored, played, strict=True))
     assert worst < 1e-4
 
@@ -464,7 +464,7 @@ def test_a_sampler_that_shares_a_card_rests_once_and_wakes_for_work(sampler_sett
 def test_sampling_before_the_first_weights_is_refused(sampler_settings: SamplerSettings):
     from agym.runtime.backends.vllm import VllmSampler
 
-    with pytest.raises(SamplerError, match="expected weights before the first request"):
+    with pytest.raises(SamplerError, match="the sampler has no weights yet"):
         run(lambda: VllmSampler(sampler_settings, start=BrokenCore).sample(request(PROBE, 0)))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agym.runtime.storage.summary import EvalResult, last_words, model_folder, read_rows, summarise, summary_lines
+from agym.runtime.storage.summary import EvalResult, model_folder, read_rows, summarise, summarise_run, summary_lines
 
 Make = Callable[..., Any]
 
@@ -67,7 +67,7 @@ def test_the_model_is_that_of_the_newest_whole_checkpoint(tmp_path: Path) -> Non
 def test_the_last_words_are_those_of_the_folder(step_row: Make, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text(json.dumps(step_row(11)) + "\n")
     (tmp_path / "checkpoints" / "step-11" / "model").mkdir(parents=True)
-    assert list(last_words(tmp_path, "finished")) == [
+    assert list(summarise_run(tmp_path, "finished")) == [
         "finished: 11 steps in 2s, 6,000 tokens sampled, 9,000 learnt from",
         f"  metrics  {tmp_path / 'metrics.jsonl'}",
         f"  model    {tmp_path / 'checkpoints' / 'step-11' / 'model'}",
