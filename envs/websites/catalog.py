@@ -13,8 +13,8 @@ from functools import cache
 from . import cross_site_tasks as several
 from . import forum, shop, tracker, wiki
 from .checks import told
+from .framework.site import Site
 from .hosting import opened
-from .site import Site
 from .tasks import Task, Template
 
 __all__ = ["HOSTS", "SITES", "TEMPLATES", "frozen", "tasks", "words"]

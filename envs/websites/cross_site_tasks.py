@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from .checks import Databases, Outcome
 from .forum.seed import USER as FORUM_USER
+from .framework.records import one
 from .outcomes import Added, Wanted, just
-from .records import one
 from .tasks import SEVERAL, Click, Deed, Fill, Go, Template, Values
 from .tracker.seed import USER as TRACKER_USER
 from .wiki.markup import fact

@@ -23,7 +23,7 @@ from uvicorn import Config, Server
 
 from ..listener import listen
 from .checks import Outcome, changes
-from .site import KEEP, TODAY, Handler, Host, Keep, NotFound, Page, Redirect, Request, Site, Wrong
+from .framework.site import KEEP, TODAY, Handler, Host, Keep, NotFound, Page, Redirect, Request, Site, Wrong
 
 __all__ = ["HEADER", "Hosting", "Reply", "World", "answer", "app", "opened"]
 

@@ -10,8 +10,8 @@ import pytest
 from agym.envs.websites.catalog import tasks
 from agym.envs.websites.forum import SITE, TASKS
 from agym.envs.websites.forum.seed import PASSWORD, USER
+from agym.envs.websites.framework.records import one, rows
 from agym.envs.websites.hosting import Reply, World
-from agym.envs.websites.records import one, rows
 from agym.envs.websites.tasks import Task
 
 HOST = "forum.test"

@@ -24,8 +24,8 @@ from agym.envs.websites import Websites, create
 from agym.envs.websites.catalog import HOSTS, SITES, TEMPLATES, frozen, tasks
 from agym.envs.websites.checks import NOT_POSSIBLE, Databases, says, stands_at, told
 from agym.envs.websites.env import _HOSTING
+from agym.envs.websites.framework.site import Host, NotFound, Page, Paging, Redirect, Request, Site, get, post, whole
 from agym.envs.websites.hosting import HEADER, Hosting, World
-from agym.envs.websites.site import Host, NotFound, Page, Paging, Redirect, Request, Site, get, post, whole
 from agym.envs.websites.tasks import PARTS, SEVERAL
 from agym.envs.websites.texts import ENDED
 from agym.machine import look

@@ -7,10 +7,10 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 from agym.envs.websites.catalog import tasks
 from agym.envs.websites.checks import NOT_POSSIBLE, told
+from agym.envs.websites.framework.records import one, rows
+from agym.envs.websites.framework.site import TODAY
 from agym.envs.websites.hosting import Reply, World
-from agym.envs.websites.records import one, rows
 from agym.envs.websites.shop import SITE, TASKS
-from agym.envs.websites.site import TODAY
 from agym.envs.websites.tasks import Choose, Click, Deed, Fill, Task
 
 SHOP, DESK = SITE.hosts

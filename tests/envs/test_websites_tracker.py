@@ -8,8 +8,8 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 from agym.envs.websites.catalog import tasks
+from agym.envs.websites.framework.records import one, rows
 from agym.envs.websites.hosting import Reply, World
-from agym.envs.websites.records import one, rows
 from agym.envs.websites.tasks import Task
 from agym.envs.websites.tracker import SITE, TASKS
 from agym.envs.websites.tracker.seed import PASSWORD, USER

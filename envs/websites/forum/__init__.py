@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..site import Host, Site, get
+from ..framework.site import Host, Site, get
 from . import actions as deeds
 from . import pages
 from .seed import USER, fill

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from sqlite3 import Connection
 
-from ..records import Record, first, one, rows
-from ..site import Answer, NotFound, Page, Redirect, Refused, Request, Route, Wrong, get, post, whole
+from ..framework.records import Record, first, one, rows
+from ..framework.site import Answer, NotFound, Page, Redirect, Refused, Request, Route, Wrong, get, post, whole
 from .pages import Parts, board_of, me, member_of, post_of
 from .seed import NOW, clock
 

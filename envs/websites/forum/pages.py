@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from sqlite3 import Connection
 
-from ..records import Record, first, one, rows
-from ..site import Answer, NotFound, Page, Paging, Refused, Request, whole
+from ..framework.records import Record, first, one, rows
+from ..framework.site import Answer, NotFound, Page, Paging, Refused, Request, whole
 from .seed import NOW, clock
 
 __all__ = [

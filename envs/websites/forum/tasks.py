@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from sqlite3 import Connection
 
 from ..checks import NOT_POSSIBLE, Databases, Outcome, Truth
+from ..framework.records import Record, first, one, rows
 from ..outcomes import Added, Edited, Gone, Wanted, just
-from ..records import Record, first, one, rows
 from ..tasks import Choose, Click, Deed, Fill, Template, Values
 from .seed import USER
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..site import Host, Route, Site, get, post
+from ..framework.site import Host, Route, Site, get, post
 from . import account, admin_goods, admin_office, admin_orders, browse, buying
 from .forms import money
 from .seed import fill

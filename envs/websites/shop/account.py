@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from sqlite3 import Connection
 
-from ..records import Record, first, rows
-from ..site import Answer, NotFound, Page, Redirect, Refused, Request, whole
+from ..framework.records import Record, first, rows
+from ..framework.site import Answer, NotFound, Page, Redirect, Refused, Request, whole
 from .buying import put
 from .forms import Field, Filled, read, show
 from .listing import Filter, Sorts, listed

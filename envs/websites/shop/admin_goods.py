@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from sqlite3 import Connection
 
-from ..records import Record, rows
-from ..site import TODAY, Answer, Page, Redirect, Request, whole
+from ..framework.records import Record, rows
+from ..framework.site import TODAY, Answer, Page, Redirect, Request, whole
 from .forms import Field, Filled, amount, count, read, show
 from .listing import Filter, Sorts, listed
 from .rows import existing, number, save

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from sqlite3 import Connection
 
-from ..records import rows
-from ..site import Answer, NotFound, Page, Paging, Redirect, Request, whole
+from ..framework.records import rows
+from ..framework.site import Answer, NotFound, Page, Paging, Redirect, Request, whole
 from .browse import ORDERED
 from .forms import Field, Filled, amount, count, day, email, money, read, show
 from .listing import Filter, Sorts, listed

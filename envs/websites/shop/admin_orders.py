@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from sqlite3 import Connection
 
-from ..records import Record
-from ..site import TODAY, Answer, Page, Redirect, Refused, Request, Wrong, whole
+from ..framework.records import Record
+from ..framework.site import TODAY, Answer, Page, Redirect, Refused, Request, Wrong, whole
 from .account import STATUSES, call_off, order_values
 from .forms import Field, amount, day, read
 from .listing import Filter, Sorts, listed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..checks import NOT_POSSIBLE, Databases, Outcome
+from ..framework.records import Record, one, rows
 from ..outcomes import Added, Edited, Gone, just
-from ..records import Record, one, rows
 from ..tasks import Choose, Click, Deed, Fill, Template, Values
 
 __all__ = ["ADMIN_TASKS"]

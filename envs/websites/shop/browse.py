@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from sqlite3 import Connection
 
-from ..records import Record, first, rows
-from ..site import TODAY, Answer, Page, Redirect, Request
+from ..framework.records import Record, first, rows
+from ..framework.site import TODAY, Answer, Page, Redirect, Request
 from .forms import Field, Filled, amount, count, email, read
 from .listing import Filter, Listing, Sorts, listed
 from .rows import contains, existing, save

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from sqlite3 import Connection
 
-from ..records import Record, first, rows
-from ..site import TODAY, Answer, Page, Redirect, Request, Wrong, whole
+from ..framework.records import Record, first, rows
+from ..framework.site import TODAY, Answer, Page, Redirect, Request, Wrong, whole
 from .browse import shown
 from .rows import existing, save
 from .visitor import NOW, my_id, say

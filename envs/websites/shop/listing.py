@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from sqlite3 import Connection
 from typing import TypeAlias
 
-from ..records import Record, rows
-from ..site import Paging, Request
+from ..framework.records import Record, rows
+from ..framework.site import Paging, Request
 from .forms import Field
 from .rows import contains, number
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from sqlite3 import Connection
 from typing import Any
 
-from ..records import Record, first
-from ..site import NotFound
+from ..framework.records import Record, first
+from ..framework.site import NotFound
 
 __all__ = ["contains", "existing", "number", "save"]
 

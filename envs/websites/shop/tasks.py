@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..checks import NOT_POSSIBLE, Databases, Outcome
+from ..framework.records import Record, one, rows
 from ..outcomes import Added, Edited, Gone, Wanted, just
-from ..records import Record, one, rows
 from ..tasks import Choose, Click, Deed, Fill, Template, Values
 from .admin_tasks import ADMIN_TASKS
 from .seed import MAREN

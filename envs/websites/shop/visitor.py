@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import wraps
 from sqlite3 import Connection
 
-from ..records import Record, first, rows
-from ..site import TODAY, Answer, Handler, Page, Redirect, Request
+from ..framework.records import Record, first, rows
+from ..framework.site import TODAY, Answer, Handler, Page, Redirect, Request
 from .forms import Field, Filled
 from .rows import number
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..site import Host, Site
+from ..framework.site import Host, Site
 from . import items, pages, projects
 from .seed import USER, fill
 from .tasks import TASKS

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from sqlite3 import Connection
 
-from ..records import Record, first, rows
-from ..site import Answer, Handler, NotFound, Refused, Request
+from ..framework.records import Record, first, rows
+from ..framework.site import Answer, Handler, NotFound, Refused, Request
 
 __all__ = ["ROLES", "VISIBLE", "Parts", "Place", "inside", "me", "role_in_team"]
 

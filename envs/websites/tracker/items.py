@@ -11,8 +11,22 @@ from dataclasses import dataclass
 from random import Random
 from sqlite3 import Connection
 
-from ..records import Record, first, one, rows
-from ..site import Answer, Handler, NotFound, Page, Paging, Redirect, Refused, Request, Route, Wrong, get, post, whole
+from ..framework.records import Record, first, one, rows
+from ..framework.site import (
+    Answer,
+    Handler,
+    NotFound,
+    Page,
+    Paging,
+    Redirect,
+    Refused,
+    Request,
+    Route,
+    Wrong,
+    get,
+    post,
+    whole,
+)
 from .access import Parts, Place, inside, me
 from .pages import form, text
 from .projects import DAY

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from sqlite3 import Connection
 
-from ..records import Record, first, one, rows
-from ..site import Answer, NotFound, Page, Paging, Redirect, Refused, Request, Route, Wrong, get, post, whole
+from ..framework.records import Record, first, one, rows
+from ..framework.site import Answer, NotFound, Page, Paging, Redirect, Refused, Request, Route, Wrong, get, post, whole
 from .access import ROLES, VISIBLE, Parts, me, role_in_team
 from .seed import NOW
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from sqlite3 import Connection
 
-from ..records import Record, first, one, rows
-from ..site import Answer, NotFound, Page, Paging, Redirect, Request, Route, Wrong, get, post, whole
+from ..framework.records import Record, first, one, rows
+from ..framework.site import Answer, NotFound, Page, Paging, Redirect, Request, Route, Wrong, get, post, whole
 from .access import ROLES, Parts, Place, inside, me
 from .pages import SLUG, form, text
 from .seed import NOW, clock, slug

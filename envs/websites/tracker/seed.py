@@ -15,7 +15,7 @@ from random import Random
 from sqlite3 import Connection
 from typing import Any, Final
 
-from ..site import TODAY
+from ..framework.site import TODAY
 
 __all__ = ["NOW", "PASSWORD", "USER", "clock", "fill", "sha", "slug"]
 

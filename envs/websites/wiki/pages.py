@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from sqlite3 import Connection, Row
 
-from ..site import (
+from ..framework.site import (
     TODAY,
     Answer,
     Host,

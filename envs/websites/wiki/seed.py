@@ -10,7 +10,7 @@ from datetime import date, timedelta
 from random import Random
 from sqlite3 import Connection
 
-from ..site import TODAY
+from ..framework.site import TODAY
 from .articles import Article, articles
 
 __all__ = ["USER", "fill"]
