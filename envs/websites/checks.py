@@ -14,7 +14,18 @@ from sqlite3 import Connection
 from typing import TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
-__all__ = ["NOT_POSSIBLE", "Change", "Databases", "Outcome", "Row", "Truth", "changes", "says", "stands_at", "told"]
+__all__ = [
+    "NOT_POSSIBLE",
+    "Databases",
+    "Outcome",
+    "Row",
+    "TableChange",
+    "Truth",
+    "compare_tables",
+    "says",
+    "stands_at",
+    "told",
+]
 
 Databases: TypeAlias = Mapping[str, Connection]
 """Of each site, by its name."""
@@ -81,11 +92,11 @@ def _parted(url: str, free: Set[str]) -> tuple[str, str, Mapping[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What became of a table: a row that was edited has gone and is new."""
+class TableChange:
+    """What became of a table: a row that was edited is among both."""
 
-    gone: tuple[Row, ...] = ()
-    new: tuple[Row, ...] = ()
+    removed: tuple[Row, ...] = ()
+    added: tuple[Row, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,24 +105,26 @@ class Outcome:
 
     before: Databases
     after: Databases
-    changes: Mapping[str, Change] = field(default_factory=dict)
+    changes: Mapping[str, TableChange] = field(default_factory=dict)
     """By site and table, `shop.orders`: only those in which something has changed."""
 
 
-def changes(name: str, before: Connection, after: Connection, passing: Set[str] = frozenset()) -> dict[str, Change]:
+def compare_tables(
+    name: str, before: Connection, after: Connection, passing: Set[str] = frozenset()
+) -> dict[str, TableChange]:
     """All that is different in a site's tables, but those that mean nothing."""
     found = {}
     listed = before.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
     for (table,) in listed.fetchall():
-        if table not in passing and (change := _change(table, before, after)) != Change():
+        if table not in passing and (change := _change(table, before, after)) != TableChange():
             found[f"{name}.{table}"] = change
     return found
 
 
-def _change(table: str, before: Connection, after: Connection) -> Change:
+def _change(table: str, before: Connection, after: Connection) -> TableChange:
     columns, old = _rows(table, before)
     _, new = _rows(table, after)
-    return Change(
+    return TableChange(
         tuple(dict(zip(columns, row, strict=True)) for row in (old - new).elements()),
         tuple(dict(zip(columns, row, strict=True)) for row in (new - old).elements()),
     )

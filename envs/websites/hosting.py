@@ -22,7 +22,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from uvicorn import Config, Server
 
 from ..listener import listen
-from .checks import Outcome, changes
+from .checks import Outcome, compare_tables
 from .framework.site import KEEP, TODAY, Handler, Host, Keep, NotFound, Page, Redirect, Request, Site, Wrong
 
 __all__ = ["HEADER", "Hosting", "Reply", "World", "answer", "app", "opened"]
@@ -108,6 +108,8 @@ def opened(site: Site) -> sqlite3.Connection:
     db.deserialize(_seeded(site))
     db.execute("PRAGMA foreign_keys = ON")
     db.row_factory = sqlite3.Row
+    for name, function in site.functions.items():
+        db.create_function(name, function.__code__.co_argcount, function, deterministic=True)
     return db
 
 
@@ -154,7 +156,7 @@ class World:
             changed = {
                 table: change
                 for name, db in self._data.items()
-                for table, change in changes(name, before[name], db, sites[name].passing).items()
+                for table, change in compare_tables(name, before[name], db, sites[name].passing).items()
             }
             return Outcome(before=before, after={**before, **self._data}, changes=changed)
 

@@ -21,7 +21,7 @@ from agym.envs.errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import Deadlines, Json, Status
 from agym.envs.registry import factory
 from agym.envs.websites import Websites, create
-from agym.envs.websites.catalog import HOSTS, SITES, TEMPLATES, frozen, tasks
+from agym.envs.websites.catalog import HOSTS, SITES, frozen, list_tasks, list_templates
 from agym.envs.websites.checks import NOT_POSSIBLE, Databases, says, stands_at, told
 from agym.envs.websites.env import _HOSTING
 from agym.envs.websites.framework.site import Host, NotFound, Page, Paging, Redirect, Request, Site, get, post, whole
@@ -208,7 +208,7 @@ def test_an_edited_row_is_gone_and_new(notes: Site) -> None:
     after.execute("INSERT INTO passing VALUES ('x')")
     after.execute("INSERT INTO notes VALUES ('x')")
     (change,) = world.outcome().changes.values()
-    assert (change.gone, change.new) == ((), ({"text": "x"},))
+    assert (change.removed, change.added) == ((), ({"text": "x"},))
 
 
 # --- the server ----------------------------------------------------------------------------------------------------
@@ -353,45 +353,47 @@ def test_tasks_and_what_is_true_are_frozen() -> None:
 
 
 def test_there_are_enough_tasks_of_each_part() -> None:
-    counted = Counter(task.template.site for task in tasks().values())
+    counted = Counter(task.template.site for task in list_tasks().values())
     least = {"shopping": 35, "shopping_admin": 25, "forum": 25, "wiki": 20, "tracker": 30, SEVERAL: 5}
     assert set(counted) == set(least)
     assert all(counted[part] >= number for part, number in least.items())
 
 
 def test_ids_of_templates_are_their_own() -> None:
-    assert len({(template.site, template.id) for template in TEMPLATES}) == len(TEMPLATES)
-    assert len(tasks()) == sum(len(template.variants) for template in TEMPLATES)
+    assert len({(template.site, template.id) for template in list_templates()}) == len(list_templates())
+    assert len(list_tasks()) == sum(len(template.variants) for template in list_templates())
 
 
 def test_every_task_asks_for_something_and_says_what() -> None:
     before = databases()
-    for name, task in tasks().items():
+    for name, task in list_tasks().items():
         assert not re.search(r"[{}]", task.intent + task.start + (task.url(before) or "")), name
-        assert any(part is not None for part in (task.truth(before), task.url(before), task.template.state)), name
+        assert any(
+            part is not None for part in (task.truth(before), task.url(before), task.template.changes or None)
+        ), name
         assert urlsplit(task.start).hostname in HOSTS, name
-        assert set(task.sites) <= set(PARTS), name
+        assert set(task.template.needs) <= set(PARTS), name
 
 
 def test_nothing_is_done_by_doing_nothing() -> None:
     outcome = World(SITES).outcome()
-    assert [name for name, task in tasks().items() if task.done("", task.start, outcome)] == []
+    assert [name for name, task in list_tasks().items() if task.done("", task.start, outcome)] == []
 
 
 def test_giving_up_is_right_only_where_nothing_can_be_done() -> None:
     outcome = World(SITES).outcome()
-    given_up = {name for name, task in tasks().items() if task.done(NOT_POSSIBLE, task.start, outcome)}
-    assert given_up == {name for name, task in tasks().items() if task.template.answer == NOT_POSSIBLE}
-    assert 0 < len(given_up) < len(tasks()) / 8
+    given_up = {name for name, task in list_tasks().items() if task.done(NOT_POSSIBLE, task.start, outcome)}
+    assert given_up == {name for name, task in list_tasks().items() if task.template.answer == NOT_POSSIBLE}
+    assert 0 < len(given_up) < len(list_tasks()) / 8
 
 
 def test_what_was_not_asked_for_may_not_be_done() -> None:
     world = World(SITES)
     world.answer("POST", "wiki.test", "/talk/Dunsea", "", "text=by+the+way")
     outcome = world.outcome()
-    truths = {name: task.truth(outcome.before) for name, task in tasks().items()}
+    truths = {name: task.truth(outcome.before) for name, task in list_tasks().items()}
     asked = {name: told(truth) for name, truth in truths.items() if truth is not None}
-    assert [name for name, answer in asked.items() if tasks()[name].done(answer, "", outcome)] == []
+    assert [name for name, answer in asked.items() if list_tasks()[name].done(answer, "", outcome)] == []
     assert len(asked) > 80
 
 
@@ -406,7 +408,7 @@ def test_what_was_not_asked_for_may_not_be_done() -> None:
     ],
 )
 def test_a_list_that_is_narrowed_further_is_another(task: str, url: str) -> None:
-    outcome, found = World(SITES).outcome(), tasks()[task]
+    outcome, found = World(SITES).outcome(), list_tasks()[task]
     wanted = found.url(outcome.before) or ""
     assert found.done("", wanted, outcome)
     assert not found.done("", url.format(url=wanted), outcome)
@@ -421,14 +423,14 @@ def test_a_list_that_is_narrowed_further_is_another(task: str, url: str) -> None
     ],
 )
 def test_an_order_that_was_not_asked_for_is_free(task: str, chosen: str) -> None:
-    outcome, found = World(SITES).outcome(), tasks()[task]
+    outcome, found = World(SITES).outcome(), list_tasks()[task]
     assert found.done("", f"{found.url(outcome.before)}{chosen}", outcome)
 
 
 def test_templates_are_held_out_whole() -> None:
     env = create({})
     train, test = set(env.tasks("train")), set(env.tasks("test"))
-    assert train | test == set(tasks())
+    assert train | test == set(list_tasks())
     assert not {task.rpartition("/")[0] for task in train} & {task.rpartition("/")[0] for task in test}
     for part in PARTS:
         assert set(env.tasks(part)) == {task for task in test if task.startswith(f"{part}/")} != set()
@@ -502,7 +504,7 @@ def env() -> Iterator[Websites]:
 @pytest.mark.parametrize("part", [*PARTS, SEVERAL])
 def test_every_task_is_solved_by_its_path(part: str) -> None:
     envs = [create({}) for _ in range(4)]
-    names = [name for name, task in tasks().items() if task.template.site == part]
+    names = [name for name, task in list_tasks().items() if task.template.site == part]
 
     def lost(number: int) -> list[str]:
         return [name for name in names[number :: len(envs)] if envs[number].expert(name, 0) is None]

@@ -5,16 +5,17 @@ from html.parser import HTMLParser
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-from agym.envs.websites.catalog import tasks
+from agym.envs.websites.catalog import list_tasks, list_templates
 from agym.envs.websites.checks import NOT_POSSIBLE, told
 from agym.envs.websites.framework.records import one, rows
 from agym.envs.websites.framework.site import TODAY
 from agym.envs.websites.hosting import Reply, World
-from agym.envs.websites.shop import SITE, TASKS
-from agym.envs.websites.tasks import Choose, Click, Deed, Fill, Task
+from agym.envs.websites.paths import PathAction, parse_path_action
+from agym.envs.websites.shop import SITE
+from agym.envs.websites.tasks import SiteTask
 
 SHOP, DESK = SITE.hosts
-PLAYED = [task for task in tasks().values() if task.template in TASKS]
+PLAYED = [task for task in list_tasks().values() if task.template.site.startswith("shopping")]
 
 # --- a browser without a browser -----------------------------------------------------------------------------------
 
@@ -131,14 +132,16 @@ class Visitor:
         self.sheet = Sheet(reply.html)
         return self.get(reply.to) if reply.to else reply
 
-    def do(self, deed: Deed) -> None:
-        assert isinstance(deed, Click | Fill | Choose)
-        thing = next(each for each in self.sheet.things if (each.role, each.name.strip()) == (deed.role, deed.name))
-        if isinstance(deed, Choose):
-            thing.value = thing.options[deed.option]
-        elif isinstance(deed, Fill):
-            thing.value = deed.text
-            if deed.enter:
+    def do(self, action: PathAction) -> None:
+        element = action.element
+        assert element is not None
+        things = self.sheet.things
+        thing = next(each for each in things if (each.role, each.name.strip()) == (element.role, element.name))
+        if action.verb == "select":
+            thing.value = thing.options[action.arguments[0]]
+        elif action.verb == "type":
+            thing.value, enter = action.arguments
+            if enter == "1":
                 self._submit(thing.form)
         elif thing.role == "link":
             self.get(thing.to)
@@ -378,15 +381,16 @@ def test_an_order_is_invoiced_before_it_is_shipped(clerk: Visitor) -> None:
 
 def test_what_the_clerk_sets_is_seen_in_the_shop(clerk: Visitor) -> None:
     shop = beside(clerk, SHOP)
-    for deed in (
-        Click("link", "Products"),
-        Click("link", "Stoneware Mixing Bowl"),
-        Fill("textbox", "Price", "31.25"),
-        Click("button", "Save product"),
+    clerk.get("/")
+    for line in (
+        "click [link 'Products']",
+        "click [link 'Stoneware Mixing Bowl']",
+        "type [textbox 'Price'] [31.25] [0]",
+        "click [button 'Save product']",
     ):
-        if deed.name == "Products":
-            clerk.get("/")
-        clerk.do(deed)
+        action = parse_path_action(line)
+        assert action is not None
+        clerk.do(action)
     assert clerk.changed() == {"shop.product"}
     assert "$31.25" in shop.get("/product/KI-102").html
 
@@ -472,15 +476,15 @@ def test_junk_is_answered_and_breaks_nothing(host: str, route: object) -> None:
 
 def test_there_is_enough_to_do() -> None:
     for site, templates, variants in (("shopping", 12, 35), ("shopping_admin", 9, 25)):
-        mine = [each for each in TASKS if each.site == site]
+        mine = [each for each in list_templates() if each.site == site]
         assert len(mine) >= templates
         assert sum(len(each.variants) for each in mine) >= variants
         assert any(each.answer == NOT_POSSIBLE for each in mine)
         assert any(each.url for each in mine)
-        assert any(each.state for each in mine)
+        assert any(each.changes for each in mine)
 
 
-def arrived(task: Task, visitor: Visitor) -> bool:
+def arrived(task: SiteTask, visitor: Visitor) -> bool:
     """Whether all is as the task wants it but the answer."""
     outcome = visitor.world.outcome()
     truth = task.truth(outcome.before)
@@ -488,22 +492,22 @@ def arrived(task: Task, visitor: Visitor) -> bool:
 
 
 @pytest.mark.parametrize("task", PLAYED, ids=lambda task: task.id)
-def test_a_path_leads_where_its_task_wants(task: Task) -> None:
+def test_a_path_leads_where_its_task_wants(task: SiteTask) -> None:
     visitor = Visitor(urlsplit(task.start).netloc)
     visitor.get("/")
     before = visitor.world.outcome().before
     assert task.truth(before) is not None or not arrived(task, visitor)
-    for deed in task.template.path(before, task.values):
-        visitor.do(deed)
+    for action in task.path(before):
+        visitor.do(action)
     assert arrived(task, visitor)
 
 
 @pytest.mark.parametrize("task", PLAYED, ids=lambda task: task.id)
-def test_a_task_is_not_done_where_more_was_changed(task: Task) -> None:
+def test_a_task_is_not_done_where_more_was_changed(task: SiteTask) -> None:
     visitor = Visitor(urlsplit(task.start).netloc)
     visitor.get("/")
-    for deed in task.template.path(visitor.world.outcome().before, task.values):
-        visitor.do(deed)
+    for action in task.path(visitor.world.outcome().before):
+        visitor.do(action)
     beside(visitor, DESK).post("/orders/1001/comment", body="by the way")
     assert not arrived(task, visitor)
 

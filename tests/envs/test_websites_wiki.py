@@ -4,7 +4,7 @@ import re
 from urllib.parse import urlencode
 
 import pytest
-from agym.envs.websites.catalog import tasks
+from agym.envs.websites.catalog import list_tasks
 from agym.envs.websites.hosting import Reply, World
 from agym.envs.websites.wiki import SITE
 from agym.envs.websites.wiki.markup import address, categories, fact, facts, plain, sections
@@ -187,7 +187,7 @@ def test_who_is_not_logged_in_reads_only(reader: Reader) -> None:
 
 
 def test_something_else_changed_as_well_is_no_success(reader: Reader) -> None:
-    task = tasks()["wiki/watch/0"]
+    task = list_tasks()["wiki/watch/0"]
     reader.post("/watch/Kite_Sunday")
     assert task.done("", "", reader.world.outcome())
     reader.post("/talk/Skerrow", text="Hello")
@@ -195,6 +195,6 @@ def test_something_else_changed_as_well_is_no_success(reader: Reader) -> None:
 
 
 def test_the_wrong_words_are_no_success(reader: Reader) -> None:
-    task = tasks()["wiki/section/0"]
+    task = list_tasks()["wiki/section/0"]
     reader.post("/add/Lark_Down", heading="Weather", text="Fog is rare.")
     assert not task.done("", "", reader.world.outcome())

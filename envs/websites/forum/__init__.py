@@ -6,9 +6,8 @@ from ..framework.site import Host, Site, get
 from . import actions as deeds
 from . import pages
 from .seed import USER, fill
-from .tasks import TASKS
 
-__all__ = ["SITE", "TASKS"]
+__all__ = ["SITE"]
 
 _FOLDER = Path(__file__).parent
 

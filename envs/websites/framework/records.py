@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from sqlite3 import Connection
+from sqlite3 import Connection, Cursor
 from typing import Any, TypeAlias
 
-__all__ = ["Record", "first", "one", "rows"]
+__all__ = ["Record", "first", "one", "rows", "to_records"]
 
 Record: TypeAlias = dict[str, Any]
 
 
 def rows(db: Connection, sql: str, *given: object) -> list[Record]:
-    found = db.execute(sql, given)
+    return to_records(db.execute(sql, given))
+
+
+def to_records(found: Cursor) -> list[Record]:
     names = [column[0] for column in found.description]
     return [dict(zip(names, row, strict=True)) for row in found]
 

@@ -166,6 +166,8 @@ class Site:
     """For templates, by name."""
     shared: Callable[[Connection, Request], Mapping[str, object]] = _nothing
     """What all pages are given, those of errors too."""
+    functions: Mapping[str, Callable[..., str | int]] = field(default_factory=dict)
+    """What SQL over its data may call, by name."""
     passing: frozenset[str] = frozenset()
     """Tables whose changes mean nothing, such as messages that are shown once."""
 

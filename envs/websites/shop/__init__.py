@@ -11,10 +11,9 @@ from ..framework.site import Host, Route, Site, get, post
 from . import account, admin_goods, admin_office, admin_orders, browse, buying
 from .forms import money
 from .seed import fill
-from .tasks import TASKS
 from .visitor import CLERK, SHOP, clerk, known, shared
 
-__all__ = ["SITE", "TASKS"]
+__all__ = ["SITE"]
 
 _HERE = Path(__file__).parent
 

@@ -4,10 +4,9 @@ from pathlib import Path
 
 from ..framework.site import Host, Site
 from . import items, pages, projects
-from .seed import USER, fill
-from .tasks import TASKS
+from .seed import USER, fill, slug
 
-__all__ = ["SITE", "TASKS"]
+__all__ = ["SITE"]
 
 _FOLDER = Path(__file__).parent
 
@@ -25,4 +24,5 @@ SITE = Site(
     fill=fill,
     templates=_FOLDER / "templates",
     shared=pages.shared,
+    functions={"slug": slug},
 )

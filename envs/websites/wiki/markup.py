@@ -14,7 +14,18 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
-__all__ = ["Section", "address", "categories", "fact", "facts", "plain", "sections"]
+__all__ = [
+    "Section",
+    "address",
+    "categories",
+    "fact",
+    "fact_value",
+    "facts",
+    "figure",
+    "in_category",
+    "plain",
+    "sections",
+]
 
 Known = Callable[[str], bool]
 """Whether there is a page of that title."""
@@ -64,6 +75,21 @@ def facts(text: str, known: Known) -> list[tuple[str, Markup]]:
 def fact(text: str, name: str) -> str:
     """A fact in plain words; `LookupError` where it is not told."""
     return plain(dict(_FACT.findall(text))[name])
+
+
+def fact_value(text: str, name: str) -> str | int:
+    """A fact, as a number where it is one."""
+    said = fact(text, name)
+    return int(said.replace(",", "")) if said.replace(",", "").isdecimal() else said
+
+
+def figure(text: str, name: str) -> int:
+    """The number with which a fact begins."""
+    return int(fact(text, name).split()[0].replace(",", ""))
+
+
+def in_category(text: str, name: str) -> bool:
+    return name in categories(text)
 
 
 def plain(text: str) -> str:

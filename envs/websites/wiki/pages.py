@@ -28,7 +28,7 @@ from ..framework.site import (
     post,
     whole,
 )
-from .markup import Section, address, categories, facts, plain, sections
+from .markup import Section, address, categories, fact, fact_value, facts, figure, in_category, plain, sections
 from .seed import USER, fill
 
 __all__ = ["SITE"]
@@ -406,4 +406,5 @@ SITE = Site(
     fill=fill,
     templates=_FOLDER / "templates",
     filters={"address": address},
+    functions={"fact": fact, "fact_value": fact_value, "figure": figure, "in_category": in_category},
 )
