@@ -1,9 +1,9 @@
 """Read the tasks of a `tasks.yaml` as templates; a mistake there is an error that names its place.
 
-A file says for each task its `intent`, `variants`, `path`, and what is right: an `answer` (or several `answers`), a `url`,
-`changes`. SQL names values and facts after colons, texts in braces. `changes` are rows: in an `edited` one, columns that
-begin with `new_` have the new values, and the others say which row it is; of a column `words_text` only the words count.
-A `path` has a line for each action, or the name of `steps` that the file says once for several tasks.
+A file has for each task its `intent`, `variants` and `path`, and what is right: an `answer` (or several `answers`), a
+`url`, `changes`. SQL names values and facts after colons, texts name them in braces. `changes` are rows: in an `edited`
+one the columns that begin with `new_` have the new values, and the others say which row it is; of a column `words_text`
+only the words count. A line of a `path` is an action, or the name of `steps` that several tasks share.
 """
 
 from __future__ import annotations

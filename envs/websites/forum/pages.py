@@ -10,29 +10,10 @@ from datetime import timedelta
 from sqlite3 import Connection
 
 from ..framework.records import Record, first, one, rows
-from ..framework.site import Answer, NotFound, Page, Paging, Refused, Request, whole
+from ..framework.site import Answer, NotFound, Page, Paging, Refused, Request, Route, get, whole
 from .seed import NOW, clock
 
-__all__ = [
-    "all_posts",
-    "blocked",
-    "board_of",
-    "boards",
-    "conversation",
-    "front",
-    "inbox",
-    "me",
-    "member",
-    "member_comments",
-    "member_of",
-    "member_posts",
-    "one_board",
-    "one_post",
-    "post_of",
-    "replies",
-    "search",
-    "shared",
-]
+__all__ = ["ROUTES", "board_of", "me", "member_of", "post_of", "shared"]
 
 Parts = Mapping[str, str]
 
@@ -98,18 +79,18 @@ def _my_votes(db: Connection, request: Request, kind: str) -> Mapping[int, int]:
 # --- posts ---
 
 
-def front(db: Connection, request: Request, parts: Parts) -> Answer:
+def _front(db: Connection, request: Request, parts: Parts) -> Answer:
     if request.user is None:
-        return all_posts(db, request, parts)
+        return _all_posts(db, request, parts)
     where = "board IN (SELECT board FROM subscription WHERE member = ?)"
     return _listed(db, request, where, request.user, heading="Posts of your boards")
 
 
-def all_posts(db: Connection, request: Request, parts: Parts) -> Answer:
+def _all_posts(db: Connection, request: Request, parts: Parts) -> Answer:
     return _listed(db, request, "true", heading="Posts of all boards")
 
 
-def one_board(db: Connection, request: Request, parts: Parts) -> Answer:
+def _one_board(db: Connection, request: Request, parts: Parts) -> Answer:
     board = board_of(db, request, parts["board"])
     return _listed(db, request, "board = ?", board["name"], heading=board["name"], board=board)
 
@@ -134,7 +115,7 @@ def _posts(db: Connection, request: Request, where: str, given: tuple[object, ..
     return {"posts": posts, "paging": paging, "votes": _my_votes(db, request, "post")}
 
 
-def one_post(db: Connection, request: Request, parts: Parts) -> Answer:
+def _one_post(db: Connection, request: Request, parts: Parts) -> Answer:
     post = post_of(db, parts["post"])
     board = board_of(db, request, post["board"])
     if board["name"].casefold() != parts["board"].casefold():
@@ -166,7 +147,7 @@ def _tree(comments: list[Record]) -> list[Record]:
 # --- boards ---
 
 
-def boards(db: Connection, request: Request, parts: Parts) -> Answer:
+def _boards(db: Connection, request: Request, parts: Parts) -> Answer:
     sort = request.query.get("sort", "name")
     sort = sort if sort in _BOARDS else "name"
     listed = rows(db, f"{_COUNTED} ORDER BY {_BOARDS[sort]}", request.user)
@@ -176,7 +157,7 @@ def boards(db: Connection, request: Request, parts: Parts) -> Answer:
 # --- members ---
 
 
-def member(db: Connection, request: Request, parts: Parts) -> Answer:
+def _member(db: Connection, request: Request, parts: Parts) -> Answer:
     found = member_of(db, parts["name"])
     name = found["name"]
     counts = {
@@ -189,14 +170,14 @@ def member(db: Connection, request: Request, parts: Parts) -> Answer:
     return Page(template="member.html", values=values)
 
 
-def member_posts(db: Connection, request: Request, parts: Parts) -> Answer:
+def _member_posts(db: Connection, request: Request, parts: Parts) -> Answer:
     found = member_of(db, parts["name"])
     sort = _member_sort(request)
     values = _posts(db, request, "author = ?", (found["name"],), _ORDERS[sort])
     return Page(template="member_posts.html", values={**values, "member": found, "sort": sort})
 
 
-def member_comments(db: Connection, request: Request, parts: Parts) -> Answer:
+def _member_comments(db: Connection, request: Request, parts: Parts) -> Answer:
     found = member_of(db, parts["name"])
     sort = _member_sort(request)
     where = "scored_comment.author = ? AND NOT deleted"
@@ -218,7 +199,7 @@ def _comments(
     return Page(template=template, values={"comments": found, "paging": paging, "sort": order, **more})
 
 
-def blocked(db: Connection, request: Request, parts: Parts) -> Answer:
+def _blocked(db: Connection, request: Request, parts: Parts) -> Answer:
     names = rows(db, "SELECT blocked AS name FROM block WHERE member = ? ORDER BY 1", me(request))
     return Page(template="blocked.html", values={"names": names})
 
@@ -226,13 +207,13 @@ def blocked(db: Connection, request: Request, parts: Parts) -> Answer:
 # --- what is for oneself ---
 
 
-def replies(db: Connection, request: Request, parts: Parts) -> Answer:
+def _replies(db: Connection, request: Request, parts: Parts) -> Answer:
     answered = "SELECT author FROM comment WHERE comment.id = scored_comment.parent"
     where = f"NOT deleted AND scored_comment.author <> ? AND coalesce(({answered}), post.author) = ?"
     return _comments(db, request, "replies.html", where, me(request), me(request), order="new")
 
 
-def inbox(db: Connection, request: Request, parts: Parts) -> Answer:
+def _inbox(db: Connection, request: Request, parts: Parts) -> Answer:
     other = "CASE sender WHEN ? THEN recipient ELSE sender END"
     last = f"SELECT max(id) FROM message WHERE ? IN (sender, recipient) GROUP BY {other}"
     talks = f"SELECT *, {other} AS other FROM message WHERE id IN ({last}) ORDER BY id DESC"
@@ -240,7 +221,7 @@ def inbox(db: Connection, request: Request, parts: Parts) -> Answer:
     return Page(template="inbox.html", values={"talks": rows(db, talks, mine, mine, mine)})
 
 
-def conversation(db: Connection, request: Request, parts: Parts) -> Answer:
+def _conversation(db: Connection, request: Request, parts: Parts) -> Answer:
     other = member_of(db, parts["name"])
     between = "SELECT * FROM message WHERE (sender, recipient) IN (VALUES (?, ?), (?, ?)) ORDER BY id"
     mine = me(request)
@@ -259,7 +240,7 @@ _SEARCHED = {
 }
 
 
-def search(db: Connection, request: Request, parts: Parts) -> Answer:
+def _search(db: Connection, request: Request, parts: Parts) -> Answer:
     """All words must be there, wherever."""
     words = request.query.get("q", "").split()[:10]
     scope = request.query.get("in", "posts")
@@ -280,3 +261,20 @@ def search(db: Connection, request: Request, parts: Parts) -> Answer:
 
 def _literal(word: str) -> str:
     return word.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+
+
+ROUTES: tuple[Route, ...] = (
+    get("/", _front),
+    get("/all", _all_posts),
+    get("/boards", _boards),
+    get("/search", _search),
+    get("/inbox", _inbox),
+    get("/inbox/<name>", _conversation),
+    get("/replies", _replies),
+    get("/blocked", _blocked),
+    get("/user/<name>", _member),
+    get("/user/<name>/posts", _member_posts),
+    get("/user/<name>/comments", _member_comments),
+    get("/b/<board>", _one_board),
+    get("/b/<board>/<post>", _one_post),
+)

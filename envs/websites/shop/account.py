@@ -6,33 +6,14 @@ from collections.abc import Mapping
 from sqlite3 import Connection
 
 from ..framework.records import Record, first, rows
-from ..framework.site import Answer, NotFound, Page, Redirect, Refused, Request, whole
+from ..framework.site import Answer, NotFound, Page, Redirect, Refused, Request, Route, get, post, whole
 from .buying import put
 from .forms import Field, Filled, read, show
 from .listing import Filter, Sorts, listed
 from .rows import existing, save
-from .visitor import asking, my_id, say
+from .visitor import asking, my_id, require_customer, say
 
-__all__ = [
-    "STATUSES",
-    "address",
-    "addresses",
-    "call_off",
-    "cancel",
-    "delete_address",
-    "details",
-    "login",
-    "logout",
-    "main_address",
-    "newsletter",
-    "order",
-    "order_values",
-    "orders",
-    "overview",
-    "reorder",
-    "unwish",
-    "wishes",
-]
+__all__ = ["ROUTES", "STATUSES", "call_off", "order_values"]
 
 STATUSES = tuple((status, status.capitalize()) for status in ("pending", "processing", "complete", "canceled"))
 _ORDERS_PER_PAGE = 8
@@ -53,7 +34,7 @@ _FILTERS = (
 _LOGIN = (Field("email", "E-mail", "email"), Field("password", "Password", "password"))
 
 
-def login(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _login(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     filled = read(_LOGIN, request.form)
     if request.method == "GET":
         return asking("Log in", _LOGIN, Filled(values={}, shown={}), button="Log in")
@@ -67,12 +48,12 @@ def login(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     return Redirect(to="/account", user=found["email"])
 
 
-def logout(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _logout(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     say(db, request, "You are logged out.")
     return Redirect(to="/", user=None)
 
 
-def overview(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _overview(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     mine = my_id(db, request)
     values = {
         "orders": rows(db, "SELECT * FROM bill WHERE customer_id = ? ORDER BY id DESC LIMIT 3", mine),
@@ -84,7 +65,7 @@ def overview(db: Connection, request: Request, parts: Mapping[str, str]) -> Answ
 # --- orders ---
 
 
-def orders(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _orders(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     where = [("customer_id = ?", my_id(db, request))]
     listing = listed(db, request, "bill", filters=_FILTERS, sorts=_SORTS, size=_ORDERS_PER_PAGE, where=where)
     return Page(template="orders.html", values={"listing": listing})
@@ -106,11 +87,11 @@ def order_values(db: Connection, found: Record) -> dict[str, object]:
     }
 
 
-def order(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _order(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     return Page(template="order.html", values=order_values(db, _mine(db, request, parts)))
 
 
-def cancel(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _cancel(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = _mine(db, request, parts)
     if found["status"] != "pending":
         raise Refused("Only orders that are still pending can be canceled. Please write to us.")
@@ -126,7 +107,7 @@ def call_off(db: Connection, found: Record) -> None:
         db.execute("UPDATE product SET stock = stock + ? WHERE sku = ?", (quantity, sku))
 
 
-def reorder(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _reorder(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = _mine(db, request, parts)
     missing = []
     for line in rows(db, "SELECT * FROM line WHERE purchase_id = ? ORDER BY id", found["id"]):
@@ -154,7 +135,7 @@ _DETAILS = (Field("first", "First name"), Field("last", "Last name"), Field("pho
 _NEWSLETTER = (Field("newsletter", "Send me the newsletter", "check"),)
 
 
-def addresses(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _addresses(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = rows(db, "SELECT * FROM address WHERE customer_id = ? ORDER BY main DESC, id", my_id(db, request))
     return Page(template="addresses.html", values={"addresses": found})
 
@@ -166,7 +147,7 @@ def _my_address(db: Connection, request: Request, parts: Mapping[str, str]) -> R
     return existing(db, sql, whole(parts["id"]), my_id(db, request))
 
 
-def address(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _address(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     """A new one, or one that is there."""
     found = _my_address(db, request, parts)
     filled = read(_ADDRESS, request.form)
@@ -180,7 +161,7 @@ def address(db: Connection, request: Request, parts: Mapping[str, str]) -> Answe
     return Redirect(to="/account/addresses")
 
 
-def main_address(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _main_address(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = _my_address(db, request, parts)
     if found is None:
         raise NotFound
@@ -189,7 +170,7 @@ def main_address(db: Connection, request: Request, parts: Mapping[str, str]) -> 
     return Redirect(to="/account/addresses")
 
 
-def delete_address(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _delete_address(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = _my_address(db, request, parts)
     if found is None or found["main"]:
         raise Refused("Your main address cannot be deleted. Make another one the main address first.")
@@ -198,11 +179,11 @@ def delete_address(db: Connection, request: Request, parts: Mapping[str, str]) -
     return Redirect(to="/account/addresses")
 
 
-def details(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _details(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     return _own(db, request, "Your details", _DETAILS)
 
 
-def newsletter(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _newsletter(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     return _own(db, request, "Newsletter", _NEWSLETTER)
 
 
@@ -221,7 +202,7 @@ def _own(db: Connection, request: Request, title: str, fields: tuple[Field, ...]
 # --- wish list ---
 
 
-def wishes(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _wishes(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = rows(
         db,
         "SELECT goods.* FROM wish JOIN goods ON goods.id = product_id"
@@ -231,8 +212,35 @@ def wishes(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer
     return Page(template="wishes.html", values={"products": found})
 
 
-def unwish(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _unwish(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = existing(db, "SELECT * FROM product WHERE sku = ?", parts["sku"])
     db.execute("DELETE FROM wish WHERE customer_id = ? AND product_id = ?", (my_id(db, request), found["id"]))
     say(db, request, f"{found['name']} is no longer on your wish list.")
     return Redirect(to="/account/wishes")
+
+
+ROUTES: tuple[Route, ...] = (
+    get("/login", _login),
+    post("/login", _login),
+    post("/logout", _logout),
+    *require_customer(
+        get("/account", _overview),
+        get("/account/orders", _orders),
+        get("/account/orders/<id>", _order),
+        post("/account/orders/<id>/cancel", _cancel),
+        post("/account/orders/<id>/reorder", _reorder),
+        get("/account/addresses", _addresses),
+        get("/account/addresses/new", _address),
+        post("/account/addresses/new", _address),
+        get("/account/addresses/<id>", _address),
+        post("/account/addresses/<id>", _address),
+        post("/account/addresses/<id>/main", _main_address),
+        post("/account/addresses/<id>/delete", _delete_address),
+        get("/account/details", _details),
+        post("/account/details", _details),
+        get("/account/newsletter", _newsletter),
+        post("/account/newsletter", _newsletter),
+        get("/account/wishes", _wishes),
+        post("/account/wishes/<sku>/remove", _unwish),
+    ),
+)

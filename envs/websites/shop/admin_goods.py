@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from sqlite3 import Connection
 
 from ..framework.records import Record, rows
-from ..framework.site import TODAY, Answer, Page, Redirect, Request, whole
+from ..framework.site import TODAY, Answer, Page, Redirect, Request, Route, get, post, whole
 from .forms import Field, Filled, amount, count, read, show
 from .listing import Filter, Sorts, listed
 from .rows import existing, number, save
-from .visitor import asking, say
+from .visitor import asking, require_clerk, say
 
-__all__ = ["delete_product", "delete_review", "new_product", "product", "products", "review", "reviews"]
+__all__ = ["ROUTES"]
 
 _PER_PAGE = 15
 _SHOWN = (("1", "Enabled"), ("0", "Disabled"))
@@ -48,7 +48,7 @@ def _categories(db: Connection) -> tuple[tuple[str, str], ...]:
 # --- products ---
 
 
-def products(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _products(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     filters = (
         Filter(Field("name", "Name or SKU"), "sku || ' ' || name LIKE ?"),
         Filter(Field("category", "Category", "select", count, _categories(db)), "category_id = ?"),
@@ -80,7 +80,7 @@ def _taken(db: Connection, filled: Filled, product: int) -> Filled:
     return Filled(values=filled.values, shown=filled.shown, faults=faults)
 
 
-def new_product(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _new_product(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     fields = _product_fields(db)
     if request.method == "GET":
         return asking("New product", fields, Filled(values={}, shown={"enabled": 1, "stock": 0}), button="Save product")
@@ -92,7 +92,7 @@ def new_product(db: Connection, request: Request, parts: Mapping[str, str]) -> A
     return Redirect(to="/products")
 
 
-def product(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _product(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found, fields = _one_product(db, parts), _product_fields(db)
     title, ways = f"Product {found['name']}", {"Delete product": f"/products/{found['id']}/delete"}
     if request.method == "GET":
@@ -110,7 +110,7 @@ def _one_product(db: Connection, parts: Mapping[str, str]) -> Record:
     return existing(db, "SELECT * FROM product WHERE id = ?", whole(parts["id"]))
 
 
-def delete_product(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _delete_product(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = _one_product(db, parts)
     for table in ("choice", "review", "basket", "wish"):
         db.execute(f"DELETE FROM {table} WHERE product_id = ?", (found["id"],))
@@ -122,7 +122,7 @@ def delete_product(db: Connection, request: Request, parts: Mapping[str, str]) -
 # --- reviews ---
 
 
-def reviews(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _reviews(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     listing = listed(db, request, _REVIEWS, filters=_REVIEW_FILTERS, sorts=_REVIEW_SORTS, size=_PER_PAGE)
     return Page(template="admin_reviews.html", values={"listing": listing})
 
@@ -135,7 +135,7 @@ _REVIEW = (
 )
 
 
-def review(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _review(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = existing(db, f"SELECT * FROM {_REVIEWS} WHERE id = ?", whole(parts["id"]))
     title = f"Review of {found['product']}, {found['stars']} of 5 stars"
     ways = {"Delete review": f"/reviews/{found['id']}/delete"}
@@ -148,8 +148,24 @@ def review(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer
     return Redirect(to="/reviews")
 
 
-def delete_review(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _delete_review(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = existing(db, "SELECT * FROM review WHERE id = ?", whole(parts["id"]))
     db.execute("DELETE FROM review WHERE id = ?", (found["id"],))
     say(db, request, "The review has been deleted.")
     return Redirect(to="/reviews")
+
+
+ROUTES: tuple[Route, ...] = (
+    *require_clerk(
+        get("/products", _products),
+        get("/products/new", _new_product),
+        post("/products/new", _new_product),
+        get("/products/<id>", _product),
+        post("/products/<id>", _product),
+        post("/products/<id>/delete", _delete_product),
+        get("/reviews", _reviews),
+        get("/reviews/<id>", _review),
+        post("/reviews/<id>", _review),
+        post("/reviews/<id>/delete", _delete_review),
+    ),
+)

@@ -7,34 +7,21 @@ from dataclasses import dataclass
 from sqlite3 import Connection
 
 from ..framework.records import rows
-from ..framework.site import Answer, NotFound, Page, Paging, Redirect, Request, whole
+from ..framework.site import Answer, NotFound, Page, Paging, Redirect, Request, Route, get, post, whole
 from .browse import ORDERED
 from .forms import Field, Filled, amount, count, day, email, money, read, show
 from .listing import Filter, Sorts, listed
 from .rows import existing, number, save
-from .visitor import CLERK, asking, say
+from .visitor import CLERK, asking, require_clerk, say
 
-__all__ = [
-    "customer",
-    "customers",
-    "dashboard",
-    "login",
-    "logout",
-    "messages",
-    "page",
-    "pages",
-    "report",
-    "reports",
-    "rule",
-    "rules",
-]
+__all__ = ["ROUTES"]
 
 _PER_PAGE = 15
 
 _LOGIN = (Field("name", "User name"), Field("password", "Password", "password"))
 
 
-def login(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _login(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     filled = read(_LOGIN, request.form)
     if (filled.values.get("name"), filled.values.get("password")) == CLERK:
         return Redirect(to="/", user=CLERK[0])
@@ -42,11 +29,11 @@ def login(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     return asking("Log in", _LOGIN, Filled(values={}, shown={}, faults=faults), button="Log in")
 
 
-def logout(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _logout(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     return Redirect(to="/login", user=None)
 
 
-def dashboard(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _dashboard(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     values = {
         "revenue": number(db, "SELECT sum(total) FROM bill WHERE status != 'canceled'"),
         "counts": {table: number(db, f"SELECT count(*) FROM {table}") for table in ("purchase", "customer", "product")},
@@ -93,12 +80,12 @@ _CUSTOMER_SORTS: Sorts = {
 }
 
 
-def customers(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _customers(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     listing = listed(db, request, _CUSTOMERS, filters=_CUSTOMER_FILTERS, sorts=_CUSTOMER_SORTS, size=_PER_PAGE)
     return Page(template="admin_customers.html", values={"listing": listing})
 
 
-def customer(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _customer(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = existing(db, "SELECT * FROM customer WHERE id = ?", whole(parts["id"]))
     title = f"Customer {found['first']} {found['last']}"
     if request.method == "GET":
@@ -114,7 +101,7 @@ def customer(db: Connection, request: Request, parts: Mapping[str, str]) -> Answ
     return Redirect(to="/customers")
 
 
-def messages(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _messages(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = rows(db, "SELECT * FROM message ORDER BY id DESC LIMIT 50")
     return Page(template="admin_messages.html", values={"messages": found})
 
@@ -133,7 +120,7 @@ _RULE = (
 )
 
 
-def rules(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _rules(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = rows(
         db,
         "SELECT rule.*, (SELECT count(*) FROM purchase WHERE purchase.code = rule.code) AS uses FROM rule ORDER BY id",
@@ -141,7 +128,7 @@ def rules(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     return Page(template="admin_rules.html", values={"rules": found})
 
 
-def rule(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _rule(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     """A new one, or one that is there."""
     found = existing(db, "SELECT * FROM rule WHERE id = ?", whole(parts["id"])) if "id" in parts else None
     title = f"Price rule {found['name']}" if found else "New price rule"
@@ -149,7 +136,7 @@ def rule(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
         shown = dict(found) | {"amount": found["amount"] * (100 if found["kind"] == "percent" else 1)} if found else {}
         empty = Filled(values={}, shown=show(_RULE, shown) if found else {"active": 1, "minimum": "0.00"})
         return asking(title, _RULE, empty, button="Save rule")
-    filled = _rule(db, read(_RULE, request.form), found["id"] if found else 0)
+    filled = _check_rule(db, read(_RULE, request.form), found["id"] if found else 0)
     if filled.faults:
         return asking(title, _RULE, filled, button="Save rule")
     save(db, "rule", filled.values, found["id"] if found else None)
@@ -157,7 +144,7 @@ def rule(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     return Redirect(to="/rules")
 
 
-def _rule(db: Connection, filled: Filled, own: int) -> Filled:
+def _check_rule(db: Connection, filled: Filled, own: int) -> Filled:
     """The same, with the faults that only the whole of it shows; percent are whole numbers."""
     if filled.faults:
         return filled
@@ -231,12 +218,12 @@ _REPORTS = {
 """By the name in the address."""
 
 
-def reports(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _reports(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     titles = {name: report.title for name, report in _REPORTS.items()}
     return Page(template="admin_reports.html", values={"reports": titles})
 
 
-def report(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _report(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     asked = _REPORTS.get(parts["name"])
     if asked is None:
         raise NotFound
@@ -262,11 +249,11 @@ _PAGE = (
 )
 
 
-def pages(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _pages(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     return Page(template="admin_pages.html", values={"pages": rows(db, "SELECT * FROM page ORDER BY title")})
 
 
-def page(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _page(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = existing(db, "SELECT * FROM page WHERE id = ?", whole(parts["id"]))
     filled = read(_PAGE, request.form)
     if request.method == "GET" or filled.faults:
@@ -275,3 +262,27 @@ def page(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     save(db, "page", filled.values, found["id"])
     say(db, request, "The page has been saved.")
     return Redirect(to="/pages")
+
+
+ROUTES: tuple[Route, ...] = (
+    get("/login", _login),
+    post("/login", _login),
+    post("/logout", _logout),
+    *require_clerk(
+        get("/", _dashboard),
+        get("/customers", _customers),
+        get("/customers/<id>", _customer),
+        post("/customers/<id>", _customer),
+        get("/messages", _messages),
+        get("/rules", _rules),
+        get("/rules/new", _rule),
+        post("/rules/new", _rule),
+        get("/rules/<id>", _rule),
+        post("/rules/<id>", _rule),
+        get("/reports", _reports),
+        get("/reports/<name>", _report),
+        get("/pages", _pages),
+        get("/pages/<id>", _page),
+        post("/pages/<id>", _page),
+    ),
+)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from sqlite3 import Connection
 
 from ..framework.records import Record
-from ..framework.site import TODAY, Answer, Page, Redirect, Refused, Request, Wrong, whole
+from ..framework.site import TODAY, Answer, Page, Redirect, Refused, Request, Route, Wrong, get, post, whole
 from .account import STATUSES, call_off, order_values
 from .forms import Field, amount, day, read
 from .listing import Filter, Sorts, listed
 from .rows import existing, save
-from .visitor import NOW, say
+from .visitor import NOW, require_clerk, say
 
-__all__ = ["CARRIERS", "cancel", "invoice", "order", "orders", "remark", "ship"]
+__all__ = ["CARRIERS", "ROUTES"]
 
 CARRIERS = ("Swiftlane Post", "Harbour Parcel", "Greyheron Freight")
 _PER_PAGE = 15
@@ -39,7 +39,7 @@ _SHIPMENT = (
 _REMARK = (Field("body", "Comment", "area"), Field("told", "Tell the customer", "check"))
 
 
-def orders(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _orders(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     listing = listed(db, request, "bill", filters=_FILTERS, sorts=_SORTS, size=_PER_PAGE)
     return Page(template="admin_orders.html", values={"listing": listing})
 
@@ -48,7 +48,7 @@ def _found(db: Connection, parts: Mapping[str, str]) -> Record:
     return existing(db, "SELECT * FROM bill WHERE id = ?", whole(parts["id"]))
 
 
-def order(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _order(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     values = {**order_values(db, _found(db, parts)), "shipping_fields": _SHIPMENT, "remark_fields": _REMARK}
     return Page(template="admin_order.html", values=values)
 
@@ -63,14 +63,14 @@ def _expect(found: Record, *statuses: str) -> None:
         raise Refused(f"This cannot be done with an order that is {found['status']}.")
 
 
-def cancel(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _cancel(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = _found(db, parts)
     _expect(found, "pending", "processing")
     call_off(db, found)
     return _done(db, request, found, "The order has been canceled.")
 
 
-def invoice(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _invoice(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = _found(db, parts)
     _expect(found, "pending")
     save(db, "invoice", {"purchase_id": found["id"], "made": str(TODAY)})
@@ -78,7 +78,7 @@ def invoice(db: Connection, request: Request, parts: Mapping[str, str]) -> Answe
     return _done(db, request, found, "The invoice has been made.")
 
 
-def ship(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _ship(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = _found(db, parts)
     _expect(found, "processing")
     filled = read(_SHIPMENT, request.form)
@@ -89,10 +89,22 @@ def ship(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     return _done(db, request, found, "The order has been shipped.")
 
 
-def remark(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _remark(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = _found(db, parts)
     filled = read(_REMARK, request.form)
     if filled.faults:
         raise Wrong(" ".join(filled.faults))
     save(db, "remark", {"purchase_id": found["id"], "made": NOW, **filled.values})
     return _done(db, request, found, "The comment has been added.")
+
+
+ROUTES: tuple[Route, ...] = (
+    *require_clerk(
+        get("/orders", _orders),
+        get("/orders/<id>", _order),
+        post("/orders/<id>/cancel", _cancel),
+        post("/orders/<id>/invoice", _invoice),
+        post("/orders/<id>/ship", _ship),
+        post("/orders/<id>/comment", _remark),
+    ),
+)

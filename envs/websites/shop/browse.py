@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from sqlite3 import Connection
 
 from ..framework.records import Record, first, rows
-from ..framework.site import TODAY, Answer, Page, Redirect, Request
+from ..framework.site import TODAY, Answer, Page, Redirect, Request, Route, get, post
 from .forms import Field, Filled, amount, count, email, read
 from .listing import Filter, Listing, Sorts, listed
 from .rows import contains, existing, save
-from .visitor import NOW, asking, me, my_id, say
+from .visitor import NOW, asking, me, my_id, require_customer, say
 
-__all__ = ["ORDERED", "category", "contact", "home", "info", "product", "review", "search", "track", "wish", "wording"]
+__all__ = ["ORDERED", "ROUTES", "wording"]
 
 _PER_PAGE = 6
 _REVIEWS_PER_PAGE = 5
@@ -53,7 +53,7 @@ def _filters(db: Connection, where: str, *values: object) -> list[Filter]:
     ]
 
 
-def home(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _home(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     newest = rows(db, "SELECT * FROM goods WHERE enabled ORDER BY created DESC, id LIMIT 4")
     wanted = rows(
         db,
@@ -63,13 +63,13 @@ def home(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     return Page(template="home.html", values={"newest": newest, "wanted": wanted})
 
 
-def category(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _category(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = existing(db, "SELECT * FROM category WHERE slug = ?", parts["slug"])
     filters = _filters(db, "category_id = ?", found["id"])
     return _goods(db, request, found["name"], filters, [("category_id = ?", found["id"])])
 
 
-def search(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _search(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     text = request.query.get("q", "").strip()
     categories = tuple((each["slug"], each["name"]) for each in rows(db, "SELECT * FROM category ORDER BY id"))
     filters = [Filter(Field("category", "Category", "select", options=categories), "category_slug = ?")]
@@ -94,7 +94,7 @@ def _goods(
 # --- one product ---
 
 
-def product(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _product(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     return _product_page(db, request, shown(db, parts["sku"]))
 
 
@@ -127,7 +127,7 @@ def _reviews(db: Connection, request: Request, product: Record) -> Listing:
     )
 
 
-def wish(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _wish(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = shown(db, parts["sku"])
     db.execute("INSERT OR IGNORE INTO wish (customer_id, product_id) VALUES (?, ?)", (my_id(db, request), found["id"]))
     say(db, request, f"{found['name']} is on your wish list.")
@@ -143,7 +143,7 @@ _REVIEW = (
 )
 
 
-def review(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _review(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = shown(db, parts["sku"])
     filled = read(_REVIEW, request.form)
     if request.method == "GET" or filled.faults:
@@ -159,7 +159,7 @@ def review(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer
 # --- pages to read, letters, parcels ---
 
 
-def info(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _info(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = existing(db, "SELECT * FROM page WHERE slug = ? AND enabled", parts["slug"])
     return Page(template="info.html", values={"page": found})
 
@@ -172,7 +172,7 @@ _LETTER = (
 )
 
 
-def contact(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _contact(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     filled = read(_LETTER, request.form)
     if request.method == "GET" or filled.faults:
         customer = me(db, request)
@@ -184,7 +184,7 @@ def contact(db: Connection, request: Request, parts: Mapping[str, str]) -> Answe
     return Redirect(to="/contact")
 
 
-def track(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _track(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     order, address = (request.query.get(name, "").strip() for name in ("order", "email"))
     found = first(
         db,
@@ -196,3 +196,20 @@ def track(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     )
     values = {"asked": bool(order or address), "order": found}
     return Page(template="track.html", values=values)
+
+
+ROUTES: tuple[Route, ...] = (
+    get("/", _home),
+    get("/category/<slug>", _category),
+    get("/search", _search),
+    get("/product/<sku>", _product),
+    get("/product/<sku>/review", _review),
+    post("/product/<sku>/review", _review),
+    get("/info/<slug>", _info),
+    get("/contact", _contact),
+    post("/contact", _contact),
+    get("/track", _track),
+    *require_customer(
+        post("/product/<sku>/wish", _wish),
+    ),
+)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from sqlite3 import Connection
 
 from ..framework.records import Record, first, rows
-from ..framework.site import TODAY, Answer, Page, Redirect, Request, Wrong, whole
+from ..framework.site import TODAY, Answer, Page, Redirect, Request, Route, Wrong, get, post, whole
 from .browse import shown
 from .rows import existing, save
-from .visitor import NOW, my_id, say
+from .visitor import NOW, my_id, require_customer, say
 
-__all__ = ["PAYMENTS", "add", "bought", "change", "checkout", "drop_code", "put", "remove", "see", "use_code"]
+__all__ = ["PAYMENTS", "ROUTES", "put"]
 
 PAYMENTS = ("Card", "Bank transfer", "Invoice")
 _MOST = 99
@@ -21,7 +21,7 @@ _MOST = 99
 # --- the cart ---
 
 
-def add(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _add(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     found = shown(db, parts["sku"])
     option = _option(db, found, request.form.get("option", ""))
     put(db, request, found, option, whole(request.form.get("quantity", ""), 1))
@@ -91,11 +91,11 @@ def _discount(rule: Record, goods: int) -> int:
     return min(goods, goods * amount // 100 if rule["kind"] == "percent" else amount)
 
 
-def see(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _see(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     return Page(template="cart.html", values=_sums(db, request))
 
 
-def change(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _change(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     for thing in _basket(db, request):
         wanted = whole(request.form.get(f"quantity-{thing['id']}", ""), -1)
         if wanted == 0:
@@ -107,12 +107,12 @@ def change(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer
     return Redirect(to="/cart")
 
 
-def remove(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _remove(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     db.execute("DELETE FROM basket WHERE id = ? AND customer_id IS ?", (whole(parts["id"]), my_id(db, request)))
     return Redirect(to="/cart")
 
 
-def use_code(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _use_code(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     code = request.form.get("code", "").strip().upper()
     goods = sum(each["total"] for each in _basket(db, request))
     if _rule(db, code, goods) is None:
@@ -122,7 +122,7 @@ def use_code(db: Connection, request: Request, parts: Mapping[str, str]) -> Answ
     return Redirect(to="/cart")
 
 
-def drop_code(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _drop_code(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     db.execute("DELETE FROM basket_code WHERE customer_id = ?", (my_id(db, request) or 0,))
     return Redirect(to="/cart")
 
@@ -130,7 +130,7 @@ def drop_code(db: Connection, request: Request, parts: Mapping[str, str]) -> Ans
 # --- buying ---
 
 
-def checkout(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _checkout(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     mine = my_id(db, request)
     sums = _sums(db, request)
     if not sums["things"]:
@@ -168,6 +168,21 @@ def _buy(db: Connection, request: Request, sums: Mapping[str, object]) -> int:
     return order
 
 
-def bought(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _bought(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
     order = existing(db, "SELECT * FROM bill WHERE id = ? AND customer_id = ?", whole(parts["id"]), my_id(db, request))
     return Page(template="done.html", values={"order": order})
+
+
+ROUTES: tuple[Route, ...] = (
+    post("/product/<sku>/cart", _add),
+    get("/cart", _see),
+    post("/cart", _change),
+    post("/cart/<id>/remove", _remove),
+    post("/cart/code", _use_code),
+    post("/cart/code/remove", _drop_code),
+    *require_customer(
+        get("/checkout", _checkout),
+        post("/checkout", _checkout),
+        get("/checkout/done/<id>", _bought),
+    ),
+)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import wraps
+from collections.abc import Callable, Mapping, Sequence
 from sqlite3 import Connection
 
 from ..framework.records import Record, first, rows
-from ..framework.site import TODAY, Answer, Handler, Page, Redirect, Request
+from ..framework.site import TODAY, Handler, Page, Redirect, Request, Route
 from .forms import Field, Filled
 from .rows import number
 
-__all__ = ["CLERK", "NOW", "SHOP", "asking", "clerk", "known", "me", "my_id", "say", "shared"]
+__all__ = ["CLERK", "NOW", "SHOP", "asking", "me", "my_id", "require_clerk", "require_customer", "say", "shared"]
 
 SHOP = "shop.test"
 CLERK = ("clerk", "larkstall")
@@ -28,22 +27,20 @@ def my_id(db: Connection, request: Request) -> int | None:
     return None if found is None else int(found["id"])
 
 
-def known(handler: Handler) -> Handler:
-    """For customers who have logged in."""
-
-    @wraps(handler)
-    def answer(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-        return Redirect(to="/login") if me(db, request) is None else handler(db, request, parts)
-
-    return answer
+def require_customer(*routes: Route) -> tuple[Route, ...]:
+    """Send those who have not logged in to the login page instead."""
+    return _require(lambda db, request: me(db, request) is not None, routes)
 
 
-def clerk(handler: Handler) -> Handler:
-    @wraps(handler)
-    def answer(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-        return handler(db, request, parts) if request.user == CLERK[0] else Redirect(to="/login")
+def require_clerk(*routes: Route) -> tuple[Route, ...]:
+    return _require(lambda db, request: request.user == CLERK[0], routes)
 
-    return answer
+
+def _require(may: Callable[[Connection, Request], bool], routes: Sequence[Route]) -> tuple[Route, ...]:
+    def guard(handler: Handler) -> Handler:
+        return lambda db, request, parts: handler(db, request, parts) if may(db, request) else Redirect(to="/login")
+
+    return tuple(Route(each.method, each.pattern, guard(each.handler)) for each in routes)
 
 
 def say(db: Connection, request: Request, text: str) -> None:
