@@ -11,7 +11,7 @@ from random import Random
 from sqlite3 import Connection
 
 from ..framework.site import TODAY
-from .articles import Article, articles
+from .articles import Article, write_articles
 
 __all__ = ["USER", "fill"]
 
@@ -59,7 +59,7 @@ def fill(db: Connection, rng: Random) -> None:
     for number, (name, about) in enumerate(_USERS):
         joined = _FIRST + timedelta(days=60 * number + rng.randrange(60))
         db.execute("INSERT INTO users VALUES (?, ?, ?, ?)", (name, f"{name}-pass", joined.isoformat(), about))
-    made = articles(rng)
+    made = write_articles(rng)
     for article in made:
         db.execute("INSERT INTO pages(title, protected) VALUES (?, ?)", (article.title, article.protected))
     pages = {title: number for number, title in db.execute("SELECT id, title FROM pages")}
