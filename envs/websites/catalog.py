@@ -9,15 +9,15 @@ from functools import cache
 from pathlib import Path
 
 from . import forum, shop, tracker, wiki
-from .checks import told
-from .framework.site import Site
-from .hosting import opened
+from .checks import format_truth
+from .framework.site import WebSite
+from .hosting import open_copy
 from .task_files import read_templates
 from .tasks import SiteTask, TaskTemplate
 
-__all__ = ["HOSTS", "SITES", "frozen", "list_tasks", "list_templates", "list_words"]
+__all__ = ["HOSTS", "SITES", "describe_tasks", "list_tasks", "list_templates", "list_words"]
 
-SITES: tuple[Site, ...] = (shop.SITE, forum.SITE, wiki.SITE, tracker.SITE)
+SITES: tuple[WebSite, ...] = (shop.SITE, forum.SITE, wiki.SITE, tracker.SITE)
 HOSTS: tuple[str, ...] = tuple(host for site in SITES for host in site.hosts)
 _FILES = ("shop/tasks", "shop/admin_tasks", "forum/tasks", "wiki/tasks", "tracker/tasks", "cross_site_tasks")
 _PARTS_OF: Mapping[str, Set[str]] = {"shop": {"shopping", "shopping_admin"}}
@@ -47,20 +47,20 @@ def _number_tasks() -> Iterator[SiteTask]:
             yield SiteTask(id=name, template=template, values=values, held_out=held_out)
 
 
-def frozen() -> Iterator[str]:
+def describe_tasks() -> Iterator[str]:
     """A line for each task: its split, and the answer that is right."""
-    before = {site.name: opened(site) for site in SITES}
+    before = {site.name: open_copy(site) for site in SITES}
     for name, task in list_tasks().items():
         truth = task.truth(before)
-        yield f"{name} {'test' if task.held_out else 'train'}{'' if truth is None else f' {told(truth)}'}"
+        yield f"{name} {'test' if task.held_out else 'train'}{'' if truth is None else f' {format_truth(truth)}'}"
 
 
 def list_words(parts: Set[str]) -> Iterator[str]:
     """All that the tasks about some parts say and that is answered to them, and the pages and data of their sites."""
-    before = {site.name: opened(site) for site in SITES}
+    before = {site.name: open_copy(site) for site in SITES}
     for task in (task for task in list_tasks().values() if set(task.template.needs) <= parts):
         truth = task.truth(before)
-        yield f"{task.intent} {'' if truth is None else told(truth)}"
+        yield f"{task.intent} {'' if truth is None else format_truth(truth)}"
     for site in (site for site in SITES if parts & _PARTS_OF.get(site.name, {site.name})):
         yield from (re.sub(r"<[^>]*>|{[^}]*}", " ", file.read_text("utf-8")) for file in site.templates.glob("*.html"))
         db = before[site.name]

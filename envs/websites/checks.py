@@ -17,19 +17,19 @@ from urllib.parse import parse_qsl, urlsplit
 __all__ = [
     "NOT_POSSIBLE",
     "Databases",
-    "Outcome",
-    "Row",
+    "RowValues",
+    "SiteOutcome",
     "TableChange",
     "Truth",
     "compare_tables",
-    "says",
-    "stands_at",
-    "told",
+    "format_truth",
+    "is_at",
+    "is_right_answer",
 ]
 
 Databases: TypeAlias = Mapping[str, Connection]
 """Of each site, by its name."""
-Row: TypeAlias = Mapping[str, object]
+RowValues: TypeAlias = Mapping[str, object]
 Truth: TypeAlias = str | int | float | Set[str] | Sequence[str]
 """What an answer must be: words, a number, or names in any order."""
 
@@ -40,7 +40,7 @@ NOT_POSSIBLE = "N/A"
 # --- answers ---
 
 
-def says(answer: str, truth: Truth) -> bool:
+def is_right_answer(answer: str, truth: Truth) -> bool:
     """Whether an answer is right. Case, a pair of quotes and blanks around it do not count."""
     if isinstance(truth, str):
         return _plain(answer) == _plain(truth)
@@ -51,7 +51,7 @@ def says(answer: str, truth: Truth) -> bool:
     return Counter(names) == Counter(map(_plain, truth))
 
 
-def told(truth: Truth) -> str:
+def format_truth(truth: Truth) -> str:
     """The truth as an answer that is right."""
     return str(truth) if isinstance(truth, str | int | float) else ", ".join(sorted(truth))
 
@@ -75,7 +75,7 @@ _FIRST = ("page", "1")
 """Of a long list, which is what there is without it."""
 
 
-def stands_at(url: str, wanted: str, free: Set[str] = frozenset()) -> bool:
+def is_at(url: str, wanted: str, free: Set[str] = frozenset()) -> bool:
     """Whether an address is the one wanted; parameters that are free may be there too."""
     return _parted(url, free) == _parted(wanted, free)
 
@@ -95,12 +95,12 @@ def _parted(url: str, free: Set[str]) -> tuple[str, str, Mapping[str, str]]:
 class TableChange:
     """What became of a table: a row that was edited is among both."""
 
-    removed: tuple[Row, ...] = ()
-    added: tuple[Row, ...] = ()
+    removed: tuple[RowValues, ...] = ()
+    added: tuple[RowValues, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class SiteOutcome:
     """What an episode has made of the sites."""
 
     before: Databases

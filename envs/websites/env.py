@@ -18,9 +18,9 @@ from ..web.session import Scene
 from ..web.texts import MALFORMED
 from ..web.tree import Window
 from .catalog import HOSTS, SITES, list_tasks, list_words
-from .checks import told
-from .expert import walk
-from .hosting import HEADER, Hosting, World
+from .checks import format_truth
+from .expert import walk_path
+from .hosting import HEADER, Hosting, SiteWorld
 from .options import read_options
 from .tasks import PARTS, SiteTask
 from .texts import ENDED, FORMS, OPENING, PROMPT
@@ -51,12 +51,12 @@ class _Seat:
 
     def __init__(self) -> None:
         self.surfer = Surfer(HOSTS, _HOSTING.enter())
-        self.world = World(SITES)
+        self.world = SiteWorld(SITES)
         self._secret = ""
 
     def begin(self, task: SiteTask, seed: int, tokens: int) -> None:
         self.end()
-        self.world = World(SITES)
+        self.world = SiteWorld(SITES)
         self._secret = _HOSTING.admit(self.world)
         headers = {HEADER: self._secret}
         scene = Scene(hosts=HOSTS, window=_WINDOW, tokens=tokens, seed=seed, headers=headers)
@@ -159,14 +159,14 @@ class Websites(Env):
             actions.append(action)
             return self.step(action)
 
-        before = World(SITES).outcome().before
+        before = SiteWorld(SITES).outcome().before
         try:
-            walk(found.path(before), first.text, lambda: seat.surfer.seen, act)
+            walk_path(found.path(before), first.text, lambda: seat.surfer.seen, act)
         except LookupError:
             self._task = None
             return None
         truth = found.truth(before)
-        last = act("stop" if truth is None else f"stop [{told(truth)}]")
+        last = act("stop" if truth is None else f"stop [{format_truth(truth)}]")
         return tuple(actions) if last.reward == 1.0 else None
 
     def noise_action(self, rng: Random) -> str | None:

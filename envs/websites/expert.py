@@ -12,12 +12,12 @@ from ..protocol import Status, Step
 from ..web.tree import Node
 from .paths import Element, PathAction
 
-__all__ = ["walk"]
+__all__ = ["walk_path"]
 
-Seen = Sequence[tuple[int, Node]]
+_Seen = Sequence[tuple[int, Node]]
 
 
-def walk(path: Iterable[PathAction], page: str, look: Callable[[], Seen], act: Callable[[str], Step]) -> None:
+def walk_path(path: Iterable[PathAction], page: str, look: Callable[[], _Seen], act: Callable[[str], Step]) -> None:
     """Begins at a page, as text; raises `LookupError` where the pages are not as the deeds say."""
     walker = _Walker(page, look, act)
     for action in path:
@@ -25,7 +25,7 @@ def walk(path: Iterable[PathAction], page: str, look: Callable[[], Seen], act: C
 
 
 class _Walker:
-    def __init__(self, page: str, look: Callable[[], Seen], act: Callable[[str], Step]) -> None:
+    def __init__(self, page: str, look: Callable[[], _Seen], act: Callable[[str], Step]) -> None:
         self._page = page
         self._look = look
         self._act = act

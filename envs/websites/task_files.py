@@ -17,16 +17,16 @@ import yaml
 
 from .checks import NOT_POSSIBLE
 from .paths import PathAction, list_placeholders, parse_path_action
-from .tasks import PARTS, ChangeKind, ForEach, Path, Query, TableQuery, TaskTemplate
+from .tasks import PARTS, ChangeKind, ForEach, Query, TableQuery, TaskPath, TaskTemplate
 
 __all__ = ["read_templates"]
 
-Keys: TypeAlias = Mapping[str, type]
+_Keys: TypeAlias = Mapping[str, type]
 
-_FILE: Keys = {"site": str, "tasks": list}
-_FILE_MAY: Keys = {"database": str, "start": str, "facts": dict, "steps": dict}
-_TASK: Keys = {"id": str, "intent": str, "path": str}
-_TASK_MAY: Keys = {
+_FILE: _Keys = {"site": str, "tasks": list}
+_FILE_MAY: _Keys = {"database": str, "start": str, "facts": dict, "steps": dict}
+_TASK: _Keys = {"id": str, "intent": str, "path": str}
+_TASK_MAY: _Keys = {
     "needs": list,
     "start": str,
     "variants": list,
@@ -37,7 +37,7 @@ _TASK_MAY: Keys = {
     "free": list,
     "changes": dict,
 }
-_STEPS: Keys = {"each": dict, "do": str}
+_STEPS: _Keys = {"each": dict, "do": str}
 _PARAMETER = re.compile(r"(?<![\w:]):([a-z]\w*)")
 _TABLE = re.compile(r"(added|removed|edited) (\w+)\.(\w+)")
 
@@ -59,7 +59,7 @@ def read_templates(file: File) -> tuple[TaskTemplate, ...]:
     return tuple(reader.read_template(each) for each in raw["tasks"])
 
 
-def _check_keys(raw: object, must: Keys, may: Keys, where: str) -> None:
+def _check_keys(raw: object, must: _Keys, may: _Keys, where: str) -> None:
     if not isinstance(raw, dict):
         raise ValueError(f"{where}: not a mapping")
     if missing := must.keys() - raw.keys():
@@ -78,7 +78,7 @@ class _Reader:
         self._start: str = raw.get("start", "")
         self._where = file.name
         self._facts = self._read_facts(raw.get("facts", {}))
-        self._steps: dict[str, Path] = {}
+        self._steps: dict[str, TaskPath] = {}
         for name, steps in raw.get("steps", {}).items():
             self._where = f"{file.name}: {name}"
             self._steps[name] = self._read_steps(steps)
@@ -145,7 +145,7 @@ class _Reader:
 
     # --- paths ---
 
-    def _read_steps(self, raw: object) -> Path:
+    def _read_steps(self, raw: object) -> TaskPath:
         """Lines, or lines that are repeated: `{each: {review: SELECT ...}, do: ...}`."""
         if isinstance(raw, str):
             return self._read_path(raw)
@@ -154,10 +154,10 @@ class _Reader:
         ((name, query),) = self._read_facts(raw["each"]).items()
         return (ForEach(name, query, self._read_path(raw["do"])),)
 
-    def _read_path(self, text: str) -> Path:
+    def _read_path(self, text: str) -> TaskPath:
         return tuple(each for line in text.splitlines() for each in self._read_line(line))
 
-    def _read_line(self, line: str) -> Path:
+    def _read_line(self, line: str) -> TaskPath:
         """An action, or the name of steps that stand above."""
         action = parse_path_action(line)
         if action is None and line not in self._steps:
@@ -197,7 +197,7 @@ def _list_used(template: TaskTemplate) -> Iterator[str]:
         yield from _list_names(query)
 
 
-def _list_used_in_path(path: Path) -> Iterator[str]:
+def _list_used_in_path(path: TaskPath) -> Iterator[str]:
     for each in path:
         if isinstance(each, PathAction):
             yield from (name for text in each.texts() for name in list_placeholders(text))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
-from .checks import Databases, Outcome, Truth, says, stands_at
-from .framework.records import Record, to_records
+from .checks import Databases, SiteOutcome, Truth, is_at, is_right_answer
+from .framework.records import DataRow, read_records
 from .outcomes import ExpectedChange, ExpectedChanges, is_just
 from .paths import PathAction
 
@@ -19,12 +19,12 @@ __all__ = [
     "WORDS",
     "ChangeKind",
     "ForEach",
-    "Path",
     "Query",
     "SiteTask",
     "TableQuery",
+    "TaskPath",
     "TaskTemplate",
-    "Values",
+    "VariantValues",
 ]
 
 PARTS = ("shopping", "shopping_admin", "forum", "wiki", "tracker")
@@ -36,7 +36,7 @@ NEW = "new_"
 WORDS = "words_"
 """Begins a column of an added row in which blanks do not count."""
 
-Values: TypeAlias = Mapping[str, str | int]
+VariantValues: TypeAlias = Mapping[str, str | int]
 """What differs from variant to variant."""
 
 
@@ -72,10 +72,10 @@ class ForEach:
     name: str
     """Stands for the row's value in the path."""
     query: Query
-    path: Path
+    path: TaskPath
 
 
-Path: TypeAlias = Sequence["PathAction | ForEach"]
+TaskPath: TypeAlias = Sequence["PathAction | ForEach"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +87,12 @@ class TaskTemplate:
     """The parts that it is about."""
     intent: str
     """With values in braces: `How many orders does {customer} have?`"""
-    variants: tuple[Values, ...]
+    variants: tuple[VariantValues, ...]
     start: str
     """The address where it begins, with values in braces."""
     facts: Mapping[str, Query]
     """What is looked up in the data, by the name under which it can be used like a value."""
-    path: Path
+    path: TaskPath
     """All that is to be done but the answer."""
     answer: Query | str | None
     """What the agent must say; `NOT_POSSIBLE` where it cannot be done."""
@@ -110,7 +110,7 @@ class SiteTask:
 
     id: str
     template: TaskTemplate
-    values: Values
+    values: VariantValues
     held_out: bool
 
     @property
@@ -140,12 +140,12 @@ class SiteTask:
                 expected.setdefault(each.table, []).append(_expect(each.kind, row))
         return expected
 
-    def done(self, answer: str, url: str, outcome: Outcome) -> bool:
+    def done(self, answer: str, url: str, outcome: SiteOutcome) -> bool:
         """Whether all holds that is asked for: what was said, where it ended, what was changed."""
         truth, right_url = self.truth(outcome.before), self.url(outcome.before)
         return (
-            (truth is None or says(answer, truth))
-            and (right_url is None or stands_at(url, right_url, self.template.free))
+            (truth is None or is_right_answer(answer, truth))
+            and (right_url is None or is_at(url, right_url, self.template.free))
             and is_just(outcome, self.changes(outcome.before))
         )
 
@@ -170,14 +170,14 @@ class _Scope(dict[str, Any]):
         found = [next(iter(row.values())) for row in self.select(query)]
         return frozenset(found) if query.many else found[0]
 
-    def select(self, query: Query) -> list[Record]:
-        return to_records(self._databases[query.site].execute(query.sql, self))
+    def select(self, query: Query) -> list[DataRow]:
+        return read_records(self._databases[query.site].execute(query.sql, self))
 
     def with_value(self, name: str, value: object) -> _Scope:
         return _Scope({**self, name: value}, self._facts, self._databases)
 
 
-def _fill_in(path: Path, scope: _Scope) -> Iterator[PathAction]:
+def _fill_in(path: TaskPath, scope: _Scope) -> Iterator[PathAction]:
     for each in path:
         if isinstance(each, PathAction):
             yield each.fill_in(scope)
@@ -186,7 +186,7 @@ def _fill_in(path: Path, scope: _Scope) -> Iterator[PathAction]:
                 yield from _fill_in(each.path, scope.with_value(each.name, next(iter(row.values()))))
 
 
-def _expect(kind: ChangeKind, row: Record) -> ExpectedChange:
+def _expect(kind: ChangeKind, row: DataRow) -> ExpectedChange:
     match kind:
         case ChangeKind.ADDED:
             words = {name.removeprefix(WORDS): text for name, text in row.items() if name.startswith(WORDS)}

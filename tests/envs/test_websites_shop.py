@@ -6,10 +6,10 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 from agym.envs.websites.catalog import list_tasks, list_templates
-from agym.envs.websites.checks import NOT_POSSIBLE, told
-from agym.envs.websites.framework.records import one, rows
+from agym.envs.websites.checks import NOT_POSSIBLE, format_truth
+from agym.envs.websites.framework.records import fetch_all, fetch_value
 from agym.envs.websites.framework.site import TODAY
-from agym.envs.websites.hosting import Reply, World
+from agym.envs.websites.hosting import SiteReply, SiteWorld
 from agym.envs.websites.paths import PathAction, parse_path_action
 from agym.envs.websites.shop import SITE
 from agym.envs.websites.tasks import SiteTask
@@ -115,17 +115,17 @@ class Visitor:
     """Somebody who clicks and types."""
 
     def __init__(self, host: str = SHOP) -> None:
-        self.world = World((SITE,))
+        self.world = SiteWorld((SITE,))
         self.host = host
         self.url = f"http://{host}/"
 
-    def get(self, path: str, **query: object) -> Reply:
+    def get(self, path: str, **query: object) -> SiteReply:
         return self._go("GET", f"{path}?{urlencode(query)}" if query else path, "")
 
-    def post(self, path: str, **form: object) -> Reply:
+    def post(self, path: str, **form: object) -> SiteReply:
         return self._go("POST", path, urlencode(form))
 
-    def _go(self, method: str, path: str, body: str) -> Reply:
+    def _go(self, method: str, path: str, body: str) -> SiteReply:
         parts = urlsplit(path)
         self.url = f"http://{self.host}{path}"
         reply = self.world.answer(method, self.host, parts.path, parts.query, body)
@@ -168,7 +168,7 @@ class Visitor:
         return set(self.world.outcome().changes)
 
     def one(self, sql: str, *given: object) -> object:
-        return one(self.world.outcome().after["shop"], sql, *given)
+        return fetch_value(self.world.outcome().after["shop"], sql, *given)
 
 
 @pytest.fixture
@@ -286,7 +286,7 @@ def test_an_order_is_tracked_only_with_its_address(visitor: Visitor) -> None:
 # --- buying --------------------------------------------------------------------------------------------------------
 
 
-def buy(visitor: Visitor) -> Reply:
+def buy(visitor: Visitor) -> SiteReply:
     return visitor.post("/checkout", address=1, shipping=2, payment="Card")
 
 
@@ -488,7 +488,7 @@ def arrived(task: SiteTask, visitor: Visitor) -> bool:
     """Whether all is as the task wants it but the answer."""
     outcome = visitor.world.outcome()
     truth = task.truth(outcome.before)
-    return task.done("" if truth is None else told(truth), visitor.url, outcome)
+    return task.done("" if truth is None else format_truth(truth), visitor.url, outcome)
 
 
 @pytest.mark.parametrize("task", PLAYED, ids=lambda task: task.id)
@@ -514,7 +514,7 @@ def test_a_task_is_not_done_where_more_was_changed(task: SiteTask) -> None:
 
 def test_what_is_to_be_found_out_is_never_in_doubt() -> None:
     """Nothing shares the first place."""
-    db = World((SITE,)).outcome().before["shop"]
+    db = SiteWorld((SITE,)).outcome().before["shop"]
     for task in PLAYED:
         if task.template.id == "admin-bestseller":
             since, until = task.values["since"], task.values["until"]
@@ -522,16 +522,16 @@ def test_what_is_to_be_found_out_is_never_in_doubt() -> None:
                 "SELECT sum(quantity) AS sold FROM line JOIN purchase ON purchase.id = purchase_id WHERE"
                 " status != 'canceled' AND substr(placed, 1, 10) BETWEEN ? AND ? GROUP BY sku ORDER BY sold DESC"
             )
-            first, second, *_ = rows(db, sql, since, until)
+            first, second, *_ = fetch_all(db, sql, since, until)
         elif task.template.id == "admin-busiest":
             sql = (
                 "SELECT count(*) AS sold FROM bill JOIN customer USING (email) WHERE tier = ?"
                 " GROUP BY email ORDER BY sold DESC"
             )
-            first, second, *_ = rows(db, sql, task.values["tier"])
+            first, second, *_ = fetch_all(db, sql, task.values["tier"])
         elif task.template.id == "shop-cheapest":
             sql = "SELECT -price AS sold FROM goods WHERE category = ? AND material = ? AND enabled ORDER BY price"
-            first, second, *_ = rows(db, sql, task.values["category"], task.values["material"])
+            first, second, *_ = fetch_all(db, sql, task.values["category"], task.values["material"])
         else:
             continue
         assert first["sold"] > second["sold"], task.id

@@ -8,8 +8,8 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 from agym.envs.websites.catalog import list_tasks
-from agym.envs.websites.framework.records import one, rows
-from agym.envs.websites.hosting import Reply, World
+from agym.envs.websites.framework.records import fetch_all, fetch_value
+from agym.envs.websites.hosting import SiteReply, SiteWorld
 from agym.envs.websites.tasks import SiteTask
 from agym.envs.websites.tracker import SITE
 from agym.envs.websites.tracker.seed import PASSWORD, USER
@@ -28,18 +28,18 @@ HERBARIUM, FERRY, BUS, MOTHS = (
 class Client:
     """A browser without a screen: goes where it is sent."""
 
-    world: World = field(default_factory=lambda: World((SITE,)))
+    world: SiteWorld = field(default_factory=lambda: SiteWorld((SITE,)))
 
-    def get(self, path: str) -> Reply:
+    def get(self, path: str) -> SiteReply:
         parts = urlsplit(path)
         return self.world.answer("GET", HOST, parts.path, parts.query, "")
 
-    def post(self, path: str, /, **form: str) -> Reply:
+    def post(self, path: str, /, **form: str) -> SiteReply:
         reply = self.world.answer("POST", HOST, path, "", urlencode(form))
         return self.get(reply.to) if reply.status == 303 else reply
 
     def rows(self, sql: str, *given: object) -> list[dict[str, object]]:
-        return rows(self.world.outcome().after["tracker"], sql, *given)
+        return fetch_all(self.world.outcome().after["tracker"], sql, *given)
 
     def number(self, title: object, kind: str) -> int:
         (found,) = self.rows("SELECT number FROM item WHERE title = ? AND kind = ?", title, kind)
@@ -60,16 +60,20 @@ def task(name: str) -> SiteTask:
 
 def test_the_world_is_large_enough_and_holds_together(client: Client) -> None:
     db = client.world.outcome().before["tracker"]
-    counts = {table: one(db, f"SELECT count(*) FROM {table}") for table in ("project", "revision", "person")}
+    counts = {table: fetch_value(db, f"SELECT count(*) FROM {table}") for table in ("project", "revision", "person")}
     assert counts == {"project": 10, "revision": 250, "person": 25}
     kinds = dict(db.execute("SELECT kind, count(*) FROM item GROUP BY kind").fetchall())
     assert kinds == {"issue": 160, "merge": 40}
     assert db.execute("PRAGMA foreign_key_check").fetchall() == []
     for table in ("item", "note", "revision", "todo"):
-        assert one(db, f"SELECT max(created) FROM {table}") < "2026-03-02 12"
-    assert one(db, "SELECT count(*) FROM note JOIN item ON item.id = item WHERE note.created < item.created") == 0
+        assert fetch_value(db, f"SELECT max(created) FROM {table}") < "2026-03-02 12"
     assert (
-        one(db, "SELECT count(*) FROM item JOIN project ON project.id = project WHERE item.created < project.created")
+        fetch_value(db, "SELECT count(*) FROM note JOIN item ON item.id = item WHERE note.created < item.created") == 0
+    )
+    assert (
+        fetch_value(
+            db, "SELECT count(*) FROM item JOIN project ON project.id = project WHERE item.created < project.created"
+        )
         == 0
     )
 

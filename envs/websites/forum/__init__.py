@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from ..framework.site import Host, Site
+from ..framework.site import Host, WebSite
 from . import actions, pages
-from .seed import USER, fill
+from .seed import USER, fill_forum
 
 __all__ = ["SITE"]
 
 _FOLDER = Path(__file__).parent
 
-SITE = Site(
+SITE = WebSite(
     name="forum",
     hosts={
         "forum.test": Host(
@@ -21,7 +21,7 @@ SITE = Site(
         )
     },
     schema=(_FOLDER / "schema.sql").read_text("utf-8"),
-    fill=fill,
+    fill=fill_forum,
     templates=_FOLDER / "templates",
-    shared=pages.shared,
+    shared=pages.share_forum,
 )

@@ -5,25 +5,25 @@ from __future__ import annotations
 from sqlite3 import Connection, Cursor
 from typing import Any, TypeAlias
 
-__all__ = ["Record", "first", "one", "rows", "to_records"]
+__all__ = ["DataRow", "fetch_all", "fetch_first", "fetch_value", "read_records"]
 
-Record: TypeAlias = dict[str, Any]
-
-
-def rows(db: Connection, sql: str, *given: object) -> list[Record]:
-    return to_records(db.execute(sql, given))
+DataRow: TypeAlias = dict[str, Any]
 
 
-def to_records(found: Cursor) -> list[Record]:
+def fetch_all(db: Connection, sql: str, *given: object) -> list[DataRow]:
+    return read_records(db.execute(sql, given))
+
+
+def read_records(found: Cursor) -> list[DataRow]:
     names = [column[0] for column in found.description]
     return [dict(zip(names, row, strict=True)) for row in found]
 
 
-def first(db: Connection, sql: str, *given: object) -> Record | None:
-    return next(iter(rows(db, sql, *given)), None)
+def fetch_first(db: Connection, sql: str, *given: object) -> DataRow | None:
+    return next(iter(fetch_all(db, sql, *given)), None)
 
 
-def one(db: Connection, sql: str, *given: object) -> Any:
+def fetch_value(db: Connection, sql: str, *given: object) -> Any:
     """The first column of the first row."""
     found = db.execute(sql, given).fetchone()
     return None if found is None else found[0]

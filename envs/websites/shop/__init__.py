@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..framework.site import Host, Site
+from ..framework.site import Host, WebSite
 from . import account, admin_goods, admin_office, admin_orders, browse, buying
-from .forms import money
-from .seed import fill
-from .visitor import CLERK, SHOP, shared
+from .forms import format_money
+from .seed import fill_shop
+from .visitor import CLERK, SHOP, share_shop
 
 __all__ = ["SITE"]
 
 _HERE = Path(__file__).parent
 
-SITE = Site(
+SITE = WebSite(
     name="shop",
     hosts={
         SHOP: Host(
@@ -29,9 +29,9 @@ SITE = Site(
         ),
     },
     schema=(_HERE / "schema.sql").read_text("utf-8"),
-    fill=fill,
+    fill=fill_shop,
     templates=_HERE / "templates",
-    filters={"money": money},
-    shared=shared,
+    filters={"money": format_money},
+    shared=share_shop,
     passing=frozenset(("notice",)),
 )

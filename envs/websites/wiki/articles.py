@@ -12,7 +12,7 @@ import yaml
 
 __all__ = ["Article", "write_articles"]
 
-Values: TypeAlias = dict[str, Any]
+_Values: TypeAlias = dict[str, Any]
 
 _GREATEST = "Great Tolven"
 _SPREAD: Mapping[str, tuple[str, range]] = {
@@ -63,7 +63,7 @@ def _write_kind(isles: _Isles, kind: str, how: Mapping[str, Any]) -> Iterator[Ar
         yield _write(how, known)
 
 
-def _write(how: Mapping[str, Any], known: Values) -> Article:
+def _write(how: Mapping[str, Any], known: _Values) -> Article:
     sections = [(heading, text.format_map(known)) for heading, text in how["sections"].items()]
     return Article(
         title=known["title"],
@@ -89,9 +89,9 @@ def _write_list(kind: str, articles: Sequence[Article], names: Sequence[str]) ->
 @dataclass(frozen=True, slots=True)
 class _Isles:
     rng: Random
-    things: Mapping[str, Mapping[str, Values]]
+    things: Mapping[str, Mapping[str, _Values]]
     choices: Mapping[str, Sequence[str]]
-    known: dict[str, Values] = field(default_factory=dict)
+    known: dict[str, _Values] = field(default_factory=dict)
     """By title, so that articles agree with each other."""
 
     def choose(self, name: str) -> str:
@@ -101,7 +101,7 @@ class _Isles:
         return self.rng.randrange(low, high)
 
 
-def _draw_town(isles: _Isles, town: Values) -> Values:
+def _draw_town(isles: _Isles, town: _Values) -> _Values:
     title, ferries = town["title"], isles.things["ferries"].items()
     ends = {name: [end for end in (each["start"], each["end"]) if end != title] for name, each in ferries}
     return {
@@ -118,7 +118,7 @@ def _draw_town(isles: _Isles, town: Values) -> Values:
     }
 
 
-def _draw_island(isles: _Isles, island: Values) -> Values:
+def _draw_island(isles: _Isles, island: _Values) -> _Values:
     title = island["title"]
     towns = {name: town for name, town in isles.things["towns"].items() if town["island"] == title}
     hills = [name for name, hill in isles.things["hills"].items() if hill["island"] == title]
@@ -131,7 +131,7 @@ def _draw_island(isles: _Isles, island: Values) -> Values:
     }
 
 
-def _draw_lighthouse(isles: _Isles, light: Values) -> Values:
+def _draw_lighthouse(isles: _Isles, light: _Values) -> _Values:
     return {
         "island": isles.things["towns"][light["town"]]["island"],
         "built": (built := isles.draw(1782, 1911)),
@@ -148,15 +148,15 @@ def _draw_lighthouse(isles: _Isles, light: Values) -> Values:
     }
 
 
-def _draw_hill(isles: _Isles, hill: Values) -> Values:
+def _draw_hill(isles: _Isles, hill: _Values) -> _Values:
     return {"side": isles.choose("sides"), "minutes": isles.draw(2, 9) * 20, "top": isles.choose("tops")}
 
 
-def _draw_river(isles: _Isles, river: Values) -> Values:
+def _draw_river(isles: _Isles, river: _Values) -> _Values:
     return {"length": isles.draw(6, 34), "mills": isles.draw(2, 11), "otters": isles.draw(1996, 2019)}
 
 
-def _draw_ferry(isles: _Isles, ferry: Values) -> Values:
+def _draw_ferry(isles: _Isles, ferry: _Values) -> _Values:
     return {
         "sailings": isles.draw(2, 9),
         "since": isles.draw(1871, 1968),
@@ -166,7 +166,7 @@ def _draw_ferry(isles: _Isles, ferry: Values) -> Values:
     }
 
 
-def _draw_person(isles: _Isles, person: Values) -> Values:
+def _draw_person(isles: _Isles, person: _Values) -> _Values:
     return {
         "article": "an" if person["work"][0] in "aeiou" else "a",
         "first_name": person["title"].split()[0],
@@ -180,7 +180,7 @@ def _draw_person(isles: _Isles, person: Values) -> Values:
     }
 
 
-def _draw_festival(isles: _Isles, festival: Values) -> Values:
+def _draw_festival(isles: _Isles, festival: _Values) -> _Values:
     return {
         "since": (since := isles.draw(1690, 1985)),
         "guests": isles.draw(4, 90) * 100,
@@ -189,7 +189,7 @@ def _draw_festival(isles: _Isles, festival: Values) -> Values:
     }
 
 
-def _draw_museum(isles: _Isles, museum: Values) -> Values:
+def _draw_museum(isles: _Isles, museum: _Values) -> _Values:
     return {
         "opened": isles.draw(1921, 2009),
         "visitors": isles.draw(21, 480) * 100,
@@ -201,7 +201,7 @@ def _draw_museum(isles: _Isles, museum: Values) -> Values:
     }
 
 
-_DRAWN: Mapping[str, Callable[[_Isles, Values], Values]] = {
+_DRAWN: Mapping[str, Callable[[_Isles, _Values], _Values]] = {
     "towns": _draw_town,
     "islands": _draw_island,
     "lighthouses": _draw_lighthouse,
