@@ -10,7 +10,7 @@ import argparse
 import uvicorn
 
 from .catalog import HOSTS, SITES
-from .hosting import World, app
+from .hosting import SiteWorld, create_app
 
 
 def main() -> None:
@@ -19,8 +19,8 @@ def main() -> None:
     port = parser.parse_args().port
     rules = ", ".join(f"MAP {host} 127.0.0.1:{port}" for host in HOSTS)
     print(f"chromium --host-resolver-rules='{rules}' {' '.join(f'http://{host}' for host in HOSTS)}")
-    world = World(SITES)
-    uvicorn.run(app(lambda headers: world), port=port, lifespan="off", ws="none", log_level="warning")
+    world = SiteWorld(SITES)
+    uvicorn.run(create_app(lambda headers: world), port=port, lifespan="off", ws="none", log_level="warning")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""All sites, and all tasks on them by id.
-
-What enters: what the sites' folders say. What leaves: `Task`s, in an order that stays.
-"""
+"""All sites, and all tasks on them by id, in an order that stays."""
 
 from __future__ import annotations
 
@@ -9,19 +6,20 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from functools import cache
+from pathlib import Path
 
-from . import cross_site_tasks as several
 from . import forum, shop, tracker, wiki
-from .checks import told
-from .hosting import opened
-from .site import Site
-from .tasks import Task, Template
+from .checks import format_truth
+from .framework.site import WebSite
+from .hosting import open_copy
+from .task_files import read_templates
+from .tasks import SiteTask, TaskTemplate
 
-__all__ = ["HOSTS", "SITES", "TEMPLATES", "frozen", "tasks", "words"]
+__all__ = ["HOSTS", "SITES", "describe_tasks", "list_tasks", "list_templates", "list_words"]
 
-SITES: tuple[Site, ...] = (shop.SITE, forum.SITE, wiki.SITE, tracker.SITE)
+SITES: tuple[WebSite, ...] = (shop.SITE, forum.SITE, wiki.SITE, tracker.SITE)
 HOSTS: tuple[str, ...] = tuple(host for site in SITES for host in site.hosts)
-TEMPLATES: tuple[Template, ...] = (*shop.TASKS, *forum.TASKS, *wiki.TASKS, *tracker.TASKS, *several.TASKS)
+_FILES = ("shop/tasks", "shop/admin_tasks", "forum/tasks", "wiki/tasks", "tracker/tasks", "cross_site_tasks")
 _PARTS_OF: Mapping[str, Set[str]] = {"shop": {"shopping", "shopping_admin"}}
 """Where a site is more than the part of its name."""
 _EVERY = 5
@@ -29,34 +27,40 @@ _EVERY = 5
 
 
 @cache  # the same for every instance
-def tasks() -> Mapping[str, Task]:
-    return {task.id: task for task in _all()}
+def list_templates() -> tuple[TaskTemplate, ...]:
+    folder = Path(__file__).parent
+    return tuple(template for name in _FILES for template in read_templates(folder / f"{name}.yaml"))
 
 
-def _all() -> Iterator[Task]:
+@cache
+def list_tasks() -> Mapping[str, SiteTask]:
+    return {task.id: task for task in _number_tasks()}
+
+
+def _number_tasks() -> Iterator[SiteTask]:
     places: Counter[str] = Counter()
-    for template in TEMPLATES:
+    for template in list_templates():
         held_out = places[template.site] % _EVERY == _EVERY // 2
         places[template.site] += 1
         for number, values in enumerate(template.variants):
             name = f"{template.site}/{template.id}/{number}"
-            yield Task(id=name, template=template, values=values, held_out=held_out)
+            yield SiteTask(id=name, template=template, values=values, held_out=held_out)
 
 
-def frozen() -> Iterator[str]:
+def describe_tasks() -> Iterator[str]:
     """A line for each task: its split, and the answer that is right."""
-    before = {site.name: opened(site) for site in SITES}
-    for name, task in tasks().items():
+    before = {site.name: open_copy(site) for site in SITES}
+    for name, task in list_tasks().items():
         truth = task.truth(before)
-        yield f"{name} {'test' if task.held_out else 'train'}{'' if truth is None else f' {told(truth)}'}"
+        yield f"{name} {'test' if task.held_out else 'train'}{'' if truth is None else f' {format_truth(truth)}'}"
 
 
-def words(parts: Set[str]) -> Iterator[str]:
+def list_words(parts: Set[str]) -> Iterator[str]:
     """All that the tasks about some parts say and that is answered to them, and the pages and data of their sites."""
-    before = {site.name: opened(site) for site in SITES}
-    for task in (task for task in tasks().values() if set(task.sites) <= parts):
+    before = {site.name: open_copy(site) for site in SITES}
+    for task in (task for task in list_tasks().values() if set(task.template.needs) <= parts):
         truth = task.truth(before)
-        yield f"{task.intent} {'' if truth is None else told(truth)}"
+        yield f"{task.intent} {'' if truth is None else format_truth(truth)}"
     for site in (site for site in SITES if parts & _PARTS_OF.get(site.name, {site.name})):
         yield from (re.sub(r"<[^>]*>|{[^}]*}", " ", file.read_text("utf-8")) for file in site.templates.glob("*.html"))
         db = before[site.name]

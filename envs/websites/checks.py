@@ -14,11 +14,22 @@ from sqlite3 import Connection
 from typing import TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
-__all__ = ["NOT_POSSIBLE", "Change", "Databases", "Outcome", "Row", "Truth", "changes", "says", "stands_at", "told"]
+__all__ = [
+    "NOT_POSSIBLE",
+    "Databases",
+    "RowValues",
+    "SiteOutcome",
+    "TableChange",
+    "Truth",
+    "compare_tables",
+    "format_truth",
+    "is_at",
+    "is_right_answer",
+]
 
 Databases: TypeAlias = Mapping[str, Connection]
 """Of each site, by its name."""
-Row: TypeAlias = Mapping[str, object]
+RowValues: TypeAlias = Mapping[str, object]
 Truth: TypeAlias = str | int | float | Set[str] | Sequence[str]
 """What an answer must be: words, a number, or names in any order."""
 
@@ -29,7 +40,7 @@ NOT_POSSIBLE = "N/A"
 # --- answers ---
 
 
-def says(answer: str, truth: Truth) -> bool:
+def is_right_answer(answer: str, truth: Truth) -> bool:
     """Whether an answer is right. Case, a pair of quotes and blanks around it do not count."""
     if isinstance(truth, str):
         return _plain(answer) == _plain(truth)
@@ -40,7 +51,7 @@ def says(answer: str, truth: Truth) -> bool:
     return Counter(names) == Counter(map(_plain, truth))
 
 
-def told(truth: Truth) -> str:
+def format_truth(truth: Truth) -> str:
     """The truth as an answer that is right."""
     return str(truth) if isinstance(truth, str | int | float) else ", ".join(sorted(truth))
 
@@ -64,7 +75,7 @@ _FIRST = ("page", "1")
 """Of a long list, which is what there is without it."""
 
 
-def stands_at(url: str, wanted: str, free: Set[str] = frozenset()) -> bool:
+def is_at(url: str, wanted: str, free: Set[str] = frozenset()) -> bool:
     """Whether an address is the one wanted; parameters that are free may be there too."""
     return _parted(url, free) == _parted(wanted, free)
 
@@ -81,37 +92,39 @@ def _parted(url: str, free: Set[str]) -> tuple[str, str, Mapping[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What became of a table: a row that was edited has gone and is new."""
+class TableChange:
+    """What became of a table: a row that was edited is among both."""
 
-    gone: tuple[Row, ...] = ()
-    new: tuple[Row, ...] = ()
+    removed: tuple[RowValues, ...] = ()
+    added: tuple[RowValues, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class SiteOutcome:
     """What an episode has made of the sites."""
 
     before: Databases
     after: Databases
-    changes: Mapping[str, Change] = field(default_factory=dict)
+    changes: Mapping[str, TableChange] = field(default_factory=dict)
     """By site and table, `shop.orders`: only those in which something has changed."""
 
 
-def changes(name: str, before: Connection, after: Connection, passing: Set[str] = frozenset()) -> dict[str, Change]:
+def compare_tables(
+    name: str, before: Connection, after: Connection, passing: Set[str] = frozenset()
+) -> dict[str, TableChange]:
     """All that is different in a site's tables, but those that mean nothing."""
     found = {}
     listed = before.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
     for (table,) in listed.fetchall():
-        if table not in passing and (change := _change(table, before, after)) != Change():
+        if table not in passing and (change := _change(table, before, after)) != TableChange():
             found[f"{name}.{table}"] = change
     return found
 
 
-def _change(table: str, before: Connection, after: Connection) -> Change:
+def _change(table: str, before: Connection, after: Connection) -> TableChange:
     columns, old = _rows(table, before)
     _, new = _rows(table, after)
-    return Change(
+    return TableChange(
         tuple(dict(zip(columns, row, strict=True)) for row in (old - new).elements()),
         tuple(dict(zip(columns, row, strict=True)) for row in (new - old).elements()),
     )

@@ -17,12 +17,12 @@ from ..web.browser import Surfer
 from ..web.session import Scene
 from ..web.texts import MALFORMED
 from ..web.tree import Window
-from .catalog import HOSTS, SITES, tasks, words
-from .checks import told
-from .expert import walk
-from .hosting import HEADER, Hosting, World
+from .catalog import HOSTS, SITES, list_tasks, list_words
+from .checks import format_truth
+from .expert import walk_path
+from .hosting import HEADER, Hosting, SiteWorld
 from .options import read_options
-from .tasks import PARTS, Task
+from .tasks import PARTS, SiteTask
 from .texts import ENDED, FORMS, OPENING, PROMPT
 
 __all__ = ["SPEC", "Websites", "create"]
@@ -51,12 +51,12 @@ class _Seat:
 
     def __init__(self) -> None:
         self.surfer = Surfer(HOSTS, _HOSTING.enter())
-        self.world = World(SITES)
+        self.world = SiteWorld(SITES)
         self._secret = ""
 
-    def begin(self, task: Task, seed: int, tokens: int) -> None:
+    def begin(self, task: SiteTask, seed: int, tokens: int) -> None:
         self.end()
-        self.world = World(SITES)
+        self.world = SiteWorld(SITES)
         self._secret = _HOSTING.admit(self.world)
         headers = {HEADER: self._secret}
         scene = Scene(hosts=HOSTS, window=_WINDOW, tokens=tokens, seed=seed, headers=headers)
@@ -77,7 +77,7 @@ class Websites(Env):
         self._options = read_options(options)
         self.spec = replace(SPEC, max_turns=self._options.max_steps)
         self._seat: _Seat | None = None
-        self._task: Task | None = None
+        self._task: SiteTask | None = None
         """Of the episode under way."""
         self._left = 0
 
@@ -88,10 +88,10 @@ class Websites(Env):
             raise UnknownSplit(f"websites has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
         return tuple(
             task.id
-            for task in tasks().values()
+            for task in list_tasks().values()
             if task.held_out == (split != "train")
             and split in ("train", "test", task.template.site)
-            and set(task.sites) <= set(self._options.sites)
+            and set(task.template.needs) <= set(self._options.sites)
         )
 
     def difficulty(self, task: str) -> str:
@@ -122,7 +122,7 @@ class Websites(Env):
             return self._ended(task, seat, "", stopped=False, status=status)
         return Step(observation=Observation(text=text), status=status)
 
-    def _ended(self, task: Task, seat: _Seat, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
+    def _ended(self, task: SiteTask, seat: _Seat, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
         """At the end by whichever way, what holds is counted."""
         self._task = None
         success = task.done(answer, seat.surfer.visit.tab.leaf.url, seat.world.outcome())
@@ -159,14 +159,14 @@ class Websites(Env):
             actions.append(action)
             return self.step(action)
 
-        before = World(SITES).outcome().before
+        before = SiteWorld(SITES).outcome().before
         try:
-            walk(found.template.path(before, found.values), first.text, lambda: seat.surfer.seen, act)
+            walk_path(found.path(before), first.text, lambda: seat.surfer.seen, act)
         except LookupError:
             self._task = None
             return None
         truth = found.truth(before)
-        last = act("stop" if truth is None else f"stop [{told(truth)}]")
+        last = act("stop" if truth is None else f"stop [{format_truth(truth)}]")
         return tuple(actions) if last.reward == 1.0 else None
 
     def noise_action(self, rng: Random) -> str | None:
@@ -181,11 +181,11 @@ class Websites(Env):
         yield ENDED
         yield from (text.format(forms=FORMS) for text in MALFORMED.values())
         yield " ".join(f"[{number}]" for number in range(1, 200))
-        yield from words(set(self._options.sites))
+        yield from list_words(set(self._options.sites))
 
 
-def _find(task: str) -> Task:
-    found = tasks().get(task)
+def _find(task: str) -> SiteTask:
+    found = list_tasks().get(task)
     if found is None:
         raise UnknownTask(f"websites has no task '{task[:60]}'")
     return found

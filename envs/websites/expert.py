@@ -10,40 +10,33 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..protocol import Status, Step
 from ..web.tree import Node
-from .tasks import Choose, Click, Deed, Fill, Go, Press
+from .paths import Element, PathAction
 
-__all__ = ["walk"]
+__all__ = ["walk_path"]
 
-Seen = Sequence[tuple[int, Node]]
+_Seen = Sequence[tuple[int, Node]]
 
 
-def walk(deeds: Iterable[Deed], page: str, look: Callable[[], Seen], act: Callable[[str], Step]) -> None:
+def walk_path(path: Iterable[PathAction], page: str, look: Callable[[], _Seen], act: Callable[[str], Step]) -> None:
     """Begins at a page, as text; raises `LookupError` where the pages are not as the deeds say."""
     walker = _Walker(page, look, act)
-    for deed in deeds:
-        walker.do(deed)
+    for action in path:
+        walker.do(action)
 
 
 class _Walker:
-    def __init__(self, page: str, look: Callable[[], Seen], act: Callable[[str], Step]) -> None:
+    def __init__(self, page: str, look: Callable[[], _Seen], act: Callable[[str], Step]) -> None:
         self._page = page
         self._look = look
         self._act = act
         self._known: dict[int, Node] = {}
         """All of this page that was in view so far; numbers grow as one goes down."""
 
-    def do(self, deed: Deed) -> None:
-        match deed:
-            case Go(url):
-                self._give(f"goto [{url}]")
-            case Press(keys):
-                self._give(f"press [{keys}]")
-            case Click():
-                self._give(f"click [{self._find(deed)}]")
-            case Fill(text=text, enter=enter):
-                self._give(f"type [{self._find(deed)}] [{text}] [{int(enter)}]")
-            case Choose(option=option):
-                self._give(f"select [{self._find(deed)}] [{option}]")
+    def do(self, action: PathAction) -> None:
+        arguments = action.arguments
+        if action.element is not None:
+            arguments = (str(self._find(action.element)), *arguments)
+        self._give(" ".join((action.verb, *(f"[{argument}]" for argument in arguments))))
 
     def _give(self, action: str) -> None:
         step = self._act(action)
@@ -51,7 +44,7 @@ class _Walker:
             raise LookupError(f"{action}: {step.observation.text[:200]}")
         self._page = step.observation.text
 
-    def _find(self, wanted: Click | Fill | Choose) -> int:
+    def _find(self, wanted: Element) -> int:
         """Scroll until it is in view."""
         found = self._in_view(wanted)
         for way, sign in (("down", "below"), ("up", "above")):
@@ -67,13 +60,13 @@ class _Walker:
         last = self._page.rsplit("\n", 1)[-1]
         return last.startswith("(there is more") and where in last
 
-    def _in_view(self, wanted: Click | Fill | Choose) -> int | None:
+    def _in_view(self, wanted: Element) -> int | None:
         seen = self._look()
         if any(number in self._known and self._known[number].backend != node.backend for number, node in seen):
             self._known.clear()
         self._known.update(seen)
         above = 0
-        if wanted.after:
-            above = min((number for number, node in self._known.items() if node.name == wanted.after), default=10**6)
+        if wanted.below:
+            above = min((number for number, node in self._known.items() if node.name == wanted.below), default=10**6)
         fitting = (n for n, node in seen if n > above and (node.role, node.name) == (wanted.role, wanted.name))
         return min(fitting, default=None)

@@ -22,10 +22,22 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from uvicorn import Config, Server
 
 from ..listener import listen
-from .checks import Outcome, changes
-from .site import KEEP, TODAY, Handler, Host, Keep, NotFound, Page, Redirect, Request, Site, Wrong
+from .checks import SiteOutcome, compare_tables
+from .framework.site import (
+    KEEP,
+    TODAY,
+    Host,
+    Keep,
+    PageError,
+    PageHandler,
+    PageNotFound,
+    PageRequest,
+    Redirect,
+    SitePage,
+    WebSite,
+)
 
-__all__ = ["HEADER", "Hosting", "Reply", "World", "answer", "app", "opened"]
+__all__ = ["HEADER", "Hosting", "SiteReply", "SiteWorld", "answer_request", "create_app", "open_copy"]
 
 HEADER = "x-world"
 """Carries the secret by which an episode's requests are known."""
@@ -41,7 +53,7 @@ _STOP_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class SiteReply:
     status: int
     html: str = ""
     to: str = ""
@@ -49,35 +61,35 @@ class Reply:
     user: str | Keep | None = KEEP
 
 
-def answer(site: Site, db: sqlite3.Connection, request: Request) -> Reply:
+def answer_request(site: WebSite, db: sqlite3.Connection, request: PageRequest) -> SiteReply:
     """What a site says; what was changed is kept only where nothing was wrong."""
     host = site.hosts[request.host]
     try:
         with db:
             handler, named = _found(host, request)
             answered = handler(db, request, named)
-    except Wrong as wrong:
+    except PageError as wrong:
         values = {"status": wrong.status, "message": str(wrong)}
-        answered = Page(template="error.html", values=values, status=wrong.status)
+        answered = SitePage(template="error.html", values=values, status=wrong.status)
     if isinstance(answered, Redirect):
-        return Reply(status=303, to=answered.to, user=answered.user)
+        return SiteReply(status=303, to=answered.to, user=answered.user)
     with db:  # what is shared may be messages, which are gone once they were shown
         values = {**site.shared(db, request), **answered.values}
     template = _templates(site).get_template(answered.template)
     html = template.render(**values, request=request, user=request.user, today=TODAY, host=host)
-    return Reply(status=answered.status, html=html)
+    return SiteReply(status=answered.status, html=html)
 
 
-def _found(host: Host, request: Request) -> tuple[Handler, Mapping[str, str]]:
+def _found(host: Host, request: PageRequest) -> tuple[PageHandler, Mapping[str, str]]:
     for route in host.routes:
         named = route.match(request)
         if named is not None:
             return route.handler, named
-    raise NotFound
+    raise PageNotFound
 
 
 @cache
-def _templates(site: Site) -> Environment:
+def _templates(site: WebSite) -> Environment:
     made = Environment(
         loader=FileSystemLoader((site.templates, Path(__file__).parent / "templates")),
         autoescape=True,
@@ -93,7 +105,7 @@ def _templates(site: Site) -> Environment:
 
 
 @cache
-def _seeded(site: Site) -> bytes:
+def _seeded(site: WebSite) -> bytes:
     """A site's data as an episode begins with it."""
     db = sqlite3.connect(":memory:")
     db.executescript(site.schema)
@@ -102,31 +114,33 @@ def _seeded(site: Site) -> bytes:
     return db.serialize()
 
 
-def opened(site: Site) -> sqlite3.Connection:
+def open_copy(site: WebSite) -> sqlite3.Connection:
     """A copy of the data of one's own."""
     db = sqlite3.connect(":memory:", check_same_thread=False)
     db.deserialize(_seeded(site))
     db.execute("PRAGMA foreign_keys = ON")
     db.row_factory = sqlite3.Row
+    for name, function in site.functions.items():
+        db.create_function(name, function.__code__.co_argcount, function, deterministic=True)
     return db
 
 
-class World:
+class SiteWorld:
     """The sites of one episode. May be asked from any thread."""
 
-    def __init__(self, sites: Sequence[Site]) -> None:
+    def __init__(self, sites: Sequence[WebSite]) -> None:
         self._sites = {host: site for site in sites for host in site.hosts}
         self._users = {name: host.user for site in sites for name, host in site.hosts.items()}
         self._data: dict[str, sqlite3.Connection] = {}
         """Of the sites that were asked for anything."""
         self._lock = Lock()
 
-    def answer(self, method: str, host: str, path: str, query: str, body: str) -> Reply:
+    def answer(self, method: str, host: str, path: str, query: str, body: str) -> SiteReply:
         site = self._sites.get(host)
         if site is None:
-            return Reply(status=404)
+            return SiteReply(status=404)
         try:
-            request = Request(
+            request = PageRequest(
                 method=method,
                 host=host,
                 path=_clean(path, _LONGEST_PATH),
@@ -135,28 +149,28 @@ class World:
                 user=self._users[host],
             )
         except ValueError:  # too many fields
-            return Reply(status=400)
+            return SiteReply(status=400)
         with self._lock:
-            reply = answer(site, self._open(site), request)
+            reply = answer_request(site, self._open(site), request)
             if reply.user is not KEEP:
                 self._users[host] = reply.user
         return reply
 
-    def _open(self, site: Site) -> sqlite3.Connection:
+    def _open(self, site: WebSite) -> sqlite3.Connection:
         if site.name not in self._data:
-            self._data[site.name] = opened(site)
+            self._data[site.name] = open_copy(site)
         return self._data[site.name]
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SiteOutcome:
         sites = {site.name: site for site in self._sites.values()}
-        before = {name: opened(site) for name, site in sites.items()}
+        before = {name: open_copy(site) for name, site in sites.items()}
         with self._lock:
             changed = {
                 table: change
                 for name, db in self._data.items()
-                for table, change in changes(name, before[name], db, sites[name].passing).items()
+                for table, change in compare_tables(name, before[name], db, sites[name].passing).items()
             }
-            return Outcome(before=before, after={**before, **self._data}, changes=changed)
+            return SiteOutcome(before=before, after={**before, **self._data}, changes=changed)
 
 
 def _fields(encoded: str, longest: int) -> dict[str, str]:
@@ -171,20 +185,22 @@ def _clean(text: str, longest: int) -> str:
 
 # --- the server ---
 
-Message: TypeAlias = Mapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
+_Message: TypeAlias = Mapping[str, Any]
+_Receive: TypeAlias = Callable[[], Awaitable[_Message]]
+_Send: TypeAlias = Callable[[_Message], Awaitable[None]]
 
 
-def app(world_of: Callable[[Mapping[str, str]], World | None]) -> Callable[[Message, Receive, Send], Awaitable[None]]:
+def create_app(
+    world_of: Callable[[Mapping[str, str]], SiteWorld | None],
+) -> Callable[[_Message, _Receive, _Send], Awaitable[None]]:
     """Speaks HTTP for the worlds; which one is meant is told by a request's headers."""
 
-    async def serve(scope: Message, receive: Receive, send: Send) -> None:
+    async def serve(scope: _Message, receive: _Receive, send: _Send) -> None:
         body = await _body(receive)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         world = world_of(headers)
         if world is None or body is None:
-            reply = Reply(status=403 if world is None else 413)
+            reply = SiteReply(status=403 if world is None else 413)
         else:
             host, query = headers.get("host", "").partition(":")[0], scope["query_string"].decode("latin-1")
             reply = world.answer(scope["method"], host, scope["path"], query, body)
@@ -193,7 +209,7 @@ def app(world_of: Callable[[Mapping[str, str]], World | None]) -> Callable[[Mess
     return serve
 
 
-async def _body(receive: Receive) -> str | None:
+async def _body(receive: _Receive) -> str | None:
     read, more = b"", True
     while more:
         message = await receive()
@@ -203,7 +219,7 @@ async def _body(receive: Receive) -> str | None:
     return read.decode("latin-1")
 
 
-async def _send(reply: Reply, send: Send) -> None:
+async def _send(reply: SiteReply, send: _Send) -> None:
     html = reply.html.encode("utf-8", "replace")
     headers = [
         (b"content-type", b"text/html; charset=utf-8"),
@@ -224,7 +240,7 @@ class Hosting:
         self._lock = Lock()
         self._num_seats = 0
         self._running: tuple[Server, Thread, socket] | None = None
-        self._worlds: dict[str, World] = {}
+        self._worlds: dict[str, SiteWorld] = {}
 
     def enter(self) -> str:
         """Where all sites are; it must be left again."""
@@ -237,7 +253,7 @@ class Hosting:
 
     def _started(self) -> tuple[Server, Thread, socket]:
         listener = listen("127.0.0.1", 0)
-        serve = app(lambda headers: self._worlds.get(headers.get(HEADER, "")))
+        serve = create_app(lambda headers: self._worlds.get(headers.get(HEADER, "")))
         server = Server(Config(serve, lifespan="off", ws="none", log_config=None, log_level="error", access_log=False))
         thread = Thread(target=server.run, args=([listener],), name="websites", daemon=True)
         thread.start()
@@ -253,7 +269,7 @@ class Hosting:
             thread.join(_STOP_S)
             listener.close()
 
-    def admit(self, world: World) -> str:
+    def admit(self, world: SiteWorld) -> str:
         """From now on, requests with this secret are the world's."""
         secret = token_urlsafe(16)
         self._worlds[secret] = world

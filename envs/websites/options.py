@@ -12,11 +12,11 @@ from ..errors import BadOption
 from ..protocol import Json
 from .tasks import PARTS
 
-__all__ = ["Options", "read_options"]
+__all__ = ["WebsitesOptions", "read_options"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class WebsitesOptions:
     sites: tuple[str, ...] = PARTS
     """Tasks that need no others."""
     observation_tokens: int = 4096
@@ -25,12 +25,12 @@ class Options:
     """Actions in one episode, at the most."""
 
 
-def read_options(options: Mapping[str, Json]) -> Options:
+def read_options(options: Mapping[str, Json]) -> WebsitesOptions:
     for name in options:
         if name not in _READERS:
             raise BadOption(f"websites has no option '{name[:40]}'{_hint(name, tuple(_READERS))}")
     read: dict[str, Any] = {name: _READERS[name](value) for name, value in options.items()}
-    return Options(**read)
+    return WebsitesOptions(**read)
 
 
 def _sites(value: Json) -> tuple[str, ...]:

@@ -1,71 +1,55 @@
-"""Just what was changed, as tasks say it.
-
-What enters: the changes of an episode, and those that a task asks for. What leaves: whether they are the same, with
-nothing else beside them.
-"""
+"""Compare what an episode has changed with what a task expects: all of that, and nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from .checks import Change, Outcome, Row
+from .checks import RowValues, SiteOutcome, TableChange
 
-__all__ = ["Added", "Edited", "Gone", "Wanted", "just"]
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """A new row with these values, whatever its others are."""
-
-    values: Row
+__all__ = ["ExpectedChange", "ExpectedChanges", "is_just"]
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """A row with these values is there no more."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedChange:
+    """A row that is added, one that is removed, or, with both, one that is edited; other columns are not looked at."""
 
-    values: Row
-
-
-@dataclass(frozen=True, slots=True)
-class Edited:
-    """The row with the first values has the second ones now, and all its others as before."""
-
-    which: Row
-    values: Row
+    removed: RowValues | None = None
+    added: RowValues | None = None
+    """Of an edited row only what is different: its other columns stay as they were."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Columns of an added row of which the words count and the blanks between them do not."""
 
 
-Wanted: TypeAlias = Mapping[str, Sequence[Added | Gone | Edited]]
+ExpectedChanges: TypeAlias = Mapping[str, Sequence[ExpectedChange]]
 """By site and table, `forum.post`."""
 
 
-def just(outcome: Outcome, wanted: Wanted) -> bool:
-    return set(outcome.changes) == set(wanted) and all(
-        _explained(outcome.changes[table], each) for table, each in wanted.items()
+def is_just(outcome: SiteOutcome, expected: ExpectedChanges) -> bool:
+    return set(outcome.changes) == set(expected) and all(
+        _is_explained(outcome.changes[table], each) for table, each in expected.items()
     )
 
 
-def _explained(change: Change, wanted: Sequence[Added | Gone | Edited]) -> bool:
-    gone, new = list(change.gone), list(change.new)
-    return all(_found(each, gone, new) for each in wanted) and not gone and not new
+def _is_explained(change: TableChange, expected: Sequence[ExpectedChange]) -> bool:
+    removed, added = list(change.removed), list(change.added)
+    return all(_take(each, removed, added) for each in expected) and not removed and not added
 
 
-def _found(wanted: Added | Gone | Edited, gone: list[Row], new: list[Row]) -> bool:
-    match wanted:
-        case Added(values):
-            return _taken(new, values) is not None
-        case Gone(values):
-            return _taken(gone, values) is not None
-        case Edited(which, values):
-            old = _taken(gone, which)
-            return old is not None and _taken(new, {**old, **values}) is not None
+def _take(expected: ExpectedChange, removed: list[RowValues], added: list[RowValues]) -> bool:
+    """Take the rows of one change out of those that are left to be explained."""
+    old: RowValues | None = {}
+    if expected.removed is not None:
+        old = _take_row(removed, expected.removed)
+    if expected.added is None or old is None:
+        return old is not None
+    new = _take_row(added, {**old, **expected.added})
+    return new is not None and all(str(new[name]).split() == text.split() for name, text in expected.words.items())
 
 
-def _taken(listed: list[Row], values: Row) -> Row | None:
-    """The first row that has these values, out of the list."""
-    for index, row in enumerate(listed):
+def _take_row(rows: list[RowValues], values: RowValues) -> RowValues | None:
+    for index, row in enumerate(rows):
         if values.items() <= row.items():
-            return listed.pop(index)
+            return rows.pop(index)
     return None

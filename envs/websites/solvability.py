@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .catalog import frozen
+from .catalog import describe_tasks
 
 if __name__ == "__main__":
-    (Path(__file__).parent / "data" / "tasks.txt").write_text("\n".join((*frozen(), "")), "utf-8")
+    (Path(__file__).parent / "data" / "tasks.txt").write_text("\n".join((*describe_tasks(), "")), "utf-8")

@@ -1,134 +1,199 @@
-"""What there is to be done.
-
-What enters: the templates that sites have written down. What leaves: `Task`s by id. What is true is computed from the
-data that an episode begins with; how an expert does it is a list of `Deed`s, which name elements as pages show them.
-"""
+"""What a task is: a template of a site's `tasks.yaml` with one of its variants, and SQL that says what is right."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from enum import Enum
+from typing import Any, TypeAlias
 
-from .checks import Databases, Outcome, Truth, says, stands_at
+from .checks import Databases, SiteOutcome, Truth, is_at, is_right_answer
+from .framework.records import DataRow, read_records
+from .outcomes import ExpectedChange, ExpectedChanges, is_just
+from .paths import PathAction
 
-__all__ = ["PARTS", "SEVERAL", "Choose", "Click", "Deed", "Fill", "Go", "Press", "Task", "Template", "Values"]
+__all__ = [
+    "NEW",
+    "PARTS",
+    "SEVERAL",
+    "WORDS",
+    "ChangeKind",
+    "ForEach",
+    "Query",
+    "SiteTask",
+    "TableQuery",
+    "TaskPath",
+    "TaskTemplate",
+    "VariantValues",
+]
 
 PARTS = ("shopping", "shopping_admin", "forum", "wiki", "tracker")
 """What a task can be about."""
 SEVERAL = "several"
 """Where it is about more than one of them."""
+NEW = "new_"
+"""Begins a column with the new value of an edited row; the others say which row it is."""
+WORDS = "words_"
+"""Begins a column of an added row in which blanks do not count."""
 
-Values: TypeAlias = Mapping[str, str | int]
-"""What is different from variant to variant."""
-
-
-# --- how it is done ---
+VariantValues: TypeAlias = Mapping[str, str | int]
+"""What differs from variant to variant."""
 
 
 @dataclass(frozen=True, slots=True)
-class Click:
-    role: str
-    """As a page's text has it: `link`, `button`, `checkbox`, `radio`."""
+class Query:
+    site: str
+    sql: str
+    """With the names of values and facts after colons."""
+    many: bool = False
+    """Whether all rows are meant, or the first."""
+
+
+class ChangeKind(Enum):
+    ADDED = "added"
+    REMOVED = "removed"
+    EDITED = "edited"
+
+
+@dataclass(frozen=True, slots=True)
+class TableQuery:
+    """The rows that a task adds to a table, removes from it, or edits there."""
+
+    kind: ChangeKind
+    table: str
+    """`forum.post`."""
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class ForEach:
+    """Actions that are repeated for each row of a query, which may be none."""
+
     name: str
-    after: str = ""
-    """The first of that role and name below an element of this name."""
+    """Stands for the row's value in the path."""
+    query: Query
+    path: TaskPath
 
 
-@dataclass(frozen=True, slots=True)
-class Fill:
-    role: str
-    """`textbox`, `searchbox`, `spinbutton`, `date`."""
-    name: str
-    text: str
-    enter: bool = False
-    """Whether to press Enter afterwards."""
-    after: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Choose:
-    role: str
-    """`combobox` or `listbox`."""
-    name: str
-    option: str
-    after: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Go:
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
-class Press:
-    keys: str
-
-
-Deed: TypeAlias = Click | Fill | Choose | Go | Press
-
-
-# --- what is to be done ---
+TaskPath: TypeAlias = Sequence["PathAction | ForEach"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Template:
+class TaskTemplate:
     id: str
     site: str
     """One of `PARTS`, or `SEVERAL`."""
+    needs: tuple[str, ...]
+    """The parts that it is about."""
     intent: str
     """With values in braces: `How many orders does {customer} have?`"""
-    variants: tuple[Values, ...] = ({},)
+    variants: tuple[VariantValues, ...]
     start: str
     """The address where it begins, with values in braces."""
-    path: Callable[[Databases, Values], Sequence[Deed]]
-    """All that is to be done but the answer, which follows from `answer`."""
-    answer: Callable[[Databases, Values], Truth] | Truth | None = None
+    facts: Mapping[str, Query]
+    """What is looked up in the data, by the name under which it can be used like a value."""
+    path: TaskPath
+    """All that is to be done but the answer."""
+    answer: Query | str | None
     """What the agent must say; `NOT_POSSIBLE` where it cannot be done."""
-    url: Callable[[Databases, Values], str] | str | None = None
-    """The address that must be looked at in the end, with values in braces."""
-    free: frozenset[str] = frozenset()
+    url: str | None
+    """The address that must be looked at in the end, with values and facts in braces."""
+    free: frozenset[str]
     """Parameters that the address may have besides, such as an order that was not asked for."""
-    state: Callable[[Outcome, Values], bool] | None = None
-    """Whether the right thing was changed, and nothing else; without it nothing may be."""
-    needs: tuple[str, ...] = ()
-    """The parts of a task about several."""
+    changes: tuple[TableQuery, ...]
+    """All that must be changed; nothing else may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """A template with values."""
+class SiteTask:
+    """A template with the values of one variant."""
 
     id: str
-    template: Template
-    values: Values
+    template: TaskTemplate
+    values: VariantValues
     held_out: bool
 
     @property
     def intent(self) -> str:
-        return self.template.intent.format(**self.values)
+        return self.template.intent.format_map(self.values)
 
     @property
     def start(self) -> str:
-        return self.template.start.format(**self.values)
-
-    @property
-    def sites(self) -> tuple[str, ...]:
-        return self.template.needs or (self.template.site,)
+        return self.template.start.format_map(self.values)
 
     def truth(self, databases: Databases) -> Truth | None:
         answer = self.template.answer
-        return answer(databases, self.values) if callable(answer) else answer
+        return self._scope(databases).look_up(answer) if isinstance(answer, Query) else answer
 
     def url(self, databases: Databases) -> str | None:
         url = self.template.url
-        return url(databases, self.values) if callable(url) else url and url.format(**self.values)
+        return None if url is None else url.format_map(self._scope(databases))
 
-    def done(self, answer: str, url: str, outcome: Outcome) -> bool:
+    def path(self, databases: Databases) -> tuple[PathAction, ...]:
+        return tuple(_fill_in(self.template.path, self._scope(databases)))
+
+    def changes(self, databases: Databases) -> ExpectedChanges:
+        scope = self._scope(databases)
+        expected: dict[str, list[ExpectedChange]] = {}
+        for each in self.template.changes:
+            for row in scope.select(each.query):
+                expected.setdefault(each.table, []).append(_expect(each.kind, row))
+        return expected
+
+    def done(self, answer: str, url: str, outcome: SiteOutcome) -> bool:
         """Whether all holds that is asked for: what was said, where it ended, what was changed."""
-        truth, wanted, state = self.truth(outcome.before), self.url(outcome.before), self.template.state
+        truth, right_url = self.truth(outcome.before), self.url(outcome.before)
         return (
-            (truth is None or says(answer, truth))
-            and (wanted is None or stands_at(url, wanted, self.template.free))
-            and (state(outcome, self.values) if state else not outcome.changes)
+            (truth is None or is_right_answer(answer, truth))
+            and (right_url is None or is_at(url, right_url, self.template.free))
+            and is_just(outcome, self.changes(outcome.before))
         )
+
+    def _scope(self, databases: Databases) -> _Scope:
+        return _Scope(self.values, self.template.facts, databases)
+
+
+class _Scope(dict[str, Any]):
+    """Values by name, and facts, each looked up when it is first asked for."""
+
+    def __init__(self, values: Mapping[str, object], facts: Mapping[str, Query], databases: Databases) -> None:
+        super().__init__(values)
+        self._facts = facts
+        self._databases = databases
+
+    def __missing__(self, name: str) -> object:
+        self[name] = value = self.look_up(self._facts[name])
+        return value
+
+    def look_up(self, query: Query) -> Any:
+        """The first column: of the first row, or of all rows as a set."""
+        found = [next(iter(row.values())) for row in self.select(query)]
+        return frozenset(found) if query.many else found[0]
+
+    def select(self, query: Query) -> list[DataRow]:
+        return read_records(self._databases[query.site].execute(query.sql, self))
+
+    def with_value(self, name: str, value: object) -> _Scope:
+        return _Scope({**self, name: value}, self._facts, self._databases)
+
+
+def _fill_in(path: TaskPath, scope: _Scope) -> Iterator[PathAction]:
+    for each in path:
+        if isinstance(each, PathAction):
+            yield each.fill_in(scope)
+        else:
+            for row in scope.select(each.query):
+                yield from _fill_in(each.path, scope.with_value(each.name, next(iter(row.values()))))
+
+
+def _expect(kind: ChangeKind, row: DataRow) -> ExpectedChange:
+    match kind:
+        case ChangeKind.ADDED:
+            words = {name.removeprefix(WORDS): text for name, text in row.items() if name.startswith(WORDS)}
+            plain = {name: value for name, value in row.items() if not name.startswith(WORDS)}
+            return ExpectedChange(added=plain, words=words)
+        case ChangeKind.REMOVED:
+            return ExpectedChange(removed=row)
+        case ChangeKind.EDITED:
+            new = {name.removeprefix(NEW): value for name, value in row.items() if name.startswith(NEW)}
+            return ExpectedChange(removed={name: row[name] for name in row if not name.startswith(NEW)}, added=new)

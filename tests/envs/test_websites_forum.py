@@ -7,36 +7,36 @@ from dataclasses import dataclass, field
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-from agym.envs.websites.catalog import tasks
-from agym.envs.websites.forum import SITE, TASKS
+from agym.envs.websites.catalog import list_tasks
+from agym.envs.websites.forum import SITE
 from agym.envs.websites.forum.seed import PASSWORD, USER
-from agym.envs.websites.hosting import Reply, World
-from agym.envs.websites.records import one, rows
-from agym.envs.websites.tasks import Task
+from agym.envs.websites.framework.records import fetch_all, fetch_value
+from agym.envs.websites.hosting import SiteReply, SiteWorld
+from agym.envs.websites.tasks import SiteTask
 
 HOST = "forum.test"
-MINE = [task for task in tasks().values() if task.template.site == "forum"]
+MINE = [task for task in list_tasks().values() if task.template.site == "forum"]
 
 
 @dataclass(slots=True)
 class Client:
     """A browser without a screen: goes where it is sent."""
 
-    world: World = field(default_factory=lambda: World((SITE,)))
+    world: SiteWorld = field(default_factory=lambda: SiteWorld((SITE,)))
 
-    def get(self, path: str) -> Reply:
+    def get(self, path: str) -> SiteReply:
         parts = urlsplit(path)
         return self.world.answer("GET", HOST, parts.path, parts.query, "")
 
-    def post(self, path: str, /, **form: str) -> Reply:
+    def post(self, path: str, /, **form: str) -> SiteReply:
         reply = self.world.answer("POST", HOST, path, "", urlencode(form))
         return self.get(reply.to) if reply.status == 303 else reply
 
     def row(self, sql: str, *given: object) -> dict[str, object]:
-        (found,) = rows(self.world.outcome().after["forum"], sql, *given)
+        (found,) = fetch_all(self.world.outcome().after["forum"], sql, *given)
         return found
 
-    def done(self, task: Task, answer: str = "", url: str = "") -> bool:
+    def done(self, task: SiteTask, answer: str = "", url: str = "") -> bool:
         return task.done(answer, url, self.world.outcome())
 
 
@@ -45,23 +45,28 @@ def client() -> Client:
     return Client()
 
 
-def task(name: str) -> Task:
-    return tasks()[f"forum/{name}"]
+def task(name: str) -> SiteTask:
+    return list_tasks()[f"forum/{name}"]
 
 
 def test_the_world_is_large_enough_and_holds_together(client: Client) -> None:
     db = client.world.outcome().before["forum"]
-    counts = {table: one(db, f"SELECT count(*) FROM {table}") for table in ("board", "post", "comment", "member")}
+    counts = {
+        table: fetch_value(db, f"SELECT count(*) FROM {table}") for table in ("board", "post", "comment", "member")
+    }
     assert counts == {"board": 12, "post": 150, "comment": 500, "member": 26}
     assert db.execute("PRAGMA foreign_key_check").fetchall() == []
     assert (
-        one(db, "SELECT max(created) FROM (SELECT created FROM post UNION SELECT created FROM comment)")
+        fetch_value(db, "SELECT max(created) FROM (SELECT created FROM post UNION SELECT created FROM comment)")
         < "2026-03-02 12"
     )
-    assert one(db, "SELECT count(*) FROM comment JOIN post ON post.id = post WHERE comment.created < post.created") == 0
+    assert (
+        fetch_value(db, "SELECT count(*) FROM comment JOIN post ON post.id = post WHERE comment.created < post.created")
+        == 0
+    )
     replies = "SELECT count(*) FROM comment a JOIN comment b ON b.id = a.parent"
-    assert one(db, f"{replies} WHERE a.created <= b.created OR a.post <> b.post") == 0
-    assert one(db, "SELECT count(*) FROM post JOIN member ON name = author WHERE created < joined") == 0
+    assert fetch_value(db, f"{replies} WHERE a.created <= b.created OR a.post <> b.post") == 0
+    assert fetch_value(db, "SELECT count(*) FROM post JOIN member ON name = author WHERE created < joined") == 0
 
 
 def test_what_a_page_counts_is_what_there_is(client: Client) -> None:
@@ -187,17 +192,18 @@ def test_junk_is_answered_and_never_breaks_a_page(client: Client, user: str | No
 
 def test_there_are_tasks_of_each_kind() -> None:
     assert len(MINE) >= 25
-    assert len(TASKS) >= 9
-    kinds = [(template.answer is not None, template.url is not None, template.state is not None) for template in TASKS]
+    templates = {each.template.id: each.template for each in MINE}.values()
+    assert len(templates) >= 9
+    kinds = [(template.answer is not None, template.url is not None, template.changes != ()) for template in templates]
     assert all(map(any, kinds))
     assert all(map(any, zip(*kinds, strict=True)))
 
 
 @pytest.mark.parametrize("name", [task.id for task in MINE])
 def test_doing_nothing_is_no_success_and_the_truth_is_one(client: Client, name: str) -> None:
-    one_task = tasks()[name]
+    one_task = list_tasks()[name]
     assert not client.done(one_task, "", one_task.start)
-    assert one_task.template.path(client.world.outcome().before, one_task.values)
+    assert one_task.path(client.world.outcome().before)
 
 
 def test_truths_are_not_a_matter_of_order(client: Client) -> None:
@@ -205,7 +211,7 @@ def test_truths_are_not_a_matter_of_order(client: Client) -> None:
     db = client.world.outcome().before["forum"]
     for each in MINE:
         if each.template.id == "best-post-comments":
-            scores = rows(
+            scores = fetch_all(
                 db, "SELECT score FROM scored_post WHERE board = ? ORDER BY 1 DESC LIMIT 2", each.values["board"]
             )
             assert scores[0] != scores[1]
@@ -213,10 +219,10 @@ def test_truths_are_not_a_matter_of_order(client: Client) -> None:
             of_post = (
                 "SELECT score FROM scored_comment WHERE post = (SELECT id FROM post WHERE title = ?) ORDER BY 1 DESC"
             )
-            scores = rows(db, of_post, each.values["title"])
+            scores = fetch_all(db, of_post, each.values["title"])
             assert scores[0] != scores[1]
         if "title" in each.values and each.template.id not in ("submit-text", "submit-link", "create-board"):
-            assert one(db, "SELECT count(*) FROM post WHERE title = ?", each.values["title"]) == 1
+            assert fetch_value(db, "SELECT count(*) FROM post WHERE title = ?", each.values["title"]) == 1
 
 
 def test_a_task_is_done_by_what_it_asks_for_and_nothing_else(client: Client) -> None:
@@ -230,7 +236,7 @@ def test_a_task_is_done_by_what_it_asks_for_and_nothing_else(client: Client) -> 
 def test_a_reply_below_another_comment_is_not_the_one_asked_for(client: Client) -> None:
     reply, text = task("reply-oldest/0"), str(task("reply-oldest/0").values["text"])
     on_post = "SELECT id FROM comment WHERE post = (SELECT id FROM post WHERE title = ?) ORDER BY id"
-    first, second, *_ = rows(client.world.outcome().before["forum"], on_post, reply.values["title"])
+    first, second, *_ = fetch_all(client.world.outcome().before["forum"], on_post, reply.values["title"])
     wrong = Client()
     wrong.post(f"/comment/{second['id']}/reply", body=text)
     assert not wrong.done(reply)

@@ -21,11 +21,22 @@ from agym.envs.errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import Deadlines, Json, Status
 from agym.envs.registry import factory
 from agym.envs.websites import Websites, create
-from agym.envs.websites.catalog import HOSTS, SITES, TEMPLATES, frozen, tasks
-from agym.envs.websites.checks import NOT_POSSIBLE, Databases, says, stands_at, told
+from agym.envs.websites.catalog import HOSTS, SITES, describe_tasks, list_tasks, list_templates
+from agym.envs.websites.checks import NOT_POSSIBLE, Databases, format_truth, is_at, is_right_answer
 from agym.envs.websites.env import _HOSTING
-from agym.envs.websites.hosting import HEADER, Hosting, World
-from agym.envs.websites.site import Host, NotFound, Page, Paging, Redirect, Request, Site, get, post, whole
+from agym.envs.websites.framework.site import (
+    Host,
+    PageNotFound,
+    PageRequest,
+    Paging,
+    Redirect,
+    SitePage,
+    WebSite,
+    on_get,
+    on_post,
+    read_whole,
+)
+from agym.envs.websites.hosting import HEADER, Hosting, SiteWorld
 from agym.envs.websites.tasks import PARTS, SEVERAL
 from agym.envs.websites.texts import ENDED
 from agym.machine import look
@@ -49,7 +60,7 @@ from agym.machine import look
     ],
 )
 def test_a_right_answer_is_right_however_it_is_written(answer: str, truth: str | int) -> None:
-    assert says(answer, truth)
+    assert is_right_answer(answer, truth)
 
 
 @pytest.mark.parametrize(
@@ -67,12 +78,12 @@ def test_a_right_answer_is_right_however_it_is_written(answer: str, truth: str |
     ],
 )
 def test_a_wrong_answer_is_wrong(answer: str, truth: str | int) -> None:
-    assert not says(answer, truth)
+    assert not is_right_answer(answer, truth)
 
 
 @pytest.mark.parametrize("truth", ["Ann Lee", 12, 12.5, frozenset({"a", "b"}), NOT_POSSIBLE])
 def test_what_an_expert_says_is_right(truth: str | float) -> None:
-    assert says(told(truth), truth)
+    assert is_right_answer(format_truth(truth), truth)
 
 
 @pytest.mark.parametrize(
@@ -95,32 +106,32 @@ def test_what_an_expert_says_is_right(truth: str | float) -> None:
     ],
 )
 def test_an_address_is_the_one_wanted(url: str, wanted: str, right: bool) -> None:
-    assert stands_at(url, wanted, frozenset(("free",))) is right
+    assert is_at(url, wanted, frozenset(("free",))) is right
 
 
 # --- a site --------------------------------------------------------------------------------------------------------
 
 
 def test_a_number_out_of_an_address_is_small_or_none() -> None:
-    assert [whole(text, 7) for text in ("12", "-1", "1.5", "", "9" * 30, "²", "٣")] == [12, 7, 7, 7, 7, 7, 7]
+    assert [read_whole(text, 7) for text in ("12", "-1", "1.5", "", "9" * 30, "²", "٣")] == [12, 7, 7, 7, 7, 7, 7]
 
 
 @pytest.mark.parametrize(("asked", "number"), [("", 1), ("0", 1), ("2", 2), ("99", 3), ("x", 1)])
 def test_a_page_of_a_list_is_one_that_is_there(asked: str, number: int) -> None:
-    request = Request(host="a.test", path="/", query={"page": asked, "q": "red shoes"})
+    request = PageRequest(host="a.test", path="/", query={"page": asked, "q": "red shoes"})
     paging = Paging.of(request, size=10, total=25)
     assert (paging.number, paging.last, paging.offset) == (number, 3, 10 * (number - 1))
     assert request.here(page=paging.number).startswith("/?page=")
 
 
 def test_an_empty_list_has_one_page() -> None:
-    paging = Paging.of(Request(host="a.test", path="/"), size=10, total=0)
+    paging = Paging.of(PageRequest(host="a.test", path="/"), size=10, total=0)
     assert (paging.number, paging.last) == (1, 1)
 
 
 def test_a_pattern_takes_one_part_or_all_the_rest() -> None:
     def matched(pattern: str, path: str) -> object:
-        return get(pattern, _note).match(Request(host="a.test", path=path))
+        return on_get(pattern, _note).match(PageRequest(host="a.test", path=path))
 
     assert matched("/p/<name>.html", "/p/x.html") == {"name": "x"}
     assert matched("/p/<name>.html", "/p/xhtml") is None
@@ -128,25 +139,25 @@ def test_a_pattern_takes_one_part_or_all_the_rest() -> None:
     assert matched("/<who>/at/<path...>", "/me/at/a/b") == {"who": "me", "path": "a/b"}
 
 
-def _note(db, request: Request, named) -> Page | Redirect:  # type: ignore[no-untyped-def]
+def _note(db, request: PageRequest, named) -> SitePage | Redirect:  # type: ignore[no-untyped-def]
     """Writes down what was sent, and shows all that was written."""
     if request.query.get("text") == "wrong":
         db.execute("INSERT INTO notes VALUES ('half')")
-        raise NotFound("no such note")
+        raise PageNotFound("no such note")
     if "text" in request.form:
         db.execute("INSERT INTO notes VALUES (?)", (request.form["text"],))
         return Redirect(to="/seen", user=request.form.get("user", request.user))
-    return Page(template="notes.html", values={"notes": [text for (text,) in db.execute("SELECT text FROM notes")]})
+    return SitePage(template="notes.html", values={"notes": [text for (text,) in db.execute("SELECT text FROM notes")]})
 
 
 @pytest.fixture
-def notes(tmp_path: Path) -> Site:
+def notes(tmp_path: Path) -> WebSite:
     """A site with one table, under two names."""
     page = "{{ user }}@{{ host.title }}:{% for note in notes %}({{ note }}){% endfor %}"
     (tmp_path / "notes.html").write_text(page, encoding="utf-8")
     (tmp_path / "error.html").write_text("{{ status }} {{ message }}", encoding="utf-8")
-    routes = (get("/seen", _note), post("/write", _note))
-    return Site(
+    routes = (on_get("/seen", _note), on_post("/write", _note))
+    return WebSite(
         name="notes",
         hosts={
             "a.test": Host(title="A", user="ann", routes=routes),
@@ -159,12 +170,12 @@ def notes(tmp_path: Path) -> Site:
     )
 
 
-def written(world: World, text: str, host: str = "a.test", **more: str) -> None:
+def written(world: SiteWorld, text: str, host: str = "a.test", **more: str) -> None:
     assert world.answer("POST", host, "/write", "", urlencode({"text": text, **more})).status == 303
 
 
-def test_worlds_of_one_site_share_nothing(notes: Site) -> None:
-    first, second = World((notes,)), World((notes,))
+def test_worlds_of_one_site_share_nothing(notes: WebSite) -> None:
+    first, second = SiteWorld((notes,)), SiteWorld((notes,))
     written(first, "mine", user="bob")
     assert first.answer("GET", "a.test", "/seen", "", "").html == "bob@A:(mine)"
     assert second.answer("GET", "a.test", "/seen", "", "").html == "ann@A:"
@@ -172,43 +183,43 @@ def test_worlds_of_one_site_share_nothing(notes: Site) -> None:
     assert second.outcome().changes == {}
 
 
-def test_names_of_one_site_share_data_but_not_who_is_logged_in(notes: Site) -> None:
-    world = World((notes,))
+def test_names_of_one_site_share_data_but_not_who_is_logged_in(notes: WebSite) -> None:
+    world = SiteWorld((notes,))
     written(world, "here", host="b.test")
     assert world.answer("GET", "a.test", "/seen", "", "").html == "ann@A:(here)"
     assert world.answer("GET", "b.test", "/seen", "", "").html == "None@B:(here)"
 
 
-def test_a_request_that_went_wrong_has_changed_nothing(notes: Site) -> None:
-    world = World((notes,))
+def test_a_request_that_went_wrong_has_changed_nothing(notes: WebSite) -> None:
+    world = SiteWorld((notes,))
     reply = world.answer("GET", "a.test", "/seen", "text=wrong", "")
     assert (reply.status, reply.html) == (404, "404 no such note")
     assert world.outcome().changes == {}
 
 
-def test_what_is_sent_is_cleaned_cut_and_escaped(notes: Site) -> None:
-    world = World((notes,))
+def test_what_is_sent_is_cleaned_cut_and_escaped(notes: WebSite) -> None:
+    world = SiteWorld((notes,))
     written(world, "<i>\r\n\x00\x1b" + "x" * 10_000)
     html = world.answer("GET", "a.test", "/seen", "", "").html
     assert html.startswith("ann@A:(&lt;i&gt;\nxxx")
     assert 7000 < len(html) < 8100
 
 
-def test_what_cannot_be_answered_is_refused(notes: Site) -> None:
-    world = World((notes,))
+def test_what_cannot_be_answered_is_refused(notes: WebSite) -> None:
+    world = SiteWorld((notes,))
     assert world.answer("GET", "c.test", "/seen", "", "").status == 404
     assert world.answer("GET", "a.test", "/nowhere", "", "").status == 404
     assert world.answer("DELETE", "a.test", "/seen", "", "").status == 404
     assert world.answer("POST", "a.test", "/write", "", "&".join(f"a{n}=1" for n in range(1000))).status == 400
 
 
-def test_an_edited_row_is_gone_and_new(notes: Site) -> None:
-    world = World((notes,))
+def test_an_edited_row_is_gone_and_new(notes: WebSite) -> None:
+    world = SiteWorld((notes,))
     after = world._open(notes)
     after.execute("INSERT INTO passing VALUES ('x')")
     after.execute("INSERT INTO notes VALUES ('x')")
     (change,) = world.outcome().changes.values()
-    assert (change.gone, change.new) == ((), ({"text": "x"},))
+    assert (change.removed, change.added) == ((), ({"text": "x"},))
 
 
 # --- the server ----------------------------------------------------------------------------------------------------
@@ -230,9 +241,9 @@ def hosting() -> Iterator[tuple[Hosting, str]]:
     hosting.leave()
 
 
-def test_only_requests_with_a_secret_are_answered(hosting: tuple[Hosting, str], notes: Site) -> None:
+def test_only_requests_with_a_secret_are_answered(hosting: tuple[Hosting, str], notes: WebSite) -> None:
     server, at = hosting
-    first, second = World((notes,)), World((notes,))
+    first, second = SiteWorld((notes,)), SiteWorld((notes,))
     mine, other = server.admit(first), server.admit(second)
     written(second, "secret")
     assert asked(at, "/seen", Host="a.test")[0] == 403
@@ -243,13 +254,13 @@ def test_only_requests_with_a_secret_are_answered(hosting: tuple[Hosting, str], 
     assert asked(at, "/seen", **{"Host": "a.test", HEADER: mine})[0] == 403
 
 
-def test_a_body_without_an_end_is_refused(hosting: tuple[Hosting, str], notes: Site) -> None:
+def test_a_body_without_an_end_is_refused(hosting: tuple[Hosting, str], notes: WebSite) -> None:
     server, at = hosting
-    secret = server.admit(World((notes,)))
+    secret = server.admit(SiteWorld((notes,)))
     assert asked(at, "/write", b"text=" + b"x" * 300_000, **{"Host": "a.test", HEADER: secret})[0] == 413
 
 
-def test_the_server_ends_with_its_last_user_and_begins_again(notes: Site) -> None:
+def test_the_server_ends_with_its_last_user_and_begins_again(notes: WebSite) -> None:
     server = Hosting()
     first = server.enter()
     assert server.enter() == first
@@ -275,9 +286,9 @@ def links(html: str, page: str) -> set[str]:
 
 
 @SITES_HERE
-def test_every_link_leads_somewhere(site: Site) -> None:
+def test_every_link_leads_somewhere(site: WebSite) -> None:
     for host in site.hosts:
-        world, known, waiting = World(SITES), {"/"}, ["/"]
+        world, known, waiting = SiteWorld(SITES), {"/"}, ["/"]
         while waiting and len(known) < 1500:
             path, _, query = waiting.pop(0).partition("?")
             reply = world.answer("GET", host, path, query, "")
@@ -293,7 +304,7 @@ def test_every_link_leads_somewhere(site: Site) -> None:
 
 
 @SITES_HERE
-def test_nothing_that_is_sent_makes_a_site_fail(site: Site) -> None:
+def test_nothing_that_is_sent_makes_a_site_fail(site: WebSite) -> None:
     rng = Random(7)
     pages = " ".join(file.read_text("utf-8") for file in sorted(site.templates.glob("*.html")))
     fields = sorted(set(re.findall(r'name="(\w+)"', pages)))
@@ -315,7 +326,7 @@ def test_nothing_that_is_sent_makes_a_site_fail(site: Site) -> None:
     ]
     for name, host in site.hosts.items():
         for user in {host.user, None}:
-            world = World(SITES)
+            world = SiteWorld(SITES)
             world._users[name] = user
             for route in host.routes:
                 for _ in range(6):
@@ -344,54 +355,56 @@ def test_sites_are_the_same_in_every_process() -> None:
 
 
 def databases() -> Databases:
-    return World(SITES).outcome().before
+    return SiteWorld(SITES).outcome().before
 
 
 def test_tasks_and_what_is_true_are_frozen() -> None:
     file = Path(sys.modules[create.__module__].__file__ or "").parent / "data" / "tasks.txt"
-    assert file.read_text("utf-8").splitlines() == list(frozen())
+    assert file.read_text("utf-8").splitlines() == list(describe_tasks())
 
 
 def test_there_are_enough_tasks_of_each_part() -> None:
-    counted = Counter(task.template.site for task in tasks().values())
+    counted = Counter(task.template.site for task in list_tasks().values())
     least = {"shopping": 35, "shopping_admin": 25, "forum": 25, "wiki": 20, "tracker": 30, SEVERAL: 5}
     assert set(counted) == set(least)
     assert all(counted[part] >= number for part, number in least.items())
 
 
 def test_ids_of_templates_are_their_own() -> None:
-    assert len({(template.site, template.id) for template in TEMPLATES}) == len(TEMPLATES)
-    assert len(tasks()) == sum(len(template.variants) for template in TEMPLATES)
+    assert len({(template.site, template.id) for template in list_templates()}) == len(list_templates())
+    assert len(list_tasks()) == sum(len(template.variants) for template in list_templates())
 
 
 def test_every_task_asks_for_something_and_says_what() -> None:
     before = databases()
-    for name, task in tasks().items():
+    for name, task in list_tasks().items():
         assert not re.search(r"[{}]", task.intent + task.start + (task.url(before) or "")), name
-        assert any(part is not None for part in (task.truth(before), task.url(before), task.template.state)), name
+        assert any(
+            part is not None for part in (task.truth(before), task.url(before), task.template.changes or None)
+        ), name
         assert urlsplit(task.start).hostname in HOSTS, name
-        assert set(task.sites) <= set(PARTS), name
+        assert set(task.template.needs) <= set(PARTS), name
 
 
 def test_nothing_is_done_by_doing_nothing() -> None:
-    outcome = World(SITES).outcome()
-    assert [name for name, task in tasks().items() if task.done("", task.start, outcome)] == []
+    outcome = SiteWorld(SITES).outcome()
+    assert [name for name, task in list_tasks().items() if task.done("", task.start, outcome)] == []
 
 
 def test_giving_up_is_right_only_where_nothing_can_be_done() -> None:
-    outcome = World(SITES).outcome()
-    given_up = {name for name, task in tasks().items() if task.done(NOT_POSSIBLE, task.start, outcome)}
-    assert given_up == {name for name, task in tasks().items() if task.template.answer == NOT_POSSIBLE}
-    assert 0 < len(given_up) < len(tasks()) / 8
+    outcome = SiteWorld(SITES).outcome()
+    given_up = {name for name, task in list_tasks().items() if task.done(NOT_POSSIBLE, task.start, outcome)}
+    assert given_up == {name for name, task in list_tasks().items() if task.template.answer == NOT_POSSIBLE}
+    assert 0 < len(given_up) < len(list_tasks()) / 8
 
 
 def test_what_was_not_asked_for_may_not_be_done() -> None:
-    world = World(SITES)
+    world = SiteWorld(SITES)
     world.answer("POST", "wiki.test", "/talk/Dunsea", "", "text=by+the+way")
     outcome = world.outcome()
-    truths = {name: task.truth(outcome.before) for name, task in tasks().items()}
-    asked = {name: told(truth) for name, truth in truths.items() if truth is not None}
-    assert [name for name, answer in asked.items() if tasks()[name].done(answer, "", outcome)] == []
+    truths = {name: task.truth(outcome.before) for name, task in list_tasks().items()}
+    asked = {name: format_truth(truth) for name, truth in truths.items() if truth is not None}
+    assert [name for name, answer in asked.items() if list_tasks()[name].done(answer, "", outcome)] == []
     assert len(asked) > 80
 
 
@@ -406,7 +419,7 @@ def test_what_was_not_asked_for_may_not_be_done() -> None:
     ],
 )
 def test_a_list_that_is_narrowed_further_is_another(task: str, url: str) -> None:
-    outcome, found = World(SITES).outcome(), tasks()[task]
+    outcome, found = SiteWorld(SITES).outcome(), list_tasks()[task]
     wanted = found.url(outcome.before) or ""
     assert found.done("", wanted, outcome)
     assert not found.done("", url.format(url=wanted), outcome)
@@ -421,14 +434,14 @@ def test_a_list_that_is_narrowed_further_is_another(task: str, url: str) -> None
     ],
 )
 def test_an_order_that_was_not_asked_for_is_free(task: str, chosen: str) -> None:
-    outcome, found = World(SITES).outcome(), tasks()[task]
+    outcome, found = SiteWorld(SITES).outcome(), list_tasks()[task]
     assert found.done("", f"{found.url(outcome.before)}{chosen}", outcome)
 
 
 def test_templates_are_held_out_whole() -> None:
     env = create({})
     train, test = set(env.tasks("train")), set(env.tasks("test"))
-    assert train | test == set(tasks())
+    assert train | test == set(list_tasks())
     assert not {task.rpartition("/")[0] for task in train} & {task.rpartition("/")[0] for task in test}
     for part in PARTS:
         assert set(env.tasks(part)) == {task for task in test if task.startswith(f"{part}/")} != set()
@@ -476,7 +489,7 @@ def test_what_the_sites_say_is_in_the_corpus() -> None:
     said = " ".join(create({"sites": ["wiki"]}).corpus())
     assert "Hask Packet" in said
     assert "Recent changes" in said
-    answers = [line.split(" ", 2)[2] for line in frozen() if line.startswith("wiki/") and line.count(" ") > 1]
+    answers = [line.split(" ", 2)[2] for line in describe_tasks() if line.startswith("wiki/") and line.count(" ") > 1]
     assert len(answers) > 3
     assert all(answer in said for answer in answers)
     assert "Copper Pour-Over Kettle" not in said
@@ -502,7 +515,7 @@ def env() -> Iterator[Websites]:
 @pytest.mark.parametrize("part", [*PARTS, SEVERAL])
 def test_every_task_is_solved_by_its_path(part: str) -> None:
     envs = [create({}) for _ in range(4)]
-    names = [name for name, task in tasks().items() if task.template.site == part]
+    names = [name for name, task in list_tasks().items() if task.template.site == part]
 
     def lost(number: int) -> list[str]:
         return [name for name in names[number :: len(envs)] if envs[number].expert(name, 0) is None]

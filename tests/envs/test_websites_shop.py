@@ -5,16 +5,17 @@ from html.parser import HTMLParser
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-from agym.envs.websites.catalog import tasks
-from agym.envs.websites.checks import NOT_POSSIBLE, told
-from agym.envs.websites.hosting import Reply, World
-from agym.envs.websites.records import one, rows
-from agym.envs.websites.shop import SITE, TASKS
-from agym.envs.websites.site import TODAY
-from agym.envs.websites.tasks import Choose, Click, Deed, Fill, Task
+from agym.envs.websites.catalog import list_tasks, list_templates
+from agym.envs.websites.checks import NOT_POSSIBLE, format_truth
+from agym.envs.websites.framework.records import fetch_all, fetch_value
+from agym.envs.websites.framework.site import TODAY
+from agym.envs.websites.hosting import SiteReply, SiteWorld
+from agym.envs.websites.paths import PathAction, parse_path_action
+from agym.envs.websites.shop import SITE
+from agym.envs.websites.tasks import SiteTask
 
 SHOP, DESK = SITE.hosts
-PLAYED = [task for task in tasks().values() if task.template in TASKS]
+PLAYED = [task for task in list_tasks().values() if task.template.site.startswith("shopping")]
 
 # --- a browser without a browser -----------------------------------------------------------------------------------
 
@@ -114,31 +115,33 @@ class Visitor:
     """Somebody who clicks and types."""
 
     def __init__(self, host: str = SHOP) -> None:
-        self.world = World((SITE,))
+        self.world = SiteWorld((SITE,))
         self.host = host
         self.url = f"http://{host}/"
 
-    def get(self, path: str, **query: object) -> Reply:
+    def get(self, path: str, **query: object) -> SiteReply:
         return self._go("GET", f"{path}?{urlencode(query)}" if query else path, "")
 
-    def post(self, path: str, **form: object) -> Reply:
+    def post(self, path: str, **form: object) -> SiteReply:
         return self._go("POST", path, urlencode(form))
 
-    def _go(self, method: str, path: str, body: str) -> Reply:
+    def _go(self, method: str, path: str, body: str) -> SiteReply:
         parts = urlsplit(path)
         self.url = f"http://{self.host}{path}"
         reply = self.world.answer(method, self.host, parts.path, parts.query, body)
         self.sheet = Sheet(reply.html)
         return self.get(reply.to) if reply.to else reply
 
-    def do(self, deed: Deed) -> None:
-        assert isinstance(deed, Click | Fill | Choose)
-        thing = next(each for each in self.sheet.things if (each.role, each.name.strip()) == (deed.role, deed.name))
-        if isinstance(deed, Choose):
-            thing.value = thing.options[deed.option]
-        elif isinstance(deed, Fill):
-            thing.value = deed.text
-            if deed.enter:
+    def do(self, action: PathAction) -> None:
+        element = action.element
+        assert element is not None
+        things = self.sheet.things
+        thing = next(each for each in things if (each.role, each.name.strip()) == (element.role, element.name))
+        if action.verb == "select":
+            thing.value = thing.options[action.arguments[0]]
+        elif action.verb == "type":
+            thing.value, enter = action.arguments
+            if enter == "1":
                 self._submit(thing.form)
         elif thing.role == "link":
             self.get(thing.to)
@@ -165,7 +168,7 @@ class Visitor:
         return set(self.world.outcome().changes)
 
     def one(self, sql: str, *given: object) -> object:
-        return one(self.world.outcome().after["shop"], sql, *given)
+        return fetch_value(self.world.outcome().after["shop"], sql, *given)
 
 
 @pytest.fixture
@@ -283,7 +286,7 @@ def test_an_order_is_tracked_only_with_its_address(visitor: Visitor) -> None:
 # --- buying --------------------------------------------------------------------------------------------------------
 
 
-def buy(visitor: Visitor) -> Reply:
+def buy(visitor: Visitor) -> SiteReply:
     return visitor.post("/checkout", address=1, shipping=2, payment="Card")
 
 
@@ -378,15 +381,16 @@ def test_an_order_is_invoiced_before_it_is_shipped(clerk: Visitor) -> None:
 
 def test_what_the_clerk_sets_is_seen_in_the_shop(clerk: Visitor) -> None:
     shop = beside(clerk, SHOP)
-    for deed in (
-        Click("link", "Products"),
-        Click("link", "Stoneware Mixing Bowl"),
-        Fill("textbox", "Price", "31.25"),
-        Click("button", "Save product"),
+    clerk.get("/")
+    for line in (
+        "click [link 'Products']",
+        "click [link 'Stoneware Mixing Bowl']",
+        "type [textbox 'Price'] [31.25] [0]",
+        "click [button 'Save product']",
     ):
-        if deed.name == "Products":
-            clerk.get("/")
-        clerk.do(deed)
+        action = parse_path_action(line)
+        assert action is not None
+        clerk.do(action)
     assert clerk.changed() == {"shop.product"}
     assert "$31.25" in shop.get("/product/KI-102").html
 
@@ -472,45 +476,45 @@ def test_junk_is_answered_and_breaks_nothing(host: str, route: object) -> None:
 
 def test_there_is_enough_to_do() -> None:
     for site, templates, variants in (("shopping", 12, 35), ("shopping_admin", 9, 25)):
-        mine = [each for each in TASKS if each.site == site]
+        mine = [each for each in list_templates() if each.site == site]
         assert len(mine) >= templates
         assert sum(len(each.variants) for each in mine) >= variants
         assert any(each.answer == NOT_POSSIBLE for each in mine)
         assert any(each.url for each in mine)
-        assert any(each.state for each in mine)
+        assert any(each.changes for each in mine)
 
 
-def arrived(task: Task, visitor: Visitor) -> bool:
+def arrived(task: SiteTask, visitor: Visitor) -> bool:
     """Whether all is as the task wants it but the answer."""
     outcome = visitor.world.outcome()
     truth = task.truth(outcome.before)
-    return task.done("" if truth is None else told(truth), visitor.url, outcome)
+    return task.done("" if truth is None else format_truth(truth), visitor.url, outcome)
 
 
 @pytest.mark.parametrize("task", PLAYED, ids=lambda task: task.id)
-def test_a_path_leads_where_its_task_wants(task: Task) -> None:
+def test_a_path_leads_where_its_task_wants(task: SiteTask) -> None:
     visitor = Visitor(urlsplit(task.start).netloc)
     visitor.get("/")
     before = visitor.world.outcome().before
     assert task.truth(before) is not None or not arrived(task, visitor)
-    for deed in task.template.path(before, task.values):
-        visitor.do(deed)
+    for action in task.path(before):
+        visitor.do(action)
     assert arrived(task, visitor)
 
 
 @pytest.mark.parametrize("task", PLAYED, ids=lambda task: task.id)
-def test_a_task_is_not_done_where_more_was_changed(task: Task) -> None:
+def test_a_task_is_not_done_where_more_was_changed(task: SiteTask) -> None:
     visitor = Visitor(urlsplit(task.start).netloc)
     visitor.get("/")
-    for deed in task.template.path(visitor.world.outcome().before, task.values):
-        visitor.do(deed)
+    for action in task.path(visitor.world.outcome().before):
+        visitor.do(action)
     beside(visitor, DESK).post("/orders/1001/comment", body="by the way")
     assert not arrived(task, visitor)
 
 
 def test_what_is_to_be_found_out_is_never_in_doubt() -> None:
     """Nothing shares the first place."""
-    db = World((SITE,)).outcome().before["shop"]
+    db = SiteWorld((SITE,)).outcome().before["shop"]
     for task in PLAYED:
         if task.template.id == "admin-bestseller":
             since, until = task.values["since"], task.values["until"]
@@ -518,16 +522,16 @@ def test_what_is_to_be_found_out_is_never_in_doubt() -> None:
                 "SELECT sum(quantity) AS sold FROM line JOIN purchase ON purchase.id = purchase_id WHERE"
                 " status != 'canceled' AND substr(placed, 1, 10) BETWEEN ? AND ? GROUP BY sku ORDER BY sold DESC"
             )
-            first, second, *_ = rows(db, sql, since, until)
+            first, second, *_ = fetch_all(db, sql, since, until)
         elif task.template.id == "admin-busiest":
             sql = (
                 "SELECT count(*) AS sold FROM bill JOIN customer USING (email) WHERE tier = ?"
                 " GROUP BY email ORDER BY sold DESC"
             )
-            first, second, *_ = rows(db, sql, task.values["tier"])
+            first, second, *_ = fetch_all(db, sql, task.values["tier"])
         elif task.template.id == "shop-cheapest":
             sql = "SELECT -price AS sold FROM goods WHERE category = ? AND material = ? AND enabled ORDER BY price"
-            first, second, *_ = rows(db, sql, task.values["category"], task.values["material"])
+            first, second, *_ = fetch_all(db, sql, task.values["category"], task.values["material"])
         else:
             continue
         assert first["sold"] > second["sold"], task.id

@@ -4,10 +4,17 @@ import re
 from urllib.parse import urlencode
 
 import pytest
-from agym.envs.websites.catalog import tasks
-from agym.envs.websites.hosting import Reply, World
+from agym.envs.websites.catalog import list_tasks
+from agym.envs.websites.hosting import SiteReply, SiteWorld
 from agym.envs.websites.wiki import SITE
-from agym.envs.websites.wiki.markup import address, categories, fact, facts, plain, sections
+from agym.envs.websites.wiki.markup import (
+    build_address,
+    list_categories,
+    list_facts,
+    read_fact,
+    split_sections,
+    strip_marks,
+)
 from agym.envs.websites.wiki.seed import USER
 
 
@@ -15,12 +22,12 @@ class Reader:
     """Somebody who reads and writes, without a browser; follows where pages send them."""
 
     def __init__(self) -> None:
-        self.world = World((SITE,))
+        self.world = SiteWorld((SITE,))
 
-    def get(self, path: str, **query: object) -> Reply:
+    def get(self, path: str, **query: object) -> SiteReply:
         return self.world.answer("GET", "wiki.test", path, urlencode(query), "")
 
-    def post(self, path: str, **form: object) -> Reply:
+    def post(self, path: str, **form: object) -> SiteReply:
         reply = self.world.answer("POST", "wiki.test", path, "", urlencode(form))
         return self.get(reply.to) if reply.to else reply
 
@@ -55,37 +62,37 @@ def known(title: str) -> bool:
 
 
 def test_a_page_has_facts_sections_and_categories() -> None:
-    beginning, history = sections(TEXT)
-    assert facts(TEXT, known)[0] == ("Height", "12 m")
-    assert fact(TEXT, "Near") == "Skerrow"
-    assert categories(TEXT) == ["Lighthouses"]
+    beginning, history = split_sections(TEXT)
+    assert list_facts(TEXT, known)[0] == ("Height", "12 m")
+    assert read_fact(TEXT, "Near") == "Skerrow"
+    assert list_categories(TEXT) == ["Lighthouses"]
     assert (beginning.heading, history.heading) == ("", "History")
     assert "\n\n".join((beginning.text, history.text)) == TEXT
 
 
 def test_each_mark_becomes_what_it_stands_for() -> None:
-    beginning, history = (part.html(known) for part in sections(TEXT))
+    beginning, history = (part.html(known) for part in split_sections(TEXT))
     assert beginning == '<p><b>Old Light</b> is a lighthouse near <a href="/wiki/Skerrow">Skerrow</a>.</p>'
     assert "<ul><li>lit in 1810</li><li>out in 1950</li></ul>" in history
     assert "<tr><th>Year</th><th>Keeper</th></tr><tr><td>1810</td><td>Ann</td></tr>" in history
-    assert plain("'''Old''' [[Light]]\n| 1 | 2 |") == "Old Light 1 2"
+    assert strip_marks("'''Old''' [[Light]]\n| 1 | 2 |") == "Old Light 1 2"
 
 
 def test_a_link_to_no_page_offers_to_write_it() -> None:
-    (part,) = sections("See [[New Light]] by [[User:ann]].")
+    (part,) = split_sections("See [[New Light]] by [[User:ann]].")
     assert 'class="missing" href="/edit/New_Light"' in part.html(known)
     assert '<a href="/user/ann">ann</a>' in part.html(known)
 
 
 @pytest.mark.parametrize("text", ["<script>x</script>", "@ <i>: <q>", "[[<a>]]", "'''<u>'''", "| <dd> |", "== <h> =="])
 def test_what_is_written_is_never_html(text: str) -> None:
-    shown = [part.html(known) for part in sections(text)] + [value for _, value in facts(text, known)]
+    shown = [part.html(known) for part in split_sections(text)] + [value for _, value in list_facts(text, known)]
     assert not {"<script>", "<i>", "<q>", "<a>", "<u>", "<dd>", "<h>"} & set(re.findall("<[^>]*>", "".join(shown)))
 
 
 def test_a_title_is_an_address_and_back() -> None:
-    assert address("St Averil Light") == "/wiki/St_Averil_Light"
-    assert address("Who? Me/You", "talk") == "/talk/Who%3F_Me%2FYou"
+    assert build_address("St Averil Light") == "/wiki/St_Averil_Light"
+    assert build_address("Who? Me/You", "talk") == "/talk/Who%3F_Me%2FYou"
 
 
 # --- the data ------------------------------------------------------------------------------------------------------
@@ -95,16 +102,19 @@ def test_what_pages_say_agrees_with_what_lists_say(reader: Reader) -> None:
     db = reader.world.outcome().before["wiki"]
     texts = dict(tuple(row) for row in db.execute("SELECT title, text FROM current"))
     for title, text in texts.items():
-        if "Lighthouses" in categories(text):
-            assert f"| [[{title}]] | [[{fact(text, 'Near')}]] | {fact(text, 'Built')} |" in texts["List of lighthouses"]
-        if "Towns" in categories(text):
-            assert f"[[{title}]]" in texts[fact(text, "Island")]
+        if "Lighthouses" in list_categories(text):
+            assert (
+                f"| [[{title}]] | [[{read_fact(text, 'Near')}]] | {read_fact(text, 'Built')} |"
+                in texts["List of lighthouses"]
+            )
+        if "Towns" in list_categories(text):
+            assert f"[[{title}]]" in texts[read_fact(text, "Island")]
 
 
 def test_every_link_leads_to_a_page(reader: Reader) -> None:
     db = reader.world.outcome().before["wiki"]
     for (title,) in db.execute("SELECT title FROM pages").fetchall():
-        assert 'class="missing"' not in reader.get(address(title)).html, title
+        assert 'class="missing"' not in reader.get(build_address(title)).html, title
 
 
 def test_nothing_was_written_before_its_author_came_or_after_today(reader: Reader) -> None:
@@ -187,7 +197,7 @@ def test_who_is_not_logged_in_reads_only(reader: Reader) -> None:
 
 
 def test_something_else_changed_as_well_is_no_success(reader: Reader) -> None:
-    task = tasks()["wiki/watch/0"]
+    task = list_tasks()["wiki/watch/0"]
     reader.post("/watch/Kite_Sunday")
     assert task.done("", "", reader.world.outcome())
     reader.post("/talk/Skerrow", text="Hello")
@@ -195,6 +205,6 @@ def test_something_else_changed_as_well_is_no_success(reader: Reader) -> None:
 
 
 def test_the_wrong_words_are_no_success(reader: Reader) -> None:
-    task = tasks()["wiki/section/0"]
+    task = list_tasks()["wiki/section/0"]
     reader.post("/add/Lark_Down", heading="Weather", text="Fog is rare.")
     assert not task.done("", "", reader.world.outcome())

@@ -9,36 +9,27 @@ from collections.abc import Mapping
 from datetime import timedelta
 from sqlite3 import Connection
 
-from ..records import Record, first, one, rows
-from ..site import Answer, NotFound, Page, Paging, Refused, Request, whole
-from .seed import NOW, clock
+from ..framework.records import DataRow, fetch_all, fetch_first, fetch_value
+from ..framework.site import (
+    NOW,
+    Forbidden,
+    PageNotFound,
+    PageRequest,
+    PageRoute,
+    Paging,
+    PathParts,
+    SiteAnswer,
+    SitePage,
+    format_moment,
+    on_get,
+    read_whole,
+)
 
-__all__ = [
-    "all_posts",
-    "blocked",
-    "board_of",
-    "boards",
-    "conversation",
-    "front",
-    "inbox",
-    "me",
-    "member",
-    "member_comments",
-    "member_of",
-    "member_posts",
-    "one_board",
-    "one_post",
-    "post_of",
-    "replies",
-    "search",
-    "shared",
-]
-
-Parts = Mapping[str, str]
+__all__ = ["ROUTES", "find_board", "find_member", "find_post", "get_member", "share_forum"]
 
 _PAGE = 15
 _ORDERS = {
-    "hot": f"score * 10.0 / (10 + julianday('{clock(NOW)}') - julianday(created)) DESC, id DESC",
+    "hot": f"score * 10.0 / (10 + julianday('{format_moment(NOW)}') - julianday(created)) DESC, id DESC",
     "new": "created DESC, id DESC",
     "top": "score DESC, id DESC",
     "discussed": "comments DESC, id DESC",
@@ -57,91 +48,95 @@ FROM board
 """
 
 
-def shared(db: Connection, request: Request) -> Mapping[str, object]:
+def share_forum(db: Connection, request: PageRequest) -> Mapping[str, object]:
     return {"ranges": _RANGES}
 
 
 # --- finding ---
 
 
-def me(request: Request) -> str:
+def get_member(request: PageRequest) -> str:
     if request.user is None:
-        raise Refused("Log in first.")
+        raise Forbidden("Log in first.")
     return request.user
 
 
-def board_of(db: Connection, request: Request, name: str) -> Record:
-    found = first(db, f"{_COUNTED} WHERE name = ? COLLATE NOCASE", request.user, name)
+def find_board(db: Connection, request: PageRequest, name: str) -> DataRow:
+    found = fetch_first(db, f"{_COUNTED} WHERE name = ? COLLATE NOCASE", request.user, name)
     if found is None:
-        raise NotFound(f"There is no board {name}.")
+        raise PageNotFound(f"There is no board {name}.")
     return found
 
 
-def post_of(db: Connection, number: str) -> Record:
-    found = first(db, "SELECT * FROM scored_post WHERE id = ?", whole(number))
+def find_post(db: Connection, number: str) -> DataRow:
+    found = fetch_first(db, "SELECT * FROM scored_post WHERE id = ?", read_whole(number))
     if found is None:
-        raise NotFound("There is no such post.")
+        raise PageNotFound("There is no such post.")
     return found
 
 
-def member_of(db: Connection, name: str) -> Record:
-    found = first(db, "SELECT name, biography, joined FROM member WHERE name = ? COLLATE NOCASE", name)
+def find_member(db: Connection, name: str) -> DataRow:
+    found = fetch_first(db, "SELECT name, biography, joined FROM member WHERE name = ? COLLATE NOCASE", name)
     if found is None:
-        raise NotFound(f"There is no member {name}.")
+        raise PageNotFound(f"There is no member {name}.")
     return found
 
 
-def _my_votes(db: Connection, request: Request, kind: str) -> Mapping[int, int]:
+def _my_votes(db: Connection, request: PageRequest, kind: str) -> Mapping[int, int]:
     return dict(db.execute("SELECT thing, value FROM vote WHERE kind = ? AND member = ?", (kind, request.user)))
 
 
 # --- posts ---
 
 
-def front(db: Connection, request: Request, parts: Parts) -> Answer:
+def _front(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     if request.user is None:
-        return all_posts(db, request, parts)
+        return _all_posts(db, request, parts)
     where = "board IN (SELECT board FROM subscription WHERE member = ?)"
     return _listed(db, request, where, request.user, heading="Posts of your boards")
 
 
-def all_posts(db: Connection, request: Request, parts: Parts) -> Answer:
+def _all_posts(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     return _listed(db, request, "true", heading="Posts of all boards")
 
 
-def one_board(db: Connection, request: Request, parts: Parts) -> Answer:
-    board = board_of(db, request, parts["board"])
+def _one_board(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    board = find_board(db, request, parts["board"])
     return _listed(db, request, "board = ?", board["name"], heading=board["name"], board=board)
 
 
-def _listed(db: Connection, request: Request, where: str, *given: object, heading: str, **more: object) -> Page:
+def _listed(db: Connection, request: PageRequest, where: str, *given: object, heading: str, **more: object) -> SitePage:
     sort = request.query.get("sort", "hot")
     sort = sort if sort in _ORDERS else "hot"
     days = _DAYS.get(request.query.get("time", "all"), 0) if sort in _RANGED else 0
-    since = clock(NOW - timedelta(days=days)) if days else ""
+    since = format_moment(NOW - timedelta(days=days)) if days else ""
     where = f"{where} AND {_NOT_BLOCKED} AND created >= ?"
     values = _posts(db, request, where, (*given, request.user or "", since), _ORDERS[sort])
     span = request.query.get("time", "all") if days else "all"
     order = {"sort": sort, "span": span, "ranged": sort in _RANGED}
-    return Page(template="posts.html", values={**values, **order, "heading": heading, "board": None, **more})
+    return SitePage(template="posts.html", values={**values, **order, "heading": heading, "board": None, **more})
 
 
-def _posts(db: Connection, request: Request, where: str, given: tuple[object, ...], order: str) -> Mapping[str, object]:
-    total = one(db, f"SELECT count(*) FROM post WHERE {where}", *given)
+def _posts(
+    db: Connection, request: PageRequest, where: str, given: tuple[object, ...], order: str
+) -> Mapping[str, object]:
+    total = fetch_value(db, f"SELECT count(*) FROM post WHERE {where}", *given)
     paging = Paging.of(request, size=_PAGE, total=total)
     select = f"SELECT * FROM scored_post WHERE {where} ORDER BY {order} LIMIT ? OFFSET ?"
-    posts = rows(db, select, *given, _PAGE, paging.offset)
+    posts = fetch_all(db, select, *given, _PAGE, paging.offset)
     return {"posts": posts, "paging": paging, "votes": _my_votes(db, request, "post")}
 
 
-def one_post(db: Connection, request: Request, parts: Parts) -> Answer:
-    post = post_of(db, parts["post"])
-    board = board_of(db, request, post["board"])
+def _one_post(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    post = find_post(db, parts["post"])
+    board = find_board(db, request, post["board"])
     if board["name"].casefold() != parts["board"].casefold():
-        raise NotFound("There is no such post.")
+        raise PageNotFound("There is no such post.")
     order = request.query.get("comments", "top")
     order = order if order in _COMMENT_ORDERS else "top"
-    comments = rows(db, f"SELECT * FROM scored_comment WHERE post = ? ORDER BY {_COMMENT_ORDERS[order]}", post["id"])
+    comments = fetch_all(
+        db, f"SELECT * FROM scored_comment WHERE post = ? ORDER BY {_COMMENT_ORDERS[order]}", post["id"]
+    )
     values = {
         "post": post,
         "board": board,
@@ -151,13 +146,13 @@ def one_post(db: Connection, request: Request, parts: Parts) -> Answer:
         "comment_votes": _my_votes(db, request, "comment"),
         "hidden": {name for (name,) in db.execute("SELECT blocked FROM block WHERE member = ?", (request.user,))},
     }
-    return Page(template="post.html", values=values)
+    return SitePage(template="post.html", values=values)
 
 
-def _tree(comments: list[Record]) -> list[Record]:
+def _tree(comments: list[DataRow]) -> list[DataRow]:
     """Each with its replies, in the order in which they come."""
     by_id = {comment["id"]: {**comment, "replies": []} for comment in comments}
-    top: list[Record] = []
+    top: list[DataRow] = []
     for comment in by_id.values():
         (by_id[comment["parent"]]["replies"] if comment["parent"] else top).append(comment)
     return top
@@ -166,86 +161,86 @@ def _tree(comments: list[Record]) -> list[Record]:
 # --- boards ---
 
 
-def boards(db: Connection, request: Request, parts: Parts) -> Answer:
+def _boards(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     sort = request.query.get("sort", "name")
     sort = sort if sort in _BOARDS else "name"
-    listed = rows(db, f"{_COUNTED} ORDER BY {_BOARDS[sort]}", request.user)
-    return Page(template="boards.html", values={"boards": listed, "sort": sort, "sorts": tuple(_BOARDS)})
+    listed = fetch_all(db, f"{_COUNTED} ORDER BY {_BOARDS[sort]}", request.user)
+    return SitePage(template="boards.html", values={"boards": listed, "sort": sort, "sorts": tuple(_BOARDS)})
 
 
 # --- members ---
 
 
-def member(db: Connection, request: Request, parts: Parts) -> Answer:
-    found = member_of(db, parts["name"])
+def _member(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    found = find_member(db, parts["name"])
     name = found["name"]
     counts = {
-        "posts": one(db, "SELECT count(*) FROM post WHERE author = ?", name),
-        "comments": one(db, "SELECT count(*) FROM comment WHERE author = ? AND NOT deleted", name),
+        "posts": fetch_value(db, "SELECT count(*) FROM post WHERE author = ?", name),
+        "comments": fetch_value(db, "SELECT count(*) FROM comment WHERE author = ? AND NOT deleted", name),
     }
-    boards = rows(db, "SELECT name FROM board WHERE founder = ? ORDER BY name", name)
-    blocks = one(db, "SELECT 1 FROM block WHERE member = ? AND blocked = ?", request.user, name)
+    boards = fetch_all(db, "SELECT name FROM board WHERE founder = ? ORDER BY name", name)
+    blocks = fetch_value(db, "SELECT 1 FROM block WHERE member = ? AND blocked = ?", request.user, name)
     values = {"member": found, "counts": counts, "boards": boards, "blocks": blocks}
-    return Page(template="member.html", values=values)
+    return SitePage(template="member.html", values=values)
 
 
-def member_posts(db: Connection, request: Request, parts: Parts) -> Answer:
-    found = member_of(db, parts["name"])
+def _member_posts(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    found = find_member(db, parts["name"])
     sort = _member_sort(request)
     values = _posts(db, request, "author = ?", (found["name"],), _ORDERS[sort])
-    return Page(template="member_posts.html", values={**values, "member": found, "sort": sort})
+    return SitePage(template="member_posts.html", values={**values, "member": found, "sort": sort})
 
 
-def member_comments(db: Connection, request: Request, parts: Parts) -> Answer:
-    found = member_of(db, parts["name"])
+def _member_comments(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    found = find_member(db, parts["name"])
     sort = _member_sort(request)
     where = "scored_comment.author = ? AND NOT deleted"
     return _comments(db, request, "member_comments.html", where, found["name"], order=sort, member=found)
 
 
-def _member_sort(request: Request) -> str:
+def _member_sort(request: PageRequest) -> str:
     return "top" if request.query.get("sort") == "top" else "new"
 
 
 def _comments(
-    db: Connection, request: Request, template: str, where: str, *given: object, order: str, **more: object
-) -> Page:
+    db: Connection, request: PageRequest, template: str, where: str, *given: object, order: str, **more: object
+) -> SitePage:
     source = f"scored_comment JOIN post ON post.id = scored_comment.post WHERE {where}"
-    paging = Paging.of(request, size=_PAGE, total=one(db, f"SELECT count(*) FROM {source}", *given))
+    paging = Paging.of(request, size=_PAGE, total=fetch_value(db, f"SELECT count(*) FROM {source}", *given))
     select = f"SELECT scored_comment.*, post.title, post.board FROM {source}"
     by = {"new": "scored_comment.id DESC", "top": "score DESC, scored_comment.id"}[order]
-    found = rows(db, f"{select} ORDER BY {by} LIMIT ? OFFSET ?", *given, _PAGE, paging.offset)
-    return Page(template=template, values={"comments": found, "paging": paging, "sort": order, **more})
+    found = fetch_all(db, f"{select} ORDER BY {by} LIMIT ? OFFSET ?", *given, _PAGE, paging.offset)
+    return SitePage(template=template, values={"comments": found, "paging": paging, "sort": order, **more})
 
 
-def blocked(db: Connection, request: Request, parts: Parts) -> Answer:
-    names = rows(db, "SELECT blocked AS name FROM block WHERE member = ? ORDER BY 1", me(request))
-    return Page(template="blocked.html", values={"names": names})
+def _blocked(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    names = fetch_all(db, "SELECT blocked AS name FROM block WHERE member = ? ORDER BY 1", get_member(request))
+    return SitePage(template="blocked.html", values={"names": names})
 
 
 # --- what is for oneself ---
 
 
-def replies(db: Connection, request: Request, parts: Parts) -> Answer:
+def _replies(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     answered = "SELECT author FROM comment WHERE comment.id = scored_comment.parent"
     where = f"NOT deleted AND scored_comment.author <> ? AND coalesce(({answered}), post.author) = ?"
-    return _comments(db, request, "replies.html", where, me(request), me(request), order="new")
+    return _comments(db, request, "replies.html", where, get_member(request), get_member(request), order="new")
 
 
-def inbox(db: Connection, request: Request, parts: Parts) -> Answer:
+def _inbox(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     other = "CASE sender WHEN ? THEN recipient ELSE sender END"
     last = f"SELECT max(id) FROM message WHERE ? IN (sender, recipient) GROUP BY {other}"
     talks = f"SELECT *, {other} AS other FROM message WHERE id IN ({last}) ORDER BY id DESC"
-    mine = me(request)
-    return Page(template="inbox.html", values={"talks": rows(db, talks, mine, mine, mine)})
+    mine = get_member(request)
+    return SitePage(template="inbox.html", values={"talks": fetch_all(db, talks, mine, mine, mine)})
 
 
-def conversation(db: Connection, request: Request, parts: Parts) -> Answer:
-    other = member_of(db, parts["name"])
+def _conversation(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    other = find_member(db, parts["name"])
     between = "SELECT * FROM message WHERE (sender, recipient) IN (VALUES (?, ?), (?, ?)) ORDER BY id"
-    mine = me(request)
-    messages = rows(db, between, mine, other["name"], other["name"], mine)
-    return Page(template="conversation.html", values={"other": other, "messages": messages})
+    mine = get_member(request)
+    messages = fetch_all(db, between, mine, other["name"], other["name"], mine)
+    return SitePage(template="conversation.html", values={"other": other, "messages": messages})
 
 
 # --- search ---
@@ -259,7 +254,7 @@ _SEARCHED = {
 }
 
 
-def search(db: Connection, request: Request, parts: Parts) -> Answer:
+def _search(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     """All words must be there, wherever."""
     words = request.query.get("q", "").split()[:10]
     scope = request.query.get("in", "posts")
@@ -273,10 +268,27 @@ def search(db: Connection, request: Request, parts: Parts) -> Answer:
     elif scope == "comments":
         values = _comments(db, request, "search.html", f"NOT deleted AND {where}", *given, order="new").values
     else:
-        values = {"found": rows(db, f"SELECT * FROM {_SEARCHED[scope][0]} WHERE {where} ORDER BY name", *given)}
+        values = {"found": fetch_all(db, f"SELECT * FROM {_SEARCHED[scope][0]} WHERE {where} ORDER BY name", *given)}
     more = {"q": " ".join(words), "scope": scope, "scopes": tuple(_SEARCHED)}
-    return Page(template="search.html", values={**values, **more})
+    return SitePage(template="search.html", values={**values, **more})
 
 
 def _literal(word: str) -> str:
     return word.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+
+
+ROUTES: tuple[PageRoute, ...] = (
+    on_get("/", _front),
+    on_get("/all", _all_posts),
+    on_get("/boards", _boards),
+    on_get("/search", _search),
+    on_get("/inbox", _inbox),
+    on_get("/inbox/<name>", _conversation),
+    on_get("/replies", _replies),
+    on_get("/blocked", _blocked),
+    on_get("/user/<name>", _member),
+    on_get("/user/<name>/posts", _member_posts),
+    on_get("/user/<name>/comments", _member_comments),
+    on_get("/b/<board>", _one_board),
+    on_get("/b/<board>/<post>", _one_post),
+)

@@ -9,29 +9,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from sqlite3 import Connection
 from typing import Any, Final
 
-from ..site import TODAY
+from ..framework.site import NOW, TODAY, format_moment
 
-__all__ = ["NOW", "PASSWORD", "USER", "clock", "fill"]
+__all__ = ["PASSWORD", "USER", "fill_forum"]
 
 USER: Final = "pine_lantern"
 """Whose forum it is in an episode."""
 PASSWORD: Final = "seedlings-and-rails"
-NOW: Final = datetime.combine(TODAY, time(12))
 
 _NUM_POSTS = 150
 _NUM_COMMENTS = 500
 _OLDEST_MINUTES = 350 * 24 * 60
-
-
-def clock(moment: datetime) -> str:
-    """As times are kept."""
-    return moment.strftime("%Y-%m-%d %H:%M")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +38,7 @@ class _Post:
     created: datetime
 
 
-def fill(db: Connection, rng: Random) -> None:
+def fill_forum(db: Connection, rng: Random) -> None:
     texts = json.loads((Path(__file__).parent / "data" / "texts.json").read_text("utf-8"))
     members = list(texts["members"])
     _people(db, rng, texts["members"])
@@ -53,7 +47,7 @@ def fill(db: Connection, rng: Random) -> None:
     db.executemany(
         "INSERT INTO post VALUES (?, ?, ?, ?, ?, ?, ?, '')",
         [
-            (number, each.board, each.author, each.title, *_link_or_text(each.body), clock(each.created))
+            (number, each.board, each.author, each.title, *_link_or_text(each.body), format_moment(each.created))
             for number, each in enumerate(posts, 1)
         ],
     )
@@ -121,7 +115,14 @@ def _comments(
     numbers = {index: number for number, index in enumerate(order, 1)}
     for index in order:
         created, post, parent, author, body = written[index]
-        row = (numbers[index], post + 1, None if parent is None else numbers[parent], author, body, clock(created))
+        row = (
+            numbers[index],
+            post + 1,
+            None if parent is None else numbers[parent],
+            author,
+            body,
+            format_moment(created),
+        )
         db.execute("INSERT INTO comment VALUES (?, ?, ?, ?, ?, ?, '', 0)", row)
 
 
@@ -152,5 +153,5 @@ def _votes(db: Connection, rng: Random, kind: str, members: Sequence[str]) -> No
 def _messages(db: Connection, rng: Random, messages: Sequence[tuple[str, str]]) -> None:
     for number, (sender, body) in enumerate(messages):
         ago = timedelta(days=3 * (len(messages) - number), minutes=rng.randint(0, 900))
-        row = (number + 1, sender, USER, body, clock(NOW - ago))
+        row = (number + 1, sender, USER, body, format_moment(NOW - ago))
         db.execute("INSERT INTO message VALUES (?, ?, ?, ?, ?)", row)

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from sqlite3 import Connection
 
-from ..records import Record, first, rows
-from ..site import Answer, NotFound, Page, Redirect, Refused, Request, whole
+from ..framework.records import DataRow, fetch_all, fetch_first
+from ..framework.site import (
+    Forbidden,
+    PageNotFound,
+    PageRequest,
+    PageRoute,
+    PathParts,
+    Redirect,
+    SiteAnswer,
+    SitePage,
+    on_get,
+    on_post,
+    read_whole,
+)
 from .buying import put
-from .forms import Field, Filled, read, show
-from .listing import Filter, Sorts, listed
-from .rows import existing, save
-from .visitor import asking, my_id, say
+from .forms import FilledForm, FormField, read_form, show_values
+from .listing import ListFilter, Sorts, list_rows
+from .rows import fetch_row, save
+from .visitor import ask, get_my_id, notify, require_customer
 
-__all__ = [
-    "STATUSES",
-    "address",
-    "addresses",
-    "call_off",
-    "cancel",
-    "delete_address",
-    "details",
-    "login",
-    "logout",
-    "main_address",
-    "newsletter",
-    "order",
-    "order_values",
-    "orders",
-    "overview",
-    "reorder",
-    "unwish",
-    "wishes",
-]
+__all__ = ["ROUTES", "STATUSES", "call_off", "gather_order"]
 
 STATUSES = tuple((status, status.capitalize()) for status in ("pending", "processing", "complete", "canceled"))
 _ORDERS_PER_PAGE = 8
@@ -43,196 +35,229 @@ _SORTS: Sorts = {
     "total": ("Highest total first", "total DESC"),
 }
 _FILTERS = (
-    Filter(Field("status", "Status", "select", options=STATUSES), "status = ?"),
-    Filter(Field("number", "Order number"), "id LIKE ?"),
+    ListFilter(FormField("status", "Status", "select", options=STATUSES), "status = ?"),
+    ListFilter(FormField("number", "Order number"), "id LIKE ?"),
 )
 
 
 # --- in and out ---
 
-_LOGIN = (Field("email", "E-mail", "email"), Field("password", "Password", "password"))
+_LOGIN = (FormField("email", "E-mail", "email"), FormField("password", "Password", "password"))
 
 
-def login(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    filled = read(_LOGIN, request.form)
+def _login(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    filled = read_form(_LOGIN, request.form)
     if request.method == "GET":
-        return asking("Log in", _LOGIN, Filled(values={}, shown={}), button="Log in")
-    found = first(db, "SELECT * FROM customer WHERE email = lower(?)", filled.values.get("email", ""))
+        return ask("Log in", _LOGIN, FilledForm(values={}, shown={}), button="Log in")
+    found = fetch_first(db, "SELECT * FROM customer WHERE email = lower(?)", filled.values.get("email", ""))
     if found is None or found["password"] != filled.values.get("password"):
-        wrong = Filled(values={}, shown={}, faults=("E-mail or password is wrong.",))
-        return asking("Log in", _LOGIN, wrong, button="Log in")
+        wrong = FilledForm(values={}, shown={}, faults=("E-mail or password is wrong.",))
+        return ask("Log in", _LOGIN, wrong, button="Log in")
     # what was put in the cart before is not lost
     db.execute("UPDATE basket SET customer_id = ? WHERE customer_id IS NULL", (found["id"],))
-    say(db, request, f"Welcome, {found['first']}.")
+    notify(db, request, f"Welcome, {found['first']}.")
     return Redirect(to="/account", user=found["email"])
 
 
-def logout(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    say(db, request, "You are logged out.")
+def _logout(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    notify(db, request, "You are logged out.")
     return Redirect(to="/", user=None)
 
 
-def overview(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    mine = my_id(db, request)
+def _overview(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    mine = get_my_id(db, request)
     values = {
-        "orders": rows(db, "SELECT * FROM bill WHERE customer_id = ? ORDER BY id DESC LIMIT 3", mine),
-        "address": existing(db, "SELECT * FROM address WHERE customer_id = ? ORDER BY main DESC", mine),
+        "orders": fetch_all(db, "SELECT * FROM bill WHERE customer_id = ? ORDER BY id DESC LIMIT 3", mine),
+        "address": fetch_row(db, "SELECT * FROM address WHERE customer_id = ? ORDER BY main DESC", mine),
     }
-    return Page(template="account.html", values=values)
+    return SitePage(template="account.html", values=values)
 
 
 # --- orders ---
 
 
-def orders(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    where = [("customer_id = ?", my_id(db, request))]
-    listing = listed(db, request, "bill", filters=_FILTERS, sorts=_SORTS, size=_ORDERS_PER_PAGE, where=where)
-    return Page(template="orders.html", values={"listing": listing})
+def _orders(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    where = [("customer_id = ?", get_my_id(db, request))]
+    listing = list_rows(db, request, "bill", filters=_FILTERS, sorts=_SORTS, size=_ORDERS_PER_PAGE, where=where)
+    return SitePage(template="orders.html", values={"listing": listing})
 
 
-def _mine(db: Connection, request: Request, parts: Mapping[str, str]) -> Record:
-    return existing(db, "SELECT * FROM bill WHERE id = ? AND customer_id = ?", whole(parts["id"]), my_id(db, request))
+def _mine(db: Connection, request: PageRequest, parts: PathParts) -> DataRow:
+    return fetch_row(
+        db, "SELECT * FROM bill WHERE id = ? AND customer_id = ?", read_whole(parts["id"]), get_my_id(db, request)
+    )
 
 
-def order_values(db: Connection, found: Record) -> dict[str, object]:
+def gather_order(db: Connection, found: DataRow) -> dict[str, object]:
     """What there is to see of an order, for the customer and for the clerk."""
-    lines = rows(db, "SELECT *, price * quantity AS total FROM line WHERE purchase_id = ? ORDER BY id", found["id"])
+    lines = fetch_all(
+        db, "SELECT *, price * quantity AS total FROM line WHERE purchase_id = ? ORDER BY id", found["id"]
+    )
     return {
         "order": found,
         "lines": lines,
-        "remarks": rows(db, "SELECT * FROM remark WHERE purchase_id = ? ORDER BY id", found["id"]),
-        "shipment": first(db, "SELECT * FROM shipment WHERE purchase_id = ?", found["id"]),
-        "invoice": first(db, "SELECT * FROM invoice WHERE purchase_id = ?", found["id"]),
+        "remarks": fetch_all(db, "SELECT * FROM remark WHERE purchase_id = ? ORDER BY id", found["id"]),
+        "shipment": fetch_first(db, "SELECT * FROM shipment WHERE purchase_id = ?", found["id"]),
+        "invoice": fetch_first(db, "SELECT * FROM invoice WHERE purchase_id = ?", found["id"]),
     }
 
 
-def order(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    return Page(template="order.html", values=order_values(db, _mine(db, request, parts)))
+def _order(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    return SitePage(template="order.html", values=gather_order(db, _mine(db, request, parts)))
 
 
-def cancel(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _cancel(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     found = _mine(db, request, parts)
     if found["status"] != "pending":
-        raise Refused("Only orders that are still pending can be canceled. Please write to us.")
+        raise Forbidden("Only orders that are still pending can be canceled. Please write to us.")
     call_off(db, found)
-    say(db, request, f"Order {found['id']} has been canceled.")
+    notify(db, request, f"Order {found['id']} has been canceled.")
     return Redirect(to=f"/account/orders/{found['id']}")
 
 
-def call_off(db: Connection, found: Record) -> None:
+def call_off(db: Connection, found: DataRow) -> None:
     """What was to be sent is back on the shelf."""
     db.execute("UPDATE purchase SET status = 'canceled' WHERE id = ?", (found["id"],))
     for sku, quantity in db.execute("SELECT sku, quantity FROM line WHERE purchase_id = ?", (found["id"],)).fetchall():
         db.execute("UPDATE product SET stock = stock + ? WHERE sku = ?", (quantity, sku))
 
 
-def reorder(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _reorder(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     found = _mine(db, request, parts)
     missing = []
-    for line in rows(db, "SELECT * FROM line WHERE purchase_id = ? ORDER BY id", found["id"]):
-        there = first(db, "SELECT * FROM goods WHERE sku = ? AND enabled AND stock >= ?", line["sku"], line["quantity"])
+    for line in fetch_all(db, "SELECT * FROM line WHERE purchase_id = ? ORDER BY id", found["id"]):
+        there = fetch_first(
+            db, "SELECT * FROM goods WHERE sku = ? AND enabled AND stock >= ?", line["sku"], line["quantity"]
+        )
         if there:
             put(db, request, there, line["option"], line["quantity"])
         else:
             missing.append(line["name"])
     gone = f" No longer to be had: {', '.join(missing)}." if missing else ""
-    say(db, request, f"What you ordered with {found['id']} is in your cart.{gone}")
+    notify(db, request, f"What you ordered with {found['id']} is in your cart.{gone}")
     return Redirect(to="/cart")
 
 
 # --- addresses and details ---
 
 _ADDRESS = (
-    Field("name", "Name"),
-    Field("street", "Street"),
-    Field("city", "City"),
-    Field("region", "Region"),
-    Field("postcode", "Postcode"),
-    Field("phone", "Phone"),
+    FormField("name", "Name"),
+    FormField("street", "Street"),
+    FormField("city", "City"),
+    FormField("region", "Region"),
+    FormField("postcode", "Postcode"),
+    FormField("phone", "Phone"),
 )
-_DETAILS = (Field("first", "First name"), Field("last", "Last name"), Field("phone", "Phone"))
-_NEWSLETTER = (Field("newsletter", "Send me the newsletter", "check"),)
+_DETAILS = (FormField("first", "First name"), FormField("last", "Last name"), FormField("phone", "Phone"))
+_NEWSLETTER = (FormField("newsletter", "Send me the newsletter", "check"),)
 
 
-def addresses(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    found = rows(db, "SELECT * FROM address WHERE customer_id = ? ORDER BY main DESC, id", my_id(db, request))
-    return Page(template="addresses.html", values={"addresses": found})
+def _addresses(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    found = fetch_all(db, "SELECT * FROM address WHERE customer_id = ? ORDER BY main DESC, id", get_my_id(db, request))
+    return SitePage(template="addresses.html", values={"addresses": found})
 
 
-def _my_address(db: Connection, request: Request, parts: Mapping[str, str]) -> Record | None:
+def _my_address(db: Connection, request: PageRequest, parts: PathParts) -> DataRow | None:
     if "id" not in parts:
         return None
     sql = "SELECT * FROM address WHERE id = ? AND customer_id = ?"
-    return existing(db, sql, whole(parts["id"]), my_id(db, request))
+    return fetch_row(db, sql, read_whole(parts["id"]), get_my_id(db, request))
 
 
-def address(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _address(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     """A new one, or one that is there."""
     found = _my_address(db, request, parts)
-    filled = read(_ADDRESS, request.form)
+    filled = read_form(_ADDRESS, request.form)
     if request.method == "GET" or filled.faults:
-        empty = Filled(values={}, shown=show(_ADDRESS, found) if found else {})
+        empty = FilledForm(values={}, shown=show_values(_ADDRESS, found) if found else {})
         title = "Edit address" if found else "New address"
-        return asking(title, _ADDRESS, empty if request.method == "GET" else filled, button="Save address")
-    mine = {} if found else {"customer_id": my_id(db, request)}
+        return ask(title, _ADDRESS, empty if request.method == "GET" else filled, button="Save address")
+    mine = {} if found else {"customer_id": get_my_id(db, request)}
     save(db, "address", {**filled.values, **mine}, found["id"] if found else None)
-    say(db, request, "The address has been saved.")
+    notify(db, request, "The address has been saved.")
     return Redirect(to="/account/addresses")
 
 
-def main_address(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _main_address(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     found = _my_address(db, request, parts)
     if found is None:
-        raise NotFound
+        raise PageNotFound
     db.execute("UPDATE address SET main = (id = ?) WHERE customer_id = ?", (found["id"], found["customer_id"]))
-    say(db, request, "This is your main address now.")
+    notify(db, request, "This is your main address now.")
     return Redirect(to="/account/addresses")
 
 
-def delete_address(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _delete_address(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     found = _my_address(db, request, parts)
     if found is None or found["main"]:
-        raise Refused("Your main address cannot be deleted. Make another one the main address first.")
+        raise Forbidden("Your main address cannot be deleted. Make another one the main address first.")
     db.execute("DELETE FROM address WHERE id = ?", (found["id"],))
-    say(db, request, "The address has been deleted.")
+    notify(db, request, "The address has been deleted.")
     return Redirect(to="/account/addresses")
 
 
-def details(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _details(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     return _own(db, request, "Your details", _DETAILS)
 
 
-def newsletter(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _newsletter(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     return _own(db, request, "Newsletter", _NEWSLETTER)
 
 
-def _own(db: Connection, request: Request, title: str, fields: tuple[Field, ...]) -> Answer:
+def _own(db: Connection, request: PageRequest, title: str, fields: tuple[FormField, ...]) -> SiteAnswer:
     """Something about the customer that the customer may change."""
-    found = existing(db, "SELECT * FROM customer WHERE id = ?", my_id(db, request))
-    filled = read(fields, request.form)
+    found = fetch_row(db, "SELECT * FROM customer WHERE id = ?", get_my_id(db, request))
+    filled = read_form(fields, request.form)
     if request.method == "GET" or filled.faults:
-        shown = Filled(values={}, shown=show(fields, found)) if request.method == "GET" else filled
-        return asking(title, fields, shown)
+        shown = FilledForm(values={}, shown=show_values(fields, found)) if request.method == "GET" else filled
+        return ask(title, fields, shown)
     save(db, "customer", filled.values, found["id"])
-    say(db, request, "Your changes have been saved.")
+    notify(db, request, "Your changes have been saved.")
     return Redirect(to="/account")
 
 
 # --- wish list ---
 
 
-def wishes(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    found = rows(
+def _wishes(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    found = fetch_all(
         db,
         "SELECT goods.* FROM wish JOIN goods ON goods.id = product_id"
         " WHERE customer_id = ? AND enabled ORDER BY wish.id",
-        my_id(db, request),
+        get_my_id(db, request),
     )
-    return Page(template="wishes.html", values={"products": found})
+    return SitePage(template="wishes.html", values={"products": found})
 
 
-def unwish(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    found = existing(db, "SELECT * FROM product WHERE sku = ?", parts["sku"])
-    db.execute("DELETE FROM wish WHERE customer_id = ? AND product_id = ?", (my_id(db, request), found["id"]))
-    say(db, request, f"{found['name']} is no longer on your wish list.")
+def _unwish(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    found = fetch_row(db, "SELECT * FROM product WHERE sku = ?", parts["sku"])
+    db.execute("DELETE FROM wish WHERE customer_id = ? AND product_id = ?", (get_my_id(db, request), found["id"]))
+    notify(db, request, f"{found['name']} is no longer on your wish list.")
     return Redirect(to="/account/wishes")
+
+
+ROUTES: tuple[PageRoute, ...] = (
+    on_get("/login", _login),
+    on_post("/login", _login),
+    on_post("/logout", _logout),
+    *require_customer(
+        on_get("/account", _overview),
+        on_get("/account/orders", _orders),
+        on_get("/account/orders/<id>", _order),
+        on_post("/account/orders/<id>/cancel", _cancel),
+        on_post("/account/orders/<id>/reorder", _reorder),
+        on_get("/account/addresses", _addresses),
+        on_get("/account/addresses/new", _address),
+        on_post("/account/addresses/new", _address),
+        on_get("/account/addresses/<id>", _address),
+        on_post("/account/addresses/<id>", _address),
+        on_post("/account/addresses/<id>/main", _main_address),
+        on_post("/account/addresses/<id>/delete", _delete_address),
+        on_get("/account/details", _details),
+        on_post("/account/details", _details),
+        on_get("/account/newsletter", _newsletter),
+        on_post("/account/newsletter", _newsletter),
+        on_get("/account/wishes", _wishes),
+        on_post("/account/wishes/<sku>/remove", _unwish),
+    ),
+)

@@ -2,76 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from sqlite3 import Connection
 
-from ..records import rows
-from ..site import Answer, NotFound, Page, Paging, Redirect, Request, whole
+from ..framework.records import fetch_all
+from ..framework.site import (
+    PageNotFound,
+    PageRequest,
+    PageRoute,
+    Paging,
+    PathParts,
+    Redirect,
+    SiteAnswer,
+    SitePage,
+    on_get,
+    on_post,
+    read_whole,
+)
 from .browse import ORDERED
-from .forms import Field, Filled, amount, count, day, email, money, read, show
-from .listing import Filter, Sorts, listed
-from .rows import existing, number, save
-from .visitor import CLERK, asking, say
+from .forms import (
+    FilledForm,
+    FormField,
+    format_money,
+    read_form,
+    show_values,
+    take_amount,
+    take_count,
+    take_day,
+    take_email,
+)
+from .listing import ListFilter, Sorts, list_rows
+from .rows import fetch_number, fetch_row, save
+from .visitor import CLERK, ask, notify, require_clerk
 
-__all__ = [
-    "customer",
-    "customers",
-    "dashboard",
-    "login",
-    "logout",
-    "messages",
-    "page",
-    "pages",
-    "report",
-    "reports",
-    "rule",
-    "rules",
-]
+__all__ = ["ROUTES"]
 
 _PER_PAGE = 15
 
-_LOGIN = (Field("name", "User name"), Field("password", "Password", "password"))
+_LOGIN = (FormField("name", "User name"), FormField("password", "Password", "password"))
 
 
-def login(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    filled = read(_LOGIN, request.form)
+def _login(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    filled = read_form(_LOGIN, request.form)
     if (filled.values.get("name"), filled.values.get("password")) == CLERK:
         return Redirect(to="/", user=CLERK[0])
     faults = () if request.method == "GET" else ("User name or password is wrong.",)
-    return asking("Log in", _LOGIN, Filled(values={}, shown={}, faults=faults), button="Log in")
+    return ask("Log in", _LOGIN, FilledForm(values={}, shown={}, faults=faults), button="Log in")
 
 
-def logout(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _logout(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     return Redirect(to="/login", user=None)
 
 
-def dashboard(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _dashboard(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     values = {
-        "revenue": number(db, "SELECT sum(total) FROM bill WHERE status != 'canceled'"),
-        "counts": {table: number(db, f"SELECT count(*) FROM {table}") for table in ("purchase", "customer", "product")},
-        "waiting": number(db, "SELECT count(*) FROM review WHERE status = 'pending'"),
-        "orders": rows(db, "SELECT * FROM bill ORDER BY id DESC LIMIT 5"),
-        "sold": rows(
+        "revenue": fetch_number(db, "SELECT sum(total) FROM bill WHERE status != 'canceled'"),
+        "counts": {
+            table: fetch_number(db, f"SELECT count(*) FROM {table}") for table in ("purchase", "customer", "product")
+        },
+        "waiting": fetch_number(db, "SELECT count(*) FROM review WHERE status = 'pending'"),
+        "orders": fetch_all(db, "SELECT * FROM bill ORDER BY id DESC LIMIT 5"),
+        "sold": fetch_all(
             db,
             f"SELECT product.*, sold FROM product JOIN ({ORDERED} GROUP BY sku) USING (sku)"
             " ORDER BY sold DESC, product.name LIMIT 5",
         ),
-        "terms": rows(db, "SELECT * FROM term ORDER BY uses DESC LIMIT 5"),
+        "terms": fetch_all(db, "SELECT * FROM term ORDER BY uses DESC LIMIT 5"),
     }
-    return Page(template="dashboard.html", values=values)
+    return SitePage(template="dashboard.html", values=values)
 
 
 # --- customers ---
 
 _TIERS = tuple((tier, tier) for tier in ("General", "Wholesale", "VIP"))
 _CUSTOMER = (
-    Field("first", "First name"),
-    Field("last", "Last name"),
-    Field("email", "E-mail", "email", email),
-    Field("phone", "Phone"),
-    Field("tier", "Group", "select", options=_TIERS),
-    Field("newsletter", "Newsletter", "check"),
+    FormField("first", "First name"),
+    FormField("last", "Last name"),
+    FormField("email", "E-mail", "email", take_email),
+    FormField("phone", "Phone"),
+    FormField("tier", "Group", "select", options=_TIERS),
+    FormField("newsletter", "Newsletter", "check"),
 )
 _CUSTOMERS = (
     "(SELECT customer.*, first || ' ' || last AS name, city, region,"
@@ -80,10 +91,10 @@ _CUSTOMERS = (
     " FROM customer JOIN address ON address.customer_id = customer.id AND main)"
 )
 _CUSTOMER_FILTERS = (
-    Filter(Field("name", "Name or e-mail"), "name || ' ' || email LIKE ?"),
-    Filter(Field("phone", "Phone"), "phone LIKE ?"),
-    Filter(Field("tier", "Group", "select", options=_TIERS), "tier = ?"),
-    Filter(Field("city", "City"), "city LIKE ?"),
+    ListFilter(FormField("name", "Name or e-mail"), "name || ' ' || email LIKE ?"),
+    ListFilter(FormField("phone", "Phone"), "phone LIKE ?"),
+    ListFilter(FormField("tier", "Group", "select", options=_TIERS), "tier = ?"),
+    ListFilter(FormField("city", "City"), "city LIKE ?"),
 )
 _CUSTOMER_SORTS: Sorts = {
     "name": ("Name", "last, first"),
@@ -93,77 +104,77 @@ _CUSTOMER_SORTS: Sorts = {
 }
 
 
-def customers(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    listing = listed(db, request, _CUSTOMERS, filters=_CUSTOMER_FILTERS, sorts=_CUSTOMER_SORTS, size=_PER_PAGE)
-    return Page(template="admin_customers.html", values={"listing": listing})
+def _customers(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    listing = list_rows(db, request, _CUSTOMERS, filters=_CUSTOMER_FILTERS, sorts=_CUSTOMER_SORTS, size=_PER_PAGE)
+    return SitePage(template="admin_customers.html", values={"listing": listing})
 
 
-def customer(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    found = existing(db, "SELECT * FROM customer WHERE id = ?", whole(parts["id"]))
+def _customer(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    found = fetch_row(db, "SELECT * FROM customer WHERE id = ?", read_whole(parts["id"]))
     title = f"Customer {found['first']} {found['last']}"
     if request.method == "GET":
-        return asking(title, _CUSTOMER, Filled(values={}, shown=show(_CUSTOMER, found)), button="Save customer")
-    filled = read(_CUSTOMER, request.form)
+        return ask(title, _CUSTOMER, FilledForm(values={}, shown=show_values(_CUSTOMER, found)), button="Save customer")
+    filled = read_form(_CUSTOMER, request.form)
     same = "SELECT count(*) FROM customer WHERE email = ? AND id != ?"
-    if number(db, same, filled.values.get("email", ""), found["id"]):
-        filled = Filled(values={}, shown=filled.shown, faults=("E-mail belongs to another customer.",))
+    if fetch_number(db, same, filled.values.get("email", ""), found["id"]):
+        filled = FilledForm(values={}, shown=filled.shown, faults=("E-mail belongs to another customer.",))
     if filled.faults:
-        return asking(title, _CUSTOMER, filled, button="Save customer")
+        return ask(title, _CUSTOMER, filled, button="Save customer")
     save(db, "customer", filled.values, found["id"])
-    say(db, request, "The customer has been saved.")
+    notify(db, request, "The customer has been saved.")
     return Redirect(to="/customers")
 
 
-def messages(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    found = rows(db, "SELECT * FROM message ORDER BY id DESC LIMIT 50")
-    return Page(template="admin_messages.html", values={"messages": found})
+def _messages(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    found = fetch_all(db, "SELECT * FROM message ORDER BY id DESC LIMIT 50")
+    return SitePage(template="admin_messages.html", values={"messages": found})
 
 
 # --- price rules ---
 
 _RULE = (
-    Field("name", "Rule name"),
-    Field("code", "Coupon code", take=str.upper),
-    Field("kind", "Discount type", "select", options=(("percent", "Percent"), ("fixed", "Fixed amount"))),
-    Field("amount", "Discount", take=amount),
-    Field("minimum", "Smallest order", take=amount),
-    Field("starts", "From", "date", day),
-    Field("ends", "To", "date", day),
-    Field("active", "Active", "check"),
+    FormField("name", "Rule name"),
+    FormField("code", "Coupon code", take=str.upper),
+    FormField("kind", "Discount type", "select", options=(("percent", "Percent"), ("fixed", "Fixed amount"))),
+    FormField("amount", "Discount", take=take_amount),
+    FormField("minimum", "Smallest order", take=take_amount),
+    FormField("starts", "From", "date", take_day),
+    FormField("ends", "To", "date", take_day),
+    FormField("active", "Active", "check"),
 )
 
 
-def rules(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    found = rows(
+def _rules(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    found = fetch_all(
         db,
         "SELECT rule.*, (SELECT count(*) FROM purchase WHERE purchase.code = rule.code) AS uses FROM rule ORDER BY id",
     )
-    return Page(template="admin_rules.html", values={"rules": found})
+    return SitePage(template="admin_rules.html", values={"rules": found})
 
 
-def rule(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _rule(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     """A new one, or one that is there."""
-    found = existing(db, "SELECT * FROM rule WHERE id = ?", whole(parts["id"])) if "id" in parts else None
+    found = fetch_row(db, "SELECT * FROM rule WHERE id = ?", read_whole(parts["id"])) if "id" in parts else None
     title = f"Price rule {found['name']}" if found else "New price rule"
     if request.method == "GET":
         shown = dict(found) | {"amount": found["amount"] * (100 if found["kind"] == "percent" else 1)} if found else {}
-        empty = Filled(values={}, shown=show(_RULE, shown) if found else {"active": 1, "minimum": "0.00"})
-        return asking(title, _RULE, empty, button="Save rule")
-    filled = _rule(db, read(_RULE, request.form), found["id"] if found else 0)
+        empty = FilledForm(values={}, shown=show_values(_RULE, shown) if found else {"active": 1, "minimum": "0.00"})
+        return ask(title, _RULE, empty, button="Save rule")
+    filled = _check_rule(db, read_form(_RULE, request.form), found["id"] if found else 0)
     if filled.faults:
-        return asking(title, _RULE, filled, button="Save rule")
+        return ask(title, _RULE, filled, button="Save rule")
     save(db, "rule", filled.values, found["id"] if found else None)
-    say(db, request, "The price rule has been saved.")
+    notify(db, request, "The price rule has been saved.")
     return Redirect(to="/rules")
 
 
-def _rule(db: Connection, filled: Filled, own: int) -> Filled:
+def _check_rule(db: Connection, filled: FilledForm, own: int) -> FilledForm:
     """The same, with the faults that only the whole of it shows; percent are whole numbers."""
     if filled.faults:
         return filled
     values = dict(filled.values)
     faults = []
-    if number(db, "SELECT count(*) FROM rule WHERE code = ? AND id != ?", values["code"], own):
+    if fetch_number(db, "SELECT count(*) FROM rule WHERE code = ? AND id != ?", values["code"], own):
         faults.append("Coupon code belongs to another rule.")
     if str(values["ends"]) < str(values["starts"]):
         faults.append("To must not lie before From.")
@@ -172,12 +183,15 @@ def _rule(db: Connection, filled: Filled, own: int) -> Filled:
         values["amount"] = percent
         if rest or not 0 < percent <= 100:
             faults.append("Discount must be a whole number of percent, 1 to 100.")
-    return Filled(values=values, shown=filled.shown, faults=tuple(faults))
+    return FilledForm(values=values, shown=filled.shown, faults=tuple(faults))
 
 
 # --- reports ---
 
-_SPAN = (Field("from", "From", "date", day, required=False), Field("to", "To", "date", day, required=False))
+_SPAN = (
+    FormField("from", "From", "date", take_day, required=False),
+    FormField("to", "To", "date", take_day, required=False),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,47 +245,71 @@ _REPORTS = {
 """By the name in the address."""
 
 
-def reports(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _reports(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     titles = {name: report.title for name, report in _REPORTS.items()}
-    return Page(template="admin_reports.html", values={"reports": titles})
+    return SitePage(template="admin_reports.html", values={"reports": titles})
 
 
-def report(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _report(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     asked = _REPORTS.get(parts["name"])
     if asked is None:
-        raise NotFound
-    span = read(_SPAN, request.query).values
+        raise PageNotFound
+    span = read_form(_SPAN, request.query).values
     cursor = db.execute(asked.sql, {"since": span.get("from") or "2000-01-01", "until": span.get("to") or "2100-01-01"})
     names = [column[0] for column in cursor.description]
     found = [[_cell(name, value) for name, value in zip(names, row, strict=True)] for row in cursor]
     paging = Paging.of(request, size=_PER_PAGE, total=len(found))
     values = {"report": asked, "rows": found[paging.offset :][: paging.size], "paging": paging, "fields": _SPAN}
-    return Page(template="admin_report.html", values=values)
+    return SitePage(template="admin_report.html", values=values)
 
 
 def _cell(name: str, value: object) -> object:
-    return money(int(str(value))) if name.endswith("_cents") else value
+    return format_money(int(str(value))) if name.endswith("_cents") else value
 
 
 # --- pages ---
 
 _PAGE = (
-    Field("title", "Title"),
-    Field("body", "Text", "area"),
-    Field("enabled", "Status", "select", count, (("1", "Enabled"), ("0", "Disabled"))),
+    FormField("title", "Title"),
+    FormField("body", "Text", "area"),
+    FormField("enabled", "Status", "select", take_count, (("1", "Enabled"), ("0", "Disabled"))),
 )
 
 
-def pages(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    return Page(template="admin_pages.html", values={"pages": rows(db, "SELECT * FROM page ORDER BY title")})
+def _pages(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    return SitePage(template="admin_pages.html", values={"pages": fetch_all(db, "SELECT * FROM page ORDER BY title")})
 
 
-def page(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    found = existing(db, "SELECT * FROM page WHERE id = ?", whole(parts["id"]))
-    filled = read(_PAGE, request.form)
+def _page(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    found = fetch_row(db, "SELECT * FROM page WHERE id = ?", read_whole(parts["id"]))
+    filled = read_form(_PAGE, request.form)
     if request.method == "GET" or filled.faults:
-        shown = Filled(values={}, shown=show(_PAGE, found)) if request.method == "GET" else filled
-        return asking(f"Page {found['title']}", _PAGE, shown, button="Save page")
+        shown = FilledForm(values={}, shown=show_values(_PAGE, found)) if request.method == "GET" else filled
+        return ask(f"Page {found['title']}", _PAGE, shown, button="Save page")
     save(db, "page", filled.values, found["id"])
-    say(db, request, "The page has been saved.")
+    notify(db, request, "The page has been saved.")
     return Redirect(to="/pages")
+
+
+ROUTES: tuple[PageRoute, ...] = (
+    on_get("/login", _login),
+    on_post("/login", _login),
+    on_post("/logout", _logout),
+    *require_clerk(
+        on_get("/", _dashboard),
+        on_get("/customers", _customers),
+        on_get("/customers/<id>", _customer),
+        on_post("/customers/<id>", _customer),
+        on_get("/messages", _messages),
+        on_get("/rules", _rules),
+        on_get("/rules/new", _rule),
+        on_post("/rules/new", _rule),
+        on_get("/rules/<id>", _rule),
+        on_post("/rules/<id>", _rule),
+        on_get("/reports", _reports),
+        on_get("/reports/<name>", _report),
+        on_get("/pages", _pages),
+        on_get("/pages/<id>", _page),
+        on_post("/pages/<id>", _page),
+    ),
+)

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from sqlite3 import Connection
 
-from ..records import Record
-from ..site import TODAY, Answer, Page, Redirect, Refused, Request, Wrong, whole
-from .account import STATUSES, call_off, order_values
-from .forms import Field, amount, day, read
-from .listing import Filter, Sorts, listed
-from .rows import existing, save
-from .visitor import NOW, say
+from ..framework.records import DataRow
+from ..framework.site import (
+    NOW,
+    TODAY,
+    Forbidden,
+    PageError,
+    PageRequest,
+    PageRoute,
+    PathParts,
+    Redirect,
+    SiteAnswer,
+    SitePage,
+    format_moment,
+    on_get,
+    on_post,
+    read_whole,
+)
+from .account import STATUSES, call_off, gather_order
+from .forms import FormField, read_form, take_amount, take_day
+from .listing import ListFilter, Sorts, list_rows
+from .rows import fetch_row, save
+from .visitor import notify, require_clerk
 
-__all__ = ["CARRIERS", "cancel", "invoice", "order", "orders", "remark", "ship"]
+__all__ = ["CARRIERS", "ROUTES"]
 
 CARRIERS = ("Swiftlane Post", "Harbour Parcel", "Greyheron Freight")
 _PER_PAGE = 15
@@ -25,52 +39,52 @@ _SORTS: Sorts = {
     "total-low": ("Lowest total first", "total"),
 }
 _FILTERS = (
-    Filter(Field("number", "Order number"), "id LIKE ?"),
-    Filter(Field("customer", "Customer"), "customer || ' ' || email LIKE ?"),
-    Filter(Field("status", "Status", "select", options=STATUSES), "status = ?"),
-    Filter(Field("from", "Placed from", "date", day), "substr(placed, 1, 10) >= ?"),
-    Filter(Field("to", "Placed to", "date", day), "substr(placed, 1, 10) <= ?"),
-    Filter(Field("least", "Total from", take=amount), "total >= ?"),
+    ListFilter(FormField("number", "Order number"), "id LIKE ?"),
+    ListFilter(FormField("customer", "Customer"), "customer || ' ' || email LIKE ?"),
+    ListFilter(FormField("status", "Status", "select", options=STATUSES), "status = ?"),
+    ListFilter(FormField("from", "Placed from", "date", take_day), "substr(placed, 1, 10) >= ?"),
+    ListFilter(FormField("to", "Placed to", "date", take_day), "substr(placed, 1, 10) <= ?"),
+    ListFilter(FormField("least", "Total from", take=take_amount), "total >= ?"),
 )
 _SHIPMENT = (
-    Field("carrier", "Carrier", "select", options=tuple((each, each) for each in CARRIERS)),
-    Field("tracking", "Tracking number"),
+    FormField("carrier", "Carrier", "select", options=tuple((each, each) for each in CARRIERS)),
+    FormField("tracking", "Tracking number"),
 )
-_REMARK = (Field("body", "Comment", "area"), Field("told", "Tell the customer", "check"))
+_REMARK = (FormField("body", "Comment", "area"), FormField("told", "Tell the customer", "check"))
 
 
-def orders(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    listing = listed(db, request, "bill", filters=_FILTERS, sorts=_SORTS, size=_PER_PAGE)
-    return Page(template="admin_orders.html", values={"listing": listing})
+def _orders(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    listing = list_rows(db, request, "bill", filters=_FILTERS, sorts=_SORTS, size=_PER_PAGE)
+    return SitePage(template="admin_orders.html", values={"listing": listing})
 
 
-def _found(db: Connection, parts: Mapping[str, str]) -> Record:
-    return existing(db, "SELECT * FROM bill WHERE id = ?", whole(parts["id"]))
+def _found(db: Connection, parts: PathParts) -> DataRow:
+    return fetch_row(db, "SELECT * FROM bill WHERE id = ?", read_whole(parts["id"]))
 
 
-def order(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    values = {**order_values(db, _found(db, parts)), "shipping_fields": _SHIPMENT, "remark_fields": _REMARK}
-    return Page(template="admin_order.html", values=values)
+def _order(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    values = {**gather_order(db, _found(db, parts)), "shipping_fields": _SHIPMENT, "remark_fields": _REMARK}
+    return SitePage(template="admin_order.html", values=values)
 
 
-def _done(db: Connection, request: Request, found: Record, text: str) -> Answer:
-    say(db, request, text)
+def _done(db: Connection, request: PageRequest, found: DataRow, text: str) -> SiteAnswer:
+    notify(db, request, text)
     return Redirect(to=f"/orders/{found['id']}")
 
 
-def _expect(found: Record, *statuses: str) -> None:
+def _expect(found: DataRow, *statuses: str) -> None:
     if found["status"] not in statuses:
-        raise Refused(f"This cannot be done with an order that is {found['status']}.")
+        raise Forbidden(f"This cannot be done with an order that is {found['status']}.")
 
 
-def cancel(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _cancel(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     found = _found(db, parts)
     _expect(found, "pending", "processing")
     call_off(db, found)
     return _done(db, request, found, "The order has been canceled.")
 
 
-def invoice(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _invoice(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     found = _found(db, parts)
     _expect(found, "pending")
     save(db, "invoice", {"purchase_id": found["id"], "made": str(TODAY)})
@@ -78,21 +92,33 @@ def invoice(db: Connection, request: Request, parts: Mapping[str, str]) -> Answe
     return _done(db, request, found, "The invoice has been made.")
 
 
-def ship(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _ship(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     found = _found(db, parts)
     _expect(found, "processing")
-    filled = read(_SHIPMENT, request.form)
+    filled = read_form(_SHIPMENT, request.form)
     if filled.faults:
-        raise Wrong(" ".join(filled.faults))
+        raise PageError(" ".join(filled.faults))
     save(db, "shipment", {"purchase_id": found["id"], "sent": str(TODAY), **filled.values})
     save(db, "purchase", {"status": "complete"}, found["id"])
     return _done(db, request, found, "The order has been shipped.")
 
 
-def remark(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _remark(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     found = _found(db, parts)
-    filled = read(_REMARK, request.form)
+    filled = read_form(_REMARK, request.form)
     if filled.faults:
-        raise Wrong(" ".join(filled.faults))
-    save(db, "remark", {"purchase_id": found["id"], "made": NOW, **filled.values})
+        raise PageError(" ".join(filled.faults))
+    save(db, "remark", {"purchase_id": found["id"], "made": format_moment(NOW), **filled.values})
     return _done(db, request, found, "The comment has been added.")
+
+
+ROUTES: tuple[PageRoute, ...] = (
+    *require_clerk(
+        on_get("/orders", _orders),
+        on_get("/orders/<id>", _order),
+        on_post("/orders/<id>/cancel", _cancel),
+        on_post("/orders/<id>/invoice", _invoice),
+        on_post("/orders/<id>/ship", _ship),
+        on_post("/orders/<id>/comment", _remark),
+    ),
+)

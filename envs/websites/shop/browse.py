@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from sqlite3 import Connection
 
-from ..records import Record, first, rows
-from ..site import TODAY, Answer, Page, Redirect, Request
-from .forms import Field, Filled, amount, count, email, read
-from .listing import Filter, Listing, Sorts, listed
-from .rows import contains, existing, save
-from .visitor import NOW, asking, me, my_id, say
+from ..framework.records import DataRow, fetch_all, fetch_first
+from ..framework.site import (
+    NOW,
+    TODAY,
+    PageRequest,
+    PageRoute,
+    PathParts,
+    Redirect,
+    SiteAnswer,
+    SitePage,
+    format_moment,
+    on_get,
+    on_post,
+)
+from .forms import FilledForm, FormField, read_form, take_amount, take_count, take_email
+from .listing import ListFilter, Listing, Sorts, list_rows
+from .rows import fetch_row, make_pattern, save
+from .visitor import ask, get_customer, get_my_id, notify, require_customer
 
-__all__ = ["ORDERED", "category", "contact", "home", "info", "product", "review", "search", "track", "wish", "wording"]
+__all__ = ["ORDERED", "ROUTES", "match_words"]
 
 _PER_PAGE = 6
 _REVIEWS_PER_PAGE = 5
@@ -37,87 +49,87 @@ _REVIEW_SORTS: Sorts = {
 _AT_LEAST = tuple((str(stars), f"{stars} stars and more") for stars in (4, 3, 2))
 
 
-def _filters(db: Connection, where: str, *values: object) -> list[Filter]:
+def _filters(db: Connection, where: str, *values: object) -> list[ListFilter]:
     """What the products of a list may be chosen by: only makers and materials that are there."""
     chosen = []
     for column, label in (("maker", "Maker"), ("material", "Material")):
         found = db.execute(f"SELECT DISTINCT {column} FROM goods WHERE enabled AND {where} ORDER BY 1", values)
         options = tuple((each, each) for (each,) in found)
-        chosen.append(Filter(Field(column, label, "select", options=options), f"{column} = ?"))
+        chosen.append(ListFilter(FormField(column, label, "select", options=options), f"{column} = ?"))
     return [
         *chosen,
-        Filter(Field("from", "Price from", take=amount), "price >= ?"),
-        Filter(Field("to", "Price to", take=amount), "price <= ?"),
-        Filter(Field("stars", "Rating", "select", count, _AT_LEAST), "rating >= ?"),
-        Filter(Field("stock", "In stock only", "check", lambda _: 0), "stock > ?"),
+        ListFilter(FormField("from", "Price from", take=take_amount), "price >= ?"),
+        ListFilter(FormField("to", "Price to", take=take_amount), "price <= ?"),
+        ListFilter(FormField("stars", "Rating", "select", take_count, _AT_LEAST), "rating >= ?"),
+        ListFilter(FormField("stock", "In stock only", "check", lambda _: 0), "stock > ?"),
     ]
 
 
-def home(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    newest = rows(db, "SELECT * FROM goods WHERE enabled ORDER BY created DESC, id LIMIT 4")
-    wanted = rows(
+def _home(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    newest = fetch_all(db, "SELECT * FROM goods WHERE enabled ORDER BY created DESC, id LIMIT 4")
+    wanted = fetch_all(
         db,
         f"SELECT goods.*, sold FROM goods JOIN ({ORDERED} GROUP BY sku) USING (sku)"
         " WHERE enabled ORDER BY sold DESC, name LIMIT 4",
     )
-    return Page(template="home.html", values={"newest": newest, "wanted": wanted})
+    return SitePage(template="home.html", values={"newest": newest, "wanted": wanted})
 
 
-def category(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    found = existing(db, "SELECT * FROM category WHERE slug = ?", parts["slug"])
+def _category(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    found = fetch_row(db, "SELECT * FROM category WHERE slug = ?", parts["slug"])
     filters = _filters(db, "category_id = ?", found["id"])
     return _goods(db, request, found["name"], filters, [("category_id = ?", found["id"])])
 
 
-def search(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _search(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     text = request.query.get("q", "").strip()
-    categories = tuple((each["slug"], each["name"]) for each in rows(db, "SELECT * FROM category ORDER BY id"))
-    filters = [Filter(Field("category", "Category", "select", options=categories), "category_slug = ?")]
-    return _goods(db, request, f"Search results for '{text}'", [*filters, *_filters(db, "1")], wording(text))
+    categories = tuple((each["slug"], each["name"]) for each in fetch_all(db, "SELECT * FROM category ORDER BY id"))
+    filters = [ListFilter(FormField("category", "Category", "select", options=categories), "category_slug = ?")]
+    return _goods(db, request, f"Search results for '{text}'", [*filters, *_filters(db, "1")], match_words(text))
 
 
-def wording(text: str) -> list[tuple[str, object]]:
+def match_words(text: str) -> list[tuple[str, object]]:
     """Each of the words is in what is said of the product."""
     said = "sku || ' ' || name || ' ' || maker || ' ' || material || ' ' || description LIKE ? ESCAPE '!'"
-    return [(said, contains(word)) for word in text.split()[:8]]
+    return [(said, make_pattern(word)) for word in text.split()[:8]]
 
 
 def _goods(
-    db: Connection, request: Request, title: str, filters: Sequence[Filter], where: Sequence[tuple[str, object]]
-) -> Answer:
-    listing = listed(
+    db: Connection, request: PageRequest, title: str, filters: Sequence[ListFilter], where: Sequence[tuple[str, object]]
+) -> SiteAnswer:
+    listing = list_rows(
         db, request, "goods", filters=filters, sorts=_SORTS, size=_PER_PAGE, where=[("enabled = ?", 1), *where]
     )
-    return Page(template="goods.html", values={"title": title, "listing": listing, "keep": "q"})
+    return SitePage(template="goods.html", values={"title": title, "listing": listing, "keep": "q"})
 
 
 # --- one product ---
 
 
-def product(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    return _product_page(db, request, shown(db, parts["sku"]))
+def _product(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    return _product_page(db, request, fetch_shown(db, parts["sku"]))
 
 
-def shown(db: Connection, sku: str) -> Record:
+def fetch_shown(db: Connection, sku: str) -> DataRow:
     """A product that the shop shows."""
-    return existing(db, "SELECT * FROM goods WHERE sku = ? AND enabled", sku)
+    return fetch_row(db, "SELECT * FROM goods WHERE sku = ? AND enabled", sku)
 
 
-def _product_page(db: Connection, request: Request, found: Record) -> Page:
+def _product_page(db: Connection, request: PageRequest, found: DataRow) -> SitePage:
     counts = db.execute(
         "SELECT stars, count(*) FROM review WHERE product_id = ? AND status = 'approved' GROUP BY stars", (found["id"],)
     )
     values = {
         "product": found,
-        "choices": rows(db, "SELECT * FROM choice WHERE product_id = ? ORDER BY position", found["id"]),
+        "choices": fetch_all(db, "SELECT * FROM choice WHERE product_id = ? ORDER BY position", found["id"]),
         "reviews": _reviews(db, request, found),
         "counts": dict(counts),
     }
-    return Page(template="product.html", values=values)
+    return SitePage(template="product.html", values=values)
 
 
-def _reviews(db: Connection, request: Request, product: Record) -> Listing:
-    return listed(
+def _reviews(db: Connection, request: PageRequest, product: DataRow) -> Listing:
+    return list_rows(
         db,
         request,
         "review",
@@ -127,66 +139,68 @@ def _reviews(db: Connection, request: Request, product: Record) -> Listing:
     )
 
 
-def wish(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    found = shown(db, parts["sku"])
-    db.execute("INSERT OR IGNORE INTO wish (customer_id, product_id) VALUES (?, ?)", (my_id(db, request), found["id"]))
-    say(db, request, f"{found['name']} is on your wish list.")
+def _wish(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    found = fetch_shown(db, parts["sku"])
+    db.execute(
+        "INSERT OR IGNORE INTO wish (customer_id, product_id) VALUES (?, ?)", (get_my_id(db, request), found["id"])
+    )
+    notify(db, request, f"{found['name']} is on your wish list.")
     return Redirect(to="/account/wishes")
 
 
 _STARS = (("5", "5 stars"), ("4", "4 stars"), ("3", "3 stars"), ("2", "2 stars"), ("1", "1 star"))
 _REVIEW = (
-    Field("stars", "Stars", "select", count, _STARS),
-    Field("nickname", "Nickname"),
-    Field("title", "Title"),
-    Field("body", "Review", "area"),
+    FormField("stars", "Stars", "select", take_count, _STARS),
+    FormField("nickname", "Nickname"),
+    FormField("title", "Title"),
+    FormField("body", "Review", "area"),
 )
 
 
-def review(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    found = shown(db, parts["sku"])
-    filled = read(_REVIEW, request.form)
+def _review(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    found = fetch_shown(db, parts["sku"])
+    filled = read_form(_REVIEW, request.form)
     if request.method == "GET" or filled.faults:
-        customer = me(db, request)
-        empty = Filled(values={}, shown={"nickname": customer["first"] if customer else ""})
+        customer = get_customer(db, request)
+        empty = FilledForm(values={}, shown={"nickname": customer["first"] if customer else ""})
         title = f"Your review of {found['name']}"
-        return asking(title, _REVIEW, empty if request.method == "GET" else filled, button="Send review")
+        return ask(title, _REVIEW, empty if request.method == "GET" else filled, button="Send review")
     save(db, "review", {"product_id": found["id"], "written": str(TODAY), "status": "pending", **filled.values})
-    say(db, request, "Thank you. Your review is shown as soon as somebody of ours has read it.")
+    notify(db, request, "Thank you. Your review is shown as soon as somebody of ours has read it.")
     return Redirect(to=f"/product/{found['sku']}")
 
 
 # --- pages to read, letters, parcels ---
 
 
-def info(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    found = existing(db, "SELECT * FROM page WHERE slug = ? AND enabled", parts["slug"])
-    return Page(template="info.html", values={"page": found})
+def _info(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    found = fetch_row(db, "SELECT * FROM page WHERE slug = ? AND enabled", parts["slug"])
+    return SitePage(template="info.html", values={"page": found})
 
 
 _LETTER = (
-    Field("name", "Name"),
-    Field("email", "E-mail", "email", email),
-    Field("subject", "Subject"),
-    Field("body", "Message", "area"),
+    FormField("name", "Name"),
+    FormField("email", "E-mail", "email", take_email),
+    FormField("subject", "Subject"),
+    FormField("body", "Message", "area"),
 )
 
 
-def contact(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
-    filled = read(_LETTER, request.form)
+def _contact(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    filled = read_form(_LETTER, request.form)
     if request.method == "GET" or filled.faults:
-        customer = me(db, request)
+        customer = get_customer(db, request)
         mine = {"name": f"{customer['first']} {customer['last']}", "email": customer["email"]} if customer else {}
-        empty = Filled(values={}, shown=mine)
-        return asking("Contact us", _LETTER, empty if request.method == "GET" else filled, button="Send message")
-    save(db, "message", {**filled.values, "sent": NOW})
-    say(db, request, "Thank you for your message. We answer within two days.")
+        empty = FilledForm(values={}, shown=mine)
+        return ask("Contact us", _LETTER, empty if request.method == "GET" else filled, button="Send message")
+    save(db, "message", {**filled.values, "sent": format_moment(NOW)})
+    notify(db, request, "Thank you for your message. We answer within two days.")
     return Redirect(to="/contact")
 
 
-def track(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
+def _track(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     order, address = (request.query.get(name, "").strip() for name in ("order", "email"))
-    found = first(
+    found = fetch_first(
         db,
         "SELECT bill.*, carrier, tracking, sent, delivered, made FROM bill"
         " LEFT JOIN shipment ON shipment.purchase_id = bill.id"
@@ -195,4 +209,21 @@ def track(db: Connection, request: Request, parts: Mapping[str, str]) -> Answer:
         address,
     )
     values = {"asked": bool(order or address), "order": found}
-    return Page(template="track.html", values=values)
+    return SitePage(template="track.html", values=values)
+
+
+ROUTES: tuple[PageRoute, ...] = (
+    on_get("/", _home),
+    on_get("/category/<slug>", _category),
+    on_get("/search", _search),
+    on_get("/product/<sku>", _product),
+    on_get("/product/<sku>/review", _review),
+    on_post("/product/<sku>/review", _review),
+    on_get("/info/<slug>", _info),
+    on_get("/contact", _contact),
+    on_post("/contact", _contact),
+    on_get("/track", _track),
+    *require_customer(
+        on_post("/product/<sku>/wish", _wish),
+    ),
+)

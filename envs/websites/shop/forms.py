@@ -11,7 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-__all__ = ["Field", "Filled", "amount", "count", "day", "email", "money", "read", "show", "words"]
+__all__ = [
+    "FilledForm",
+    "FormField",
+    "format_money",
+    "read_form",
+    "show_values",
+    "take_amount",
+    "take_count",
+    "take_day",
+    "take_email",
+    "take_words",
+]
 
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[a-z]{2,}")
 _MONEY = re.compile(r"\$?(\d{1,6}|\d{1,3},\d{3})(?:\.(\d{1,2}))?", re.ASCII)
@@ -23,17 +34,17 @@ _LONGEST = (120, 2000)
 # --- reading: each raises ValueError with the rest of a sentence ---
 
 
-def words(text: str) -> str:
+def take_words(text: str) -> str:
     return text
 
 
-def email(text: str) -> str:
+def take_email(text: str) -> str:
     if not _EMAIL.fullmatch(text.lower()):
         raise ValueError("must be an e-mail address")
     return text.lower()
 
 
-def amount(text: str) -> int:
+def take_amount(text: str) -> int:
     """Cents."""
     found = _MONEY.fullmatch(text)
     if found is None:
@@ -41,17 +52,17 @@ def amount(text: str) -> int:
     return int(found[1].replace(",", "")) * 100 + int((found[2] or "0").ljust(2, "0"))
 
 
-def money(cents: int) -> str:
+def format_money(cents: int) -> str:
     return f"{'-' * (cents < 0)}${abs(cents) // 100:,}.{abs(cents) % 100:02}"
 
 
-def count(text: str) -> int:
+def take_count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 7):
         raise ValueError("must be a whole number")
     return int(text)
 
 
-def day(text: str) -> str:
+def take_day(text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
@@ -62,26 +73,26 @@ def day(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FormField:
     name: str
     """Of the parameter, and of the column where it goes."""
     label: str
     kind: str = "text"
     """`text`, `email`, `password`, `number`, `date`, `area`, `select`, `radio`, `check`."""
-    take: Callable[[str], object] = words
+    take: Callable[[str], object] = take_words
     options: tuple[tuple[str, str], ...] = ()
     """What is sent, and what is shown."""
     required: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filled:
+class FilledForm:
     values: Mapping[str, object]
     shown: Mapping[str, object]
     faults: tuple[str, ...] = ()
 
 
-def read(fields: Sequence[Field], form: Mapping[str, str]) -> Filled:
+def read_form(fields: Sequence[FormField], form: Mapping[str, str]) -> FilledForm:
     values: dict[str, object] = {}
     faults = []
     for field in fields:
@@ -89,10 +100,10 @@ def read(fields: Sequence[Field], form: Mapping[str, str]) -> Filled:
             values[field.name] = _read(field, form.get(field.name, "").strip()[: _LONGEST[field.kind == "area"]])
         except ValueError as error:
             faults.append(f"{field.label} {error}.")
-    return Filled(values=values, shown=form, faults=tuple(faults))
+    return FilledForm(values=values, shown=form, faults=tuple(faults))
 
 
-def _read(field: Field, text: str) -> object:
+def _read(field: FormField, text: str) -> object:
     if field.kind == "check":
         return int(bool(text))
     if not text:
@@ -104,10 +115,14 @@ def _read(field: Field, text: str) -> object:
     return field.take(text)
 
 
-def show(fields: Sequence[Field], values: Mapping[str, object]) -> Mapping[str, object]:
+def show_values(fields: Sequence[FormField], values: Mapping[str, object]) -> Mapping[str, object]:
     """What is in the database, as somebody would have typed it."""
     return {field.name: _typed(field, values[field.name]) for field in fields}
 
 
-def _typed(field: Field, value: object) -> object:
-    return money(value).replace("$", "").replace(",", "") if field.take is amount and isinstance(value, int) else value
+def _typed(field: FormField, value: object) -> object:
+    return (
+        format_money(value).replace("$", "").replace(",", "")
+        if field.take is take_amount and isinstance(value, int)
+        else value
+    )

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from sqlite3 import Connection
 from typing import TypeAlias
 
-from ..records import Record, rows
-from ..site import Paging, Request
-from .forms import Field
-from .rows import contains, number
+from ..framework.records import DataRow, fetch_all
+from ..framework.site import PageRequest, Paging
+from .forms import FormField
+from .rows import fetch_number, make_pattern
 
-__all__ = ["Filter", "Listing", "Sorts", "listed"]
+__all__ = ["ListFilter", "Listing", "Sorts", "list_rows"]
 
 Sorts: TypeAlias = Mapping[str, tuple[str, str]]
 """By the name in the address: what is shown, and SQL. The first is the way if none is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    field: Field
+class ListFilter:
+    field: FormField
     sql: str
     """With one `?`; for words, one with `LIKE`."""
 
@@ -33,7 +33,7 @@ class Filter:
         if not text or (field.options and text not in dict(field.options)):
             return None
         if "LIKE" in self.sql:
-            return f"{self.sql} ESCAPE '!'", contains(text)
+            return f"{self.sql} ESCAPE '!'", make_pattern(text)
         try:
             return self.sql, field.take(text)
         except ValueError:
@@ -42,19 +42,19 @@ class Filter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    rows: Sequence[Record]
+    rows: Sequence[DataRow]
     paging: Paging
-    filters: Sequence[Field]
+    filters: Sequence[FormField]
     sorts: Sequence[tuple[str, str]]
     sort: str
 
 
-def listed(
+def list_rows(
     db: Connection,
-    request: Request,
+    request: PageRequest,
     source: str,
     *,
-    filters: Sequence[Filter] = (),
+    filters: Sequence[ListFilter] = (),
     sorts: Sorts,
     size: int,
     where: Sequence[tuple[str, object]] = (),
@@ -64,12 +64,14 @@ def listed(
     conditions = [*where, *(each for each in asked if each)]
     clause = " AND ".join(f"({sql})" for sql, _ in conditions) or "1"
     values = [value for _, value in conditions]
-    paging = Paging.of(request, size=size, total=number(db, f"SELECT count(*) FROM {source} WHERE {clause}", *values))
+    paging = Paging.of(
+        request, size=size, total=fetch_number(db, f"SELECT count(*) FROM {source} WHERE {clause}", *values)
+    )
     sort = request.query.get("sort", "")
     sort = sort if sort in sorts else next(iter(sorts))
     sql = f"SELECT * FROM {source} WHERE {clause} ORDER BY {sorts[sort][1]}, id LIMIT ? OFFSET ?"
     return Listing(
-        rows=rows(db, sql, *values, size, paging.offset),
+        rows=fetch_all(db, sql, *values, size, paging.offset),
         paging=paging,
         filters=[each.field for each in filters],
         sorts=[(name, label) for name, (label, _) in sorts.items()],

@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from sqlite3 import Connection
 from typing import Any
 
-from ..records import Record, first
-from ..site import NotFound
+from ..framework.records import DataRow, fetch_first
+from ..framework.site import PageNotFound
 
-__all__ = ["contains", "existing", "number", "save"]
+__all__ = ["fetch_number", "fetch_row", "make_pattern", "save"]
 
 
-def existing(db: Connection, sql: str, *values: object) -> Record:
+def fetch_row(db: Connection, sql: str, *values: object) -> DataRow:
     """The first row; a page asked for without one is not there."""
-    found = first(db, sql, *values)
+    found = fetch_first(db, sql, *values)
     if found is None:
-        raise NotFound
+        raise PageNotFound
     return found
 
 
-def number(db: Connection, sql: str, *values: object) -> int:
+def fetch_number(db: Connection, sql: str, *values: object) -> int:
     return int(db.execute(sql, values).fetchone()[0] or 0)
 
 
@@ -36,7 +36,7 @@ def save(db: Connection, table: str, values: Mapping[str, Any], key: object = No
     return int(str(key))
 
 
-def contains(words: str) -> str:
+def make_pattern(words: str) -> str:
     """A pattern for `LIKE ? ESCAPE '!'`."""
     for special in "!%_":
         words = words.replace(special, f"!{special}")

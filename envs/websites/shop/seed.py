@@ -12,10 +12,10 @@ from pathlib import Path
 from random import Random
 from sqlite3 import Connection
 
-from .browse import wording
-from .rows import number
+from .browse import match_words
+from .rows import fetch_number
 
-__all__ = ["MAREN", "NUM_ORDERS", "NUM_REVIEWS", "fill"]
+__all__ = ["MAREN", "NUM_ORDERS", "NUM_REVIEWS", "fill_shop"]
 
 MAREN = 1
 """The customer who is logged in."""
@@ -67,7 +67,7 @@ _REMARKS = (
 )
 
 
-def fill(db: Connection, rng: Random) -> None:
+def fill_shop(db: Connection, rng: Random) -> None:
     for part in _PARTS:
         part(db, rng)
 
@@ -293,9 +293,11 @@ def _rest(db: Connection, rng: Random) -> None:
 
 
 def _results(db: Connection, words: str) -> int:
-    conditions = wording(words)
+    conditions = match_words(words)
     clause = " AND ".join(sql for sql, _ in conditions)
-    return number(db, f"SELECT count(*) FROM product WHERE enabled AND {clause}", *(value for _, value in conditions))
+    return fetch_number(
+        db, f"SELECT count(*) FROM product WHERE enabled AND {clause}", *(value for _, value in conditions)
+    )
 
 
 _PARTS: Sequence[Callable[[Connection, Random], None]] = (_products, _people, _reviews, _orders, _rest)

@@ -2,16 +2,15 @@
 
 from pathlib import Path
 
-from ..site import Host, Site
+from ..framework.site import Host, WebSite
 from . import items, pages, projects
-from .seed import USER, fill
-from .tasks import TASKS
+from .seed import USER, fill_tracker, make_slug
 
-__all__ = ["SITE", "TASKS"]
+__all__ = ["SITE"]
 
 _FOLDER = Path(__file__).parent
 
-SITE = Site(
+SITE = WebSite(
     name="tracker",
     hosts={
         "tracker.test": Host(
@@ -22,7 +21,8 @@ SITE = Site(
         )
     },
     schema=(_FOLDER / "schema.sql").read_text("utf-8"),
-    fill=fill,
+    fill=fill_tracker,
     templates=_FOLDER / "templates",
-    shared=pages.shared,
+    shared=pages.share_tracker,
+    functions={"slug": make_slug},
 )

@@ -5,16 +5,14 @@ What enters: requests. What leaves: who is asking, which project is meant, and w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from sqlite3 import Connection
 
-from ..records import Record, first, rows
-from ..site import Answer, Handler, NotFound, Refused, Request
+from ..framework.records import DataRow, fetch_all, fetch_first
+from ..framework.site import Forbidden, PageHandler, PageNotFound, PageRequest, PathParts, SiteAnswer
 
-__all__ = ["ROLES", "VISIBLE", "Parts", "Place", "inside", "me", "role_in_team"]
-
-Parts = Mapping[str, str]
+__all__ = ["ROLES", "VISIBLE", "ProjectPlace", "find_team_role", "get_user", "within"]
 
 ROLES = ("guest", "reporter", "developer", "maintainer", "owner")
 """Each may do what those before it may do."""
@@ -26,10 +24,10 @@ VISIBLE = """(visibility = 'public' OR (visibility = 'internal' AND :who IS NOT 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ProjectPlace:
     """A project, as whoever asks may see it."""
 
-    project: Record
+    project: DataRow
     role: str
     """Empty where one has none."""
 
@@ -46,29 +44,32 @@ class Place:
 
     def must(self, least: str) -> None:
         if not self.may(least):
-            raise Refused(f"Only a {least} of the project may do this.")
+            raise Forbidden(f"Only a {least} of the project may do this.")
 
 
-def me(request: Request) -> str:
+def get_user(request: PageRequest) -> str:
     if request.user is None:
-        raise Refused("Sign in first.")
+        raise Forbidden("Sign in first.")
     return request.user
 
 
-def role_in_team(db: Connection, team: str, username: str | None) -> str:
-    found = first(db, "SELECT role FROM team_member WHERE team = ? AND username = ?", team, username)
+def find_team_role(db: Connection, team: str, username: str | None) -> str:
+    found = fetch_first(db, "SELECT role FROM team_member WHERE team = ? AND username = ?", team, username)
     return str(found["role"]) if found else ""
 
 
-def inside(
-    handler: Callable[[Connection, Request, Place, Parts], Answer], least: str = "", *, signed_in: bool = False
-) -> Handler:
+def within(
+    handler: Callable[[Connection, PageRequest, ProjectPlace, PathParts], SiteAnswer],
+    least: str = "",
+    *,
+    signed_in: bool = False,
+) -> PageHandler:
     """A page of a project, for those who may see it and have the role that it takes."""
 
-    def handle(db: Connection, request: Request, parts: Parts) -> Answer:
+    def handle(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
         place = _place(db, request, parts)
         if least or signed_in:
-            me(request)
+            get_user(request)
         if least:
             place.must(least)
         return handler(db, request, place, parts)
@@ -76,21 +77,21 @@ def inside(
     return handle
 
 
-def _place(db: Connection, request: Request, parts: Parts) -> Place:
-    project = first(db, "SELECT * FROM project WHERE space = ? AND path = ?", parts["space"], parts["project"])
+def _place(db: Connection, request: PageRequest, parts: PathParts) -> ProjectPlace:
+    project = fetch_first(db, "SELECT * FROM project WHERE space = ? AND path = ?", parts["space"], parts["project"])
     role = _role(db, project, request.user) if project else ""
     if project is None or not (role or _open_to(request.user, project)):
-        raise NotFound("There is no such project, or it is not for you to see.")
-    return Place(project=project, role=role)
+        raise PageNotFound("There is no such project, or it is not for you to see.")
+    return ProjectPlace(project=project, role=role)
 
 
-def _open_to(username: str | None, project: Record) -> bool:
+def _open_to(username: str | None, project: DataRow) -> bool:
     return project["visibility"] == "public" or (project["visibility"] == "internal" and username is not None)
 
 
-def _role(db: Connection, project: Record, username: str | None) -> str:
-    own = rows(db, "SELECT role FROM project_member WHERE project = ? AND username = ?", project["id"], username)
-    held = [each["role"] for each in own] + [role_in_team(db, project["space"], username)]
+def _role(db: Connection, project: DataRow, username: str | None) -> str:
+    own = fetch_all(db, "SELECT role FROM project_member WHERE project = ? AND username = ?", project["id"], username)
+    held = [each["role"] for each in own] + [find_team_role(db, project["space"], username)]
     if username and project["space"] == username:
         held.append("owner")
     return max(filter(None, held), key=ROLES.index, default="")

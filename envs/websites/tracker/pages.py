@@ -9,12 +9,27 @@ import re
 from collections.abc import Mapping
 from sqlite3 import Connection
 
-from ..records import Record, first, one, rows
-from ..site import Answer, NotFound, Page, Paging, Redirect, Refused, Request, Route, Wrong, get, post, whole
-from .access import ROLES, VISIBLE, Parts, me, role_in_team
-from .seed import NOW
+from ..framework.records import DataRow, fetch_all, fetch_first, fetch_value
+from ..framework.site import (
+    NOW,
+    Forbidden,
+    PageError,
+    PageNotFound,
+    PageRequest,
+    PageRoute,
+    Paging,
+    PathParts,
+    Redirect,
+    SiteAnswer,
+    SitePage,
+    on_get,
+    on_post,
+    read_whole,
+    show_form,
+)
+from .access import ROLES, VISIBLE, find_team_role, get_user
 
-__all__ = ["RESERVED", "ROUTES", "SLUG", "form", "shared", "text"]
+__all__ = ["RESERVED", "ROUTES", "SLUG", "get_text", "share_tracker"]
 
 SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{1,38}[a-z0-9]")
 """What may stand in addresses."""
@@ -36,24 +51,20 @@ _MINE = """(space = :who OR EXISTS (SELECT 1 FROM project_member WHERE project =
 _STARRED = "EXISTS (SELECT 1 FROM star WHERE star.project = project.id AND username = :who)"
 
 
-def shared(db: Connection, request: Request) -> Mapping[str, object]:
-    waiting = one(db, "SELECT count(*) FROM todo WHERE username = ? AND NOT done", request.user)
+def share_tracker(db: Connection, request: PageRequest) -> Mapping[str, object]:
+    waiting = fetch_value(db, "SELECT count(*) FROM todo WHERE username = ? AND NOT done", request.user)
     return {"waiting": waiting, "roles": ROLES}
 
 
-def text(request: Request, name: str) -> str:
+def get_text(request: PageRequest, name: str) -> str:
     given = request.form.get(name, "").strip()
     return given if name in _LONG else " ".join(given.split())[:200]
-
-
-def form(template: str, error: str = "", **values: object) -> Page:
-    return Page(template=template, values={"error": error, **values}, status=400 if error else 200)
 
 
 # --- projects ---
 
 
-def _listing(db: Connection, request: Request, heading: str, where: str, **more: object) -> Page:
+def _listing(db: Connection, request: PageRequest, heading: str, where: str, **more: object) -> SitePage:
     sort = request.query.get("sort", "name")
     sort = sort if sort in _ORDERS else "name"
     words = request.query.get("q", "")
@@ -63,41 +74,41 @@ def _listing(db: Connection, request: Request, heading: str, where: str, **more:
     names = [column[0] for column in found.description]
     projects = [dict(zip(names, row, strict=True)) for row in found]
     values = {"projects": projects, "heading": heading, "sort": sort, "sorts": tuple(_ORDERS), "q": words}
-    return Page(template="projects.html", values=values)
+    return SitePage(template="projects.html", values=values)
 
 
-def _home(db: Connection, request: Request, parts: Parts) -> Answer:
+def _home(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     return _listing(db, request, "Your projects", _MINE) if request.user else _explore(db, request, parts)
 
 
-def _explore(db: Connection, request: Request, parts: Parts) -> Answer:
+def _explore(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     return _listing(db, request, "Explore projects", "true")
 
 
-def _starred(db: Connection, request: Request, parts: Parts) -> Answer:
-    me(request)
+def _starred(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    get_user(request)
     return _listing(db, request, "Starred projects", _STARRED)
 
 
 # --- groups ---
 
 
-def _groups(db: Connection, request: Request, parts: Parts) -> Answer:
+def _groups(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     select = """SELECT team.*, (SELECT count(*) FROM team_member WHERE team = path) AS members,
         (SELECT role FROM team_member WHERE team = path AND username = ?) AS role FROM team ORDER BY name"""
-    return Page(template="groups.html", values={"groups": rows(db, select, request.user)})
+    return SitePage(template="groups.html", values={"groups": fetch_all(db, select, request.user)})
 
 
-def _new_group_form(db: Connection, request: Request, parts: Parts) -> Answer:
-    me(request)
-    return form("new_group.html", given={"name": "", "path": "", "description": ""})
+def _new_group_form(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    get_user(request)
+    return show_form("new_group.html", given={"name": "", "path": "", "description": ""})
 
 
-def _new_group(db: Connection, request: Request, parts: Parts) -> Answer:
-    mine = me(request)
-    given = {name: text(request, name) for name in ("path", "name", "description")}
+def _new_group(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    mine = get_user(request)
+    given = {name: get_text(request, name) for name in ("path", "name", "description")}
     if wrong := _group_wrong(db, given):
-        return form("new_group.html", wrong, given=given)
+        return show_form("new_group.html", wrong, given=given)
     db.execute("INSERT INTO team VALUES (?, ?, ?, ?)", (*given.values(), NOW.date().isoformat()))
     db.execute("INSERT INTO team_member VALUES (?, ?, 'owner')", (given["path"], mine))
     return Redirect(to=f"/groups/{given['path']}")
@@ -110,33 +121,33 @@ def _group_wrong(db: Connection, given: Mapping[str, str]) -> str:
     if not SLUG.fullmatch(path) or path in RESERVED:
         return "An address is 3 to 40 small letters, digits, dots, underscores or hyphens."
     taken = "SELECT 1 FROM team WHERE path = ? UNION SELECT 1 FROM person WHERE username = ?"
-    return "There is such an address already." if one(db, taken, path, path) else ""
+    return "There is such an address already." if fetch_value(db, taken, path, path) else ""
 
 
-def _group_of(db: Connection, path: str) -> Record:
-    found = first(db, "SELECT * FROM team WHERE path = ?", path)
+def _group_of(db: Connection, path: str) -> DataRow:
+    found = fetch_first(db, "SELECT * FROM team WHERE path = ?", path)
     if found is None:
-        raise NotFound("There is no such group.")
+        raise PageNotFound("There is no such group.")
     return found
 
 
-def _group(db: Connection, request: Request, parts: Parts) -> Answer:
+def _group(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     group = _group_of(db, parts["group"])
     listed = _listing(db, request, group["name"], "space = :space", space=group["path"])
     select = "SELECT username, name, role FROM team_member NATURAL JOIN person WHERE team = ? ORDER BY name"
-    members = rows(db, select, group["path"])
-    manages = role_in_team(db, group["path"], request.user) in ("maintainer", "owner")
+    members = fetch_all(db, select, group["path"])
+    manages = find_team_role(db, group["path"], request.user) in ("maintainer", "owner")
     values = {**listed.values, "group": group, "members": members, "manages": manages}
-    return Page(template="group.html", values=values)
+    return SitePage(template="group.html", values=values)
 
 
-def _add_to_group(db: Connection, request: Request, parts: Parts) -> Answer:
+def _add_to_group(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     group = _group_of(db, parts["group"])["path"]
-    if role_in_team(db, group, me(request)) not in ("maintainer", "owner"):
-        raise Refused("Only a maintainer of the group may do this.")
-    username, role = text(request, "username"), text(request, "role")
-    if role not in ROLES or not one(db, "SELECT 1 FROM person WHERE username = ?", username):
-        raise Wrong("There is no such person or role.")
+    if find_team_role(db, group, get_user(request)) not in ("maintainer", "owner"):
+        raise Forbidden("Only a maintainer of the group may do this.")
+    username, role = get_text(request, "username"), get_text(request, "role")
+    if role not in ROLES or not fetch_value(db, "SELECT 1 FROM person WHERE username = ?", username):
+        raise PageError("There is no such person or role.")
     db.execute("INSERT OR IGNORE INTO team_member VALUES (?, ?, ?)", (group, username, role))
     return Redirect(to=f"/groups/{group}")
 
@@ -144,57 +155,61 @@ def _add_to_group(db: Connection, request: Request, parts: Parts) -> Answer:
 # --- people ---
 
 
-def _person(db: Connection, request: Request, parts: Parts) -> Answer:
+def _person(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     person = _person_of(db, parts["username"])
     projects = _listing(db, request, "", _MINE.replace(":who", ":them"), them=person["username"]).values["projects"]
     counts = {
-        kind: one(db, "SELECT count(*) FROM item WHERE kind = ? AND author = ?", kind, person["username"])
+        kind: fetch_value(db, "SELECT count(*) FROM item WHERE kind = ? AND author = ?", kind, person["username"])
         for kind in ("issue", "merge")
     }
-    return Page(template="person.html", values={"person": person, "projects": projects, "counts": counts})
+    return SitePage(template="person.html", values={"person": person, "projects": projects, "counts": counts})
 
 
-def _person_of(db: Connection, username: str) -> Record:
-    found = first(db, "SELECT username, name, status, bio, location, joined FROM person WHERE username = ?", username)
+def _person_of(db: Connection, username: str) -> DataRow:
+    found = fetch_first(
+        db, "SELECT username, name, status, bio, location, joined FROM person WHERE username = ?", username
+    )
     if found is None:
-        raise NotFound("There is nobody of this name.")
+        raise PageNotFound("There is nobody of this name.")
     return found
 
 
-def _profile_form(db: Connection, request: Request, parts: Parts) -> Answer:
-    return form("profile.html", given=_person_of(db, me(request)))
+def _profile_form(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    return show_form("profile.html", given=_person_of(db, get_user(request)))
 
 
-def _profile(db: Connection, request: Request, parts: Parts) -> Answer:
-    given = {name: text(request, name) for name in ("name", "status", "bio", "location")}
+def _profile(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    given = {name: get_text(request, name) for name in ("name", "status", "bio", "location")}
     if not given["name"]:
-        return form("profile.html", "A name is needed.", given=given)
+        return show_form("profile.html", "A name is needed.", given=given)
     update = "UPDATE person SET name = ?, status = ?, bio = ?, location = ? WHERE username = ?"
-    db.execute(update, (*given.values(), me(request)))
-    return Redirect(to=f"/users/{me(request)}")
+    db.execute(update, (*given.values(), get_user(request)))
+    return Redirect(to=f"/users/{get_user(request)}")
 
 
 # --- what waits for one ---
 
 
-def _todos(db: Connection, request: Request, parts: Parts) -> Answer:
+def _todos(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     done = request.query.get("state") == "done"
     select = """SELECT todo.*, item.kind, item.number, item.title, project.space, project.path, project.name
         FROM todo JOIN item ON item.id = todo.item JOIN project ON project.id = item.project
         WHERE todo.username = ? AND done = ? ORDER BY todo.created DESC, todo.id DESC"""
-    return Page(template="todos.html", values={"todos": rows(db, select, me(request), done), "done": done})
+    return SitePage(
+        template="todos.html", values={"todos": fetch_all(db, select, get_user(request), done), "done": done}
+    )
 
 
-def _todo_done(db: Connection, request: Request, parts: Parts) -> Answer:
+def _todo_done(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     update = "UPDATE todo SET done = 1 - done WHERE id = ? AND username = ?"
-    changed = db.execute(update, (whole(parts["todo"]), me(request))).rowcount
+    changed = db.execute(update, (read_whole(parts["todo"]), get_user(request))).rowcount
     if not changed:
-        raise NotFound("There is no such thing to do.")
+        raise PageNotFound("There is no such thing to do.")
     return Redirect(to="/todos")
 
 
-def _todos_done(db: Connection, request: Request, parts: Parts) -> Answer:
-    db.execute("UPDATE todo SET done = 1 WHERE username = ?", (me(request),))
+def _todos_done(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    db.execute("UPDATE todo SET done = 1 WHERE username = ?", (get_user(request),))
     return Redirect(to="/todos")
 
 
@@ -206,18 +221,18 @@ _OWN = {
 }
 
 
-def _dashboard(db: Connection, request: Request, parts: Parts) -> Answer:
+def _dashboard(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     if parts["what"] not in _OWN:
-        raise NotFound
+        raise PageNotFound
     kind, heading, where = _OWN[parts["what"]]
     state = request.query.get("state", "open")
-    given = {"who": me(request), "kind": kind, "state": state}
+    given = {"who": get_user(request), "kind": kind, "state": state}
     return _items(db, request, heading, f"item.kind = :kind AND {where} AND item.state = :state", given, state=state)
 
 
 def _items(
-    db: Connection, request: Request, heading: str, where: str, given: Mapping[str, object], **more: object
-) -> Page:
+    db: Connection, request: PageRequest, heading: str, where: str, given: Mapping[str, object], **more: object
+) -> SitePage:
     source = f"item JOIN project ON project.id = item.project WHERE {VISIBLE} AND {where}"
     (total,) = db.execute(f"SELECT count(*) FROM {source}", given).fetchone()
     paging = Paging.of(request, size=_PAGE, total=total)
@@ -227,13 +242,13 @@ def _items(
     names = [column[0] for column in found.description]
     items = [dict(zip(names, row, strict=True)) for row in found]
     values = {"heading": heading, "listed": items, "paging": paging, "state": "", "q": "", "scope": "", **more}
-    return Page(template="items_everywhere.html", values=values)
+    return SitePage(template="items_everywhere.html", values=values)
 
 
 # --- search ---
 
 
-def _search(db: Connection, request: Request, parts: Parts) -> Answer:
+def _search(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     words, scope = request.query.get("q", ""), request.query.get("in", "projects")
     if scope in ("issues", "merge_requests"):
         kind = {"issues": "issue", "merge_requests": "merge"}[scope]
@@ -243,47 +258,47 @@ def _search(db: Connection, request: Request, parts: Parts) -> Answer:
     if scope == "people":
         select = """SELECT username, name, bio FROM person
             WHERE instr(lower(name), ?) OR instr(username, ?) ORDER BY name"""
-        people = rows(db, select, words.casefold(), words.casefold())
-        return Page(template="people.html", values={"people": people, "q": words, "scope": scope})
+        people = fetch_all(db, select, words.casefold(), words.casefold())
+        return SitePage(template="people.html", values={"people": people, "q": words, "scope": scope})
     return _listing(db, request, f"Search: {words}", "true")
 
 
 # --- signing in and out ---
 
 
-def _log_in_form(db: Connection, request: Request, parts: Parts) -> Answer:
-    return form("login.html", username="")
+def _log_in_form(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    return show_form("login.html", username="")
 
 
-def _log_in(db: Connection, request: Request, parts: Parts) -> Answer:
-    username, password = text(request, "username"), request.form.get("password", "")
-    if not one(db, "SELECT 1 FROM person WHERE username = ? AND password = ?", username, password):
-        return form("login.html", "This name and password do not belong together.", username=username)
+def _log_in(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
+    username, password = get_text(request, "username"), request.form.get("password", "")
+    if not fetch_value(db, "SELECT 1 FROM person WHERE username = ? AND password = ?", username, password):
+        return show_form("login.html", "This name and password do not belong together.", username=username)
     return Redirect(to="/", user=username)
 
 
-def _log_out(db: Connection, request: Request, parts: Parts) -> Answer:
+def _log_out(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     return Redirect(to="/", user=None)
 
 
-ROUTES: tuple[Route, ...] = (
-    get("/", _home),
-    get("/explore", _explore),
-    get("/starred", _starred),
-    get("/search", _search),
-    get("/groups", _groups),
-    get("/groups/new", _new_group_form),
-    post("/groups/new", _new_group),
-    get("/groups/<group>", _group),
-    post("/groups/<group>/members", _add_to_group),
-    get("/users/<username>", _person),
-    get("/profile", _profile_form),
-    post("/profile", _profile),
-    get("/todos", _todos),
-    post("/todos/done", _todos_done),
-    post("/todos/<todo>", _todo_done),
-    get("/dashboard/<what>", _dashboard),
-    get("/login", _log_in_form),
-    post("/login", _log_in),
-    post("/logout", _log_out),
+ROUTES: tuple[PageRoute, ...] = (
+    on_get("/", _home),
+    on_get("/explore", _explore),
+    on_get("/starred", _starred),
+    on_get("/search", _search),
+    on_get("/groups", _groups),
+    on_get("/groups/new", _new_group_form),
+    on_post("/groups/new", _new_group),
+    on_get("/groups/<group>", _group),
+    on_post("/groups/<group>/members", _add_to_group),
+    on_get("/users/<username>", _person),
+    on_get("/profile", _profile_form),
+    on_post("/profile", _profile),
+    on_get("/todos", _todos),
+    on_post("/todos/done", _todos_done),
+    on_post("/todos/<todo>", _todo_done),
+    on_get("/dashboard/<what>", _dashboard),
+    on_get("/login", _log_in_form),
+    on_post("/login", _log_in),
+    on_post("/logout", _log_out),
 )

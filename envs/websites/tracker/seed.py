@@ -9,20 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from sqlite3 import Connection
 from typing import Any, Final
 
-from ..site import TODAY
+from ..framework.site import NOW, TODAY, format_moment
 
-__all__ = ["NOW", "PASSWORD", "USER", "clock", "fill", "sha", "slug"]
+__all__ = ["PASSWORD", "USER", "draw_sha", "fill_tracker", "make_slug"]
 
 USER: Final = "ida.moss"
 """Whose tracker it is in an episode."""
 PASSWORD: Final = "tide-and-type"
-NOW: Final = datetime.combine(TODAY, time(12))
 
 _NUM_COMMITS = 250
 _NUM_MERGES = 40
@@ -30,16 +29,11 @@ _FIRST_DAY = 330
 """The oldest project was begun so many days ago."""
 
 
-def clock(moment: datetime) -> str:
-    """As times are kept."""
-    return moment.strftime("%Y-%m-%d %H:%M")
-
-
-def slug(words: str) -> str:
+def make_slug(words: str) -> str:
     return "-".join("".join(letter if letter.isalnum() else " " for letter in words.lower()).split())
 
 
-def sha(rng: Random) -> str:
+def draw_sha(rng: Random) -> str:
     return f"{rng.getrandbits(40):010x}"
 
 
@@ -56,7 +50,7 @@ class _Project:
     milestones: tuple[int, ...]
 
 
-def fill(db: Connection, rng: Random) -> None:
+def fill_tracker(db: Connection, rng: Random) -> None:
     texts = json.loads((Path(__file__).parent / "data" / "texts.json").read_text("utf-8"))
     _people(db, rng, texts)
     _teams(db, texts["teams"])
@@ -95,7 +89,12 @@ def _teams(db: Connection, teams: Mapping[str, Any]) -> None:
 
 def _project(db: Connection, rng: Random, number: int, about: Mapping[str, Any], texts: Mapping[str, Any]) -> _Project:
     begun = NOW - timedelta(days=rng.randint(200, _FIRST_DAY), minutes=rng.randint(0, 600))
-    row = (number, *(about[key] for key in ("space", "path", "name", "description", "visibility")), clock(begun), None)
+    row = (
+        number,
+        *(about[key] for key in ("space", "path", "name", "description", "visibility")),
+        format_moment(begun),
+        None,
+    )
     db.execute("INSERT INTO project VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
     db.executemany("INSERT INTO project_member VALUES (?, ?, ?)", [(number, *each) for each in about["team"].items()])
     db.execute("INSERT INTO branch VALUES (?, 'main')", (number,))
@@ -143,7 +142,7 @@ def _files(db: Connection, rng: Random, project: _Project, constants: Sequence[s
     for part in about["parts"]:
         lines = [f"{name} = {rng.randint(2, 90)}" for name in constants]
         docstring = f'"""The {part} of {about["name"]}."""'
-        files[f"src/{slug(part).replace('-', '_')}.py"] = "\n".join((docstring, "", *lines, ""))
+        files[f"src/{make_slug(part).replace('-', '_')}.py"] = "\n".join((docstring, "", *lines, ""))
     rows = [(project.id, path, content) for path, content in files.items()]
     db.executemany("INSERT INTO file VALUES (?, ?, ?)", rows)
 
@@ -178,7 +177,7 @@ def _issues(db: Connection, rng: Random, project: _Project, texts: Mapping[str, 
         due = (TODAY + timedelta(days=rng.randint(-10, 40))).isoformat() if rng.random() < 0.15 else ""
         assignee = rng.choice((None, *project.people))
         who = (rng.choice(insiders), assignee, None, milestone, state, due)
-        row = (project.id, "issue", number, title, text.format(part=part), *who, "", "", clock(created))
+        row = (project.id, "issue", number, title, text.format(part=part), *who, "", "", format_moment(created))
         _label(db, rng, project, kind, _added(db, _ITEM, row))
 
 
@@ -200,11 +199,13 @@ def _merges(db: Connection, rng: Random, projects: Sequence[_Project], texts: Ma
         author, reviewer = rng.sample(project.developers, 2)
         created = _between(rng, datetime.fromisoformat(since))
         state = rng.choice(("merged", "merged", "closed")) if was == "closed" else "open"
-        source = f"{about}-{slug(title)[:30].rstrip('-')}"
+        source = f"{about}-{make_slug(title)[:30].rstrip('-')}"
         told = rng.choice(texts["merge_texts"]).format(number=about)
         who = (author, author, rng.choice((reviewer, None)), None, state, "")
         title = texts["merges"][kind].format(title=title)
-        item = _added(db, _ITEM, (project_id, "merge", number, title, told, *who, source, "main", clock(created)))
+        item = _added(
+            db, _ITEM, (project_id, "merge", number, title, told, *who, source, "main", format_moment(created))
+        )
         _label(db, rng, project, kind, item)
         db.execute("INSERT INTO branch VALUES (?, ?)", (project_id, source))
         _edits(db, rng, project_id, item, title, merged=state == "merged")
@@ -238,9 +239,9 @@ def _commits(db: Connection, rng: Random, projects: Sequence[_Project], texts: S
     for project in rng.choices(projects, weights, k=_NUM_COMMITS):
         part = rng.choice(project.about["parts"])
         author = rng.choices(project.developers, range(len(project.developers), 0, -1))[0]
-        path = f"src/{slug(part).replace('-', '_')}.py"
-        created = clock(_between(rng, project.begun))
-        rows.append((sha(rng), project.id, author, rng.choice(texts).format(part=part), path, created))
+        path = f"src/{make_slug(part).replace('-', '_')}.py"
+        created = format_moment(_between(rng, project.begun))
+        rows.append((draw_sha(rng), project.id, author, rng.choice(texts).format(part=part), path, created))
     rows.sort(key=lambda row: str(row[5]))
     db.executemany("INSERT INTO revision VALUES (?, ?, ?, ?, ?, ?)", rows)
 
@@ -252,7 +253,7 @@ def _notes(db: Connection, rng: Random, projects: Sequence[_Project], texts: Map
         people = projects[project - 1].people
         bodies = texts["notes"] if kind == "issue" else texts["reviews"]
         for body in rng.sample(bodies, rng.choice((0, 0, 1, 1, 2, 3))):
-            moment = clock(_between(rng, datetime.fromisoformat(created)))
+            moment = format_moment(_between(rng, datetime.fromisoformat(created)))
             written.append((item, rng.choice(people), body, moment))
     written.sort(key=lambda row: str(row[3]))
     db.executemany("INSERT INTO note (item, author, body, created) VALUES (?, ?, ?, ?)", written)

@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from .pages import SITE
-from .tasks import TASKS
 
-__all__ = ["SITE", "TASKS"]
+__all__ = ["SITE"]

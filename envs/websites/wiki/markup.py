@@ -14,9 +14,20 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
-__all__ = ["Section", "address", "categories", "fact", "facts", "plain", "sections"]
+__all__ = [
+    "Section",
+    "build_address",
+    "is_in_category",
+    "list_categories",
+    "list_facts",
+    "read_fact",
+    "read_fact_value",
+    "read_figure",
+    "split_sections",
+    "strip_marks",
+]
 
-Known = Callable[[str], bool]
+_Known = Callable[[str], bool]
 """Whether there is a page of that title."""
 
 _HEADING = re.compile(r"^== *(.+?) *==$", re.MULTILINE)
@@ -33,18 +44,18 @@ class Section:
     text: str
     """As it was written, with its heading."""
 
-    def html(self, known: Known) -> Markup:
+    def html(self, known: _Known) -> Markup:
         body = _FACT.sub("", _CATEGORY.sub("", _HEADING.sub("", self.text, count=1)))
         blocks = (block for block in re.split(r"\n\s*\n", body) if block.strip())
         return Markup("\n").join(_block(block.strip().split("\n"), known) for block in blocks)
 
 
-def address(title: str, place: str = "wiki") -> str:
+def build_address(title: str, place: str = "wiki") -> str:
     """A page's path; its history, its talk page and so on lie at other places."""
     return f"/{place}/{quote(title.replace(' ', '_'), safe='')}"
 
 
-def sections(text: str) -> list[Section]:
+def split_sections(text: str) -> list[Section]:
     starts = [0, *(found.start() for found in _HEADING.finditer(text) if found.start())]
     parts = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
     return [
@@ -53,20 +64,35 @@ def sections(text: str) -> list[Section]:
     ]
 
 
-def categories(text: str) -> list[str]:
+def list_categories(text: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in _CATEGORY.findall(text)))
 
 
-def facts(text: str, known: Known) -> list[tuple[str, Markup]]:
+def list_facts(text: str, known: _Known) -> list[tuple[str, Markup]]:
     return [(name, _inline(value, known)) for name, value in _FACT.findall(text)]
 
 
-def fact(text: str, name: str) -> str:
+def read_fact(text: str, name: str) -> str:
     """A fact in plain words; `LookupError` where it is not told."""
-    return plain(dict(_FACT.findall(text))[name])
+    return strip_marks(dict(_FACT.findall(text))[name])
 
 
-def plain(text: str) -> str:
+def read_fact_value(text: str, name: str) -> str | int:
+    """A fact, as a number where it is one."""
+    said = read_fact(text, name)
+    return int(said.replace(",", "")) if said.replace(",", "").isdecimal() else said
+
+
+def read_figure(text: str, name: str) -> int:
+    """The number with which a fact begins."""
+    return int(read_fact(text, name).split()[0].replace(",", ""))
+
+
+def is_in_category(text: str, name: str) -> bool:
+    return name in list_categories(text)
+
+
+def strip_marks(text: str) -> str:
     """Without marks."""
     words = _MARK.sub(lambda mark: mark[1] or mark[2], _CATEGORY.sub("", text))
     return " ".join(re.sub(r"^[=*@^|]+|[=^|]+$| [|^] ", " ", words, flags=re.MULTILINE).split())
@@ -75,7 +101,7 @@ def plain(text: str) -> str:
 # --- blocks ---
 
 
-def _block(lines: Sequence[str], known: Known) -> Markup:
+def _block(lines: Sequence[str], known: _Known) -> Markup:
     """Lines without an empty one between them: items and rows stand together, the rest is a paragraph."""
     return Markup("\n").join(_SAID[kind](list(each), known) for kind, each in groupby(lines, _kind))
 
@@ -84,23 +110,23 @@ def _kind(line: str) -> str:
     return {"*": "items", "^": "rows", "|": "rows"}.get(line[:1], "words")
 
 
-def _items(lines: Sequence[str], known: Known) -> Markup:
+def _items(lines: Sequence[str], known: _Known) -> Markup:
     items = (Markup("<li>{}</li>").format(_inline(line[1:].strip(), known)) for line in lines)
     return Markup("<ul>{}</ul>").format(Markup("").join(items))
 
 
-def _rows(lines: Sequence[str], known: Known) -> Markup:
+def _rows(lines: Sequence[str], known: _Known) -> Markup:
     rows = (Markup("<tr>{}</tr>").format(Markup("").join(_cells(line, known))) for line in lines)
     return Markup("<table>{}</table>").format(Markup("").join(rows))
 
 
-def _cells(line: str, known: Known) -> Iterator[Markup]:
+def _cells(line: str, known: _Known) -> Iterator[Markup]:
     cell = Markup("<th>{}</th>" if line[0] == "^" else "<td>{}</td>")
     for text in line.strip(" |^").split(line[0]):
         yield cell.format(_inline(text.strip(), known))
 
 
-def _words(lines: Sequence[str], known: Known) -> Markup:
+def _words(lines: Sequence[str], known: _Known) -> Markup:
     return Markup("<p>{}</p>").format(Markup("<br>").join(_inline(line, known) for line in lines))
 
 
@@ -110,7 +136,7 @@ _SAID = {"items": _items, "rows": _rows, "words": _words}
 # --- within a line ---
 
 
-def _inline(text: str, known: Known) -> Markup:
+def _inline(text: str, known: _Known) -> Markup:
     made, at = Markup(), 0
     for mark in _MARK.finditer(text):
         made += escape(text[at : mark.start()]) + (_linked(mark[1].strip(), known) if mark[1] else _bold(mark[2]))
@@ -122,9 +148,9 @@ def _bold(text: str) -> Markup:
     return Markup("<b>{}</b>").format(text)
 
 
-def _linked(title: str, known: Known) -> Markup:
+def _linked(title: str, known: _Known) -> Markup:
     if title.startswith("User:"):
-        return Markup('<a href="{}">{}</a>').format(address(title[5:], "user"), title[5:])
+        return Markup('<a href="{}">{}</a>').format(build_address(title[5:], "user"), title[5:])
     if known(title):
-        return Markup('<a href="{}">{}</a>').format(address(title), title)
-    return Markup('<a class="missing" href="{}">{}</a>').format(address(title, "edit"), title)
+        return Markup('<a href="{}">{}</a>').format(build_address(title), title)
+    return Markup('<a class="missing" href="{}">{}</a>').format(build_address(title, "edit"), title)

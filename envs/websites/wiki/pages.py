@@ -12,24 +12,35 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from sqlite3 import Connection, Row
 
-from ..site import (
+from ..framework.site import (
     TODAY,
-    Answer,
+    Forbidden,
     Host,
-    NotFound,
-    Page,
+    PageError,
+    PageNotFound,
+    PageRequest,
     Paging,
     Redirect,
-    Refused,
-    Request,
-    Site,
-    Wrong,
-    get,
-    post,
-    whole,
+    SiteAnswer,
+    SitePage,
+    WebSite,
+    on_get,
+    on_post,
+    read_whole,
 )
-from .markup import Section, address, categories, facts, plain, sections
-from .seed import USER, fill
+from .markup import (
+    Section,
+    build_address,
+    is_in_category,
+    list_categories,
+    list_facts,
+    read_fact,
+    read_fact_value,
+    read_figure,
+    split_sections,
+    strip_marks,
+)
+from .seed import USER, fill_wiki
 
 __all__ = ["SITE"]
 
@@ -62,7 +73,7 @@ def _there(db: Connection, title: str) -> Row | None:
 def _page(db: Connection, named: Named) -> Row:
     found = _there(db, _title(named))
     if found is None:
-        raise NotFound(f"There is no page called '{_title(named)}' yet.")
+        raise PageNotFound(f"There is no page called '{_title(named)}' yet.")
     return found
 
 
@@ -71,50 +82,50 @@ def _known(db: Connection) -> Callable[[str], bool]:
     return lambda title: title.casefold() in titles
 
 
-def _writer(request: Request, page: Row | None = None) -> str:
+def _writer(request: PageRequest, page: Row | None = None) -> str:
     """Who is writing, if they may."""
     if request.user is None:
-        raise Refused("Log in to do that.")
+        raise Forbidden("Log in to do that.")
     if page is not None and page["protected"] and request.user not in _STEWARDS:
-        raise Refused("This page is protected: only stewards can change it.")
+        raise Forbidden("This page is protected: only stewards can change it.")
     return request.user
 
 
 def _section(page: Row, number: str) -> Section:
-    parts, wanted = sections(page["text"]), whole(number, -1)
+    parts, wanted = split_sections(page["text"]), read_whole(number, -1)
     if not 0 <= wanted < len(parts):
-        raise NotFound("There is no such section.")
+        raise PageNotFound("There is no such section.")
     return parts[wanted]
 
 
 # --- reading ---
 
 
-def _main(db: Connection, request: Request, named: Named) -> Answer:
+def _main(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     pages = db.execute("SELECT count(*) FROM pages").fetchone()[0]
     edits = db.execute("SELECT count(*) FROM revisions").fetchone()[0]
     recent = db.execute(f"{_EDITS} ORDER BY revisions.id DESC LIMIT 6").fetchall()
     values = {"num_pages": pages, "num_edits": edits, "recent": recent, "categories": _counted(db).most_common(8)}
-    return Page(template="main.html", values=values)
+    return SitePage(template="main.html", values=values)
 
 
-def _article(db: Connection, request: Request, named: Named) -> Answer:
+def _article(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     title = _title(named)
     page = _there(db, title)
     if page is None:
-        return Page(template="missing.html", values={"title": title[:_LONGEST_TITLE]}, status=404)
+        return SitePage(template="missing.html", values={"title": title[:_LONGEST_TITLE]}, status=404)
     known = _known(db)
     values = {
         **_frame(db, request, page),
-        "parts": [(part, part.html(known)) for part in sections(page["text"])],
-        "facts": facts(page["text"], known),
-        "categories": categories(page["text"]),
+        "parts": [(part, part.html(known)) for part in split_sections(page["text"])],
+        "facts": list_facts(page["text"], known),
+        "categories": list_categories(page["text"]),
         "moved": title if title.casefold() != page["title"].casefold() else "",
     }
-    return Page(template="article.html", values=values)
+    return SitePage(template="article.html", values=values)
 
 
-def _frame(db: Connection, request: Request, page: Row) -> dict[str, object]:
+def _frame(db: Connection, request: PageRequest, page: Row) -> dict[str, object]:
     """What stands around a page, its history and its talk alike."""
     talk = db.execute("SELECT count(*) FROM comments WHERE page = ?", (page["id"],)).fetchone()[0]
     watched = db.execute("SELECT 1 FROM watches WHERE user = ? AND page = ?", (request.user, page["id"])).fetchone()
@@ -124,7 +135,7 @@ def _frame(db: Connection, request: Request, page: Row) -> dict[str, object]:
 _EDITS = "SELECT revisions.id, title, author, day, summary FROM revisions JOIN pages ON pages.id = page"
 
 
-def _history(db: Connection, request: Request, named: Named) -> Answer:
+def _history(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     page = _page(db, named)
     total = db.execute("SELECT count(*) FROM revisions WHERE page = ?", (page["id"],)).fetchone()[0]
     paging = Paging.of(request, size=_SIZE, total=total)
@@ -133,36 +144,36 @@ def _history(db: Connection, request: Request, named: Named) -> Answer:
         " LIMIT ? OFFSET ?",
         (page["id"], paging.size, paging.offset),
     ).fetchall()
-    return Page(template="history.html", values={**_frame(db, request, page), "edits": edits, "paging": paging})
+    return SitePage(template="history.html", values={**_frame(db, request, page), "edits": edits, "paging": paging})
 
 
-def _old(db: Connection, request: Request, named: Named) -> Answer:
+def _old(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     revision = _revision(db, named)
     page = _page(db, {"title": revision["title"]})
     known = _known(db)
-    parts = [(part, part.html(known)) for part in sections(revision["text"])]
+    parts = [(part, part.html(known)) for part in split_sections(revision["text"])]
     values = {**_frame(db, request, page), "revision": revision, "parts": parts}
-    return Page(template="old.html", values={**values, "facts": facts(revision["text"], known)})
+    return SitePage(template="old.html", values={**values, "facts": list_facts(revision["text"], known)})
 
 
 def _revision(db: Connection, named: Named) -> Row:
     found: Row | None = db.execute(
         "SELECT revisions.*, title, (SELECT max(id) FROM revisions AS other WHERE other.page = pages.id) AS last"
         " FROM revisions JOIN pages ON pages.id = page WHERE revisions.id = ?",
-        (whole(named["id"]),),
+        (read_whole(named["id"]),),
     ).fetchone()
     if found is None:
-        raise NotFound("There is no such revision.")
+        raise PageNotFound("There is no such revision.")
     return found
 
 
-def _talk(db: Connection, request: Request, named: Named) -> Answer:
+def _talk(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     page = _page(db, named)
     comments = db.execute("SELECT * FROM comments WHERE page = ? ORDER BY id", (page["id"],)).fetchall()
-    return Page(template="talk.html", values={**_frame(db, request, page), "comments": comments})
+    return SitePage(template="talk.html", values={**_frame(db, request, page), "comments": comments})
 
 
-def _search(db: Connection, request: Request, named: Named) -> Answer:
+def _search(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     words = request.query.get("q", "").strip()
     where = "instr(lower(title), lower(:q)) OR instr(lower(text), lower(:q))"
     total = db.execute(f"SELECT count(*) FROM current WHERE {where}", {"q": words}).fetchone()[0] if words else 0
@@ -172,8 +183,8 @@ def _search(db: Connection, request: Request, named: Named) -> Answer:
         " ORDER BY lower(title) != lower(:q), instr(lower(title), lower(:q)) = 0, title LIMIT :size OFFSET :offset",
         {"q": words, "size": paging.size if words else 0, "offset": paging.offset},
     )
-    hits = [(row["title"], _around(plain(row["text"]), words)) for row in found]
-    return Page(template="search.html", values={"words": words, "hits": hits, "paging": paging})
+    hits = [(row["title"], _around(strip_marks(row["text"]), words)) for row in found]
+    return SitePage(template="search.html", values={"words": words, "hits": hits, "paging": paging})
 
 
 def _around(text: str, words: str) -> str:
@@ -183,29 +194,29 @@ def _around(text: str, words: str) -> str:
 
 
 def _counted(db: Connection) -> Counter[str]:
-    return Counter(name for (text,) in db.execute("SELECT text FROM current") for name in categories(text))
+    return Counter(name for (text,) in db.execute("SELECT text FROM current") for name in list_categories(text))
 
 
-def _categories(db: Connection, request: Request, named: Named) -> Answer:
-    return Page(template="categories.html", values={"categories": sorted(_counted(db).items())})
+def _categories(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
+    return SitePage(template="categories.html", values={"categories": sorted(_counted(db).items())})
 
 
-def _category(db: Connection, request: Request, named: Named) -> Answer:
+def _category(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     name = _title(named)
     found = db.execute("SELECT title, text FROM current ORDER BY title")
-    titles = [title for title, text in found if name in categories(text)]
+    titles = [title for title, text in found if name in list_categories(text)]
     if not titles:
-        raise NotFound("No page is in that category.")
+        raise PageNotFound("No page is in that category.")
     paging = Paging.of(request, size=_SIZE, total=len(titles))
     shown = titles[paging.offset : paging.offset + paging.size]
-    return Page(template="category.html", values={"name": name, "titles": shown, "paging": paging})
+    return SitePage(template="category.html", values={"name": name, "titles": shown, "paging": paging})
 
 
-def _recent(db: Connection, request: Request, named: Named) -> Answer:
-    return Page(template="recent.html", values=_edits(db, request, "1", ()))
+def _recent(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
+    return SitePage(template="recent.html", values=_edits(db, request, "1", ()))
 
 
-def _edits(db: Connection, request: Request, where: str, given: tuple[object, ...]) -> dict[str, object]:
+def _edits(db: Connection, request: PageRequest, where: str, given: tuple[object, ...]) -> dict[str, object]:
     counted = f"SELECT count(*) FROM revisions JOIN pages ON pages.id = page WHERE {where}"
     paging = Paging.of(request, size=_SIZE, total=db.execute(counted, given).fetchone()[0])
     found = db.execute(
@@ -214,53 +225,53 @@ def _edits(db: Connection, request: Request, where: str, given: tuple[object, ..
     return {"edits": found.fetchall(), "paging": paging}
 
 
-def _user(db: Connection, request: Request, named: Named) -> Answer:
+def _user(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     user = db.execute("SELECT name, joined, about FROM users WHERE name = ?", (named["name"],)).fetchone()
     if user is None:
-        raise NotFound("Nobody here is called that.")
+        raise PageNotFound("Nobody here is called that.")
     values = {"person": user, "steward": user["name"] in _STEWARDS}
-    return Page(template="user.html", values={**values, **_edits(db, request, "author = ?", (user["name"],))})
+    return SitePage(template="user.html", values={**values, **_edits(db, request, "author = ?", (user["name"],))})
 
 
-def _watchlist(db: Connection, request: Request, named: Named) -> Answer:
+def _watchlist(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     pages = db.execute(
         "SELECT title, day, author FROM current JOIN watches ON page = id WHERE user = ? ORDER BY title",
         (_writer(request),),
     ).fetchall()
-    return Page(template="watchlist.html", values={"pages": pages})
+    return SitePage(template="watchlist.html", values={"pages": pages})
 
 
 # --- writing ---
 
 
-def _edit(db: Connection, request: Request, named: Named) -> Answer:
+def _edit(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     title, number = _title(named), request.query.get("section", "")
     page = _there(db, title)
     _writer(request, page)
     text = "" if page is None else _section(page, number).text if number else page["text"]
     values = {"title": _new_title(title) if page is None else page["title"], "text": text, "section": number}
-    return Page(template="edit.html", values={**values, "there": page is not None})
+    return SitePage(template="edit.html", values={**values, "there": page is not None})
 
 
-def _save(db: Connection, request: Request, named: Named) -> Answer:
+def _save(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     title, number = _title(named), request.form.get("section", "")
     page = _there(db, title)
     writer, text = _writer(request, page), request.form.get("text", "").strip()
     if not text:
-        raise Wrong("A page cannot be empty.")
+        raise PageError("A page cannot be empty.")
     if page is None:
         title = _new_title(title)
         where = db.execute("INSERT INTO pages(title) VALUES (?)", (title,)).lastrowid
         assert where is not None
         _revise(db, where, writer, request.form.get("summary", "") or "New page", text)
-        return Redirect(to=address(title))
+        return Redirect(to=build_address(title))
     if number:
         wanted = _section(page, number).number
-        parts = [text if part.number == wanted else part.text for part in sections(page["text"])]
+        parts = [text if part.number == wanted else part.text for part in split_sections(page["text"])]
         text = "\n\n".join(parts)
     if text != page["text"]:
         _revise(db, page["id"], writer, request.form.get("summary", ""), text)
-    return Redirect(to=address(page["title"]))
+    return Redirect(to=build_address(page["title"]))
 
 
 def _revise(db: Connection, page: int, writer: str, summary: str, text: str) -> None:
@@ -273,137 +284,138 @@ def _revise(db: Connection, page: int, writer: str, summary: str, text: str) -> 
 def _new_title(title: str) -> str:
     title = " ".join(title.split())
     if not title or len(title) > _LONGEST_TITLE or _NO_TITLE.search(title):
-        raise Wrong(f"A title is at most {_LONGEST_TITLE} characters long, without brackets, bars and other marks.")
+        raise PageError(f"A title is at most {_LONGEST_TITLE} characters long, without brackets, bars and other marks.")
     return title
 
 
-def _new(db: Connection, request: Request, named: Named) -> Answer:
+def _new(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     _writer(request)
-    return Page(template="new.html")
+    return SitePage(template="new.html")
 
 
-def _begin(db: Connection, request: Request, named: Named) -> Answer:
+def _begin(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     _writer(request)
-    return Redirect(to=address(_new_title(request.form.get("title", "")), "edit"))
+    return Redirect(to=build_address(_new_title(request.form.get("title", "")), "edit"))
 
 
-def _add(db: Connection, request: Request, named: Named) -> Answer:
+def _add(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     page = _page(db, named)
     _writer(request, page)
-    return Page(template="add.html", values=_frame(db, request, page))
+    return SitePage(template="add.html", values=_frame(db, request, page))
 
 
-def _append(db: Connection, request: Request, named: Named) -> Answer:
+def _append(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     page = _page(db, named)
     heading = " ".join(request.form.get("heading", "").split())[:_LONGEST_TITLE]
     words = request.form.get("text", "").strip()
     if not heading or not words:
-        raise Wrong("A section has a heading and a text.")
+        raise PageError("A section has a heading and a text.")
     _revise(
         db, page["id"], _writer(request, page), f"New section: {heading}", f"{page['text']}\n\n== {heading} ==\n{words}"
     )
-    return Redirect(to=address(page["title"]))
+    return Redirect(to=build_address(page["title"]))
 
 
-def _restore(db: Connection, request: Request, named: Named) -> Answer:
+def _restore(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     revision = _revision(db, named)
     page = _page(db, {"title": revision["title"]})
     writer = _writer(request, page)
     if revision["id"] == revision["last"]:
-        raise Wrong("That is how the page is now.")
+        raise PageError("That is how the page is now.")
     _revise(db, page["id"], writer, f"Back to how it was on {revision['day']}", revision["text"])
-    return Redirect(to=address(page["title"]))
+    return Redirect(to=build_address(page["title"]))
 
 
-def _comment(db: Connection, request: Request, named: Named) -> Answer:
+def _comment(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     page = _page(db, named)
     text = request.form.get("text", "").strip()[:_LONGEST_COMMENT]
     if not text:
-        raise Wrong("A comment cannot be empty.")
+        raise PageError("A comment cannot be empty.")
     db.execute(
         "INSERT INTO comments(page, author, day, text) VALUES (?, ?, ?, ?)",
         (page["id"], _writer(request), TODAY.isoformat(), text),
     )
-    return Redirect(to=address(page["title"], "talk"))
+    return Redirect(to=build_address(page["title"], "talk"))
 
 
-def _watch(db: Connection, request: Request, named: Named) -> Answer:
+def _watch(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     page, user = _page(db, named), _writer(request)
     if db.execute("DELETE FROM watches WHERE user = ? AND page = ?", (user, page["id"])).rowcount == 0:
         db.execute("INSERT INTO watches VALUES (?, ?)", (user, page["id"]))
-    return Redirect(to=address(page["title"]))
+    return Redirect(to=build_address(page["title"]))
 
 
-def _rename(db: Connection, request: Request, named: Named) -> Answer:
+def _rename(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     page = _page(db, named)
     _writer(request, page)
-    return Page(template="rename.html", values=_frame(db, request, page))
+    return SitePage(template="rename.html", values=_frame(db, request, page))
 
 
-def _renamed(db: Connection, request: Request, named: Named) -> Answer:
+def _renamed(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     page = _page(db, named)
     _writer(request, page)
     title = _new_title(request.form.get("title", ""))
     if _there(db, title) is not None:
-        raise Wrong("There is a page of that title already.")
+        raise PageError("There is a page of that title already.")
     db.execute("UPDATE pages SET title = ? WHERE id = ?", (title, page["id"]))
     db.execute("INSERT INTO old_titles VALUES (?, ?)", (page["title"], page["id"]))
-    return Redirect(to=address(title))
+    return Redirect(to=build_address(title))
 
 
 # --- who ---
 
 
-def _login(db: Connection, request: Request, named: Named) -> Answer:
-    return Page(template="login.html", values={"wrong": False})
+def _login(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
+    return SitePage(template="login.html", values={"wrong": False})
 
 
-def _log_in(db: Connection, request: Request, named: Named) -> Answer:
+def _log_in(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     given = (request.form.get("name", ""), request.form.get("password", ""))
     user = db.execute("SELECT name FROM users WHERE name = ? AND password = ?", given).fetchone()
     if user is None:
-        return Page(template="login.html", values={"wrong": True}, status=403)
+        return SitePage(template="login.html", values={"wrong": True}, status=403)
     return Redirect(to="/", user=user["name"])
 
 
-def _log_out(db: Connection, request: Request, named: Named) -> Answer:
+def _log_out(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     return Redirect(to="/", user=None)
 
 
 _ROUTES = (
-    get("/", _main),
-    get("/wiki/<title>", _article),
-    get("/history/<title>", _history),
-    get("/talk/<title>", _talk),
-    post("/talk/<title>", _comment),
-    get("/edit/<title>", _edit),
-    post("/edit/<title>", _save),
-    get("/add/<title>", _add),
-    post("/add/<title>", _append),
-    get("/rename/<title>", _rename),
-    post("/rename/<title>", _renamed),
-    post("/watch/<title>", _watch),
-    get("/old/<id>", _old),
-    post("/old/<id>", _restore),
-    get("/new", _new),
-    post("/new", _begin),
-    get("/search", _search),
-    get("/categories", _categories),
-    get("/category/<title>", _category),
-    get("/recent", _recent),
-    get("/watchlist", _watchlist),
-    get("/user/<name>", _user),
-    get("/login", _login),
-    post("/login", _log_in),
-    post("/logout", _log_out),
+    on_get("/", _main),
+    on_get("/wiki/<title>", _article),
+    on_get("/history/<title>", _history),
+    on_get("/talk/<title>", _talk),
+    on_post("/talk/<title>", _comment),
+    on_get("/edit/<title>", _edit),
+    on_post("/edit/<title>", _save),
+    on_get("/add/<title>", _add),
+    on_post("/add/<title>", _append),
+    on_get("/rename/<title>", _rename),
+    on_post("/rename/<title>", _renamed),
+    on_post("/watch/<title>", _watch),
+    on_get("/old/<id>", _old),
+    on_post("/old/<id>", _restore),
+    on_get("/new", _new),
+    on_post("/new", _begin),
+    on_get("/search", _search),
+    on_get("/categories", _categories),
+    on_get("/category/<title>", _category),
+    on_get("/recent", _recent),
+    on_get("/watchlist", _watchlist),
+    on_get("/user/<name>", _user),
+    on_get("/login", _login),
+    on_post("/login", _log_in),
+    on_post("/logout", _log_out),
 )
 
 _FOLDER = Path(__file__).parent
-SITE = Site(
+SITE = WebSite(
     name="wiki",
     hosts={"wiki.test": Host(title="Tolven Wiki", user=USER, routes=_ROUTES)},
     schema=(_FOLDER / "schema.sql").read_text("utf-8"),
-    fill=fill,
+    fill=fill_wiki,
     templates=_FOLDER / "templates",
-    filters={"address": address},
+    filters={"address": build_address},
+    functions={"fact": read_fact, "fact_value": read_fact_value, "figure": read_figure, "in_category": is_in_category},
 )

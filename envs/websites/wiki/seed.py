@@ -10,10 +10,10 @@ from datetime import date, timedelta
 from random import Random
 from sqlite3 import Connection
 
-from ..site import TODAY
-from .articles import Article, articles
+from ..framework.site import TODAY
+from .articles import Article, write_articles
 
-__all__ = ["USER", "fill"]
+__all__ = ["USER", "fill_wiki"]
 
 USER = "fernhollow"
 """Who is logged in when an episode begins."""
@@ -55,11 +55,11 @@ _WATCHED = ("Skerrow", "Oxmere", "Cold Point Light", "Herring Fair", "Corran Top
 _FIRST = date(2021, 4, 12)
 
 
-def fill(db: Connection, rng: Random) -> None:
+def fill_wiki(db: Connection, rng: Random) -> None:
     for number, (name, about) in enumerate(_USERS):
         joined = _FIRST + timedelta(days=60 * number + rng.randrange(60))
         db.execute("INSERT INTO users VALUES (?, ?, ?, ?)", (name, f"{name}-pass", joined.isoformat(), about))
-    made = articles(rng)
+    made = write_articles(rng)
     for article in made:
         db.execute("INSERT INTO pages(title, protected) VALUES (?, ?)", (article.title, article.protected))
     pages = {title: number for number, title in db.execute("SELECT id, title FROM pages")}

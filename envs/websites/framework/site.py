@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime, time
 from enum import Enum
 from functools import cache
 from itertools import chain, zip_longest
@@ -21,27 +21,32 @@ from urllib.parse import urlencode
 
 __all__ = [
     "KEEP",
+    "NOW",
     "TODAY",
-    "Answer",
-    "Handler",
+    "Forbidden",
     "Host",
     "Keep",
-    "NotFound",
-    "Page",
+    "PageError",
+    "PageHandler",
+    "PageNotFound",
+    "PageRequest",
+    "PageRoute",
     "Paging",
+    "PathParts",
     "Redirect",
-    "Refused",
-    "Request",
-    "Route",
-    "Site",
-    "Wrong",
-    "get",
-    "post",
-    "whole",
+    "SiteAnswer",
+    "SitePage",
+    "WebSite",
+    "format_moment",
+    "on_get",
+    "on_post",
+    "read_whole",
+    "show_form",
 ]
 
 TODAY: Final = date(2026, 3, 2)
 """In all sites, always."""
+NOW: Final = datetime.combine(TODAY, time(12))
 
 
 class Keep(Enum):
@@ -54,7 +59,7 @@ KEEP: Final = Keep.KEEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class PageRequest:
     method: str = "GET"
     host: str
     path: str
@@ -72,7 +77,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class SitePage:
     template: str
     values: Mapping[str, object] = field(default_factory=dict)
     status: int = 200
@@ -86,38 +91,44 @@ class Redirect:
     """Who is logged in at this host from now on."""
 
 
-Answer: TypeAlias = Page | Redirect
-Handler: TypeAlias = Callable[[Connection, Request, Mapping[str, str]], Answer]
-"""The last are the named parts of the path."""
+SiteAnswer: TypeAlias = SitePage | Redirect
+PathParts: TypeAlias = Mapping[str, str]
+"""The named parts of a path."""
+PageHandler: TypeAlias = Callable[[Connection, PageRequest, PathParts], SiteAnswer]
 
 
-class Wrong(Exception):
+def show_form(template: str, error: str = "", **values: object) -> SitePage:
+    """A page with a form, and what is wrong with what was sent."""
+    return SitePage(template=template, values={"error": error, **values}, status=400 if error else 200)
+
+
+class PageError(Exception):
     """There is no such page to be had; the message stands on the page shown instead."""
 
     status = 400
 
 
-class NotFound(Wrong):
+class PageNotFound(PageError):
     status = 404
 
     def __init__(self, message: str = "There is no such page.") -> None:
         super().__init__(message)
 
 
-class Refused(Wrong):
+class Forbidden(PageError):
     """Not with what was sent, or not for this user."""
 
     status = 403
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class PageRoute:
     method: str
     pattern: str
     """`/product/<sku>`; `<path...>` also takes slashes."""
-    handler: Handler
+    handler: PageHandler
 
-    def match(self, request: Request) -> Mapping[str, str] | None:
+    def match(self, request: PageRequest) -> Mapping[str, str] | None:
         if self.method != request.method:
             return None
         found = _compiled(self.pattern).fullmatch(request.path)
@@ -132,12 +143,12 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(chain.from_iterable(zip_longest(texts, named, fillvalue=""))))
 
 
-def get(pattern: str, handler: Handler) -> Route:
-    return Route("GET", pattern, handler)
+def on_get(pattern: str, handler: PageHandler) -> PageRoute:
+    return PageRoute("GET", pattern, handler)
 
 
-def post(pattern: str, handler: Handler) -> Route:
-    return Route("POST", pattern, handler)
+def on_post(pattern: str, handler: PageHandler) -> PageRoute:
+    return PageRoute("POST", pattern, handler)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,15 +156,15 @@ class Host:
     title: str
     user: str | None
     """Who is logged in when an episode begins."""
-    routes: tuple[Route, ...]
+    routes: tuple[PageRoute, ...]
 
 
-def _nothing(db: Connection, request: Request) -> Mapping[str, object]:
+def _nothing(db: Connection, request: PageRequest) -> Mapping[str, object]:
     return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Site:
+class WebSite:
     name: str
     hosts: Mapping[str, Host]
     schema: str
@@ -164,13 +175,20 @@ class Site:
     """A folder; `error.html` there takes `status` and `message`."""
     filters: Mapping[str, Callable[..., object]] = field(default_factory=dict)
     """For templates, by name."""
-    shared: Callable[[Connection, Request], Mapping[str, object]] = _nothing
+    shared: Callable[[Connection, PageRequest], Mapping[str, object]] = _nothing
     """What all pages are given, those of errors too."""
+    functions: Mapping[str, Callable[..., str | int]] = field(default_factory=dict)
+    """What SQL over its data may call, by name."""
     passing: frozenset[str] = frozenset()
     """Tables whose changes mean nothing, such as messages that are shown once."""
 
 
-def whole(text: str, otherwise: int = 0) -> int:
+def format_moment(moment: datetime) -> str:
+    """As times are kept in the data, so that they sort as they read."""
+    return moment.strftime("%Y-%m-%d %H:%M")
+
+
+def read_whole(text: str, otherwise: int = 0) -> int:
     """A number out of an address or a form, where it is one of at most nine digits."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else otherwise
 
@@ -185,10 +203,10 @@ class Paging:
     total: int
 
     @classmethod
-    def of(cls, request: Request, *, size: int, total: int) -> Paging:
+    def of(cls, request: PageRequest, *, size: int, total: int) -> Paging:
         """By the parameter `page`; one past the end is the last."""
         last = max(1, -(-total // size))
-        return cls(number=min(max(1, whole(request.query.get("page", ""), 1)), last), size=size, total=total)
+        return cls(number=min(max(1, read_whole(request.query.get("page", ""), 1)), last), size=size, total=total)
 
     @property
     def last(self) -> int:
