@@ -7,7 +7,8 @@ left out, never counted as a failure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import ClassVar
 
@@ -30,7 +31,11 @@ __all__ = [
     "UnknownTask",
     "WrongMethod",
     "error_from",
+    "suggest",
 ]
+
+_LISTED = 40
+"""Names that a message lists, at most."""
 
 
 class EnvError(Exception):
@@ -156,3 +161,12 @@ def error_from(code: str, message: str, kind: str | None = None) -> EnvError:
     if code in _MISTAKES:
         return _MISTAKES[code](message)
     return EnvFault(f"{message} (unknown error code '{code[:40]}')", kind=FaultKind.GARBAGE)
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """End a message about an unknown name: the known one that it is close to, or all, unless they are too many."""
+    names = list(known)
+    close = get_close_matches(name, names, n=1)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return f"; expected one of {', '.join(names)}" if len(names) <= _LISTED else ""

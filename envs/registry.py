@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TypeAlias
 
-from .errors import NotInstalled, UnknownEnv
+from .errors import NotInstalled, UnknownEnv, suggest
 from .protocol import Env, EnvFactory, Json
 
 __all__ = ["Create", "factory", "names"]
@@ -53,9 +52,7 @@ def _create(name: str) -> Create:
         return _checked(name, _shipped(name))
     for point in entry_points(group=_GROUP, name=name):
         return _checked(name, point.load())
-    close = get_close_matches(name, names(), n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(names())}"
-    raise UnknownEnv(f"no environment is called '{name[:40]}'; {hint}")
+    raise UnknownEnv(f"no environment is called '{name[:40]}'{suggest(name, names())}")
 
 
 def _shipped(name: str) -> object:

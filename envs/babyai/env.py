@@ -11,13 +11,14 @@ from dataclasses import replace
 from random import Random
 
 from ..errors import EpisodeOver, UnknownSplit
+from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from .actions import Command, Malformed, Verb, parse
 from .describe import describe
 from .expert import solve
 from .levels import SPLITS, Level, build, find, levels, tasks
 from .moves import Refusal, available, fruitless, moves_of, perform
-from .options import read_options
+from .options import BabyAIOptions
 from .routes import Routes
 from .texts import MALFORMED, OPENING, PROMPTS, Says
 from .words import corpus
@@ -44,7 +45,7 @@ def create(options: Mapping[str, Json]) -> BabyAI:
 
 class BabyAI(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
+        self._options = read_options(BabyAIOptions, options)
         self._macros = self._options.actions == "macro"
         self.spec = replace(SPEC, prompt=PROMPTS[self._options.actions])
         self._world: World | None = None

@@ -11,7 +11,6 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
@@ -27,6 +26,7 @@ from ..errors import (
     Unauthorized,
     UnknownSplit,
     UnknownTask,
+    suggest,
 )
 from ..protocol import Deadlines, EnvSpec, Json, Observation, Reached, Score, Session, Step, TaskInfo
 from ..wire import Fields, WireError
@@ -334,9 +334,7 @@ class _Session:
 
 def _kind(name: str) -> Kind:
     if name not in KINDS:
-        close = get_close_matches(name, KINDS, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(KINDS)}"
-        raise BadOption(f"no kind of AgentGym server is called '{name[:40]}'; {hint}")
+        raise BadOption(f"no kind of AgentGym server is called '{name[:40]}'{suggest(name, KINDS)}")
     return KINDS[name]
 
 

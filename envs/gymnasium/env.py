@@ -14,9 +14,10 @@ import gymnasium
 from gymnasium import spaces
 
 from ..errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
+from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
 from .known import KNOWN, Known
-from .options import Options, read_options
+from .options import GymnasiumOptions
 from .plan import is_certain, worth_of
 from .spaces import is_exact, plain, tell, tellable
 
@@ -49,7 +50,7 @@ def create(options: Mapping[str, Json]) -> Gymnasium:
 
 class Gymnasium(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
+        self._options = read_options(GymnasiumOptions, options)
         self._world, self._known = _made(self._options)
         self._words = _words(self._world, self._known)
         self._limit = min(filter(None, (self._options.max_steps, self._world.spec.max_episode_steps)), default=_LIMIT)
@@ -71,7 +72,7 @@ class Gymnasium(Env):
     @property
     def _is_to_arrive(self) -> bool:
         """Whether how long it takes does not matter."""
-        return self._known is not None and self._known.returns[1] is not None and self._options.returns is None
+        return self._known is not None and self._known.returns[1] is not None and not self._options.returns
 
     def _prompt(self) -> str:
         slips = "" if self._certain else " You slip at times, and another move is made than the one you chose."
@@ -232,7 +233,7 @@ class Gymnasium(Env):
         self._left = 0
 
 
-def _made(options: Options) -> tuple[Any, Known | None]:
+def _made(options: GymnasiumOptions) -> tuple[Any, Known | None]:
     """The environment, and what is known of it; in letters, if it draws such pictures and we have no words for it."""
     world = _make(options.id, options.kwargs)
     ours = str(world.spec.entry_point).startswith("gymnasium.envs.") and world.spec.namespace is None
@@ -264,8 +265,8 @@ def _words(world: Any, known: Known | None) -> tuple[str, ...]:
     return named if len(set(named)) == num else tuple(str(number) for number in range(first, first + num))
 
 
-def _returns(options: Options, known: Known | None) -> tuple[float, float | None]:
-    if options.returns is None and known is None:
+def _returns(options: GymnasiumOptions, known: Known | None) -> tuple[float, float | None]:
+    if not options.returns and known is None:
         raise BadOption(
             f"it is not known what play can earn in '{options.id}': give the option 'returns', the return that scores 0"
             " and the one that scores 1"

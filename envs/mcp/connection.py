@@ -28,7 +28,7 @@ from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
 from ..errors import EnvFault, FaultKind
 from .actions import Call
-from .options import Options
+from .options import MCPOptions
 
 __all__ = ["Connection", "Result", "Tool", "clean"]
 
@@ -66,7 +66,7 @@ class Result:
 
 
 class Connection:
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: MCPOptions) -> None:
         self._options = options
         self._kept = _kept(json.dumps([options.command, options.url]))
         self._opened: Future[tuple[Tool, ...]] = Future()

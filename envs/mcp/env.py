@@ -17,7 +17,7 @@ from ..errors import BadOption, EnvFault, EpisodeOver, UnknownSplit, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from .actions import ANSWER, Call, Malformed, parse
 from .connection import Connection, Result, Tool, clean
-from .options import read_options
+from .options import read_mcp_options
 from .tasks import SPLITS, Task, load
 
 __all__ = ["SPEC", "Tools", "create"]
@@ -45,7 +45,7 @@ def create(options: Mapping[str, Json]) -> Tools:
 
 class Tools(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
+        self._options = read_mcp_options(options)
         self._tasks = load(self._options.tasks_file)
         self.spec = replace(SPEC, max_turns=self._options.max_steps)
         self._connection: Connection | None = None

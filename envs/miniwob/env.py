@@ -12,14 +12,15 @@ from dataclasses import replace
 from random import Random
 
 from ..errors import EpisodeOver, UnknownSplit
+from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from ..web.actions import Action, Click, Drag, Hover, Malformed, Press, Scroll, Select, Type, Wait, parse
 from ..web.browser import Surfer
 from ..web.session import Scene
 from ..web.texts import MALFORMED
 from ..web.tree import Window
-from .options import read_options
-from .pages import NUMBERS, find, html, tasks, words
+from .options import MiniWobOptions
+from .pages import NUMBERS, find, html, pages, tasks, words
 from .solve import SOLVERS, Sight
 from .texts import FORMS, OPENING, PROMPT, Ends
 
@@ -63,7 +64,8 @@ def create(options: Mapping[str, Json]) -> MiniWob:
 
 class MiniWob(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
+        self._options = read_options(MiniWobOptions, options)
+        self._pages = self._options.pages or tuple(pages())
         self.spec = replace(SPEC, max_turns=self._options.max_steps)
         self._window = replace(_WINDOW, positions=self._options.positions)
         self._surfer = Surfer()
@@ -76,7 +78,7 @@ class MiniWob(Env):
     def tasks(self, split: str) -> tuple[str, ...]:
         if split not in NUMBERS:
             raise UnknownSplit(f"miniwob has no split '{split[:40]}', only {', '.join(NUMBERS)}")
-        return tasks(split, self._options.pages)
+        return tasks(split, self._pages)
 
     def difficulty(self, task: str) -> str:
         return find(task)[0]
@@ -178,4 +180,4 @@ class MiniWob(Env):
         yield from (Ends.RIGHT, Ends.PARTLY, Ends.WRONG)
         yield from (text.format(forms=FORMS) for text in MALFORMED.values())
         yield " ".join(f"[{number}]" for number in range(1, 40))
-        yield from (words().get(page, "") for page in self._options.pages)
+        yield from (words().get(page, "") for page in self._pages)

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from random import Random
 
 from ..errors import EpisodeOver, UnknownSplit, UnknownTask
+from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
 from .generators import FIRST_SEED, Generator, Problem
-from .options import read_options
+from .options import ReasoningGymOptions
 
 __all__ = ["SPEC", "ReasoningGym", "create"]
 
@@ -36,7 +37,7 @@ class ReasoningGym(Env):
     spec = SPEC
 
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
+        self._options = read_options(ReasoningGymOptions, options)
         self._generators = {split: Generator(self._options, seed) for split, seed in FIRST_SEED.items()}
         self._problem: Problem | None = None
         self._left = 0

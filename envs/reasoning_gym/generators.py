@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -17,8 +16,8 @@ from math import isfinite
 from types import ModuleType
 from typing import Any
 
-from ..errors import BadOption
-from .options import Options
+from ..errors import BadOption, suggest
+from .options import ReasoningGymOptions
 
 # all generators are imported together, and one of them asks for a package that wants a compiler: it is left out
 if "pycosat" not in sys.modules and find_spec("pycosat") is None:
@@ -58,14 +57,12 @@ class Problem:
 class Generator:
     """Makes the problems of a split."""
 
-    def __init__(self, options: Options, first_seed: int) -> None:
+    def __init__(self, options: ReasoningGymOptions, first_seed: int) -> None:
         name = options.dataset
         if name in left_out():
             raise BadOption(f"the generator '{name}' is left out: {left_out()[name]}")
         if name not in solid():
-            close = get_close_matches(name, solid(), n=1)
-            hint = f"; did you mean '{close[0]}'?" if close else f"; there are {', '.join(solid())}"
-            raise BadOption(f"reasoning_gym has no generator '{name[:60]}'{hint}")
+            raise BadOption(f"reasoning_gym has no generator '{name[:60]}'{suggest(name, solid())}")
         try:
             self._maker = reasoning_gym.create_dataset(name, seed=first_seed, size=options.size, **options.config)
         except (AssertionError, TypeError, ValueError) as error:

@@ -12,9 +12,10 @@ from importlib import resources
 from random import Random
 
 from ..errors import EpisodeOver, UnknownSplit, UnknownTask
+from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
 from .java import Simulator, javas
-from .options import read_options
+from .options import SIMPLIFICATIONS, SciWorldOptions
 from .tasks import GROUPS, PARTS, TASKS, Task
 from .texts import ASKED_BACK, DONE, FAILED, MALFORMED, PROMPT, TELEPORT, UNKNOWN, status_of, tidy
 
@@ -44,7 +45,7 @@ def create(options: Mapping[str, Json]) -> SciWorld:
 
 class SciWorld(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
+        self._options = read_options(SciWorldOptions, options)
         prompt = PROMPT + TELEPORT if "teleportAction" in self._options.simplifications else PROMPT
         self.spec = replace(SPEC, prompt=prompt, max_turns=self._options.max_steps)
         self._javas = javas(self._options.heap_mb, self._options.processes)
@@ -61,7 +62,11 @@ class SciWorld(Env):
         if split not in self.spec.splits:
             raise UnknownSplit(f"sciworld has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
         part = split if split in PARTS else "test"
-        wanted = [TASKS[name] for name in self._options.tasks if split in PARTS or TASKS[name].group == split]
+        wanted = [
+            TASKS[name]
+            for name in TASKS
+            if name in self._options.tasks and (split in PARTS or TASKS[name].group == split)
+        ]
         return tuple(f"{task.name}/{number}" for task in wanted for number in task.variations(part))
 
     def difficulty(self, task: str) -> str:
@@ -122,8 +127,8 @@ class SciWorld(Env):
         return self._simulator
 
     def _simplifications(self, task: Task) -> str:
-        names = self._options.simplifications
-        return ",".join(name for name in names if name != _NO_ELECTRICITY or task.name not in _ELECTRICAL)
+        chosen = [name for name in SIMPLIFICATIONS if name in self._options.simplifications]
+        return ",".join(name for name in chosen if name != _NO_ELECTRICITY or task.name not in _ELECTRICAL)
 
     def close(self) -> None:
         simulator, self._simulator, self._left = self._simulator, None, 0

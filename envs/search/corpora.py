@@ -17,7 +17,7 @@ from ..errors import BadOption
 from .corpus.index import LocalIndex
 from .corpus.passages import Passage, read_folder
 from .corpus.retriever import DenseRetriever, HttpEncoder, HttpRetriever, Retriever
-from .options import Options
+from .options import SearchOptions
 from .wordnet import passages, shipped
 
 __all__ = ["INDEX", "VECTORS", "corpus_of", "retriever_for"]
@@ -30,13 +30,14 @@ VECTORS = "vectors.npy"
 _MAKING = Lock()
 
 
-def retriever_for(options: Options) -> Retriever:
+def retriever_for(options: SearchOptions) -> Retriever:
     with _MAKING:  # others that ask for the same wait for it
-        if options.retriever_url is not None:
+        if options.retriever_url:
             return _remote(options.retriever_url)
-        if options.corpus is not None and options.encoder_url is not None:
-            return _dense(options.corpus, options.encoder_url)
-        return _local(options.corpus)
+        corpus = Path(options.corpus) if options.corpus else None
+        if corpus is not None and options.encoder_url:
+            return _dense(corpus, options.encoder_url)
+        return _local(corpus)
 
 
 def corpus_of(folder: Path | None) -> Iterable[Passage]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import islice
+from pathlib import Path
 from random import Random
 
 from ..errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
@@ -19,7 +20,7 @@ from .benchmarks import BENCHMARKS, benchmark, benchmarks_in
 from .corpora import corpus_of, retriever_for
 from .corpus.passages import Passage
 from .corpus.retriever import Retriever
-from .options import Options, read_options
+from .options import SearchOptions, read_search_options
 from .questions import Question, own, wordnet_questions
 from .sandbox import Sandbox, why_not
 from .scoring import SCORES
@@ -48,8 +49,8 @@ def create(options: Mapping[str, Json]) -> Search:
 
 class Search(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
-        self._tools = self._options.tools | {Tool.ANSWER}
+        self._options = read_search_options(options)
+        self._tools = frozenset(map(Tool, (*self._options.tools, Tool.ANSWER)))
         if Tool.PYTHON in self._tools and (reason := why_not()) is not None:
             raise BadOption(f"search cannot offer the tool 'python' on this machine: {reason}")
         self._splits, self._questions = _splits(self._options), _questions(self._options)
@@ -153,9 +154,9 @@ class Search(Env):
         yield from vocabulary(self._options.passages)
         for question in self._questions.values():
             yield from (question.text, *question.answers, *question.steps)
-        if self._options.corpus is not None:
-            yield from islice((f"{each.title}: {each.text}" for each in corpus_of(self._options.corpus)), _TOLD)
-        elif self._options.retriever_url is None:
+        if self._options.corpus:
+            yield from islice((f"{each.title}: {each.text}" for each in corpus_of(Path(self._options.corpus))), _TOLD)
+        elif not self._options.retriever_url:
             yield from (f"{each.title}: {each.text}" for each in passages(shipped(), self._options.topics))
 
 
@@ -180,27 +181,28 @@ def _way(question: Question) -> tuple[str, ...]:
 
 
 @cache  # files are read once
-def _by_split(options: Options) -> Mapping[str, tuple[Question, ...]]:
+def _by_split(options: SearchOptions) -> Mapping[str, tuple[Question, ...]]:
     splits: dict[str, tuple[Question, ...]] = {}
-    chosen = own(options.questions) if options.questions is not None else _shipped(options)
+    chosen = own(Path(options.questions)) if options.questions else _shipped(options)
     for side in ("train", "test"):
         splits[side] = tuple(question for question in chosen if question.side == side)
-    if options.questions is None:
+    if not options.questions:
         for name, hops in HOPS.items():
             splits[name] = tuple(question for question in splits["test"] if question.hops == hops)
-    if options.benchmarks is not None:
-        splits |= {name: benchmark(options.benchmarks, name) for name in benchmarks_in(options.benchmarks)}
+    if options.benchmarks:
+        folder = Path(options.benchmarks)
+        splits |= {name: benchmark(folder, name) for name in benchmarks_in(folder)}
     return splits
 
 
-def _shipped(options: Options) -> tuple[Question, ...]:
+def _shipped(options: SearchOptions) -> tuple[Question, ...]:
     return tuple(each for each in wordnet_questions() if each.hops in options.hops and each.topic in options.topics)
 
 
-def _splits(options: Options) -> Mapping[str, tuple[str, ...]]:
+def _splits(options: SearchOptions) -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(question.id for question in questions) for name, questions in _by_split(options).items()}
 
 
 @cache
-def _questions(options: Options) -> Mapping[str, Question]:
+def _questions(options: SearchOptions) -> Mapping[str, Question]:
     return {question.id: question for questions in _by_split(options).values() for question in questions}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from .corpora import INDEX
 from .corpus.index import LocalIndex
-from .options import Options
+from .options import SearchOptions
 from .questions import ASKED, Question, asked
 from .scoring import normal
 from .wordnet import Synset, passages, read_database, wholes_of, written
@@ -130,7 +130,7 @@ def _shown_by(index: LocalIndex, candidates: Iterable[Asked]) -> tuple[Asked, ..
 
 def _is_shown(index: LocalIndex, row: Sequence[Synset], question: Question) -> bool:
     return all(
-        f"wordnet/{synset.id}" in {hit.document for hit in index.search(query, Options().passages)}
+        f"wordnet/{synset.id}" in {hit.document for hit in index.search(query, SearchOptions().passages)}
         for query, synset in zip(question.steps, row, strict=False)
     )
 

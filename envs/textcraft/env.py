@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import EpisodeOver, UnknownSplit, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Reached, Runs, Status, Step
 from .actions import Action, Craft, Get, Inventory, Malformed, parse
-from .options import DEPTHS, read_options
+from .options import DEPTHS, read_textcraft_options
 from .planner import plan
 from .texts import PLAIN, TERSE
 from .world import HELD_OUT, Goal, Recipe, World, amounts
@@ -40,7 +40,7 @@ def create(options: Mapping[str, Json]) -> TextCraft:
 
 class TextCraft(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
+        self._options = read_textcraft_options(options)
         self._world: World = load(self._options.world, self._options.draw)
         self._phrases = TERSE if self._options.terse else PLAIN
         self.spec = replace(SPEC, prompt=self._phrases.prompt, max_turns=_MAX_TURNS[self._options.world])

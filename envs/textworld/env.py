@@ -12,9 +12,10 @@ from random import Random
 from typing import Any
 
 from ..errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
+from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
 from .games import GameProgression, Inform7Game, load, make
-from .options import read_options
+from .options import TextWorldOptions
 from .view import View
 
 __all__ = ["SPEC", "TextWorld", "create"]
@@ -47,7 +48,7 @@ def create(options: Mapping[str, Json]) -> TextWorld:
 
 class TextWorld(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
+        self._options = read_options(TextWorldOptions, options)
         self.spec = replace(SPEC, max_turns=self._options.max_steps)
         self._files = _files(Path(self._options.games)) if self._options.games else None
         self._game: Any = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
@@ -20,7 +21,7 @@ from ..web.session import Scene
 from ..web.texts import MALFORMED
 from ..web.tree import Window
 from .checks import succeeded
-from .options import read_options
+from .options import read_webarena_options
 from .tasks import CATEGORIES, Task, Tasks, load
 from .texts import ENDED, FORMS, OPENING, PROMPT
 
@@ -45,10 +46,10 @@ def create(options: Mapping[str, Json]) -> WebArena:
 
 class WebArena(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
+        self._options = read_webarena_options(options)
         self.spec = replace(SPEC, max_turns=self._options.max_steps)
         file = self._options.tasks_file
-        self._tasks = load(file, self._options.hosts) if file else Tasks(by_id={}, left_out=0)
+        self._tasks = load(Path(file), self._options.hosts) if file else Tasks(by_id={}, left_out=0)
         self._hosts = tuple(urlsplit(address).netloc for address in self._options.hosts.values())
         self._surfer = Surfer(self._hosts)
         self._task: Task | None = None

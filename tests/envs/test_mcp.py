@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from importlib.resources import files
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -22,7 +21,7 @@ from agym.envs.mcp import Tools, create
 from agym.envs.mcp.actions import Call, Malformed, parse
 from agym.envs.mcp.check import BadCheck, compiled, named, number
 from agym.envs.mcp.connection import Connection, Result, Tool
-from agym.envs.mcp.options import Options, read_options
+from agym.envs.mcp.options import read_mcp_options
 from agym.envs.mcp.tasks import load
 from agym.envs.pool import EnvPool
 from agym.envs.protocol import Json, Status, Step
@@ -336,7 +335,7 @@ def test_who_asks_for_a_server_by_its_url_is_not_told() -> None:
 def around(client: object) -> Connection:
     """A connection in no thread."""
     connection = object.__new__(Connection)
-    connection._client, connection._over, connection._options = client, Event(), read_options(BANK)  # type: ignore[assignment]
+    connection._client, connection._over, connection._options = client, Event(), read_mcp_options(BANK)  # type: ignore[assignment]
     return connection
 
 
@@ -574,9 +573,9 @@ def test_a_solution_ends_with_the_answer(env: Tools) -> None:
         ({"tasks_file": "x"}, "either the option 'command' or"),
         ({**BANK, "url": "http://x"}, "either the option 'command' or"),
         ({**BANK, "commands": []}, "no option 'commands'; did you mean 'command'?"),
-        ({**BANK, "command": "server"}, "'command' must be a list"),
-        ({**BANK, "tools": []}, "'tools' must be a list"),
-        ({"tasks_file": "x", "url": "ftp://x"}, "'url' must be a text with http"),
+        ({**BANK, "command": "server"}, "'command' must list texts"),
+        ({**BANK, "tools": []}, "'tools' must list texts"),
+        ({"tasks_file": "x", "url": "ftp://x"}, "'url' must begin with http"),
         ({**BANK, "keep": 1}, "'keep' must be true or false"),
         ({**BANK, "timeout_s": 0}, "'timeout_s' must be"),
         ({**BANK, "max_steps": True}, "'max_steps' must be"),
@@ -586,10 +585,3 @@ def test_a_solution_ends_with_the_answer(env: Tools) -> None:
 def test_a_wrong_option_is_named(options: Mapping[str, Json], complaint: str) -> None:
     with pytest.raises(BadOption, match=complaint.replace("?", r"\?")):
         create(options)
-
-
-def test_the_data_for_recipes_says_the_same_as_the_code() -> None:
-    data = json.loads(files("agym.envs.mcp").joinpath("env.json").read_text())
-    assert set(data["options"]) == set(Options.__dataclass_fields__)
-    for name in ("keep", "timeout_s", "max_steps"):
-        assert data["options"][name]["default"] == getattr(Options(tasks_file="x"), name)

@@ -23,7 +23,7 @@ def test_a_misspelt_name_is_put_right() -> None:
 
 
 def test_a_name_like_none_lists_what_there_is() -> None:
-    with pytest.raises(UnknownEnv, match=r"there are .*counter"):
+    with pytest.raises(UnknownEnv, match=r"expected one of .*counter"):
         factory("zzz")
 
 

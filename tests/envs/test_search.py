@@ -12,10 +12,9 @@ from agym.envs.errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import Json, Status
 from agym.envs.search import Search, create
 from agym.envs.search.build import main as build
-from agym.envs.search.options import Options
 from agym.envs.search.questions import wordnet_questions
 from agym.envs.search.scoring import SCORES, exact_match, f1, normal
-from agym.envs.search.wordnet import TOPICS, shipped
+from agym.envs.search.wordnet import shipped
 
 FIRST_OF_TRAIN = ("hop1/artifact/rumble-seat", "hop1/place/grand-canyon-national-park", "hop1/time/succoth")
 FIRST_OF_TEST = ("hop1/time/jeth", "hop1/other/ketoacidosis", "hop1/artifact/microprocessor")
@@ -351,7 +350,8 @@ def _words(text: str) -> list[str]:
         ({"hops": [True]}, "'hops' must list different ones of 1, 2"),
         ({"topics": ["body", "body"]}, "'topics' must list different ones"),
         ({"corpus": "/no/such"}, "'corpus' must be a folder, and there is none"),
-        ({"questions": ""}, "'questions' must be a file, and there is none"),
+        ({"questions": ""}, "'questions' must be a text that is not empty"),
+        ({"questions": "/no/such"}, "'questions' must be a file, and there is none"),
         ({"retriever_url": "ftp://x"}, "'retriever_url' must begin with http"),
         (
             {"retriever_url": "http://x", "encoder_url": "http://x"},
@@ -373,8 +373,5 @@ def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
 
 def test_the_data_for_recipes_says_the_same_as_the_code() -> None:
     data = json.loads(files("agym.envs.search").joinpath("env.json").read_text())
-    assert set(data["options"]) == set(Options.__dataclass_fields__)
-    assert data["options"]["topics"]["default"] == list(TOPICS)
     assert data["options"]["score"]["enum"] == list(SCORES)
-    assert data["options"]["passages"]["default"] == Options().passages
     assert tuple(data["splits"])[:4] == create({}).spec.splits
