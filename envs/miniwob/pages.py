@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import EnvFault, UnknownTask
+from ..tables import read_table
 
 __all__ = ["NUMBERS", "every", "expert_share", "find", "html", "pages", "tasks", "words"]
 
@@ -19,8 +19,7 @@ NUMBERS: Mapping[str, range] = {"train": range(250), "test": range(1000, 1020)}
 @cache
 def every() -> Mapping[str, str]:
     """All pages by name, with how many of how many tasks the expert solves."""
-    lines = files(__package__).joinpath("data", "pages.txt").read_text("utf-8").splitlines()
-    return dict(line.split() for line in lines if not line.startswith("#"))
+    return read_table(__package__, "pages.txt")
 
 
 @cache
@@ -37,8 +36,7 @@ def expert_share(page: str) -> float:
 @cache
 def words() -> Mapping[str, str]:
     """What was seen on each page."""
-    lines = files(__package__).joinpath("data", "words.txt").read_text("utf-8").splitlines()
-    return dict(line.split(" ", 1) for line in lines if " " in line and not line.startswith("#"))
+    return read_table(__package__, "words.txt")
 
 
 def tasks(split: str, wanted: Sequence[str]) -> tuple[str, ...]:

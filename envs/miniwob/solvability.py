@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 from random import Random
 
 from ..errors import EnvError
+from ..tables import read_table, write_table
 from .env import MiniWob, create
 from .pages import NUMBERS, html
 from .solve import SOLVERS
@@ -23,7 +23,6 @@ __all__ = ["alike", "row"]
 NUM_PLAYED = 2
 NUM_SOLVED = 3
 NUM_ACTIONS = 3
-_DATA = Path(__file__).parent / "data"
 
 
 def played(env: MiniWob, task: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
@@ -49,20 +48,20 @@ def alike(first: MiniWob, second: MiniWob, page: str, words: set[str]) -> bool:
 
 
 def row(first: MiniWob, second: MiniWob, page: str) -> tuple[str, str]:
-    """The page's line of each file."""
+    """How many of its tasks the expert solves, and the words seen on it."""
     words: set[str] = set()
     try:
         if not alike(first, second, page, words):
-            return f"{page} left-out", ""
+            return "left-out", ""
     except EnvError as error:
         print(page, error, file=sys.stderr)
-        return f"{page} left-out", ""
-    said = " ".join([page, *sorted(words)])
+        return "left-out", ""
+    seen = " ".join(sorted(words))
     if page not in SOLVERS:
-        return f"{page} -", said
+        return "-", seen
     tried = NUMBERS["test"][:NUM_SOLVED]
     won = sum(first.expert(f"{page}-{number}", 0) is not None for number in tried)
-    return f"{page} {won}/{len(tried)}", said
+    return f"{won}/{len(tried)}", seen
 
 
 def main() -> None:
@@ -70,21 +69,14 @@ def main() -> None:
     first, second = create({}), create({})
     try:
         for page in pages:
-            rated, said = row(first, second, page)
-            print(rated, flush=True)
-            _put("pages.txt", rated)
-            _put("words.txt", said or page)
+            cells = row(first, second, page)
+            print(page, cells[0], flush=True)
+            for file, cell in zip(("pages.txt", "words.txt"), cells, strict=True):
+                rows = {**read_table(__package__, file), page: cell}
+                write_table(__package__, file, dict(sorted(rows.items())))
     finally:
         first.close()
         second.close()
-
-
-def _put(name: str, line: str) -> None:
-    """In place of the page's line, or where it belongs."""
-    file, page = _DATA / name, line.split()[0]
-    head, *lines = file.read_text("utf-8").splitlines()
-    kept = [each for each in lines if each.split()[0] != page]
-    file.write_text("\n".join((head, *sorted((*kept, line)), "")), "utf-8")
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from importlib.util import find_spec
 from math import isfinite
 from types import ModuleType
 from typing import Any
 
 from ..errors import BadOption, suggest
+from ..tables import read_table
 from .options import ReasoningGymOptions
 
 # all generators are imported together, and one of them asks for a package that wants a compiler: it is left out
@@ -75,16 +75,10 @@ class Generator:
 @cache  # the frozen lists
 def solid() -> Mapping[str, str]:
     """By name, the share of problems whose own answer is taken for right."""
-    return _lines("generators.txt")
+    return read_table(__package__, "generators.txt")
 
 
 @cache
 def left_out() -> Mapping[str, str]:
     """By name, the reason."""
-    return _lines("left_out.txt")
-
-
-def _lines(file: str) -> Mapping[str, str]:
-    text = files(__package__).joinpath("data", file).read_text("utf-8")
-    pairs = (line.partition(" ") for line in text.splitlines() if line and not line.startswith("#"))
-    return {name: rest for name, _, rest in pairs}
+    return read_table(__package__, "left_out.txt")

@@ -24,7 +24,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -32,6 +31,7 @@ import numpy as np
 import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
+from ..tables import write_table
 from .generators import Problem
 
 __all__ = ["ENDLESS", "UNSAFE", "digest_of", "row", "worth_of_wrong"]
@@ -55,7 +55,6 @@ _NUM_SCORED = 18
 _WRONG = ("0", "nan", "a")
 _MOST = 0.5
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
-_DATA = Path(__file__).parent / "data"
 
 
 def problems(name: str, num: int = _NUM) -> list[Any]:
@@ -121,7 +120,7 @@ def _alone(name: str) -> str | None:
 
 
 def elsewhere(names: Iterable[str], hash_seed: str) -> Mapping[str, str]:
-    command = [sys.executable, "-m", f"{__package__}.survey", *names]
+    command = [sys.executable, "-m", f"{__package__}.solvability", *names]
     environ = {**os.environ, "PYTHONHASHSEED": hash_seed}
     done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, check=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
@@ -138,13 +137,8 @@ def main() -> None:
         for name in [name for name in solid if solid[name].split()[1] != digests[name]]:
             rows[name] = "", "it goes another way under another hash seed"
             del solid[name]
-    _write("generators.txt", "name, own answers taken for right, digest of the problems", solid)
-    _write("left_out.txt", "name, reason", {name: reason for name, (_, reason) in rows.items() if reason})
-
-
-def _write(file: str, head: str, rows: Mapping[str, str]) -> None:
-    text = "".join(f"{name} {rest}\n" for name, rest in rows.items())
-    (_DATA / file).write_text(f"# {head}; written by survey.py\n{text}", "utf-8")
+    write_table(__package__, "generators.txt", solid)
+    write_table(__package__, "left_out.txt", {name: reason for name, (_, reason) in rows.items() if reason})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The thirty tasks: their groups, their variations, and what is known of each variation.
 
-What enters: `data/tasks.json`, written by `survey`. What leaves: `TASKS`. The variations are cut into three parts as
-the simulator's authors do: the first half for training, a quarter for choosing, the last quarter for measuring.
+Read from `data/tasks.json`, which `solvability` writes. The variations are cut into three parts as the simulator's
+authors do: the first half for training, a quarter for choosing, the last quarter for evaluation.
 """
 
 from __future__ import annotations
