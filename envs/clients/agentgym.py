@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
@@ -28,16 +28,15 @@ from ..errors import (
     UnknownTask,
     suggest,
 )
-from ..protocol import Deadlines, EnvSpec, Json, Observation, Reached, Score, Session, Step, TaskInfo
+from ..protocol import Deadlines, EnvSpec, Json, Observation, Score, Session, Step, TaskInfo
 from ..wire import Fields, WireError
 from .http import Asked, Calls, garbage, read_json
+from .play_only import PlayOnlyEnv, PlayOnlySession, read_answer
 
 if TYPE_CHECKING:
     from ..protocol import EnvClient
 
 __all__ = ["KINDS", "AgentGymEnv", "Kind"]
-
-T = TypeVar("T")
 
 _QUOTED = 200
 _LONGEST_NUMBER = 18
@@ -50,6 +49,10 @@ _NO_USE = (FaultKind.DEADLINE, FaultKind.UNREACHABLE, FaultKind.BUSY)
 # --- kinds of server ---
 
 
+def _first_of(answer: Any) -> str:
+    return Fields(answer, "answer").text("observation")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """How the server of one environment is spoken to."""
@@ -57,18 +60,19 @@ class Kind:
     prompt: str
     number: str = "id"
     index: str = "data_idx"
-    create: Mapping[str, Json]
-    created: Callable[[Any], int]
-    also: Mapping[str, Json]
-    """What goes with a reset, beside the two numbers."""
-    first: Callable[[Any], str] | None
+    create: Mapping[str, Json] = field(default_factory=dict)
+    """What goes with a creation."""
+    created_bare: bool = False
+    """Whether a creation is answered with nothing but the number."""
+    also: Mapping[str, Json] = field(default_factory=dict)
+    """What goes with a reset, besides the two numbers."""
+    first: Callable[[Any], str] | None = _first_of
     """What a reset shows; None where it has to be asked for."""
     step: Callable[[Fields], Step]
     action: Callable[[str], str] = str.strip
 
-
-def _first_of(answer: Any) -> str:
-    return Fields(answer, "answer").text("observation")
+    def created(self, answer: Any) -> int:
+        return Fields({self.number: answer} if self.created_bare else answer, "answer").whole(self.number)
 
 
 def _experiment_of(answer: Any) -> str:
@@ -80,10 +84,6 @@ def _text_of(answer: Any) -> str:
     if not isinstance(answer, str):
         raise WireError("expected bare text")
     return answer
-
-
-def _bare(answer: Any) -> int:
-    return Fields({"number": answer}, "answer").whole("number")
 
 
 def _step(text: str, reward: str, done: str, whole: float = 1.0) -> Callable[[Fields], Step]:
@@ -115,17 +115,10 @@ KINDS: Mapping[str, Kind] = {
             "[item] and so on; or inventory. Only the crafting commands that are shown work."
         ),
         create={"minecraft_dir": "agentenv_textcraft/", "commands": None, "goal": None},
-        created=lambda answer: Fields(answer, "answer").whole("id"),
-        also={},
-        first=_first_of,
         step=_step("observation", "reward", "done"),
     ),
     "babyai": Kind(
         prompt="Reach the goal in a grid world of rooms. Give one of the available actions each turn, word for word.",
-        create={},
-        created=lambda answer: Fields(answer, "answer").whole("id"),
-        also={},
-        first=_first_of,
         step=_step("observation", "score", "done"),
     ),
     "sciworld": Kind(
@@ -135,9 +128,6 @@ KINDS: Mapping[str, Kind] = {
             "move .. to .., pick up, put down, pour .. into .., dunk .. into .., mix, go to, eat, flush, focus on, "
             "wait, wait1, task, inventory."
         ),
-        create={},
-        created=lambda answer: Fields(answer, "answer").whole("id"),
-        also={},
         first=_experiment_of,
         step=_step("observation", "score", "done", whole=100.0),
     ),
@@ -149,8 +139,6 @@ KINDS: Mapping[str, Kind] = {
         ),
         number="env_idx",
         index="idx",
-        create={},
-        created=lambda answer: Fields(answer, "answer").whole("env_idx"),
         also={"seed": 0},
         first=None,
         step=_step("observation", "reward", "terminated"),
@@ -161,8 +149,7 @@ KINDS: Mapping[str, Kind] = {
         number="env_idx",
         index="id",
         create={"id": 0},
-        created=_bare,
-        also={},
+        created_bare=True,
         first=_text_of,
         step=_step("observation", "reward", "done"),
         action=_tagged,
@@ -171,9 +158,7 @@ KINDS: Mapping[str, Kind] = {
         prompt="Buy what is asked for. Give search[words] or click[one of what can be clicked] each turn.",
         number="env_idx",
         index="session_id",
-        create={},
-        created=_bare,
-        also={},
+        created_bare=True,
         first=None,
         step=_step("state", "reward", "done"),
     ),
@@ -181,9 +166,7 @@ KINDS: Mapping[str, Kind] = {
         prompt="Answer with one line of SQL each turn.",
         number="env_idx",
         index="item_id",
-        create={},
-        created=_bare,
-        also={},
+        created_bare=True,
         first=None,
         step=_step("state", "reward", "done"),
     ),
@@ -193,7 +176,7 @@ KINDS: Mapping[str, Kind] = {
 # --- playing ---
 
 
-class AgentGymEnv:
+class AgentGymEnv(PlayOnlyEnv):
     """One environment of that system, on the server at `url`."""
 
     def __init__(
@@ -227,15 +210,6 @@ class AgentGymEnv:
     async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
         raise UnknownSplit("an AgentGym server lists no tasks: select them by 'ids' or 'file', they are numbers from 0")
 
-    async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        return None
-
-    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
-        return None
-
-    async def corpus(self) -> tuple[str, ...]:
-        return ()
-
     async def open(self, task: str, seed: int) -> Session:
         index, until = _index(task), asyncio.get_running_loop().time() + self._deadlines.open_s
         if self._idle:
@@ -253,7 +227,7 @@ class AgentGymEnv:
 
     async def _create(self, until: float) -> int:
         answer = await self._calls.post("/create", self._kind.create, _left_s(until))
-        number = _read("/create", lambda: self._kind.created(answer))
+        number = read_answer("/create", lambda: self._kind.created(answer))
         if number in self._held:
             self._held.difference_update(self._idle)
             self._idle.clear()  # theirs is another life of the server
@@ -278,14 +252,14 @@ class AgentGymEnv:
         if first is None:
             path = f"/observation?{kind.number}={number}"
             first, answer = _text_of, await self._calls.get(path, _left_s(until))
-        return _read("/reset", lambda: first(answer))
+        return read_answer("/reset", lambda: first(answer))
 
     async def step(self, number: int, action: str) -> Step:
         if number not in self._held:
             raise _given_twice(number)
         body = {self._kind.number: number, "action": self._kind.action(action)}
         answer = await self._calls.post("/step", body, self._deadlines.step_s)
-        return _read("/step", lambda: self._kind.step(Fields(answer, "answer")))
+        return read_answer("/step", lambda: self._kind.step(Fields(answer, "answer")))
 
     async def give_back(self, number: int, *, sound: bool) -> None:
         if sound and number in self._held and len(self._idle) < _KEPT:
@@ -304,7 +278,7 @@ class AgentGymEnv:
         await self._calls.try_once(Asked("POST", "/close", body), self._deadlines.close_s)
 
 
-class _Session:
+class _Session(PlayOnlySession):
     def __init__(self, env: AgentGymEnv, number: int, first: str) -> None:
         self._env = env
         self._number: int | None = number
@@ -319,12 +293,6 @@ class _Session:
         step = await self._env.step(self._number, action)
         self._sound, self._over = sound, step.ended
         return step
-
-    async def advice(self) -> str | None:
-        return None
-
-    async def noise_action(self, seed: int) -> str | None:
-        return None
 
     async def close(self) -> None:
         number, self._number = self._number, None
@@ -376,13 +344,6 @@ def _refuse_failed(answer: Any) -> None:
     """A page that could not be loaded is told in a way of its own."""
     if isinstance(answer, dict) and answer.get("sites") == "Error":
         raise EnvFault(f"POST /reset: {str(answer.get('observation'))[:_QUOTED]}")
-
-
-def _read(path: str, read: Callable[[], T]) -> T:
-    try:
-        return read()
-    except WireError as error:
-        raise EnvFault(f"the answer to {path} makes no sense: {error}", kind=FaultKind.GARBAGE) from error
 
 
 if TYPE_CHECKING:

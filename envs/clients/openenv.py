@@ -8,26 +8,25 @@ schema asks for; where it asks for more, the action has to be a JSON object. Rew
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from ..errors import BadRequest, EnvError, EnvFault, EpisodeOver, FaultKind, NotFound, Unauthorized, UnknownSplit
-from ..protocol import Deadlines, EnvSpec, Observation, Reached, Score, Session, Status, Step, TaskInfo
+from ..protocol import Deadlines, EnvSpec, Observation, Score, Session, Status, Step, TaskInfo
 from ..wire import Fields, WireError, dump, load_object
 from .http import Asked, Calls, read_json
+from .play_only import PlayOnlyEnv, PlayOnlySession, read_answer
 
 if TYPE_CHECKING:
     from ..protocol import EnvClient
 
 __all__ = ["OpenEnvEnv"]
-
-T = TypeVar("T")
 
 _QUOTED = 200
 _LONGEST = 64 * 1024 * 1024
@@ -39,7 +38,7 @@ _LATER = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_
 """The server will do it when it is asked again."""
 
 
-class OpenEnvEnv:
+class OpenEnvEnv(PlayOnlyEnv):
     """The environment of the server at `url`."""
 
     def __init__(
@@ -60,8 +59,8 @@ class OpenEnvEnv:
 
     async def spec(self) -> EnvSpec:
         about, schemas = await self._get("/metadata"), await self._get("/schema")
-        name, version, summary = _understood("/metadata", lambda: _metadata(Fields(about, "metadata")))
-        schema = _understood("/schema", lambda: _schema(Fields(schemas, "schema")))
+        name, version, summary = read_answer("/metadata", lambda: _metadata(Fields(about, "metadata")))
+        schema = read_answer("/schema", lambda: _schema(Fields(schemas, "schema")))
         self._action = _one_text(schema)
         if self._splits is None:
             self._splits = await self._listed_splits()
@@ -81,17 +80,8 @@ class OpenEnvEnv:
             answer = await self._calls.post(f"/{name}/num_tasks", {"split": split}, self._deadlines.open_s)
         except NotFound as error:
             raise UnknownSplit(f"the server lists no tasks of split '{split[:40]}'; name them by 'ids'") from error
-        count = _understood("/num_tasks", lambda: Fields(answer, "answer").whole("num_tasks"))
+        count = read_answer("/num_tasks", lambda: Fields(answer, "answer").whole("num_tasks"))
         return tuple(TaskInfo(id=f"{split}/{index}") for index in range(count))
-
-    async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        return None
-
-    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
-        return None
-
-    async def corpus(self) -> tuple[str, ...]:
-        return ()
 
     async def open(self, task: str, seed: int) -> Session:
         if self._splits is None:
@@ -121,7 +111,7 @@ class OpenEnvEnv:
 
     async def _listed_name(self) -> str:
         listed = await self._get("/list_environments")
-        names = _understood("/list_environments", lambda: Fields({"names": listed}, "answer").texts("names"))
+        names = read_answer("/list_environments", lambda: Fields({"names": listed}, "answer").texts("names"))
         if not names:
             raise NotFound("the server lists no environment")
         return names[0]
@@ -154,7 +144,7 @@ class OpenEnvEnv:
         return session
 
 
-class _Session:
+class _Session(PlayOnlySession):
     def __init__(self, socket: ClientConnection, action: str | None, deadlines: Deadlines) -> None:
         self._socket = socket
         self._action = action
@@ -164,7 +154,7 @@ class _Session:
 
     async def begin(self, data: Mapping[str, Any]) -> None:
         answer = await self._ask("reset", data)
-        self.first = _understood("reset", lambda: _observation(answer))
+        self.first = read_answer("reset", lambda: _observation(answer))
 
     async def step(self, action: str) -> Step:
         if self._ended:
@@ -182,15 +172,9 @@ class _Session:
         except BadRequest as error:
             self._ended = ""
             return Step(observation=Observation(text=str(error)), status=Status.INVALID)
-        step = _understood("step", lambda: _step(answer))
+        step = read_answer("step", lambda: _step(answer))
         self._ended = "the episode is over" if step.ended else ""
         return step
-
-    async def advice(self) -> str | None:
-        return None
-
-    async def noise_action(self, seed: int) -> str | None:
-        return None
 
     async def close(self) -> None:
         self._ended = "the session is closed"
@@ -205,7 +189,7 @@ class _Session:
             said = await self._socket.recv()
         except ConnectionClosed as error:
             raise EnvFault(f"the connection was closed during a {kind}: {error}", kind=FaultKind.LOST) from error
-        answer = _understood(kind, lambda: load_object(said.encode("utf-8") if isinstance(said, str) else said))
+        answer = read_answer(kind, lambda: load_object(said.encode("utf-8") if isinstance(said, str) else said))
         about = answer.get("data")
         if answer.get("type") == "error" or not isinstance(about, dict):
             raise _told(kind, about)
@@ -315,13 +299,6 @@ def _refused(asked: str, status: int, said: str = "") -> EnvError:
     if status < 500 or status == 501:
         return NotFound(message)
     return EnvFault(message, kind=FaultKind.CRASHED if status == 500 else FaultKind.UNREACHABLE)
-
-
-def _understood(what: str, read: Callable[[], T]) -> T:
-    try:
-        return read()
-    except WireError as error:
-        raise EnvFault(f"the answer to {what} makes no sense: {error}", kind=FaultKind.GARBAGE) from error
 
 
 if TYPE_CHECKING:

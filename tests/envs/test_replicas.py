@@ -90,7 +90,7 @@ class Standing(Served):
         return self._down
 
     @property
-    def _there(self) -> Any:
+    def _target(self) -> Any:
         if self._down:
             raise EnvFault("given up after 5 restarts")
         return self._client
