@@ -59,7 +59,8 @@ _is_kind = Draft7Validator.TYPE_CHECKER.redefine_many(
         "number": lambda _, value: isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value),
     }
 )
-_Validator: Any = extend(Draft7Validator, type_checker=_is_kind)  # its own types are incomplete
+_extend: Any = extend  # typed as Any, for its own types are not complete
+_Validator = _extend(Draft7Validator, type_checker=_is_kind)
 
 
 def _read(env: str, option: str, schema: Schema, value: Json) -> object:

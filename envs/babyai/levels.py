@@ -22,7 +22,7 @@ from minigrid.core.roomgrid import RoomGrid
 from minigrid.envs.babyai.core.roomgrid_level import RejectSampling, RoomGridLevel
 from minigrid.minigrid_env import MiniGridEnv
 
-__all__ = ["SEEDS", "SPLITS", "Level", "build", "find", "levels", "task_id", "tasks"]
+__all__ = ["SEEDS", "SPLITS", "Level", "build_level", "find_level", "list_level_tasks", "load_levels", "task_id"]
 
 SEEDS: Mapping[str, range] = {"train": range(250), "test": range(1000, 1050)}
 """By side: no world is both trained and measured on."""
@@ -76,7 +76,7 @@ SPLITS: Mapping[str, Split] = {
 
 
 @cache  # the frozen list
-def levels() -> Mapping[str, Level]:
+def load_levels() -> Mapping[str, Level]:
     text = files(__package__).joinpath("data", "levels.txt").read_text("utf-8")
     lines = (line.split() for line in text.splitlines() if not line.startswith("#"))
     return {level.name: level for level in (_level(*words) for words in lines)}
@@ -87,9 +87,9 @@ def _level(family: str, registered: str, star: str = "") -> Level:
     return Level(name=name, id=registered, family=family, starred=bool(star))
 
 
-def tasks(split: str, wanted: Sequence[str]) -> tuple[str, ...]:
+def list_level_tasks(split: str, wanted: Sequence[str]) -> tuple[str, ...]:
     """The ids of a split, every level with its first seed, then with its second: any beginning has something of all."""
-    named = [levels()[name] for name in wanted] or [level for level in levels().values() if level.starred]
+    named = [load_levels()[name] for name in wanted] or [level for level in load_levels().values() if level.starred]
     chosen = [level.name for level in named if SPLITS[split].has(level)]
     return tuple(task_id(name, seed) for seed in SEEDS[SPLITS[split].side] for name in chosen)
 
@@ -98,15 +98,15 @@ def task_id(name: str, seed: int) -> str:
     return f"{name}-{seed}"
 
 
-def find(task: str) -> tuple[Level, int]:
+def find_level(task: str) -> tuple[Level, int]:
     name, _, digits = task.rpartition("-")
     seed = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else -1
-    if name not in levels() or task != task_id(name, seed):
+    if name not in load_levels() or task != task_id(name, seed):
         raise UnknownTask(f"babyai has no task '{task[:60]}': expected a level and a seed, such as GoToObj-17")
-    return levels()[name], seed
+    return load_levels()[name], seed
 
 
-def build(level: Level, seed: int, max_steps: int | None) -> MiniGridEnv:
+def build_level(level: Level, seed: int, max_steps: int | None) -> MiniGridEnv:
     """A world at its start; `max_steps` can only lower the limit that it has of its own."""
     made: Any = gymnasium.make(level.id, disable_env_checker=True).unwrapped
     made.gen_obs = dict  # pictures that nobody looks at take most of a step's time

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from minigrid.core.actions import Actions
 from minigrid.core.world_object import Door
 
-from .world import DIRECTIONS, Cell, Pose, World, ahead_of
+from .world import DIRECTIONS, Cell, GridWorld, Pose, ahead_of
 
-__all__ = ["Routes", "passable"]
+__all__ = ["WayFinder", "is_passable"]
 
 
-def passable(world: World, cell: Cell) -> bool:
+def is_passable(world: GridWorld, cell: Cell) -> bool:
     """Known to be free to walk on, with nothing happening there."""
     if cell not in world.seen:
         return False
@@ -21,8 +21,8 @@ def passable(world: World, cell: Cell) -> bool:
     return thing is None or thing.type == "floor" or (isinstance(thing, Door) and thing.is_open)
 
 
-class Routes:
-    def __init__(self, world: World) -> None:
+class WayFinder:
+    def __init__(self, world: GridWorld) -> None:
         self._world = world
         self._from: dict[Pose, tuple[Pose, Actions] | None] = {world.pose: None}
         self._distance: dict[Pose, int] = {world.pose: 0}
@@ -62,7 +62,7 @@ class Routes:
     def _next(self, pose: Pose) -> Iterator[tuple[Actions, Pose]]:
         x, y, facing = pose
         cell = ahead_of(pose)
-        if passable(self._world, cell):
+        if is_passable(self._world, cell):
             yield Actions.forward, (*cell, facing)
         yield Actions.left, (x, y, (facing - 1) % 4)
         yield Actions.right, (x, y, (facing + 1) % 4)

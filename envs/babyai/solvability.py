@@ -9,20 +9,20 @@ from collections.abc import Iterable
 
 from ..tables import write_table
 from .expert import solve
-from .levels import SEEDS, Level, build, levels
-from .world import World
+from .levels import SEEDS, Level, build_level, load_levels
+from .world import GridWorld
 
-__all__ = ["NUM_SEEDS", "row"]
+__all__ = ["NUM_SEEDS", "rate_level"]
 
 NUM_SEEDS = 20
 
 
-def row(level: Level, seeds: Iterable[int]) -> str:
+def rate_level(level: Level, seeds: Iterable[int]) -> str:
     """In how many of how many worlds the expert wins, and the most commands and single steps it takes."""
     wins, num_tried = [], 0
     for seed in seeds:
         num_tried += 1
-        world = World(build(level, seed, None))
+        world = GridWorld(build_level(level, seed, None))
         if (commands := solve(world, macros=True)) is not None:
             wins.append((len(commands), len(solve(world, macros=False) or ())))
     longest = [max(lengths) for lengths in zip(*wins, strict=True)] or [0, 0]
@@ -30,5 +30,5 @@ def row(level: Level, seeds: Iterable[int]) -> str:
 
 
 if __name__ == "__main__":
-    seeds, ours = SEEDS["test"][:NUM_SEEDS], [each for each in levels().values() if each.family != "minigrid"]
-    write_table(__package__, "expert.txt", {level.name: row(level, seeds) for level in ours})
+    seeds, ours = SEEDS["test"][:NUM_SEEDS], [each for each in load_levels().values() if each.family != "minigrid"]
+    write_table(__package__, "expert.txt", {level.name: rate_level(level, seeds) for level in ours})

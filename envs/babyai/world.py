@@ -14,7 +14,7 @@ from minigrid.core.actions import Actions
 from minigrid.core.world_object import Door, WorldObj
 from minigrid.minigrid_env import MiniGridEnv
 
-__all__ = ["DIRECTIONS", "TERRAIN", "Cell", "Pose", "Sight", "World", "ahead_of", "state_of"]
+__all__ = ["DIRECTIONS", "TERRAIN", "Cell", "GridWorld", "Pose", "SeenThing", "ahead_of", "state_of"]
 
 Cell: TypeAlias = tuple[int, int]
 Pose: TypeAlias = tuple[int, int, int]
@@ -26,7 +26,7 @@ TERRAIN = frozenset({"wall", "lava", "floor"})
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class SeenThing:
     """Something in view, other than bare floor."""
 
     ahead: int
@@ -47,7 +47,7 @@ def state_of(thing: WorldObj) -> str:
     return "open" if thing.is_open else "locked" if thing.is_locked else "closed"
 
 
-class World:
+class GridWorld:
     def __init__(self, level: MiniGridEnv) -> None:
         self.level = level
         self.seen: dict[Cell, WorldObj | None] = {}
@@ -55,7 +55,7 @@ class World:
         self.places: dict[WorldObj, Cell] = {}
         """Where each thing with a name was seen last."""
         self.names: dict[WorldObj, str] = {}
-        self.view: tuple[Sight, ...] = ()
+        self.view: tuple[SeenThing, ...] = ()
         """Nearest first."""
         self.won = False
         self.over = False
@@ -125,7 +125,7 @@ class World:
             thing = grid.get(column, row)
             self._note(cell, thing)
             if thing is not None:
-                view.append(Sight(ahead, right, thing))
+                view.append(SeenThing(ahead, right, thing))
         self.view = tuple(view)
         if self.carried is not None:
             self._name(self.carried)

@@ -30,7 +30,7 @@ from ..errors import (
 )
 from ..protocol import Deadlines, EnvSpec, Json, Observation, Score, Session, Step, TaskInfo
 from ..wire import Fields, WireError
-from .http import Asked, Calls, garbage, read_json
+from .http import Calls, HttpRequest, make_garbage_fault, read_json
 from .play_only import PlayOnlyEnv, PlayOnlySession, read_answer
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ class AgentGymEnv(PlayOnlyEnv):
         """If the server knows how to: older ones never let go of anything."""
         self._held.discard(number)
         body = f'{{"{self._kind.number}":{number}}}'.encode("ascii")
-        await self._calls.try_once(Asked("POST", "/close", body), self._deadlines.close_s)
+        await self._calls.try_once(HttpRequest("POST", "/close", body), self._deadlines.close_s)
 
 
 class _Session(PlayOnlySession):
@@ -326,7 +326,7 @@ _REFUSED = {400: BadRequest, 401: Unauthorized, 403: Unauthorized, 404: NotFound
 _FAILED = {429: FaultKind.BUSY, 500: FaultKind.CRASHED, 503: FaultKind.BUSY}
 
 
-def _answer(asked: Asked, response: httpx.Response) -> Any:
+def _answer(asked: HttpRequest, response: httpx.Response) -> Any:
     status, quoted = response.status_code, response.text[:_QUOTED]
     if status in _REFUSED:
         raise _REFUSED[status](f"{asked} was refused with status {status}: {quoted}")
@@ -336,7 +336,7 @@ def _answer(asked: Asked, response: httpx.Response) -> Any:
     if isinstance(data, dict) and "error" in data:
         raise EnvFault(f"{asked}: {str(data['error'])[:_QUOTED]}")
     if not response.is_success:
-        raise garbage(asked, f"status {status}: {quoted}")
+        raise make_garbage_fault(asked, f"status {status}: {quoted}")
     return data
 
 

@@ -26,7 +26,7 @@ from ..errors import (
 from ..pool import EnvPool, Held
 from ..protocol import Deadlines, EnvFactory, EnvSpec, Json, Observation, Reached, Step, TaskInfo
 from ..wire import PROTOCOL, Fields, WireError, dump, observation_from, reached_from, spec_from, step_read, tasks_from
-from .http import Asked, Calls, garbage, read_json
+from .http import Calls, HttpRequest, make_garbage_fault, read_json
 
 if TYPE_CHECKING:
     from ..protocol import EnvClient, Session
@@ -207,15 +207,15 @@ class _Calls(Calls):
 
     async def forget(self, key: str, deadline_s: float) -> None:
         """Close a session if that can be done; if not, the server does it when the lease runs out."""
-        await self.try_once(Asked("DELETE", f"/sessions/{key}"), deadline_s)
+        await self.try_once(HttpRequest("DELETE", f"/sessions/{key}"), deadline_s)
 
 
-def _answer(asked: Asked, response: httpx.Response) -> Mapping[str, Any]:
+def _answer(asked: HttpRequest, response: httpx.Response) -> Mapping[str, Any]:
     if response.status_code == HTTPStatus.NO_CONTENT:
         return {}
     data = read_json(asked, response)
     if not isinstance(data, dict):
-        raise garbage(asked, f"expected a JSON object: {dump(data)[:_QUOTED]!r}")
+        raise make_garbage_fault(asked, f"expected a JSON object: {dump(data)[:_QUOTED]!r}")
     if response.is_success:
         return data
     raise _reported(asked, data)
@@ -227,17 +227,17 @@ def _understood(path: str, data: Mapping[str, Any], read: Callable[[Fields], T])
         value = read(fields)
         fields.done()
     except WireError as error:
-        raise garbage(Asked("", path), f"{error}: {dump(data)[:_QUOTED]!r}") from error
+        raise make_garbage_fault(HttpRequest("", path), f"{error}: {dump(data)[:_QUOTED]!r}") from error
     return value
 
 
-def _reported(asked: Asked, data: Mapping[str, Any]) -> EnvError:
+def _reported(asked: HttpRequest, data: Mapping[str, Any]) -> EnvError:
     try:
         fields = Fields(data.get("error"), "error")
         kind = fields.text("kind") if fields.has("kind") else None
         return error_from(fields.text("code"), fields.text("message"), kind)
     except WireError as error:
-        return garbage(asked, str(error))
+        return make_garbage_fault(asked, str(error))
 
 
 # --- what answers hold ---

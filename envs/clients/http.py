@@ -18,7 +18,7 @@ from ..errors import BadOption, EnvError, EnvFault, FaultKind
 from ..wire import WireError, dump, load
 from .keepalive import KeepAlive
 
-__all__ = ["Answer", "Asked", "Calls", "garbage", "read_json"]
+__all__ = ["Calls", "HttpRequest", "ReadResponse", "make_garbage_fault", "read_json"]
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
@@ -31,7 +31,7 @@ _OF_GATEWAYS = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStat
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HttpRequest:
     method: str
     path: str
     body: bytes | None = None
@@ -44,7 +44,7 @@ class Asked:
         return {"content-type": "application/json"} if self.body is not None else {}
 
 
-Answer: TypeAlias = Callable[[Asked, httpx.Response], Any]
+ReadResponse: TypeAlias = Callable[[HttpRequest, httpx.Response], Any]
 """What a response means, or the error that it tells."""
 
 
@@ -58,7 +58,7 @@ class Calls:
     def __init__(
         self,
         url: str,
-        answer: Answer,
+        answer: ReadResponse,
         *,
         repeats: bool,
         token: str | None = None,
@@ -75,12 +75,12 @@ class Calls:
         )
 
     async def get(self, path: str, deadline_s: float) -> Any:
-        return await self._call(Asked("GET", path), deadline_s)
+        return await self._call(HttpRequest("GET", path), deadline_s)
 
     async def post(self, path: str, body: object, deadline_s: float) -> Any:
-        return await self._call(Asked("POST", path, dump(body)), deadline_s)
+        return await self._call(HttpRequest("POST", path, dump(body)), deadline_s)
 
-    async def try_once(self, asked: Asked, deadline_s: float) -> None:
+    async def try_once(self, asked: HttpRequest, deadline_s: float) -> None:
         """Whether or not it can be done."""
         with suppress(EnvError, TimeoutError):
             async with asyncio.timeout(deadline_s):
@@ -89,7 +89,7 @@ class Calls:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def _call(self, asked: Asked, deadline_s: float) -> Any:
+    async def _call(self, asked: HttpRequest, deadline_s: float) -> Any:
         trouble: list[EnvFault] = []
         try:
             async with asyncio.timeout(deadline_s):
@@ -99,7 +99,7 @@ class Calls:
                 raise trouble[-1] from None
             raise EnvFault(f"no answer to {asked} within {deadline_s:g} s", kind=FaultKind.DEADLINE) from None
 
-    async def _until_answered(self, asked: Asked, trouble: list[EnvFault]) -> Any:
+    async def _until_answered(self, asked: HttpRequest, trouble: list[EnvFault]) -> Any:
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -116,11 +116,11 @@ class Calls:
             return self._repeats or isinstance(fault.__cause__, httpx.ConnectError)
         return fault.kind is FaultKind.BUSY
 
-    async def _once(self, asked: Asked) -> Any:
+    async def _once(self, asked: HttpRequest) -> Any:
         try:
             response = await self._http.request(asked.method, asked.path, content=asked.body, headers=asked.headers)
         except (httpx.DecodingError, httpx.InvalidURL, UnicodeError) as error:
-            raise garbage(asked, str(error)) from error
+            raise make_garbage_fault(asked, str(error)) from error
         except httpx.TransportError as error:
             message = f"{asked}: {type(error).__name__}: {error}"
             raise EnvFault(message, kind=FaultKind.UNREACHABLE) from error
@@ -145,7 +145,7 @@ def _sendable(token: str) -> str:
     return token
 
 
-def read_json(asked: Asked, response: httpx.Response) -> Any:
+def read_json(asked: HttpRequest, response: httpx.Response) -> Any:
     """The response's JSON, whatever its status."""
     try:
         return load(response.content)
@@ -153,8 +153,8 @@ def read_json(asked: Asked, response: httpx.Response) -> Any:
         what = f"status {response.status_code}, {error}: {response.content[:_QUOTED]!r}"
         if response.status_code in _OF_GATEWAYS:
             raise EnvFault(f"{asked}: {what}", kind=FaultKind.UNREACHABLE) from error
-        raise garbage(asked, what) from error
+        raise make_garbage_fault(asked, what) from error
 
 
-def garbage(asked: Asked, what: str) -> EnvFault:
+def make_garbage_fault(asked: HttpRequest, what: str) -> EnvFault:
     return EnvFault(f"the answer to {asked.path} makes no sense: {what}", kind=FaultKind.GARBAGE)

@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from ..errors import BadRequest, EnvError, EnvFault, EpisodeOver, FaultKind, NotFound, Unauthorized, UnknownSplit
 from ..protocol import Deadlines, EnvSpec, Observation, Score, Session, Status, Step, TaskInfo
 from ..wire import Fields, WireError, dump, load_object
-from .http import Asked, Calls, read_json
+from .http import Calls, HttpRequest, read_json
 from .play_only import PlayOnlyEnv, PlayOnlySession, read_answer
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ def _told(kind: str, about: Any) -> EnvError:
     return EnvFault(f"{kind}: {message}", kind=FaultKind.BUSY if full else FaultKind.CRASHED)
 
 
-def _answer(asked: Asked, response: httpx.Response) -> Any:
+def _answer(asked: HttpRequest, response: httpx.Response) -> Any:
     if not response.is_success:
         raise _refused(str(asked), response.status_code, response.text[:_QUOTED])
     return read_json(asked, response)

@@ -19,7 +19,7 @@ from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
 from .known import KNOWN, Known
 from .options import GymnasiumOptions
 from .plan import is_certain, worth_of
-from .spaces import is_exact, plain, tell, tellable
+from .spaces import is_exact, is_tellable, put_in_words, to_plain
 
 __all__ = ["SPEC", "Gymnasium", "create"]
 
@@ -144,7 +144,7 @@ class Gymnasium(Env):
 
     def _answer(self, text: str, status: Status, *, over: bool) -> Step:
         space = self._world.observation_space
-        state = {"state": tell(space, self._seen)} if is_exact(space) else {}
+        state = {"state": put_in_words(space, self._seen)} if is_exact(space) else {}
         return Step(
             observation=self._shown(text),
             reward=self._score(over),
@@ -164,7 +164,9 @@ class Gymnasium(Env):
         world = self._world
         if self._known and self._known.show:
             return self._known.show(world.unwrapped, self._seen)
-        return plain(world.render()) if world.render_mode == "ansi" else tell(world.observation_space, self._seen)
+        if world.render_mode == "ansi":
+            return to_plain(world.render())
+        return put_in_words(world.observation_space, self._seen)
 
     def _shown(self, text: str) -> Observation:
         return Observation(text=text, valid_actions=self._possible() if self._words and self._left else None)
@@ -241,7 +243,7 @@ def _made(options: GymnasiumOptions) -> tuple[Any, Known | None]:
     if known is None and "ansi" in world.metadata.get("render_modes", ()):
         world.close()
         world = _make(options.id, {"render_mode": "ansi", **options.kwargs})
-    elif known is None and not tellable(world.observation_space):
+    elif known is None and not is_tellable(world.observation_space):
         raise BadOption(f"what is seen in '{options.id}' cannot be told in words: {str(world.observation_space)[:80]}")
     if not isinstance(world.action_space, spaces.Discrete | spaces.Text):
         raise BadOption(f"actions of '{options.id}' are neither a choice nor a text: {str(world.action_space)[:80]}")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, localcontext
 from typing import Any, Protocol, TypeAlias
 
-__all__ = ["BadCheck", "Check", "Facts", "compiled", "named", "number"]
+__all__ = ["BadCheck", "Facts", "TaskCheck", "compile_check", "find_tools", "read_number"]
 
 
 class BadCheck(ValueError):
@@ -34,7 +34,7 @@ class Facts(Protocol):
     def result(self, tool: str, /, **arguments: Any) -> str: ...
 
 
-Check: TypeAlias = Callable[[Facts], Any]
+TaskCheck: TypeAlias = Callable[[Facts], Any]
 
 _COMPARE: Mapping[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
@@ -49,7 +49,7 @@ _COMPARE: Mapping[type, Callable[[Any, Any], bool]] = {
 _FUNCTIONS: Mapping[str, Callable[[Facts], Callable[..., Any]]] = {
     "called": lambda facts: facts.called,
     "result": lambda facts: facts.result,
-    "number": lambda facts: number,
+    "number": lambda facts: read_number,
     "lower": lambda facts: str.lower,
 }
 
@@ -59,14 +59,14 @@ _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 """No digit is lost to a sign, and what is no number is neither less nor more than any."""
 
 
-def number(text: str) -> Decimal:
+def read_number(text: str) -> Decimal:
     """What a text says, thousands in groups or not; not a number, and so equal to nothing, where it says none."""
     plain = text.strip()
     said = _EXACT.create_decimal(plain.replace(",", "") if _GROUPED.fullmatch(plain) else plain)
     return said if said.is_finite() else Decimal("nan")
 
 
-def compiled(text: str) -> Check:
+def compile_check(text: str) -> TaskCheck:
     check = _of(_parsed(text))
 
     def exactly(facts: Facts) -> Any:
@@ -76,7 +76,7 @@ def compiled(text: str) -> Check:
     return exactly
 
 
-def named(text: str) -> Iterator[str]:
+def find_tools(text: str) -> Iterator[str]:
     """The tools that a check asks for."""
     for node in ast.walk(_parsed(text)):
         match node:
@@ -91,7 +91,7 @@ def _parsed(text: str) -> ast.expr:
         raise BadCheck(f"not an expression: {error.msg}") from error
 
 
-def _of(node: ast.expr) -> Check:
+def _of(node: ast.expr) -> TaskCheck:
     match node:
         case ast.Constant(value=float() as value):
             exact = Decimal(repr(value))
@@ -115,7 +115,7 @@ def _of(node: ast.expr) -> Check:
             raise BadCheck(f"'{ast.unparse(node)[:60]}' is not allowed in a check")
 
 
-def _call(name: str, args: list[Check], keywords: Mapping[str, Check]) -> Check:
+def _call(name: str, args: list[TaskCheck], keywords: Mapping[str, TaskCheck]) -> TaskCheck:
     return lambda facts: _FUNCTIONS[name](facts)(
         *(arg(facts) for arg in args), **{word: value(facts) for word, value in keywords.items()}
     )

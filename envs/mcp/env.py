@@ -15,10 +15,10 @@ from typing import Any
 
 from ..errors import BadOption, EnvFault, EpisodeOver, UnknownSplit, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
-from .actions import ANSWER, Call, Malformed, parse
-from .connection import Connection, Result, Tool, clean
+from .actions import ANSWER, Call, MalformedCall, parse_calls
+from .connection import Connection, ServerTool, ToolResult, clean_text
 from .options import read_mcp_options
-from .tasks import SPLITS, Task, load
+from .tasks import SPLITS, ToolTask, load_task_file
 
 __all__ = ["SPEC", "Tools", "create"]
 
@@ -46,10 +46,10 @@ def create(options: Mapping[str, Json]) -> Tools:
 class Tools(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
         self._options = read_mcp_options(options)
-        self._tasks = load(self._options.tasks_file)
+        self._tasks = load_task_file(self._options.tasks_file)
         self.spec = replace(SPEC, max_turns=self._options.max_steps)
         self._connection: Connection | None = None
-        self._task: Task | None = None
+        self._task: ToolTask | None = None
         self._left = 0
         self._done: Counter[str] = Counter()
         """Calls with success, by tool."""
@@ -65,7 +65,7 @@ class Tools(Env):
     def difficulty(self, task: str) -> str | None:
         return self._find(task).group
 
-    def _find(self, task: str) -> Task:
+    def _find(self, task: str) -> ToolTask:
         if task not in self._tasks:
             raise UnknownTask(f"there is no task '{task[:60]}' in {self._options.tasks_file}")
         return self._tasks[task]
@@ -77,10 +77,10 @@ class Tools(Env):
         found = self._find(task)
         tools = self._connected(found)
         self._task, self._left, self._done, self.answer = found, self._options.max_steps, Counter(), ""
-        listed = "\n".join(f"- {clean(described(tool))}" for tool in tools)
+        listed = "\n".join(f"- {clean_text(describe_tool(tool))}" for tool in tools)
         return Observation(text=f"Task: {found.instruction}\n\nTools:\n{listed}")
 
-    def _connected(self, task: Task) -> tuple[Tool, ...]:
+    def _connected(self, task: ToolTask) -> tuple[ServerTool, ...]:
         if not self._options.keep:
             self.close()
         if self._connection is None:
@@ -101,22 +101,22 @@ class Tools(Env):
             raise EpisodeOver("mcp has no episode under way: reset it first")
         self._left -= 1
         try:
-            calls = parse(action, self._usable)
-        except Malformed as reason:
+            calls = parse_calls(action, self._usable)
+        except MalformedCall as reason:
             return self._told(str(reason), Status.INVALID)
         if calls[0].name == ANSWER:
             return self._judged(self._task, calls[0].arguments["text"])
         results = self._connection.call(calls)
         self._done.update(call.name for call, result in zip(calls, results, strict=True) if result.good)
         good = any(result.good for result in results)
-        return self._told(shown(calls, results), Status.OK if good else Status.REFUSED)
+        return self._told(format_results(calls, results), Status.OK if good else Status.REFUSED)
 
     def _told(self, text: str, status: Status) -> Step:
         if not self._left:
             self.end()
         return Step(observation=Observation(text=text), truncated=not self._left, status=status)
 
-    def _judged(self, task: Task, answer: str) -> Step:
+    def _judged(self, task: ToolTask, answer: str) -> Step:
         self.answer = answer
         right = task.accepts(answer) and (task.check is None or bool(task.check(self)))
         self.end()
@@ -167,7 +167,7 @@ class Tools(Env):
             yield from task.solution or ()
 
 
-def described(tool: Tool) -> str:
+def describe_tool(tool: ServerTool) -> str:
     """One line for the tool, and one for each argument that is explained."""
     properties = tool.schema.get("properties", {})
     needed = tool.schema.get("required", ())
@@ -186,7 +186,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return " | ".join(kind) if isinstance(kind, list) else str(kind)
 
 
-def shown(calls: Sequence[Call], results: Sequence[Result]) -> str:
+def format_results(calls: Sequence[Call], results: Sequence[ToolResult]) -> str:
     pairs = zip(calls, results, strict=True)
     texts = [result.text if result.good else f"{call.name} failed: {result.text}" for call, result in pairs]
     return texts[0] if len(texts) == 1 else "\n".join(f"{number}. {text}" for number, text in enumerate(texts, start=1))

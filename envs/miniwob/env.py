@@ -20,8 +20,8 @@ from ..web.session import Scene
 from ..web.texts import MALFORMED
 from ..web.tree import Window
 from .options import MiniWobOptions
-from .pages import NUMBERS, find, html, pages, tasks, words
-from .solve import SOLVERS, Sight
+from .pages import NUMBERS, find_html, find_page, list_page_tasks, load_pages, load_words
+from .solve import SOLVERS, PageView
 from .texts import FORMS, OPENING, PROMPT, Ends
 
 __all__ = ["SPEC", "MiniWob", "create"]
@@ -65,7 +65,7 @@ def create(options: Mapping[str, Json]) -> MiniWob:
 class MiniWob(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
         self._options = read_options(MiniWobOptions, options)
-        self._pages = self._options.pages or tuple(pages())
+        self._pages = self._options.pages or tuple(load_pages())
         self.spec = replace(SPEC, max_turns=self._options.max_steps)
         self._window = replace(_WINDOW, positions=self._options.positions)
         self._surfer = Surfer()
@@ -78,19 +78,19 @@ class MiniWob(Env):
     def tasks(self, split: str) -> tuple[str, ...]:
         if split not in NUMBERS:
             raise UnknownSplit(f"miniwob has no split '{split[:40]}', only {', '.join(NUMBERS)}")
-        return tasks(split, self._pages)
+        return list_page_tasks(split, self._pages)
 
     def difficulty(self, task: str) -> str:
-        return find(task)[0]
+        return find_page(task)[0]
 
     # --- playing ---
 
     def reset(self, task: str, seed: int) -> Observation:
         """The seed changes nothing: the task's number is what seeds chance."""
-        page, number = find(task)
+        page, number = find_page(task)
         self._left = 0
         scene = Scene(
-            folder=(_HOST, html()),
+            folder=(_HOST, find_html()),
             window=self._window,
             tokens=self._options.observation_tokens,
             seed=number,
@@ -147,7 +147,7 @@ class MiniWob(Env):
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
         """Played before it is told: none where the page is not pleased."""
-        page, _ = find(task)
+        page, _ = find_page(task)
         if page not in SOLVERS:
             return None
         self.reset(task, seed)
@@ -164,8 +164,8 @@ class MiniWob(Env):
             self._left = 0
         return None
 
-    def _sight(self) -> Sight:
-        return Sight(self._surfer.seen)
+    def _sight(self) -> PageView:
+        return PageView(self._surfer.seen)
 
     def noise_action(self, rng: Random) -> str | None:
         """Anything that the mouse can do to what is in view."""
@@ -180,4 +180,4 @@ class MiniWob(Env):
         yield from (Ends.RIGHT, Ends.PARTLY, Ends.WRONG)
         yield from (text.format(forms=FORMS) for text in MALFORMED.values())
         yield " ".join(f"[{number}]" for number in range(1, 40))
-        yield from (words().get(page, "") for page in self._pages)
+        yield from (load_words().get(page, "") for page in self._pages)

@@ -10,49 +10,58 @@ from pathlib import Path
 from ..errors import EnvFault, UnknownTask
 from ..tables import read_table
 
-__all__ = ["NUMBERS", "every", "expert_share", "find", "html", "pages", "tasks", "words"]
+__all__ = [
+    "NUMBERS",
+    "find_html",
+    "find_page",
+    "list_page_tasks",
+    "load_all_pages",
+    "load_pages",
+    "load_words",
+    "read_expert_share",
+]
 
 NUMBERS: Mapping[str, range] = {"train": range(250), "test": range(1000, 1020)}
 """What chance is seeded with."""
 
 
 @cache
-def every() -> Mapping[str, str]:
+def load_all_pages() -> Mapping[str, str]:
     """All pages by name, with how many of how many tasks the expert solves."""
     return read_table(__package__, "pages.txt")
 
 
 @cache
-def pages() -> Mapping[str, str]:
+def load_pages() -> Mapping[str, str]:
     """Those that are the same each time."""
-    return {name: share for name, share in every().items() if share != "left-out"}
+    return {name: share for name, share in load_all_pages().items() if share != "left-out"}
 
 
-def expert_share(page: str) -> float:
-    won, _, tried = pages()[page].partition("/")
+def read_expert_share(page: str) -> float:
+    won, _, tried = load_pages()[page].partition("/")
     return int(won) / int(tried) if tried else 0.0
 
 
 @cache
-def words() -> Mapping[str, str]:
+def load_words() -> Mapping[str, str]:
     """What was seen on each page."""
     return read_table(__package__, "words.txt")
 
 
-def tasks(split: str, wanted: Sequence[str]) -> tuple[str, ...]:
+def list_page_tasks(split: str, wanted: Sequence[str]) -> tuple[str, ...]:
     """Number by number, so that any beginning has every page."""
     return tuple(f"{page}-{number}" for number in NUMBERS[split] for page in wanted)
 
 
-def find(task: str) -> tuple[str, int]:
+def find_page(task: str) -> tuple[str, int]:
     page, _, number = task.rpartition("-")
-    known = page in every() and number.isascii() and number.isdecimal() and len(number) < 6
+    known = page in load_all_pages() and number.isascii() and number.isdecimal() and len(number) < 6
     if not known or f"{page}-{int(number)}" != task or not any(int(number) in each for each in NUMBERS.values()):
         raise UnknownTask(f"miniwob has no task '{task[:60]}'")
     return page, int(number)
 
 
-def html() -> Path:
+def find_html() -> Path:
     """Where the pages are; found without importing what would drive them."""
     spec = find_spec("miniwob")
     if spec is None or not spec.submodule_search_locations:

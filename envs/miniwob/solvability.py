@@ -15,17 +15,17 @@ from random import Random
 from ..errors import EnvError
 from ..tables import read_table, write_table
 from .env import MiniWob, create
-from .pages import NUMBERS, html
+from .pages import NUMBERS, find_html
 from .solve import SOLVERS
 
-__all__ = ["alike", "row"]
+__all__ = ["plays_alike", "rate_page"]
 
 NUM_PLAYED = 2
 NUM_SOLVED = 3
 NUM_ACTIONS = 3
 
 
-def played(env: MiniWob, task: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
+def play_randomly(env: MiniWob, task: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """What is seen when something is done by chance."""
     rng, seen, rewards = Random(task), [env.reset(task, 0).text], [0.0]
     for _ in range(NUM_ACTIONS):
@@ -37,21 +37,21 @@ def played(env: MiniWob, task: str) -> tuple[tuple[str, ...], tuple[float, ...]]
     return tuple(seen), tuple(rewards)
 
 
-def alike(first: MiniWob, second: MiniWob, page: str, words: set[str]) -> bool:
+def plays_alike(first: MiniWob, second: MiniWob, page: str, words: set[str]) -> bool:
     for number in NUMBERS["test"][:NUM_PLAYED]:
         task = f"{page}-{number}"
-        seen = played(first, task)
+        seen = play_randomly(first, task)
         words.update(re.findall(r"\S+", " ".join(seen[0])))
-        if played(second, task) != seen:
+        if play_randomly(second, task) != seen:
             return False
     return True
 
 
-def row(first: MiniWob, second: MiniWob, page: str) -> tuple[str, str]:
+def rate_page(first: MiniWob, second: MiniWob, page: str) -> tuple[str, str]:
     """How many of its tasks the expert solves, and the words seen on it."""
     words: set[str] = set()
     try:
-        if not alike(first, second, page, words):
+        if not plays_alike(first, second, page, words):
             return "left-out", ""
     except EnvError as error:
         print(page, error, file=sys.stderr)
@@ -65,11 +65,11 @@ def row(first: MiniWob, second: MiniWob, page: str) -> tuple[str, str]:
 
 
 def main() -> None:
-    pages = sys.argv[1:] or sorted(file.stem for file in (html() / "miniwob").glob("*.html"))
+    pages = sys.argv[1:] or sorted(file.stem for file in (find_html() / "miniwob").glob("*.html"))
     first, second = create({}), create({})
     try:
         for page in pages:
-            cells = row(first, second, page)
+            cells = rate_page(first, second, page)
             print(page, cells[0], flush=True)
             for file, cell in zip(("pages.txt", "words.txt"), cells, strict=True):
                 rows = {**read_table(__package__, file), page: cell}

@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 from ..web.tree import Node
 
-__all__ = ["SOLVERS", "Sight", "Solver"]
+__all__ = ["SOLVERS", "PageView", "Solver"]
 
 
-class Sight:
+class PageView:
     """The elements in view, with their numbers."""
 
     def __init__(self, seen: Sequence[tuple[int, Node]]) -> None:
@@ -53,8 +53,8 @@ def _missing(what: str) -> int:
     raise LookupError(what)
 
 
-Solving: TypeAlias = Generator[str, Sight, None]
-Solver: TypeAlias = Callable[[str, Sight], Solving]
+Solving: TypeAlias = Generator[str, PageView, None]
+Solver: TypeAlias = Callable[[str, PageView], Solving]
 
 
 def _quoted(task: str) -> list[str]:
@@ -72,23 +72,23 @@ def _ordinal(task: str) -> int:
     return int(_found(r"(\d+)(?:st|nd|rd|th)", task)[0])
 
 
-def _submit(sight: Sight) -> str:
+def _submit(sight: PageView) -> str:
     return f"click [{sight.all('button')[-1]}]"
 
 
 # --- one after another ---
 
 
-def _click_only(task: str, sight: Sight) -> Solving:
+def _click_only(task: str, sight: PageView) -> Solving:
     yield f"click [{sight.all('button')[0]}]"
 
 
-def _click_buttons(task: str, sight: Sight) -> Solving:
+def _click_buttons(task: str, sight: PageView) -> Solving:
     for name in re.findall(r"button ([A-Z]+)", task):
         yield f"click [{sight.named(name, 'button')}]"
 
 
-def _click_late(task: str, sight: Sight) -> Solving:
+def _click_late(task: str, sight: PageView) -> Solving:
     yield f"click [{sight.named('ONE', 'button')}]"
     # half a second passes with each action
     for _ in range(2 * int(_found(r"wait (\d+)", task)[0]) - 1):
@@ -96,20 +96,20 @@ def _click_late(task: str, sight: Sight) -> Solving:
     yield f"click [{sight.named('TWO', 'button')}]"
 
 
-def _click_quoted(task: str, sight: Sight) -> Solving:
+def _click_quoted(task: str, sight: PageView) -> Solving:
     name = _quoted(task)[0]
     yield f"click [{sight.named('Close' if name == 'x' else name, 'button', 'text', 'link')}]"
 
 
-def _click_close(task: str, sight: Sight) -> Solving:
+def _click_close(task: str, sight: PageView) -> Solving:
     yield f"click [{sight.named('Close', 'button')}]"
 
 
-def _click_tab(task: str, sight: Sight) -> Solving:
+def _click_tab(task: str, sight: PageView) -> Solving:
     yield f"click [{sight.named(_found(r'(Tab #[0-9]+)', task)[0], 'tab')}]"
 
 
-def _click_through_tabs(task: str, sight: Sight) -> Solving:
+def _click_through_tabs(task: str, sight: PageView) -> Solving:
     name = _quoted(task)[0]
     for tab in sight.all("tab"):
         sight = yield f"click [{tab}]"
@@ -117,16 +117,16 @@ def _click_through_tabs(task: str, sight: Sight) -> Solving:
             yield f"click [{sight.named(name, 'text')}]"
 
 
-def _click_section(task: str, sight: Sight) -> Solving:
+def _click_section(task: str, sight: PageView) -> Solving:
     sight = yield f"click [{sight.all('tab')[0]}]"
     yield _submit(sight)
 
 
-def _click_colour(task: str, sight: Sight) -> Solving:
+def _click_colour(task: str, sight: PageView) -> Solving:
     yield f"click [{sight.marked(_found(r'the (.+) colored', task)[0], 'box')}]"
 
 
-def _click_widget(task: str, sight: Sight) -> Solving:
+def _click_widget(task: str, sight: PageView) -> Solving:
     kind = _quoted(task)[0]
     if kind == "textarea":
         yield f"click [{sight.marked('multiline', 'textbox')}]"
@@ -134,35 +134,35 @@ def _click_widget(task: str, sight: Sight) -> Solving:
     yield f"click [{plain[0] if kind == 'text' else sight.all(kind)[0]}]"
 
 
-def _click_in_order(task: str, sight: Sight) -> Solving:
+def _click_in_order(task: str, sight: PageView) -> Solving:
     texts = [node for _, node in sight.seen if node.role == "text"]
     # by where they are: the numbers are covered after the first click
     for node in sorted(texts, key=lambda node: int(node.name)):
         yield f"click [{_found(r'at (.*)', node.marks[-1])[0]}]"
 
 
-def _click_point(task: str, sight: Sight) -> Solving:
+def _click_point(task: str, sight: PageView) -> Solving:
     x, y = map(int, _found(r"\((-?\d+),(-?\d+)\)", task))
     dots = [number for number, node in sight.seen if node.role == "circle"]
     # column by column, each from the top
     yield f"click [{dots[(x + 2) * 5 + 2 - y]}]"
 
 
-def _choose(task: str, sight: Sight) -> Solving:
+def _choose(task: str, sight: PageView) -> Solving:
     names = _found(r"Select (.*) from the (?:scroll )?list", task)[0].split(", ")
     for name in names:
         yield f"select [{sight.all('combobox', 'listbox')[0]}] [{name}]"
     yield _submit(sight)
 
 
-def _tick(task: str, sight: Sight) -> Solving:
+def _tick(task: str, sight: PageView) -> Solving:
     wanted = _found(r"Select (.*) and click Submit", task)[0]
     for name in wanted.split(", ") if wanted != "nothing" else ():
         yield f"click [{sight.named(name, 'checkbox', 'radio')}]"
     yield _submit(sight)
 
 
-def _tick_and_type(task: str, sight: Sight) -> Solving:
+def _tick_and_type(task: str, sight: PageView) -> Solving:
     which, kind = _found(r"Check the (\d+)(?:st|nd|rd|th) (radio button|checkbox)", task)
     yield f"click [{sight.all(kind.removesuffix(' button'))[int(which) - 1]}]"
     box = int(_found(r"into the (\d+)(?:st|nd|rd|th) textbox", task)[0])
@@ -170,7 +170,7 @@ def _tick_and_type(task: str, sight: Sight) -> Solving:
     yield _submit(sight)
 
 
-def _odd_or_even(task: str, sight: Sight) -> Solving:
+def _odd_or_even(task: str, sight: PageView) -> Solving:
     numbers = [node.name for _, node in sight.seen if node.role == "text"]
     odd, even = ([each for each, node in sight.seen if node.name == name] for name in ("Odd", "Even"))
     for at, number in enumerate(numbers):
@@ -178,7 +178,7 @@ def _odd_or_even(task: str, sight: Sight) -> Solving:
     yield _submit(sight)
 
 
-def _focus(task: str, sight: Sight) -> Solving:
+def _focus(task: str, sight: PageView) -> Solving:
     boxes = sight.all("textbox")
     yield f"click [{boxes[_ordinal(task) - 1 if len(boxes) > 1 else 0]}]"
 
@@ -186,10 +186,10 @@ def _focus(task: str, sight: Sight) -> Solving:
 # --- typing ---
 
 
-def _typed(what: Callable[[str, Sight], str]) -> Solver:
+def _typed(what: Callable[[str, PageView], str]) -> Solver:
     """Solvers that type one thing and press the button."""
 
-    def solve(task: str, sight: Sight) -> Solving:
+    def solve(task: str, sight: PageView) -> Solving:
         boxes = [number for number, node in sight.seen if node.role in ("textbox", "date", "time", "spinbutton")]
         yield f"type [{boxes[-1]}] [{what(task, sight)}]"
         yield _submit(sight)
@@ -197,28 +197,28 @@ def _typed(what: Callable[[str, Sight], str]) -> Solver:
     return solve
 
 
-def _in_case(task: str, sight: Sight) -> str:
+def _in_case(task: str, sight: PageView) -> str:
     text = _quoted(task)[0]
     return text.upper() if "upper case" in task else text.lower()
 
 
-def _iso_date(task: str, sight: Sight) -> str:
+def _iso_date(task: str, sight: PageView) -> str:
     month, day, year = _found(r"(\d+)/(\d+)/(\d+)", task)
     return f"{year}-{month:0>2}-{day:0>2}"
 
 
-def _iso_time(task: str, sight: Sight) -> str:
+def _iso_time(task: str, sight: PageView) -> str:
     hour, minute, half = _found(r"(\d+):(\d+) ([AP])M", task)
     return f"{int(hour) % 12 + 12 * (half == 'P'):02}:{minute}"
 
 
-def _calculated(task: str, sight: Sight) -> str:
+def _calculated(task: str, sight: PageView) -> str:
     left, sign, right = _found(r"(-?\d+) ([-+x]) (-?\d+) =", " ".join(sight.texts()))
     sums = {"+": int(left) + int(right), "-": int(left) - int(right), "x": int(left) * int(right)}
     return str(sums[sign])
 
 
-def _solved_for_x(task: str, sight: Sight) -> str:
+def _solved_for_x(task: str, sight: PageView) -> str:
     text = " ".join(sight.texts())
     for x in range(-200, 201):
         left, sign, right, result = _found(r"(\S+) ([-+]) (\S+) = (\S+)", text)
@@ -228,34 +228,34 @@ def _solved_for_x(task: str, sight: Sight) -> str:
     raise LookupError(text)
 
 
-def _looked_up(task: str, sight: Sight) -> str:
+def _looked_up(task: str, sight: PageView) -> str:
     texts = sight.texts()
     return texts[texts.index(_found(r"value of (.*) into", task)[0]) + 1]
 
 
-def _word(task: str, sight: Sight) -> str:
+def _word(task: str, sight: PageView) -> str:
     words: list[str] = re.findall(r"\w+", " ".join(sight.texts()))
     return words[_ordinal(task) - 1]
 
 
-def _last_word(task: str, sight: Sight) -> str:
+def _last_word(task: str, sight: PageView) -> str:
     words: list[str] = re.findall(r"\w+", sight.values()[0])
     return words[-1]
 
 
-def _password(task: str, sight: Sight) -> Solving:
+def _password(task: str, sight: PageView) -> Solving:
     for box in sight.all("textbox"):
         yield f"type [{box}] [{_quoted(task)[0]}]"
     yield _submit(sight)
 
 
-def _login(task: str, sight: Sight) -> Solving:
+def _login(task: str, sight: PageView) -> Solving:
     for box, text in zip(sight.all("textbox"), _quoted(task), strict=True):
         yield f"type [{box}] [{text}]"
     yield _submit(sight)
 
 
-def _from_table(task: str, sight: Sight) -> Solving:
+def _from_table(task: str, sight: PageView) -> Solving:
     texts = sight.texts()
     for label in [text for text in texts if text.endswith(":")]:
         yield f"type [{sight.after(label, 'textbox')}] [{texts[texts.index(label[:-1]) + 1]}]"
@@ -265,10 +265,10 @@ def _from_table(task: str, sight: Sight) -> Solving:
 # --- mail ---
 
 
-def _mail(task: str, sight: Sight) -> Solving:
+def _mail(task: str, sight: PageView) -> Solving:
     sender, mark = _found(r"email by (\w+) and click the (trash|star) icon", task)
     at = next(at for at, (_, node) in enumerate(sight.seen) if node.name == sender)
-    yield f"click [{Sight(sight.seen[at:]).marked(f'.{mark}', 'image')}]"
+    yield f"click [{PageView(sight.seen[at:]).marked(f'.{mark}', 'image')}]"
 
 
 SOLVERS: Mapping[str, Solver] = {

@@ -25,7 +25,7 @@ if "pycosat" not in sys.modules and find_spec("pycosat") is None:
 
 import reasoning_gym
 
-__all__ = ["FIRST_SEED", "Generator", "Problem", "left_out", "solid"]
+__all__ = ["FIRST_SEED", "Generator", "Problem", "load_left_out", "load_solid"]
 
 FIRST_SEED: Mapping[str, int] = {"train": 0, "test": 1_000_000}
 """A problem is made from the sum of this and its number: no split reaches into the other."""
@@ -59,10 +59,10 @@ class Generator:
 
     def __init__(self, options: ReasoningGymOptions, first_seed: int) -> None:
         name = options.dataset
-        if name in left_out():
-            raise BadOption(f"the generator '{name}' is left out: {left_out()[name]}")
-        if name not in solid():
-            raise BadOption(f"reasoning_gym has no generator '{name[:60]}'{suggest(name, solid())}")
+        if name in load_left_out():
+            raise BadOption(f"the generator '{name}' is left out: {load_left_out()[name]}")
+        if name not in load_solid():
+            raise BadOption(f"reasoning_gym has no generator '{name[:60]}'{suggest(name, load_solid())}")
         try:
             self._maker = reasoning_gym.create_dataset(name, seed=first_seed, size=options.size, **options.config)
         except (AssertionError, TypeError, ValueError) as error:
@@ -73,12 +73,12 @@ class Generator:
 
 
 @cache  # the frozen lists
-def solid() -> Mapping[str, str]:
+def load_solid() -> Mapping[str, str]:
     """By name, the share of problems whose own answer is taken for right."""
     return read_table(__package__, "generators.txt")
 
 
 @cache
-def left_out() -> Mapping[str, str]:
+def load_left_out() -> Mapping[str, str]:
     """By name, the reason."""
     return read_table(__package__, "left_out.txt")

@@ -14,10 +14,10 @@ from random import Random
 from ..errors import EpisodeOver, UnknownSplit, UnknownTask
 from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
-from .java import Simulator, javas
+from .java import Simulator, share_javas
 from .options import SIMPLIFICATIONS, SciWorldOptions
-from .tasks import GROUPS, PARTS, TASKS, Task
-from .texts import ASKED_BACK, DONE, FAILED, MALFORMED, PROMPT, TELEPORT, UNKNOWN, status_of, tidy
+from .tasks import GROUPS, PARTS, TASKS, ScienceTask
+from .texts import ASKED_BACK, DONE, FAILED, MALFORMED, PROMPT, TELEPORT, UNKNOWN, read_status, tidy_text
 
 __all__ = ["SPEC", "SciWorld", "create"]
 
@@ -48,7 +48,7 @@ class SciWorld(Env):
         self._options = read_options(SciWorldOptions, options)
         prompt = PROMPT + TELEPORT if "teleportAction" in self._options.simplifications else PROMPT
         self.spec = replace(SPEC, prompt=prompt, max_turns=self._options.max_steps)
-        self._javas = javas(self._options.heap_mb, self._options.processes)
+        self._javas = share_javas(self._options.heap_mb, self._options.processes)
         self._simulator: Simulator | None = None
         self._left = 0
         """Actions that the episode under way may still take."""
@@ -78,7 +78,7 @@ class SciWorld(Env):
         """The seed changes nothing: what chance decides, the variation has settled."""
         simulator = self._load(task)
         self._left, self._score, self._asked_back = self._options.max_steps, 0.0, False
-        return self._observation(simulator, f"{simulator.description()}\n\n{tidy(simulator.look())}")
+        return self._observation(simulator, f"{simulator.description()}\n\n{tidy_text(simulator.look())}")
 
     def step(self, action: str) -> Step:
         simulator = self._simulator
@@ -94,8 +94,8 @@ class SciWorld(Env):
         self._asked_back = outcome.text.startswith(ASKED_BACK)
         # a mistake that cannot be mended scores -1
         self._score = min(1.0, max(0.0, outcome.score))
-        status = status_of(outcome.text)
-        text = UNKNOWN if status is Status.INVALID else tidy(outcome.text)
+        status = read_status(outcome.text)
+        text = UNKNOWN if status is Status.INVALID else tidy_text(outcome.text)
         over = outcome.over or outcome.score < 0
         ending = f"\n{DONE if self._score == 1.0 else FAILED}" if over else ""
         return self._answer(simulator, text + ending, status, over=over)
@@ -126,7 +126,7 @@ class SciWorld(Env):
         self._simulator.load(found.name, variation, self._simplifications(found), solve=solve)
         return self._simulator
 
-    def _simplifications(self, task: Task) -> str:
+    def _simplifications(self, task: ScienceTask) -> str:
         chosen = [name for name in SIMPLIFICATIONS if name in self._options.simplifications]
         return ",".join(name for name in chosen if name != _NO_ELECTRICITY or task.name not in _ELECTRICAL)
 
@@ -169,7 +169,7 @@ class SciWorld(Env):
         yield (resources.files(__package__) / "data" / "words.txt").read_text("utf-8")
 
 
-def _find(task: str) -> tuple[Task, int]:
+def _find(task: str) -> tuple[ScienceTask, int]:
     """A task's id is `name/variation`."""
     name, _, variation = task.partition("/")
     found = TASKS.get(name)

@@ -27,7 +27,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from ..errors import EnvFault, FaultKind
 from ..temp_files import Temporary
 
-__all__ = ["Javas", "Outcome", "Simulator", "javas"]
+__all__ = ["Javas", "Simulator", "SimulatorAnswer", "share_javas"]
 
 _CALL_S = 120
 """For one call, at the most: a process that takes longer is not waited for."""
@@ -49,7 +49,7 @@ _FLAGS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class SimulatorAnswer:
     """The simulator's answer to an action."""
 
     text: str
@@ -206,7 +206,7 @@ _JAVAS: WeakValueDictionary[tuple[int, int], Javas] = WeakValueDictionary()
 _JAVAS_LOCK = Lock()
 
 
-def javas(heap_mb: int, most: int) -> Javas:
+def share_javas(heap_mb: int, most: int) -> Javas:
     """Those of this size; shared as long as anybody holds them."""
     with _JAVAS_LOCK:
         found = _JAVAS.get((heap_mb, most))
@@ -244,12 +244,12 @@ class Simulator:
         if trouble:
             raise EnvFault(f"sciworld: {task} {variation}: {trouble}")
 
-    def step(self, action: str) -> Outcome:
+    def step(self, action: str) -> SimulatorAnswer:
         with self._turn():
             text, score = self._world.step(action), self._world.getScore()
             if score < 0:
                 self._raise_if_broken()
-            return Outcome(text=text, score=score, over=self._world.getCompleted())
+            return SimulatorAnswer(text=text, score=score, over=self._world.getCompleted())
 
     def look(self) -> str:
         """What the agent sees, without its having done anything."""

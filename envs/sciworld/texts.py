@@ -9,7 +9,7 @@ import re
 
 from ..protocol import Status
 
-__all__ = ["ASKED_BACK", "DONE", "FAILED", "MALFORMED", "PROMPT", "TELEPORT", "UNKNOWN", "status_of", "tidy"]
+__all__ = ["ASKED_BACK", "DONE", "FAILED", "MALFORMED", "PROMPT", "TELEPORT", "UNKNOWN", "read_status", "tidy_text"]
 
 PROMPT = """\
 You are in a house with a garden and carry out an experiment. Each turn, give one command. X and Y stand for things as \
@@ -38,13 +38,13 @@ _REFUSED = re.compile(
 _ASKING = f"{ASKED_BACK} Please enter the number for the action you intended (or blank to cancel):"
 
 
-def status_of(text: str) -> Status:
+def read_status(text: str) -> Status:
     if _INVALID.match(text):
         return Status.INVALID
     return Status.REFUSED if _REFUSED.match(text) else Status.OK
 
 
-def tidy(text: str) -> str:
+def tidy_text(text: str) -> str:
     """Without tabs and trailing blanks."""
     text = text.replace(_ASKING, "Which do you mean? Answer with its number.")
     return "\n".join(line.rstrip().replace("\t", "  ") for line in text.strip().splitlines())

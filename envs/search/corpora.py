@@ -18,9 +18,9 @@ from .corpus.index import LocalIndex
 from .corpus.passages import Passage, read_folder
 from .corpus.retriever import DenseRetriever, HttpEncoder, HttpRetriever, Retriever
 from .options import SearchOptions
-from .wordnet import passages, shipped
+from .wordnet import load_shipped, make_passages
 
-__all__ = ["INDEX", "VECTORS", "corpus_of", "retriever_for"]
+__all__ = ["INDEX", "VECTORS", "open_retriever", "read_corpus"]
 
 INDEX = ".index"
 """In the folder of a corpus that was indexed beforehand."""
@@ -30,7 +30,7 @@ VECTORS = "vectors.npy"
 _MAKING = Lock()
 
 
-def retriever_for(options: SearchOptions) -> Retriever:
+def open_retriever(options: SearchOptions) -> Retriever:
     with _MAKING:  # others that ask for the same wait for it
         if options.retriever_url:
             return _remote(options.retriever_url)
@@ -40,8 +40,8 @@ def retriever_for(options: SearchOptions) -> Retriever:
         return _local(corpus)
 
 
-def corpus_of(folder: Path | None) -> Iterable[Passage]:
-    return passages(shipped()) if folder is None else read_folder(folder)
+def read_corpus(folder: Path | None) -> Iterable[Passage]:
+    return make_passages(load_shipped()) if folder is None else read_folder(folder)
 
 
 @cache
@@ -62,4 +62,4 @@ def _dense(folder: Path, url: str) -> Retriever:
 def _local(folder: Path | None) -> Retriever:
     if folder is not None and (folder / INDEX).is_dir():
         return LocalIndex.open(folder / INDEX)
-    return LocalIndex.build(corpus_of(folder))
+    return LocalIndex.build(read_corpus(folder))

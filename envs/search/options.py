@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import BadOption
 from ..options import read_options
 from ..protocol import Json
-from .actions import Tool
+from .actions import SearchTool
 from .questions import ASKED
 from .wordnet import TOPICS
 
@@ -32,7 +32,7 @@ class SearchOptions:
     encoder_url: str = ""
     passages: int = 3
     """Passages that one search finds."""
-    tools: tuple[str, ...] = (Tool.SEARCH.value,)
+    tools: tuple[str, ...] = (SearchTool.SEARCH.value,)
     """Besides `answer`."""
     score: str = "exact_match"
 
@@ -52,8 +52,12 @@ def read_search_options(given: Mapping[str, Json]) -> SearchOptions:
             raise BadOption(f"search option '{other}' means nothing beside '{one}': {why}")
     if options.encoder_url and not options.corpus:
         raise BadOption("search option 'encoder_url' needs a 'corpus' with vectors")
-    paths = {name: _resolve(name, getattr(options, name)) for name in ("corpus", "questions", "benchmarks")}
-    return replace(options, **paths)
+    return replace(
+        options,
+        corpus=_resolve("corpus", options.corpus),
+        questions=_resolve("questions", options.questions),
+        benchmarks=_resolve("benchmarks", options.benchmarks),
+    )
 
 
 def _resolve(option: str, path: str) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ..errors import EnvFault
 
-__all__ = ["Sandbox", "why_not"]
+__all__ = ["Sandbox", "explain_unavailable"]
 
 _SHUT_IN = b"\x02"
 _START_S = 20.0
@@ -102,7 +102,7 @@ def _text(printed: bytes) -> str:
 
 
 @cache  # a machine does not change
-def why_not() -> str | None:
+def explain_unavailable() -> str | None:
     """Why no program can be run here, if that is so."""
     try:
         Sandbox().run("")

@@ -11,13 +11,13 @@ import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["SCORES", "exact_match", "f1", "normal"]
+__all__ = ["SCORES", "exact_match", "f1", "normalize"]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normal(text: str) -> str:
+def normalize(text: str) -> str:
     """Lower case; without punctuation, articles and more than one blank."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
@@ -27,14 +27,14 @@ def exact_match(answer: str, accepted: Sequence[str]) -> float:
 
 
 def _same(answer: str, accepted: str) -> bool:
-    left = normal(accepted)
+    left = normalize(accepted)
     # the rules leave nothing of a unit that is called A: nothing would equal it
-    return normal(answer) == left if left else answer.strip().lower() == accepted.strip().lower()
+    return normalize(answer) == left if left else answer.strip().lower() == accepted.strip().lower()
 
 
 def f1(answer: str, accepted: Sequence[str]) -> float:
     """The harmonic mean of precision and recall, over words."""
-    return max((_f1(normal(answer).split(), normal(each).split()) for each in accepted), default=0.0)
+    return max((_f1(normalize(answer).split(), normalize(each).split()) for each in accepted), default=0.0)
 
 
 def _f1(answer: Sequence[str], accepted: Sequence[str]) -> float:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .corpus.passages import Passage
 
-__all__ = ["TOPICS", "Synset", "passages", "read_database", "shipped", "wholes_of", "written"]
+__all__ = ["TOPICS", "Synset", "find_wholes", "format_synsets", "load_shipped", "make_passages", "read_database"]
 
 TOPICS: Mapping[str, frozenset[int]] = {
     "artifact": frozenset({6}),
@@ -82,17 +82,17 @@ def _definition(gloss: str) -> str:
     return gloss.partition('; "')[0].strip().rstrip(";")
 
 
-def passages(synsets: Mapping[str, Synset], topics: Collection[str] = tuple(TOPICS)) -> Iterator[Passage]:
+def make_passages(synsets: Mapping[str, Synset], topics: Collection[str] = tuple(TOPICS)) -> Iterator[Passage]:
     """Those on some topics, and those on what these are part of."""
     chosen = {each.id: each for each in synsets.values() if each.topic in topics}
-    chosen |= {whole.id: whole for each in tuple(chosen.values()) for whole in wholes_of(each, synsets)}
+    chosen |= {whole.id: whole for each in tuple(chosen.values()) for whole in find_wholes(each, synsets)}
     for each in sorted(chosen.values(), key=lambda each: each.id):
-        wholes = "; ".join(", ".join(whole.names) for whole in wholes_of(each, synsets))
+        wholes = "; ".join(", ".join(whole.names) for whole in find_wholes(each, synsets))
         part_of = f". Part of: {wholes}" if wholes else ""
         yield Passage(title=", ".join(each.names), text=f"{each.gloss}{part_of}.", document=f"wordnet/{each.id}")
 
 
-def wholes_of(synset: Synset, synsets: Mapping[str, Synset]) -> tuple[Synset, ...]:
+def find_wholes(synset: Synset, synsets: Mapping[str, Synset]) -> tuple[Synset, ...]:
     return tuple(synsets[each] for each in synset.wholes if each in synsets)
 
 
@@ -100,13 +100,13 @@ def wholes_of(synset: Synset, synsets: Mapping[str, Synset]) -> tuple[Synset, ..
 
 
 @cache  # never changes
-def shipped() -> Mapping[str, Synset]:
+def load_shipped() -> Mapping[str, Synset]:
     lines = (resources.files(__package__) / "data" / "wordnet.txt").read_text("utf-8").splitlines()
     return {synset.id: synset for synset in map(_unwritten, lines)}
 
 
-def written(synsets: Iterable[Synset]) -> Iterator[str]:
-    """The lines of `data/wordnet.txt`: what `shipped` reads."""
+def format_synsets(synsets: Iterable[Synset]) -> Iterator[str]:
+    """The lines of `data/wordnet.txt`: what `load_shipped` reads."""
     for each in synsets:
         yield "\t".join((each.id, each.topic, "; ".join(each.names), " ".join(each.wholes), each.gloss))
 

@@ -26,8 +26,8 @@ from ..pool import Instances
 from ..protocol import Json, Observation, Status, Step, score_of
 from ..wire import Fields
 from .asgi import Reply, Request, Route, Routes
-from .native import status_of
-from .openapi import NUMBER, TEXT, fields
+from .native import choose_status
+from .openapi import NUMBER, TEXT, object_schema
 from .sessions import Sessions
 
 __all__ = ["FAMILIES", "AgentGym", "Family"]
@@ -251,17 +251,17 @@ class AgentGym:
         number, index = {self._family.number: NUMBER}, {self._family.index: NUMBER}
         self.routes: Routes = {
             ("",): {"GET": Route(self._greet, "which environment this is")},
-            ("create",): {"POST": Route(self._create, "another environment", fields({}, index))},
-            ("reset",): {"POST": Route(self._reset, "begin an episode", fields(number, index))},
-            ("step",): {"POST": Route(self._step, "act", fields({**number, "action": TEXT}))},
+            ("create",): {"POST": Route(self._create, "another environment", object_schema({}, index))},
+            ("reset",): {"POST": Route(self._reset, "begin an episode", object_schema(number, index))},
+            ("step",): {"POST": Route(self._step, "act", object_schema({**number, "action": TEXT}))},
             ("observation",): {"GET": Route(self._observation, "what was seen last", query=number)},
-            ("close",): {"POST": Route(self._close, "give an environment back", fields(number))},
+            ("close",): {"POST": Route(self._close, "give an environment back", object_schema(number))},
         }
 
     def failure(self, error: EnvError) -> Reply:
         if isinstance(error, _NotBegun) and self._family.not_begun is not None:
             return Reply(200, self._family.not_begun)
-        return Reply(status_of(error) if self._family.refuses else 200, {"error": str(error)})
+        return Reply(choose_status(error) if self._family.refuses else 200, {"error": str(error)})
 
     async def _greet(self, request: Request) -> Reply:
         return Reply(200, self._family.greeting)

@@ -23,11 +23,11 @@ __all__ = [
     "Route",
     "Routes",
     "Scope",
-    "find",
+    "encode_reply",
+    "find_handler",
     "not_found",
     "read_body",
     "send_reply",
-    "written",
 ]
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -98,7 +98,7 @@ class Dialect(Protocol):
     def failure(self, error: EnvError) -> Reply: ...
 
 
-def find(routes: Routes, scope: Scope) -> tuple[Handler, str] | None:
+def find_handler(routes: Routes, scope: Scope) -> tuple[Handler, str] | None:
     """The handler and the wildcard's value; None for a path that these routes do not have."""
     path = tuple(scope["path"].split("/")[1:])
     methods, wildcard = routes.get(path), ""
@@ -128,7 +128,7 @@ async def read_body(receive: ASGIReceive, limit: int) -> bytes:
     return body
 
 
-def written(reply: Reply) -> Reply:
+def encode_reply(reply: Reply) -> Reply:
     """With its data as the bytes to be sent."""
     if isinstance(reply.data, bytes):
         return reply
@@ -140,7 +140,7 @@ def written(reply: Reply) -> Reply:
 
 
 async def send_reply(send: ASGISend, reply: Reply) -> None:
-    body = written(reply).data
+    body = encode_reply(reply).data
     assert isinstance(body, bytes)
     headers = [(b"content-type", reply.kind), (b"content-length", str(len(body)).encode()), *reply.headers]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})

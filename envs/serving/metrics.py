@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from ..errors import EnvFault
 
-__all__ = ["Answers", "Sample", "text_of"]
+__all__ = ["Answers", "Sample", "format_samples"]
 
 _EDGES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -64,7 +64,7 @@ def _part(of: tuple[str, str, str], value: float, suffix: str, labels: Mapping[s
     return Sample(name, value, kind, says, labels or {}, suffix)
 
 
-def text_of(samples: Iterable[tuple[str, Sample]]) -> bytes:
+def format_samples(samples: Iterable[tuple[str, Sample]]) -> bytes:
     """Samples of environments, each with its environment's name; all of one name stand together."""
     families: dict[str, list[str]] = {}
     for env, sample in samples:

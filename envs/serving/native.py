@@ -33,10 +33,10 @@ from ..errors import (
 from ..pool import Instances
 from ..wire import PROTOCOL, Fields, observation_to, reached_to, spec_to, step_to, tasks_to
 from .asgi import Reply, Request, Route, Routes
-from .openapi import NUMBER, SEED, TEXT, TEXTS, fields
+from .openapi import NUMBER, SEED, TEXT, TEXTS, object_schema
 from .sessions import Sessions
 
-__all__ = ["Native", "status_of"]
+__all__ = ["Native", "choose_status"]
 
 MAX_KEY = 64
 MAX_SEED = 2**63
@@ -60,7 +60,7 @@ _FAULT_STATUS: Mapping[FaultKind, int] = {FaultKind.BUSY: 503, FaultKind.DEADLIN
 _EPISODE = {"task": TEXT, "seed": SEED}
 
 
-def status_of(error: EnvError) -> int:
+def choose_status(error: EnvError) -> int:
     if isinstance(error, EnvFault):
         return _FAULT_STATUS.get(error.kind, 502)
     return _STATUS.get(type(error), 400)
@@ -78,22 +78,30 @@ class Native:
             ("schema",): {"GET": Route(self._schema, "what is known before any episode")},
             ("tasks",): {"GET": Route(self._tasks, "the tasks of a split", query={"split": TEXT})},
             ("corpus",): {"GET": Route(self._corpus, "texts that hold every word")},
-            ("expert",): {"POST": Route(self._expert, "actions that solve an episode", fields(_EPISODE))},
+            ("expert",): {"POST": Route(self._expert, "actions that solve an episode", object_schema(_EPISODE))},
             ("hindsight",): {
-                "POST": Route(self._hindsight, "other tasks that were solved", fields({**_EPISODE, "actions": TEXTS}))
+                "POST": Route(
+                    self._hindsight, "other tasks that were solved", object_schema({**_EPISODE, "actions": TEXTS})
+                )
             },
-            ("sessions",): {"POST": Route(self._open, "begin an episode", fields(_EPISODE, key))},
+            ("sessions",): {"POST": Route(self._open, "begin an episode", object_schema(_EPISODE, key))},
             ("sessions", "*"): {"DELETE": Route(self._close, "end a session")},
-            ("sessions", "*", "step"): {"POST": Route(self._step, "act", fields({"action": TEXT}, {"number": NUMBER}))},
-            ("sessions", "*", "advice"): {"POST": Route(self._advice, "what an expert would do now", fields({}))},
-            ("sessions", "*", "noise"): {"POST": Route(self._noise, "any well-formed action", fields({"seed": SEED}))},
+            ("sessions", "*", "step"): {
+                "POST": Route(self._step, "act", object_schema({"action": TEXT}, {"number": NUMBER}))
+            },
+            ("sessions", "*", "advice"): {
+                "POST": Route(self._advice, "what an expert would do now", object_schema({}))
+            },
+            ("sessions", "*", "noise"): {
+                "POST": Route(self._noise, "any well-formed action", object_schema({"seed": SEED}))
+            },
         }
 
     def failure(self, error: EnvError) -> Reply:
         body = {"code": error.code, "message": str(error)}
         if isinstance(error, EnvFault):
             body["kind"] = error.kind.value
-        status = status_of(error)
+        status = choose_status(error)
         return Reply(status, {"error": body}, ((b"retry-after", b"1"),) if status == 503 else ())
 
     async def _health(self, request: Request) -> Reply:

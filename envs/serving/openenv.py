@@ -22,20 +22,20 @@ from ..pool import Instances
 from ..protocol import Json, Observation, Step, score_of
 from ..wire import Fields, WireError, dump, load
 from .asgi import ASGIReceive, ASGISend, Reply, Request, Route, Routes
-from .native import status_of
-from .openapi import NUMBER, SEED, TEXT, fields
+from .native import choose_status
+from .openapi import NUMBER, SEED, TEXT, object_schema
 from .sessions import Sessions
 
 __all__ = ["OpenEnv"]
 
 _BASE = "openenv"
 _MAX_SEED = 2**63 - 1
-_ACTION = fields({"text": TEXT}, {"metadata": {"type": "object"}})
-_OBSERVATION = fields(
+_ACTION = object_schema({"text": TEXT}, {"metadata": {"type": "object"}})
+_OBSERVATION = object_schema(
     {"text": TEXT},
     {"valid_actions": {"type": ["array", "null"], "items": TEXT}, "metadata": {"type": "object"}},
 )
-_STATE = fields({"episode_id": {"type": ["string", "null"]}, "step_count": NUMBER}, {"task_id": TEXT})
+_STATE = object_schema({"episode_id": {"type": ["string", "null"]}, "step_count": NUMBER}, {"task_id": TEXT})
 _WHICH = {"seed": SEED, "task_id": TEXT, "split": TEXT, "index": NUMBER, "episode_id": TEXT}
 
 
@@ -47,14 +47,14 @@ class OpenEnv:
         self._pool = pool
         self._sessions = sessions
         self._max_message = max_message
-        split, index = fields({"split": TEXT}), fields({"split": TEXT, "index": NUMBER})
+        split, index = object_schema({"split": TEXT}), object_schema({"split": TEXT, "index": NUMBER})
         self.routes: Routes = {
             (_BASE, "health"): {"GET": Route(self._health, "whether it is well")},
             (_BASE, "metadata"): {"GET": Route(self._metadata, "which environment this is")},
             (_BASE, "schema"): {"GET": Route(self._schema, "what actions and observations hold")},
             (_BASE, "state"): {"GET": Route(self._state, "that no episode is under way over HTTP")},
-            (_BASE, "reset"): {"POST": Route(self._reset, "how an episode begins", fields({}, _WHICH))},
-            (_BASE, "step"): {"POST": Route(self._step, "a first step", fields({"action": _ACTION}, _WHICH))},
+            (_BASE, "reset"): {"POST": Route(self._reset, "how an episode begins", object_schema({}, _WHICH))},
+            (_BASE, "step"): {"POST": Route(self._step, "a first step", object_schema({"action": _ACTION}, _WHICH))},
             (_BASE, "list_environments"): {"GET": Route(self._environments, "the environment's name")},
             (_BASE, "*", "splits"): {"GET": Route(self._splits, "its splits")},
             (_BASE, "*", "tasks"): {"POST": Route(self._tasks, "the tasks of a split", split)},
@@ -63,7 +63,7 @@ class OpenEnv:
         }
 
     def failure(self, error: EnvError) -> Reply:
-        status = 422 if isinstance(error, BadRequest) else status_of(error)
+        status = 422 if isinstance(error, BadRequest) else choose_status(error)
         return Reply(status, {"detail": str(error)})
 
     # --- over HTTP ---

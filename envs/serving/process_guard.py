@@ -21,7 +21,7 @@ from threading import Thread
 
 from ..temp_files import Temporary
 
-__all__ = ["warded"]
+__all__ = ["run_guarded"]
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -29,7 +29,7 @@ _END_S = 5.0
 """For those who were killed to be gone; only one that the kernel holds takes so long."""
 
 
-def warded(work: Callable[[], int], *, leashed: bool) -> int:
+def run_guarded(work: Callable[[], int], *, leashed: bool) -> int:
     """With a leash the work also ends when standard input does. To be called before there are threads."""
     if sys.platform != "linux":  # nobody can take in orphans
         if leashed:

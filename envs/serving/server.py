@@ -30,20 +30,20 @@ from .asgi import (
     Route,
     Routes,
     Scope,
-    find,
+    encode_reply,
+    find_handler,
     not_found,
     read_body,
     send_reply,
-    written,
 )
-from .metrics import Answers, Sample, text_of
+from .metrics import Answers, Sample, format_samples
 from .native import Native
-from .openapi import described, gathered
+from .openapi import describe_server, merge_descriptions
 from .openenv import OpenEnv
 from .remote_pool import Distant
 from .sessions import Sessions
 
-__all__ = ["EnvServer", "ServerSettings", "Site"]
+__all__ = ["EnvServer", "MultiEnvServer", "ServerSettings"]
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class EnvServer(_Lifespan):
                 await self.sessions.expire()
 
     def description(self) -> dict[str, Any]:
-        return described(self.pool.spec, self.dialects, secured=self._authorization is not None)
+        return describe_server(self.pool.spec, self.dialects, secured=self._authorization is not None)
 
     def samples(self) -> Iterator[tuple[str, Sample]]:
         """What has been done so far, under the environment's name."""
@@ -176,7 +176,7 @@ class EnvServer(_Lifespan):
             dialect, handler, wildcard = self._route(scope)
             self.authorize(scope)
             body = await read_body(receive, self._settings.max_body)
-            reply = written(await handler(Request(scope, wildcard, body)))
+            reply = encode_reply(await handler(Request(scope, wildcard, body)))
         except WireError as error:
             reply = dialect.failure(BadRequest(str(error)))
         except EnvError as error:
@@ -191,7 +191,7 @@ class EnvServer(_Lifespan):
 
     def _route(self, scope: Scope) -> tuple[Dialect, Handler, str]:
         for dialect in self.dialects:
-            found = find(dialect.routes, scope)
+            found = find_handler(dialect.routes, scope)
             if found is not None:
                 return dialect, *found
         raise not_found(scope)
@@ -232,10 +232,10 @@ class _About:
 
 
 def _exposed(samples: Iterable[tuple[str, Sample]]) -> Reply:
-    return Reply(200, text_of(samples), kind=b"text/plain; version=0.0.4; charset=utf-8")
+    return Reply(200, format_samples(samples), kind=b"text/plain; version=0.0.4; charset=utf-8")
 
 
-class Site(_Lifespan):
+class MultiEnvServer(_Lifespan):
     """Several environments at one address, each below its name."""
 
     def __init__(self, servers: Mapping[str, EnvServer]) -> None:
@@ -272,7 +272,9 @@ class Site(_Lifespan):
             if scope["path"] == "/metrics":
                 return _exposed(sample for server in servers for sample in server.samples())
             if scope["path"] == "/openapi.json":
-                return Reply(200, gathered({name: server.description() for name, server in self._servers.items()}))
+                return Reply(
+                    200, merge_descriptions({name: server.description() for name, server in self._servers.items()})
+                )
             raise NotFound(f"'{scope['path'][:60]}' begins with no environment's name, as /{next(iter(self._servers))}")
         except EnvError as error:
             return first.dialects[0].failure(error)

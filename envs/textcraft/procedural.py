@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from .world import HELD_OUT, Goal, Recipe, amounts
+from .world import HELD_OUT, Goal, Recipe, format_amounts
 
 __all__ = ["EXTRAS", "Draw", "DrawnWorld"]
 
@@ -84,7 +84,7 @@ class DrawnWorld:
         extra = (rng.choice(EXTRAS), 1)
         # the extra comes first: close to the name it belongs to, a very small model finds it sooner
         needs = (extra, main) if rng.random() < self._draw.extras else (main,)
-        command = f"craft 1 {goal.item} using {amounts(needs)}"
+        command = f"craft 1 {goal.item} using {format_amounts(needs)}"
         return Recipe(product=goal.item, makes=1, needs=needs, depth=goal.depth, command=command)
 
 

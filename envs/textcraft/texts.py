@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .actions import MAX_LENGTH, Reason
+from .actions import MAX_LENGTH, MalformedReason
 
 __all__ = ["PLAIN", "TERSE", "Phrases"]
 
@@ -53,12 +53,14 @@ PLAIN = Phrases(
     wrong_recipe="That is not how {item} is crafted: use the command exactly as listed.",
     missing="You cannot craft {item} yet: you still need {what}.",
     malformed={
-        Reason.EMPTY: f"That was no command; {_PLAIN_COMMANDS}.",
-        Reason.LONG: f"That was longer than {MAX_LENGTH} characters; {_PLAIN_COMMANDS}.",
-        Reason.LINES: "Give one command at a time, on one line.",
-        Reason.COMMAND: f"That is not a command; {_PLAIN_COMMANDS}.",
-        Reason.GET: "That could not be understood: write 'get N item', with a number from 1 to 999.",
-        Reason.CRAFT: "That could not be understood: write 'craft N item using N item, N item', numbers from 1 to 999.",
+        MalformedReason.EMPTY: f"That was no command; {_PLAIN_COMMANDS}.",
+        MalformedReason.LONG: f"That was longer than {MAX_LENGTH} characters; {_PLAIN_COMMANDS}.",
+        MalformedReason.LINES: "Give one command at a time, on one line.",
+        MalformedReason.COMMAND: f"That is not a command; {_PLAIN_COMMANDS}.",
+        MalformedReason.GET: "That could not be understood: write 'get N item', with a number from 1 to 999.",
+        MalformedReason.CRAFT: (
+            "That could not be understood: write 'craft N item using N item, N item', numbers from 1 to 999."
+        ),
     },
 )
 
@@ -75,11 +77,11 @@ TERSE = Phrases(
     wrong_recipe="wrong recipe",
     missing="missing {what}",
     malformed={
-        Reason.EMPTY: "bad command",
-        Reason.LONG: "bad command",
-        Reason.LINES: "bad command",
-        Reason.COMMAND: "bad command",
-        Reason.GET: "bad get",
-        Reason.CRAFT: "bad craft",
+        MalformedReason.EMPTY: "bad command",
+        MalformedReason.LONG: "bad command",
+        MalformedReason.LINES: "bad command",
+        MalformedReason.COMMAND: "bad command",
+        MalformedReason.GET: "bad get",
+        MalformedReason.CRAFT: "bad craft",
     },
 )

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from .actions import Craft, parse
+from .actions import Craft, parse_craft_command
 
-__all__ = ["HELD_OUT", "Goal", "Recipe", "World", "amounts", "chain", "parse_recipe"]
+__all__ = ["HELD_OUT", "CraftWorld", "Goal", "Recipe", "chain", "format_amounts", "parse_recipe"]
 
 HELD_OUT: Mapping[str, bool] = {"train": False, "test": True}
 """The splits, and whether their goals are kept from training."""
@@ -40,7 +40,7 @@ class Recipe:
     """The action that carries it out, as the agent is told."""
 
 
-class World(Protocol):
+class CraftWorld(Protocol):
     @property
     def name(self) -> str: ...
 
@@ -62,12 +62,12 @@ class World(Protocol):
         """Recipes that between them show every item of the training split, and every amount."""
 
 
-def amounts(items: Iterable[tuple[str, int]]) -> str:
+def format_amounts(items: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{count} {item}" for item, count in items)
 
 
 def parse_recipe(command: str, depth: int) -> Recipe:
-    craft = parse(command)
+    craft = parse_craft_command(command)
     if not isinstance(craft, Craft):
         raise ValueError(f"not a recipe: {command!r}")
     return Recipe(product=craft.item, makes=craft.count, needs=craft.using, depth=depth, command=command)

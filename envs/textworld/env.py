@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
-from .games import GameProgression, Inform7Game, load, make
+from .games import GameProgression, Inform7Game, generate_game, load_game
 from .options import TextWorldOptions
 from .view import View
 
@@ -71,11 +71,11 @@ class TextWorld(Env):
         if self._files is not None:
             if task not in self._files:
                 raise UnknownTask(f"there is no game '{task[:60]}' in {self._options.games}")
-            return load(self._files[task])
+            return load_game(self._files[task])
         digits = task.removeprefix("seed-")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 9 and task == f"seed-{int(digits)}"):
             raise UnknownTask(f"textworld has no task '{task[:60]}': expected one such as seed-17")
-        return make(self._options.rooms, self._options.objects, self._options.quest_length, int(digits))
+        return generate_game(self._options.rooms, self._options.objects, self._options.quest_length, int(digits))
 
     # --- playing ---
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ..errors import EnvFault
 from .actions import Action
 from .chromium import Browser, room
-from .session import Reply, Scene, Visit
+from .session import ActionReply, Scene, Visit
 from .tree import Node
 
 __all__ = ["Surfer"]
@@ -47,7 +47,7 @@ class Surfer:
             self._browser = self._room.enter()
         return self._browser
 
-    def perform(self, action: Action) -> Reply:
+    def perform(self, action: Action) -> ActionReply:
         browser, visit = self._under_way()
         return browser.run(visit.perform(action), _CALL_S)
 

@@ -21,7 +21,7 @@ from playwright.async_api import Error, Playwright, async_playwright
 from ..errors import EnvFault, FaultKind
 from . import BROWSERS
 
-__all__ = ["INSTALL", "Browser", "Room", "executable", "room", "unless"]
+__all__ = ["INSTALL", "Browser", "Room", "find_executable", "room", "unless"]
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ _FLAGS = (
 )
 
 
-def executable() -> str:
+def find_executable() -> str:
     """The system's Chromium, or what stands for it."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
@@ -92,7 +92,7 @@ class Browser:
     async def _start(self, rules: str) -> None:
         self._driver = await async_playwright().start()
         self._process = await self._driver.chromium.launch(
-            executable_path=executable(),
+            executable_path=find_executable(),
             args=[*_FLAGS, f"--host-resolver-rules={rules}"],
             handle_sigint=False,
             handle_sigterm=False,

@@ -16,7 +16,7 @@ from playwright.async_api import Page as Leaf
 
 from .chromium import unless
 from .scripts import FRAMES
-from .tree import STYLES, Node, Page, Window, nodes
+from .tree import STYLES, Node, SeenPage, Window, read_page
 
 __all__ = ["Tab"]
 
@@ -203,10 +203,10 @@ class Tab:
 
     # seeing
 
-    async def look(self) -> Page:
+    async def look(self) -> SeenPage:
         accessible = await self.send("Accessibility.getFullAXTree")
         snapshot = await self.send("DOMSnapshot.captureSnapshot", {"computedStyles": list(STYLES)})
-        page = nodes(accessible["nodes"], snapshot, self._window)
+        page = read_page(accessible["nodes"], snapshot, self._window)
         document = snapshot["documents"][0]["nodes"]["backendNodeId"][0]
         if document != self._document:
             self._document, self.numbers = document, {}

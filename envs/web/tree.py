@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .colours import colour
+from .colours import name_colour
 
-__all__ = ["STYLES", "Box", "Node", "Page", "Window", "nodes", "pieces", "written"]
+__all__ = ["STYLES", "Box", "Node", "SeenPage", "Window", "estimate_tokens", "format_page", "read_page"]
 
 STYLES = ("fill", "stroke", "background-color", "color", "cursor")
 """Computed styles that the snapshot must have, in this order."""
@@ -110,7 +110,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class SeenPage:
     nodes: tuple[Node, ...]
     above: bool
     """There is more above the window."""
@@ -120,7 +120,7 @@ class Page:
 # --- text ---
 
 
-def written(page: Page, numbers: Mapping[int, int], tokens: int) -> str:
+def format_page(page: SeenPage, numbers: Mapping[int, int], tokens: int) -> str:
     """One line for each node; what is more than about so many tokens is cut, and said to be."""
     lines = [f"{' ' * node.depth}[{numbers[node.backend]}] {node}" for node in page.nodes]
     kept = _kept(lines, tokens)
@@ -134,14 +134,14 @@ def written(page: Page, numbers: Mapping[int, int], tokens: int) -> str:
 def _kept(lines: Sequence[str], tokens: int) -> list[str]:
     kept = []
     for line in lines:
-        tokens -= pieces(line)
+        tokens -= estimate_tokens(line)
         if tokens < 0:
             break
         kept.append(line)
     return kept
 
 
-def pieces(line: str) -> int:
+def estimate_tokens(line: str) -> int:
     """About as many tokens as a language model's tokenizer makes of it, rather more than fewer."""
     return 1 + len(re.findall(r"[^\W_]{1,4}|[^\w\s]|_", line))
 
@@ -171,14 +171,14 @@ class _Thing:
     children: list[_Thing] = field(default_factory=list)
 
 
-def nodes(accessible: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any], window: Window) -> Page:
+def read_page(accessible: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any], window: Window) -> SeenPage:
     document, strings = snapshot["documents"][0], snapshot["strings"]
     things = _things(document, strings)
     _join(things, accessible)
     shown = tuple(_shown(things[0], 0, window, None)) if things else ()
     top, height = document.get("scrollOffsetY", 0), document.get("contentHeight", 0)
     below = not window.whole and top + window.height < height - 1
-    return Page(nodes=shown, above=not window.whole and top > 0, below=below)
+    return SeenPage(nodes=shown, above=not window.whole and top > 0, below=below)
 
 
 def _things(document: Mapping[str, Any], strings: Sequence[str]) -> list[_Thing]:
@@ -286,7 +286,7 @@ def _painted(thing: _Thing) -> bool:
     """Not a mere dot, as shapes are before they are unfolded."""
     box = thing.box
     sized = box is not None and max(box.width, box.height) >= 2
-    return sized and any(colour(thing.styles.get(paint, "")) for paint in ("fill", "stroke"))
+    return sized and any(name_colour(thing.styles.get(paint, "")) for paint in ("fill", "stroke"))
 
 
 def _in_view(thing: _Thing, window: Window) -> bool:
@@ -352,7 +352,7 @@ def _hint(attributes: Mapping[str, str]) -> str:
 
 def _paint(thing: _Thing) -> str:
     paints = ("fill", "stroke") if thing.tag in _SHAPES or thing.drawn else ("background-color",)
-    return next((name for paint in paints if (name := colour(thing.styles.get(paint, "")))), "")
+    return next((name for paint in paints if (name := name_colour(thing.styles.get(paint, "")))), "")
 
 
 def _choice(thing: _Thing) -> Iterator[str]:

@@ -20,9 +20,9 @@ from playwright.async_api import TimeoutError as Late
 
 from ..errors import EnvFault, FaultKind
 from ..web.session import Visit
-from .tasks import Check, Target
+from .tasks import SuccessCheck, Target
 
-__all__ = ["answers", "contains", "leads_to", "succeeded"]
+__all__ = ["check_success", "matches_answer", "matches_text", "matches_url"]
 
 _OR = " |OR| "
 _TOKEN = re.compile(r"(?:[^\s.,:;@#$%&*?!'\"`«»“”„‘’()\[\]{}<>]|\.(?=\w)|[,:](?=\d))+|\S")
@@ -32,11 +32,11 @@ _GONE = re.compile(r"net::ERR_(?:CONNECTION|NAME|ADDRESS|INTERNET|NETWORK|SOCKET
 """What the driver says where it is no page's fault, but the host's or the browser's."""
 
 
-async def succeeded(check: Check, answer: str, visit: Visit, hosts: Mapping[str, str]) -> bool:
+async def check_success(check: SuccessCheck, answer: str, visit: Visit, hosts: Mapping[str, str]) -> bool:
     leaf = visit.tab.leaf
-    if "string_match" in check.kinds and not answers(check, answer):
+    if "string_match" in check.kinds and not matches_answer(check, answer):
         return False
-    if "url_match" in check.kinds and not leads_to(check.url, leaf.url):
+    if "url_match" in check.kinds and not matches_url(check.url, leaf.url):
         return False
     if "program_html" not in check.kinds:
         return True
@@ -47,7 +47,7 @@ async def succeeded(check: Check, answer: str, visit: Visit, hosts: Mapping[str,
 # --- answers and addresses ---
 
 
-def answers(check: Check, answer: str) -> bool:
+def matches_answer(check: SuccessCheck, answer: str) -> bool:
     if check.exact is not None and _plain(answer) != _plain(check.exact):
         return False
     if check.unachievable and _plain(answer) != "n/a":
@@ -68,7 +68,7 @@ def _plain(text: str) -> str:
     return (text[1:-1] if quoted else text).lower()
 
 
-def leads_to(reference: str, url: str) -> bool:
+def matches_url(reference: str, url: str) -> bool:
     """Whether an address is one of the references, as far as those go."""
     references = [_parted(each) for each in reference.split(_OR)]
     base, query = _parted(url)
@@ -89,7 +89,7 @@ def _parted(url: str) -> tuple[str, Mapping[str, Sequence[str]]]:
 # --- pages ---
 
 
-def contains(target: Target, text: str) -> bool:
+def matches_text(target: Target, text: str) -> bool:
     if target.exact is not None:
         return _plain(text) == _plain(target.exact)
     return all(any(_plain(one) in _plain(text) for one in each.split(_OR)) for each in target.include)
@@ -106,7 +106,7 @@ class _Look:
         url = await self._helpers.address(target.url, self._leaf.url)
         if url != "last" and not await _opened(self._leaf, url):
             return False
-        return contains(target, html.unescape(await self._text(target, self._leaf)))
+        return matches_text(target, html.unescape(await self._text(target, self._leaf)))
 
     async def _text(self, target: Target, leaf: Leaf) -> str:
         if not target.locator:

@@ -20,9 +20,9 @@ from ..web.browser import Surfer
 from ..web.session import Scene
 from ..web.texts import MALFORMED
 from ..web.tree import Window
-from .checks import succeeded
+from .checks import check_success
 from .options import read_webarena_options
-from .tasks import CATEGORIES, Task, Tasks, load
+from .tasks import CATEGORIES, WebArenaTask, WebArenaTasks, load_tasks
 from .texts import ENDED, FORMS, OPENING, PROMPT
 
 __all__ = ["SPEC", "WebArena", "create"]
@@ -49,10 +49,10 @@ class WebArena(Env):
         self._options = read_webarena_options(options)
         self.spec = replace(SPEC, max_turns=self._options.max_steps)
         file = self._options.tasks_file
-        self._tasks = load(Path(file), self._options.hosts) if file else Tasks(by_id={}, left_out=0)
+        self._tasks = load_tasks(Path(file), self._options.hosts) if file else WebArenaTasks(by_id={}, left_out=0)
         self._hosts = tuple(urlsplit(address).netloc for address in self._options.hosts.values())
         self._surfer = Surfer(self._hosts)
-        self._task: Task | None = None
+        self._task: WebArenaTask | None = None
         """Of the episode under way."""
         self._left = 0
 
@@ -75,7 +75,7 @@ class WebArena(Env):
     def difficulty(self, task: str) -> str | None:
         return self._find(task).category
 
-    def _find(self, task: str) -> Task:
+    def _find(self, task: str) -> WebArenaTask:
         found = self._tasks.by_id.get(task)
         if found is None:
             raise UnknownTask(f"webarena has no task '{task[:60]}'")
@@ -127,10 +127,10 @@ class WebArena(Env):
     def _shown(self, text: str, status: Status) -> Step:
         return Step(observation=Observation(text=text), status=status)
 
-    def _ended(self, task: Task, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
+    def _ended(self, task: WebArenaTask, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
         """At the end by whichever way, what holds is counted."""
         self._task = None
-        check = succeeded(task.check, answer, self._surfer.visit, self._options.hosts)
+        check = check_success(task.check, answer, self._surfer.visit, self._options.hosts)
         success = self._surfer.run(check)
         self._surfer.end()
         return Step(
@@ -162,7 +162,7 @@ class WebArena(Env):
         yield from (text.format(forms=FORMS) for text in MALFORMED.values())
 
 
-def _state(task: Task) -> Mapping[str, Json] | None:
+def _state(task: WebArenaTask) -> Mapping[str, Json] | None:
     """Who is logged in, as WebArena's own login script has saved it."""
     if task.state is None:
         return None

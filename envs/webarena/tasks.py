@@ -1,8 +1,7 @@
 """WebArena's own files of tasks.
 
-What enters: a file, a list of configurations in JSON, and the address of each site. What leaves: `Task`s, in the file's
-order, with addresses put in place of names such as `__SHOPPING__`. Left out, and counted: tasks on sites without an
-address, and those whose check asks a language model.
+Reads a JSON list of configurations into `WebArenaTask`s, in the file's order, with addresses in place of names such as
+`__SHOPPING__`. Left out, and counted: tasks on sites without an address, and those whose check asks a language model.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 from ..errors import BadOption
 
-__all__ = ["CATEGORIES", "Check", "Target", "Task", "Tasks", "load"]
+__all__ = ["CATEGORIES", "SuccessCheck", "Target", "WebArenaTask", "WebArenaTasks", "load_tasks"]
 
 CATEGORIES: Mapping[str, str] = {
     "shopping": "shopping",
@@ -49,7 +48,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class SuccessCheck:
     """What makes a task a success: all of it."""
 
     kinds: frozenset[str]
@@ -62,7 +61,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class WebArenaTask:
     id: str
     sites: tuple[str, ...]
     start: tuple[str, ...]
@@ -70,7 +69,7 @@ class Task:
     intent: str
     state: Path | None
     """Cookies of whoever is logged in."""
-    check: Check
+    check: SuccessCheck
     held_out: bool
 
     @property
@@ -80,8 +79,8 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tasks:
-    by_id: Mapping[str, Task]
+class WebArenaTasks:
+    by_id: Mapping[str, WebArenaTask]
     left_out: int
 
 
@@ -89,14 +88,14 @@ class _Left(Exception):
     """A task that cannot be played here."""
 
 
-def load(file: Path, hosts: Mapping[str, str]) -> Tasks:
+def load_tasks(file: Path, hosts: Mapping[str, str]) -> WebArenaTasks:
     try:
         listed = json.loads(file.read_text("utf-8"))
     except ValueError as error:
         raise BadOption(f"{file} is not JSON: {error}") from error
     if not isinstance(listed, list):
         listed = [listed]
-    tasks: dict[str, Task] = {}
+    tasks: dict[str, WebArenaTask] = {}
     left_out = 0
     for number, config in enumerate(listed):
         try:
@@ -109,16 +108,16 @@ def load(file: Path, hosts: Mapping[str, str]) -> Tasks:
         if task.id in tasks:
             raise BadOption(f"{file}: there are two tasks '{task.id}'")
         tasks[task.id] = task
-    return Tasks(by_id=tasks, left_out=left_out)
+    return WebArenaTasks(by_id=tasks, left_out=left_out)
 
 
-def _task(config: Mapping[str, Any], hosts: Mapping[str, str], folder: Path) -> Task:
+def _task(config: Mapping[str, Any], hosts: Mapping[str, str], folder: Path) -> WebArenaTask:
     sites = tuple(map(str, config["sites"]))
     if not set(sites) <= set(hosts):
         raise _Left
     state = config.get("storage_state")
     template = config.get("intent_template_id", config["task_id"])
-    return Task(
+    return WebArenaTask(
         id=str(config["task_id"]),
         sites=sites,
         start=tuple(_placed(str(config["start_url"]), hosts).split(" |AND| ")),
@@ -141,7 +140,7 @@ def _placed(text: str, hosts: Mapping[str, str]) -> str:
     return re.sub(r"__(SHOPPING_ADMIN|SHOPPING|REDDIT|GITLAB|MAP|WIKIPEDIA|HOMEPAGE)__", address, text)
 
 
-def _check(config: Mapping[str, Any], hosts: Mapping[str, str]) -> Check:
+def _check(config: Mapping[str, Any], hosts: Mapping[str, str]) -> SuccessCheck:
     kinds = frozenset(map(str, config["eval_types"]))
     if not kinds or not kinds <= _KINDS:
         raise ValueError(f"eval_types {sorted(kinds)}")
@@ -154,7 +153,7 @@ def _check(config: Mapping[str, Any], hosts: Mapping[str, str]) -> Check:
         raise _Left
     if "url_match" in kinds and config.get("url_note", "GOLD in PRED") != "GOLD in PRED":
         raise ValueError(f"url_note {config['url_note']}")
-    return Check(
+    return SuccessCheck(
         kinds=kinds,
         exact=_text(answers.get("exact_match")),
         include=_texts(answers.get("must_include", ())),

@@ -11,7 +11,7 @@ import pytest
 from agym.envs.errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import Json, Status, Step
 from agym.envs.textworld import TextWorld, create
-from agym.envs.textworld.games import make
+from agym.envs.textworld.games import generate_game
 
 SMALL: Mapping[str, Json] = {"rooms": 2, "objects": 4, "quest_length": 3, "seeds": 20}
 
@@ -80,7 +80,7 @@ def test_nothing_that_is_hidden_is_told() -> None:
         env = create({"rooms": 1, "objects": 8, "quest_length": 2})
         _, _, text = env.reset(f"seed-{seed}", 0).text.partition("\n")
         told = {name.strip() for name in re.split(r"[;:,.\n]|\(.*?\)", text)}
-        game = make(1, 8, 2, seed)
+        game = generate_game(1, 8, 2, seed)
         facts = [(fact.name, *(argument.name for argument in fact.arguments)) for fact in game.world.facts]
         for name, inside, *place in facts:
             if name == "in" and place != ["I"] and ("open", *place) not in facts:
@@ -126,7 +126,7 @@ def test_a_walkthrough_longer_than_an_episode_is_none() -> None:
 def test_games_of_ones_own_are_played_from_their_files(tmp_path: Path) -> None:
     for split, seed in (("train", 1), ("train", 2), ("test", 3)):
         (tmp_path / split).mkdir(exist_ok=True)
-        make(2, 4, 3, seed).save(str(tmp_path / split / f"game{seed}.json"))
+        generate_game(2, 4, 3, seed).save(str(tmp_path / split / f"game{seed}.json"))
     env = create({"games": str(tmp_path)})
     assert env.tasks("train") == ("train/game1", "train/game2")
     assert env.tasks("test") == ("test/game3",)

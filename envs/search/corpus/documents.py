@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
-__all__ = ["Document", "dictionary", "html", "manual", "plain"]
+__all__ = ["Document", "read_dictionary", "read_html", "read_manual", "read_plain"]
 
 Document = tuple[str, str]
 """A title and a text."""
@@ -73,7 +73,7 @@ class _Page(HTMLParser):
             self.parts.append(data)
 
 
-def html(file: Path) -> Iterator[Document]:
+def read_html(file: Path) -> Iterator[Document]:
     page = _Page()
     page.feed(_read(file))
     page.close()
@@ -83,7 +83,7 @@ def html(file: Path) -> Iterator[Document]:
 # --- text and manual pages ---
 
 
-def plain(file: Path) -> Iterator[Document]:
+def read_plain(file: Path) -> Iterator[Document]:
     text = _read(file)
     title = next((line.strip() for line in text.splitlines() if line.strip(" =-*#")), file.stem)
     yield title[:120], _tidy(text)
@@ -112,7 +112,7 @@ _SPECIAL: Mapping[str, str] = {
 }
 
 
-def manual(file: Path) -> Iterator[Document]:
+def read_manual(file: Path) -> Iterator[Document]:
     """A page for man, of which the text is kept and the setting is not."""
     lines = [_line(line) for line in _read(file).splitlines() if not line.startswith(('.\\"', "'\\\"", ".so"))]
     text = _tidy("\n".join(lines))
@@ -139,7 +139,7 @@ _DIGITS: Mapping[str, int] = {
 }
 
 
-def dictionary(file: Path) -> Iterator[Document]:
+def read_dictionary(file: Path) -> Iterator[Document]:
     """An index of headwords with places in a text, as dictd has it; an entry with several headwords comes once."""
     with gzip.open(file.with_suffix(".dict.dz")) as compressed:
         text = compressed.read()

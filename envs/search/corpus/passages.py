@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import BadOption
 
-__all__ = ["Passage", "cut", "read_folder"]
+__all__ = ["Passage", "cut_passages", "read_folder"]
 
 _WORDS = 120
 """In a passage, where a document is cut: what an agent can read three of in a turn."""
@@ -38,7 +38,7 @@ def read_folder(folder: Path) -> Iterator[Passage]:
         yield from _READERS[file.suffix](file, file.relative_to(folder).as_posix())
 
 
-def cut(title: str, text: str, document: str, words: int = _WORDS) -> Iterator[Passage]:
+def cut_passages(title: str, text: str, document: str, words: int = _WORDS) -> Iterator[Passage]:
     """A document in passages of whole paragraphs; a longer paragraph is cut between words."""
     for part in _packed(_pieces(text, words), words):
         yield Passage(title=title, text=part, document=document)
@@ -91,7 +91,7 @@ def _from_row(row: Mapping[str, Any], place: str) -> Passage:
 def _from_text(file: Path, name: str) -> Iterator[Passage]:
     text = file.read_text(encoding="utf-8", errors="replace")
     title = next((line.strip("# ") for line in text.splitlines() if line.strip("# ")), name)
-    yield from cut(title[:120], text, name)
+    yield from cut_passages(title[:120], text, name)
 
 
 _READERS: Mapping[str, Callable[[Path, str], Iterator[Passage]]] = {
