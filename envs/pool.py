@@ -300,7 +300,7 @@ class _Calls:
 
     async def run(self, timeout_s: float | None, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         doing = f"{self._pool.spec.name}: {getattr(function, '__name__', 'make').strip('_')}"
-        call = partial(_contained, doing, partial(function, *args, **kwargs))
+        call = partial(_contain, doing, partial(function, *args, **kwargs))
         try:
             return call() if self._executor is None else await self._in_thread(self._executor, timeout_s, doing, call)
         except EnvFault:
@@ -330,15 +330,15 @@ class _Calls:
         # a thread cannot be stopped, and asyncio's cancel would only make us forget it
         self.lost = future
         self._pool.stuck += 1
-        future.add_done_callback(self._came_back)
+        future.add_done_callback(self._note_return)
 
-    def _came_back(self, future: asyncio.Future[T]) -> None:
+    def _note_return(self, future: asyncio.Future[T]) -> None:
         self._pool.stuck -= 1
         if not future.cancelled():
             future.exception()  # looked at, so that it is not reported as never retrieved
 
 
-def _contained(doing: str, call: Callable[[], T]) -> T:
+def _contain(doing: str, call: Callable[[], T]) -> T:
     """What would end a thread or the whole process, as `SystemExit` or a panic of native code does, is a fault too."""
     try:
         return call()

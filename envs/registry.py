@@ -49,19 +49,19 @@ def factory(name: str, options: Mapping[str, Json] | None = None) -> EnvFactory:
 
 def _create(name: str) -> Create:
     if name in _SHIPPED:
-        return _checked(name, _shipped(name))
+        return _check(name, _import_shipped(name))
     for point in entry_points(group=_GROUP, name=name):
-        return _checked(name, point.load())
+        return _check(name, point.load())
     raise UnknownEnv(f"no environment is called '{name[:40]}'{suggest(name, names())}")
 
 
-def _shipped(name: str) -> object:
-    with _telling_what_is_missing(name):
+def _import_shipped(name: str) -> object:
+    with _explain_missing(name):
         return import_module(f"{__package__}.{name}").create
 
 
 @contextmanager
-def _telling_what_is_missing(name: str) -> Iterator[None]:
+def _explain_missing(name: str) -> Iterator[None]:
     """Which package, and the line that installs it; a module of our own is a mistake of ours."""
     try:
         yield
@@ -75,12 +75,12 @@ def _telling_what_is_missing(name: str) -> Iterator[None]:
         raise NotInstalled(f"environment '{name}' needs the package '{package}'{line}") from error
 
 
-def _checked(name: str, create: object) -> Create:
+def _check(name: str, create: object) -> Create:
     if not callable(create):
         raise UnknownEnv(f"environment '{name}' is registered with something that cannot be called")
 
     def checked(options: Mapping[str, Json]) -> Env:
-        with _telling_what_is_missing(name):
+        with _explain_missing(name):
             env = create(options)
         if not isinstance(env, Env):
             raise UnknownEnv(f"environment '{name}' is registered with something that makes no Env")

@@ -50,7 +50,7 @@ def released_ids(env: str, options: Mapping[str, Json]) -> Mapping[str, Ids]:
 
 def main(file: Path = _FILE) -> int:
     known = json.loads(file.read_text("utf-8"))
-    changed = [f"{env}: {split}" for env in known for split in _renewed(env, known[env])]
+    changed = [f"{env}: {split}" for env in known for split in _renew(env, known[env])]
     if changed:
         print(f"no longer begins with the ids it had: {', '.join(changed)}", file=sys.stderr)
         return 1
@@ -58,7 +58,7 @@ def main(file: Path = _FILE) -> int:
     return 0
 
 
-def _renewed(env: str, entry: dict[str, Any]) -> list[str]:
+def _renew(env: str, entry: dict[str, Any]) -> list[str]:
     """Writes into an entry what the environment lists now; the splits whose beginning is another."""
     instance = factory(env, entry["options"])()
     changed = []

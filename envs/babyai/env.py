@@ -71,20 +71,20 @@ class BabyAI(Env):
         self._level, self._world, self._plan = find_level(task)[0], self._build(task), None
         done = GridTexts.SAY_DONE if self._level.needs_done else ""
         opening = OPENING.format(mission=self._world.level.mission, done=done)
-        return self._shown(f"{opening}\n{describe_view(self._world)}")
+        return self._observe(f"{opening}\n{describe_view(self._world)}")
 
     def _build(self, task: str) -> GridWorld:
         return GridWorld(build_level(*find_level(task), self._options.max_steps))
 
     def step(self, action: str) -> Step:
-        world = self._playing()
+        world = self._require_world()
         before = world.steps
         text, status = self._obey(parse_command(action, macros=self._macros), world)
         if world.steps == before:
             world.wait()
         else:
             self._follow(action)
-        return self._told(world, text, status)
+        return self._finish_step(world, text, status)
 
     def _obey(self, command: GridCommand | MalformedGridCommand, world: GridWorld) -> tuple[str, Status]:
         if isinstance(command, MalformedGridCommand):
@@ -100,7 +100,7 @@ class BabyAI(Env):
             return explain_fruitless(command.verb, world), Status.REFUSED
         return describe_view(world) if all_done else f"{GridTexts.STOPPED}\n{describe_view(world)}", Status.OK
 
-    def _told(self, world: GridWorld, text: str, status: Status) -> Step:
+    def _finish_step(self, world: GridWorld, text: str, status: Status) -> Step:
         out_of_steps = world.steps >= world.limit and not world.over
         if world.over:
             text = GridTexts.WON if world.won else GridTexts.LOST
@@ -110,7 +110,7 @@ class BabyAI(Env):
             self._world = None
         scaled = 1 - 0.9 * world.steps / world.limit if world.won else 0.0
         return Step(
-            observation=self._shown(text),
+            observation=self._observe(text),
             reward=float(world.won),
             terminated=world.over,
             truncated=out_of_steps,
@@ -118,13 +118,13 @@ class BabyAI(Env):
             info={"steps": world.steps, "scaled": scaled},
         )
 
-    def _shown(self, text: str) -> Observation:
+    def _observe(self, text: str) -> Observation:
         world, level, self._listed = self._world, self._level, ()
         if world is not None and level is not None:
             self._listed = tuple(list_available(world, WayFinder(world) if self._macros else None, level.needs_done))
         return Observation(text=text, valid_actions=self._listed)
 
-    def _playing(self) -> GridWorld:
+    def _require_world(self) -> GridWorld:
         if self._world is None:
             raise EpisodeOver("babyai has no episode under way: reset it first")
         return self._world

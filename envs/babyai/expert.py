@@ -193,7 +193,7 @@ def _in_commands(world: GridWorld, steps: Sequence[Actions]) -> tuple[str, ...] 
     legs = _legs(deepcopy(world), steps)
     said: list[str] = []
     for leg, after in zip(legs, (*legs[1:], None), strict=True):
-        told = _told(twin, leg, after)
+        told = _word_leg(twin, leg, after)
         if told is None:
             return None
         said += told
@@ -215,7 +215,7 @@ def _legs(world: GridWorld, steps: Sequence[Actions]) -> list[_Leg]:
     return legs
 
 
-def _told(world: GridWorld, leg: _Leg, after: _Leg | None) -> list[str] | None:
+def _word_leg(world: GridWorld, leg: _Leg, after: _Leg | None) -> list[str] | None:
     """What to say for a leg; it is done in the world given."""
     walked: list[Actions] = []
     for move in _walk(world, leg):

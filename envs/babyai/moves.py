@@ -38,11 +38,11 @@ SINGLE: Mapping[Verb, Actions] = {
 def plan_moves(command: GridCommand, world: GridWorld, routes: WayFinder) -> Moves | Refusal:
     if not command.kind:
         return (SINGLE[command.verb],) * command.count
-    thing = _meant(command, world)
+    thing = _find_thing(command, world)
     return thing if isinstance(thing, Refusal) else _WITH_THING[command.verb](thing, world, routes)
 
 
-def _meant(command: GridCommand, world: GridWorld) -> WorldObj | Refusal:
+def _find_thing(command: GridCommand, world: GridWorld) -> WorldObj | Refusal:
     named = {name: thing for thing, name in world.names.items() if name.rpartition(" ")[0] == command.kind}
     there = {name: thing for name, thing in named.items() if thing in world.places or thing is world.carried}
     if command.number is not None:
@@ -74,30 +74,30 @@ def _pick_up(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | Re
         return Refusal(GridTexts.HANDS_FULL.format(what=world.names[world.carried]))
     if not thing.can_pickup():
         return Refusal(GridTexts.NOT_TAKEN.format(what=world.names[thing]))
-    return _then(thing, world, routes, Actions.pickup)
+    return _approach(thing, world, routes, Actions.pickup)
 
 
 def _open(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | Refusal:
     if not isinstance(thing, Door):
-        known = thing.type == "box" and thing is not world.carried
-        name = world.names[thing]
-        return _then(thing, world, routes, Actions.toggle) if known else Refusal(GridTexts.NOT_OPENED.format(what=name))
+        if thing.type == "box" and thing is not world.carried:
+            return _approach(thing, world, routes, Actions.toggle)
+        return Refusal(GridTexts.NOT_OPENED.format(what=world.names[thing]))
     if thing.is_open:
         return Refusal(GridTexts.IS_OPEN.format(what=world.names[thing]))
-    return _locked(thing, world) or _then(thing, world, routes, Actions.toggle)
+    return _refuse_locked(thing, world) or _approach(thing, world, routes, Actions.toggle)
 
 
 def _close(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | Refusal:
     if state_of(thing) != "open":
         return Refusal(GridTexts.NOT_CLOSED.format(what=world.names[thing]))
-    return _then(thing, world, routes, Actions.toggle)
+    return _approach(thing, world, routes, Actions.toggle)
 
 
 def _go_through(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | Refusal:
     if not isinstance(thing, Door):
         return Refusal(GridTexts.NO_DOOR.format(what=world.names[thing]))
     opening = () if thing.is_open else (Actions.toggle,)
-    return _locked(thing, world) or _then(thing, world, routes, *opening, Actions.forward, Actions.forward)
+    return _refuse_locked(thing, world) or _approach(thing, world, routes, *opening, Actions.forward, Actions.forward)
 
 
 def _drop_next_to(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | Refusal:
@@ -110,12 +110,12 @@ def _drop_next_to(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves
     return Refusal(GridTexts.NO_ROOM.format(what=name)) if way is None else (*way, Actions.drop)
 
 
-def _then(thing: WorldObj, world: GridWorld, routes: WayFinder, *actions: Actions) -> Moves | Refusal:
+def _approach(thing: WorldObj, world: GridWorld, routes: WayFinder, *actions: Actions) -> Moves | Refusal:
     way = routes.facing(world.places[thing])
     return Refusal(GridTexts.NO_WAY.format(what=world.names[thing])) if way is None else (*way, *actions)
 
 
-def _locked(door: Door, world: GridWorld) -> Refusal | None:
+def _refuse_locked(door: Door, world: GridWorld) -> Refusal | None:
     held = world.carried
     if not door.is_locked or (held is not None and (held.type, held.color) == ("key", door.color)):
         return None
@@ -137,7 +137,7 @@ _WITH_THING: Mapping[Verb, Callable[[WorldObj, GridWorld, WayFinder], Moves | Re
 
 def list_available(world: GridWorld, routes: WayFinder | None, needs_done: bool) -> Iterator[str]:
     """Every command that would come to something; without routes, single steps only."""
-    yield from (verb.value for verb in PRIMITIVES if _possible(verb, world, needs_done))
+    yield from (verb.value for verb in PRIMITIVES if _is_possible(verb, world, needs_done))
     if routes is None:
         return
     for thing in (thing for thing in world.names if thing in world.places):
@@ -145,20 +145,20 @@ def list_available(world: GridWorld, routes: WayFinder | None, needs_done: bool)
         yield from (f"{verb} {world.names[thing]}" for verb, known in moves if isinstance(known, tuple))
 
 
-def _possible(verb: Verb, world: GridWorld, needs_done: bool) -> bool:
+def _is_possible(verb: Verb, world: GridWorld, needs_done: bool) -> bool:
     before, held = world.before, world.carried
     return {
         Verb.FORWARD: before is None or before.can_overlap(),
         Verb.PICK_UP: held is None and before is not None and before.can_pickup(),
         Verb.DROP: held is not None and before is None,
-        Verb.TOGGLE: _toggles(before, world),
+        Verb.TOGGLE: _can_toggle(before, world),
         Verb.DONE: needs_done,
     }.get(verb, True)
 
 
-def _toggles(before: WorldObj | None, world: GridWorld) -> bool:
+def _can_toggle(before: WorldObj | None, world: GridWorld) -> bool:
     if isinstance(before, Door):
-        return _locked(before, world) is None
+        return _refuse_locked(before, world) is None
     return before is not None and before.type == "box"
 
 
@@ -188,7 +188,7 @@ _FRUITLESS = {
 def perform(world: GridWorld, moves: Moves) -> bool:
     """A manoeuvre, or a single step; whether all of it was done."""
     for move in moves:
-        if len(moves) > 1 and move is Actions.forward and _blocked(world):
+        if len(moves) > 1 and move is Actions.forward and _is_blocked(world):
             return False
         world.act(move)
         if world.over or world.steps >= world.limit:
@@ -196,7 +196,7 @@ def perform(world: GridWorld, moves: Moves) -> bool:
     return True
 
 
-def _blocked(world: GridWorld) -> bool:
+def _is_blocked(world: GridWorld) -> bool:
     """Whether a step forward would lead where a manoeuvre must not go."""
     before = world.before
     return not (is_passable(world, ahead_of(world.pose)) or (before is not None and before.type == "goal"))

@@ -96,14 +96,14 @@ def _step(text: str, reward: str, done: str, whole: float = 1.0) -> Callable[[Fi
     return read
 
 
-def _fenced(action: str) -> str:
+def _fence(action: str) -> str:
     return action if "```" in action else f"```{action.strip()}```"
 
 
 _NAMED = re.compile(r"(search|answer)\s+(.*)", re.DOTALL | re.IGNORECASE)
 
 
-def _tagged(action: str) -> str:
+def _tag(action: str) -> str:
     found = _NAMED.fullmatch(action.strip())
     return f"<{found[1].lower()}>{found[2]}</{found[1].lower()}>" if found and "<" not in action else action
 
@@ -142,7 +142,7 @@ KINDS: Mapping[str, Kind] = {
         also={"seed": 0},
         first=None,
         step=_step("observation", "reward", "terminated"),
-        action=_fenced,
+        action=_fence,
     ),
     "searchqa": Kind(
         prompt="Answer the question. Give search and words to look something up, or answer and your answer.",
@@ -152,7 +152,7 @@ KINDS: Mapping[str, Kind] = {
         created_bare=True,
         first=_text_of,
         step=_step("observation", "reward", "done"),
-        action=_tagged,
+        action=_tag,
     ),
     "webshop": Kind(
         prompt="Buy what is asked for. Give search[words] or click[one of what can be clicked] each turn.",
@@ -214,12 +214,12 @@ class AgentGymEnv(PlayOnlyEnv):
         index, until = _index(task), asyncio.get_running_loop().time() + self._deadlines.open_s
         if self._idle:
             try:
-                return await self._begun(self._idle.pop(), index, until)
+                return await self._begin(self._idle.pop(), index, until)
             except EnvError as error:  # it may have been given up there, and the others too; a fresh one will tell
                 await self._end_idle()
                 if isinstance(error, EnvFault) and error.kind in _NO_USE:
                     raise
-        return await self._begun(await self._create(until), index, until)
+        return await self._begin(await self._create(until), index, until)
 
     async def close(self) -> None:
         await self._end_idle()
@@ -232,18 +232,18 @@ class AgentGymEnv(PlayOnlyEnv):
             self._held.difference_update(self._idle)
             self._idle.clear()  # theirs is another life of the server
             await self._end(number)
-            raise _given_twice(number)
+            raise _make_lost_fault(number)
         self._held.add(number)
         return number
 
-    async def _begun(self, number: int, index: int, until: float) -> Session:
+    async def _begin(self, number: int, index: int, until: float) -> Session:
         try:
-            return _Session(self, number, await self._first(number, index, until))
+            return _Session(self, number, await self._reset(number, index, until))
         except BaseException:
             await self._end(number)
             raise
 
-    async def _first(self, number: int, index: int, until: float) -> str:
+    async def _reset(self, number: int, index: int, until: float) -> str:
         kind = self._kind
         body = {kind.number: number, kind.index: index, **kind.also}
         answer = await self._calls.post("/reset", body, _left_s(until))
@@ -256,7 +256,7 @@ class AgentGymEnv(PlayOnlyEnv):
 
     async def step(self, number: int, action: str) -> Step:
         if number not in self._held:
-            raise _given_twice(number)
+            raise _make_lost_fault(number)
         body = {self._kind.number: number, "action": self._kind.action(action)}
         answer = await self._calls.post("/step", body, self._deadlines.step_s)
         return read_answer("/step", lambda: self._kind.step(Fields(answer, "answer")))
@@ -310,7 +310,7 @@ def _left_s(until: float) -> float:
     return max(0.0, round(until - asyncio.get_running_loop().time(), 2))
 
 
-def _given_twice(number: int) -> EnvFault:
+def _make_lost_fault(number: int) -> EnvFault:
     return EnvFault(f"the server gave out number {number} twice: it was restarted", kind=FaultKind.LOST)
 
 

@@ -122,22 +122,22 @@ class HttpEnv:
         return health
 
     async def spec(self) -> EnvSpec:
-        return await self._calls.read("/schema", self._deadlines.open_s, _spec)
+        return await self._calls.read("/schema", self._deadlines.open_s, _read_spec)
 
     async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
         query = httpx.QueryParams({"split": split})
-        return await self._calls.read(f"/tasks?{query}", self._deadlines.open_s, _tasks)
+        return await self._calls.read(f"/tasks?{query}", self._deadlines.open_s, _read_tasks)
 
     async def corpus(self) -> tuple[str, ...]:
         return await self._calls.read("/corpus", self._deadlines.open_s, lambda fields: fields.texts("texts"))
 
     async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        return await self._calls.send("/expert", {"task": task, "seed": seed}, self._deadlines.open_s, _actions)
+        return await self._calls.send("/expert", {"task": task, "seed": seed}, self._deadlines.open_s, _read_actions)
 
     async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
         body: dict[str, Json] = {"task": task, "seed": seed, "actions": tuple(actions)}
         try:
-            return await self._calls.send("/hindsight", body, self._deadlines.open_s, _reached)
+            return await self._calls.send("/hindsight", body, self._deadlines.open_s, _read_reached)
         except TooLarge:  # an episode longer than the server takes: what it reached cannot be told
             return ()
 
@@ -147,7 +147,7 @@ class HttpEnv:
         body: dict[str, Json] = {"task": task, "seed": seed, "key": key}
         opened = False
         try:
-            first = await self._calls.send("/sessions", body, self._deadlines.open_s, _opened)
+            first = await self._calls.send("/sessions", body, self._deadlines.open_s, _read_opening)
             opened = True
             return _HttpSession(self._calls, self._deadlines, key, first)
         finally:
@@ -174,10 +174,10 @@ class _HttpSession:
         return step
 
     async def advice(self) -> str | None:
-        return await self._send("advice", {}, _action)
+        return await self._send("advice", {}, _read_action)
 
     async def noise_action(self, seed: int) -> str | None:
-        return await self._send("noise", {"seed": seed}, _action)
+        return await self._send("noise", {"seed": seed}, _read_action)
 
     async def close(self) -> None:
         if not self._closed:
@@ -200,10 +200,10 @@ class _Calls(Calls):
         super().__init__(url, _answer, repeats=True, token=token, transport=transport)
 
     async def read(self, path: str, deadline_s: float, read: Callable[[Fields], T]) -> T:
-        return _understood(path, await self.get(path, deadline_s), read)
+        return _read_fields(path, await self.get(path, deadline_s), read)
 
     async def send(self, path: str, body: Mapping[str, Json], deadline_s: float, read: Callable[[Fields], T]) -> T:
-        return _understood(path, await self.post(path, body, deadline_s), read)
+        return _read_fields(path, await self.post(path, body, deadline_s), read)
 
     async def forget(self, key: str, deadline_s: float) -> None:
         """Close a session if that can be done; if not, the server does it when the lease runs out."""
@@ -218,10 +218,10 @@ def _answer(asked: HttpRequest, response: httpx.Response) -> Mapping[str, Any]:
         raise make_garbage_fault(asked, f"expected a JSON object: {dump(data)[:_QUOTED]!r}")
     if response.is_success:
         return data
-    raise _reported(asked, data)
+    raise _read_error(asked, data)
 
 
-def _understood(path: str, data: Mapping[str, Any], read: Callable[[Fields], T]) -> T:
+def _read_fields(path: str, data: Mapping[str, Any], read: Callable[[Fields], T]) -> T:
     try:
         fields = Fields(data, "answer")
         value = read(fields)
@@ -231,7 +231,7 @@ def _understood(path: str, data: Mapping[str, Any], read: Callable[[Fields], T])
     return value
 
 
-def _reported(asked: HttpRequest, data: Mapping[str, Any]) -> EnvError:
+def _read_error(asked: HttpRequest, data: Mapping[str, Any]) -> EnvError:
     try:
         fields = Fields(data.get("error"), "error")
         kind = fields.text("kind") if fields.has("kind") else None
@@ -243,32 +243,32 @@ def _reported(asked: HttpRequest, data: Mapping[str, Any]) -> EnvError:
 # --- what answers hold ---
 
 
-def _spec(fields: Fields) -> EnvSpec:
+def _read_spec(fields: Fields) -> EnvSpec:
     protocol = fields.whole("protocol")
     if protocol != PROTOCOL:
         raise ProtocolMismatch(f"the server speaks protocol {protocol}, this client {PROTOCOL}")
     return spec_from(fields.table("spec"))
 
 
-def _tasks(fields: Fields) -> tuple[TaskInfo, ...]:
+def _read_tasks(fields: Fields) -> tuple[TaskInfo, ...]:
     fields.text("split")
     return tasks_from(fields.items("tasks"))
 
 
-def _opened(fields: Fields) -> Observation:
+def _read_opening(fields: Fields) -> Observation:
     fields.text("session")
     return observation_from(fields.table("observation"))
 
 
-def _actions(fields: Fields) -> tuple[str, ...] | None:
+def _read_actions(fields: Fields) -> tuple[str, ...] | None:
     return fields.texts("actions") if fields.has("actions") else None
 
 
-def _reached(fields: Fields) -> tuple[Reached, ...] | None:
+def _read_reached(fields: Fields) -> tuple[Reached, ...] | None:
     return reached_from(fields.items("reached")) if fields.has("reached") else None
 
 
-def _action(fields: Fields) -> str | None:
+def _read_action(fields: Fields) -> str | None:
     return fields.text("action") if fields.has("action") else None
 
 

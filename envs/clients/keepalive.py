@@ -106,7 +106,7 @@ class _Connection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             raise httpx.WriteError("the connection was closed")
         self._answer = asyncio.get_running_loop().create_future()
-        transport.write(_written(request))
+        transport.write(_encode(request))
         response = await self._answer
         self._answer = None
         self._begin()
@@ -163,7 +163,7 @@ class _Connection(asyncio.Protocol):
             self._answer.set_result(httpx.Response(status, headers=self._headers, content=body))
 
 
-def _written(request: httpx.Request) -> bytes:
+def _encode(request: httpx.Request) -> bytes:
     lines = [b"%s %s HTTP/1.1" % (request.method.encode("ascii"), request.url.raw_path)]
     lines += [b"%s: %s" % header for header in request.headers.raw if header[0].lower() != b"accept-encoding"]
     lines += [b"accept-encoding: " + _PLAIN]

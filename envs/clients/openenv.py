@@ -59,8 +59,8 @@ class OpenEnvEnv(PlayOnlyEnv):
 
     async def spec(self) -> EnvSpec:
         about, schemas = await self._get("/metadata"), await self._get("/schema")
-        name, version, summary = read_answer("/metadata", lambda: _metadata(Fields(about, "metadata")))
-        schema = read_answer("/schema", lambda: _schema(Fields(schemas, "schema")))
+        name, version, summary = read_answer("/metadata", lambda: _read_metadata(Fields(about, "metadata")))
+        schema = read_answer("/schema", lambda: _read_schema(Fields(schemas, "schema")))
         self._action = _one_text(schema)
         if self._splits is None:
             self._splits = await self._listed_splits()
@@ -132,12 +132,12 @@ class OpenEnvEnv(PlayOnlyEnv):
                 url, additional_headers=self._headers, max_size=_LONGEST, proxy=None, open_timeout=None
             )
         except InvalidStatus as error:
-            raise _refused(shown, error.response.status_code) from error
+            raise _make_refusal(shown, error.response.status_code) from error
         except (OSError, WebSocketException) as error:
             raise EnvFault(f"{shown}: {type(error).__name__}: {error}", kind=FaultKind.UNREACHABLE) from error
         session = _Session(socket, self._action, self._deadlines)
         try:
-            await session.begin({"seed": seed, "episode_id": task, **_which(task)})
+            await session.begin({"seed": seed, "episode_id": task, **_name_task(task)})
         except BaseException:
             await session.close()
             raise
@@ -154,12 +154,12 @@ class _Session(PlayOnlySession):
 
     async def begin(self, data: Mapping[str, Any]) -> None:
         answer = await self._ask("reset", data)
-        self.first = read_answer("reset", lambda: _observation(answer))
+        self.first = read_answer("reset", lambda: _read_observation(answer))
 
     async def step(self, action: str) -> Step:
         if self._ended:
             raise EpisodeOver(self._ended)
-        data = {self._action: action} if self._action is not None else _object(action)
+        data = {self._action: action} if self._action is not None else _read_object(action)
         if data is None:
             return Step(observation=Observation(text="An action must be a JSON object."), status=Status.INVALID)
         self._ended = "a step was not answered"  # its answer may still come, and be taken for another's
@@ -172,7 +172,7 @@ class _Session(PlayOnlySession):
         except BadRequest as error:
             self._ended = ""
             return Step(observation=Observation(text=str(error)), status=Status.INVALID)
-        step = read_answer("step", lambda: _step(answer))
+        step = read_answer("step", lambda: _read_step(answer))
         self._ended = "the episode is over" if step.ended else ""
         return step
 
@@ -192,14 +192,14 @@ class _Session(PlayOnlySession):
         answer = read_answer(kind, lambda: load_object(said.encode("utf-8") if isinstance(said, str) else said))
         about = answer.get("data")
         if answer.get("type") == "error" or not isinstance(about, dict):
-            raise _told(kind, about)
+            raise _read_error(kind, about)
         return about
 
 
 # --- what is sent ---
 
 
-def _which(task: str) -> dict[str, Any]:
+def _name_task(task: str) -> dict[str, Any]:
     split, slash, index = task.rpartition("/")
     if slash and split and index.isascii() and index.isdecimal():
         return {"split": split, "index": int(index)}
@@ -221,7 +221,7 @@ def _is_text(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.get("type") == "string"
 
 
-def _object(action: str) -> dict[str, Any] | None:
+def _read_object(action: str) -> dict[str, Any] | None:
     try:
         return load_object(action.encode("utf-8", "surrogatepass"))
     except WireError:
@@ -231,19 +231,19 @@ def _object(action: str) -> dict[str, Any] | None:
 # --- what comes back ---
 
 
-def _metadata(fields: Fields) -> tuple[str, str, str]:
+def _read_metadata(fields: Fields) -> tuple[str, str, str]:
     """Name, version, summary."""
     version = fields.text("version") if fields.has("version") else ""
     summary = fields.text("description") if fields.has("description") else ""
     return fields.text("name"), version, summary
 
 
-def _schema(fields: Fields) -> dict[str, Any] | None:
+def _read_schema(fields: Fields) -> dict[str, Any] | None:
     """Of an action."""
     return fields.table("action") if fields.has("action") else None
 
 
-def _observation(answer: Mapping[str, Any]) -> Observation:
+def _read_observation(answer: Mapping[str, Any]) -> Observation:
     seen = Fields(answer, "answer").table("observation")
     texts = [value for name, value in seen.items() if isinstance(value, str) and name not in _TOLD]
     listed = seen.get("valid_actions")
@@ -254,28 +254,28 @@ def _observation(answer: Mapping[str, Any]) -> Observation:
     return Observation(text=text, valid_actions=tuple(listed))
 
 
-def _step(answer: Mapping[str, Any]) -> Step:
+def _read_step(answer: Mapping[str, Any]) -> Step:
     fields = Fields(answer, "answer")
     about = answer.get("metadata")
     told = about if isinstance(about, dict) else {}
     done, truncated = fields.flag("done"), told.get("truncated") is True
     return Step(
-        observation=_observation(answer),
-        reward=_reward(fields, answer.get("reward")),
+        observation=_read_observation(answer),
+        reward=_read_reward(fields, answer.get("reward")),
         terminated=done and not truncated,
         truncated=done and truncated,
         status=Status(told["status"]) if told.get("status") in list(Status) else Status.OK,
     )
 
 
-def _reward(fields: Fields, said: object) -> float:
+def _read_reward(fields: Fields, said: object) -> float:
     """As they declare it: a number, true or false, or nothing."""
     if isinstance(said, bool):
         return float(said)
     return fields.number("reward") if fields.has("reward") else 0.0
 
 
-def _told(kind: str, about: Any) -> EnvError:
+def _read_error(kind: str, about: Any) -> EnvError:
     said = about if isinstance(about, dict) else {}
     full = said.get("code") == "CAPACITY_REACHED"
     message = str(said.get("message", "an answer without data"))[:_QUOTED]
@@ -286,11 +286,11 @@ def _told(kind: str, about: Any) -> EnvError:
 
 def _answer(asked: HttpRequest, response: httpx.Response) -> Any:
     if not response.is_success:
-        raise _refused(str(asked), response.status_code, response.text[:_QUOTED])
+        raise _make_refusal(str(asked), response.status_code, response.text[:_QUOTED])
     return read_json(asked, response)
 
 
-def _refused(asked: str, status: int, said: str = "") -> EnvError:
+def _make_refusal(asked: str, status: int, said: str = "") -> EnvError:
     message = f"{asked} was refused with status {status} {said}".strip()
     if status in (401, 403):
         return Unauthorized(message)

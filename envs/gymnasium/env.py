@@ -51,7 +51,7 @@ def create(options: Mapping[str, Json]) -> Gymnasium:
 class Gymnasium(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
         self._options = read_options(GymnasiumOptions, options)
-        self._world, self._known = _made(self._options)
+        self._world, self._known = _make_world(self._options)
         self._words = _words(self._world, self._known)
         self._limit = min(filter(None, (self._options.max_steps, self._world.spec.max_episode_steps)), default=_LIMIT)
         self._worst, self._best = _returns(self._options, self._known)
@@ -101,7 +101,7 @@ class Gymnasium(Env):
         self._left = 0
         self._par = self._best if self._best is not None else self._solve(number).earned
         self._begin(number)
-        return self._shown(self._told())
+        return self._observe(self._describe())
 
     def _begin(self, number: int) -> None:
         if self._known and (kwargs := self._known.prepare(self._options.kwargs, number)) != self._options.kwargs:
@@ -114,16 +114,16 @@ class Gymnasium(Env):
     def step(self, action: str) -> Step:
         if not self._left:
             raise EpisodeOver("gymnasium has no episode under way: reset it first")
-        chosen = self._chosen(action)
+        chosen = self._choose(action)
         if chosen is None:
             self._left -= 1
             expected = f"one of: {', '.join(self._words)}" if self._words else "a text that is allowed"
             return self._answer(f"That is not an action: give {expected}.", Status.INVALID, over=False)
         over, ended = self._act(chosen)
-        text = f"{self._told()}\nThe episode is over." if ended else self._told()
+        text = f"{self._describe()}\nThe episode is over." if ended else self._describe()
         return self._answer(text, Status.OK, over=over)
 
-    def _chosen(self, action: str) -> int | str | None:
+    def _choose(self, action: str) -> int | str | None:
         """What the environment takes for an action, or None if the text is none."""
         space = self._world.action_space
         if len(action) > _LONGEST_ACTION:
@@ -146,7 +146,7 @@ class Gymnasium(Env):
         space = self._world.observation_space
         state = {"state": put_in_words(space, self._seen)} if is_exact(space) else {}
         return Step(
-            observation=self._shown(text),
+            observation=self._observe(text),
             reward=self._score(over),
             terminated=over,
             truncated=not over and not self._left,
@@ -160,7 +160,7 @@ class Gymnasium(Env):
             return 0.0
         return min(1.0, max(0.0, (self._earned - self._worst) / (max(self._par, self._worst + 1e-9) - self._worst)))
 
-    def _told(self) -> str:
+    def _describe(self) -> str:
         world = self._world
         if self._known and self._known.show:
             return self._known.show(world.unwrapped, self._seen)
@@ -168,7 +168,7 @@ class Gymnasium(Env):
             return to_plain(world.render())
         return put_in_words(world.observation_space, self._seen)
 
-    def _shown(self, text: str) -> Observation:
+    def _observe(self, text: str) -> Observation:
         return Observation(text=text, valid_actions=self._possible() if self._words and self._left else None)
 
     def _possible(self) -> tuple[str, ...]:
@@ -229,13 +229,13 @@ class Gymnasium(Env):
             return
         for number, rng in ((number, Random(number)) for number in range(20)):
             self._begin(number)
-            yield self._told()
+            yield self._describe()
             while self._left > self._limit - 20 and (word := self.noise_action(rng)):
                 yield self.step(word).observation.text
         self._left = 0
 
 
-def _made(options: GymnasiumOptions) -> tuple[Any, Known | None]:
+def _make_world(options: GymnasiumOptions) -> tuple[Any, Known | None]:
     """The environment, and what is known of it; in letters, if it draws such pictures and we have no words for it."""
     world = _make(options.id, options.kwargs)
     ours = str(world.spec.entry_point).startswith("gymnasium.envs.") and world.spec.namespace is None

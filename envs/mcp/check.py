@@ -67,7 +67,7 @@ def read_number(text: str) -> Decimal:
 
 
 def compile_check(text: str) -> TaskCheck:
-    check = _of(_parsed(text))
+    check = _compile(_parse(text))
 
     def exactly(facts: Facts) -> Any:
         with localcontext(_EXACT):
@@ -78,20 +78,20 @@ def compile_check(text: str) -> TaskCheck:
 
 def find_tools(text: str) -> Iterator[str]:
     """The tools that a check asks for."""
-    for node in ast.walk(_parsed(text)):
+    for node in ast.walk(_parse(text)):
         match node:
             case ast.Call(func=ast.Name(id="called" | "result"), args=[ast.Constant(value=str() as tool), *_]):
                 yield tool
 
 
-def _parsed(text: str) -> ast.expr:
+def _parse(text: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
         raise BadCheck(f"not an expression: {error.msg}") from error
 
 
-def _of(node: ast.expr) -> TaskCheck:
+def _compile(node: ast.expr) -> TaskCheck:
     match node:
         case ast.Constant(value=float() as value):
             exact = Decimal(repr(value))
@@ -101,16 +101,18 @@ def _of(node: ast.expr) -> TaskCheck:
         case ast.Name(id="answer"):
             return lambda facts: facts.answer
         case ast.BoolOp(op=op, values=values):
-            join, parts = (all if isinstance(op, ast.And) else any), [_of(value) for value in values]
+            join, parts = (all if isinstance(op, ast.And) else any), [_compile(value) for value in values]
             return lambda facts: join(part(facts) for part in parts)
         case ast.UnaryOp(op=ast.Not() | ast.USub() as sign, operand=operand):
-            change, inner = (operator.not_ if isinstance(sign, ast.Not) else operator.neg), _of(operand)
+            change, inner = (operator.not_ if isinstance(sign, ast.Not) else operator.neg), _compile(operand)
             return lambda facts: change(inner(facts))
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
-            compare, one, other = _COMPARE[type(op)], _of(left), _of(right)
+            compare, one, other = _COMPARE[type(op)], _compile(left), _compile(right)
             return lambda facts: compare(one(facts), other(facts))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _FUNCTIONS:
-            return _call(name, [_of(arg) for arg in args], {word.arg or "": _of(word.value) for word in keywords})
+            return _call(
+                name, [_compile(arg) for arg in args], {word.arg or "": _compile(word.value) for word in keywords}
+            )
         case _:
             raise BadCheck(f"'{ast.unparse(node)[:60]}' is not allowed in a check")
 

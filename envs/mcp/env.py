@@ -75,12 +75,12 @@ class Tools(Env):
     def reset(self, task: str, seed: int) -> Observation:
         """The seed changes nothing."""
         found = self._find(task)
-        tools = self._connected(found)
+        tools = self._connect(found)
         self._task, self._left, self._done, self.answer = found, self._options.max_steps, Counter(), ""
         listed = "\n".join(f"- {clean_text(describe_tool(tool))}" for tool in tools)
         return Observation(text=f"Task: {found.instruction}\n\nTools:\n{listed}")
 
-    def _connected(self, task: ToolTask) -> tuple[ServerTool, ...]:
+    def _connect(self, task: ToolTask) -> tuple[ServerTool, ...]:
         if not self._options.keep:
             self.close()
         if self._connection is None:
@@ -103,20 +103,20 @@ class Tools(Env):
         try:
             calls = parse_calls(action, self._usable)
         except MalformedCall as reason:
-            return self._told(str(reason), Status.INVALID)
+            return self._finish_step(str(reason), Status.INVALID)
         if calls[0].name == ANSWER:
-            return self._judged(self._task, calls[0].arguments["text"])
+            return self._judge(self._task, calls[0].arguments["text"])
         results = self._connection.call(calls)
         self._done.update(call.name for call, result in zip(calls, results, strict=True) if result.good)
         good = any(result.good for result in results)
-        return self._told(format_results(calls, results), Status.OK if good else Status.REFUSED)
+        return self._finish_step(format_results(calls, results), Status.OK if good else Status.REFUSED)
 
-    def _told(self, text: str, status: Status) -> Step:
+    def _finish_step(self, text: str, status: Status) -> Step:
         if not self._left:
             self.end()
         return Step(observation=Observation(text=text), truncated=not self._left, status=status)
 
-    def _judged(self, task: ToolTask, answer: str) -> Step:
+    def _judge(self, task: ToolTask, answer: str) -> Step:
         self.answer = answer
         right = task.accepts(answer) and (task.check is None or bool(task.check(self)))
         self.end()

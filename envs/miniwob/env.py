@@ -112,10 +112,10 @@ class MiniWob(Env):
         if not isinstance(parsed, _OFFERED):
             fault = parsed if isinstance(parsed, Malformed) else Malformed.UNKNOWN
             text = MALFORMED[fault].format(forms=FORMS)
-            return self._told(Observation(text=text), 0.0, over=False, status=Status.INVALID)
-        return self._done(parsed)
+            return self._finish_step(Observation(text=text), 0.0, over=False, status=Status.INVALID)
+        return self._perform(parsed)
 
-    def _done(self, action: Action) -> Step:
+    def _perform(self, action: Action) -> Step:
         reply = self._surfer.perform(action)
         over, score = self._surfer.ask(_SCORE)
         if over:
@@ -124,9 +124,9 @@ class MiniWob(Env):
         else:
             text = "\n".join(filter(None, (reply.text, self._surfer.see())))
         score = max(-1.0, min(1.0, float(score))) if over else 0.0
-        return self._told(Observation(text=text), score, over=over, status=reply.status)
+        return self._finish_step(Observation(text=text), score, over=over, status=reply.status)
 
-    def _told(self, observation: Observation, score: float, *, over: bool, status: Status) -> Step:
+    def _finish_step(self, observation: Observation, score: float, *, over: bool, status: Status) -> Step:
         truncated = not over and not self._left
         if over:
             self._left = 0
@@ -151,7 +151,7 @@ class MiniWob(Env):
         if page not in SOLVERS:
             return None
         self.reset(task, seed)
-        solver, actions = SOLVERS[page](self._task, self._sight()), []
+        solver, actions = SOLVERS[page](self._task, self._look()), []
         try:
             action = next(solver)
             while self._left:
@@ -159,12 +159,12 @@ class MiniWob(Env):
                 step = self.step(action)
                 if step.ended:
                     return tuple(actions) if step.reward == 1.0 else None
-                action = solver.send(self._sight())
+                action = solver.send(self._look())
         except (StopIteration, LookupError, ValueError):  # the page is not as the solver expects
             self._left = 0
         return None
 
-    def _sight(self) -> PageView:
+    def _look(self) -> PageView:
         return PageView(self._surfer.seen)
 
     def noise_action(self, rng: Random) -> str | None:

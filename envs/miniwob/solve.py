@@ -24,13 +24,13 @@ class PageView:
     def all(self, *roles: str) -> list[int]:
         return [number for number, node in self.seen if node.role in roles]
 
-    def named(self, name: str, *roles: str) -> int:
+    def find(self, name: str, *roles: str) -> int:
         """The first of that name and of one of the roles."""
         return next(
             (number for number, node in self.seen if node.name == name and (not roles or node.role in roles)), 0
         ) or _missing(name)
 
-    def marked(self, mark: str, *roles: str) -> int:
+    def find_marked(self, mark: str, *roles: str) -> int:
         found = (number for number, node in self.seen if mark in node.marks and (not roles or node.role in roles))
         return next(found, 0) or _missing(mark)
 
@@ -41,7 +41,7 @@ class PageView:
         found = (re.fullmatch(r"value '(.*)'", mark) for _, node in self.seen for mark in node.marks)
         return [each[1] for each in found if each]
 
-    def after(self, name: str, *roles: str) -> int:
+    def find_after(self, name: str, *roles: str) -> int:
         """The first of the roles that comes after a text."""
         at = next((at for at, (_, node) in enumerate(self.seen) if node.name == name), None)
         if at is None:
@@ -57,11 +57,11 @@ Solving: TypeAlias = Generator[str, PageView, None]
 Solver: TypeAlias = Callable[[str, PageView], Solving]
 
 
-def _quoted(task: str) -> list[str]:
+def _find_quoted(task: str) -> list[str]:
     return re.findall(r'"(.*?)"', task)
 
 
-def _found(pattern: str, task: str) -> tuple[str, ...]:
+def _match(pattern: str, task: str) -> tuple[str, ...]:
     match = re.search(pattern, task)
     if match is None:
         raise LookupError(pattern)
@@ -69,7 +69,7 @@ def _found(pattern: str, task: str) -> tuple[str, ...]:
 
 
 def _ordinal(task: str) -> int:
-    return int(_found(r"(\d+)(?:st|nd|rd|th)", task)[0])
+    return int(_match(r"(\d+)(?:st|nd|rd|th)", task)[0])
 
 
 def _submit(sight: PageView) -> str:
@@ -85,36 +85,36 @@ def _click_only(task: str, sight: PageView) -> Solving:
 
 def _click_buttons(task: str, sight: PageView) -> Solving:
     for name in re.findall(r"button ([A-Z]+)", task):
-        yield f"click [{sight.named(name, 'button')}]"
+        yield f"click [{sight.find(name, 'button')}]"
 
 
 def _click_late(task: str, sight: PageView) -> Solving:
-    yield f"click [{sight.named('ONE', 'button')}]"
+    yield f"click [{sight.find('ONE', 'button')}]"
     # half a second passes with each action
-    for _ in range(2 * int(_found(r"wait (\d+)", task)[0]) - 1):
+    for _ in range(2 * int(_match(r"wait (\d+)", task)[0]) - 1):
         yield "wait"
-    yield f"click [{sight.named('TWO', 'button')}]"
+    yield f"click [{sight.find('TWO', 'button')}]"
 
 
 def _click_quoted(task: str, sight: PageView) -> Solving:
-    name = _quoted(task)[0]
-    yield f"click [{sight.named('Close' if name == 'x' else name, 'button', 'text', 'link')}]"
+    name = _find_quoted(task)[0]
+    yield f"click [{sight.find('Close' if name == 'x' else name, 'button', 'text', 'link')}]"
 
 
 def _click_close(task: str, sight: PageView) -> Solving:
-    yield f"click [{sight.named('Close', 'button')}]"
+    yield f"click [{sight.find('Close', 'button')}]"
 
 
 def _click_tab(task: str, sight: PageView) -> Solving:
-    yield f"click [{sight.named(_found(r'(Tab #[0-9]+)', task)[0], 'tab')}]"
+    yield f"click [{sight.find(_match(r'(Tab #[0-9]+)', task)[0], 'tab')}]"
 
 
 def _click_through_tabs(task: str, sight: PageView) -> Solving:
-    name = _quoted(task)[0]
+    name = _find_quoted(task)[0]
     for tab in sight.all("tab"):
         sight = yield f"click [{tab}]"
         if name in sight.texts():
-            yield f"click [{sight.named(name, 'text')}]"
+            yield f"click [{sight.find(name, 'text')}]"
 
 
 def _click_section(task: str, sight: PageView) -> Solving:
@@ -123,13 +123,13 @@ def _click_section(task: str, sight: PageView) -> Solving:
 
 
 def _click_colour(task: str, sight: PageView) -> Solving:
-    yield f"click [{sight.marked(_found(r'the (.+) colored', task)[0], 'box')}]"
+    yield f"click [{sight.find_marked(_match(r'the (.+) colored', task)[0], 'box')}]"
 
 
 def _click_widget(task: str, sight: PageView) -> Solving:
-    kind = _quoted(task)[0]
+    kind = _find_quoted(task)[0]
     if kind == "textarea":
-        yield f"click [{sight.marked('multiline', 'textbox')}]"
+        yield f"click [{sight.find_marked('multiline', 'textbox')}]"
     plain = [number for number, node in sight.seen if node.role == "textbox" and "multiline" not in node.marks]
     yield f"click [{plain[0] if kind == 'text' else sight.all(kind)[0]}]"
 
@@ -138,35 +138,35 @@ def _click_in_order(task: str, sight: PageView) -> Solving:
     texts = [node for _, node in sight.seen if node.role == "text"]
     # by where they are: the numbers are covered after the first click
     for node in sorted(texts, key=lambda node: int(node.name)):
-        yield f"click [{_found(r'at (.*)', node.marks[-1])[0]}]"
+        yield f"click [{_match(r'at (.*)', node.marks[-1])[0]}]"
 
 
 def _click_point(task: str, sight: PageView) -> Solving:
-    x, y = map(int, _found(r"\((-?\d+),(-?\d+)\)", task))
+    x, y = map(int, _match(r"\((-?\d+),(-?\d+)\)", task))
     dots = [number for number, node in sight.seen if node.role == "circle"]
     # column by column, each from the top
     yield f"click [{dots[(x + 2) * 5 + 2 - y]}]"
 
 
 def _choose(task: str, sight: PageView) -> Solving:
-    names = _found(r"Select (.*) from the (?:scroll )?list", task)[0].split(", ")
+    names = _match(r"Select (.*) from the (?:scroll )?list", task)[0].split(", ")
     for name in names:
         yield f"select [{sight.all('combobox', 'listbox')[0]}] [{name}]"
     yield _submit(sight)
 
 
 def _tick(task: str, sight: PageView) -> Solving:
-    wanted = _found(r"Select (.*) and click Submit", task)[0]
+    wanted = _match(r"Select (.*) and click Submit", task)[0]
     for name in wanted.split(", ") if wanted != "nothing" else ():
-        yield f"click [{sight.named(name, 'checkbox', 'radio')}]"
+        yield f"click [{sight.find(name, 'checkbox', 'radio')}]"
     yield _submit(sight)
 
 
 def _tick_and_type(task: str, sight: PageView) -> Solving:
-    which, kind = _found(r"Check the (\d+)(?:st|nd|rd|th) (radio button|checkbox)", task)
+    which, kind = _match(r"Check the (\d+)(?:st|nd|rd|th) (radio button|checkbox)", task)
     yield f"click [{sight.all(kind.removesuffix(' button'))[int(which) - 1]}]"
-    box = int(_found(r"into the (\d+)(?:st|nd|rd|th) textbox", task)[0])
-    yield f"type [{sight.all('textbox')[box - 1]}] [{_quoted(task)[0]}]"
+    box = int(_match(r"into the (\d+)(?:st|nd|rd|th) textbox", task)[0])
+    yield f"type [{sight.all('textbox')[box - 1]}] [{_find_quoted(task)[0]}]"
     yield _submit(sight)
 
 
@@ -186,7 +186,7 @@ def _focus(task: str, sight: PageView) -> Solving:
 # --- typing ---
 
 
-def _typed(what: Callable[[str, PageView], str]) -> Solver:
+def _type(what: Callable[[str, PageView], str]) -> Solver:
     """Solvers that type one thing and press the button."""
 
     def solve(task: str, sight: PageView) -> Solving:
@@ -198,39 +198,39 @@ def _typed(what: Callable[[str, PageView], str]) -> Solver:
 
 
 def _in_case(task: str, sight: PageView) -> str:
-    text = _quoted(task)[0]
+    text = _find_quoted(task)[0]
     return text.upper() if "upper case" in task else text.lower()
 
 
 def _iso_date(task: str, sight: PageView) -> str:
-    month, day, year = _found(r"(\d+)/(\d+)/(\d+)", task)
+    month, day, year = _match(r"(\d+)/(\d+)/(\d+)", task)
     return f"{year}-{month:0>2}-{day:0>2}"
 
 
 def _iso_time(task: str, sight: PageView) -> str:
-    hour, minute, half = _found(r"(\d+):(\d+) ([AP])M", task)
+    hour, minute, half = _match(r"(\d+):(\d+) ([AP])M", task)
     return f"{int(hour) % 12 + 12 * (half == 'P'):02}:{minute}"
 
 
-def _calculated(task: str, sight: PageView) -> str:
-    left, sign, right = _found(r"(-?\d+) ([-+x]) (-?\d+) =", " ".join(sight.texts()))
+def _calculate(task: str, sight: PageView) -> str:
+    left, sign, right = _match(r"(-?\d+) ([-+x]) (-?\d+) =", " ".join(sight.texts()))
     sums = {"+": int(left) + int(right), "-": int(left) - int(right), "x": int(left) * int(right)}
     return str(sums[sign])
 
 
-def _solved_for_x(task: str, sight: PageView) -> str:
+def _solve_for_x(task: str, sight: PageView) -> str:
     text = " ".join(sight.texts())
     for x in range(-200, 201):
-        left, sign, right, result = _found(r"(\S+) ([-+]) (\S+) = (\S+)", text)
+        left, sign, right, result = _match(r"(\S+) ([-+]) (\S+) = (\S+)", text)
         first, second = (x if each == "x" else int(each) for each in (left, right))
         if (first + second if sign == "+" else first - second) == (x if result == "x" else int(result)):
             return str(x)
     raise LookupError(text)
 
 
-def _looked_up(task: str, sight: PageView) -> str:
+def _look_up(task: str, sight: PageView) -> str:
     texts = sight.texts()
-    return texts[texts.index(_found(r"value of (.*) into", task)[0]) + 1]
+    return texts[texts.index(_match(r"value of (.*) into", task)[0]) + 1]
 
 
 def _word(task: str, sight: PageView) -> str:
@@ -245,12 +245,12 @@ def _last_word(task: str, sight: PageView) -> str:
 
 def _password(task: str, sight: PageView) -> Solving:
     for box in sight.all("textbox"):
-        yield f"type [{box}] [{_quoted(task)[0]}]"
+        yield f"type [{box}] [{_find_quoted(task)[0]}]"
     yield _submit(sight)
 
 
 def _login(task: str, sight: PageView) -> Solving:
-    for box, text in zip(sight.all("textbox"), _quoted(task), strict=True):
+    for box, text in zip(sight.all("textbox"), _find_quoted(task), strict=True):
         yield f"type [{box}] [{text}]"
     yield _submit(sight)
 
@@ -258,7 +258,7 @@ def _login(task: str, sight: PageView) -> Solving:
 def _from_table(task: str, sight: PageView) -> Solving:
     texts = sight.texts()
     for label in [text for text in texts if text.endswith(":")]:
-        yield f"type [{sight.after(label, 'textbox')}] [{texts[texts.index(label[:-1]) + 1]}]"
+        yield f"type [{sight.find_after(label, 'textbox')}] [{texts[texts.index(label[:-1]) + 1]}]"
     yield _submit(sight)
 
 
@@ -266,9 +266,9 @@ def _from_table(task: str, sight: PageView) -> Solving:
 
 
 def _mail(task: str, sight: PageView) -> Solving:
-    sender, mark = _found(r"email by (\w+) and click the (trash|star) icon", task)
+    sender, mark = _match(r"email by (\w+) and click the (trash|star) icon", task)
     at = next(at for at, (_, node) in enumerate(sight.seen) if node.name == sender)
-    yield f"click [{PageView(sight.seen[at:]).marked(f'.{mark}', 'image')}]"
+    yield f"click [{PageView(sight.seen[at:]).find_marked(f'.{mark}', 'image')}]"
 
 
 SOLVERS: Mapping[str, Solver] = {
@@ -300,13 +300,13 @@ SOLVERS: Mapping[str, Solver] = {
     "email-inbox-delete": _mail,
     "email-inbox-important": _mail,
     "email-inbox-noscroll": _mail,
-    "enter-date": _typed(_iso_date),
+    "enter-date": _type(_iso_date),
     "enter-password": _password,
-    "enter-text": _typed(lambda task, sight: _quoted(task)[0]),
-    "enter-text-2": _typed(_in_case),
-    "enter-text-dynamic": _typed(lambda task, sight: _quoted(task)[0]),
-    "enter-time": _typed(_iso_time),
-    "find-word": _typed(_word),
+    "enter-text": _type(lambda task, sight: _find_quoted(task)[0]),
+    "enter-text-2": _type(_in_case),
+    "enter-text-dynamic": _type(lambda task, sight: _find_quoted(task)[0]),
+    "enter-time": _type(_iso_time),
+    "find-word": _type(_word),
     "focus-text": _focus,
     "focus-text-2": _focus,
     "form-sequence-2": _tick_and_type,
@@ -314,12 +314,12 @@ SOLVERS: Mapping[str, Solver] = {
     "login-user": _login,
     "login-user-popup": _login,
     "odd-or-even": _odd_or_even,
-    "read-table": _typed(_looked_up),
+    "read-table": _type(_look_up),
     "read-table-2": _from_table,
-    "scroll-text": _typed(_last_word),
-    "simple-algebra": _typed(_solved_for_x),
-    "simple-arithmetic": _typed(_calculated),
-    "text-transform": _typed(lambda task, sight: "".join(sight.texts())),
+    "scroll-text": _type(_last_word),
+    "simple-algebra": _type(_solve_for_x),
+    "simple-arithmetic": _type(_calculate),
+    "text-transform": _type(lambda task, sight: "".join(sight.texts())),
     "unicode-test": _click_quoted,
-    "use-spinner": _typed(lambda task, sight: _found(r"Select (-?\d+) with", task)[0]),
+    "use-spinner": _type(lambda task, sight: _match(r"Select (-?\d+) with", task)[0]),
 }

@@ -49,7 +49,7 @@ class ReasoningGym(Env):
             raise UnknownSplit(f"reasoning_gym has no split '{split[:40]}', only {' and '.join(FIRST_SEED)}")
         return tuple(f"{split}-{number}" for number in range(self._options.size))
 
-    def _made(self, task: str) -> Problem:
+    def _make_problem(self, task: str) -> Problem:
         split, _, digits = task.partition("-")
         known = split in FIRST_SEED and digits.isascii() and digits.isdigit() and len(digits) < 10
         if not known or task != f"{split}-{int(digits)}" or int(digits) >= self._options.size:
@@ -60,7 +60,7 @@ class ReasoningGym(Env):
 
     def reset(self, task: str, seed: int) -> Observation:
         """The seed changes nothing."""
-        self._problem, self._left = self._made(task), _TRIES
+        self._problem, self._left = self._make_problem(task), _TRIES
         return Observation(text=self._problem.question)
 
     def step(self, action: str) -> Step:
@@ -79,7 +79,7 @@ class ReasoningGym(Env):
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
         """The generator's own answer, where it has one that its verifier takes."""
-        problem = self._made(task)
+        problem = self._make_problem(task)
         right = problem.answer is not None and problem.score(problem.answer) == 1.0
         return (f"{_VERB} {problem.answer}",) if right else None
 

@@ -225,7 +225,7 @@ class Simulator:
         self.java = java
         self._simplifications = ""
         self._num_ids = 0
-        with self._guarded():
+        with self._guard():
             jvm = java.gateway.jvm
             self._world = jvm.scienceworld.runtime.pythonapi.PythonInterface()
             self._chance, self._aside = jvm.java.util.Random(0), jvm.java.util.Random(0)
@@ -257,7 +257,7 @@ class Simulator:
             return str(self._world.freeActionLook())
 
     def description(self) -> str:
-        with self._guarded():
+        with self._guard():
             return str(self._world.getTaskDescription())
 
     def take_back(self) -> None:
@@ -285,7 +285,7 @@ class Simulator:
 
     def solution(self) -> tuple[str, ...]:
         """Found by the latest `load`, if it was asked to."""
-        with self._guarded():
+        with self._guard():
             return self._texts(self._world.getGoldActionSequence())
 
     def objects(self) -> tuple[str, ...]:
@@ -299,7 +299,7 @@ class Simulator:
 
     def sets(self) -> tuple[tuple[int, ...], ...]:
         """The variations of the loaded task for training, for choosing, and for measuring."""
-        with self._guarded():
+        with self._guard():
             lists = (self._world.getVariationsTrain, self._world.getVariationsDev, self._world.getVariationsTest)
             return tuple(tuple(int(each) for each in listed()) for listed in lists)
 
@@ -307,7 +307,7 @@ class Simulator:
         """Let the process have its memory back; never raises."""
         if not self.alive:
             return
-        with suppress(EnvFault), self._guarded():
+        with suppress(EnvFault), self._guard():
             for held in (self._world, self._chance, self._aside):
                 self.java.gateway.detach(held)
 
@@ -318,7 +318,7 @@ class Simulator:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        with self._guarded():
+        with self._guard():
             self.java.put_in_place(self._chance, self._num_ids, self._simplifications)
             yield
             self._num_ids = self.java.num_ids()
@@ -326,13 +326,13 @@ class Simulator:
     @contextmanager
     def _aside_turn(self) -> Iterator[None]:
         """For a question, which must leave no trace: chance is drawn from elsewhere, always the same."""
-        with self._guarded():
+        with self._guard():
             self._aside.setSeed(0)
             self.java.put_in_place(self._aside, self._num_ids, self._simplifications)
             yield
 
     @contextmanager
-    def _guarded(self) -> Iterator[None]:
+    def _guard(self) -> Iterator[None]:
         with self.java.lock:
             try:
                 yield

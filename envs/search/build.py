@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     chosen = [each for each in PACKAGES if args.packages is None or each.name in args.packages]
     missing = {} if args.index else build_corpus(args.folder, chosen)
-    print(f"{_indexed(args.folder)} passages in {args.folder}")
+    print(f"{_index(args.folder)} passages in {args.folder}")
     for name, why in missing.items():
         print(f"missing: {name}: {why}", file=sys.stderr)
     return 1 if missing else 0
@@ -91,7 +91,7 @@ def build_corpus(folder: Path, packages: Sequence[Package]) -> dict[str, str]:
     return missing
 
 
-def _indexed(folder: Path) -> int:
+def _index(folder: Path) -> int:
     shutil.rmtree(folder / INDEX, ignore_errors=True)
     return LocalIndex.build(read_folder(folder), folder / INDEX).num_passages
 

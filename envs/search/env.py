@@ -94,34 +94,34 @@ class Search(Env):
             raise EpisodeOver("search has no episode under way: reset it first")
         command = parse_tool_use(action, self._tools)
         if isinstance(command, MalformedToolUse):
-            return _told(explain_malformed(command, self._tools), Status.INVALID)
+            return _reply(explain_malformed(command, self._tools), Status.INVALID)
         if command.tool is SearchTool.ANSWER:
-            return self._answered(self._question, command.text)
+            return self._answer(self._question, command.text)
         return _USES[command.tool](self, command)
 
     def _search(self, command: ToolUse) -> Step:
         assert self._retriever is not None
         self._found = tuple(self._retriever.search(command.text, self._options.passages))
         self._searched.add(command.text)
-        return _told(list_passages(self._found))
+        return _reply(list_passages(self._found))
 
     def _open(self, command: ToolUse) -> Step:
         assert self._retriever is not None
         if command.text.isdecimal():
             number = int(command.text)
             if not 0 < number <= len(self._found):
-                return _told(SearchTexts.NO_SUCH, Status.REFUSED)
+                return _reply(SearchTexts.NO_SUCH, Status.REFUSED)
             opened = self._retriever.rest(self._found[number - 1])
             self._unread = "\n".join([opened[0].title, *(each.text for each in opened)]).strip()
         if not self._unread:
-            return _told(SearchTexts.NO_MORE, Status.REFUSED)
+            return _reply(SearchTexts.NO_MORE, Status.REFUSED)
         shown, self._unread = cut_page(self._unread)
-        return _told(shown)
+        return _reply(shown)
 
     def _python(self, command: ToolUse) -> Step:
-        return _told(Sandbox().run(command.text))
+        return _reply(Sandbox().run(command.text))
 
-    def _answered(self, question: Question, answer: str) -> Step:
+    def _answer(self, question: Question, answer: str) -> Step:
         scores = {name: score(answer, question.answers) for name, score in SCORES.items()}
         reward = scores[self._options.score]
         self._question = None
@@ -167,7 +167,7 @@ _USES: Mapping[SearchTool, Callable[[Search, ToolUse], Step]] = {
 }
 
 
-def _told(text: str, status: Status = Status.OK) -> Step:
+def _reply(text: str, status: Status = Status.OK) -> Step:
     return Step(observation=Observation(text=text), status=status)
 
 
@@ -183,7 +183,7 @@ def _way(question: Question) -> tuple[str, ...]:
 @cache  # files are read once
 def _by_split(options: SearchOptions) -> Mapping[str, tuple[Question, ...]]:
     splits: dict[str, tuple[Question, ...]] = {}
-    chosen = read_own_questions(Path(options.questions)) if options.questions else _shipped(options)
+    chosen = read_own_questions(Path(options.questions)) if options.questions else _select_shipped(options)
     for side in ("train", "test"):
         splits[side] = tuple(question for question in chosen if question.side == side)
     if not options.questions:
@@ -195,7 +195,7 @@ def _by_split(options: SearchOptions) -> Mapping[str, tuple[Question, ...]]:
     return splits
 
 
-def _shipped(options: SearchOptions) -> tuple[Question, ...]:
+def _select_shipped(options: SearchOptions) -> tuple[Question, ...]:
     return tuple(
         each for each in load_wordnet_questions() if each.hops in options.hops and each.topic in options.topics
     )

@@ -36,9 +36,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     corpus: Path = parser.parse_args(argv).corpus
     synsets = read_database(corpus / ".packages" / "wordnet-base" / "usr/share/wordnet")
     asked_for = tuple(make_questions(synsets))
-    kept = _shown_by(LocalIndex.open(corpus / INDEX), asked_for)
-    needed = _needed(kept, synsets)
-    kept = _shown_by(LocalIndex.build(make_passages(needed)), kept)
+    kept = _keep_shown(LocalIndex.open(corpus / INDEX), asked_for)
+    needed = _collect_needed(kept, synsets)
+    kept = _keep_shown(LocalIndex.build(make_passages(needed)), kept)
     _write("wordnet.txt", format_synsets(needed.values()))
     _write("questions.txt", (_line(*each) for each in kept))
     print(f"{len(kept)} questions of {len(asked_for)}, {len(needed)} passages")
@@ -54,11 +54,11 @@ def make_questions(synsets: Mapping[str, Synset]) -> Iterator[Asked]:
     """Every question with one answer, in an order that mixes them."""
     named = _by_name(synsets)
     clear = {each.id: each for each in synsets.values() if len(each.wholes) == 1}
-    found = list(_found(clear, named, synsets))
+    found = list(_find_questions(clear, named, synsets))
     yield from sorted(found, key=lambda each: _digest(make_question(*each).id))
 
 
-def _found(
+def _find_questions(
     clear: Mapping[str, Synset], named: Mapping[str, Sequence[Synset]], synsets: Mapping[str, Synset]
 ) -> Iterator[Asked]:
     taken: set[str] = set()
@@ -125,7 +125,7 @@ def _digest(text: str) -> float:
 # --- what is kept ---
 
 
-def _shown_by(index: LocalIndex, candidates: Iterable[Asked]) -> tuple[Asked, ...]:
+def _keep_shown(index: LocalIndex, candidates: Iterable[Asked]) -> tuple[Asked, ...]:
     return tuple(each for each in candidates if _is_shown(index, each[1], make_question(*each)))
 
 
@@ -136,7 +136,7 @@ def _is_shown(index: LocalIndex, row: Sequence[Synset], question: Question) -> b
     )
 
 
-def _needed(kept: Iterable[Asked], synsets: Mapping[str, Synset]) -> dict[str, Synset]:
+def _collect_needed(kept: Iterable[Asked], synsets: Mapping[str, Synset]) -> dict[str, Synset]:
     found = {synset.id: synset for _, row, _ in kept for synset in row}
     found |= {whole.id: whole for each in tuple(found.values()) for whole in find_wholes(each, synsets)}
     return dict(sorted(found.items()))

@@ -48,10 +48,10 @@ class Question:
 def load_wordnet_questions() -> tuple[Question, ...]:
     synsets = load_shipped()
     lines = (resources.files(__package__) / "data" / "questions.txt").read_text("utf-8").splitlines()
-    return tuple(_unwritten(line, synsets) for line in lines)
+    return tuple(_parse_line(line, synsets) for line in lines)
 
 
-def _unwritten(line: str, synsets: Mapping[str, Synset]) -> Question:
+def _parse_line(line: str, synsets: Mapping[str, Synset]) -> Question:
     side, hops, first, name = line.split("\t")
     return make_question(name, _row(synsets[first], int(hops), synsets), side)
 

@@ -48,7 +48,7 @@ class Sandbox:
             code = process.wait()
             assert process.stdout is not None
             process.stdout.close()
-        return self._told(printed, code, in_time=in_time)
+        return self._format_output(printed, code, in_time=in_time)
 
     def _begin(self) -> subprocess.Popen[bytes]:
         limits = (str(int(self.wall_s) + 1), str(self.memory_bytes))
@@ -61,7 +61,7 @@ class Sandbox:
             cwd="/",
         )
 
-    def _told(self, printed: bytes, code: int, *, in_time: bool) -> str:
+    def _format_output(self, printed: bytes, code: int, *, in_time: bool) -> str:
         if len(printed) > self.output_bytes:
             return f"{_text(printed[: self.output_bytes])}\nThe output was longer, and the program was stopped."
         if not in_time:

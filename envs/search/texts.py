@@ -52,11 +52,11 @@ def explain_malformed(why: MalformedToolUse, tools: Collection[SearchTool]) -> s
 
 
 def list_passages(passages: Sequence[Passage]) -> str:
-    listed = [f"{at}. {_shown(passage)}" for at, passage in enumerate(passages, start=1)]
+    listed = [f"{at}. {_format_passage(passage)}" for at, passage in enumerate(passages, start=1)]
     return "\n".join(listed) or SearchTexts.NOTHING
 
 
-def _shown(passage: Passage) -> str:
+def _format_passage(passage: Passage) -> str:
     text = passage.text if len(passage.text) <= _PASSAGE else f"{passage.text[:_PASSAGE]} ..."
     return f"{passage.title}: {text}" if passage.title else text
 

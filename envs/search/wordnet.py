@@ -50,10 +50,10 @@ def read_database(folder: Path) -> dict[str, Synset]:
 def _read(file: Path) -> Iterator[Synset]:
     with file.open(encoding="latin-1") as lines:
         # the licence stands first, indented
-        yield from (_parsed(line) for line in lines if not line.startswith(" "))
+        yield from (_parse_entry(line) for line in lines if not line.startswith(" "))
 
 
-def _parsed(line: str) -> Synset:
+def _parse_entry(line: str) -> Synset:
     """As wndb(5) has it: offset, file, type, number of words, words, number of pointers, pointers, gloss."""
     head, _, gloss = line.partition(" | ")
     offset, topic, kind, count, *rest = head.split()
@@ -102,7 +102,7 @@ def find_wholes(synset: Synset, synsets: Mapping[str, Synset]) -> tuple[Synset, 
 @cache  # never changes
 def load_shipped() -> Mapping[str, Synset]:
     lines = (resources.files(__package__) / "data" / "wordnet.txt").read_text("utf-8").splitlines()
-    return {synset.id: synset for synset in map(_unwritten, lines)}
+    return {synset.id: synset for synset in map(_parse_line, lines)}
 
 
 def format_synsets(synsets: Iterable[Synset]) -> Iterator[str]:
@@ -111,6 +111,6 @@ def format_synsets(synsets: Iterable[Synset]) -> Iterator[str]:
         yield "\t".join((each.id, each.topic, "; ".join(each.names), " ".join(each.wholes), each.gloss))
 
 
-def _unwritten(line: str) -> Synset:
+def _parse_line(line: str) -> Synset:
     id_, topic, names, wholes, gloss = line.split("\t")
     return Synset(id=id_, topic=topic, names=tuple(names.split("; ")), wholes=tuple(wholes.split()), gloss=gloss)

@@ -122,38 +122,38 @@ class Native:
         return Reply(200, {"texts": await self._pool.corpus()})
 
     async def _expert(self, request: Request) -> Reply:
-        given = _given(request)
-        task, seed = given.text("task"), _seed(given)
+        given = _read_body(request)
+        task, seed = given.text("task"), _read_seed(given)
         given.done()
         return Reply(200, {"actions": await self._pool.expert(task, seed)})
 
     async def _hindsight(self, request: Request) -> Reply:
-        given = _given(request)
-        task, seed, actions = given.text("task"), _seed(given), given.texts("actions")
+        given = _read_body(request)
+        task, seed, actions = given.text("task"), _read_seed(given), given.texts("actions")
         given.done()
         return Reply(200, {"reached": reached_to(await self._pool.hindsight(task, seed, actions))})
 
     async def _open(self, request: Request) -> Reply:
-        given = _given(request)
-        task, seed, key = given.text("task"), _seed(given), _key(given)
+        given = _read_body(request)
+        task, seed, key = given.text("task"), _read_seed(given), _read_key(given)
         given.done()
         opened = await self._sessions.open(task, seed, key)
         return Reply(201, {"session": opened.session, "observation": observation_to(opened.observation)})
 
     async def _step(self, request: Request) -> Reply:
-        given = _given(request)
+        given = _read_body(request)
         action = given.text("action")
         number = given.whole("number") if given.has("number") else None
         given.done()
         return Reply(200, step_to(await self._sessions.step(request.id, action, number)))
 
     async def _advice(self, request: Request) -> Reply:
-        _given(request).done()
+        _read_body(request).done()
         return Reply(200, {"action": await self._sessions.advice(request.id)})
 
     async def _noise(self, request: Request) -> Reply:
-        given = _given(request)
-        seed = _seed(given)
+        given = _read_body(request)
+        seed = _read_seed(given)
         given.done()
         return Reply(200, {"action": await self._sessions.noise_action(request.id, seed)})
 
@@ -162,18 +162,18 @@ class Native:
         return Reply(204)
 
 
-def _given(request: Request) -> Fields:
+def _read_body(request: Request) -> Fields:
     return Fields(request.data, "request")
 
 
-def _seed(given: Fields) -> int:
+def _read_seed(given: Fields) -> int:
     seed = given.whole("seed")
     if not 0 <= seed < MAX_SEED:
         raise BadRequest("'seed' must be from 0 to 2**63 - 1")
     return seed
 
 
-def _key(given: Fields) -> str | None:
+def _read_key(given: Fields) -> str | None:
     if not given.has("key"):
         return None
     key = given.text("key")

@@ -193,14 +193,14 @@ class Talk:
         if not 0 <= seed <= _MAX_SEED:
             raise BadRequest("'seed' must be from 0 to 2**63 - 1")
         episode = given.text("episode_id") if given.has("episode_id") else None
-        self.task = await self._chosen(given, seed)
+        self.task = await self._choose_task(given, seed)
         if self.session not in self.sessions:
             self.session = self.sessions.reserve()
         observation = await self.sessions.reset(self.session, self.task, seed)
         self.episode, self.rewards = episode if episode is not None else f"{self.task}#{seed}", []
-        return _said(observation, None, False, {"task_id": self.task, "seed": seed})
+        return _shape_observation(observation, None, False, {"task_id": self.task, "seed": seed})
 
-    async def _chosen(self, given: Fields, seed: int) -> str:
+    async def _choose_task(self, given: Fields, seed: int) -> str:
         if given.has("task_id"):
             return given.text("task_id")
         split = given.text("split") if given.has("split") else self.pool.spec.splits[0]
@@ -221,7 +221,7 @@ class Talk:
         self.rewards.append(step.reward)
         # rewards add up there, whatever they do here
         gained = score_of(self.pool.spec.score, self.rewards) - before
-        return _said(step.observation, gained, step.ended, _about(step))
+        return _shape_observation(step.observation, gained, step.ended, _about(step))
 
     async def state(self, data: Mapping[str, Any]) -> dict[str, Json]:
         return {"episode_id": self.episode, "step_count": len(self.rewards), "task_id": self.task}
@@ -238,7 +238,9 @@ def _about(step: Step) -> dict[str, Json]:
     return {"status": step.status.value, "truncated": step.truncated, "info": step.info}
 
 
-def _said(observation: Observation, reward: float | None, done: bool, about: Mapping[str, Json]) -> dict[str, Json]:
+def _shape_observation(
+    observation: Observation, reward: float | None, done: bool, about: Mapping[str, Json]
+) -> dict[str, Json]:
     shown = {"text": observation.text, "valid_actions": observation.valid_actions, "metadata": about}
     return {"observation": shown, "reward": reward, "done": done, "metadata": about}
 

@@ -228,10 +228,10 @@ class _About:
         return Reply(200, self._server.description())
 
     async def _metrics(self, request: Request) -> Reply:
-        return _exposed(self._server.samples())
+        return _expose(self._server.samples())
 
 
-def _exposed(samples: Iterable[tuple[str, Sample]]) -> Reply:
+def _expose(samples: Iterable[tuple[str, Sample]]) -> Reply:
     return Reply(200, format_samples(samples), kind=b"text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -270,7 +270,7 @@ class MultiEnvServer(_Lifespan):
         try:
             first.authorize(scope)
             if scope["path"] == "/metrics":
-                return _exposed(sample for server in servers for sample in server.samples())
+                return _expose(sample for server in servers for sample in server.samples())
             if scope["path"] == "/openapi.json":
                 return Reply(
                     200, merge_descriptions({name: server.description() for name, server in self._servers.items()})

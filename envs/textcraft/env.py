@@ -159,11 +159,11 @@ class TextCraft(Env):
         self.reset(task, seed)
         return tuple(
             Reached(task=self._id(goal), actions=at, first=self._first(goal.item))
-            for goal, at in self._crafted(actions)
+            for goal, at in self._find_crafted(actions)
             if goal.depth in self._options.depths and not goal.held_out
         )
 
-    def _crafted(self, actions: Sequence[str]) -> Iterator[tuple[Goal, int]]:
+    def _find_crafted(self, actions: Sequence[str]) -> Iterator[tuple[Goal, int]]:
         """What is made on the way to the goal, each item once, and after how many actions."""
         made: set[str] = set()
         for at, action in enumerate(actions, start=1):

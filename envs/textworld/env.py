@@ -84,7 +84,7 @@ class TextWorld(Env):
         self._game = self._find(task)
         self._progress, self._left = GameProgression(self._game), self._options.max_steps
         self._list()
-        return self._shown(f"Goal: {self._goal()}\n{self._view().text()}")
+        return self._observe(f"Goal: {self._goal()}\n{self._view().text()}")
 
     def _goal(self) -> str:
         last = [f"{_plain(quest.commands[-1])}{self._where(quest)}" for quest in self._game.quests if quest.commands]
@@ -108,18 +108,18 @@ class TextWorld(Env):
         command = _plain(action)
         if len(action) > _LONGEST_COMMAND or command not in self._commands:
             known = command.partition(" ")[0] in self._verbs() and len(action) <= _LONGEST_COMMAND
-            return self._told(*((_NOT_NOW, Status.REFUSED) if known else (_UNKNOWN, Status.INVALID)))
+            return self._finish_step(*((_NOT_NOW, Status.REFUSED) if known else (_UNKNOWN, Status.INVALID)))
         self._progress.update(self._commands[command])
         self._list()
-        return self._told(self._view().text(), Status.OK)
+        return self._finish_step(self._view().text(), Status.OK)
 
-    def _told(self, text: str, status: Status) -> Step:
+    def _finish_step(self, text: str, status: Status) -> Step:
         won, lost = bool(self._progress.completed), bool(self._progress.failed)
         if won or lost:
             self._left = 0
         ending = "\nThe goal is reached." if won else "\nThe goal can no longer be reached." if lost else ""
         step = Step(
-            observation=self._shown(text + ending),
+            observation=self._observe(text + ending),
             reward=1.0 if won else self._share(),
             terminated=won or lost,
             truncated=not (won or lost or self._left),
@@ -144,7 +144,7 @@ class TextWorld(Env):
     def _verbs(self) -> set[str]:
         return {command.partition(" ")[0] for command in self._game.kb.inform7_commands.values()} - set(_IDLE)
 
-    def _shown(self, text: str) -> Observation:
+    def _observe(self, text: str) -> Observation:
         return Observation(text=text, valid_actions=tuple(self._commands) if self._left else None)
 
     # --- demonstrations ---

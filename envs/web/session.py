@@ -92,7 +92,7 @@ class ActionReply:
 _DONE = ActionReply()
 
 
-def _refused(text: str, **what: object) -> ActionReply:
+def _refuse(text: str, **what: object) -> ActionReply:
     return ActionReply(text.format(**what), Status.REFUSED)
 
 
@@ -279,9 +279,9 @@ class Visit:
             return reply
         how = str(await self.tab.ask(MAKE_READY, None, action.text))
         if how == "none":
-            return _refused(BrowserTexts.NOT_TYPED, number=action.element)
+            return _refuse(BrowserTexts.NOT_TYPED, number=action.element)
         if how.startswith("refused "):
-            return _refused(BrowserTexts.FORM[how.removeprefix("refused ")])
+            return _refuse(BrowserTexts.FORM[how.removeprefix("refused ")])
         keyboard = self.tab.leaf.keyboard
         if how == "keys":
             await (keyboard.type(action.text) if action.text else keyboard.press("Delete"))
@@ -293,10 +293,10 @@ class Visit:
         backend = self.tab.backend(action.element)
         how = None if backend is None else await self.tab.ask(CHOOSE, backend, action.option)
         if how is None:
-            return _refused(BrowserTexts.NO_ELEMENT, number=action.element)
+            return _refuse(BrowserTexts.NO_ELEMENT, number=action.element)
         if how == "done":
             return _DONE
-        return _refused(BrowserTexts.NOT_CHOSEN[how], number=action.element, what=action.option[:60])
+        return _refuse(BrowserTexts.NOT_CHOSEN[how], number=action.element, what=action.option[:60])
 
     async def _press(self, action: Press) -> ActionReply:
         await self.tab.leaf.keyboard.press(action.keys)
@@ -305,20 +305,20 @@ class Visit:
     async def _scroll(self, action: Scroll) -> ActionReply:
         backend = None
         if action.element is not None and (backend := self.tab.backend(action.element)) is None:
-            return _refused(BrowserTexts.NO_ELEMENT, number=action.element)
+            return _refuse(BrowserTexts.NO_ELEMENT, number=action.element)
         moved = await self.tab.ask(SCROLL, backend, action.down)
-        return _DONE if moved else _refused(BrowserTexts.NOT_SCROLLED)
+        return _DONE if moved else _refuse(BrowserTexts.NOT_SCROLLED)
 
     async def _go_to(self, action: GoTo) -> ActionReply:
         url = action.url if "://" in action.url else f"http://{action.url}"
         if compile_outside(self.scene.reached).match(url) or not url.startswith(("http://", "https://")):
-            return _refused(BrowserTexts.ELSEWHERE)
+            return _refuse(BrowserTexts.ELSEWHERE)
         try:
             await self.tab.leaf.goto(url, wait_until="commit")
         except Error as error:
             if self.tab.crashed or not self.tabs:
                 raise
-            return _refused(BrowserTexts.NO_PAGE, what=str(error).splitlines()[0][:100])
+            return _refuse(BrowserTexts.NO_PAGE, what=str(error).splitlines()[0][:100])
         return _DONE
 
     async def _go_back(self, action: GoBack) -> ActionReply:
@@ -331,26 +331,26 @@ class Visit:
         history = await self.tab.send("Page.getNavigationHistory")
         at, entries = history["currentIndex"] + by, history["entries"]
         if not 0 <= at < len(entries) or entries[at]["url"] == "about:blank":
-            return _refused(otherwise)
+            return _refuse(otherwise)
         await (self.tab.leaf.go_back if by < 0 else self.tab.leaf.go_forward)(wait_until="commit")
         return _DONE
 
     async def _new_tab(self, action: NewTab) -> ActionReply:
         if len(self.tabs) >= _MOST_TABS:
-            return _refused(BrowserTexts.MANY_TABS, number=_MOST_TABS)
+            return _refuse(BrowserTexts.MANY_TABS, number=_MOST_TABS)
         await self.context.new_page()
         return _DONE
 
     async def _switch_tab(self, action: SwitchTab) -> ActionReply:
         if action.number >= len(self.tabs):
-            return _refused(BrowserTexts.NO_TAB, number=action.number)
+            return _refuse(BrowserTexts.NO_TAB, number=action.number)
         self.here = action.number
         await self.tab.leaf.bring_to_front()
         return _DONE
 
     async def _close_tab(self, action: CloseTab) -> ActionReply:
         if len(self.tabs) == 1:
-            return _refused(BrowserTexts.LAST_TAB)
+            return _refuse(BrowserTexts.LAST_TAB)
         await self.tab.leaf.close()
         return _DONE
 
@@ -361,10 +361,10 @@ class Visit:
         if isinstance(place, Point):
             window = self.scene.window
             inside = place.x < window.width and place.y < window.height
-            return place if inside else _refused(BrowserTexts.OUTSIDE, width=window.width, height=window.height)
+            return place if inside else _refuse(BrowserTexts.OUTSIDE, width=window.width, height=window.height)
         backend = self.tab.backend(place)
         found = None if backend is None else await self.tab.ask(FIND_POINT, backend)
-        return _refused(BrowserTexts.NO_ELEMENT, number=place) if found is None else Point(found["x"], found["y"])
+        return _refuse(BrowserTexts.NO_ELEMENT, number=place) if found is None else Point(found["x"], found["y"])
 
 
 _DOING: Mapping[type, Callable[[Visit, Any], Awaitable[ActionReply]]] = {

@@ -123,7 +123,7 @@ class SeenPage:
 def format_page(page: SeenPage, numbers: Mapping[int, int], tokens: int) -> str:
     """One line for each node; what is more than about so many tokens is cut, and said to be."""
     lines = [f"{' ' * node.depth}[{numbers[node.backend]}] {node}" for node in page.nodes]
-    kept = _kept(lines, tokens)
+    kept = _cut(lines, tokens)
     left = len(lines) - len(kept)
     more = [f"({left} more lines are not shown)"] if left else []
     ways = [way for way, there in (("above", page.above), ("below", page.below)) if there]
@@ -131,7 +131,7 @@ def format_page(page: SeenPage, numbers: Mapping[int, int], tokens: int) -> str:
     return "\n".join((*kept, *more, *scroll)) or "(the page is empty)"
 
 
-def _kept(lines: Sequence[str], tokens: int) -> list[str]:
+def _cut(lines: Sequence[str], tokens: int) -> list[str]:
     kept = []
     for line in lines:
         tokens -= estimate_tokens(line)
@@ -175,7 +175,7 @@ def read_page(accessible: Sequence[Mapping[str, Any]], snapshot: Mapping[str, An
     document, strings = snapshot["documents"][0], snapshot["strings"]
     things = _things(document, strings)
     _join(things, accessible)
-    shown = tuple(_shown(things[0], 0, window, None)) if things else ()
+    shown = tuple(_walk(things[0], 0, window, None)) if things else ()
     top, height = document.get("scrollOffsetY", 0), document.get("contentHeight", 0)
     below = not window.whole and top + window.height < height - 1
     return SeenPage(nodes=shown, above=not window.whole and top > 0, below=below)
@@ -237,17 +237,17 @@ def _tidy(text: object) -> str:
     return plain if len(plain) <= _LONGEST_TEXT else plain[: _LONGEST_TEXT - 1] + "…"
 
 
-def _shown(thing: _Thing, depth: int, window: Window, outer: _Thing | None) -> Iterator[Node]:
+def _walk(thing: _Thing, depth: int, window: Window, outer: _Thing | None) -> Iterator[Node]:
     """The lines of a thing and of what is in it; `outer` is the innermost thing around it that has a line."""
     if window.strip and thing.attributes.get("id") in window.strip:
         return
-    own = _own(thing, outer) if _in_view(thing, window) else ""
+    own = _choose_role(thing, outer) if _in_view(thing, window) else ""
     if own:
         yield _node(thing, depth, own, thing.name, window)
     if thing.role == "StaticText" or thing.tag == "select":
         return
     inner, around = (depth + 1, thing) if own else (depth, outer)
-    within = [node for child in thing.children for node in _shown(child, inner, window, around)]
+    within = [node for child in thing.children for node in _walk(child, inner, window, around)]
     if not own and _in_view(thing, window):
         if len(within) > 1 and _holds(thing):
             name = "" if thing.role in _ROWS else thing.name
@@ -258,7 +258,7 @@ def _shown(thing: _Thing, depth: int, window: Window, outer: _Thing | None) -> I
     yield from within
 
 
-def _own(thing: _Thing, outer: _Thing | None) -> str:
+def _choose_role(thing: _Thing, outer: _Thing | None) -> str:
     """What the thing is called on a line of its own, if it has one whatever is in it."""
     said, in_control = (outer.name, outer.role in _ACTABLE) if outer else ("", False)
     if thing.role == "StaticText":
@@ -267,7 +267,7 @@ def _own(thing: _Thing, outer: _Thing | None) -> str:
         return "" if thing.role == "link" and in_control and thing.name == said else _SAYS.get(thing.role, thing.role)
     if thing.role == "heading" or (thing.role in ("image", "img") and thing.tag != "svg"):
         return _SAYS.get(thing.role, thing.role)
-    return thing.tag if thing.tag in _SHAPES and not in_control and _painted(thing) else ""
+    return thing.tag if thing.tag in _SHAPES and not in_control and _is_painted(thing) else ""
 
 
 def _holds(thing: _Thing) -> bool:
@@ -282,7 +282,7 @@ def _can_be_used(thing: _Thing) -> bool:
     return usable and sized and thing.role in _GREY and thing.tag not in ("html", "body")
 
 
-def _painted(thing: _Thing) -> bool:
+def _is_painted(thing: _Thing) -> bool:
     """Not a mere dot, as shapes are before they are unfolded."""
     box = thing.box
     sized = box is not None and max(box.width, box.height) >= 2

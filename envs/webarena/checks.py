@@ -52,10 +52,10 @@ def matches_answer(check: SuccessCheck, answer: str) -> bool:
         return False
     if check.unachievable and _plain(answer) != "n/a":
         return False
-    return all(_said(wanted, answer, alone=len(check.include) == 1) for wanted in check.include)
+    return all(_mentions(wanted, answer, alone=len(check.include) == 1) for wanted in check.include)
 
 
-def _said(wanted: str, answer: str, *, alone: bool) -> bool:
+def _mentions(wanted: str, answer: str, *, alone: bool) -> bool:
     plain = _plain(wanted)
     if alone and len(plain) == 1:  # or a 0 would be in every 10
         return plain in _TOKEN.findall(_plain(answer))
@@ -70,8 +70,8 @@ def _plain(text: str) -> str:
 
 def matches_url(reference: str, url: str) -> bool:
     """Whether an address is one of the references, as far as those go."""
-    references = [_parted(each) for each in reference.split(_OR)]
-    base, query = _parted(url)
+    references = [_split_url(each) for each in reference.split(_OR)]
+    base, query = _split_url(url)
     wanted: dict[str, set[str]] = {}
     for _, each in references:
         for name, values in each.items():
@@ -81,7 +81,7 @@ def matches_url(reference: str, url: str) -> bool:
     )
 
 
-def _parted(url: str) -> tuple[str, Mapping[str, Sequence[str]]]:
+def _split_url(url: str) -> tuple[str, Mapping[str, Sequence[str]]]:
     parts = urlsplit(url.rstrip("/"))
     return parts.netloc + parts.path, parse_qs(parts.query)
 
@@ -104,7 +104,7 @@ class _Look:
 
     async def holds(self, target: Target) -> bool:
         url = await self._helpers.address(target.url, self._leaf.url)
-        if url != "last" and not await _opened(self._leaf, url):
+        if url != "last" and not await _open(self._leaf, url):
             return False
         return matches_text(target, html.unescape(await self._text(target, self._leaf)))
 
@@ -122,7 +122,7 @@ class _Look:
         return ""
 
 
-async def _opened(leaf: Leaf, url: str) -> bool:
+async def _open(leaf: Leaf, url: str) -> bool:
     """Whether there is such a page; a host that does not answer says nothing about the agent."""
     try:
         await leaf.goto(url, wait_until="load")
@@ -160,11 +160,11 @@ class Helpers:
     async def address(self, url: str, last: str) -> str:
         if not url.startswith("func:"):
             return url
-        name, given = _called(url)
+        name, given = _parse_call(url)
         return await _ADDRESSES[name](self, *(each.replace("__last_url__", last) for each in given))
 
     async def text(self, locator: str, leaf: Leaf) -> str:
-        name, given = _called(re.sub(r"__page__\s*,?", "", locator))
+        name, given = _parse_call(re.sub(r"__page__\s*,?", "", locator))
         return await _TEXTS[name](self, leaf, *given)
 
     async def latest_order(self) -> str:
@@ -207,7 +207,7 @@ class Helpers:
             raise EnvFault(f"{shop} did not answer as a shop: {error!r}", kind=FaultKind.GARBAGE) from error
 
 
-def _called(text: str) -> tuple[str, tuple[str, ...]]:
+def _parse_call(text: str) -> tuple[str, tuple[str, ...]]:
     """The helper's name and what it is given; nothing of it is run."""
     match = _CALL.fullmatch(text.strip())
     if match is None:

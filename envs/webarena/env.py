@@ -110,11 +110,11 @@ class WebArena(Env):
         self._left -= 1
         parsed = parse(action)
         if isinstance(parsed, Stop):
-            return self._ended(task, parsed.answer, stopped=True)
-        text, status = self._done(parsed)
-        return self._shown(text, status) if self._left else self._ended(task, "", stopped=False, status=status)
+            return self._finish(task, parsed.answer, stopped=True)
+        text, status = self._perform(parsed)
+        return self._observe(text, status) if self._left else self._finish(task, "", stopped=False, status=status)
 
-    def _done(self, parsed: Action | Malformed) -> tuple[str, Status]:
+    def _perform(self, parsed: Action | Malformed) -> tuple[str, Status]:
         if isinstance(parsed, Malformed | Drag):
             fault = parsed if isinstance(parsed, Malformed) else Malformed.UNKNOWN
             return MALFORMED[fault].format(forms=FORMS), Status.INVALID
@@ -124,10 +124,10 @@ class WebArena(Env):
         reply = self._surfer.perform(parsed)
         return "\n".join(filter(None, (reply.text, self._surfer.see()))), reply.status
 
-    def _shown(self, text: str, status: Status) -> Step:
+    def _observe(self, text: str, status: Status) -> Step:
         return Step(observation=Observation(text=text), status=status)
 
-    def _ended(self, task: WebArenaTask, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
+    def _finish(self, task: WebArenaTask, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
         """At the end by whichever way, what holds is counted."""
         self._task = None
         check = check_success(task.check, answer, self._surfer.visit, self._options.hosts)

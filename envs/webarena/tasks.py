@@ -120,7 +120,7 @@ def _task(config: Mapping[str, Any], hosts: Mapping[str, str], folder: Path) -> 
     return WebArenaTask(
         id=str(config["task_id"]),
         sites=sites,
-        start=tuple(_placed(str(config["start_url"]), hosts).split(" |AND| ")),
+        start=tuple(_put_addresses(str(config["start_url"]), hosts).split(" |AND| ")),
         intent=str(config["intent"]),
         state=folder / state if state else None,
         check=_check(config["eval"], hosts),
@@ -128,7 +128,7 @@ def _task(config: Mapping[str, Any], hosts: Mapping[str, str], folder: Path) -> 
     )
 
 
-def _placed(text: str, hosts: Mapping[str, str]) -> str:
+def _put_addresses(text: str, hosts: Mapping[str, str]) -> str:
     """With addresses in place of names."""
 
     def address(match: re.Match[str]) -> str:
@@ -158,7 +158,7 @@ def _check(config: Mapping[str, Any], hosts: Mapping[str, str]) -> SuccessCheck:
         exact=_text(answers.get("exact_match")),
         include=_texts(answers.get("must_include", ())),
         unachievable=fuzzy == "N/A",
-        url=_placed(str(config.get("reference_url") or ""), hosts),
+        url=_put_addresses(str(config.get("reference_url") or ""), hosts),
         targets=tuple(_target(each, hosts) for each in config.get("program_html") or ()),
     )
 
@@ -168,7 +168,7 @@ def _target(config: Mapping[str, Any], hosts: Mapping[str, str]) -> Target:
     if not set(required) <= {"exact_match", "must_include"} or len(required) != 1:
         raise ValueError(f"required_contents {required}")
     return Target(
-        url=_placed(str(config["url"]), hosts),
+        url=_put_addresses(str(config["url"]), hosts),
         locator=str(config.get("locator") or "").strip(),
         before=_texts(config.get("prep_actions", ())),
         exact=_text(required.get("exact_match")),

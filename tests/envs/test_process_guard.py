@@ -114,9 +114,8 @@ def test_a_folder_that_nobody_holds_any_more_is_removed_by_the_next_and_no_other
         (tmp_path / name / (".agym-temporary" if name != "agym.of-a-user" else "file")).touch()
     held = os.open(tmp_path / "agym.held", os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    program = (
-        "import sys\nfrom agym.envs.serving.process_guard import run_guarded\nsys.exit(run_guarded(lambda: 0, leashed=False))"
-    )
+    imports = "import sys\nfrom agym.envs.serving.process_guard import run_guarded"
+    program = f"{imports}\nsys.exit(run_guarded(lambda: 0, leashed=False))"
     subprocess.run([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True)
     assert {file.name for file in tmp_path.iterdir()} == {"agym.held", "other", "agym.of-a-user"}
     os.close(held)

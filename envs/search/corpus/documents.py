@@ -163,11 +163,11 @@ def _number(digits: str) -> int:
 
 
 def _read(file: Path) -> str:
-    opened: Callable[[Path], bytes] = _unpacked if file.suffix == ".gz" else Path.read_bytes
+    opened: Callable[[Path], bytes] = _unpack if file.suffix == ".gz" else Path.read_bytes
     return opened(file).decode("utf-8", "replace")
 
 
-def _unpacked(file: Path) -> bytes:
+def _unpack(file: Path) -> bytes:
     return gzip.decompress(file.read_bytes())
 
 

@@ -40,7 +40,7 @@ def read_folder(folder: Path) -> Iterator[Passage]:
 
 def cut_passages(title: str, text: str, document: str, words: int = _WORDS) -> Iterator[Passage]:
     """A document in passages of whole paragraphs; a longer paragraph is cut between words."""
-    for part in _packed(_pieces(text, words), words):
+    for part in _pack(_pieces(text, words), words):
         yield Passage(title=title, text=part, document=document)
 
 
@@ -51,7 +51,7 @@ def _pieces(text: str, words: int) -> Iterator[list[str]]:
             yield split[at : at + words]
 
 
-def _packed(pieces: Iterable[list[str]], words: int) -> Iterator[str]:
+def _pack(pieces: Iterable[list[str]], words: int) -> Iterator[str]:
     packed: list[str] = []
     for piece in pieces:
         if packed and len(packed) + len(piece) > words:
