@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Violation(Exception):
-    """What an environment does that it must not do, with the task at which it was seen."""
+    """A broken rule of the contract, with the task that showed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class CheckResult:
     check: str
     passed: bool
     detail: str = ""
-    """What was violated, why the check was left out, or what it measured."""
+    """What was violated, why the check was skipped, or what it found."""
 
 
 class Skipped(Exception):
@@ -68,7 +68,7 @@ class Skipped(Exception):
 
 
 ConformanceCheck: TypeAlias = Callable[[Subject], Awaitable[str | None]]
-"""Comes back with what it measured, if anything."""
+"""Returns what it found, if anything."""
 Transcript: TypeAlias = tuple[tuple[str, float, bool, bool, str], ...]
 """What was seen and earned, step by step."""
 
@@ -92,19 +92,19 @@ async def run_checks(subject: Subject, checks: Sequence[ConformanceCheck] | None
 async def _run(check: ConformanceCheck, subject: Subject) -> CheckResult:
     name = check.__name__.replace("_", " ")
     try:
-        measured = await check(subject)
+        found = await check(subject)
     except Skipped as reason:
         return CheckResult(check=name, passed=True, detail=f"left out: {reason}")
     except (Violation, EnvError) as error:
         return CheckResult(check=name, passed=False, detail=str(error))
-    return CheckResult(check=name, passed=True, detail=measured or "")
+    return CheckResult(check=name, passed=True, detail=found or "")
 
 
 # --- playing ---
 
 
 async def play_transcript(client: EnvClient, task: str, seed: int, max_steps: int) -> Transcript:
-    """An episode played by whatever the environment itself suggests, with something senseless now and then."""
+    """Play an episode by what the environment itself suggests, with nonsense now and then."""
     session = await client.open(task, seed)
     seen: list[tuple[str, float, bool, bool, str]] = [(session.first.text, 0.0, False, False, "reset")]
     try:

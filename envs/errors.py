@@ -1,8 +1,8 @@
-"""What can go wrong with an environment, each with a code that survives the wire.
+"""Errors of environments, each with a code that survives the wire.
 
-Two kinds: the caller's mistakes (`UnknownTask` and its siblings), which a retry cannot mend, and `EnvFault`, trouble of
-the environment or of the way to it, which says nothing about the agent: an episode that meets one is tried again or
-left out, never counted as a failure.
+Two kinds: the caller's mistakes (`UnknownTask` and its siblings), which a retry cannot fix, and `EnvFault`, trouble of
+the environment or of the connection to it, which says nothing about the agent: an episode that meets one is played
+again or left out, never counted as a failure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The contract between an environment and whoever plays it.
 
-What enters: a task's id, a seed, and actions as text. What leaves: observations, rewards and endings. `Env` is what an
-author writes, plain and synchronous; `EnvClient` and `Session` are what a player sees, the same whether the environment
-lives in this process or behind HTTP.
+`Env` is what an author writes, plain and synchronous; `EnvClient` and `Session` are what a player sees, the same
+whether the environment lives in this process or behind HTTP.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ class TaskInfo:
 
     id: str
     difficulty: str | None = None
-    """The group under which results are told apart, such as `depth3`."""
+    """Group by which results are broken down, such as `depth3`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +174,7 @@ class Env(ABC):
 
     @abstractmethod
     def reset(self, task: str, seed: int) -> Observation:
-        """Begin an episode, whatever went before."""
+        """Begin an episode; one under way is abandoned."""
 
     @abstractmethod
     def step(self, action: str) -> Step:
@@ -188,7 +187,7 @@ class Env(ABC):
         """Let go of everything; may be called more than once."""
 
     def difficulty(self, task: str) -> str | None:
-        """The group under which this task's results are told apart."""
+        """Group by which this task's results are broken down."""
         return None
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:

@@ -1,6 +1,6 @@
 """The ids that tasks had when they were released: how many each split began with, and their digest, in `ids.json`.
 
-A task's id is what a result is told by, so it stays: a split may grow at its end, and loses, moves or renames nothing.
+Results are compared by a task's id, so it stays: a split may grow at its end, but loses, moves and renames nothing.
 
     python -m agym.envs.releases       writes down what has been added; ends with 1 where an id has changed
 

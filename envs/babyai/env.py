@@ -51,7 +51,7 @@ class BabyAI(Env):
         self._world: GridWorld | None = None
         self._level: Level | None = None
         self._plan: tuple[str, ...] | None = None
-        """What an expert would do from here on, if that was asked."""
+        """The expert's actions from here on, once asked for."""
         self._listed: tuple[str, ...] = ()
         """What is possible now."""
 

@@ -25,7 +25,7 @@ from minigrid.minigrid_env import MiniGridEnv
 __all__ = ["SEEDS", "SPLITS", "Level", "build_level", "find_level", "list_level_tasks", "load_levels", "task_id"]
 
 SEEDS: Mapping[str, range] = {"train": range(250), "test": range(1000, 1050)}
-"""By side: no world is both trained and measured on."""
+"""By side: no world is used for both training and evaluation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

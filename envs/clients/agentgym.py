@@ -1,8 +1,7 @@
 """Environments on AgentGym servers, played as any other.
 
-What enters: a URL and which of the environments of that system it is. What leaves: an `EnvClient` whose tasks are the
-numbers of that server. Such a server tells an error under status 200, knows no seeds and lists no tasks; a step whose
-answer was lost cannot be asked for again, so that is a fault.
+Tasks are the numbers of the server. Such a server reports errors under status 200, knows no seeds and lists no tasks; a
+step whose answer was lost cannot be repeated, so that is a fault.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def _first_of(answer: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """How the server of one environment is spoken to."""
+    """The wire format of one environment's server."""
 
     prompt: str
     number: str = "id"
@@ -193,7 +192,7 @@ class AgentGymEnv(PlayOnlyEnv):
         self._calls = Calls(url, _answer, repeats=False, token=token, transport=transport)
         self._idle: list[int] = []
         self._held: set[int] = set()
-        """Numbers that were given to this client and not given back, idle ones among them."""
+        """Numbers given to this client and not given back, including idle ones."""
         self._spec = EnvSpec(
             name=kind,
             version="agentgym",
@@ -341,7 +340,7 @@ def _answer(asked: HttpRequest, response: httpx.Response) -> Any:
 
 
 def _refuse_failed(answer: Any) -> None:
-    """A page that could not be loaded is told in a way of its own."""
+    """Refuse the reset answer with which WebArena's server reports a page that did not load."""
     if isinstance(answer, dict) and answer.get("sites") == "Error":
         raise EnvFault(f"POST /reset: {str(answer.get('observation'))[:_QUOTED]}")
 

@@ -1,4 +1,4 @@
-"""Environments as a player sees them: in this process or behind HTTP, through the same two protocols.
+"""Clients of an environment in this process or behind HTTP, through the same two protocols.
 
 Deadlines hold for a whole call, retries included. Everything that is not the agent's doing arrives as an `EnvFault`
 that says what kind it is; a step that had to be sent twice has been carried out once.
@@ -36,7 +36,7 @@ __all__ = ["HttpEnv", "InlineEnv"]
 T = TypeVar("T")
 
 _QUOTED = 80
-"""Bytes of an answer that makes no sense that are told."""
+"""Bytes of an unreadable answer that a message quotes."""
 
 
 # --- in this process ---
@@ -138,7 +138,7 @@ class HttpEnv:
         body: dict[str, Json] = {"task": task, "seed": seed, "actions": tuple(actions)}
         try:
             return await self._calls.send("/hindsight", body, self._deadlines.open_s, _read_reached)
-        except TooLarge:  # an episode longer than the server takes: what it reached cannot be told
+        except TooLarge:  # an episode longer than the server accepts has no hindsight
             return ()
 
     async def open(self, task: str, seed: int) -> Session:

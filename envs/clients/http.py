@@ -1,7 +1,4 @@
-"""Requests to a server, each with a deadline over all its tries; trouble on the way arrives as an `EnvFault`.
-
-What enters: a method, a path, a body. What leaves: what the dialect at hand makes of the response, or its error.
-"""
+"""Requests to a server, each with a deadline over all its tries; trouble on the way arrives as an `EnvFault`."""
 
 from __future__ import annotations
 
@@ -23,11 +20,11 @@ __all__ = ["Calls", "HttpRequest", "ReadResponse", "make_garbage_fault", "read_j
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _QUOTED = 80
-"""Bytes of an answer that makes no sense that are told."""
+"""Bytes of an unreadable answer that a message quotes."""
 _ADDRESS = "http://127.0.0.1:8200"
 _LAST_PORT = 65535
 _OF_GATEWAYS = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
-"""Whoever stands before a server says that it is not there: it may be again."""
+"""A gateway reports that the server is not there; it may come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +42,14 @@ class HttpRequest:
 
 
 ReadResponse: TypeAlias = Callable[[HttpRequest, httpx.Response], Any]
-"""What a response means, or the error that it tells."""
+"""Turns a response into its content, or raises the error that it reports."""
 
 
 class Calls:
-    """To one server, in one dialect.
+    """Requests to one server, in one dialect.
 
-    Asks again while the connection or a full server is the trouble; but where `repeats` is false only what surely never
-    reached the server, for such a dialect cannot tell a repeated request from another one.
+    Retries while the connection fails or the server is full. Where `repeats` is false it retries only what certainly
+    never reached the server: such a dialect cannot recognise a repeated request.
     """
 
     def __init__(
@@ -81,7 +78,7 @@ class Calls:
         return await self._call(HttpRequest("POST", path, dump(body)), deadline_s)
 
     async def try_once(self, asked: HttpRequest, deadline_s: float) -> None:
-        """Whether or not it can be done."""
+        """Send a request and ignore how it ends."""
         with suppress(EnvError, TimeoutError):
             async with asyncio.timeout(deadline_s):
                 await self._once(asked)
@@ -146,7 +143,7 @@ def _sendable(token: str) -> str:
 
 
 def read_json(asked: HttpRequest, response: httpx.Response) -> Any:
-    """The response's JSON, whatever its status."""
+    """The response's JSON, under any status."""
     try:
         return load(response.content)
     except WireError as error:

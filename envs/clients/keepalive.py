@@ -1,7 +1,7 @@
-"""A lean way for httpx to reach a server: connections kept open, one request at a time on each.
+"""Lean httpx transport: connections kept open, one request at a time on each.
 
-What enters: httpx requests whose bodies are bytes. What leaves: responses, or httpx's own transport errors. A general
-connection pool walks all its connections for every request; with hundreds of sessions that costs milliseconds a step.
+A general connection pool walks all its connections for every request; with hundreds of sessions that costs milliseconds
+a step.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class KeepAlive(httpx.AsyncBaseTransport):
     def __init__(self, trusted_s: float = 2.0, certificates: SSLContext | None = None) -> None:
         self._trusted_s = trusted_s
         self._certificates = certificates
-        """Whom to believe that they are who they say; those whom httpx believes unless given."""
+        """Trusted certificates; httpx's own unless given."""
         self._idle: list[_Connection] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

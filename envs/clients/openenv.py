@@ -1,8 +1,8 @@
 """Environments on OpenEnv servers, played as any other.
 
-What enters: a URL. What leaves: an `EnvClient`, each session a WebSocket of its own. A task is `SPLIT/INDEX`, as the
-server lists it, or else a name that is handed to its reset. An action's text becomes the one text that the server's
-schema asks for; where it asks for more, the action has to be a JSON object. Rewards add up.
+Each session is a WebSocket of its own. A task is `SPLIT/INDEX`, as the server lists it, or else a name that is handed
+to its reset. An action's text becomes the one text that the server's schema asks for; where it asks for more, the
+action has to be a JSON object. Rewards add up.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PAUSE_S = 0.2
 _TOLD = {"metadata", "done", "reward"}
 """Fields of observations and actions that are about them and not in them."""
 _LATER = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS)
-"""The server will do it when it is asked again."""
+"""Statuses after which a retry may succeed."""
 
 
 class OpenEnvEnv(PlayOnlyEnv):
@@ -55,7 +55,7 @@ class OpenEnvEnv(PlayOnlyEnv):
         self._calls = Calls(self._url, _answer, repeats=True, token=token, transport=transport)
         self._splits: tuple[str, ...] | None = None
         self._action: str | None = None
-        """What a text is called in an action; None where that must be JSON."""
+        """Field of an action that takes its text; None where an action must be JSON."""
 
     async def spec(self) -> EnvSpec:
         about, schemas = await self._get("/metadata"), await self._get("/schema")
@@ -117,7 +117,7 @@ class OpenEnvEnv(PlayOnlyEnv):
         return names[0]
 
     async def _listed_splits(self) -> tuple[str, ...]:
-        """Most servers have no tasks of which they could tell."""
+        """None for most servers: they list no tasks."""
         try:
             name = await self._listed_name()
             return tuple(Fields(split, "split").text("name") for split in await self._get(f"/{name}/splits"))

@@ -1,7 +1,6 @@
 """Servers of our own, one or several of the same environment, behind one client.
 
-What enters: how to start a server, and how many. What leaves: an `EnvClient` that owns them. A session goes where the
-fewest are under way; a server that dies is started again by its keeper, and what was under way on it is a fault.
+A session goes to the server with the fewest; one that dies is restarted, and what was under way on it is a fault.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ async def serve(
     report: Callable[[ServerEvent], None],
     deadlines: Deadlines | None = None,
 ) -> EnvClient:
-    """So many servers, all of them started, or none."""
+    """Start `count` servers, or none."""
     served: list[Served] = []
 
     async def start(number: int) -> None:
@@ -45,7 +44,7 @@ async def serve(
 
 
 class ForwardingEnv(ABC):
-    """What is asked goes to another client."""
+    """A client that forwards to another one."""
 
     @property
     @abstractmethod

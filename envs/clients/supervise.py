@@ -294,4 +294,4 @@ def _last_words(log: Path) -> str:
 
 
 def _ignore(event: ServerEvent) -> None:
-    """Nobody wants to be told at once; `events` has them all."""
+    """Report nothing; `events` keeps them all."""

@@ -1,4 +1,4 @@
-"""What is known of some environments beyond what Gymnasium tells: words for actions and states, what play can earn."""
+"""Words for actions and states of some environments, and what play can earn there: Gymnasium itself has neither."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def is_tellable(space: Any) -> bool:
 
 
 def is_exact(space: Any) -> bool:
-    """Whether what is seen can be the name of a state: counted, not measured."""
+    """Whether an observation can name a state: it is discrete."""
     parts = space.spaces if isinstance(space, spaces.Tuple) else (space,)
     return all(isinstance(part, _EXACT) for part in parts)
 

@@ -26,14 +26,14 @@ class ToolTask:
     id: str
     instruction: str
     answers: tuple[str, ...]
-    """Any of these will do; whatever the agent says, if there is none."""
+    """Any of these is accepted; every answer, if there is none."""
     check: TaskCheck | None
     """What must hold at the end, besides."""
     asked: frozenset[str]
     """Tools that the check names."""
     split: str
     group: str | None
-    """Under which results are told apart."""
+    """Results are broken down by it."""
     solution: tuple[str, ...] | None
     """Actions, with the answer at the end."""
 

@@ -146,7 +146,7 @@ class MiniWob(Env):
     # --- demonstrations ---
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        """Played before it is told: none where the page is not pleased."""
+        """The solution, after it was played; None where the page does not accept it."""
         page, _ = find_page(task)
         if page not in SOLVERS:
             return None

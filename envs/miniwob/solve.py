@@ -1,7 +1,7 @@
-"""Solutions of the pages whose task says plainly what to do.
+"""Scripted solutions of the pages whose task says plainly what to do.
 
-What enters: the task and what is in view. What leaves: action after action, each answered with what is then in view.
-A solver that finds the page other than it expects raises `LookupError` or `ValueError`, or gives up.
+A solver takes the task and what is in view, and yields actions; each is answered with what is then in view. One that
+finds the page other than it expects raises `LookupError` or `ValueError`, or gives up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ScienceWorld: carry out an experiment of primary-school science in a simulated house.
 
 A task is one variation of one of thirty experiments. The score is what the simulator makes of the way so far, from 0
-to 1; it is 1 when the experiment is done, and 0 after a mistake that cannot be mended.
+to 1; it is 1 when the experiment is done, and 0 after a mistake that cannot be undone.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SciWorld(Env):
             simulator.take_back()  # or it would take the next command for a bad answer
         outcome = simulator.step(command)
         self._asked_back = outcome.text.startswith(ASKED_BACK)
-        # a mistake that cannot be mended scores -1
+        # a mistake that cannot be undone scores -1
         self._score = min(1.0, max(0.0, outcome.score))
         status = read_status(outcome.text)
         text = UNKNOWN if status is Status.INVALID else tidy_text(outcome.text)
@@ -152,7 +152,7 @@ class SciWorld(Env):
         return None
 
     def noise_action(self, rng: Random) -> str | None:
-        """Something to try with whatever is near; nothing that could end the episode."""
+        """Something to try with a thing nearby; nothing that could end the episode."""
         if self._simulator is None or not self._left:
             return None
         if self._asked_back:

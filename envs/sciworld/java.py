@@ -1,10 +1,9 @@
 """Java processes, and the simulators in them.
 
-What enters: how much memory and how many processes may be used. What leaves: `Simulator`s, one for each episode under
-way. The simulator keeps some of its state once per process: the source of chance, the number of the next object, the
-simplifications. Each `Simulator` has its own, put in place before every call, so that neighbours change nothing; and
-one call runs at a time in a process. A process ends when its last simulator is given back, and when this process ends,
-however it ends: the other end of its standard input is here.
+Each episode under way has a `Simulator`. ScienceWorld keeps some of its state once per process: the source of chance,
+the number of the next object, the simplifications. Each `Simulator` has its own, put in place before every call, so
+that neighbours change nothing; one call runs at a time in a process. A process ends when its last simulator is given
+back, and when this process ends, even if killed: it holds the other end of its standard input.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ..temp_files import Temporary
 __all__ = ["Javas", "Simulator", "SimulatorAnswer", "share_javas"]
 
 _CALL_S = 120
-"""For one call, at the most: a process that takes longer is not waited for."""
+"""Time limit of one call; a process that takes longer is given up."""
 _STOP_S = 5
 _CROWDED = 8
 """Simulators in every process before another process is started."""
@@ -54,7 +53,7 @@ class SimulatorAnswer:
 
     text: str
     score: float
-    """From 0 to 1; below 0 after a mistake that cannot be mended."""
+    """From 0 to 1; below 0 after a mistake that cannot be undone."""
     over: bool
 
 
@@ -298,7 +297,7 @@ class Simulator:
             return self._texts(self._world.getValidActionObjectCombinations())
 
     def sets(self) -> tuple[tuple[int, ...], ...]:
-        """The variations of the loaded task for training, for choosing, and for measuring."""
+        """Variations of the loaded task: train, dev and test."""
         with self._guard():
             lists = (self._world.getVariationsTrain, self._world.getVariationsDev, self._world.getVariationsTest)
             return tuple(tuple(int(each) for each in listed()) for listed in lists)

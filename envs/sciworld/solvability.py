@@ -2,10 +2,9 @@
 
     python -m agym.envs.sciworld.solvability --minutes 15
 
-What enters: `data/tasks.json` and `data/words.txt`. What leaves: the same, with more variations screened, those of the
-test part first; written anew after every round. Each variation is played by its solution in two processes at the same
-time, in the second beside a neighbour and in the opposite order; whatever differs is left out of all splits. Run it
-again to go on.
+Extends `data/tasks.json` and `data/words.txt` with more screened variations, those of the test part first, after every
+round. Each variation is played by its solution in two processes at the same time, in the second next to a neighbour and
+in the opposite order; what differs is left out of all splits. Run it again to go on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the agent is told: our own words, and the simulator's made shorter.
-
-What enters: the simulator's texts. What leaves: observations, and what the simulator made of an action.
-"""
+"""Texts for the agent: our own, and the simulator's made shorter."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What the agent may do, and how it says so.
-
-What enters: text. What leaves: a tool with what it is to work on, or what is wrong with the text. The first word names
-the tool; the rest belongs to it.
-"""
+"""Text to tool use, strictly: the first word names the tool, the rest is its argument."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The seven standard benchmarks, each from the file that its authors publish.
 
-What enters: a folder in which those files are called as the splits here: `nq.jsonl`, `triviaqa.json`, `popqa.tsv`,
-`hotpotqa.json`, `2wikimultihop.json` (beside it perhaps its `id_aliases.json`), `musique.jsonl`, `bamboogle.csv`. Any
-of them may be a `.jsonl` of `question` and `golden_answers` instead. What leaves: questions.
+The files are named as the splits here: `nq.jsonl`, `triviaqa.json`, `popqa.tsv`, `hotpotqa.json`, `2wikimultihop.json`
+(optionally with its `id_aliases.json`), `musique.jsonl`, `bamboogle.csv`. Any of them may be a `.jsonl` of `question`
+and `golden_answers` instead.
 """
 
 from __future__ import annotations

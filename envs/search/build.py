@@ -3,8 +3,8 @@
     python -m agym.envs.search.build FOLDER            # Debian's packages, got by apt and unpacked, never installed
     python -m agym.envs.search.build FOLDER --index    # the passages that are there already
 
-What leaves: `FOLDER/NAME.jsonl`, the passages of each package; `FOLDER/packages.json`, their versions and what was
-missing and why; and an index of all. The same packages give the same files.
+Writes `FOLDER/NAME.jsonl`, the passages of each package; `FOLDER/packages.json`, their versions, and what was missing
+and why; and an index of all. The same packages give the same files.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_corpus(folder: Path, packages: Sequence[Package]) -> dict[str, str]:
-    """Every package's passages in a file of its own; those that cannot be had are told with the reason."""
+    """Write every package's passages to a file of its own; return those that are missing, with the reason."""
     folder.mkdir(parents=True, exist_ok=True)
     versions: dict[str, str] = {}
     missing: dict[str, str] = {}

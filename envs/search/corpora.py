@@ -1,8 +1,4 @@
-"""Which corpus, and who searches it.
-
-What enters: options. What leaves: a retriever, one for all instances of a process that ask for the same, for an index
-takes seconds to make or memory to hold.
-"""
+"""Retrievers by options, shared by all instances of a process: an index takes seconds to build, and memory."""
 
 from __future__ import annotations
 

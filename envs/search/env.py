@@ -40,7 +40,7 @@ SPEC = EnvSpec(
 )
 
 _TOLD = 20_000
-"""Passages of a corpus of one's own that are told to make a tokenizer from, at the most."""
+"""Most passages of a user's corpus that go into `corpus()`, from which a tokenizer is made."""
 
 
 def create(options: Mapping[str, Json]) -> Search:

@@ -2,9 +2,9 @@
 
     python -m agym.envs.search.generate CORPUS
 
-What enters: a corpus that `build` made, WordNet in it. What leaves: the same files, byte for byte, from the same
-packages. A question is kept where each of its searches shows the passage that has the fact, among the three
-that a search finds unless told otherwise, in the shipped corpus as in the large one.
+Takes a corpus that `build` made, WordNet in it; the same packages give the same files, byte for byte. A question is
+kept where each of its searches shows the passage that has the fact, among the three that a search finds by default, in
+the shipped corpus as in the large one.
 """
 
 from __future__ import annotations

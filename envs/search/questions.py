@@ -1,8 +1,7 @@
 """Questions: those that are shipped, and a user's own.
 
-What enters: `data/questions.txt`, or a JSON-lines file. What leaves: questions with their accepted answers. The shipped
-ones are made of what WordNet says is part of what; a line has the side, how many facts in a row are asked for, the
-synset where that row begins, and the name by which it is asked for.
+The shipped ones are made from WordNet's part-of relations; a line of `data/questions.txt` has the side, the number of
+facts in a row, the synset where that row begins, and the name by which it is asked for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Run a program of the agent's where it can do no harm.
 
-What enters: a program's text. What leaves: what it printed, or why it was stopped. Each program has a process of its
-own, `jail`, with an empty environment and no open file but its input and output; time, memory and output are limited.
-`why_not` tells why no program can be run here; without the filter of system calls none is.
+Each program has a process of its own, `jail`, with an empty environment and no open file but its input and output;
+time, memory and output are limited. Without the filter of system calls none is run.
 """
 
 from __future__ import annotations

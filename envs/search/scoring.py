@@ -1,8 +1,4 @@
-"""How an answer is compared with the accepted ones: exact match and F1, over what SQuAD's rules leave of a text.
-
-What enters: an answer and the accepted answers. What leaves: a number from 0 to 1, for the accepted answer that is
-nearest.
-"""
+"""Exact match and F1 with the nearest accepted answer, from 0 to 1, after SQuAD's normalisation."""
 
 from __future__ import annotations
 

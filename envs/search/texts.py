@@ -1,4 +1,4 @@
-"""What the agent is told, in our own words."""
+"""Texts for the agent."""
 
 from __future__ import annotations
 

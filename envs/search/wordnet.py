@@ -1,8 +1,4 @@
-"""WordNet: its database as synsets, and those that are shipped here.
-
-What enters: the files `data.noun` and its siblings of a WordNet 3.0, or `data/wordnet.txt`. What leaves: synsets by
-their ids, and a passage for each: what it is, and what it is part of.
-"""
+"""WordNet 3.0: its database as synsets, those that are shipped, and a passage for each."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ Routes: TypeAlias = Mapping[tuple[str, ...], Mapping[str, Route]]
 
 
 class Dialect(Protocol):
-    """One way to speak to the server: its routes, and how it tells an error."""
+    """A wire format of the server: its routes, and how it reports an error."""
 
     @property
     def name(self) -> str: ...

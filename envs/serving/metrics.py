@@ -1,7 +1,4 @@
-"""What a server has done so far, in the text form that Prometheus reads.
-
-What enters: answers as they are sent. What leaves: samples, and their text.
-"""
+"""Counters of a server, in Prometheus's text format."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A server's description of itself, made from its routes: OpenAPI 3.1.
-
-What enters: an environment's spec, the dialects. What leaves: a JSON object that tools for OpenAPI understand.
-"""
+"""OpenAPI 3.1 description of a server, made from its routes."""
 
 from __future__ import annotations
 

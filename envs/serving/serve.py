@@ -151,7 +151,7 @@ class _Server(uvicorn.Server):
         yield
 
     def _stop(self) -> None:
-        # however often: what a terminal sends to all, the warden passes on as well
+        # however often: what a terminal sends to all, the guard passes on as well
         self.should_exit = True
 
 

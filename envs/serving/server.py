@@ -1,7 +1,7 @@
 """Any environment as an HTTP service: an ASGI application that checks, limits and routes; dialects do the talking.
 
-What enters: requests. What leaves: replies, always: a caller's mistake is a 4xx with a code, an environment's trouble a
-502 to 504, and a mistake of ours a 500 that names nothing.
+Every request gets a reply: a caller's mistake is a 4xx with a code, an environment's trouble a 502 to 504, and a
+mistake of ours a 500 that names nothing.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class TextCraft(Env):
     def tasks(self, split: str) -> tuple[str, ...]:
         if split not in self.spec.splits:
             raise UnknownSplit(f"textcraft has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
-        # the splits by depth are for measuring: parts of test
+        # the splits by depth are for evaluation: parts of test
         held_out = HELD_OUT.get(split, True)
         wanted = {int(split.removeprefix("depth"))} if split not in HELD_OUT else set(DEPTHS)
         wanted &= set(self._options.depths)

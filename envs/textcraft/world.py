@@ -1,7 +1,7 @@
 """What a world is: goals on either side of a split, and the recipes that an episode is played with.
 
 Two kinds: a `FixedWorld` knows one recipe for each item (`fixed.py`); a `DrawnWorld` draws recipes anew for every
-episode (`drawn.py`), so that nothing but the crafting commands shown can tell how a thing is made.
+episode (`procedural.py`), so that nothing but the crafting commands shown can tell how a thing is made.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Recipe:
     needs: tuple[tuple[str, int], ...]
     depth: int
     command: str
-    """The action that carries it out, as the agent is told."""
+    """The action that carries it out, as the agent is shown it."""
 
 
 class CraftWorld(Protocol):

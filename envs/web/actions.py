@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 LONGEST = 4000
-"""Characters of an action, at the most."""
+"""Most characters of an action."""
 
 
 class Malformed(StrEnum):

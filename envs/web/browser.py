@@ -1,7 +1,6 @@
-"""A browser for those who wait: a seat in a room and one visit at a time, called from any thread.
+"""Blocking, thread-safe handle on a shared Chromium; one visit at a time.
 
-What enters: scenes and actions. What leaves: pages as text, replies. Trouble of the browser's is an `EnvFault`; the
-next visit then begins in another browser.
+Trouble of the browser's is an `EnvFault`; the next visit then begins in another browser.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["Surfer"]
 T = TypeVar("T")
 
 _CALL_S = 120.0
-"""For one call, at the most: a browser that takes longer is not waited for."""
+"""Time limit of one call; a browser that takes longer is given up."""
 
 
 class Surfer:
@@ -31,7 +30,7 @@ class Surfer:
         self._visit: Visit | None = None
 
     def begin(self, scene: Scene, url: str) -> None:
-        """A new visit, which begins at a page; whatever was before is over."""
+        """Begin a new visit at a page; one under way ends."""
         self.end()
         browser = self._seat()
         try:

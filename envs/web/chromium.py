@@ -1,7 +1,7 @@
-"""The browser itself: where it is, how it is started, and one process of it that visits share.
+"""Chromium: where it is, how it is started, and one process of it that visits share.
 
-What enters: the hosts that may be reached. What leaves: a `Browser` with a thread of its own in which all that
-concerns it runs, lent out by a `Room` to whoever visits pages, and ended when the last of them has left.
+A `Browser` has a thread of its own in which all that concerns it runs; a `Room` lends it to visits, and ends it when
+the last of them has left.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Colours by name, as computed styles tell them."""
+"""Names of the colours in computed styles."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Scene:
     """A host that does not exist, and the folder whose files are its pages."""
     window: Window
     tokens: int = 4096
-    """Of a page's text, at the most."""
+    """Longest text of a page."""
     seed: int = 0
     tick_ms: int | None = None
     """The page's clock stands still but for so much with each action; None lets it run."""

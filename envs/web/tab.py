@@ -1,7 +1,7 @@
 """One tab: what is seen in it, what runs in it, and what it still waits for.
 
-What enters: a page of the browser's driver. What leaves: a `Page` for each look, answers of scripts, and whether all
-that was set off has come to rest, by what the browser tells of requests, navigations and frames drawn.
+Gives a `SeenPage` for each look, answers of scripts, and whether all that was set off has come to rest, by what the
+browser reports of requests, navigations and frames drawn.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A page as text.
+"""A page as text: `Node`s, one for each line worth showing, within a budget of tokens.
 
-What enters: Chromium's accessibility tree and its snapshot of the document, both as they come over its protocol. What
-leaves: `Node`s, one for each line that is worth showing, and the text of them within a budget. The document gives the
-order and what there is to see; the accessibility tree gives roles, names and states.
+Made from Chromium's accessibility tree, which gives roles, names and states, and its snapshot of the document, which
+gives the order and what there is to see.
 """
 
 from __future__ import annotations
@@ -259,7 +258,7 @@ def _walk(thing: _Thing, depth: int, window: Window, outer: _Thing | None) -> It
 
 
 def _choose_role(thing: _Thing, outer: _Thing | None) -> str:
-    """What the thing is called on a line of its own, if it has one whatever is in it."""
+    """Role of the thing on a line of its own, if it has one regardless of its content."""
     said, in_control = (outer.name, outer.role in _ACTABLE) if outer else ("", False)
     if thing.role == "StaticText":
         return "text" if thing.name and thing.name not in said else ""

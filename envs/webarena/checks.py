@@ -1,7 +1,6 @@
-"""Whether a task was a success.
+"""Checks of a task's success by the answer and by the visit as the agent left it.
 
-What enters: a task's check, the answer, and the visit as the agent left it. What leaves: yes or no. Texts are compared
-as WebArena compares them: without regard to case and to a pair of quotes around them.
+Texts are compared as WebArena compares them: without regard to case and to a pair of quotes around them.
 """
 
 from __future__ import annotations
@@ -175,7 +174,7 @@ class Helpers:
         return f"{self._hosts['shopping']}/sales/order/view/order_id/{number}/"
 
     async def post(self, url: str) -> str:
-        """A forum's post, whatever of it was looked at."""
+        """Address of a forum's post, from any page of it."""
         parts = urlsplit(url)
         path = parts.path.split("/")
         if len(path) < 4 or path[1] != "f":

@@ -1,8 +1,4 @@
-"""Documentation as it is packaged, made into plain text.
-
-What enters: files of a package: HTML, plain text, manual pages, a dictionary in dictd's form. What leaves: titles and
-texts, paragraphs apart by an empty line.
-"""
+"""Packaged documentation (HTML, plain text, manual pages, dictd dictionaries) as titles and plain text."""
 
 from __future__ import annotations
 

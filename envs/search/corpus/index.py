@@ -1,7 +1,6 @@
 """A local index: passages found by their words, ranked by BM25.
 
-What enters: passages. What leaves: a retriever, the same from run to run: one thread writes, in the order of the
-passages, and of two that fit equally well the earlier comes first.
+The same from run to run: one thread writes, in the order of the passages, and ties go to the earlier one.
 """
 
 from __future__ import annotations

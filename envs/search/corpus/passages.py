@@ -1,8 +1,8 @@
-"""Passages, what a search finds, and where they come from.
+"""Passages of a folder of texts, always in the same order.
 
-What enters: a folder of texts. What leaves: its passages, always in the same order. A folder holds `.jsonl` files with
-a passage in each line (`text` and perhaps `title`, `id` and `document`, or `contents`, a quoted title and a text in
-one), and `.txt` or `.md` files, which are cut into passages at their paragraphs.
+A folder holds `.jsonl` files with a passage in each line (`text` and perhaps `title`, `id` and `document`, or
+`contents`, a quoted title and a text in one), and `.txt` or `.md` files, which are cut into passages at their
+paragraphs.
 """
 
 from __future__ import annotations

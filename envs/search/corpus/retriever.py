@@ -1,8 +1,4 @@
-"""Who finds passages: the interface, a retriever behind HTTP, and a dense one over given vectors.
-
-What enters: a query. What leaves: passages, the best first. `index.LocalIndex`, by words, is the one that is used
-unless another is asked for.
-"""
+"""Retrievers: the interface, one behind HTTP, and a dense one over given vectors. The default is `index.LocalIndex`."""
 
 from __future__ import annotations
 
