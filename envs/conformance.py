@@ -319,7 +319,7 @@ async def hindsight_tells_of_other_tasks_of_training(subject: Subject) -> None:
 
 
 async def _actions(subject: Subject, task: str, seed: int) -> list[str]:
-    """What is done in an episode, noise and nonsense with it."""
+    """Actions of a played episode, noise and nonsense included."""
     session = await subject.client.open(task, seed)
     actions: list[str] = []
     try:

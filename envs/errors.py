@@ -49,7 +49,7 @@ class UnknownEnv(EnvError):
 
 
 class NotInstalled(EnvError):
-    """A package that the environment needs is not there."""
+    """A package that the environment needs is missing."""
 
     code = "not-installed"
 
@@ -124,7 +124,7 @@ class FaultKind(StrEnum):
 
 
 class EnvFault(EnvError):
-    """Not the agent's doing."""
+    """Trouble that is not the agent's doing."""
 
     code = "env-fault"
 
@@ -155,7 +155,7 @@ _MISTAKES: Mapping[str, type[EnvError]] = {
 
 
 def error_from(code: str, message: str, kind: str | None = None) -> EnvError:
-    """The error that a server reported by its code; one that we do not know is a fault of the server's."""
+    """Make the error that a server reported; an unknown code is a fault of the server's."""
     if code == EnvFault.code:
         return EnvFault(message, kind=FaultKind(kind) if kind in set(FaultKind) else FaultKind.CRASHED)
     if code in _MISTAKES:

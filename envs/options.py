@@ -81,7 +81,7 @@ def _convert(schema: Schema, value: Any) -> object:
 
 
 def _copy(value: Json) -> Any:
-    """Lists and tables of the kinds that foreign packages expect."""
+    """Copy into the plain lists and dicts that foreign packages expect."""
     if isinstance(value, Mapping):
         return {name: _copy(each) for name, each in value.items()}
     return [_copy(each) for each in value] if isinstance(value, list | tuple) else value
@@ -91,7 +91,7 @@ def _copy(value: Json) -> Any:
 
 
 def _expectation(schema: Schema) -> str:
-    """To be read after "must"."""
+    """What a schema asks for, to be read after "must"."""
     if "anyOf" in schema:
         return " or ".join(map(_expectation, schema["anyOf"]))
     if "enum" in schema:

@@ -170,7 +170,7 @@ class Env(ABC):
 
     @abstractmethod
     def tasks(self, split: str) -> tuple[str, ...]:
-        """The ids of a split, always in the same order."""
+        """Ids of a split, always in the same order."""
 
     @abstractmethod
     def reset(self, task: str, seed: int) -> Observation:
@@ -181,10 +181,10 @@ class Env(ABC):
         """Act; `EpisodeOver` where no episode is under way."""
 
     def end(self) -> None:  # noqa: B027 - most environments hold nothing
-        """The episode is over or broken off: let go of what was its own, and keep what the next one would need too."""
+        """End the episode: release what belongs to it, and keep what the next one needs too."""
 
     def close(self) -> None:  # noqa: B027
-        """Let go of everything; may be called more than once."""
+        """Release everything; may be called more than once."""
 
     def difficulty(self, task: str) -> str | None:
         """Group by which this task's results are broken down."""
@@ -221,7 +221,7 @@ class Session(Protocol):
 
     @property
     def first(self) -> Observation:
-        """What the reset showed."""
+        """Observation of the reset."""
 
     async def step(self, action: str) -> Step: ...
 

@@ -43,7 +43,7 @@ def names() -> tuple[str, ...]:
 
 
 def factory(name: str, options: Mapping[str, Json] | None = None) -> EnvFactory:
-    """What makes instances of a named environment with these options."""
+    """Factory for instances of a named environment with these options."""
     return partial(_create(name), dict(options or {}))
 
 
@@ -62,7 +62,7 @@ def _import_shipped(name: str) -> object:
 
 @contextmanager
 def _explain_missing(name: str) -> Iterator[None]:
-    """Which package, and the line that installs it; a module of our own is a mistake of ours."""
+    """Name a missing package and the line that installs it; a missing module of our own is a bug."""
     try:
         yield
     except ModuleNotFoundError as error:

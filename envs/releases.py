@@ -27,7 +27,7 @@ _FILE = Path(__file__).parent / "ids.json"
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """What a split began with."""
+    """Number and digest of the ids that a split began with."""
 
     count: int
     digest: str
@@ -41,7 +41,7 @@ class Ids:
 
 
 def released_ids(env: str, options: Mapping[str, Json]) -> Mapping[str, Ids]:
-    """By split; none where these were not written down for an environment with these options."""
+    """Released ids by split; empty where none were recorded for these options."""
     known = json.loads(_FILE.read_text("utf-8")).get(env)
     if known is None or known["options"] != dict(options):
         return {}
@@ -59,7 +59,7 @@ def main(file: Path = _FILE) -> int:
 
 
 def _renew(env: str, entry: dict[str, Any]) -> list[str]:
-    """Writes into an entry what the environment lists now; the splits whose beginning is another."""
+    """Update an entry to what the environment lists now; return the splits whose beginning has changed."""
     instance = factory(env, entry["options"])()
     changed = []
     for split in instance.spec.splits:

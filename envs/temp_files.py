@@ -32,7 +32,7 @@ class Temporary:
         (self.path / _OURS).touch()
 
     def remove(self) -> None:
-        """Never raises, and may be called more than once."""
+        """Remove the folder; never raises, and may be called more than once."""
         shutil.rmtree(self.path, ignore_errors=True)
         lock, self._lock = self._lock, None
         if lock is not None:

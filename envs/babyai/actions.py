@@ -70,7 +70,7 @@ class GridCommand:
 
 
 class MalformedGridCommand(StrEnum):
-    """Why a text is no command."""
+    """Reasons why a text is not a command."""
 
     EMPTY = "empty"
     LONG = "long"

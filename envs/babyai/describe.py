@@ -35,7 +35,7 @@ def describe_view(world: GridWorld) -> str:
 
 
 def describe_thing(world: GridWorld, thing: WorldObj) -> str:
-    """With its state, if it is a door."""
+    """Name of a thing, with the state of a door."""
     state = state_of(thing)
     return f"{world.names[thing]} ({state})" if state else world.names[thing]
 
@@ -75,7 +75,7 @@ def _columns(squares: set[Square]) -> list[list[Square]]:
 
 
 def _runs(squares: list[Square]) -> Iterator[list[Square]]:
-    """Neighbours along the second coordinate."""
+    """Split squares into runs of neighbours along the second coordinate."""
     for _, run in groupby(enumerate(squares), lambda at: (at[1][0], at[1][1] - at[0])):
         yield [square for _, square in run]
 

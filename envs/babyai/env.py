@@ -147,7 +147,7 @@ class BabyAI(Env):
         self._plan = tuple(rest) if rest and " ".join(action.lower().split()) == first else None
 
     def noise_action(self, rng: Random) -> str | None:
-        """Anything possible that can be made good again."""
+        """A random possible command whose effect can be undone."""
         if self._world is None or self._level is None:
             return None
         harmless = () if self._level.forgiving else _TURNING if self._level.ends_at_a_place else _WANDERING

@@ -51,11 +51,11 @@ _Untyped: Any = BabyAIBot
 
 
 class _Lost(Exception):
-    """The bot has searched for too long."""
+    """Raised when the bot has searched for too long."""
 
 
 class _Bot(_Untyped):  # type: ignore[misc]
-    """Begins with what is left of the instructions."""
+    """minigrid's bot, started on what is left of the instructions."""
 
     def _process_instr(self, instr: Instr) -> None:
         for part in reversed(list(_left(instr))):
@@ -91,7 +91,7 @@ def _left(instr: Any) -> Iterator[Instr]:
 
 
 def _plan(world: GridWorld) -> list[Actions] | None:
-    """The single steps of a bot that wins; where one is at a loss, another takes over, who may begin otherwise."""
+    """Single steps of a bot that wins; where one is lost, another takes over with another beginning."""
     steps: list[Actions] = []
     for _ in range(_MAX_BOTS):
         trials = []
@@ -108,7 +108,7 @@ def _plan(world: GridWorld) -> list[Actions] | None:
 
 
 def _trial(world: GridWorld, begin: _Begin) -> tuple[GridWorld, list[Actions]]:
-    """What a bot does in the world given, as long as it knows what to do."""
+    """Run a bot in the given world for as long as it knows what to do."""
     steps: list[Actions] = []
     bot = _Bot(world.level)
     for cell in world.seen:
@@ -128,7 +128,7 @@ def _next(bot: _Bot) -> Actions:
 
 
 def _search(world: GridWorld) -> list[Actions]:
-    """What no bot does: to open the nearest box, or turn to find one, in the world given."""
+    """Open the nearest box, or turn to find one, which no bot does."""
     routes = WayFinder(world)
     boxes = (cell for thing, cell in world.places.items() if thing.type == "box")
     ways = [way for cell in boxes if (way := routes.facing(cell)) is not None]
@@ -141,7 +141,7 @@ def _search(world: GridWorld) -> list[Actions]:
 
 
 def _beginnings(world: GridWorld) -> Iterator[_Begin]:
-    """What to do first: what is carried is put to use or put away, and there may be a door in the way."""
+    """Possible first moves: use or put away what is carried, or open a door in the way."""
     held = world.carried
     first = next(iter(_parts(world)), None)
     if held and isinstance(first, PutNextInstr) and any(thing is held for thing in first.desc_move.obj_set):
@@ -177,7 +177,7 @@ def _put_it_away(bot: _Bot, world: GridWorld) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Leg:
-    """A walk, and what is done at its end; nothing, where to be there is what was wanted."""
+    """A walk and the action at its end; no action where arriving was the purpose."""
 
     poses: tuple[Pose, ...]
     action: Actions | None
@@ -216,7 +216,7 @@ def _legs(world: GridWorld, steps: Sequence[Actions]) -> list[_Leg]:
 
 
 def _word_leg(world: GridWorld, leg: _Leg, after: _Leg | None) -> list[str] | None:
-    """What to say for a leg; it is done in the world given."""
+    """Commands for a leg, which are carried out in the given world."""
     walked: list[Actions] = []
     for move in _walk(world, leg):
         if (command := _at_once(world, leg, after)) is not None:
@@ -290,7 +290,7 @@ def _put_next_to(instr: Instr) -> Sequence[WorldObj]:
 
 
 def _strides(moves: Sequence[Actions]) -> list[str]:
-    """Steps forward in a row are one command."""
+    """Join consecutive steps forward into one command."""
     said = []
     for move, run in groupby(moves):
         times = len(list(run))

@@ -88,7 +88,7 @@ def _level(family: str, registered: str, star: str = "") -> Level:
 
 
 def list_level_tasks(split: str, wanted: Sequence[str]) -> tuple[str, ...]:
-    """The ids of a split, every level with its first seed, then with its second: any beginning has something of all."""
+    """Ids of a split, ordered by seed, then level: every prefix covers all levels."""
     named = [load_levels()[name] for name in wanted] or [level for level in load_levels().values() if level.starred]
     chosen = [level.name for level in named if SPLITS[split].has(level)]
     return tuple(task_id(name, seed) for seed in SEEDS[SPLITS[split].side] for name in chosen)
@@ -107,7 +107,7 @@ def find_level(task: str) -> tuple[Level, int]:
 
 
 def build_level(level: Level, seed: int, max_steps: int | None) -> MiniGridEnv:
-    """A world at its start; `max_steps` can only lower the limit that it has of its own."""
+    """Build a level's world; `max_steps` can only lower its own limit."""
     made: Any = gymnasium.make(level.id, disable_env_checker=True).unwrapped
     made.gen_obs = dict  # pictures that nobody looks at take most of a step's time
     if isinstance(made, RoomGridLevel):
@@ -120,7 +120,7 @@ def build_level(level: Level, seed: int, max_steps: int | None) -> MiniGridEnv:
 
 
 def _draw(level: Any, width: int, height: int) -> None:
-    """Until a world fits its mission: what minigrid does, without telling the terminal of each that does not."""
+    """Draw worlds until one fits its mission, as minigrid does, but without printing each rejection."""
     while True:
         try:
             RoomGrid._gen_grid(level, width, height)

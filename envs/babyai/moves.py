@@ -136,7 +136,7 @@ _WITH_THING: Mapping[Verb, Callable[[WorldObj, GridWorld, WayFinder], Moves | Re
 
 
 def list_available(world: GridWorld, routes: WayFinder | None, needs_done: bool) -> Iterator[str]:
-    """Every command that would come to something; without routes, single steps only."""
+    """Every command that would have an effect; without routes, single steps only."""
     yield from (verb.value for verb in PRIMITIVES if _is_possible(verb, world, needs_done))
     if routes is None:
         return
@@ -166,7 +166,7 @@ def _can_toggle(before: WorldObj | None, world: GridWorld) -> bool:
 
 
 def explain_fruitless(verb: Verb, world: GridWorld) -> str:
-    """Why nothing came of a single step."""
+    """The reason why a single step had no effect."""
     before, held = world.before, world.carried
     if verb is Verb.PICK_UP and held is not None:
         return GridTexts.HANDS_FULL.format(what=world.names[held])
@@ -186,7 +186,7 @@ _FRUITLESS = {
 
 
 def perform(world: GridWorld, moves: Moves) -> bool:
-    """A manoeuvre, or a single step; whether all of it was done."""
+    """Perform a manoeuvre or a single step; return whether all of it was done."""
     for move in moves:
         if len(moves) > 1 and move is Actions.forward and _is_blocked(world):
             return False

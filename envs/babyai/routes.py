@@ -14,7 +14,7 @@ __all__ = ["WayFinder", "is_passable"]
 
 
 def is_passable(world: GridWorld, cell: Cell) -> bool:
-    """Known to be free to walk on, with nothing happening there."""
+    """Whether a cell is known to be free to walk on, without side effects."""
     if cell not in world.seen:
         return False
     thing = world.seen[cell]
@@ -32,7 +32,7 @@ class WayFinder:
         return self._way(pose) if pose in self._from else None
 
     def facing(self, cell: Cell) -> tuple[Actions, ...] | None:
-        """To the nearest square next to this one, turned towards it."""
+        """Moves to the nearest square next to this one, facing it."""
         poses = [
             pose
             for facing, (dx, dy) in enumerate(DIRECTIONS)
@@ -41,7 +41,7 @@ class WayFinder:
         return self._way(min(poses, key=self._distance.__getitem__)) if poses else None
 
     def beside(self, cell: Cell) -> tuple[Actions, ...] | None:
-        """To where the square in front is free and next to this one."""
+        """Moves to a pose whose square in front is free and next to this one."""
         free = [spot for dx, dy in DIRECTIONS if self._empty(spot := (cell[0] + dx, cell[1] + dy))]
         ways = [way for spot in free if (way := self.facing(spot)) is not None]
         return min(ways, key=len, default=None)

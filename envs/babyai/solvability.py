@@ -18,7 +18,7 @@ NUM_SEEDS = 20
 
 
 def rate_level(level: Level, seeds: Iterable[int]) -> str:
-    """In how many of how many worlds the expert wins, and the most commands and single steps it takes."""
+    """Count the worlds that the expert wins, and the most commands and single steps it takes."""
     wins, num_tried = [], 0
     for seed in seeds:
         num_tried += 1

@@ -39,7 +39,7 @@ OPENING = "Goal: {mission}.{done}"
 
 
 class GridTexts:
-    """What is said in answer to a command; `{what}` is a thing, or several."""
+    """Answers to a command; `{what}` is a thing, or several."""
 
     SAY_DONE = " Say done when you are there."
     WON = "The goal is reached."

@@ -41,7 +41,7 @@ def ahead_of(pose: Pose) -> Cell:
 
 
 def state_of(thing: WorldObj) -> str:
-    """Of a door; nothing of any other thing."""
+    """State of a door; empty for any other thing."""
     if not isinstance(thing, Door):
         return ""
     return "open" if thing.is_open else "locked" if thing.is_locked else "closed"
@@ -81,7 +81,7 @@ class GridWorld:
 
     @property
     def before(self) -> WorldObj | None:
-        """What is right in front."""
+        """The thing right in front."""
         return self.level.grid.get(*ahead_of(self.pose))
 
     @property
@@ -95,7 +95,7 @@ class GridWorld:
     # --- acting and looking ---
 
     def act(self, action: Actions) -> None:
-        """A single step."""
+        """Perform a single step."""
         was = self._state()
         _, reward, self.over, _, _ = self.level.step(action)
         self.won = self.over and float(reward) > 0
@@ -154,7 +154,7 @@ class GridWorld:
 
 
 def _distance(at: tuple[int, int], size: int) -> tuple[int, int]:
-    """How far a square of the view is, and, of those as far, how much to the right."""
+    """Sort key of a square in view: distance, then position from left to right."""
     column, row = int(at[0]), int(at[1])
     right = column - size // 2
     return size - 1 - row + abs(right), right

@@ -86,7 +86,7 @@ def _text_of(answer: Any) -> str:
 
 
 def _step(text: str, reward: str, done: str, whole: float = 1.0) -> Callable[[Fields], Step]:
-    """Of an answer with these fields; `whole` is the reward of a task that is done."""
+    """Reader of an answer with these fields; `whole` is the reward of a solved task."""
 
     def read(fields: Fields) -> Step:
         earned = min(1.0, max(0.0, fields.number(reward) / whole))
@@ -271,7 +271,7 @@ class AgentGymEnv(PlayOnlyEnv):
         await asyncio.gather(*(self._end(number) for number in idle))
 
     async def _end(self, number: int) -> None:
-        """If the server knows how to: older ones never let go of anything."""
+        """End an environment, if the server can: older ones never release any."""
         self._held.discard(number)
         body = f'{{"{self._kind.number}":{number}}}'.encode("ascii")
         await self._calls.try_once(HttpRequest("POST", "/close", body), self._deadlines.close_s)

@@ -194,7 +194,7 @@ class _HttpSession:
 
 
 class _Calls(Calls):
-    """In the native dialect, where a step says its number and an opening its key: all may be asked for again."""
+    """Requests in the native dialect; steps carry a number and openings a key, so all can be repeated."""
 
     def __init__(self, url: str, token: str | None, transport: httpx.AsyncBaseTransport | None) -> None:
         super().__init__(url, _answer, repeats=True, token=token, transport=transport)

@@ -24,7 +24,7 @@ _MEASURES = (b"content-length", b"transfer-encoding")
 
 
 class KeepAlive(httpx.AsyncBaseTransport):
-    """For the host of one server; the last connection used is the first used again.
+    """Connections to one server; the last one used is the first used again.
 
     One that was idle for longer than `trusted_s` is not: its server may have closed it while this process was busy, and
     what is sent on it then is lost.
@@ -101,7 +101,7 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
     async def ask(self, request: httpx.Request) -> tuple[httpx.Response, bool]:
-        """The answer, and whether the connection may be used again."""
+        """Send a request; return the response and whether the connection is reusable."""
         transport = self._transport
         if transport is None or transport.is_closing():
             raise httpx.WriteError("the connection was closed")

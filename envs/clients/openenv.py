@@ -207,7 +207,7 @@ def _name_task(task: str) -> dict[str, Any]:
 
 
 def _one_text(schema: Any) -> str | None:
-    """The one text that an action is made of, if it is."""
+    """Name of the single text field of an action, if it has exactly one."""
     if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
         return None
     fields = {name: each for name, each in schema["properties"].items() if name not in _TOLD}
@@ -239,7 +239,7 @@ def _read_metadata(fields: Fields) -> tuple[str, str, str]:
 
 
 def _read_schema(fields: Fields) -> dict[str, Any] | None:
-    """Of an action."""
+    """Schema of an action."""
     return fields.table("action") if fields.has("action") else None
 
 
@@ -269,7 +269,7 @@ def _read_step(answer: Mapping[str, Any]) -> Step:
 
 
 def _read_reward(fields: Fields, said: object) -> float:
-    """As they declare it: a number, true or false, or nothing."""
+    """The reward, declared there as a number, a boolean or null."""
     if isinstance(said, bool):
         return float(said)
     return fields.number("reward") if fields.has("reward") else 0.0

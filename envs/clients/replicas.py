@@ -120,7 +120,7 @@ class Replicas(ForwardingEnv):
 
     @property
     def _target(self) -> Served:
-        """The one with the fewest sessions; one that was given up only where all were, to say so."""
+        """The server with the fewest sessions; one that was given up only where all were."""
         return min(self._servers, key=lambda server: (server.given_up, self._busy[server]))
 
     def _leave(self, server: Served) -> None:

@@ -33,7 +33,7 @@ _LOOKS, _LOOK_S = 300, 0.02
 
 
 class Trouble(StrEnum):
-    """What was found wrong with a server."""
+    """Kinds of trouble with a server."""
 
     DIED = "died"
     HANGS = "hangs"
@@ -49,7 +49,7 @@ class ServerEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeCommand:
-    """What to serve, and with which arguments."""
+    """An environment to serve, and the server's arguments."""
 
     env: str
     options: Mapping[str, Json] = field(default_factory=dict)
@@ -195,7 +195,7 @@ class ServerProcess:
             self._give_up(f"{self._name} is watched no more: {type(error).__name__}: {error}")
 
     async def _next_life(self) -> None:
-        """Until something is wrong, and it is started again or given up."""
+        """Wait for trouble, then restart the server or give it up."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         trouble = await self._next_trouble()
@@ -259,7 +259,7 @@ class ServerProcess:
         await self._kill()
 
     async def _kill(self) -> None:
-        """Let it go: so it ends at once with all that it has started. The group of one that does not is killed."""
+        """Release the leash, which ends the server and all that it has started; kill the group if it does not."""
         process = self._process
         if process is None:
             return

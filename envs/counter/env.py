@@ -24,13 +24,13 @@ _NO_COMMAND = "That is not a command: give add 1, add 5 or take 1."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterOptions:
-    """As `env.json` says beside this module."""
+    """The options that `env.json` describes."""
 
     largest: int = 30
 
 
 def create(options: Mapping[str, Json]) -> Counter:
-    """What the registry calls: options in, an instance out."""
+    """Make an instance from options; the registry's entry point."""
     return Counter(read_options(CounterOptions, options).largest)
 
 
@@ -95,7 +95,7 @@ class Counter(Env):
         return tuple(actions)
 
     def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...]:
-        """Every number on the way that is a goal of training."""
+        """Numbers on the way that are goals of training."""
         goal, start = self._find(task), self._start(task, seed)
         if _held_out(goal):
             return ()
@@ -127,7 +127,7 @@ class Counter(Env):
         return known[task]
 
     def _start(self, task: str, seed: int) -> int:
-        """Somewhere below the goal, the same for the same task and seed."""
+        """Starting number below the goal, the same for the same task and seed."""
         return Random(f"{task} {seed}").randrange(self._find(task))
 
 

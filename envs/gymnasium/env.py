@@ -71,7 +71,7 @@ class Gymnasium(Env):
 
     @property
     def _is_to_arrive(self) -> bool:
-        """Whether how long it takes does not matter."""
+        """Whether only arriving counts, regardless of the time it takes."""
         return self._known is not None and self._known.returns[1] is not None and not self._options.returns
 
     def _prompt(self) -> str:
@@ -124,7 +124,7 @@ class Gymnasium(Env):
         return self._answer(text, Status.OK, over=over)
 
     def _choose(self, action: str) -> int | str | None:
-        """What the environment takes for an action, or None if the text is none."""
+        """The environment's action for a text; None if it is not one."""
         space = self._world.action_space
         if len(action) > _LONGEST_ACTION:
             return None
@@ -135,7 +135,7 @@ class Gymnasium(Env):
         return int(space.start) + self._words.index(words) if words in self._words else None
 
     def _act(self, chosen: int | str) -> tuple[bool, bool]:
-        """Whether the task has come to its end, and whether the episode has."""
+        """Act; return whether the task has ended, and whether the episode has."""
         self._seen, reward, terminated, truncated, info = self._world.step(chosen)
         self._mask = info.get("action_mask")
         self._earned += float(reward)
@@ -182,7 +182,7 @@ class Gymnasium(Env):
     # --- demonstrations ---
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        """The best plan there is, where it is known and comes off."""
+        """The best plan, where it is known and succeeds."""
         number = _seed(task)
         if self._table is None:
             return None
@@ -191,7 +191,7 @@ class Gymnasium(Env):
         return solved.actions if comes_off else None
 
     def _solve(self, number: int) -> _Solved:
-        """The best plan from a start: chance falls as it will in the episode."""
+        """The best plan from a start, with the episode's own chance."""
         self._begin(number)
         actions, over = [], False
         while self._left:
@@ -212,7 +212,7 @@ class Gymnasium(Env):
         return self._best_action() if self._left and self._can_always_win else None
 
     def noise_action(self, rng: Random) -> str | None:
-        """Anything possible; nothing that loses, where that can be told."""
+        """A random possible action; none that loses, where that is known."""
         if not self._words:
             return None
         harmless = self._possible()
@@ -221,7 +221,7 @@ class Gymnasium(Env):
         return rng.choice(harmless or self._words)
 
     def corpus(self) -> Iterator[str]:
-        """The prompt, and every state that can be listed, or else what comes of some actions."""
+        """The prompt, and every state that can be listed, or else observations after some actions."""
         yield self.spec.prompt
         yield "The episode is over. That is not an action: give one of: a text that is allowed."
         if self._table is not None and self._known and self._known.show:
@@ -236,7 +236,7 @@ class Gymnasium(Env):
 
 
 def _make_world(options: GymnasiumOptions) -> tuple[Any, Known | None]:
-    """The environment, and what is known of it; in letters, if it draws such pictures and we have no words for it."""
+    """Make the environment and look up what is known of it; unknown ones are rendered as text where possible."""
     world = _make(options.id, options.kwargs)
     ours = str(world.spec.entry_point).startswith("gymnasium.envs.") and world.spec.namespace is None
     known = KNOWN.get(world.spec.name) if ours else None
@@ -258,7 +258,7 @@ def _make(name: str, kwargs: Mapping[str, Any]) -> Any:
 
 
 def _words(world: Any, known: Known | None) -> tuple[str, ...]:
-    """What to call the actions; none where they are texts."""
+    """Names of the actions; none where they are texts."""
     if isinstance(world.action_space, spaces.Text):
         return ()
     first, num = int(world.action_space.start), int(world.action_space.n)

@@ -22,7 +22,7 @@ def is_certain(table: Table) -> bool:
 
 
 def worth_of(table: Table) -> list[list[float]]:
-    """Of each action in each state, when all that follows is the best."""
+    """Optimal value of each action in each state."""
     most = max(len(outcomes) for actions in table.values() for outcomes in actions.values())
     shape = (len(table), len(table[0]), most)
     chance, earned, goes_on, target = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape, int)

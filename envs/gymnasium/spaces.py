@@ -40,6 +40,6 @@ def put_in_words(space: Any, seen: Any) -> str:
 
 
 def to_plain(drawn: object) -> str:
-    """A picture made of letters, with brackets around what is in colour."""
+    """Convert a picture made of letters; brackets mark what is coloured."""
     text = drawn if isinstance(drawn, str) else getattr(drawn, "getvalue", lambda: str(drawn))()
     return _COLOURED.sub(r"[\1]", text).strip("\n")

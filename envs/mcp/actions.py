@@ -22,7 +22,7 @@ class Call:
 
 
 class MalformedCall(ValueError):
-    """Why a text holds no calls, told to the agent."""
+    """The reason why a text holds no calls, shown to the agent."""
 
 
 def parse_calls(text: str, tools: Collection[str]) -> tuple[Call, ...]:

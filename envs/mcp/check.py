@@ -21,11 +21,11 @@ __all__ = ["BadCheck", "Facts", "TaskCheck", "compile_check", "find_tools", "rea
 
 
 class BadCheck(ValueError):
-    """What is no expression of ours."""
+    """A check that is not an allowed expression."""
 
 
 class Facts(Protocol):
-    """What an episode came to."""
+    """Outcome of an episode, as a check sees it."""
 
     answer: str
 
@@ -60,7 +60,7 @@ _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 
 
 def read_number(text: str) -> Decimal:
-    """What a text says, thousands in groups or not; not a number, and so equal to nothing, where it says none."""
+    """Parse a number, with thousands grouped or not; NaN, equal to nothing, where the text is none."""
     plain = text.strip()
     said = _EXACT.create_decimal(plain.replace(",", "") if _GROUPED.fullmatch(plain) else plain)
     return said if said.is_finite() else Decimal("nan")
@@ -77,7 +77,7 @@ def compile_check(text: str) -> TaskCheck:
 
 
 def find_tools(text: str) -> Iterator[str]:
-    """The tools that a check asks for."""
+    """Find the tools that a check uses."""
     for node in ast.walk(_parse(text)):
         match node:
             case ast.Call(func=ast.Name(id="called" | "result"), args=[ast.Constant(value=str() as tool), *_]):

@@ -91,7 +91,7 @@ class Connection:
                 self._opened.set_exception(error)
 
     async def _hold(self) -> None:
-        """Stays until it is closed: what was entered in a task must be left in it."""
+        """Hold the connection until closed: what was entered in a task must be left in it."""
         with open(os.devnull, "w", encoding="utf-8") as nowhere:
             async with Client(self._transport(nowhere), read_timeout_seconds=_START_S) as self._client:
                 self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
@@ -140,7 +140,7 @@ class Connection:
         return await asyncio.gather(*(self._once(call) for call in calls))
 
     async def _once(self, call: Call) -> ToolResult:
-        """From what was kept, if the tool is one that always answers the same."""
+        """Make a call, or take its cached result if the tool always answers the same."""
         if call.name not in self._options.cached:
             return await self._call(call)
         return await self._kept.get(json.dumps([call.name, call.arguments], sort_keys=True), lambda: self._call(call))
@@ -148,7 +148,7 @@ class Connection:
     # --- in the player's thread ---
 
     def call(self, calls: Sequence[Call]) -> list[ToolResult]:
-        """Made side by side; the results in the order of the calls."""
+        """Make the calls concurrently; results are in the order of the calls."""
         return asyncio.run_coroutine_threadsafe(self._all(calls), self._loop).result()
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class Connection:
 
 
 class _Kept:
-    """Good results, the latest ones, for whoever asks the same again."""
+    """Cache of the latest successful results."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -193,7 +193,7 @@ def _text(given: Any) -> str:
 
 
 def clean_text(text: str) -> str:
-    """Without control characters, and not longer than can be read."""
+    """Remove control characters and cut the text to a readable length."""
     shown = "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text[: _LONGEST + 1])
     return shown if len(text) <= _LONGEST else f"{shown[:_LONGEST]} [cut]"
 
@@ -205,5 +205,5 @@ def _first(error: BaseException) -> str:
 
 
 def _without_secrets(word: str) -> str:
-    """`KEY=...` for whatever is set, an address without its user: users of a server are not to learn them."""
+    """Hide the values of `KEY=...` and the user in an address from users of a server."""
     return re.sub(r"(?s)(\w)=.+", r"\1=...", re.sub(r"//[^/\s]*@", "//", word))

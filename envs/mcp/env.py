@@ -168,7 +168,7 @@ class Tools(Env):
 
 
 def describe_tool(tool: ServerTool) -> str:
-    """One line for the tool, and one for each argument that is explained."""
+    """Describe the tool in one line, and each documented argument in another."""
     properties = tool.schema.get("properties", {})
     needed = tool.schema.get("required", ())
     arguments = ", ".join(f"{name}{'' if name in needed else '?'}: {_kind(of)}" for name, of in properties.items())

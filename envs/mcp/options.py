@@ -35,7 +35,7 @@ class MCPOptions:
 
 
 def read_mcp_options(given: Mapping[str, Json]) -> MCPOptions:
-    """A server and its tasks; those of an example if neither is given."""
+    """Read the options of a server and its tasks; those of an example if neither is given."""
     example = {} if given.keys() & {"tasks_file", "command", "url"} else _EXAMPLE
     options = read_options(MCPOptions, {**given, **example})
     if not options.tasks_file:

@@ -47,7 +47,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def load_task_file(path: str) -> Mapping[str, ToolTask]:
-    """The tasks by id, in the file's order."""
+    """Load the tasks by id, in the file's order."""
     try:
         lines = Path(path).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

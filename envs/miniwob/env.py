@@ -168,14 +168,14 @@ class MiniWob(Env):
         return PageView(self._surfer.seen)
 
     def noise_action(self, rng: Random) -> str | None:
-        """Anything that the mouse can do to what is in view."""
+        """A random use of the mouse on something in view."""
         if not self._left:
             return None
         number, _ = rng.choice(self._surfer.seen or ((1, None),))
         return f"{rng.choice(('click', 'click', 'hover'))} [{number}]"
 
     def corpus(self) -> Iterator[str]:
-        """The prompt, and every word seen on the pages when they were surveyed."""
+        """The prompt, and every word seen on the pages when they were screened."""
         yield PROMPT
         yield from (Ends.RIGHT, Ends.PARTLY, Ends.WRONG)
         yield from (text.format(forms=FORMS) for text in MALFORMED.values())

@@ -33,7 +33,7 @@ def load_all_pages() -> Mapping[str, str]:
 
 @cache
 def load_pages() -> Mapping[str, str]:
-    """Those that are the same each time."""
+    """Pages that are the same each time."""
     return {name: share for name, share in load_all_pages().items() if share != "left-out"}
 
 
@@ -44,12 +44,12 @@ def read_expert_share(page: str) -> float:
 
 @cache
 def load_words() -> Mapping[str, str]:
-    """What was seen on each page."""
+    """Words seen on each page."""
     return read_table(__package__, "words.txt")
 
 
 def list_page_tasks(split: str, wanted: Sequence[str]) -> tuple[str, ...]:
-    """Number by number, so that any beginning has every page."""
+    """Ids of a split, ordered by number, then page: every prefix covers all pages."""
     return tuple(f"{page}-{number}" for number in NUMBERS[split] for page in wanted)
 
 
@@ -62,7 +62,7 @@ def find_page(task: str) -> tuple[str, int]:
 
 
 def find_html() -> Path:
-    """Where the pages are; found without importing what would drive them."""
+    """Folder of the pages, found without importing the package that would drive them."""
     spec = find_spec("miniwob")
     if spec is None or not spec.submodule_search_locations:
         raise EnvFault("miniwob needs the package of that name: pip install 'agym[web]'")

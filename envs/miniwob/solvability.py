@@ -26,7 +26,7 @@ NUM_ACTIONS = 3
 
 
 def play_randomly(env: MiniWob, task: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """What is seen when something is done by chance."""
+    """Observations and rewards of a few random actions."""
     rng, seen, rewards = Random(task), [env.reset(task, 0).text], [0.0]
     for _ in range(NUM_ACTIONS):
         step = env.step(env.noise_action(rng) or "wait")
@@ -48,7 +48,7 @@ def plays_alike(first: MiniWob, second: MiniWob, page: str, words: set[str]) -> 
 
 
 def rate_page(first: MiniWob, second: MiniWob, page: str) -> tuple[str, str]:
-    """How many of its tasks the expert solves, and the words seen on it."""
+    """Count the tasks that the expert solves, and collect the words seen on the page."""
     words: set[str] = set()
     try:
         if not plays_alike(first, second, page, words):

@@ -25,7 +25,7 @@ class PageView:
         return [number for number, node in self.seen if node.role in roles]
 
     def find(self, name: str, *roles: str) -> int:
-        """The first of that name and of one of the roles."""
+        """The first element of that name and of one of the roles."""
         return next(
             (number for number, node in self.seen if node.name == name and (not roles or node.role in roles)), 0
         ) or _missing(name)
@@ -42,7 +42,7 @@ class PageView:
         return [each[1] for each in found if each]
 
     def find_after(self, name: str, *roles: str) -> int:
-        """The first of the roles that comes after a text."""
+        """The first element of the roles that comes after a text."""
         at = next((at for at, (_, node) in enumerate(self.seen) if node.name == name), None)
         if at is None:
             return _missing(name)

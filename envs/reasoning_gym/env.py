@@ -78,7 +78,7 @@ class ReasoningGym(Env):
     # --- demonstrations ---
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        """The generator's own answer, where it has one that its verifier takes."""
+        """The generator's own answer, where its verifier accepts it."""
         problem = self._make_problem(task)
         right = problem.answer is not None and problem.score(problem.answer) == 1.0
         return (f"{_VERB} {problem.answer}",) if right else None

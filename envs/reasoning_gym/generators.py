@@ -46,7 +46,7 @@ class Problem:
         return None if self.entry["answer"] is None else str(self.entry["answer"])
 
     def score(self, answer: str) -> float:
-        """What the verifier gives, from 0 to 1; nothing for what it fails at: some fail at what they cannot read."""
+        """Score by the verifier, from 0 to 1; 0 where the verifier itself fails, as some do on unreadable answers."""
         try:
             given = float(self.maker.score_answer(answer=answer, entry=dict(self.entry)))
         except Exception:
@@ -74,11 +74,11 @@ class Generator:
 
 @cache  # the frozen lists
 def load_solid() -> Mapping[str, str]:
-    """By name, the share of problems whose own answer is taken for right."""
+    """Usable generators by name, with the share of problems whose own answer is accepted."""
     return read_table(__package__, "generators.txt")
 
 
 @cache
 def load_left_out() -> Mapping[str, str]:
-    """By name, the reason."""
+    """Generators that are left out, with the reason."""
     return read_table(__package__, "left_out.txt")

@@ -68,7 +68,7 @@ def digest_problems(name: str) -> str:
 
 
 def screen_generator(name: str) -> tuple[str, str]:
-    """The share of its own answers that it takes for right, or else the reason to leave it out."""
+    """Screen a generator: the share of its own answers that it accepts, or the reason to leave it out."""
     if name in _REASONS:
         return "", _REASONS[name]
     try:
@@ -90,7 +90,7 @@ def screen_generator(name: str) -> tuple[str, str]:
 
 
 def rate_wrong_answers(name: str) -> float:
-    """The most that one answer, or one kind of it, earns on average where another is right."""
+    """Highest average score of one answer, or one kind of answer, over problems that have another."""
     made = [Problem(entry, maker) for maker, entry in make_problems(name, _NUM_SCORED)]
     own = [(problem.answer or "").strip() for problem in made]
     tried = [[answer] * len(made) for answer in (*_WRONG, *own)] + [[_no_number(answer) for answer in own]]
@@ -107,7 +107,7 @@ def _mean_of_wrong(made: Sequence[Problem], own: Sequence[str], answers: Sequenc
 
 
 def _alone(name: str) -> str | None:
-    """What it makes, if that neither depends on the process's own chance nor changes it."""
+    """Digest of its problems; None if they depend on the process's own chance or change it."""
     digests = set()
     for seed in (1, 2):
         random.seed(seed)

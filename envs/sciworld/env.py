@@ -138,7 +138,7 @@ class SciWorld(Env):
     # --- demonstrations ---
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        """The simulator's own solution, where it is one and not longer than an episode."""
+        """The simulator's own solution, where it works and fits an episode."""
         found, variation = _find(task)
         if variation in found.unsolved:
             return None
@@ -170,7 +170,7 @@ class SciWorld(Env):
 
 
 def _find(task: str) -> tuple[ScienceTask, int]:
-    """A task's id is `name/variation`."""
+    """Find a task and variation by the id `name/variation`."""
     name, _, variation = task.partition("/")
     found = TASKS.get(name)
     if found is None or not variation.isdecimal() or f"{name}/{int(variation[:9])}" != task:

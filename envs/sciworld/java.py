@@ -61,7 +61,7 @@ class SimulatorAnswer:
 
 
 class _Java:
-    """A process, and what of it is shared by its simulators."""
+    """A Java process, and the state that its simulators share."""
 
     def __init__(self, heap_mb: int) -> None:
         self.lock = Lock()
@@ -97,7 +97,7 @@ class _Java:
         self._simplifier.parseSimplificationStr(simplifications)
 
     def forget_paths(self) -> None:
-        """Ways through a house by where they begin, kept for other houses too."""
+        """Clear the cached ways through a house, which would be used for other houses too."""
         self._paths.clear()
 
     def num_ids(self) -> int:
@@ -150,7 +150,7 @@ def _end(process: Popen[bytes]) -> None:
 
 
 class Javas:
-    """As many processes as are needed, up to a number."""
+    """Java processes, as many as needed up to a limit."""
 
     def __init__(self, heap_mb: int, most: int) -> None:
         self._heap_mb = heap_mb
@@ -161,7 +161,7 @@ class Javas:
         finalize(self, _stop_all, self._running)
 
     def simulator(self) -> Simulator:
-        """A new one, where there are the fewest; it must be given back."""
+        """Make a simulator in the process with the fewest; it must be given back."""
         with self._lock:
             java = self._emptiest()
             java.num_simulators += 1
@@ -206,7 +206,7 @@ _JAVAS_LOCK = Lock()
 
 
 def share_javas(heap_mb: int, most: int) -> Javas:
-    """Those of this size; shared as long as anybody holds them."""
+    """Processes of this size, shared as long as anyone holds them."""
     with _JAVAS_LOCK:
         found = _JAVAS.get((heap_mb, most))
         if found is None:
@@ -235,7 +235,7 @@ class Simulator:
         return self.java.alive
 
     def load(self, task: str, variation: int, simplifications: str, *, solve: bool = False) -> None:
-        """Make the world of a variation anew; with `solve` a solution as well, which takes as long as playing it."""
+        """Rebuild the world of a variation; with `solve` also its solution, which takes as long as playing it."""
         self._simplifications = simplifications
         with self._turn():
             self.java.forget_paths()
@@ -251,7 +251,7 @@ class Simulator:
             return SimulatorAnswer(text=text, score=score, over=self._world.getCompleted())
 
     def look(self) -> str:
-        """What the agent sees, without its having done anything."""
+        """Observation without an action."""
         with self._turn():
             return str(self._world.freeActionLook())
 
@@ -260,14 +260,14 @@ class Simulator:
             return str(self._world.getTaskDescription())
 
     def take_back(self) -> None:
-        """No longer wait for the answer to which of several things was meant."""
+        """Cancel the simulator's question which of several things was meant."""
         with self._turn(), self._interface() as interface:
             parser = interface.inputParser()
             parser.clearAmbiguousState()
             self.java.gateway.detach(parser)
 
     def _raise_if_broken(self) -> None:
-        """The simulator scores mistakes of its own like those of the agent."""
+        """Raise if the simulator itself failed: it scores its own mistakes like the agent's."""
         with self._interface() as interface:
             if interface.isInErrorState():
                 raise EnvFault(f"sciworld: the simulator failed: {str(interface.getErrorStateMessage())[:200]}")
@@ -283,12 +283,12 @@ class Simulator:
                 self.java.gateway.detach(held)
 
     def solution(self) -> tuple[str, ...]:
-        """Found by the latest `load`, if it was asked to."""
+        """Solution found by the latest `load` with `solve`."""
         with self._guard():
             return self._texts(self._world.getGoldActionSequence())
 
     def objects(self) -> tuple[str, ...]:
-        """What can be named from where the agent is."""
+        """Things that can be named from where the agent is."""
         with self._aside_turn():
             return self._texts(self._world.getPossibleObjects())
 
@@ -303,7 +303,7 @@ class Simulator:
             return tuple(tuple(int(each) for each in listed()) for listed in lists)
 
     def forget(self) -> None:
-        """Let the process have its memory back; never raises."""
+        """Free the simulator's memory in the process; never raises."""
         if not self.alive:
             return
         with suppress(EnvFault), self._guard():
@@ -324,7 +324,7 @@ class Simulator:
 
     @contextmanager
     def _aside_turn(self) -> Iterator[None]:
-        """For a question, which must leave no trace: chance is drawn from elsewhere, always the same."""
+        """A turn that leaves no trace: chance comes from a separate source, always the same."""
         with self._guard():
             self._aside.setSeed(0)
             self.java.put_in_place(self._aside, self._num_ids, self._simplifications)

@@ -45,7 +45,7 @@ _Round = dict[tuple[str, int], PlayedVariation]
 
 @dataclass(slots=True, kw_only=True)
 class TaskRow:
-    """What is known of a task."""
+    """Screening state of a task."""
 
     sizes: Mapping[str, int]
     screened: set[int] = field(default_factory=set)
@@ -94,7 +94,7 @@ def _rows(folder: Path) -> dict[str, TaskRow]:
 
 
 def _check(rows: Mapping[str, TaskRow], simulator: Simulator) -> None:
-    """The simulator cuts its variations as the data say: one part after the other."""
+    """Check that the simulator divides its variations as the data say."""
     for name, row in rows.items():
         simulator.load(name, 0, "")
         sets = simulator.sets()
@@ -109,7 +109,7 @@ def _words(folder: Path) -> set[str]:
 
 
 def _next_batch(rows: Mapping[str, TaskRow]) -> list[tuple[str, int]]:
-    """Of every task as many as its share of what waits, at least one."""
+    """Variations to screen next: from every task in proportion to what is left, at least one."""
     waiting = sum(len(row.waiting) for row in rows.values())
     shares = ((name, row.waiting[: max(1, _BATCH * len(row.waiting) // max(1, waiting))]) for name, row in rows.items())
     return [(name, number) for name, some in shares for number in some]
@@ -152,7 +152,7 @@ def _solution(simulator: Simulator, name: str, number: int) -> tuple[str, ...]:
 def _play(
     simulator: Simulator, name: str, number: int, solution: Sequence[str], neighbour: Simulator | None = None
 ) -> PlayedVariation:
-    """First the solution, then something at random."""
+    """Play the solution, then something at random."""
     simulator.load(name, number, "")
     seen = [simulator.description(), simulator.look(), *simulator.objects()]
     at, solved = -1, False

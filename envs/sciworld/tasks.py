@@ -69,14 +69,14 @@ class ScienceTask:
 
 
 def parse_spans(text: str) -> Iterator[int]:
-    """`0-3,7` is 0, 1, 2, 3, 7."""
+    """Parse `0-3,7` as 0, 1, 2, 3, 7."""
     for span in filter(None, text.split(",")):
         first, _, last = span.partition("-")
         yield from range(int(first), int(last or first) + 1)
 
 
 def format_spans(chosen: Collection[int]) -> str:
-    """The way back."""
+    """Inverse of `parse_spans`."""
     starts = [number for number in sorted(chosen) if number - 1 not in chosen]
     ends = [number for number in sorted(chosen) if number + 1 not in chosen]
     return ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in zip(starts, ends, strict=True))

@@ -42,6 +42,6 @@ def read_status(text: str) -> Status:
 
 
 def tidy_text(text: str) -> str:
-    """Without tabs and trailing blanks."""
+    """Replace tabs and remove trailing blanks."""
     text = text.replace(_ASKING, "Which do you mean? Answer with its number.")
     return "\n".join(line.rstrip().replace("\t", "  ") for line in text.strip().splitlines())

@@ -23,7 +23,7 @@ Rows: TypeAlias = Iterator[tuple[object, str, tuple[str, ...]]]
 
 
 def find_benchmarks(folder: Path) -> tuple[str, ...]:
-    """Those that a folder has a file of."""
+    """Benchmarks that a folder has a file of."""
     if not folder.is_dir():
         raise BadOption(f"search option 'benchmarks': there is no folder '{folder}'")
     return tuple(name for name in BENCHMARKS if _file(folder, name) is not None)

@@ -33,7 +33,7 @@ _SHORTEST = 40
 
 
 class Missing(Exception):
-    """A package that cannot be had, and why."""
+    """A package that is not available, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def _index(folder: Path) -> int:
 
 
 def _fetch(package: Package, cache: Path) -> str:
-    """Unpacks a package, once; gives its version."""
+    """Download and unpack a package once; return its version."""
     inside = cache / package.name
     names = _real_names(package.name)
     for name in names:

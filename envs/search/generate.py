@@ -91,7 +91,7 @@ def _row(
     named: Mapping[str, Sequence[Synset]],
     synsets: Mapping[str, Synset],
 ) -> tuple[Synset, ...] | None:
-    """What leads to the answer, if each step has one way only."""
+    """Synsets that lead to the answer, if each step is unambiguous."""
     row = [first]
     for _ in range(hops):
         if row[-1].id not in clear:
@@ -118,7 +118,7 @@ def _root(synset: Synset, clear: Mapping[str, Synset], synsets: Mapping[str, Syn
 
 
 def _digest(text: str) -> float:
-    """From 0 to 1, evenly, always the same."""
+    """Deterministic, uniform number from 0 to 1."""
     return int.from_bytes(blake2b(text.encode(), digest_size=6).digest(), "big") / 2**48
 
 

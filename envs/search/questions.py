@@ -56,12 +56,12 @@ def _parse_line(line: str, synsets: Mapping[str, Synset]) -> Question:
 
 
 def _row(synset: Synset, hops: int, synsets: Mapping[str, Synset]) -> tuple[Synset, ...]:
-    """What it is part of, what that is part of, and so on."""
+    """A synset, what it is part of, what that is part of, and so on."""
     return (synset, *_row(synsets[synset.wholes[0]], hops - 1, synsets)) if hops else (synset,)
 
 
 def make_question(name: str, row: Sequence[Synset], side: str) -> Question:
-    """The question that a row of synsets answers, if its first is called by that name."""
+    """Make the question that a row of synsets answers, with its first called by that name."""
     first, *between, last = row
     hops = len(row) - 1
     return Question(
@@ -79,7 +79,7 @@ def make_question(name: str, row: Sequence[Synset], side: str) -> Question:
 
 
 def read_own_questions(file: Path, prefix: str = "own") -> tuple[Question, ...]:
-    """A question in each line: `question`, its accepted answers, and perhaps an `id` and a `split`, train or test."""
+    """Read a question from each line: `question`, accepted answers, optionally an `id` and a `split`, train or test."""
     try:
         lines = file.read_text(encoding="utf-8").split("\n")  # JSON's strings may have what else ends a line
     except (OSError, UnicodeDecodeError) as error:
@@ -107,7 +107,7 @@ def _own(lines: Sequence[str], file: Path, prefix: str) -> Iterator[Question]:
 
 
 def read_accepted(row: Mapping[str, object]) -> tuple[str, ...]:
-    """By whichever name a file has them: `answers`, `golden_answers`, or `answer` with perhaps `answer_aliases`."""
+    """Read `answers`, `golden_answers`, or `answer` with optional `answer_aliases`."""
     for key in ("answers", "golden_answers", "answer"):
         if key in row:
             found = row[key] if isinstance(row[key], list) else [row[key]]

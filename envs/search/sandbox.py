@@ -71,7 +71,7 @@ class Sandbox:
 
 
 def _send(process: subprocess.Popen[bytes], program: str) -> None:
-    """No longer than what a pipe holds, so that nobody waits."""
+    """Send no more than a pipe holds, so that nothing blocks."""
     assert process.stdin is not None
     try:
         with process.stdin as pipe:
@@ -81,7 +81,7 @@ def _send(process: subprocess.Popen[bytes], program: str) -> None:
 
 
 def _read(process: subprocess.Popen[bytes], size: int, timeout_s: float) -> tuple[bytes, bool]:
-    """What is written until the end, up to a size, and whether that came in time."""
+    """Read to the end, up to a size; return the output and whether it came in time."""
     assert process.stdout is not None
     fd, read, until = process.stdout.fileno(), b"", time.monotonic() + timeout_s
     poll = select.poll()
@@ -102,7 +102,7 @@ def _text(printed: bytes) -> str:
 
 @cache  # a machine does not change
 def explain_unavailable() -> str | None:
-    """Why no program can be run here, if that is so."""
+    """The reason why no program can be run here, if any."""
     try:
         Sandbox().run("")
     except (OSError, EnvFault) as error:

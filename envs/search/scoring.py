@@ -14,7 +14,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize(text: str) -> str:
-    """Lower case; without punctuation, articles and more than one blank."""
+    """Lower the case; remove punctuation, articles and repeated blanks."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 

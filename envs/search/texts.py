@@ -62,7 +62,7 @@ def _format_passage(passage: Passage) -> str:
 
 
 def cut_page(text: str) -> tuple[str, str]:
-    """What is shown of a text, and what is left for the next page."""
+    """Split a text into the page to show and the rest."""
     if len(text) <= _PAGE:
         return text, ""
     end = text.rfind(" ", 0, _PAGE)

@@ -50,7 +50,7 @@ def _read(file: Path) -> Iterator[Synset]:
 
 
 def _parse_entry(line: str) -> Synset:
-    """As wndb(5) has it: offset, file, type, number of words, words, number of pointers, pointers, gloss."""
+    """Parse a line of wndb(5): offset, file, type, number of words, words, number of pointers, pointers, gloss."""
     head, _, gloss = line.partition(" | ")
     offset, topic, kind, count, *rest = head.split()
     num_names = int(count, 16)
@@ -69,17 +69,17 @@ def _parse_entry(line: str) -> Synset:
 
 
 def _name(word: str) -> str:
-    """Without the mark that tells where an adjective may stand."""
+    """A word without the mark of where an adjective may stand."""
     return word.partition("(")[0].replace("_", " ")
 
 
 def _definition(gloss: str) -> str:
-    """Without the examples, which are quoted and come last."""
+    """The gloss without its examples, which are quoted and come last."""
     return gloss.partition('; "')[0].strip().rstrip(";")
 
 
 def make_passages(synsets: Mapping[str, Synset], topics: Collection[str] = tuple(TOPICS)) -> Iterator[Passage]:
-    """Those on some topics, and those on what these are part of."""
+    """Make passages on some topics, and on what these are part of."""
     chosen = {each.id: each for each in synsets.values() if each.topic in topics}
     chosen |= {whole.id: whole for each in tuple(chosen.values()) for whole in find_wholes(each, synsets)}
     for each in sorted(chosen.values(), key=lambda each: each.id):
@@ -102,7 +102,7 @@ def load_shipped() -> Mapping[str, Synset]:
 
 
 def format_synsets(synsets: Iterable[Synset]) -> Iterator[str]:
-    """The lines of `data/wordnet.txt`: what `load_shipped` reads."""
+    """Format synsets as the lines of `data/wordnet.txt`, which `load_shipped` reads."""
     for each in synsets:
         yield "\t".join((each.id, each.topic, "; ".join(each.names), " ".join(each.wholes), each.gloss))
 

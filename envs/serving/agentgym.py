@@ -51,14 +51,14 @@ class Begun:
     observation: Observation
 
     def apart(self, at: str) -> tuple[str, str]:
-        """What is to be done, and what is seen; the second may be all there is."""
+        """Split the observation into the task, which may be empty, and what is seen."""
         said, found, seen = self.observation.text.partition(at)
         return (said, seen) if found else ("", said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """How the servers of one environment of that system speak."""
+    """Wire format of AgentGym's server for one environment."""
 
     number: str = "id"
     index: str = "data_idx"
@@ -233,7 +233,7 @@ class _NotBegun(EnvFault):
 
 
 class AgentGym:
-    """One family's way to speak; `family` is by the environment's name where none is given."""
+    """The dialect of one family, by default the one of the environment's name."""
 
     name = "agentgym"
 

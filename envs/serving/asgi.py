@@ -129,7 +129,7 @@ async def read_body(receive: ASGIReceive, limit: int) -> bytes:
 
 
 def encode_reply(reply: Reply) -> Reply:
-    """With its data as the bytes to be sent."""
+    """Encode a reply's data as bytes."""
     if isinstance(reply.data, bytes):
         return reply
     try:

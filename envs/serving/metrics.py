@@ -27,7 +27,7 @@ class Sample:
 
 
 class Answers:
-    """How requests were answered, and how long that took."""
+    """Counts and durations of answered requests."""
 
     def __init__(self) -> None:
         self._statuses: Counter[tuple[str, int]] = Counter()
@@ -62,7 +62,7 @@ def _part(of: tuple[str, str, str], value: float, suffix: str, labels: Mapping[s
 
 
 def format_samples(samples: Iterable[tuple[str, Sample]]) -> bytes:
-    """Samples of environments, each with its environment's name; all of one name stand together."""
+    """Format samples with their environment's name; those of one metric stand together."""
     families: dict[str, list[str]] = {}
     for env, sample in samples:
         head = [f"# HELP {sample.name} {sample.says}", f"# TYPE {sample.name} {sample.kind}"]

@@ -17,7 +17,7 @@ SEED: Mapping[str, Any] = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1
 
 
 def object_schema(required: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-    """The schema of an object with these fields."""
+    """JSON Schema of an object with these fields."""
     return {"type": "object", "properties": {**required, **(optional or {})}, "required": [*required]}
 
 
@@ -39,7 +39,7 @@ def describe_server(spec: EnvSpec, dialects: Iterable[Dialect], *, secured: bool
 
 
 def merge_descriptions(descriptions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Of several at one address, each below its name."""
+    """Merge descriptions of servers at one address, each below its name."""
     first = next(iter(descriptions.values()))
     about = {"title": "agym", "version": "1", "summary": f"environments: {', '.join(descriptions)}"}
     paths = {

@@ -148,7 +148,7 @@ class OpenEnv:
             await talk.end()
 
     async def _answer(self, talk: Talk, message: Mapping[str, Any]) -> Json:
-        """None says that the client wants to end."""
+        """Answer a message; None means that the client ends the session."""
         try:
             said = message.get("text") or message.get("bytes") or ""
             body = said if isinstance(said, bytes) else said.encode("utf-8", "surrogatepass")

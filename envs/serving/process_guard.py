@@ -82,7 +82,7 @@ def _clear_up(temporary: Temporary) -> None:
 
 
 def _below(pid: int) -> Iterator[int]:
-    """Children, and theirs."""
+    """All descendants of a process."""
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):  # it has ended meanwhile
             for child in map(int, file.read_text().split()):

@@ -65,7 +65,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 async def _serve(args: argparse.Namespace) -> bool:
-    """Whether a call into an environment hangs at the end."""
+    """Serve until stopped; return whether a call into an environment hangs."""
     listener = _listener(args)
     settings, options = _settings(args), _options(args)
     servers: dict[str, EnvServer] = {}
@@ -144,7 +144,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop at a signal, as ever, but do not die of it afterwards: a stop that was asked for is no failure."""
+        """Stop at a signal, but do not die of it afterwards: a requested stop is no failure."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)

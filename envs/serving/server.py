@@ -136,7 +136,7 @@ class EnvServer(_Lifespan):
         return describe_server(self.pool.spec, self.dialects, secured=self._authorization is not None)
 
     def samples(self) -> Iterator[tuple[str, Sample]]:
-        """What has been done so far, under the environment's name."""
+        """Metrics so far, under the environment's name."""
         sessions, env = self.sessions, self.pool.spec.name
         yield env, Sample("agym_env_sessions", len(sessions), "gauge", "sessions that are open")
         yield env, Sample("agym_env_stuck_calls", self.pool.stuck, "gauge", "calls that do not come back")
@@ -212,7 +212,7 @@ class EnvServer(_Lifespan):
 
 
 class _About:
-    """What the server says of itself."""
+    """Routes that describe the server itself."""
 
     name = "about"
 

@@ -77,7 +77,7 @@ class Sessions:
                 return Opened(session=session, observation=entry.first)
 
     def reserve(self) -> str:
-        """A session whose first episode is yet to come."""
+        """Reserve a session whose first episode is yet to come."""
         session = token_hex(16)
         self._enter(session, "", 0)
         return session
@@ -148,7 +148,7 @@ class Sessions:
             await self._drop(session, entry)
 
     async def expire(self) -> int:
-        """Close what nobody has asked for within its lease; a session in the midst of a call is in use."""
+        """Close sessions unused for their lease; one in the middle of a call is in use."""
         expired = 0
         for session, entry in list(self._entries.items()):
             # looked at one by one: while another is dropped, this one may be asked for again
@@ -191,7 +191,7 @@ class Sessions:
         return self._entries.get(session) is entry
 
     async def _guard(self, session: str, entry: _Entry, call: Coroutine[Any, Any, T]) -> T:
-        """A session whose environment has failed is over; one whose call took longer than a lease is not."""
+        """Drop a session whose environment fails; renew the lease of one whose call took long."""
         try:
             answer = await call
         except (EnvFault, asyncio.CancelledError):

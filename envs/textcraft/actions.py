@@ -33,7 +33,7 @@ _CRAFT = re.compile(rf"craft ([1-9][0-9]{{0,2}}) ({_NAME}) using ({_AMOUNT}(?: ?
 
 
 class MalformedReason:
-    """Why a text is no action; the keys of each phrase book's `malformed`."""
+    """Reasons why a text is not an action; the keys of each phrase book's `malformed`."""
 
     EMPTY = "empty"
     LONG = "long"

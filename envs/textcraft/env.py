@@ -102,7 +102,7 @@ class TextCraft(Env):
         return step if step.ended else replace(step, info={"state": self._state()})
 
     def _state(self) -> str:
-        """All that an episode can still depend on, beside the crafting commands that it began with."""
+        """All that an episode can still depend on, besides the crafting commands that it began with."""
         return f"{self._goal} from {format_amounts(self._holding()) or 'nothing'}"
 
     def _holding(self) -> list[tuple[str, int]]:
@@ -153,7 +153,7 @@ class TextCraft(Env):
         return tuple(plan(self._draw(task, seed), self._find(task).item, {}))
 
     def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...]:
-        """Every item crafted on the way that is a goal of training; the crafting commands shown stay as they are."""
+        """Items crafted on the way that are goals of training; the crafting commands shown stay as they are."""
         if self._find(task).held_out:
             return ()
         self.reset(task, seed)
@@ -164,7 +164,7 @@ class TextCraft(Env):
         )
 
     def _find_crafted(self, actions: Sequence[str]) -> Iterator[tuple[Goal, int]]:
-        """What is made on the way to the goal, each item once, and after how many actions."""
+        """Items made on the way to the goal, each once, with the number of actions."""
         made: set[str] = set()
         for at, action in enumerate(actions, start=1):
             command, step = parse_craft_command(action), self.step(action)
@@ -178,7 +178,7 @@ class TextCraft(Env):
         return None if self._goal is None else next(plan(self._shown, self._goal, self._held))
 
     def noise_action(self, rng: Random) -> str | None:
-        """Something that the crafting commands shown suggest, whether or not it is possible or of use."""
+        """A random action that the crafting commands suggest, possible and useful or not."""
         if self._goal is None:
             return None
         recipe = rng.choice([recipe for recipe in self._shown.values() if self._may_be_shown_making(recipe.product)])

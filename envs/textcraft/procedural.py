@@ -25,7 +25,7 @@ EXTRAS = ("glue", "oil", "dye", "pitch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """What recipes may ask for; the less, the easier."""
+    """Ranges that recipes are drawn from; smaller is easier."""
 
     extras: float = 0.25
     """Share of the recipes that ask for an extra."""
@@ -73,7 +73,7 @@ class DrawnWorld:
             yield from (self._recipe(goal, self._part(goal, rng), rng) for goal in goals)
 
     def _part(self, goal: Goal, rng: Random) -> Goal | None:
-        """What a thing is made of; None for the bare material."""
+        """The part that a thing is made of; None for the bare material."""
         below = [
             part for part in self._made_of[_material(goal.item)] if part.depth == goal.depth - 1 and not part.held_out
         ]

@@ -50,7 +50,7 @@ class CraftWorld(Protocol):
 
     @property
     def base(self) -> frozenset[str]:
-        """What can be picked up."""
+        """Items that can be picked up."""
 
     def needed(self, goal: Goal, rng: Random) -> tuple[Recipe, ...]:
         """The recipes on the way to a goal, each after those that it rests on."""

@@ -150,7 +150,7 @@ class TextWorld(Env):
     # --- demonstrations ---
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        """The walkthrough that the game was made with, if it fits an episode."""
+        """The game's own walkthrough, if it fits an episode."""
         self.reset(task, 0)
         commands = tuple(map(_plain, self._game.walkthrough or ()))
         for at, command in enumerate(commands, start=1):
@@ -161,7 +161,7 @@ class TextWorld(Env):
         return None
 
     def noise_action(self, rng: Random) -> str | None:
-        """Anything possible that can be made good again."""
+        """A random possible command whose effect can be undone."""
         if not self._left:
             return None
         return rng.choice([command for command in self._commands if not command.startswith("eat ")])
@@ -178,7 +178,7 @@ class TextWorld(Env):
 
 
 def _plain(command: str) -> str:
-    """Without what does not matter: letter case, the amount of white space, articles."""
+    """Normalise letter case, white space and articles."""
     return " ".join(word for word in command.lower().split() if word != "the")
 
 

@@ -42,7 +42,7 @@ def _knowledge() -> Any:
 
 @lru_cache(_GAMES)
 def generate_game(rooms: int, objects: int, quest_length: int, seed: int) -> Any:
-    """The game of a seed; where no quest fits its first map, of the first that one does fit."""
+    """Generate the game of a seed, with the first of its maps that a quest fits."""
     with _making:
         for number in range(_TRIES):
             options = GameOptions()

@@ -19,7 +19,7 @@ _STATES = ("open", "closed", "locked")
 
 
 class View:
-    """Of one moment."""
+    """The state of a game at one moment."""
 
     def __init__(self, game: Any, state: Any) -> None:
         self._infos = game.infos
@@ -40,7 +40,7 @@ class View:
         )
 
     def digest(self) -> str:
-        """The same for the same state, however it was reached."""
+        """Digest of the state, independent of how it was reached."""
         return sha256(repr(self._facts).encode()).hexdigest()[:16]
 
     def _of(self, name: str, num: int) -> Iterator[tuple[str, ...]]:

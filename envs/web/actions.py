@@ -44,7 +44,7 @@ LONGEST = 4000
 
 
 class Malformed(StrEnum):
-    """Why a text is no action."""
+    """Reasons why a text is not an action."""
 
     EMPTY = "empty"
     LONG = "long"
@@ -81,7 +81,7 @@ class Drag:
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """In place of what stands there."""
+    """Replace the content of a field."""
 
     element: int
     text: str

@@ -14,7 +14,7 @@ __all__ = ["compile_outside", "fence"]
 
 
 def compile_outside(hosts: Sequence[str]) -> re.Pattern[str]:
-    """Matches every address that is not of these hosts, each a name with its port."""
+    """Pattern of every address outside these hosts, each a name with its port."""
     inside = "|".join(map(re.escape, hosts)) or r"\0"
     return re.compile(rf"^(?!(?:https?|wss?)://(?:{inside})(?:[/?#]|$)|(?:data|blob|about):)")
 

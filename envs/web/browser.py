@@ -59,7 +59,7 @@ class Surfer:
         browser.run(visit.settle(), _CALL_S)
 
     def ask(self, expression: str) -> Any:
-        """The value of an expression in the page itself, among its own scripts."""
+        """Evaluate an expression in the page itself, among its own scripts."""
         browser, visit = self._under_way()
         return browser.run(visit.tab.leaf.evaluate(expression), _CALL_S)
 
@@ -69,12 +69,12 @@ class Surfer:
 
     @property
     def seen(self) -> tuple[tuple[int, Node], ...]:
-        """The elements seen last, with their numbers."""
+        """Elements of the last observation, with their numbers."""
         tab = self.visit.tab
         return tuple((tab.numbers[node.backend], node) for node in tab.seen)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have something else done with the visit."""
+        """Run another coroutine of the visit."""
         return self._under_way()[0].run(work, _CALL_S)
 
     def _under_way(self) -> tuple[Browser, Visit]:
@@ -94,7 +94,7 @@ class Surfer:
             self._leave(browser)
 
     def close(self) -> None:
-        """Let go of everything; may be called more than once."""
+        """Release everything; may be called more than once."""
         self.end()
         if self._browser is not None:
             self._leave(self._browser)

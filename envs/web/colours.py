@@ -33,7 +33,7 @@ _NAMES: Mapping[tuple[int, int, int], str] = {
 
 
 def name_colour(style: str) -> str:
-    """A name, or the three parts in hexadecimal; nothing where nothing is painted."""
+    """Name of a colour, or its hexadecimal form; empty where nothing is painted."""
     found = _RGB.fullmatch(style)
     if found is None or found[4] == "0":
         return ""

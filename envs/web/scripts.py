@@ -6,7 +6,7 @@ __all__ = ["CHOOSE", "FIND_POINT", "FRAMES", "MAKE_READY", "SCROLL", "write_open
 
 
 def write_opening(seed: int) -> str:
-    """Chance from a seed, and nothing that moves by itself."""
+    """Script that seeds chance and stops animations."""
     return _OPENING.replace("SEED", str(seed % 0xFFFFFFFF + 1))
 
 

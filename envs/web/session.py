@@ -57,7 +57,7 @@ _MOST_TABS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a visit is like."""
+    """Settings of a visit."""
 
     hosts: tuple[str, ...] = ()
     """Name and port of what may be reached; everything else is not there."""
@@ -83,7 +83,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class ActionReply:
-    """What came of an action; no text where it was done."""
+    """Result of an action; its text is empty where it was done."""
 
     text: str = ""
     status: Status = Status.OK
@@ -209,7 +209,7 @@ class Visit:
     # --- doing ---
 
     async def go(self, url: str) -> None:
-        """Open a page in the tab that is looked at; a fault where there is none."""
+        """Open a page in the current tab; a fault where there is none."""
         reply = await self._go_to(GoTo(url))
         with suppress(Error):  # a page that is never whole is taken as it is
             await self.tab.leaf.wait_for_load_state("load", timeout=1000 * _LOAD_S)
@@ -223,7 +223,7 @@ class Visit:
         return reply
 
     async def settle(self) -> None:
-        """Wait until what was set off has come to rest, or for as long as that may take."""
+        """Wait until the page is at rest, up to a limit."""
         until = asyncio.get_running_loop().time() + _SETTLE_S
         await self._rest(until)
         if self.scene.tick_ms is not None:

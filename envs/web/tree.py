@@ -61,7 +61,7 @@ _TEXT_NODE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """Where something is in the window, in pixels."""
+    """Position and size in the window, in pixels."""
 
     x: float
     y: float
@@ -79,7 +79,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What of a page is looked at."""
+    """The visible part of a page."""
 
     width: int
     height: int
@@ -120,7 +120,7 @@ class SeenPage:
 
 
 def format_page(page: SeenPage, numbers: Mapping[int, int], tokens: int) -> str:
-    """One line for each node; what is more than about so many tokens is cut, and said to be."""
+    """Format one line for each node, cut at about `tokens` tokens with a note that says so."""
     lines = [f"{' ' * node.depth}[{numbers[node.backend]}] {node}" for node in page.nodes]
     kept = _cut(lines, tokens)
     left = len(lines) - len(kept)
@@ -141,7 +141,7 @@ def _cut(lines: Sequence[str], tokens: int) -> list[str]:
 
 
 def estimate_tokens(line: str) -> int:
-    """About as many tokens as a language model's tokenizer makes of it, rather more than fewer."""
+    """Estimate how many tokens a language model's tokenizer makes of a line, rather too many than too few."""
     return 1 + len(re.findall(r"[^\W_]{1,4}|[^\w\s]|_", line))
 
 
@@ -237,7 +237,7 @@ def _tidy(text: object) -> str:
 
 
 def _walk(thing: _Thing, depth: int, window: Window, outer: _Thing | None) -> Iterator[Node]:
-    """The lines of a thing and of what is in it; `outer` is the innermost thing around it that has a line."""
+    """Lines of a thing and its content; `outer` is the innermost enclosing thing that has a line."""
     if window.strip and thing.attributes.get("id") in window.strip:
         return
     own = _choose_role(thing, outer) if _in_view(thing, window) else ""
@@ -274,7 +274,7 @@ def _holds(thing: _Thing) -> bool:
 
 
 def _can_be_used(thing: _Thing) -> bool:
-    """An empty thing without a meaning that is there for something all the same."""
+    """Whether an empty element without a role can still be clicked or focused."""
     usable = thing.clickable or bool(thing.states.get("focusable"))
     box = thing.box
     sized = box is not None and box.width * box.height > 0
@@ -282,7 +282,7 @@ def _can_be_used(thing: _Thing) -> bool:
 
 
 def _is_painted(thing: _Thing) -> bool:
-    """Not a mere dot, as shapes are before they are unfolded."""
+    """Whether a shape is visible and more than a dot."""
     box = thing.box
     sized = box is not None and max(box.width, box.height) >= 2
     return sized and any(name_colour(thing.styles.get(paint, "")) for paint in ("fill", "stroke"))
@@ -343,7 +343,7 @@ _RANGE = {"valuemin": "from", "valuemax": "to"}
 
 
 def _hint(attributes: Mapping[str, str]) -> str:
-    """What its makers call a thing that has no name."""
+    """Class or id of a thing that has no name."""
     classes = attributes.get("class", "").split()
     named = "".join(f".{each}" for each in classes) or (f"#{attributes['id']}" if attributes.get("id") else "")
     return _tidy(named)[:40]

@@ -68,7 +68,7 @@ def _plain(text: str) -> str:
 
 
 def matches_url(reference: str, url: str) -> bool:
-    """Whether an address is one of the references, as far as those go."""
+    """Whether an address matches one of the references, which may be partial."""
     references = [_split_url(each) for each in reference.split(_OR)]
     base, query = _split_url(url)
     wanted: dict[str, set[str]] = {}
@@ -95,7 +95,7 @@ def matches_text(target: Target, text: str) -> bool:
 
 
 class _Look:
-    """At pages, in the agent's tab: as WebArena has it, `last` is where the target before has led, if any has."""
+    """Looks at pages in the agent's tab; as in WebArena, `last` is the page of the previous target, if any."""
 
     def __init__(self, leaf: Leaf, helpers: Helpers) -> None:
         self._leaf = leaf
@@ -122,7 +122,7 @@ class _Look:
 
 
 async def _open(leaf: Leaf, url: str) -> bool:
-    """Whether there is such a page; a host that does not answer says nothing about the agent."""
+    """Open a page; return whether it exists. A host that does not answer is a fault, not the agent's."""
     try:
         await leaf.goto(url, wait_until="load")
     except Late as error:
@@ -188,14 +188,14 @@ class Helpers:
         return str(await self._review(sku, lambda review: review["ratings"][0]["percent"]))
 
     async def _review(self, sku: str, read: Callable[[Any], object]) -> object:
-        """Of the latest one; nothing where there is none."""
+        """Read from the latest review; empty where there is none."""
         return await self._shop(f"products/{sku}/reviews", lambda found: read(found[-1]) if found else "")
 
     async def role(self, leaf: Leaf, account: str) -> str:
         return str(await leaf.evaluate(_ROLE, account))
 
     async def _shop(self, path: str, read: Callable[[Any], object]) -> object:
-        """What is read out of its answer; one that is of another form is a fault."""
+        """Read from the shop's answer; one of another form is a fault."""
         shop = self._hosts["shopping"]
         try:
             token = await self._ask.post(f"{shop}/rest/default/V1/integration/admin/token", data=_ADMIN)
@@ -207,7 +207,7 @@ class Helpers:
 
 
 def _parse_call(text: str) -> tuple[str, tuple[str, ...]]:
-    """The helper's name and what it is given; nothing of it is run."""
+    """Parse a helper's name and arguments without running anything."""
     match = _CALL.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"'{text[:100]}' calls no helper")

@@ -128,7 +128,7 @@ class WebArena(Env):
         return Step(observation=Observation(text=text), status=status)
 
     def _finish(self, task: WebArenaTask, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
-        """At the end by whichever way, what holds is counted."""
+        """End the episode and check its success, no matter how it ended."""
         self._task = None
         check = check_success(task.check, answer, self._surfer.visit, self._options.hosts)
         success = self._surfer.run(check)
@@ -163,7 +163,7 @@ class WebArena(Env):
 
 
 def _state(task: WebArenaTask) -> Mapping[str, Json] | None:
-    """Who is logged in, as WebArena's own login script has saved it."""
+    """Cookies of a login that WebArena's own script has saved."""
     if task.state is None:
         return None
     try:

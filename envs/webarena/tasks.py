@@ -49,7 +49,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuccessCheck:
-    """What makes a task a success: all of it."""
+    """Conditions of success, all of which must hold."""
 
     kinds: frozenset[str]
     exact: str | None = None
@@ -129,7 +129,7 @@ def _task(config: Mapping[str, Any], hosts: Mapping[str, str], folder: Path) -> 
 
 
 def _put_addresses(text: str, hosts: Mapping[str, str]) -> str:
-    """With addresses in place of names."""
+    """Replace names of sites by their addresses."""
 
     def address(match: re.Match[str]) -> str:
         site = match[1].lower()

@@ -109,7 +109,7 @@ _SPECIAL: Mapping[str, str] = {
 
 
 def read_manual(file: Path) -> Iterator[Document]:
-    """A page for man, of which the text is kept and the setting is not."""
+    """Read a manual page without its typesetting."""
     lines = [_line(line) for line in _read(file).splitlines() if not line.startswith(('.\\"', "'\\\"", ".so"))]
     text = _tidy("\n".join(lines))
     if text:
@@ -136,7 +136,7 @@ _DIGITS: Mapping[str, int] = {
 
 
 def read_dictionary(file: Path) -> Iterator[Document]:
-    """An index of headwords with places in a text, as dictd has it; an entry with several headwords comes once."""
+    """Read a dictd dictionary; an entry with several headwords comes once."""
     with gzip.open(file.with_suffix(".dict.dz")) as compressed:
         text = compressed.read()
     rows = [line.split("\t")[:3] for line in file.read_text(encoding="utf-8").splitlines()]

@@ -33,7 +33,7 @@ class LocalIndex:
 
     @classmethod
     def build(cls, passages: Iterable[Passage], folder: Path | None = None) -> LocalIndex:
-        """An index in memory, or in a folder."""
+        """Build an index in memory, or in a folder."""
         if folder is not None:
             folder.mkdir(parents=True)
         index = _with_analyzer(tantivy.Index(_schema(), path=str(folder) if folder else None))

@@ -39,7 +39,7 @@ def read_folder(folder: Path) -> Iterator[Passage]:
 
 
 def cut_passages(title: str, text: str, document: str, words: int = _WORDS) -> Iterator[Passage]:
-    """A document in passages of whole paragraphs; a longer paragraph is cut between words."""
+    """Cut a document into passages of whole paragraphs; a longer paragraph is cut between words."""
     for part in _pack(_pieces(text, words), words):
         yield Passage(title=title, text=part, document=document)
 

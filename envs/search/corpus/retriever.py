@@ -22,7 +22,7 @@ Encoder: TypeAlias = Callable[[Sequence[str]], NDArray[np.float32]]
 
 class Retriever(Protocol):
     def search(self, query: str, limit: int) -> Sequence[Passage]:
-        """What fits a query best; equally good ones always in the same order."""
+        """Passages that fit a query best; ties always in the same order."""
 
     def rest(self, passage: Passage) -> Sequence[Passage]:
         """The passage, and those that follow it in its document."""
@@ -48,7 +48,7 @@ class HttpRetriever:
             raise EnvFault(f"{self._url} answers as no retriever does: {error!r}", kind=FaultKind.GARBAGE) from error
 
     def rest(self, passage: Passage) -> tuple[Passage, ...]:
-        """No more than what was found is known of its document."""
+        """The passage alone: no more is known of its document."""
         return (passage,)
 
 
@@ -70,7 +70,7 @@ def _post(client: httpx.Client, url: str, body: object) -> Any:
 
 
 class DenseRetriever:
-    """By the product of the query's vector with each passage's."""
+    """Retriever by the product of the query's vector with each passage's."""
 
     def __init__(self, passages: Sequence[Passage], vectors: NDArray[np.float32], encode: Encoder) -> None:
         if vectors.ndim != 2 or len(vectors) != len(passages):
