@@ -138,7 +138,7 @@ def _address(url: str) -> httpx.URL:
 
 def _sendable(token: str) -> str:
     if not (token.isascii() and token.isprintable()):
-        raise BadOption("expected a token of nothing but printable ASCII")
+        raise BadOption("expected a token of printable ASCII only")
     return token
 
 

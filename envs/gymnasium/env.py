@@ -244,7 +244,7 @@ def _make_world(options: GymnasiumOptions) -> tuple[Any, Known | None]:
         world.close()
         world = _make(options.id, {"render_mode": "ansi", **options.kwargs})
     elif known is None and not is_tellable(world.observation_space):
-        raise BadOption(f"what is seen in '{options.id}' cannot be told in words: {str(world.observation_space)[:80]}")
+        raise BadOption(f"what is seen in '{options.id}' cannot be put in words: {str(world.observation_space)[:80]}")
     if not isinstance(world.action_space, spaces.Discrete | spaces.Text):
         raise BadOption(f"actions of '{options.id}' are neither a choice nor a text: {str(world.action_space)[:80]}")
     return world, known

@@ -92,7 +92,7 @@ class Tools(Env):
                 raise BadOption(f"the server has no tool '{name[:60]}'{asked}, only {', '.join(there)[:400]}")
         usable = tuple(there[name] for name in self._options.tools or there)
         if any(tool.name == ANSWER for tool in usable):
-            raise BadOption(f"the server has a tool called '{ANSWER}', as we have: leave it out of the option 'tools'")
+            raise BadOption(f"the server has a tool called '{ANSWER}' like ours: leave it out of the option 'tools'")
         self._usable = frozenset(tool.name for tool in usable)
         return usable
 

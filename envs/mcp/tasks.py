@@ -61,7 +61,7 @@ def load_task_file(path: str) -> Mapping[str, ToolTask]:
         except ValueError as error:
             raise BadOption(f"{path}:{at}: {error}") from error
         if task.id in tasks:
-            raise BadOption(f"{path}:{at}: task '{task.id}' is there twice")
+            raise BadOption(f"{path}:{at}: task '{task.id}' appears twice")
         tasks[task.id] = task
     return tasks
 

@@ -51,7 +51,7 @@ def _dense(folder: Path, url: str) -> Retriever:
         vectors = np.load(folder / VECTORS, mmap_mode="r", allow_pickle=False)
         return DenseRetriever(tuple(read_folder(folder)), vectors, HttpEncoder(url))
     except (OSError, ValueError) as error:
-        raise BadOption(f"search option 'encoder_url': '{folder / VECTORS}' is of no use: {error}") from error
+        raise BadOption(f"search option 'encoder_url': '{folder / VECTORS}' cannot be used: {error}") from error
 
 
 @cache

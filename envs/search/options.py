@@ -49,7 +49,7 @@ def read_search_options(given: Mapping[str, Json]) -> SearchOptions:
     options = read_options(SearchOptions, given)
     for one, other, why in _EXCLUSIVE:
         if one in given and other in given:
-            raise BadOption(f"search option '{other}' means nothing beside '{one}': {why}")
+            raise BadOption(f"search option '{other}' cannot be combined with '{one}': {why}")
     if options.encoder_url and not options.corpus:
         raise BadOption("search option 'encoder_url' needs a 'corpus' with vectors")
     return replace(

@@ -120,7 +120,7 @@ async def read_body(receive: ASGIReceive, limit: int) -> bytes:
     while more and len(body) <= limit:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise BadRequest("the request was broken off")
+            raise BadRequest("the request was interrupted")
         body += message.get("body", b"")
         more = message.get("more_body", False)
     if len(body) > limit:

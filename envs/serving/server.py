@@ -203,7 +203,7 @@ class EnvServer(_Lifespan):
             # a page that somebody looks at on this machine reaches this server too
             if any(name == b"origin" for name, _ in scope["headers"]):
                 raise Unauthorized(
-                    "expected no web page to ask: a server that has a token is open to those that know it"
+                    "expected no request from a web page: only a server with a token answers those that know it"
                 )
             return
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")

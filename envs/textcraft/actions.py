@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias
 
 __all__ = [
@@ -20,7 +21,6 @@ __all__ = [
     "Get",
     "Inventory",
     "MalformedCraft",
-    "MalformedReason",
     "parse_craft_command",
 ]
 
@@ -32,7 +32,7 @@ _GET = re.compile(rf"get ([1-9][0-9]{{0,2}}) ({_NAME})")
 _CRAFT = re.compile(rf"craft ([1-9][0-9]{{0,2}}) ({_NAME}) using ({_AMOUNT}(?: ?, ?{_AMOUNT})*)")
 
 
-class MalformedReason:
+class MalformedCraft(StrEnum):
     """Reasons why a text is not an action; the keys of each phrase book's `malformed`."""
 
     EMPTY = "empty"
@@ -61,35 +61,30 @@ class Inventory:
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class MalformedCraft:
-    reason: str
-
-
 CraftCommand: TypeAlias = Get | Craft | Inventory | MalformedCraft
 
 
 def parse_craft_command(text: str) -> CraftCommand:
     if len(text) > MAX_LENGTH:
-        return MalformedCraft(MalformedReason.LONG)
+        return MalformedCraft.LONG
     words = text.lower().split()
     if not words:
-        return MalformedCraft(MalformedReason.EMPTY)
+        return MalformedCraft.EMPTY
     if len(text.strip().splitlines()) > 1:
-        return MalformedCraft(MalformedReason.LINES)
+        return MalformedCraft.LINES
     line = " ".join(words)
     return _PARSERS.get(words[0], _unknown)(line)
 
 
 def _get(line: str) -> CraftCommand:
     match = _GET.fullmatch(line)
-    return Get(int(match[1]), match[2]) if match else MalformedCraft(MalformedReason.GET)
+    return Get(int(match[1]), match[2]) if match else MalformedCraft.GET
 
 
 def _craft(line: str) -> CraftCommand:
     match = _CRAFT.fullmatch(line)
     if match is None:
-        return MalformedCraft(MalformedReason.CRAFT)
+        return MalformedCraft.CRAFT
     return Craft(int(match[1]), match[2], tuple(_amount(part) for part in match[3].split(",")))
 
 
@@ -99,11 +94,11 @@ def _amount(part: str) -> tuple[str, int]:
 
 
 def _inventory(line: str) -> CraftCommand:
-    return Inventory() if line == "inventory" else MalformedCraft(MalformedReason.COMMAND)
+    return Inventory() if line == "inventory" else MalformedCraft.COMMAND
 
 
 def _unknown(line: str) -> CraftCommand:
-    return MalformedCraft(MalformedReason.COMMAND)
+    return MalformedCraft.COMMAND
 
 
 _PARSERS = {"get": _get, "craft": _craft, "inventory": _inventory}

@@ -141,7 +141,7 @@ class TextCraft(Env):
         return _say(self._phrases.held.format(what=format_amounts(held)) if held else self._phrases.empty)
 
     def _malformed(self, command: MalformedCraft) -> Step:
-        observation = Observation(text=self._phrases.malformed[command.reason])
+        observation = Observation(text=self._phrases.malformed[command])
         return Step(observation=observation, status=Status.INVALID)
 
     def _refuse(self, text: str) -> Step:

@@ -171,5 +171,5 @@ def _state(task: WebArenaTask) -> Mapping[str, Json] | None:
     except (OSError, ValueError) as error:
         raise EnvFault(f"webarena's task {task.id} needs a login saved at {task.state}: {error}") from error
     if not isinstance(read, dict):
-        raise EnvFault(f"{task.state} is no saved login")
+        raise EnvFault(f"{task.state} is not a saved login")
     return read

@@ -307,7 +307,7 @@ def test_the_corpus_has_every_word_an_episode_can_show(options: Mapping[str, Jso
         ({"id": "FrozenLake-v1", "returns": [0, True]}, "must list 2 numbers"),
         ({"id": "MountainCar-v0"}, "give the option 'returns'"),
         ({"id": "Pendulum-v1"}, "neither a choice nor a text"),
-        ({"id": "agym_test/Silent-v0", "returns": [0, 1]}, "cannot be told in words"),
+        ({"id": "agym_test/Silent-v0", "returns": [0, 1]}, "cannot be put in words"),
     ],
 )
 def test_a_wrong_option_is_named(options: Mapping[str, Json], complaint: str) -> None:

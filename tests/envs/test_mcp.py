@@ -542,7 +542,7 @@ def test_what_may_not_be_in_a_check_is_refused(text: str) -> None:
         ('{"id": "a", "instruction": "b", "answer": {}}', "'answer' must be"),
         ('{"id": "a", "instruction": "b", "check": "open()"}', "not allowed"),
         ('{"id": "a", "instruction": "b", "answer": "c", "solution": ["x"]}', "'solution' must be"),
-        ('{"id": "first", "instruction": "b", "answer": "c"}', "there twice"),
+        ('{"id": "first", "instruction": "b", "answer": "c"}', "appears twice"),
     ],
 )
 def test_a_bad_line_of_the_file_of_tasks_is_named(tmp_path: Path, line: str, complaint: str) -> None:

@@ -355,7 +355,7 @@ def _words(text: str) -> list[str]:
         ({"retriever_url": "ftp://x"}, "'retriever_url' must begin with http"),
         (
             {"retriever_url": "http://x", "encoder_url": "http://x"},
-            "'encoder_url' means nothing beside 'retriever_url'",
+            "'encoder_url' cannot be combined with 'retriever_url'",
         ),
         ({"encoder_url": "http://x"}, "'encoder_url' needs a 'corpus'"),
         ({"score": "bleu"}, "'score' must be one of exact_match, f1"),

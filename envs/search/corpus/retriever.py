@@ -45,7 +45,7 @@ class HttpRetriever:
             (found,) = answer["result"]
             return tuple(_passage(hit.get("document", hit)) for hit in found[:limit])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise EnvFault(f"{self._url} answers as no retriever does: {error!r}", kind=FaultKind.GARBAGE) from error
+            raise EnvFault(f"{self._url} does not answer as a retriever: {error!r}", kind=FaultKind.GARBAGE) from error
 
     def rest(self, passage: Passage) -> tuple[Passage, ...]:
         """The passage alone: no more is known of its document."""
@@ -63,7 +63,7 @@ def _post(client: httpx.Client, url: str, body: object) -> Any:
     except httpx.HTTPError as error:
         raise EnvFault(f"{url} does not answer: {error!r}", kind=FaultKind.UNREACHABLE) from error
     except ValueError as error:
-        raise EnvFault(f"{url} answers with what is no JSON", kind=FaultKind.GARBAGE) from error
+        raise EnvFault(f"{url} answers with something that is not JSON", kind=FaultKind.GARBAGE) from error
 
 
 # --- by vectors ---
@@ -104,4 +104,4 @@ class HttpEncoder:
         try:
             return np.asarray([row["embedding"] for row in answer["data"]], dtype=np.float32)
         except (KeyError, TypeError, ValueError) as error:
-            raise EnvFault(f"{self._url} answers as no encoder does: {error!r}", kind=FaultKind.GARBAGE) from error
+            raise EnvFault(f"{self._url} does not answer as an encoder: {error!r}", kind=FaultKind.GARBAGE) from error
