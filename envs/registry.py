@@ -17,7 +17,7 @@ from typing import TypeAlias
 from .errors import NotInstalled, UnknownEnv, suggest
 from .protocol import Env, EnvFactory, Json
 
-__all__ = ["Create", "factory", "names"]
+__all__ = ["Create", "factory", "list_names"]
 
 Create: TypeAlias = Callable[[Mapping[str, Json]], Env]
 
@@ -38,7 +38,7 @@ _SHIPPED = (
 _GROUP = "agym.envs"
 
 
-def names() -> tuple[str, ...]:
+def list_names() -> tuple[str, ...]:
     return tuple(sorted({*_SHIPPED, *(point.name for point in entry_points(group=_GROUP))}))
 
 
@@ -52,7 +52,7 @@ def _create(name: str) -> Create:
         return _check(name, _import_shipped(name))
     for point in entry_points(group=_GROUP, name=name):
         return _check(name, point.load())
-    raise UnknownEnv(f"no environment is called '{name[:40]}'{suggest(name, names())}")
+    raise UnknownEnv(f"no environment is called '{name[:40]}'{suggest(name, list_names())}")
 
 
 def _import_shipped(name: str) -> object:

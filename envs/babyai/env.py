@@ -16,8 +16,8 @@ from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from .actions import GridCommand, MalformedGridCommand, Verb, parse_command
 from .describe import describe_view
 from .expert import solve
-from .levels import SPLITS, Level, build_level, find_level, list_level_tasks, load_levels
-from .moves import Refusal, explain_fruitless, list_available, perform, plan_moves
+from .levels import SPLITS, GridLevel, build_level, find_level, list_level_tasks, load_levels
+from .moves import MoveRefusal, explain_fruitless, list_available, perform, plan_moves
 from .options import BabyAIOptions
 from .routes import WayFinder
 from .texts import MALFORMED, OPENING, PROMPTS, GridTexts
@@ -49,7 +49,7 @@ class BabyAI(Env):
         self._macros = self._options.actions == "macro"
         self.spec = replace(SPEC, prompt=PROMPTS[self._options.actions])
         self._world: GridWorld | None = None
-        self._level: Level | None = None
+        self._level: GridLevel | None = None
         self._plan: tuple[str, ...] | None = None
         """The expert's actions from here on, once asked for."""
         self._listed: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class BabyAI(Env):
         if command.verb is Verb.CHECK:
             return GridTexts.AVAILABLE.format(what="; ".join(self._listed)), Status.OK
         moves = plan_moves(command, world, WayFinder(world))
-        if isinstance(moves, Refusal):
+        if isinstance(moves, MoveRefusal):
             return moves.reason, Status.REFUSED
         before = world.steps
         all_done = perform(world, moves)

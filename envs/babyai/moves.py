@@ -14,13 +14,13 @@ from .routes import WayFinder, is_passable
 from .texts import GridTexts
 from .world import GridWorld, ahead_of, state_of
 
-__all__ = ["SINGLE", "Moves", "Refusal", "explain_fruitless", "list_available", "perform", "plan_moves"]
+__all__ = ["SINGLE", "MoveRefusal", "Moves", "explain_fruitless", "list_available", "perform", "plan_moves"]
 
 Moves: TypeAlias = tuple[Actions, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class MoveRefusal:
     reason: str
 
 
@@ -35,14 +35,14 @@ SINGLE: Mapping[Verb, Actions] = {
 }
 
 
-def plan_moves(command: GridCommand, world: GridWorld, routes: WayFinder) -> Moves | Refusal:
+def plan_moves(command: GridCommand, world: GridWorld, routes: WayFinder) -> Moves | MoveRefusal:
     if not command.kind:
         return (SINGLE[command.verb],) * command.count
     thing = _find_thing(command, world)
-    return thing if isinstance(thing, Refusal) else _WITH_THING[command.verb](thing, world, routes)
+    return thing if isinstance(thing, MoveRefusal) else _WITH_THING[command.verb](thing, world, routes)
 
 
-def _find_thing(command: GridCommand, world: GridWorld) -> WorldObj | Refusal:
+def _find_thing(command: GridCommand, world: GridWorld) -> WorldObj | MoveRefusal:
     named = {name: thing for thing, name in world.names.items() if name.rpartition(" ")[0] == command.kind}
     there = {name: thing for name, thing in named.items() if thing in world.places or thing is world.carried}
     if command.number is not None:
@@ -50,79 +50,79 @@ def _find_thing(command: GridCommand, world: GridWorld) -> WorldObj | Refusal:
     if len(there) == 1:
         return next(iter(there.values()))
     if there:
-        return Refusal(GridTexts.WHICH.format(what=", ".join(there)))
-    return Refusal(GridTexts.UNKNOWN_THING.format(what=f"{command.kind} {command.number or ''}".strip()))
+        return MoveRefusal(GridTexts.WHICH.format(what=", ".join(there)))
+    return MoveRefusal(GridTexts.UNKNOWN_THING.format(what=f"{command.kind} {command.number or ''}".strip()))
 
 
 # --- the manoeuvres ---
 
 
-def _go_to(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | Refusal:
+def _go_to(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | MoveRefusal:
     name = world.names[thing]
     if thing is world.carried:
-        return Refusal(GridTexts.CARRIED.format(what=name))
+        return MoveRefusal(GridTexts.CARRIED.format(what=name))
     way = routes.facing(world.places[thing])
     if way is None:
-        return Refusal(GridTexts.NO_WAY.format(what=name))
+        return MoveRefusal(GridTexts.NO_WAY.format(what=name))
     if thing.type == "goal":
         return (*way, Actions.forward)
-    return way or Refusal(GridTexts.THERE.format(what=name))
+    return way or MoveRefusal(GridTexts.THERE.format(what=name))
 
 
-def _pick_up(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | Refusal:
+def _pick_up(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | MoveRefusal:
     if world.carried is not None:
-        return Refusal(GridTexts.HANDS_FULL.format(what=world.names[world.carried]))
+        return MoveRefusal(GridTexts.HANDS_FULL.format(what=world.names[world.carried]))
     if not thing.can_pickup():
-        return Refusal(GridTexts.NOT_TAKEN.format(what=world.names[thing]))
+        return MoveRefusal(GridTexts.NOT_TAKEN.format(what=world.names[thing]))
     return _approach(thing, world, routes, Actions.pickup)
 
 
-def _open(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | Refusal:
+def _open(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | MoveRefusal:
     if not isinstance(thing, Door):
         if thing.type == "box" and thing is not world.carried:
             return _approach(thing, world, routes, Actions.toggle)
-        return Refusal(GridTexts.NOT_OPENED.format(what=world.names[thing]))
+        return MoveRefusal(GridTexts.NOT_OPENED.format(what=world.names[thing]))
     if thing.is_open:
-        return Refusal(GridTexts.IS_OPEN.format(what=world.names[thing]))
+        return MoveRefusal(GridTexts.IS_OPEN.format(what=world.names[thing]))
     return _refuse_locked(thing, world) or _approach(thing, world, routes, Actions.toggle)
 
 
-def _close(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | Refusal:
+def _close(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | MoveRefusal:
     if state_of(thing) != "open":
-        return Refusal(GridTexts.NOT_CLOSED.format(what=world.names[thing]))
+        return MoveRefusal(GridTexts.NOT_CLOSED.format(what=world.names[thing]))
     return _approach(thing, world, routes, Actions.toggle)
 
 
-def _go_through(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | Refusal:
+def _go_through(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | MoveRefusal:
     if not isinstance(thing, Door):
-        return Refusal(GridTexts.NO_DOOR.format(what=world.names[thing]))
+        return MoveRefusal(GridTexts.NO_DOOR.format(what=world.names[thing]))
     opening = () if thing.is_open else (Actions.toggle,)
     return _refuse_locked(thing, world) or _approach(thing, world, routes, *opening, Actions.forward, Actions.forward)
 
 
-def _drop_next_to(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | Refusal:
+def _drop_next_to(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | MoveRefusal:
     name = world.names[thing]
     if world.carried is None:
-        return Refusal(GridTexts.HANDS_EMPTY)
+        return MoveRefusal(GridTexts.HANDS_EMPTY)
     if thing is world.carried:
-        return Refusal(GridTexts.CARRIED.format(what=name))
+        return MoveRefusal(GridTexts.CARRIED.format(what=name))
     way = routes.beside(world.places[thing])
-    return Refusal(GridTexts.NO_ROOM.format(what=name)) if way is None else (*way, Actions.drop)
+    return MoveRefusal(GridTexts.NO_ROOM.format(what=name)) if way is None else (*way, Actions.drop)
 
 
-def _approach(thing: WorldObj, world: GridWorld, routes: WayFinder, *actions: Actions) -> Moves | Refusal:
+def _approach(thing: WorldObj, world: GridWorld, routes: WayFinder, *actions: Actions) -> Moves | MoveRefusal:
     way = routes.facing(world.places[thing])
-    return Refusal(GridTexts.NO_WAY.format(what=world.names[thing])) if way is None else (*way, *actions)
+    return MoveRefusal(GridTexts.NO_WAY.format(what=world.names[thing])) if way is None else (*way, *actions)
 
 
-def _refuse_locked(door: Door, world: GridWorld) -> Refusal | None:
+def _refuse_locked(door: Door, world: GridWorld) -> MoveRefusal | None:
     held = world.carried
     if not door.is_locked or (held is not None and (held.type, held.color) == ("key", door.color)):
         return None
-    return Refusal(GridTexts.IS_LOCKED.format(what=world.names[door], color=door.color))
+    return MoveRefusal(GridTexts.IS_LOCKED.format(what=world.names[door], color=door.color))
 
 
-_WITH_THING: Mapping[Verb, Callable[[WorldObj, GridWorld, WayFinder], Moves | Refusal]] = {
+_WITH_THING: Mapping[Verb, Callable[[WorldObj, GridWorld, WayFinder], Moves | MoveRefusal]] = {
     Verb.GO_TO: _go_to,
     Verb.PICK_UP: _pick_up,
     Verb.OPEN: _open,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from ..tables import write_table
 from .expert import solve
-from .levels import SEEDS, Level, build_level, load_levels
+from .levels import SEEDS, GridLevel, build_level, load_levels
 from .world import GridWorld
 
 __all__ = ["NUM_SEEDS", "rate_level"]
@@ -17,7 +17,7 @@ __all__ = ["NUM_SEEDS", "rate_level"]
 NUM_SEEDS = 20
 
 
-def rate_level(level: Level, seeds: Iterable[int]) -> str:
+def rate_level(level: GridLevel, seeds: Iterable[int]) -> str:
     """Count the worlds that the expert wins, and the most commands and single steps it takes."""
     wins, num_tried = [], 0
     for seed in seeds:

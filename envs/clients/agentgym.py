@@ -35,7 +35,7 @@ from .play_only import PlayOnlyEnv, PlayOnlySession, read_answer
 if TYPE_CHECKING:
     from ..protocol import EnvClient
 
-__all__ = ["KINDS", "AgentGymEnv", "Kind"]
+__all__ = ["KINDS", "AgentGymEnv", "AgentGymKind"]
 
 _QUOTED = 200
 _LONGEST_NUMBER = 18
@@ -53,7 +53,7 @@ def _first_of(answer: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class AgentGymKind:
     """The wire format of one environment's server."""
 
     prompt: str
@@ -107,8 +107,8 @@ def _tag(action: str) -> str:
     return f"<{found[1].lower()}>{found[2]}</{found[1].lower()}>" if found and "<" not in action else action
 
 
-KINDS: Mapping[str, Kind] = {
-    "textcraft": Kind(
+KINDS: Mapping[str, AgentGymKind] = {
+    "textcraft": AgentGymKind(
         prompt=(
             "Craft the goal. Give one command each turn: get [count] [item]; craft [count] [item] using [count] "
             "[item] and so on; or inventory. Only the crafting commands that are shown work."
@@ -116,11 +116,11 @@ KINDS: Mapping[str, Kind] = {
         create={"minecraft_dir": "agentenv_textcraft/", "commands": None, "goal": None},
         step=_step("observation", "reward", "done"),
     ),
-    "babyai": Kind(
+    "babyai": AgentGymKind(
         prompt="Reach the goal in a grid world of rooms. Give one of the available actions each turn, word for word.",
         step=_step("observation", "score", "done"),
     ),
-    "sciworld": Kind(
+    "sciworld": AgentGymKind(
         prompt=(
             "Carry out the experiment. Give one command each turn, with the things that you see: open, close, "
             "activate, deactivate, connect .. to .., disconnect, use .. on .., look around, look at, look in, read, "
@@ -130,7 +130,7 @@ KINDS: Mapping[str, Kind] = {
         first=_experiment_of,
         step=_step("observation", "score", "done", whole=100.0),
     ),
-    "webarena": Kind(
+    "webarena": AgentGymKind(
         prompt=(
             "Reach the objective in a web browser. Give one command each turn: click [id]; type [id] [text] [1 to "
             "press enter, or 0]; hover [id]; press [keys]; scroll [up or down]; new_tab; tab_focus [number]; "
@@ -143,7 +143,7 @@ KINDS: Mapping[str, Kind] = {
         step=_step("observation", "reward", "terminated"),
         action=_fence,
     ),
-    "searchqa": Kind(
+    "searchqa": AgentGymKind(
         prompt="Answer the question. Give search and words to look something up, or answer and your answer.",
         number="env_idx",
         index="id",
@@ -153,7 +153,7 @@ KINDS: Mapping[str, Kind] = {
         step=_step("observation", "reward", "done"),
         action=_tag,
     ),
-    "webshop": Kind(
+    "webshop": AgentGymKind(
         prompt="Buy what is asked for. Give search[words] or click[one of what can be clicked] each turn.",
         number="env_idx",
         index="session_id",
@@ -161,7 +161,7 @@ KINDS: Mapping[str, Kind] = {
         first=None,
         step=_step("state", "reward", "done"),
     ),
-    "sqlgym": Kind(
+    "sqlgym": AgentGymKind(
         prompt="Answer with one line of SQL each turn.",
         number="env_idx",
         index="item_id",
@@ -299,7 +299,7 @@ class _Session(PlayOnlySession):
             await self._env.give_back(number, sound=self._sound)
 
 
-def _kind(name: str) -> Kind:
+def _kind(name: str) -> AgentGymKind:
     if name not in KINDS:
         raise BadOption(f"no kind of AgentGym server is called '{name[:40]}'{suggest(name, KINDS)}")
     return KINDS[name]

@@ -26,13 +26,13 @@ from ..protocol import Deadlines, Json
 from ..wire import dump
 from .client import HttpEnv
 
-__all__ = ["ServeCommand", "ServerEvent", "ServerProcess", "Trouble", "Watch"]
+__all__ = ["ServeCommand", "ServerEvent", "ServerProcess", "ServerTrouble", "Watch"]
 
 _LOOKS, _LOOK_S = 300, 0.02
 """How often, and how far apart, it is looked whether a group that should end has ended."""
 
 
-class Trouble(StrEnum):
+class ServerTrouble(StrEnum):
     """Kinds of trouble with a server."""
 
     DIED = "died"
@@ -43,7 +43,7 @@ class Trouble(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEvent:
-    trouble: Trouble
+    trouble: ServerTrouble
     message: str
 
 
@@ -213,14 +213,14 @@ class ServerProcess:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._watch.every_s):
                     await process.wait()
-                return ServerEvent(trouble=Trouble.DIED, message=f"{self._name} {self._how_it_ended(process)}")
+                return ServerEvent(trouble=ServerTrouble.DIED, message=f"{self._name} {self._how_it_ended(process)}")
             try:
                 await self._probe(self._watch.probe_s)
                 misses = 0
             except EnvFault as fault:
                 misses += 1
                 if misses >= self._watch.misses:
-                    trouble = _TROUBLES.get(fault.kind, Trouble.HANGS)
+                    trouble = _TROUBLES.get(fault.kind, ServerTrouble.HANGS)
                     return ServerEvent(trouble=trouble, message=f"{self._name}: {fault}")
 
     async def _restart(self, trouble: ServerEvent) -> None:
@@ -230,7 +230,7 @@ class ServerProcess:
             try:
                 await self._start()
             except EnvFault as fault:
-                trouble = ServerEvent(trouble=Trouble.FAILED_TO_START, message=str(fault))
+                trouble = ServerEvent(trouble=ServerTrouble.FAILED_TO_START, message=str(fault))
                 self._tell(trouble)
             else:
                 return
@@ -285,7 +285,7 @@ class ServerProcess:
 
 _SIGNALS = {number.value: number.name for number in signal.Signals}
 """Those between the first and the last for real time have no names."""
-_TROUBLES = {FaultKind.GARBAGE: Trouble.GARBAGE, FaultKind.CRASHED: Trouble.GARBAGE}
+_TROUBLES = {FaultKind.GARBAGE: ServerTrouble.GARBAGE, FaultKind.CRASHED: ServerTrouble.GARBAGE}
 
 
 def _last_words(log: Path) -> str:

@@ -18,7 +18,7 @@ from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
 from .known import KNOWN, Known
 from .options import GymnasiumOptions
-from .plan import is_certain, worth_of
+from .plan import is_certain, value_actions
 from .spaces import is_exact, is_tellable, put_in_words, to_plain
 
 __all__ = ["SPEC", "Gymnasium", "create"]
@@ -205,7 +205,7 @@ class Gymnasium(Env):
 
     def _worth_now(self) -> list[float]:
         if self._worth is None:
-            self._worth = worth_of(self._table)
+            self._worth = value_actions(self._table)
         return self._worth[int(self._seen)]
 
     def advice(self) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ANSWER", "Call", "MalformedCall", "parse_calls"]
+__all__ = ["ANSWER", "MalformedCall", "ServerCall", "parse_calls"]
 
 ANSWER = "answer"
 """Our own tool: ends the task."""
@@ -16,7 +16,7 @@ _LONGEST = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ServerCall:
     name: str
     arguments: Mapping[str, Any]
 
@@ -25,7 +25,7 @@ class MalformedCall(ValueError):
     """The reason why a text holds no calls, shown to the agent."""
 
 
-def parse_calls(text: str, tools: Collection[str]) -> tuple[Call, ...]:
+def parse_calls(text: str, tools: Collection[str]) -> tuple[ServerCall, ...]:
     if len(text) > _LONGEST:
         raise MalformedCall(f"That is longer than {_LONGEST} characters.")
     try:
@@ -46,17 +46,17 @@ def _no_constant(name: str) -> object:
     raise ValueError(name)
 
 
-def _call(data: Any, tools: Collection[str]) -> Call:
+def _call(data: Any, tools: Collection[str]) -> ServerCall:
     if not isinstance(data, dict) or data.keys() - {"name", "arguments"} or not isinstance(data.get("name"), str):
         raise MalformedCall('A call is an object with "name" and "arguments".')
     name, arguments = data["name"], data.get("arguments", {})
     if not isinstance(arguments, dict):
         raise MalformedCall('"arguments" must be an object.')
     if name == ANSWER:
-        return Call(name, {"text": _answer(arguments)})
+        return ServerCall(name, {"text": _answer(arguments)})
     if name not in tools:
         raise MalformedCall(f"There is no tool called {json.dumps(name[:60])}.")
-    return Call(name, arguments)
+    return ServerCall(name, arguments)
 
 
 def _answer(arguments: Mapping[str, Any]) -> str:

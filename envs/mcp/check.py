@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterator, Mapping
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, localcontext
 from typing import Any, Protocol, TypeAlias
 
-__all__ = ["BadCheck", "Facts", "TaskCheck", "compile_check", "find_tools", "read_number"]
+__all__ = ["BadCheck", "EpisodeFacts", "TaskCheck", "compile_check", "find_tools", "read_number"]
 
 
 class BadCheck(ValueError):
     """A check that is not an allowed expression."""
 
 
-class Facts(Protocol):
+class EpisodeFacts(Protocol):
     """Outcome of an episode, as a check sees it."""
 
     answer: str
@@ -34,7 +34,7 @@ class Facts(Protocol):
     def result(self, tool: str, /, **arguments: Any) -> str: ...
 
 
-TaskCheck: TypeAlias = Callable[[Facts], Any]
+TaskCheck: TypeAlias = Callable[[EpisodeFacts], Any]
 
 _COMPARE: Mapping[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
@@ -46,7 +46,7 @@ _COMPARE: Mapping[type, Callable[[Any, Any], bool]] = {
     ast.In: lambda part, whole: part in whole,
     ast.NotIn: lambda part, whole: part not in whole,
 }
-_FUNCTIONS: Mapping[str, Callable[[Facts], Callable[..., Any]]] = {
+_FUNCTIONS: Mapping[str, Callable[[EpisodeFacts], Callable[..., Any]]] = {
     "called": lambda facts: facts.called,
     "result": lambda facts: facts.result,
     "number": lambda facts: read_number,
@@ -69,7 +69,7 @@ def read_number(text: str) -> Decimal:
 def compile_check(text: str) -> TaskCheck:
     check = _compile(_parse(text))
 
-    def exactly(facts: Facts) -> Any:
+    def exactly(facts: EpisodeFacts) -> Any:
         with localcontext(_EXACT):
             return check(facts)
 

@@ -27,7 +27,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
 from ..errors import EnvFault, FaultKind
-from .actions import Call
+from .actions import ServerCall
 from .options import MCPOptions
 
 __all__ = ["Connection", "ServerTool", "ToolResult", "clean_text"]
@@ -120,7 +120,7 @@ class Connection:
                 break
         return tuple(tools[:_MOST_TOOLS])
 
-    async def _call(self, call: Call) -> ToolResult:
+    async def _call(self, call: ServerCall) -> ToolResult:
         timeout_s = self._options.timeout_s
         try:
             async with asyncio.timeout(timeout_s + 1):
@@ -136,10 +136,10 @@ class Connection:
             return ToolResult(text="an answer that makes no sense", good=False, fault=FaultKind.GARBAGE)
         return ToolResult(text=clean_text(_text(given)), good=not given.is_error)
 
-    async def _all(self, calls: Sequence[Call]) -> list[ToolResult]:
+    async def _all(self, calls: Sequence[ServerCall]) -> list[ToolResult]:
         return await asyncio.gather(*(self._once(call) for call in calls))
 
-    async def _once(self, call: Call) -> ToolResult:
+    async def _once(self, call: ServerCall) -> ToolResult:
         """Make a call, or take its cached result if the tool always answers the same."""
         if call.name not in self._options.cached:
             return await self._call(call)
@@ -147,7 +147,7 @@ class Connection:
 
     # --- in the player's thread ---
 
-    def call(self, calls: Sequence[Call]) -> list[ToolResult]:
+    def call(self, calls: Sequence[ServerCall]) -> list[ToolResult]:
         """Make the calls concurrently; results are in the order of the calls."""
         return asyncio.run_coroutine_threadsafe(self._all(calls), self._loop).result()
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import BadOption, EnvFault, EpisodeOver, UnknownSplit, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
-from .actions import ANSWER, Call, MalformedCall, parse_calls
+from .actions import ANSWER, MalformedCall, ServerCall, parse_calls
 from .connection import Connection, ServerTool, ToolResult, clean_text
 from .options import read_mcp_options
 from .tasks import SPLITS, ToolTask, load_task_file
@@ -139,7 +139,7 @@ class Tools(Env):
 
     def result(self, tool: str, /, **arguments: Any) -> str:
         assert self._connection is not None
-        (result,) = self._connection.call((Call(tool, arguments),))
+        (result,) = self._connection.call((ServerCall(tool, arguments),))
         if result.fault is not None:
             raise EnvFault(f"the check called {tool[:60]}: {result.text}", kind=result.fault)
         return result.text
@@ -186,7 +186,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return " | ".join(kind) if isinstance(kind, list) else str(kind)
 
 
-def format_results(calls: Sequence[Call], results: Sequence[ToolResult]) -> str:
+def format_results(calls: Sequence[ServerCall], results: Sequence[ToolResult]) -> str:
     pairs = zip(calls, results, strict=True)
     texts = [result.text if result.good else f"{call.name} failed: {result.text}" for call, result in pairs]
     return texts[0] if len(texts) == 1 else "\n".join(f"{number}. {text}" for number, text in enumerate(texts, start=1))

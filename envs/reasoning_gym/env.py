@@ -8,7 +8,7 @@ from random import Random
 from ..errors import EpisodeOver, UnknownSplit, UnknownTask
 from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
-from .generators import FIRST_SEED, Generator, Problem
+from .generators import FIRST_SEED, Generator, ReasoningProblem
 from .options import ReasoningGymOptions
 
 __all__ = ["SPEC", "ReasoningGym", "create"]
@@ -39,7 +39,7 @@ class ReasoningGym(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
         self._options = read_options(ReasoningGymOptions, options)
         self._generators = {split: Generator(self._options, seed) for split, seed in FIRST_SEED.items()}
-        self._problem: Problem | None = None
+        self._problem: ReasoningProblem | None = None
         self._left = 0
 
     # --- tasks ---
@@ -49,7 +49,7 @@ class ReasoningGym(Env):
             raise UnknownSplit(f"reasoning_gym has no split '{split[:40]}', only {' and '.join(FIRST_SEED)}")
         return tuple(f"{split}-{number}" for number in range(self._options.size))
 
-    def _make_problem(self, task: str) -> Problem:
+    def _make_problem(self, task: str) -> ReasoningProblem:
         split, _, digits = task.partition("-")
         known = split in FIRST_SEED and digits.isascii() and digits.isdigit() and len(digits) < 10
         if not known or task != f"{split}-{int(digits)}" or int(digits) >= self._options.size:

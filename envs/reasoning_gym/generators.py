@@ -25,14 +25,14 @@ if "pycosat" not in sys.modules and find_spec("pycosat") is None:
 
 import reasoning_gym
 
-__all__ = ["FIRST_SEED", "Generator", "Problem", "load_left_out", "load_solid"]
+__all__ = ["FIRST_SEED", "Generator", "ReasoningProblem", "load_left_out", "load_solid"]
 
 FIRST_SEED: Mapping[str, int] = {"train": 0, "test": 1_000_000}
 """A problem is made from the sum of this and its number: no split reaches into the other."""
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ReasoningProblem:
     entry: Mapping[str, Any]
     maker: Any
 
@@ -68,8 +68,8 @@ class Generator:
         except (AssertionError, TypeError, ValueError) as error:
             raise BadOption(f"the generator '{name}' does not take this 'config': {error}") from error
 
-    def problem(self, number: int) -> Problem:
-        return Problem(self._maker[number], self._maker)
+    def problem(self, number: int) -> ReasoningProblem:
+        return ReasoningProblem(self._maker[number], self._maker)
 
 
 @cache  # the frozen lists

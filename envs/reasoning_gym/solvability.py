@@ -32,7 +32,7 @@ import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
 from ..tables import write_table
-from .generators import Problem
+from .generators import ReasoningProblem
 
 __all__ = ["ENDLESS", "UNSAFE", "digest_problems", "rate_wrong_answers", "screen_generator"]
 
@@ -91,7 +91,7 @@ def screen_generator(name: str) -> tuple[str, str]:
 
 def rate_wrong_answers(name: str) -> float:
     """Highest average score of one answer, or one kind of answer, over problems that have another."""
-    made = [Problem(entry, maker) for maker, entry in make_problems(name, _NUM_SCORED)]
+    made = [ReasoningProblem(entry, maker) for maker, entry in make_problems(name, _NUM_SCORED)]
     own = [(problem.answer or "").strip() for problem in made]
     tried = [[answer] * len(made) for answer in (*_WRONG, *own)] + [[_no_number(answer) for answer in own]]
     return max(_mean_of_wrong(made, own, answers) for answers in tried)
@@ -101,7 +101,7 @@ def _no_number(answer: str) -> str:
     return answer if any(map(str.isalpha, answer)) else _NUMBER.sub("NaN", answer)
 
 
-def _mean_of_wrong(made: Sequence[Problem], own: Sequence[str], answers: Sequence[str]) -> float:
+def _mean_of_wrong(made: Sequence[ReasoningProblem], own: Sequence[str], answers: Sequence[str]) -> float:
     rows = zip(made, own, answers, strict=True)
     return fmean([problem.score(answer) for problem, right, answer in rows if answer != right] or [0.0])
 

@@ -30,7 +30,7 @@ from .native import choose_status
 from .openapi import NUMBER, TEXT, object_schema
 from .sessions import Sessions
 
-__all__ = ["FAMILIES", "AgentGym", "Family"]
+__all__ = ["FAMILIES", "AgentGym", "AgentGymFamily"]
 
 _INDEXED_SPLITS = 2
 _SEED = 0
@@ -57,7 +57,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class AgentGymFamily:
     """Wire format of AgentGym's server for one environment."""
 
     number: str = "id"
@@ -159,15 +159,15 @@ def _strip_tag(said: str) -> str:
     return f"{found[1]} {found[2]}" if found else said
 
 
-FAMILIES: Mapping[str, Family] = {
-    "textcraft": Family(
+FAMILIES: Mapping[str, AgentGymFamily] = {
+    "textcraft": AgentGymFamily(
         greeting="This is environment TextCraft.",
         created=lambda number, first: {"id": number, "observation": first.text, "done": False, "reward": 0},
         begun=lambda begun: {"id": begun.number, "observation": begun.observation.text, "done": False, "reward": 0},
         stepped=_shape_crafting,
         begins=True,
     ),
-    "babyai": Family(
+    "babyai": AgentGymFamily(
         greeting="This is environment BabyAI.",
         created=lambda number, first: {"id": number},
         begun=lambda begun: {
@@ -179,13 +179,13 @@ FAMILIES: Mapping[str, Family] = {
         },
         stepped=_shape_move,
     ),
-    "sciworld": Family(
+    "sciworld": AgentGymFamily(
         greeting="This is environment ScienceWorld.",
         created=lambda number, first: {"id": number},
         begun=_shape_experiment,
         stepped=_shape_trial,
     ),
-    "webarena": Family(
+    "webarena": AgentGymFamily(
         number="env_idx",
         index="idx",
         greeting="ok",
@@ -197,7 +197,7 @@ FAMILIES: Mapping[str, Family] = {
         not_begun={"observation": "TimeoutError", "sites": "Error", "object": "Error"},
         action=_strip_fence,
     ),
-    "searchqa": Family(
+    "searchqa": AgentGymFamily(
         number="env_idx",
         index="id",
         greeting="ok",
@@ -214,7 +214,7 @@ _SPOKEN_BY: Mapping[str, str] = {"miniwob": "webarena", "search": "searchqa", "w
 """Environments whose family has another name; all others that are no family speak as textcraft does."""
 
 
-def family_of(env: str) -> str:
+def choose_family(env: str) -> str:
     return env if env in FAMILIES else _SPOKEN_BY.get(env, "textcraft")
 
 
@@ -238,7 +238,7 @@ class AgentGym:
     name = "agentgym"
 
     def __init__(self, pool: Instances, sessions: Sessions, family: str | None = None) -> None:
-        chosen = family if family is not None else family_of(pool.spec.name)
+        chosen = family if family is not None else choose_family(pool.spec.name)
         if chosen not in FAMILIES:
             raise BadOption(f"AgentGym has no family '{chosen[:40]}' here, only {', '.join(FAMILIES)}")
         self._family = FAMILIES[chosen]

@@ -15,14 +15,14 @@ from ..wire import WireError, dump, load_object
 
 __all__ = [
     "ASGIReceive",
+    "ASGIScope",
     "ASGISend",
-    "Dialect",
     "Handler",
     "Reply",
     "Request",
     "Route",
     "Routes",
-    "Scope",
+    "WireDialect",
     "encode_reply",
     "find_handler",
     "not_found",
@@ -30,7 +30,7 @@ __all__ = [
     "send_reply",
 ]
 
-Scope: TypeAlias = MutableMapping[str, Any]
+ASGIScope: TypeAlias = MutableMapping[str, Any]
 ASGIReceive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 ASGISend: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -46,7 +46,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    scope: Scope
+    scope: ASGIScope
     id: str
     """What stood where the route has a '*'."""
     body: bytes
@@ -86,7 +86,7 @@ Routes: TypeAlias = Mapping[tuple[str, ...], Mapping[str, Route]]
 """Path, '*' standing for any one segment, to method to route."""
 
 
-class Dialect(Protocol):
+class WireDialect(Protocol):
     """A wire format of the server: its routes, and how it reports an error."""
 
     @property
@@ -98,7 +98,7 @@ class Dialect(Protocol):
     def failure(self, error: EnvError) -> Reply: ...
 
 
-def find_handler(routes: Routes, scope: Scope) -> tuple[Handler, str] | None:
+def find_handler(routes: Routes, scope: ASGIScope) -> tuple[Handler, str] | None:
     """The handler and the wildcard's value; None for a path that these routes do not have."""
     path = tuple(scope["path"].split("/")[1:])
     methods, wildcard = routes.get(path), ""
@@ -111,7 +111,7 @@ def find_handler(routes: Routes, scope: Scope) -> tuple[Handler, str] | None:
     return methods[scope["method"]].handler, wildcard
 
 
-def not_found(scope: Scope) -> NotFound:
+def not_found(scope: ASGIScope) -> NotFound:
     return NotFound(f"no route '{scope['path'][:60]}'")
 
 

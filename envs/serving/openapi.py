@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..protocol import EnvSpec
-from .asgi import Dialect, Route
+from .asgi import Route, WireDialect
 
 __all__ = ["NUMBER", "SEED", "TEXT", "TEXTS", "describe_server", "merge_descriptions", "object_schema"]
 
@@ -21,7 +21,7 @@ def object_schema(required: Mapping[str, Any], optional: Mapping[str, Any] | Non
     return {"type": "object", "properties": {**required, **(optional or {})}, "required": [*required]}
 
 
-def describe_server(spec: EnvSpec, dialects: Iterable[Dialect], *, secured: bool) -> dict[str, Any]:
+def describe_server(spec: EnvSpec, dialects: Iterable[WireDialect], *, secured: bool) -> dict[str, Any]:
     paths = {
         _path(path): {method.lower(): _operation(dialect.name, path, route) for method, route in methods.items()}
         for dialect in dialects

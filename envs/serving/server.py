@@ -22,14 +22,14 @@ from ..wire import WireError
 from .agentgym import AgentGym
 from .asgi import (
     ASGIReceive,
+    ASGIScope,
     ASGISend,
-    Dialect,
     Handler,
     Reply,
     Request,
     Route,
     Routes,
-    Scope,
+    WireDialect,
     encode_reply,
     find_handler,
     not_found,
@@ -103,7 +103,7 @@ class EnvServer(_Lifespan):
         )
         self._native = Native(self.pool, self.sessions)
         self._openenv = OpenEnv(self.pool, self.sessions, self._settings.max_body)
-        self.dialects: Sequence[Dialect] = (
+        self.dialects: Sequence[WireDialect] = (
             self._native,
             AgentGym(self.pool, self.sessions, self._settings.agentgym),
             self._openenv,
@@ -146,7 +146,7 @@ class EnvServer(_Lifespan):
         for sample in self._answers.samples():
             yield env, sample
 
-    async def __call__(self, scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
+    async def __call__(self, scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
         if scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -154,7 +154,7 @@ class EnvServer(_Lifespan):
         elif scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
 
-    async def _websocket(self, scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
+    async def _websocket(self, scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
         try:
             if scope["path"] != self._openenv.socket:
                 raise not_found(scope)
@@ -169,8 +169,8 @@ class EnvServer(_Lifespan):
             with suppress(Exception):  # the connection may be gone
                 await send({"type": "websocket.close", "code": 1011})
 
-    async def _http(self, scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
-        dialect: Dialect = self._native
+    async def _http(self, scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
+        dialect: WireDialect = self._native
         started = time.perf_counter()
         try:
             dialect, handler, wildcard = self._route(scope)
@@ -189,14 +189,14 @@ class EnvServer(_Lifespan):
         self._answers.count(dialect.name, reply.status, time.perf_counter() - started)
         await send_reply(send, reply)
 
-    def _route(self, scope: Scope) -> tuple[Dialect, Handler, str]:
+    def _route(self, scope: ASGIScope) -> tuple[WireDialect, Handler, str]:
         for dialect in self.dialects:
             found = find_handler(dialect.routes, scope)
             if found is not None:
                 return dialect, *found
         raise not_found(scope)
 
-    def authorize(self, scope: Scope) -> None:
+    def authorize(self, scope: ASGIScope) -> None:
         if scope["path"] in _OPEN_TO_ALL:
             return
         if self._authorization is None:
@@ -249,7 +249,7 @@ class MultiEnvServer(_Lifespan):
         for server in self._servers.values():
             await server.stop()
 
-    async def __call__(self, scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
+    async def __call__(self, scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
@@ -262,7 +262,7 @@ class MultiEnvServer(_Lifespan):
         else:
             await send({"type": "websocket.close", "code": 1008})
 
-    def _own(self, scope: Scope) -> Reply:
+    def _own(self, scope: ASGIScope) -> Reply:
         first, *_ = servers = list(self._servers.values())
         if scope["path"] == "/health":
             stuck = any(server.pool.hangs for server in servers)

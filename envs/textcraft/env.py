@@ -18,7 +18,7 @@ from .actions import Craft, CraftCommand, Get, Inventory, MalformedCraft, parse_
 from .options import DEPTHS, read_textcraft_options
 from .planner import plan
 from .texts import PLAIN, TERSE
-from .world import HELD_OUT, CraftWorld, Goal, Recipe, format_amounts
+from .world import HELD_OUT, CraftRecipe, CraftWorld, Goal, format_amounts
 from .worlds import load_world
 
 __all__ = ["SPEC", "TextCraft", "create"]
@@ -45,7 +45,7 @@ class TextCraft(Env):
         self._phrases = TERSE if self._options.terse else PLAIN
         self.spec = replace(SPEC, prompt=self._phrases.prompt, max_turns=_MAX_TURNS[self._options.world])
         self._goal: str | None = None
-        self._shown: dict[str, Recipe] = {}
+        self._shown: dict[str, CraftRecipe] = {}
         self._held: dict[str, int] = {}
 
     # --- tasks ---
@@ -84,7 +84,7 @@ class TextCraft(Env):
         commands = "\n".join(recipe.command for recipe in self._shown.values())
         return Observation(text=self._phrases.opening.format(commands=commands, goal=goal))
 
-    def _draw(self, task: str, seed: int) -> dict[str, Recipe]:
+    def _draw(self, task: str, seed: int) -> dict[str, CraftRecipe]:
         """The crafting commands of an episode: those needed and some others, by product."""
         rng = Random(f"{task} {seed}")
         needed = self._world.needed(self._find(task), rng)
@@ -126,7 +126,7 @@ class TextCraft(Env):
             return self._refuse(self._phrases.missing.format(item=command.item, what=format_amounts(lacking)))
         return self._make(recipe)
 
-    def _make(self, recipe: Recipe) -> Step:
+    def _make(self, recipe: CraftRecipe) -> Step:
         for item, count in recipe.needs:
             self._held[item] -= count
         self._held[recipe.product] = self._held.get(recipe.product, 0) + recipe.makes

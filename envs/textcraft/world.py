@@ -13,7 +13,7 @@ from typing import Protocol
 
 from .actions import Craft, parse_craft_command
 
-__all__ = ["HELD_OUT", "CraftWorld", "Goal", "Recipe", "chain", "format_amounts", "parse_recipe"]
+__all__ = ["HELD_OUT", "CraftRecipe", "CraftWorld", "Goal", "format_amounts", "list_recipes", "parse_recipe"]
 
 HELD_OUT: Mapping[str, bool] = {"train": False, "test": True}
 """The splits, and whether their goals are kept from training."""
@@ -29,7 +29,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class CraftRecipe:
     """How an item is made."""
 
     product: str
@@ -52,13 +52,13 @@ class CraftWorld(Protocol):
     def base(self) -> frozenset[str]:
         """Items that can be picked up."""
 
-    def needed(self, goal: Goal, rng: Random) -> tuple[Recipe, ...]:
+    def needed(self, goal: Goal, rng: Random) -> tuple[CraftRecipe, ...]:
         """The recipes on the way to a goal, each after those that it rests on."""
 
-    def distractors(self, needed: Sequence[Recipe], at_most: int, rng: Random) -> list[Recipe]:
+    def distractors(self, needed: Sequence[CraftRecipe], at_most: int, rng: Random) -> list[CraftRecipe]:
         """Recipes that could be mistaken for needed ones, none of a held-out item."""
 
-    def samples(self) -> Iterator[Recipe]:
+    def samples(self) -> Iterator[CraftRecipe]:
         """Recipes that between them show every item of the training split, and every amount."""
 
 
@@ -66,21 +66,21 @@ def format_amounts(items: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{count} {item}" for item, count in items)
 
 
-def parse_recipe(command: str, depth: int) -> Recipe:
+def parse_recipe(command: str, depth: int) -> CraftRecipe:
     craft = parse_craft_command(command)
     if not isinstance(craft, Craft):
         raise ValueError(f"not a recipe: {command!r}")
-    return Recipe(product=craft.item, makes=craft.count, needs=craft.using, depth=depth, command=command)
+    return CraftRecipe(product=craft.item, makes=craft.count, needs=craft.using, depth=depth, command=command)
 
 
-def chain(recipes: Mapping[str, Recipe], goal: str) -> tuple[Recipe, ...]:
+def list_recipes(recipes: Mapping[str, CraftRecipe], goal: str) -> tuple[CraftRecipe, ...]:
     """The recipes on the way to a goal, each after those that it rests on."""
-    found: dict[str, Recipe] = {}
+    found: dict[str, CraftRecipe] = {}
     _collect(recipes, goal, found)
     return tuple(found.values())
 
 
-def _collect(recipes: Mapping[str, Recipe], item: str, found: dict[str, Recipe]) -> None:
+def _collect(recipes: Mapping[str, CraftRecipe], item: str, found: dict[str, CraftRecipe]) -> None:
     recipe = recipes.get(item)
     if recipe is None or item in found:
         return

@@ -27,11 +27,11 @@ __all__ = [
     "Hover",
     "Malformed",
     "NewTab",
-    "Place",
     "Point",
     "Press",
     "Scroll",
     "Select",
+    "Spot",
     "Stop",
     "SwitchTab",
     "Type",
@@ -60,23 +60,23 @@ class Point:
     y: int
 
 
-Place: TypeAlias = "int | Point"
+Spot: TypeAlias = "int | Point"
 
 
 @dataclass(frozen=True, slots=True)
 class Click:
-    place: Place
+    place: Spot
 
 
 @dataclass(frozen=True, slots=True)
 class Hover:
-    place: Place
+    place: Spot
 
 
 @dataclass(frozen=True, slots=True)
 class Drag:
-    start: Place
-    end: Place
+    start: Spot
+    end: Spot
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def parse(text: str) -> Action | Malformed:
     return make(*match.groups()) if match else Malformed.ARGUMENTS
 
 
-def _place(text: str) -> Place:
+def _place(text: str) -> Spot:
     x, comma, y = text.partition(",")
     return Point(int(x), int(y)) if comma else int(x)
 

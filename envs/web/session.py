@@ -30,11 +30,11 @@ from .actions import (
     GoTo,
     Hover,
     NewTab,
-    Place,
     Point,
     Press,
     Scroll,
     Select,
+    Spot,
     SwitchTab,
     Type,
     Wait,
@@ -252,7 +252,7 @@ class Visit:
     async def _hover(self, action: Hover) -> ActionReply:
         return await self._at(action.place, self.tab.leaf.mouse.move)
 
-    async def _at(self, place: Place, do: Callable[[float, float], Awaitable[None]]) -> ActionReply:
+    async def _at(self, place: Spot, do: Callable[[float, float], Awaitable[None]]) -> ActionReply:
         point = await self._point(place)
         if isinstance(point, ActionReply):
             return point
@@ -357,7 +357,7 @@ class Visit:
     async def _wait(self, action: Wait) -> ActionReply:
         return _DONE
 
-    async def _point(self, place: Place) -> Point | ActionReply:
+    async def _point(self, place: Spot) -> Point | ActionReply:
         if isinstance(place, Point):
             window = self.scene.window
             inside = place.x < window.width and place.y < window.height

@@ -19,7 +19,7 @@ from playwright.async_api import TimeoutError as Late
 
 from ..errors import EnvFault, FaultKind
 from ..web.session import Visit
-from .tasks import SuccessCheck, Target
+from .tasks import PageTarget, SuccessCheck
 
 __all__ = ["check_success", "matches_answer", "matches_text", "matches_url"]
 
@@ -88,7 +88,7 @@ def _split_url(url: str) -> tuple[str, Mapping[str, Sequence[str]]]:
 # --- pages ---
 
 
-def matches_text(target: Target, text: str) -> bool:
+def matches_text(target: PageTarget, text: str) -> bool:
     if target.exact is not None:
         return _plain(text) == _plain(target.exact)
     return all(any(_plain(one) in _plain(text) for one in each.split(_OR)) for each in target.include)
@@ -101,13 +101,13 @@ class _Look:
         self._leaf = leaf
         self._helpers = helpers
 
-    async def holds(self, target: Target) -> bool:
+    async def holds(self, target: PageTarget) -> bool:
         url = await self._helpers.address(target.url, self._leaf.url)
         if url != "last" and not await _open(self._leaf, url):
             return False
         return matches_text(target, html.unescape(await self._text(target, self._leaf)))
 
-    async def _text(self, target: Target, leaf: Leaf) -> str:
+    async def _text(self, target: PageTarget, leaf: Leaf) -> str:
         if not target.locator:
             return await leaf.content()
         if target.locator.startswith("func:"):

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import BadOption
 
-__all__ = ["CATEGORIES", "SuccessCheck", "Target", "WebArenaTask", "WebArenaTasks", "load_tasks"]
+__all__ = ["CATEGORIES", "PageTarget", "SuccessCheck", "WebArenaTask", "WebArenaTasks", "load_tasks"]
 
 CATEGORIES: Mapping[str, str] = {
     "shopping": "shopping",
@@ -34,7 +34,7 @@ _EVERY = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class PageTarget:
     """Something that must stand on a page in the end."""
 
     url: str
@@ -57,7 +57,7 @@ class SuccessCheck:
     unachievable: bool = False
     """The answer must be N/A."""
     url: str = ""
-    targets: tuple[Target, ...] = ()
+    targets: tuple[PageTarget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,11 +163,11 @@ def _check(config: Mapping[str, Any], hosts: Mapping[str, str]) -> SuccessCheck:
     )
 
 
-def _target(config: Mapping[str, Any], hosts: Mapping[str, str]) -> Target:
+def _target(config: Mapping[str, Any], hosts: Mapping[str, str]) -> PageTarget:
     required = config["required_contents"]
     if not set(required) <= {"exact_match", "must_include"} or len(required) != 1:
         raise ValueError(f"required_contents {required}")
-    return Target(
+    return PageTarget(
         url=_put_addresses(str(config["url"]), hosts),
         locator=str(config.get("locator") or "").strip(),
         before=_texts(config.get("prep_actions", ())),

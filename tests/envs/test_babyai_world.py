@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from agym.envs.babyai.actions import GridCommand, parse_command
 from agym.envs.babyai.describe import describe_view
-from agym.envs.babyai.moves import Refusal, list_available, perform, plan_moves
+from agym.envs.babyai.moves import MoveRefusal, list_available, perform, plan_moves
 from agym.envs.babyai.routes import WayFinder
 from agym.envs.babyai.world import GridWorld
 from minigrid.core.actions import Actions
@@ -55,7 +55,7 @@ def told(world: GridWorld, text: str) -> Any:
 
 def done(world: GridWorld, text: str) -> GridWorld:
     moves = told(world, text)
-    assert not isinstance(moves, Refusal), moves.reason
+    assert not isinstance(moves, MoveRefusal), moves.reason
     perform(world, moves)
     return world
 
@@ -187,9 +187,9 @@ def test_going_through_a_door_opens_it_and_ends_behind_it() -> None:
 def test_a_locked_door_asks_for_its_key() -> None:
     world = room(TWO_ROOMS, d=Door("red", is_locked=True), b=Ball("red"))
     for text in ("open red door 1", "go through red door 1"):
-        assert told(world, text) == Refusal("red door 1 is locked: it takes a red key.")
+        assert told(world, text) == MoveRefusal("red door 1 is locked: it takes a red key.")
     world = room(TWO_ROOMS, carrying=Key("blue"), d=Door("red", is_locked=True), b=Ball("red"))
-    assert isinstance(told(world, "open red door 1"), Refusal)
+    assert isinstance(told(world, "open red door 1"), MoveRefusal)
     world = room(TWO_ROOMS, carrying=Key("red"), d=Door("red", is_locked=True), b=Ball("red"))
     assert done(world, "go through red door 1").pose == (5, 2, 0)
 
@@ -204,7 +204,7 @@ def test_dropping_next_to_a_thing_puts_it_beside_and_not_across() -> None:
 def test_an_opened_box_shows_what_was_in_it() -> None:
     world = room("#####\n#>.x#\n#####", x=Box("green", Key("red")))
     assert "red key 1, right in front" in describe_view(done(world, "open green box 1"))
-    assert told(world, "go to green box 1") == Refusal("You have seen no green box 1.")
+    assert told(world, "go to green box 1") == MoveRefusal("You have seen no green box 1.")
 
 
 def test_a_manoeuvre_stops_where_the_way_is_blocked() -> None:
@@ -235,29 +235,31 @@ def test_what_was_seen_can_be_gone_to_when_it_is_out_of_view() -> None:
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(text: str, reason: str) -> None:
-    assert told(room(HALL, carrying=Key("blue"), r=Ball("red")), text) == Refusal(reason)
+    assert told(room(HALL, carrying=Key("blue"), r=Ball("red")), text) == MoveRefusal(reason)
 
 
 def test_more_refusals() -> None:
     world = room(TWO_ROOMS, d=Door("red", is_open=True), b=Ball("red"))
-    assert told(world, "pick up red door 1") == Refusal("You cannot pick up red door 1.")
-    assert told(world, "open red door 1") == Refusal("red door 1 is open.")
-    assert told(world, "drop next to red door 1") == Refusal("You carry nothing.")
+    assert told(world, "pick up red door 1") == MoveRefusal("You cannot pick up red door 1.")
+    assert told(world, "open red door 1") == MoveRefusal("red door 1 is open.")
+    assert told(world, "drop next to red door 1") == MoveRefusal("You carry nothing.")
     walled = room("#######\n#>.#b.#\n#.....#\n#######", b=Lava())
-    assert told(walled, "go to red lava 1") == Refusal("You have seen no red lava 1.")
-    assert told(done(world, "go to red ball 1"), "go to red ball 1") == Refusal("You are right in front of red ball 1.")
+    assert told(walled, "go to red lava 1") == MoveRefusal("You have seen no red lava 1.")
+    assert told(done(world, "go to red ball 1"), "go to red ball 1") == MoveRefusal(
+        "You are right in front of red ball 1."
+    )
 
 
 def test_a_thing_out_of_reach_is_refused() -> None:
     world = room("#####\n#.b.#\n#lll#\n#.^.#\n#####", b=Ball("red"), l=Lava())
-    assert told(world, "go to red ball 1") == Refusal("You know no way to red ball 1.")
+    assert told(world, "go to red ball 1") == MoveRefusal("You know no way to red ball 1.")
 
 
 def test_the_number_may_be_left_out_where_there_is_one_such_thing() -> None:
     world = room(HALL, r=Ball("red"))
     assert told(world, "go to red ball") == told(world, "go to red ball 1")
     twice = room("#####\n#b.c#\n#...#\n#.^.#\n#####", b=Ball("red"), c=Ball("red"))
-    assert told(twice, "go to red ball") == Refusal("There is more than one: red ball 1, red ball 2.")
+    assert told(twice, "go to red ball") == MoveRefusal("There is more than one: red ball 1, red ball 2.")
 
 
 # --- what is possible ----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from agym.envs.errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.gymnasium import Gymnasium, create
-from agym.envs.gymnasium.plan import worth_of
+from agym.envs.gymnasium.plan import value_actions
 from agym.envs.protocol import Json, Status, Step
 from gymnasium import spaces
 
@@ -277,7 +277,7 @@ def test_noise_loses_nothing_on_firm_ice() -> None:
 
 def test_worth_counts_what_may_happen_by_its_chance() -> None:
     table = {0: {0: [(0.5, 1, 1.0, True), (0.5, 1, 0.0, True)], 1: [(1.0, 1, 0.2, True)]}, 1: {0: [], 1: []}}
-    assert worth_of(table)[0] == [0.5, 0.2]
+    assert value_actions(table)[0] == [0.5, 0.2]
 
 
 @pytest.mark.parametrize("options", [FIRM, TAXI, {"id": "CliffWalking-v1"}])

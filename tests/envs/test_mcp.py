@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from agym.envs.errors import BadOption, EnvFault, EpisodeOver, FaultKind, UnknownSplit, UnknownTask
 from agym.envs.mcp import Tools, create
-from agym.envs.mcp.actions import Call, MalformedCall, parse_calls
+from agym.envs.mcp.actions import MalformedCall, ServerCall, parse_calls
 from agym.envs.mcp.check import BadCheck, compile_check, find_tools, read_number
 from agym.envs.mcp.connection import Connection, ServerTool, ToolResult
 from agym.envs.mcp.options import read_mcp_options
@@ -182,7 +182,7 @@ class Server:
     def __init__(self, result: ToolResult) -> None:
         self._result = result
 
-    def call(self, calls: Sequence[Call]) -> list[ToolResult]:
+    def call(self, calls: Sequence[ServerCall]) -> list[ToolResult]:
         return [self._result for _ in calls]
 
     def close(self) -> None: ...
@@ -373,7 +373,7 @@ def test_an_answer_that_did_not_come_is_told_from_one_that_refuses(error: Except
     async def fail(*_: object, **__: object) -> None:
         raise error
 
-    result = asyncio.run(around(SimpleNamespace(call_tool=fail))._call(Call("balance", {})))
+    result = asyncio.run(around(SimpleNamespace(call_tool=fail))._call(ServerCall("balance", {})))
     assert (result.good, result.fault) == (False, fault)
 
 

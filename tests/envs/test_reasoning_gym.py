@@ -14,7 +14,7 @@ import pytest
 from agym.envs.errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import Json, Status
 from agym.envs.reasoning_gym import ReasoningGym, create
-from agym.envs.reasoning_gym.generators import Problem, load_left_out, load_solid
+from agym.envs.reasoning_gym.generators import ReasoningProblem, load_left_out, load_solid
 from agym.envs.reasoning_gym.solvability import ENDLESS, UNSAFE, rate_wrong_answers, screen_generator
 
 GCD: Mapping[str, Json] = {"dataset": "gcd", "size": 20}
@@ -62,7 +62,10 @@ def test_a_score_is_a_number_from_0_to_1_whatever_the_verifier_gives(given: str,
     def score_answer(answer: str, entry: Mapping[str, Any]) -> float:
         return float(given)
 
-    assert Problem({"question": "?", "answer": "!"}, SimpleNamespace(score_answer=score_answer)).score("!") == score
+    assert (
+        ReasoningProblem({"question": "?", "answer": "!"}, SimpleNamespace(score_answer=score_answer)).score("!")
+        == score
+    )
 
 
 @pytest.mark.parametrize("action", ["", "42", "answer", "answers 4", "ANSWER\n", "answer " + "4" * 20_001])

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from agym.envs.counter import Counter
 from agym.envs.errors import BadOption, NotInstalled, UnknownEnv
-from agym.envs.registry import _check, _explain_missing, factory, names
+from agym.envs.registry import _check, _explain_missing, factory, list_names
 
 
 def test_what_is_shipped_can_be_named() -> None:
-    assert {"counter", "textcraft"} <= set(names())
+    assert {"counter", "textcraft"} <= set(list_names())
 
 
 def test_a_factory_makes_a_new_instance_each_time() -> None:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from agym.envs.textcraft import generate
 from agym.envs.textcraft.fixed import FixedWorld
-from agym.envs.textcraft.world import CraftWorld, Recipe, chain
+from agym.envs.textcraft.world import CraftRecipe, CraftWorld, list_recipes
 from agym.envs.textcraft.worlds import WORLDS, load_world
 
 DATA = files("agym.envs.textcraft").joinpath("data")
@@ -77,7 +77,7 @@ def test_no_training_episode_of_the_full_world_shows_a_held_out_item() -> None:
         assert not (_named(world.distractors(needed, 20, rng)) & held_out)
 
 
-def _named(recipes: Sequence[Recipe]) -> set[str]:
+def _named(recipes: Sequence[CraftRecipe]) -> set[str]:
     return {item for recipe in recipes for item in (recipe.product, *dict(recipe.needs))}
 
 
@@ -142,7 +142,7 @@ def test_every_item_that_training_may_show_is_among_the_samples(world: CraftWorl
 
 def test_a_chain_names_a_part_that_two_recipes_share_once() -> None:
     recipes = full().recipes
-    products = [recipe.product for recipe in chain(recipes, "oak ladder")]
+    products = [recipe.product for recipe in list_recipes(recipes, "oak ladder")]
     assert products == ["oak plank", "oak dowel", "oak beam", "oak ladder"]
 
 

@@ -16,7 +16,7 @@ from agym.envs.errors import BadOption, EnvFault, EpisodeOver, UnknownSplit, Unk
 from agym.envs.protocol import Json, Status, Step
 from agym.envs.webarena import WebArena, create
 from agym.envs.webarena.checks import matches_answer, matches_text, matches_url
-from agym.envs.webarena.tasks import CATEGORIES, SuccessCheck, Target, load_tasks
+from agym.envs.webarena.tasks import CATEGORIES, PageTarget, SuccessCheck, load_tasks
 from agym.machine import look
 
 HOSTS = {"shopping": "http://127.0.0.1:1", "reddit": "http://127.0.0.1:2"}
@@ -220,11 +220,11 @@ def test_an_address_matches_as_far_as_its_reference_goes(reference: str, url: st
 
 
 def test_contents_are_all_required_each_in_one_of_its_forms() -> None:
-    target = Target(url="last", locator="", include=("Red", "M |OR| Medium"))
+    target = PageTarget(url="last", locator="", include=("Red", "M |OR| Medium"))
     assert matches_text(target, "a red one, medium")
     assert not matches_text(target, "red")
-    assert matches_text(Target(url="last", locator="", exact="5"), " 5 ")
-    assert not matches_text(Target(url="last", locator="", exact="5"), "55")
+    assert matches_text(PageTarget(url="last", locator="", exact="5"), " 5 ")
+    assert not matches_text(PageTarget(url="last", locator="", exact="5"), "55")
 
 
 # --- on a small shop and forum -------------------------------------------------------------------------------------
