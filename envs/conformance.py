@@ -1,7 +1,7 @@
 """The suite that every environment must pass, ours or a user's, in this process or behind a URL.
 
-What enters: a `Subject`. What leaves: for each check a `Result`. `CHECKS` are plain async functions that raise
-`Violation`; a test may run them one by one, `run_checks` runs them all.
+`CHECKS` are plain async functions that take a `Subject` and raise `Violation`; a test may run them one by one,
+`run_checks` runs them all.
 """
 
 from __future__ import annotations
@@ -21,11 +21,21 @@ from .errors import EnvError, EpisodeOver, UnknownSplit, UnknownTask
 from .protocol import EnvClient, Session, Status, Step, score_of
 from .releases import Ids
 
-__all__ = ["BAD_ACTIONS", "CHECKS", "Check", "Result", "Subject", "Transcript", "Violation", "run_checks", "transcript"]
+__all__ = [
+    "BAD_ACTIONS",
+    "CHECKS",
+    "CheckResult",
+    "ConformanceCheck",
+    "Subject",
+    "Transcript",
+    "Violation",
+    "play_transcript",
+    "run_checks",
+]
 
 
 class Violation(Exception):
-    """What an environment does that it must not do, with the task at which it was seen."""
+    """A broken rule of the contract, with the task that showed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +56,19 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class CheckResult:
     check: str
     passed: bool
     detail: str = ""
-    """What was violated, why the check was left out, or what it measured."""
+    """What was violated, why the check was skipped, or what it found."""
 
 
 class Skipped(Exception):
     """The subject gives nothing to check here."""
 
 
-Check: TypeAlias = Callable[[Subject], Awaitable[str | None]]
-"""Comes back with what it measured, if anything."""
+ConformanceCheck: TypeAlias = Callable[[Subject], Awaitable[str | None]]
+"""Returns what it found, if anything."""
 Transcript: TypeAlias = tuple[tuple[str, float, bool, bool, str], ...]
 """What was seen and earned, step by step."""
 
@@ -75,26 +85,26 @@ BAD_ACTIONS: Mapping[str, str] = {
 }
 
 
-async def run_checks(subject: Subject, checks: Sequence[Check] | None = None) -> tuple[Result, ...]:
+async def run_checks(subject: Subject, checks: Sequence[ConformanceCheck] | None = None) -> tuple[CheckResult, ...]:
     return tuple([await _run(check, subject) for check in checks or CHECKS])
 
 
-async def _run(check: Check, subject: Subject) -> Result:
+async def _run(check: ConformanceCheck, subject: Subject) -> CheckResult:
     name = check.__name__.replace("_", " ")
     try:
-        measured = await check(subject)
+        found = await check(subject)
     except Skipped as reason:
-        return Result(check=name, passed=True, detail=f"left out: {reason}")
+        return CheckResult(check=name, passed=True, detail=f"left out: {reason}")
     except (Violation, EnvError) as error:
-        return Result(check=name, passed=False, detail=str(error))
-    return Result(check=name, passed=True, detail=measured or "")
+        return CheckResult(check=name, passed=False, detail=str(error))
+    return CheckResult(check=name, passed=True, detail=found or "")
 
 
 # --- playing ---
 
 
-async def transcript(client: EnvClient, task: str, seed: int, max_steps: int) -> Transcript:
-    """An episode played by whatever the environment itself suggests, with something senseless now and then."""
+async def play_transcript(client: EnvClient, task: str, seed: int, max_steps: int) -> Transcript:
+    """Play an episode by what the environment itself suggests, with nonsense now and then."""
     session = await client.open(task, seed)
     seen: list[tuple[str, float, bool, bool, str]] = [(session.first.text, 0.0, False, False, "reset")]
     try:
@@ -133,7 +143,7 @@ async def _sample(subject: Subject) -> list[str]:
 
 
 async def _transcripts(client: EnvClient, tasks: Sequence[str], max_steps: int) -> list[Transcript]:
-    return [await transcript(client, task, 7, max_steps) for task in tasks]
+    return [await play_transcript(client, task, 7, max_steps) for task in tasks]
 
 
 def _require(holds: bool, violation: str) -> None:
@@ -196,7 +206,7 @@ async def neighbours_change_nothing(subject: Subject) -> None:
     tasks = await _sample(subject)
     alone = await _transcripts(subject.client, tasks, subject.max_steps)
     wanted = [tasks[number % len(tasks)] for number in range(max(subject.neighbours, len(tasks)))]
-    crowd = await asyncio.gather(*(transcript(subject.client, task, 7, subject.max_steps) for task in wanted))
+    crowd = await asyncio.gather(*(play_transcript(subject.client, task, 7, subject.max_steps) for task in wanted))
     _require_same(wanted, [alone[tasks.index(task)] for task in wanted], crowd, f"among {len(wanted)} neighbours")
 
 
@@ -309,7 +319,7 @@ async def hindsight_tells_of_other_tasks_of_training(subject: Subject) -> None:
 
 
 async def _actions(subject: Subject, task: str, seed: int) -> list[str]:
-    """What is done in an episode, noise and nonsense with it."""
+    """Actions of a played episode, noise and nonsense included."""
     session = await subject.client.open(task, seed)
     actions: list[str] = []
     try:
@@ -326,14 +336,14 @@ async def scores_stay_in_their_range(subject: Subject) -> None:
     spec, tasks = await subject.client.spec(), await _sample(subject)
     low, high = spec.score_range
     for task in tasks:
-        seen = await transcript(subject.client, task, 11, subject.max_steps)
+        seen = await play_transcript(subject.client, task, 11, subject.max_steps)
         score = score_of(spec.score, [reward for _, reward, *_ in seen[1:]])
         _require(low <= score <= high, f"task '{task}' ended with a score of {score}, outside {low} to {high}")
 
 
 async def an_episode_ends_at_most_one_way(subject: Subject) -> None:
     for task in await _sample(subject):
-        seen = await transcript(subject.client, task, 13, subject.max_steps)
+        seen = await play_transcript(subject.client, task, 13, subject.max_steps)
         both = [number for number, (_, _, terminated, truncated, _) in enumerate(seen) if terminated and truncated]
         _require(not both, f"task '{task}' both terminated and truncated, at step {both and both[0]}")
 
@@ -390,7 +400,7 @@ async def _refused(call: Awaitable[object], expected: type[EnvError], what: str)
     raise Violation(f"{what} was not refused")
 
 
-CHECKS: Sequence[Check] = (
+CHECKS: Sequence[ConformanceCheck] = (
     splits_hold_tasks_with_unique_ids,
     ids_are_those_of_earlier_releases,
     train_and_test_share_no_task,

@@ -1,13 +1,14 @@
-"""What can go wrong with an environment, each with a code that survives the wire.
+"""Errors of environments, each with a code that survives the wire.
 
-Two kinds: the caller's mistakes (`UnknownTask` and its siblings), which a retry cannot mend, and `EnvFault`, trouble of
-the environment or of the way to it, which says nothing about the agent: an episode that meets one is tried again or
-left out, never counted as a failure.
+Two kinds: the caller's mistakes (`UnknownTask` and its siblings), which a retry cannot fix, and `EnvFault`, trouble of
+the environment or of the connection to it, which says nothing about the agent: an episode that meets one is played
+again or left out, never counted as a failure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import ClassVar
 
@@ -30,7 +31,11 @@ __all__ = [
     "UnknownTask",
     "WrongMethod",
     "error_from",
+    "suggest",
 ]
+
+_LISTED = 40
+"""Names that a message lists, at most."""
 
 
 class EnvError(Exception):
@@ -44,7 +49,7 @@ class UnknownEnv(EnvError):
 
 
 class NotInstalled(EnvError):
-    """A package that the environment needs is not there."""
+    """A package that the environment needs is missing."""
 
     code = "not-installed"
 
@@ -119,7 +124,7 @@ class FaultKind(StrEnum):
 
 
 class EnvFault(EnvError):
-    """Not the agent's doing."""
+    """Trouble that is not the agent's doing."""
 
     code = "env-fault"
 
@@ -150,9 +155,18 @@ _MISTAKES: Mapping[str, type[EnvError]] = {
 
 
 def error_from(code: str, message: str, kind: str | None = None) -> EnvError:
-    """The error that a server reported by its code; one that we do not know is a fault of the server's."""
+    """Make the error that a server reported; an unknown code is a fault of the server's."""
     if code == EnvFault.code:
         return EnvFault(message, kind=FaultKind(kind) if kind in set(FaultKind) else FaultKind.CRASHED)
     if code in _MISTAKES:
         return _MISTAKES[code](message)
     return EnvFault(f"{message} (unknown error code '{code[:40]}')", kind=FaultKind.GARBAGE)
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """End a message about an unknown name: the known one that it is close to, or all, unless they are too many."""
+    names = list(known)
+    close = get_close_matches(name, names, n=1)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return f"; expected one of {', '.join(names)}" if len(names) <= _LISTED else ""

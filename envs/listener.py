@@ -10,7 +10,7 @@ _BACKLOG = 2048
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Listen; the system picks the port if it is 0."""
+    """Open a listening socket; the system picks the port if it is 0."""
     listener = socket.create_server((host, port), backlog=_BACKLOG)
     # connections inherit it: a reply goes out in two small pieces, and waiting to join them costs 40 ms a step
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

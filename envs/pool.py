@@ -24,9 +24,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _ENDING = 16
-"""Instances that end at the same time; what they started, servers and such, may take seconds to end."""
+"""Instances closed at the same time; what they started, such as servers, may take seconds to end."""
 _OWN_THREADS = 8
-"""So many times the threads of a pool may hang where each instance has its own."""
+"""Factor on the threads of a pool that may hang where each instance has its own."""
 
 
 class Loan(Protocol):
@@ -45,7 +45,7 @@ class Loan(Protocol):
 
 
 class Instances(Protocol):
-    """Where a server's sessions get what they play on."""
+    """Source of the instances that a server's sessions play on."""
 
     @property
     def spec(self) -> EnvSpec: ...
@@ -72,7 +72,7 @@ class Instances(Protocol):
 
 
 class _Crowd:
-    """How many were lent at the same time, of late: in this span and the last, each of four such crowds' loans."""
+    """Recent peak of concurrent loans, over two windows of four times that many loans."""
 
     def __init__(self) -> None:
         self.lent = 0
@@ -93,7 +93,7 @@ class _Crowd:
 
 
 class EnvPool:
-    """Makes instances as they are needed and keeps as many as were lately lent at once, or `keep`."""
+    """Makes instances as needed; keeps as many as were recently lent at once, or `keep`."""
 
     def __init__(
         self, factory: EnvFactory, *, deadlines: Deadlines | None = None, threads: int = 8, keep: int = 64
@@ -137,7 +137,7 @@ class EnvPool:
         return await self._at_desk(_corpus, self._desk)
 
     async def _at_desk(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """It takes as long as it takes: games may be made for it, or a server started."""
+        """Ask the desk, without a deadline: games may be made for it, or a server started."""
         return await _Calls(self, self._desk_thread).run(None, function, *args, **kwargs)
 
     async def take(self) -> Held:
@@ -163,7 +163,7 @@ class EnvPool:
             self._shut_own_thread(executor)
 
     def _close_late(self, env: Env, executor: Executor | None) -> None:
-        """Whatever becomes of it, its thread ends after it."""
+        """Close the instance, then end its thread."""
         with suppress(RuntimeError):  # the executor may be gone by now
             if executor is not None:
                 executor.submit(env.close)
@@ -269,7 +269,7 @@ class Held:
 
 
 async def side_by_side(ends: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """So many ends at a time."""
+    """Run them all, a limited number at a time."""
     room = asyncio.Semaphore(_ENDING)
 
     async def one(end: Callable[[], Awaitable[None]]) -> None:
@@ -300,7 +300,7 @@ class _Calls:
 
     async def run(self, timeout_s: float | None, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         doing = f"{self._pool.spec.name}: {getattr(function, '__name__', 'make').strip('_')}"
-        call = partial(_contained, doing, partial(function, *args, **kwargs))
+        call = partial(_contain, doing, partial(function, *args, **kwargs))
         try:
             return call() if self._executor is None else await self._in_thread(self._executor, timeout_s, doing, call)
         except EnvFault:
@@ -330,16 +330,16 @@ class _Calls:
         # a thread cannot be stopped, and asyncio's cancel would only make us forget it
         self.lost = future
         self._pool.stuck += 1
-        future.add_done_callback(self._came_back)
+        future.add_done_callback(self._note_return)
 
-    def _came_back(self, future: asyncio.Future[T]) -> None:
+    def _note_return(self, future: asyncio.Future[T]) -> None:
         self._pool.stuck -= 1
         if not future.cancelled():
             future.exception()  # looked at, so that it is not reported as never retrieved
 
 
-def _contained(doing: str, call: Callable[[], T]) -> T:
-    """What would end a thread or the whole process, as `SystemExit` or a panic of native code does, is a fault too."""
+def _contain(doing: str, call: Callable[[], T]) -> T:
+    """Turn every exception into a fault, even one that would end the thread or the process, such as `SystemExit`."""
     try:
         return call()
     except EnvError:

@@ -1,8 +1,7 @@
 """The contract between an environment and whoever plays it.
 
-What enters: a task's id, a seed, and actions as text. What leaves: observations, rewards and endings. `Env` is what an
-author writes, plain and synchronous; `EnvClient` and `Session` are what a player sees, the same whether the environment
-lives in this process or behind HTTP.
+`Env` is what an author writes, plain and synchronous; `EnvClient` and `Session` are what a player sees, the same
+whether the environment lives in this process or behind HTTP.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ class TaskInfo:
 
     id: str
     difficulty: str | None = None
-    """The group under which results are told apart, such as `depth3`."""
+    """Group by which results are broken down, such as `depth3`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,24 +170,24 @@ class Env(ABC):
 
     @abstractmethod
     def tasks(self, split: str) -> tuple[str, ...]:
-        """The ids of a split, always in the same order."""
+        """Ids of a split, always in the same order."""
 
     @abstractmethod
     def reset(self, task: str, seed: int) -> Observation:
-        """Begin an episode, whatever went before."""
+        """Begin an episode; one under way is abandoned."""
 
     @abstractmethod
     def step(self, action: str) -> Step:
         """Act; `EpisodeOver` where no episode is under way."""
 
     def end(self) -> None:  # noqa: B027 - most environments hold nothing
-        """The episode is over or broken off: let go of what was its own, and keep what the next one would need too."""
+        """End the episode: release what belongs to it, and keep what the next one needs too."""
 
     def close(self) -> None:  # noqa: B027
-        """Let go of everything; may be called more than once."""
+        """Release everything; may be called more than once."""
 
     def difficulty(self, task: str) -> str | None:
-        """The group under which this task's results are told apart."""
+        """Group by which this task's results are broken down."""
         return None
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
@@ -222,7 +221,7 @@ class Session(Protocol):
 
     @property
     def first(self) -> Observation:
-        """What the reset showed."""
+        """Observation of the reset."""
 
     async def step(self, action: str) -> Step: ...
 

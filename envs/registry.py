@@ -8,17 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TypeAlias
 
-from .errors import NotInstalled, UnknownEnv
+from .errors import NotInstalled, UnknownEnv, suggest
 from .protocol import Env, EnvFactory, Json
 
-__all__ = ["Create", "factory", "names"]
+__all__ = ["Create", "factory", "list_names"]
 
 Create: TypeAlias = Callable[[Mapping[str, Json]], Env]
 
@@ -39,33 +38,31 @@ _SHIPPED = (
 _GROUP = "agym.envs"
 
 
-def names() -> tuple[str, ...]:
+def list_names() -> tuple[str, ...]:
     return tuple(sorted({*_SHIPPED, *(point.name for point in entry_points(group=_GROUP))}))
 
 
 def factory(name: str, options: Mapping[str, Json] | None = None) -> EnvFactory:
-    """What makes instances of a named environment with these options."""
+    """Factory for instances of a named environment with these options."""
     return partial(_create(name), dict(options or {}))
 
 
 def _create(name: str) -> Create:
     if name in _SHIPPED:
-        return _checked(name, _shipped(name))
+        return _check(name, _import_shipped(name))
     for point in entry_points(group=_GROUP, name=name):
-        return _checked(name, point.load())
-    close = get_close_matches(name, names(), n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(names())}"
-    raise UnknownEnv(f"no environment is called '{name[:40]}'; {hint}")
+        return _check(name, point.load())
+    raise UnknownEnv(f"no environment is called '{name[:40]}'{suggest(name, list_names())}")
 
 
-def _shipped(name: str) -> object:
-    with _telling_what_is_missing(name):
+def _import_shipped(name: str) -> object:
+    with _explain_missing(name):
         return import_module(f"{__package__}.{name}").create
 
 
 @contextmanager
-def _telling_what_is_missing(name: str) -> Iterator[None]:
-    """Which package, and the line that installs it; a module of our own is a mistake of ours."""
+def _explain_missing(name: str) -> Iterator[None]:
+    """Name a missing package and the line that installs it; a missing module of our own is a bug."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -78,12 +75,12 @@ def _telling_what_is_missing(name: str) -> Iterator[None]:
         raise NotInstalled(f"environment '{name}' needs the package '{package}'{line}") from error
 
 
-def _checked(name: str, create: object) -> Create:
+def _check(name: str, create: object) -> Create:
     if not callable(create):
         raise UnknownEnv(f"environment '{name}' is registered with something that cannot be called")
 
     def checked(options: Mapping[str, Json]) -> Env:
-        with _telling_what_is_missing(name):
+        with _explain_missing(name):
             env = create(options)
         if not isinstance(env, Env):
             raise UnknownEnv(f"environment '{name}' is registered with something that makes no Env")

@@ -1,6 +1,6 @@
 """The ids that tasks had when they were released: how many each split began with, and their digest, in `ids.json`.
 
-A task's id is what a result is told by, so it stays: a split may grow at its end, and loses, moves or renames nothing.
+Results are compared by a task's id, so it stays: a split may grow at its end, but loses, moves and renames nothing.
 
     python -m agym.envs.releases       writes down what has been added; ends with 1 where an id has changed
 
@@ -27,7 +27,7 @@ _FILE = Path(__file__).parent / "ids.json"
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """What a split began with."""
+    """Number and digest of the ids that a split began with."""
 
     count: int
     digest: str
@@ -41,7 +41,7 @@ class Ids:
 
 
 def released_ids(env: str, options: Mapping[str, Json]) -> Mapping[str, Ids]:
-    """By split; none where these were not written down for an environment with these options."""
+    """Released ids by split; empty where none were recorded for these options."""
     known = json.loads(_FILE.read_text("utf-8")).get(env)
     if known is None or known["options"] != dict(options):
         return {}
@@ -50,7 +50,7 @@ def released_ids(env: str, options: Mapping[str, Json]) -> Mapping[str, Ids]:
 
 def main(file: Path = _FILE) -> int:
     known = json.loads(file.read_text("utf-8"))
-    changed = [f"{env}: {split}" for env in known for split in _renewed(env, known[env])]
+    changed = [f"{env}: {split}" for env in known for split in _renew(env, known[env])]
     if changed:
         print(f"no longer begins with the ids it had: {', '.join(changed)}", file=sys.stderr)
         return 1
@@ -58,8 +58,8 @@ def main(file: Path = _FILE) -> int:
     return 0
 
 
-def _renewed(env: str, entry: dict[str, Any]) -> list[str]:
-    """Writes into an entry what the environment lists now; the splits whose beginning is another."""
+def _renew(env: str, entry: dict[str, Any]) -> list[str]:
+    """Update an entry to what the environment lists now; return the splits whose beginning has changed."""
     instance = factory(env, entry["options"])()
     changed = []
     for split in instance.spec.splits:

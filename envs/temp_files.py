@@ -1,6 +1,6 @@
-"""Folders for temporary files which are removed by whoever made them, or else by the next who makes one.
+"""Temporary folders, removed by their maker, or else by the next one.
 
-What enters: nothing. What leaves: a folder, locked as long as a process that made it or was forked from it lives.
+A folder is locked as long as the process that made it, or one forked from it, lives.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Temporary:
         (self.path / _OURS).touch()
 
     def remove(self) -> None:
-        """Never raises, and may be called more than once."""
+        """Remove the folder; never raises, and may be called more than once."""
         shutil.rmtree(self.path, ignore_errors=True)
         lock, self._lock = self._lock, None
         if lock is not None:

@@ -42,7 +42,7 @@ V = TypeVar("V")
 
 
 class WireError(Exception):
-    """A message that is not what was agreed."""
+    """A message that breaks the protocol."""
 
 
 # --- text ---
@@ -252,5 +252,5 @@ def _reached_from(data: object) -> Reached:
 
 
 def options_from(text: str) -> Mapping[str, Json]:
-    """Options given as JSON text, as on a command line."""
+    """Parse options given as JSON text, as on a command line."""
     return load_object(text.encode("utf-8"))

@@ -1,4 +1,4 @@
-"""Text to command, strictly: what is no command is `Malformed`, with the reason.
+"""Text to command, strictly: what is no command is `MalformedGridCommand`, with the reason.
 
     go to red ball 1
     go through green door 2
@@ -15,7 +15,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["MACROS", "MAX_LENGTH", "MAX_STRIDE", "PRIMITIVES", "Command", "Malformed", "Verb", "parse"]
+__all__ = [
+    "MACROS",
+    "MAX_LENGTH",
+    "MAX_STRIDE",
+    "PRIMITIVES",
+    "GridCommand",
+    "MalformedGridCommand",
+    "Verb",
+    "parse_command",
+]
 
 MAX_LENGTH = 100
 MAX_STRIDE = 20
@@ -51,7 +60,7 @@ _WITH_THING = re.compile(rf"(?P<verb>{_WORDS}) {_THING}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class GridCommand:
     verb: Verb
     count: int = 1
     """Steps, where it is to move."""
@@ -60,8 +69,8 @@ class Command:
     number: int | None = None
 
 
-class Malformed(StrEnum):
-    """Why a text is no command."""
+class MalformedGridCommand(StrEnum):
+    """Reasons why a text is not a command."""
 
     EMPTY = "empty"
     LONG = "long"
@@ -69,28 +78,28 @@ class Malformed(StrEnum):
     UNKNOWN = "unknown"
 
 
-def parse(text: str, *, macros: bool) -> Command | Malformed:
+def parse_command(text: str, *, macros: bool) -> GridCommand | MalformedGridCommand:
     if len(text) > MAX_LENGTH:
-        return Malformed.LONG
+        return MalformedGridCommand.LONG
     words = text.lower().split()
     if not words:
-        return Malformed.EMPTY
+        return MalformedGridCommand.EMPTY
     if len(text.strip().splitlines()) > 1:
-        return Malformed.LINES
+        return MalformedGridCommand.LINES
     return _command(" ".join(words), macros)
 
 
-def _command(line: str, macros: bool) -> Command | Malformed:
+def _command(line: str, macros: bool) -> GridCommand | MalformedGridCommand:
     forms = (_ALONE, _STRIDE, _WITH_THING) if macros else (_ALONE,)
     match = next(filter(None, (form.fullmatch(line) for form in forms)), None)
     if match is None:
-        return Malformed.UNKNOWN
+        return MalformedGridCommand.UNKNOWN
     found = match.groupdict()
     verb = Verb(_ALIASES.get(found["verb"], found["verb"]))
     count = int(found.get("count") or 1)
     if count > MAX_STRIDE or (verb not in PRIMITIVES and "type" not in found):
-        return Malformed.UNKNOWN
+        return MalformedGridCommand.UNKNOWN
     if "type" not in found:
-        return Command(verb=verb, count=count)
+        return GridCommand(verb=verb, count=count)
     number = int(found["number"]) if found["number"] else None
-    return Command(verb=verb, kind=f"{found['color']} {found['type']}", number=number)
+    return GridCommand(verb=verb, kind=f"{found['color']} {found['type']}", number=number)

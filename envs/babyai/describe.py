@@ -11,31 +11,31 @@ from typing import TypeAlias
 
 from minigrid.core.world_object import WorldObj
 
-from .world import Sight, World, state_of
+from .world import GridWorld, SeenThing, state_of
 
-__all__ = ["describe", "name_of"]
+__all__ = ["describe_thing", "describe_view"]
 
 Square: TypeAlias = tuple[int, int]
 """Steps ahead and to the right."""
 
 
-def describe(world: World) -> str:
+def describe_view(world: GridWorld) -> str:
     named = [sight for sight in world.view if sight.thing in world.names]
-    things = "; ".join(f"{name_of(world, sight.thing)}, {_place(sight.ahead, sight.right)}" for sight in named)
+    things = "; ".join(f"{describe_thing(world, sight.thing)}, {_place(sight.ahead, sight.right)}" for sight in named)
     walls, lava = (_lines(world.view, kind) for kind in ("wall", "lava"))
     under, carried = world.underfoot, world.carried
     lines = (
         f"You see {things}." if things else "You see nothing of note.",
         f"Walls: {'; '.join(walls)}." if walls else "",
         f"Lava: {'; '.join(lava)}." if lava else "",
-        f"You stand in {name_of(world, under)}." if under in world.names else "",
+        f"You stand in {describe_thing(world, under)}." if under in world.names else "",
         f"You carry {world.names[carried]}." if carried else "You carry nothing.",
     )
     return "\n".join(filter(None, lines))
 
 
-def name_of(world: World, thing: WorldObj) -> str:
-    """With its state, if it is a door."""
+def describe_thing(world: GridWorld, thing: WorldObj) -> str:
+    """Name of a thing, with the state of a door."""
     state = state_of(thing)
     return f"{world.names[thing]} ({state})" if state else world.names[thing]
 
@@ -53,7 +53,7 @@ def _side(right: int) -> str:
 # --- walls, in as few lines as will do ---
 
 
-def _lines(view: Iterable[Sight], kind: str) -> list[str]:
+def _lines(view: Iterable[SeenThing], kind: str) -> list[str]:
     """Straight lines that hold all squares of a kind, the longest first; a door is part of the wall that it is in."""
     left = {(sight.ahead, sight.right) for sight in view if sight.thing.type == kind}
     doors = {(sight.ahead, sight.right) for sight in view if sight.thing.type == "door" and kind == "wall"}
@@ -75,7 +75,7 @@ def _columns(squares: set[Square]) -> list[list[Square]]:
 
 
 def _runs(squares: list[Square]) -> Iterator[list[Square]]:
-    """Neighbours along the second coordinate."""
+    """Split squares into runs of neighbours along the second coordinate."""
     for _, run in groupby(enumerate(squares), lambda at: (at[1][0], at[1][1] - at[0])):
         yield [square for _, square in run]
 

@@ -11,17 +11,18 @@ from dataclasses import replace
 from random import Random
 
 from ..errors import EpisodeOver, UnknownSplit
+from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
-from .actions import Command, Malformed, Verb, parse
-from .describe import describe
+from .actions import GridCommand, MalformedGridCommand, Verb, parse_command
+from .describe import describe_view
 from .expert import solve
-from .levels import SPLITS, Level, build, find, levels, tasks
-from .moves import Refusal, available, fruitless, moves_of, perform
-from .options import read_options
-from .routes import Routes
-from .texts import MALFORMED, OPENING, PROMPTS, Says
-from .words import corpus
-from .world import World
+from .levels import SPLITS, GridLevel, build_level, find_level, list_level_tasks, load_levels
+from .moves import MoveRefusal, explain_fruitless, list_available, perform, plan_moves
+from .options import BabyAIOptions
+from .routes import WayFinder
+from .texts import MALFORMED, OPENING, PROMPTS, GridTexts
+from .words import list_texts
+from .world import GridWorld
 
 __all__ = ["SPEC", "BabyAI", "create"]
 
@@ -44,13 +45,13 @@ def create(options: Mapping[str, Json]) -> BabyAI:
 
 class BabyAI(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
+        self._options = read_options(BabyAIOptions, options)
         self._macros = self._options.actions == "macro"
         self.spec = replace(SPEC, prompt=PROMPTS[self._options.actions])
-        self._world: World | None = None
-        self._level: Level | None = None
+        self._world: GridWorld | None = None
+        self._level: GridLevel | None = None
         self._plan: tuple[str, ...] | None = None
-        """What an expert would do from here on, if that was asked."""
+        """The expert's actions from here on, once asked for."""
         self._listed: tuple[str, ...] = ()
         """What is possible now."""
 
@@ -59,57 +60,57 @@ class BabyAI(Env):
     def tasks(self, split: str) -> tuple[str, ...]:
         if split not in SPLITS:
             raise UnknownSplit(f"babyai has no split '{split[:40]}', only {', '.join(SPLITS)}")
-        return tasks(split, self._options.levels)
+        return list_level_tasks(split, self._options.levels)
 
     def difficulty(self, task: str) -> str:
-        return find(task)[0].family
+        return find_level(task)[0].family
 
     # --- playing ---
 
     def reset(self, task: str, seed: int) -> Observation:
-        self._level, self._world, self._plan = find(task)[0], self._build(task), None
-        done = Says.SAY_DONE if self._level.needs_done else ""
+        self._level, self._world, self._plan = find_level(task)[0], self._build(task), None
+        done = GridTexts.SAY_DONE if self._level.needs_done else ""
         opening = OPENING.format(mission=self._world.level.mission, done=done)
-        return self._shown(f"{opening}\n{describe(self._world)}")
+        return self._observe(f"{opening}\n{describe_view(self._world)}")
 
-    def _build(self, task: str) -> World:
-        return World(build(*find(task), self._options.max_steps))
+    def _build(self, task: str) -> GridWorld:
+        return GridWorld(build_level(*find_level(task), self._options.max_steps))
 
     def step(self, action: str) -> Step:
-        world = self._playing()
+        world = self._require_world()
         before = world.steps
-        text, status = self._obey(parse(action, macros=self._macros), world)
+        text, status = self._obey(parse_command(action, macros=self._macros), world)
         if world.steps == before:
             world.wait()
         else:
             self._follow(action)
-        return self._told(world, text, status)
+        return self._finish_step(world, text, status)
 
-    def _obey(self, command: Command | Malformed, world: World) -> tuple[str, Status]:
-        if isinstance(command, Malformed):
+    def _obey(self, command: GridCommand | MalformedGridCommand, world: GridWorld) -> tuple[str, Status]:
+        if isinstance(command, MalformedGridCommand):
             return MALFORMED[command], Status.INVALID
         if command.verb is Verb.CHECK:
-            return Says.AVAILABLE.format(what="; ".join(self._listed)), Status.OK
-        moves = moves_of(command, world, Routes(world))
-        if isinstance(moves, Refusal):
+            return GridTexts.AVAILABLE.format(what="; ".join(self._listed)), Status.OK
+        moves = plan_moves(command, world, WayFinder(world))
+        if isinstance(moves, MoveRefusal):
             return moves.reason, Status.REFUSED
         before = world.steps
         all_done = perform(world, moves)
         if world.steps == before or (len(moves) == 1 and not world.changed):
-            return fruitless(command.verb, world), Status.REFUSED
-        return describe(world) if all_done else f"{Says.STOPPED}\n{describe(world)}", Status.OK
+            return explain_fruitless(command.verb, world), Status.REFUSED
+        return describe_view(world) if all_done else f"{GridTexts.STOPPED}\n{describe_view(world)}", Status.OK
 
-    def _told(self, world: World, text: str, status: Status) -> Step:
+    def _finish_step(self, world: GridWorld, text: str, status: Status) -> Step:
         out_of_steps = world.steps >= world.limit and not world.over
         if world.over:
-            text = Says.WON if world.won else Says.LOST
+            text = GridTexts.WON if world.won else GridTexts.LOST
         elif out_of_steps:
-            text = Says.OUT_OF_STEPS
+            text = GridTexts.OUT_OF_STEPS
         if world.over or out_of_steps:
             self._world = None
         scaled = 1 - 0.9 * world.steps / world.limit if world.won else 0.0
         return Step(
-            observation=self._shown(text),
+            observation=self._observe(text),
             reward=float(world.won),
             terminated=world.over,
             truncated=out_of_steps,
@@ -117,13 +118,13 @@ class BabyAI(Env):
             info={"steps": world.steps, "scaled": scaled},
         )
 
-    def _shown(self, text: str) -> Observation:
+    def _observe(self, text: str) -> Observation:
         world, level, self._listed = self._world, self._level, ()
         if world is not None and level is not None:
-            self._listed = tuple(available(world, Routes(world) if self._macros else None, level.needs_done))
+            self._listed = tuple(list_available(world, WayFinder(world) if self._macros else None, level.needs_done))
         return Observation(text=text, valid_actions=self._listed)
 
-    def _playing(self) -> World:
+    def _require_world(self) -> GridWorld:
         if self._world is None:
             raise EpisodeOver("babyai has no episode under way: reset it first")
         return self._world
@@ -146,18 +147,18 @@ class BabyAI(Env):
         self._plan = tuple(rest) if rest and " ".join(action.lower().split()) == first else None
 
     def noise_action(self, rng: Random) -> str | None:
-        """Anything possible that can be made good again."""
+        """A random possible command whose effect can be undone."""
         if self._world is None or self._level is None:
             return None
         harmless = () if self._level.forgiving else _TURNING if self._level.ends_at_a_place else _WANDERING
         return rng.choice([text for text in self._listed if _spares(text, self._world, harmless)])
 
     def corpus(self) -> Iterator[str]:
-        wanted = [levels()[name] for name in self._options.levels]
-        yield from corpus(self._options.actions, minigrid=any(level.family == "minigrid" for level in wanted))
+        wanted = [load_levels()[name] for name in self._options.levels]
+        yield from list_texts(self._options.actions, minigrid=any(level.family == "minigrid" for level in wanted))
 
 
-def _spares(command: str, world: World, harmless: tuple[str, ...]) -> bool:
+def _spares(command: str, world: GridWorld, harmless: tuple[str, ...]) -> bool:
     """Whether a command neither loses the episode nor destroys what may be needed."""
     before = world.before.type if world.before else ""
     if command == Verb.CHECK or (command, before) in ((Verb.TOGGLE, "box"), (Verb.FORWARD, "lava")):

@@ -20,10 +20,10 @@ from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 from minigrid.envs.babyai.core.verifier import AfterInstr, Instr, PutNextInstr, SeqInstr
 from minigrid.utils.baby_ai_bot import BabyAIBot, DropSubgoal, GoNextToSubgoal, OpenSubgoal
 
-from .actions import MAX_STRIDE, Command, Verb, parse
-from .moves import SINGLE, moves_of, perform
-from .routes import Routes
-from .world import DIRECTIONS, Cell, Pose, World, ahead_of, state_of
+from .actions import MAX_STRIDE, GridCommand, Verb, parse_command
+from .moves import SINGLE, perform, plan_moves
+from .routes import WayFinder
+from .world import DIRECTIONS, Cell, GridWorld, Pose, ahead_of, state_of
 
 __all__ = ["solve"]
 
@@ -34,7 +34,7 @@ _MAX_SEARCHES = 1_000
 _MAX_BOTS = 10
 
 
-def solve(world: World, *, macros: bool) -> tuple[str, ...] | None:
+def solve(world: GridWorld, *, macros: bool) -> tuple[str, ...] | None:
     """Commands that lead from here to the goal."""
     if not isinstance(world.level, RoomGridLevel):
         return None  # the bot reads instructions that only these have
@@ -51,11 +51,11 @@ _Untyped: Any = BabyAIBot
 
 
 class _Lost(Exception):
-    """The bot has searched for too long."""
+    """Raised when the bot has searched for too long."""
 
 
 class _Bot(_Untyped):  # type: ignore[misc]
-    """Begins with what is left of the instructions."""
+    """minigrid's bot, started on what is left of the instructions."""
 
     def _process_instr(self, instr: Instr) -> None:
         for part in reversed(list(_left(instr))):
@@ -71,10 +71,10 @@ class _Bot(_Untyped):  # type: ignore[misc]
         return super()._breadth_first_search(*args, **kwargs)
 
 
-_Begin: TypeAlias = Callable[[_Bot, World], None]
+_Begin: TypeAlias = Callable[[_Bot, GridWorld], None]
 
 
-def _parts(world: World) -> list[Instr]:
+def _parts(world: GridWorld) -> list[Instr]:
     return list(_left(world.level.instrs))  # type: ignore[attr-defined]
 
 
@@ -90,8 +90,8 @@ def _left(instr: Any) -> Iterator[Instr]:
             yield from _left(part)
 
 
-def _plan(world: World) -> list[Actions] | None:
-    """The single steps of a bot that wins; where one is at a loss, another takes over, who may begin otherwise."""
+def _plan(world: GridWorld) -> list[Actions] | None:
+    """Single steps of a bot that wins; where one is lost, another takes over with another beginning."""
     steps: list[Actions] = []
     for _ in range(_MAX_BOTS):
         trials = []
@@ -107,8 +107,8 @@ def _plan(world: World) -> list[Actions] | None:
     return None
 
 
-def _trial(world: World, begin: _Begin) -> tuple[World, list[Actions]]:
-    """What a bot does in the world given, as long as it knows what to do."""
+def _trial(world: GridWorld, begin: _Begin) -> tuple[GridWorld, list[Actions]]:
+    """Run a bot in the given world for as long as it knows what to do."""
     steps: list[Actions] = []
     bot = _Bot(world.level)
     for cell in world.seen:
@@ -127,9 +127,9 @@ def _next(bot: _Bot) -> Actions:
         return Actions.done
 
 
-def _search(world: World) -> list[Actions]:
-    """What no bot does: to open the nearest box, or turn to find one, in the world given."""
-    routes = Routes(world)
+def _search(world: GridWorld) -> list[Actions]:
+    """Open the nearest box, or turn to find one, which no bot does."""
+    routes = WayFinder(world)
     boxes = (cell for thing, cell in world.places.items() if thing.type == "box")
     ways = [way for cell in boxes if (way := routes.facing(cell)) is not None]
     steps = [*min(ways, key=len), Actions.toggle] if ways else [Actions.right]
@@ -140,8 +140,8 @@ def _search(world: World) -> list[Actions]:
     return steps
 
 
-def _beginnings(world: World) -> Iterator[_Begin]:
-    """What to do first: what is carried is put to use or put away, and there may be a door in the way."""
+def _beginnings(world: GridWorld) -> Iterator[_Begin]:
+    """Possible first moves: use or put away what is carried, or open a door in the way."""
     held = world.carried
     first = next(iter(_parts(world)), None)
     if held and isinstance(first, PutNextInstr) and any(thing is held for thing in first.desc_move.obj_set):
@@ -154,20 +154,20 @@ def _beginnings(world: World) -> Iterator[_Begin]:
     yield from (partial(_open, door) for door in doors if not door.is_locked)
 
 
-def _as_it_stands(bot: _Bot, world: World) -> None:
+def _as_it_stands(bot: _Bot, world: GridWorld) -> None:
     pass
 
 
-def _put_it_there(bot: _Bot, world: World) -> None:
+def _put_it_there(bot: _Bot, world: GridWorld) -> None:
     del bot.stack[-2:]  # to go and pick it up
 
 
-def _open(door: Door, bot: _Bot, world: World) -> None:
+def _open(door: Door, bot: _Bot, world: GridWorld) -> None:
     bot.stack.append(OpenSubgoal(bot, reason="Unlock" if door.is_locked else None))
     bot.stack.append(GoNextToSubgoal(bot, door, reason="Open"))
 
 
-def _put_it_away(bot: _Bot, world: World) -> None:
+def _put_it_away(bot: _Bot, world: GridWorld) -> None:
     bot.stack.append(DropSubgoal(bot))
     bot.stack.append(GoNextToSubgoal(bot, bot._find_drop_pos()))
 
@@ -177,7 +177,7 @@ def _put_it_away(bot: _Bot, world: World) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Leg:
-    """A walk, and what is done at its end; nothing, where to be there is what was wanted."""
+    """A walk and the action at its end; no action where arriving was the purpose."""
 
     poses: tuple[Pose, ...]
     action: Actions | None
@@ -187,13 +187,13 @@ class _Leg:
         return ahead_of(self.poses[-1])
 
 
-def _in_commands(world: World, steps: Sequence[Actions]) -> tuple[str, ...] | None:
+def _in_commands(world: GridWorld, steps: Sequence[Actions]) -> tuple[str, ...] | None:
     """Commands that do leg by leg what the steps do, each as soon as its target has come into view."""
     twin = deepcopy(world)
     legs = _legs(deepcopy(world), steps)
     said: list[str] = []
     for leg, after in zip(legs, (*legs[1:], None), strict=True):
-        told = _told(twin, leg, after)
+        told = _word_leg(twin, leg, after)
         if told is None:
             return None
         said += told
@@ -202,7 +202,7 @@ def _in_commands(world: World, steps: Sequence[Actions]) -> tuple[str, ...] | No
     return tuple(said) if twin.won else None
 
 
-def _legs(world: World, steps: Sequence[Actions]) -> list[_Leg]:
+def _legs(world: GridWorld, steps: Sequence[Actions]) -> list[_Leg]:
     legs, poses = [], [world.pose]
     for step in steps:
         parts = len(_parts(world))
@@ -215,8 +215,8 @@ def _legs(world: World, steps: Sequence[Actions]) -> list[_Leg]:
     return legs
 
 
-def _told(world: World, leg: _Leg, after: _Leg | None) -> list[str] | None:
-    """What to say for a leg; it is done in the world given."""
+def _word_leg(world: GridWorld, leg: _Leg, after: _Leg | None) -> list[str] | None:
+    """Commands for a leg, which are carried out in the given world."""
     walked: list[Actions] = []
     for move in _walk(world, leg):
         if (command := _at_once(world, leg, after)) is not None:
@@ -235,31 +235,31 @@ def _told(world: World, leg: _Leg, after: _Leg | None) -> list[str] | None:
     return [*_strides(walked), _WORDS[leg.action]]
 
 
-def _walk(world: World, leg: _Leg) -> Iterator[Actions]:
+def _walk(world: GridWorld, leg: _Leg) -> Iterator[Actions]:
     """The leg's own walk, joined where that is soonest."""
-    routes = Routes(world)
+    routes = WayFinder(world)
     ways = {at: way for at, pose in enumerate(leg.poses) if (way := routes.to(pose)) is not None}
     if not ways:
         return
     joined = min(ways, key=lambda at: (len(ways[at]) - at, -at))
     yield from ways[joined]
     for pose in leg.poses[joined + 1 :]:
-        yield from Routes(world).to(pose) or ()
+        yield from WayFinder(world).to(pose) or ()
 
 
-def _at_once(world: World, leg: _Leg, after: _Leg | None) -> str | None:
+def _at_once(world: GridWorld, leg: _Leg, after: _Leg | None) -> str | None:
     """One command for all that is left of the leg, if there is one; it is carried out."""
-    routes = Routes(world)
+    routes = WayFinder(world)
     for text in _wordings(world, leg, after):
-        command = parse(text, macros=True)
-        moves = moves_of(command, world, routes) if isinstance(command, Command) else None
+        command = parse_command(text, macros=True)
+        moves = plan_moves(command, world, routes) if isinstance(command, GridCommand) else None
         if isinstance(moves, tuple):
             perform(world, moves)
             return text
     return None
 
 
-def _wordings(world: World, leg: _Leg, after: _Leg | None) -> Iterator[str]:
+def _wordings(world: GridWorld, leg: _Leg, after: _Leg | None) -> Iterator[str]:
     thing = world.seen.get(leg.target)
     if leg.action is Actions.drop:
         yield from (f"{Verb.DROP_NEXT_TO} {name}" for name in _goals_beside(world, leg.target))
@@ -276,7 +276,7 @@ def _verb(thing: WorldObj, leg: _Leg, after: _Leg | None) -> Verb:
     return Verb.GO_THROUGH if passed and isinstance(thing, Door) else Verb.OPEN
 
 
-def _goals_beside(world: World, cell: Cell) -> Iterator[str]:
+def _goals_beside(world: GridWorld, cell: Cell) -> Iterator[str]:
     """Things next to which something is to be put, and would be by a drop here."""
     wanted = [thing for part in _parts(world) for thing in _put_next_to(part)]
     for dx, dy in DIRECTIONS:
@@ -290,7 +290,7 @@ def _put_next_to(instr: Instr) -> Sequence[WorldObj]:
 
 
 def _strides(moves: Sequence[Actions]) -> list[str]:
-    """Steps forward in a row are one command."""
+    """Join consecutive steps forward into one command."""
     said = []
     for move, run in groupby(moves):
         times = len(list(run))

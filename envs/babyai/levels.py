@@ -22,14 +22,14 @@ from minigrid.core.roomgrid import RoomGrid
 from minigrid.envs.babyai.core.roomgrid_level import RejectSampling, RoomGridLevel
 from minigrid.minigrid_env import MiniGridEnv
 
-__all__ = ["SEEDS", "SPLITS", "Level", "build", "find", "levels", "task_id", "tasks"]
+__all__ = ["SEEDS", "SPLITS", "GridLevel", "build_level", "find_level", "list_level_tasks", "load_levels", "task_id"]
 
 SEEDS: Mapping[str, range] = {"train": range(250), "test": range(1000, 1050)}
-"""By side: no world is both trained and measured on."""
+"""By side: no world is used for both training and evaluation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class GridLevel:
     name: str
     id: str
     """In minigrid's registry."""
@@ -59,7 +59,7 @@ class Split:
     families: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
 
-    def has(self, level: Level) -> bool:
+    def has(self, level: GridLevel) -> bool:
         return not (self.families or self.names) or level.family in self.families or level.name in self.names
 
 
@@ -76,20 +76,20 @@ SPLITS: Mapping[str, Split] = {
 
 
 @cache  # the frozen list
-def levels() -> Mapping[str, Level]:
+def load_levels() -> Mapping[str, GridLevel]:
     text = files(__package__).joinpath("data", "levels.txt").read_text("utf-8")
     lines = (line.split() for line in text.splitlines() if not line.startswith("#"))
     return {level.name: level for level in (_level(*words) for words in lines)}
 
 
-def _level(family: str, registered: str, star: str = "") -> Level:
+def _level(family: str, registered: str, star: str = "") -> GridLevel:
     name = registered.removeprefix("BabyAI-").rpartition("-v")[0]
-    return Level(name=name, id=registered, family=family, starred=bool(star))
+    return GridLevel(name=name, id=registered, family=family, starred=bool(star))
 
 
-def tasks(split: str, wanted: Sequence[str]) -> tuple[str, ...]:
-    """The ids of a split, every level with its first seed, then with its second: any beginning has something of all."""
-    named = [levels()[name] for name in wanted] or [level for level in levels().values() if level.starred]
+def list_level_tasks(split: str, wanted: Sequence[str]) -> tuple[str, ...]:
+    """Ids of a split, ordered by seed, then level: every prefix covers all levels."""
+    named = [load_levels()[name] for name in wanted] or [level for level in load_levels().values() if level.starred]
     chosen = [level.name for level in named if SPLITS[split].has(level)]
     return tuple(task_id(name, seed) for seed in SEEDS[SPLITS[split].side] for name in chosen)
 
@@ -98,16 +98,16 @@ def task_id(name: str, seed: int) -> str:
     return f"{name}-{seed}"
 
 
-def find(task: str) -> tuple[Level, int]:
+def find_level(task: str) -> tuple[GridLevel, int]:
     name, _, digits = task.rpartition("-")
     seed = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else -1
-    if name not in levels() or task != task_id(name, seed):
+    if name not in load_levels() or task != task_id(name, seed):
         raise UnknownTask(f"babyai has no task '{task[:60]}': expected a level and a seed, such as GoToObj-17")
-    return levels()[name], seed
+    return load_levels()[name], seed
 
 
-def build(level: Level, seed: int, max_steps: int | None) -> MiniGridEnv:
-    """A world at its start; `max_steps` can only lower the limit that it has of its own."""
+def build_level(level: GridLevel, seed: int, max_steps: int | None) -> MiniGridEnv:
+    """Build a level's world; `max_steps` can only lower its own limit."""
     made: Any = gymnasium.make(level.id, disable_env_checker=True).unwrapped
     made.gen_obs = dict  # pictures that nobody looks at take most of a step's time
     if isinstance(made, RoomGridLevel):
@@ -120,7 +120,7 @@ def build(level: Level, seed: int, max_steps: int | None) -> MiniGridEnv:
 
 
 def _draw(level: Any, width: int, height: int) -> None:
-    """Until a world fits its mission: what minigrid does, without telling the terminal of each that does not."""
+    """Draw worlds until one fits its mission, as minigrid does, but without printing each rejection."""
     while True:
         try:
             RoomGrid._gen_grid(level, width, height)

@@ -9,18 +9,18 @@ from typing import TypeAlias
 from minigrid.core.actions import Actions
 from minigrid.core.world_object import Door, WorldObj
 
-from .actions import MACROS, PRIMITIVES, Command, Verb
-from .routes import Routes, passable
-from .texts import Says
-from .world import World, ahead_of, state_of
+from .actions import MACROS, PRIMITIVES, GridCommand, Verb
+from .routes import WayFinder, is_passable
+from .texts import GridTexts
+from .world import GridWorld, ahead_of, state_of
 
-__all__ = ["SINGLE", "Moves", "Refusal", "available", "fruitless", "moves_of", "perform"]
+__all__ = ["SINGLE", "MoveRefusal", "Moves", "explain_fruitless", "list_available", "perform", "plan_moves"]
 
 Moves: TypeAlias = tuple[Actions, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class MoveRefusal:
     reason: str
 
 
@@ -35,14 +35,14 @@ SINGLE: Mapping[Verb, Actions] = {
 }
 
 
-def moves_of(command: Command, world: World, routes: Routes) -> Moves | Refusal:
+def plan_moves(command: GridCommand, world: GridWorld, routes: WayFinder) -> Moves | MoveRefusal:
     if not command.kind:
         return (SINGLE[command.verb],) * command.count
-    thing = _meant(command, world)
-    return thing if isinstance(thing, Refusal) else _WITH_THING[command.verb](thing, world, routes)
+    thing = _find_thing(command, world)
+    return thing if isinstance(thing, MoveRefusal) else _WITH_THING[command.verb](thing, world, routes)
 
 
-def _meant(command: Command, world: World) -> WorldObj | Refusal:
+def _find_thing(command: GridCommand, world: GridWorld) -> WorldObj | MoveRefusal:
     named = {name: thing for thing, name in world.names.items() if name.rpartition(" ")[0] == command.kind}
     there = {name: thing for name, thing in named.items() if thing in world.places or thing is world.carried}
     if command.number is not None:
@@ -50,79 +50,79 @@ def _meant(command: Command, world: World) -> WorldObj | Refusal:
     if len(there) == 1:
         return next(iter(there.values()))
     if there:
-        return Refusal(Says.WHICH.format(what=", ".join(there)))
-    return Refusal(Says.UNKNOWN_THING.format(what=f"{command.kind} {command.number or ''}".strip()))
+        return MoveRefusal(GridTexts.WHICH.format(what=", ".join(there)))
+    return MoveRefusal(GridTexts.UNKNOWN_THING.format(what=f"{command.kind} {command.number or ''}".strip()))
 
 
 # --- the manoeuvres ---
 
 
-def _go_to(thing: WorldObj, world: World, routes: Routes) -> Moves | Refusal:
+def _go_to(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | MoveRefusal:
     name = world.names[thing]
     if thing is world.carried:
-        return Refusal(Says.CARRIED.format(what=name))
+        return MoveRefusal(GridTexts.CARRIED.format(what=name))
     way = routes.facing(world.places[thing])
     if way is None:
-        return Refusal(Says.NO_WAY.format(what=name))
+        return MoveRefusal(GridTexts.NO_WAY.format(what=name))
     if thing.type == "goal":
         return (*way, Actions.forward)
-    return way or Refusal(Says.THERE.format(what=name))
+    return way or MoveRefusal(GridTexts.THERE.format(what=name))
 
 
-def _pick_up(thing: WorldObj, world: World, routes: Routes) -> Moves | Refusal:
+def _pick_up(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | MoveRefusal:
     if world.carried is not None:
-        return Refusal(Says.HANDS_FULL.format(what=world.names[world.carried]))
+        return MoveRefusal(GridTexts.HANDS_FULL.format(what=world.names[world.carried]))
     if not thing.can_pickup():
-        return Refusal(Says.NOT_TAKEN.format(what=world.names[thing]))
-    return _then(thing, world, routes, Actions.pickup)
+        return MoveRefusal(GridTexts.NOT_TAKEN.format(what=world.names[thing]))
+    return _approach(thing, world, routes, Actions.pickup)
 
 
-def _open(thing: WorldObj, world: World, routes: Routes) -> Moves | Refusal:
+def _open(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | MoveRefusal:
     if not isinstance(thing, Door):
-        known = thing.type == "box" and thing is not world.carried
-        name = world.names[thing]
-        return _then(thing, world, routes, Actions.toggle) if known else Refusal(Says.NOT_OPENED.format(what=name))
+        if thing.type == "box" and thing is not world.carried:
+            return _approach(thing, world, routes, Actions.toggle)
+        return MoveRefusal(GridTexts.NOT_OPENED.format(what=world.names[thing]))
     if thing.is_open:
-        return Refusal(Says.IS_OPEN.format(what=world.names[thing]))
-    return _locked(thing, world) or _then(thing, world, routes, Actions.toggle)
+        return MoveRefusal(GridTexts.IS_OPEN.format(what=world.names[thing]))
+    return _refuse_locked(thing, world) or _approach(thing, world, routes, Actions.toggle)
 
 
-def _close(thing: WorldObj, world: World, routes: Routes) -> Moves | Refusal:
+def _close(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | MoveRefusal:
     if state_of(thing) != "open":
-        return Refusal(Says.NOT_CLOSED.format(what=world.names[thing]))
-    return _then(thing, world, routes, Actions.toggle)
+        return MoveRefusal(GridTexts.NOT_CLOSED.format(what=world.names[thing]))
+    return _approach(thing, world, routes, Actions.toggle)
 
 
-def _go_through(thing: WorldObj, world: World, routes: Routes) -> Moves | Refusal:
+def _go_through(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | MoveRefusal:
     if not isinstance(thing, Door):
-        return Refusal(Says.NO_DOOR.format(what=world.names[thing]))
+        return MoveRefusal(GridTexts.NO_DOOR.format(what=world.names[thing]))
     opening = () if thing.is_open else (Actions.toggle,)
-    return _locked(thing, world) or _then(thing, world, routes, *opening, Actions.forward, Actions.forward)
+    return _refuse_locked(thing, world) or _approach(thing, world, routes, *opening, Actions.forward, Actions.forward)
 
 
-def _drop_next_to(thing: WorldObj, world: World, routes: Routes) -> Moves | Refusal:
+def _drop_next_to(thing: WorldObj, world: GridWorld, routes: WayFinder) -> Moves | MoveRefusal:
     name = world.names[thing]
     if world.carried is None:
-        return Refusal(Says.HANDS_EMPTY)
+        return MoveRefusal(GridTexts.HANDS_EMPTY)
     if thing is world.carried:
-        return Refusal(Says.CARRIED.format(what=name))
+        return MoveRefusal(GridTexts.CARRIED.format(what=name))
     way = routes.beside(world.places[thing])
-    return Refusal(Says.NO_ROOM.format(what=name)) if way is None else (*way, Actions.drop)
+    return MoveRefusal(GridTexts.NO_ROOM.format(what=name)) if way is None else (*way, Actions.drop)
 
 
-def _then(thing: WorldObj, world: World, routes: Routes, *actions: Actions) -> Moves | Refusal:
+def _approach(thing: WorldObj, world: GridWorld, routes: WayFinder, *actions: Actions) -> Moves | MoveRefusal:
     way = routes.facing(world.places[thing])
-    return Refusal(Says.NO_WAY.format(what=world.names[thing])) if way is None else (*way, *actions)
+    return MoveRefusal(GridTexts.NO_WAY.format(what=world.names[thing])) if way is None else (*way, *actions)
 
 
-def _locked(door: Door, world: World) -> Refusal | None:
+def _refuse_locked(door: Door, world: GridWorld) -> MoveRefusal | None:
     held = world.carried
     if not door.is_locked or (held is not None and (held.type, held.color) == ("key", door.color)):
         return None
-    return Refusal(Says.IS_LOCKED.format(what=world.names[door], color=door.color))
+    return MoveRefusal(GridTexts.IS_LOCKED.format(what=world.names[door], color=door.color))
 
 
-_WITH_THING: Mapping[Verb, Callable[[WorldObj, World, Routes], Moves | Refusal]] = {
+_WITH_THING: Mapping[Verb, Callable[[WorldObj, GridWorld, WayFinder], Moves | MoveRefusal]] = {
     Verb.GO_TO: _go_to,
     Verb.PICK_UP: _pick_up,
     Verb.OPEN: _open,
@@ -135,9 +135,9 @@ _WITH_THING: Mapping[Verb, Callable[[WorldObj, World, Routes], Moves | Refusal]]
 # --- what is possible now ---
 
 
-def available(world: World, routes: Routes | None, needs_done: bool) -> Iterator[str]:
-    """Every command that would come to something; without routes, single steps only."""
-    yield from (verb.value for verb in PRIMITIVES if _possible(verb, world, needs_done))
+def list_available(world: GridWorld, routes: WayFinder | None, needs_done: bool) -> Iterator[str]:
+    """Every command that would have an effect; without routes, single steps only."""
+    yield from (verb.value for verb in PRIMITIVES if _is_possible(verb, world, needs_done))
     if routes is None:
         return
     for thing in (thing for thing in world.names if thing in world.places):
@@ -145,50 +145,50 @@ def available(world: World, routes: Routes | None, needs_done: bool) -> Iterator
         yield from (f"{verb} {world.names[thing]}" for verb, known in moves if isinstance(known, tuple))
 
 
-def _possible(verb: Verb, world: World, needs_done: bool) -> bool:
+def _is_possible(verb: Verb, world: GridWorld, needs_done: bool) -> bool:
     before, held = world.before, world.carried
     return {
         Verb.FORWARD: before is None or before.can_overlap(),
         Verb.PICK_UP: held is None and before is not None and before.can_pickup(),
         Verb.DROP: held is not None and before is None,
-        Verb.TOGGLE: _toggles(before, world),
+        Verb.TOGGLE: _can_toggle(before, world),
         Verb.DONE: needs_done,
     }.get(verb, True)
 
 
-def _toggles(before: WorldObj | None, world: World) -> bool:
+def _can_toggle(before: WorldObj | None, world: GridWorld) -> bool:
     if isinstance(before, Door):
-        return _locked(before, world) is None
+        return _refuse_locked(before, world) is None
     return before is not None and before.type == "box"
 
 
 # --- doing it ---
 
 
-def fruitless(verb: Verb, world: World) -> str:
-    """Why nothing came of a single step."""
+def explain_fruitless(verb: Verb, world: GridWorld) -> str:
+    """The reason why a single step had no effect."""
     before, held = world.before, world.carried
     if verb is Verb.PICK_UP and held is not None:
-        return Says.HANDS_FULL.format(what=world.names[held])
+        return GridTexts.HANDS_FULL.format(what=world.names[held])
     if verb is Verb.DROP and held is None:
-        return Says.HANDS_EMPTY
+        return GridTexts.HANDS_EMPTY
     if verb is Verb.TOGGLE and isinstance(before, Door):
-        return Says.IS_LOCKED.format(what=world.names[before], color=before.color)
-    return _FRUITLESS.get(verb, Says.NO_USE)
+        return GridTexts.IS_LOCKED.format(what=world.names[before], color=before.color)
+    return _FRUITLESS.get(verb, GridTexts.NO_USE)
 
 
 _FRUITLESS = {
-    Verb.FORWARD: Says.STOPPED,
-    Verb.PICK_UP: Says.NOTHING_BEFORE,
-    Verb.DROP: Says.NOT_FREE,
-    Verb.TOGGLE: Says.NOTHING_BEFORE,
+    Verb.FORWARD: GridTexts.STOPPED,
+    Verb.PICK_UP: GridTexts.NOTHING_BEFORE,
+    Verb.DROP: GridTexts.NOT_FREE,
+    Verb.TOGGLE: GridTexts.NOTHING_BEFORE,
 }
 
 
-def perform(world: World, moves: Moves) -> bool:
-    """A manoeuvre, or a single step; whether all of it was done."""
+def perform(world: GridWorld, moves: Moves) -> bool:
+    """Perform a manoeuvre or a single step; return whether all of it was done."""
     for move in moves:
-        if len(moves) > 1 and move is Actions.forward and _blocked(world):
+        if len(moves) > 1 and move is Actions.forward and _is_blocked(world):
             return False
         world.act(move)
         if world.over or world.steps >= world.limit:
@@ -196,7 +196,7 @@ def perform(world: World, moves: Moves) -> bool:
     return True
 
 
-def _blocked(world: World) -> bool:
+def _is_blocked(world: GridWorld) -> bool:
     """Whether a step forward would lead where a manoeuvre must not go."""
     before = world.before
-    return not (passable(world, ahead_of(world.pose)) or (before is not None and before.type == "goal"))
+    return not (is_passable(world, ahead_of(world.pose)) or (before is not None and before.type == "goal"))

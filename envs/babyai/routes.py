@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from minigrid.core.actions import Actions
 from minigrid.core.world_object import Door
 
-from .world import DIRECTIONS, Cell, Pose, World, ahead_of
+from .world import DIRECTIONS, Cell, GridWorld, Pose, ahead_of
 
-__all__ = ["Routes", "passable"]
+__all__ = ["WayFinder", "is_passable"]
 
 
-def passable(world: World, cell: Cell) -> bool:
-    """Known to be free to walk on, with nothing happening there."""
+def is_passable(world: GridWorld, cell: Cell) -> bool:
+    """Whether a cell is known to be free to walk on, without side effects."""
     if cell not in world.seen:
         return False
     thing = world.seen[cell]
     return thing is None or thing.type == "floor" or (isinstance(thing, Door) and thing.is_open)
 
 
-class Routes:
-    def __init__(self, world: World) -> None:
+class WayFinder:
+    def __init__(self, world: GridWorld) -> None:
         self._world = world
         self._from: dict[Pose, tuple[Pose, Actions] | None] = {world.pose: None}
         self._distance: dict[Pose, int] = {world.pose: 0}
@@ -32,7 +32,7 @@ class Routes:
         return self._way(pose) if pose in self._from else None
 
     def facing(self, cell: Cell) -> tuple[Actions, ...] | None:
-        """To the nearest square next to this one, turned towards it."""
+        """Moves to the nearest square next to this one, facing it."""
         poses = [
             pose
             for facing, (dx, dy) in enumerate(DIRECTIONS)
@@ -41,7 +41,7 @@ class Routes:
         return self._way(min(poses, key=self._distance.__getitem__)) if poses else None
 
     def beside(self, cell: Cell) -> tuple[Actions, ...] | None:
-        """To where the square in front is free and next to this one."""
+        """Moves to a pose whose square in front is free and next to this one."""
         free = [spot for dx, dy in DIRECTIONS if self._empty(spot := (cell[0] + dx, cell[1] + dy))]
         ways = [way for spot in free if (way := self.facing(spot)) is not None]
         return min(ways, key=len, default=None)
@@ -62,7 +62,7 @@ class Routes:
     def _next(self, pose: Pose) -> Iterator[tuple[Actions, Pose]]:
         x, y, facing = pose
         cell = ahead_of(pose)
-        if passable(self._world, cell):
+        if is_passable(self._world, cell):
             yield Actions.forward, (*cell, facing)
         yield Actions.left, (x, y, (facing - 1) % 4)
         yield Actions.right, (x, y, (facing + 1) % 4)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .actions import MAX_LENGTH, Malformed
+from .actions import MAX_LENGTH, MalformedGridCommand
 
-__all__ = ["MALFORMED", "OPENING", "PROMPTS", "Says"]
+__all__ = ["MALFORMED", "OPENING", "PROMPTS", "GridTexts"]
 
 _WORLD = (
     "You are in a grid world of rooms with walls, doors, keys, balls and boxes, and have a goal to reach. You see what"
@@ -38,8 +38,8 @@ PROMPTS: Mapping[str, str] = {"macro": _WORLD + _MACROS, "primitive": _WORLD + _
 OPENING = "Goal: {mission}.{done}"
 
 
-class Says:
-    """What is said in answer to a command; `{what}` is a thing, or several."""
+class GridTexts:
+    """Answers to a command; `{what}` is a thing, or several."""
 
     SAY_DONE = " Say done when you are there."
     WON = "The goal is reached."
@@ -68,9 +68,9 @@ class Says:
 
 _LISTED = "'check available actions' lists those that are possible now."
 
-MALFORMED: Mapping[Malformed, str] = {
-    Malformed.EMPTY: f"That was no command; {_LISTED}",
-    Malformed.LONG: f"That was longer than {MAX_LENGTH} characters; {_LISTED}",
-    Malformed.LINES: "Give one command at a time, on one line.",
-    Malformed.UNKNOWN: f"That is not a command; {_LISTED}",
+MALFORMED: Mapping[MalformedGridCommand, str] = {
+    MalformedGridCommand.EMPTY: f"That was no command; {_LISTED}",
+    MalformedGridCommand.LONG: f"That was longer than {MAX_LENGTH} characters; {_LISTED}",
+    MalformedGridCommand.LINES: "Give one command at a time, on one line.",
+    MalformedGridCommand.UNKNOWN: f"That is not a command; {_LISTED}",
 }

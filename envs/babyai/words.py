@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from minigrid.core.constants import COLOR_NAMES
 
 from .actions import MACROS, MAX_STRIDE, PRIMITIVES
-from .texts import MALFORMED, OPENING, PROMPTS, Says
+from .texts import MALFORMED, OPENING, PROMPTS, GridTexts
 
-__all__ = ["corpus"]
+__all__ = ["list_texts"]
 
 _MISSIONS = (
     "go to the ball on your left, then pick up a key behind you",
@@ -36,13 +36,13 @@ You stand in red door 1 (open).
 You carry green box 1."""
 
 
-def corpus(actions: str, *, minigrid: bool) -> Iterator[str]:
+def list_texts(actions: str, *, minigrid: bool) -> Iterator[str]:
     yield PROMPTS[actions]
     yield " ".join(str(number) for number in range(MAX_STRIDE + 1))
     yield " ".join((*COLOR_NAMES, *PRIMITIVES, *(MACROS if actions == "macro" else ())))
     for mission in (*_MISSIONS, *(_MINIGRID_MISSIONS if minigrid else ())):
-        yield OPENING.format(mission=mission, done=Says.SAY_DONE if minigrid else "")
+        yield OPENING.format(mission=mission, done=GridTexts.SAY_DONE if minigrid else "")
     yield _VIEW
     yield from ("Lava: green goal",) if minigrid else ()
-    said = (text for name, text in vars(Says).items() if name.isupper())
+    said = (text for name, text in vars(GridTexts).items() if name.isupper())
     yield from (text.format(what="the red ball 1", color="red") for text in (*said, *MALFORMED.values()))

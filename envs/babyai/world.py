@@ -14,7 +14,7 @@ from minigrid.core.actions import Actions
 from minigrid.core.world_object import Door, WorldObj
 from minigrid.minigrid_env import MiniGridEnv
 
-__all__ = ["DIRECTIONS", "TERRAIN", "Cell", "Pose", "Sight", "World", "ahead_of", "state_of"]
+__all__ = ["DIRECTIONS", "TERRAIN", "Cell", "GridWorld", "Pose", "SeenThing", "ahead_of", "state_of"]
 
 Cell: TypeAlias = tuple[int, int]
 Pose: TypeAlias = tuple[int, int, int]
@@ -26,7 +26,7 @@ TERRAIN = frozenset({"wall", "lava", "floor"})
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class SeenThing:
     """Something in view, other than bare floor."""
 
     ahead: int
@@ -41,13 +41,13 @@ def ahead_of(pose: Pose) -> Cell:
 
 
 def state_of(thing: WorldObj) -> str:
-    """Of a door; nothing of any other thing."""
+    """State of a door; empty for any other thing."""
     if not isinstance(thing, Door):
         return ""
     return "open" if thing.is_open else "locked" if thing.is_locked else "closed"
 
 
-class World:
+class GridWorld:
     def __init__(self, level: MiniGridEnv) -> None:
         self.level = level
         self.seen: dict[Cell, WorldObj | None] = {}
@@ -55,7 +55,7 @@ class World:
         self.places: dict[WorldObj, Cell] = {}
         """Where each thing with a name was seen last."""
         self.names: dict[WorldObj, str] = {}
-        self.view: tuple[Sight, ...] = ()
+        self.view: tuple[SeenThing, ...] = ()
         """Nearest first."""
         self.won = False
         self.over = False
@@ -81,7 +81,7 @@ class World:
 
     @property
     def before(self) -> WorldObj | None:
-        """What is right in front."""
+        """The thing right in front."""
         return self.level.grid.get(*ahead_of(self.pose))
 
     @property
@@ -95,7 +95,7 @@ class World:
     # --- acting and looking ---
 
     def act(self, action: Actions) -> None:
-        """A single step."""
+        """Perform a single step."""
         was = self._state()
         _, reward, self.over, _, _ = self.level.step(action)
         self.won = self.over and float(reward) > 0
@@ -125,7 +125,7 @@ class World:
             thing = grid.get(column, row)
             self._note(cell, thing)
             if thing is not None:
-                view.append(Sight(ahead, right, thing))
+                view.append(SeenThing(ahead, right, thing))
         self.view = tuple(view)
         if self.carried is not None:
             self._name(self.carried)
@@ -154,7 +154,7 @@ class World:
 
 
 def _distance(at: tuple[int, int], size: int) -> tuple[int, int]:
-    """How far a square of the view is, and, of those as far, how much to the right."""
+    """Sort key of a square in view: distance, then position from left to right."""
     column, row = int(at[0]), int(at[1])
     right = column - size // 2
     return size - 1 - row + abs(right), right

@@ -1,18 +1,16 @@
 """Environments on AgentGym servers, played as any other.
 
-What enters: a URL and which of the environments of that system it is. What leaves: an `EnvClient` whose tasks are the
-numbers of that server. Such a server tells an error under status 200, knows no seeds and lists no tasks; a step whose
-answer was lost cannot be asked for again, so that is a fault.
+Tasks are the numbers of the server. Such a server reports errors under status 200, knows no seeds and lists no tasks; a
+step whose answer was lost cannot be repeated, so that is a fault.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
@@ -27,17 +25,17 @@ from ..errors import (
     Unauthorized,
     UnknownSplit,
     UnknownTask,
+    suggest,
 )
-from ..protocol import Deadlines, EnvSpec, Json, Observation, Reached, Score, Session, Step, TaskInfo
+from ..protocol import Deadlines, EnvSpec, Json, Observation, Score, Session, Step, TaskInfo
 from ..wire import Fields, WireError
-from .http import Asked, Calls, garbage, read_json
+from .http import Calls, HttpRequest, make_garbage_fault, read_json
+from .play_only import PlayOnlyEnv, PlayOnlySession, read_answer
 
 if TYPE_CHECKING:
     from ..protocol import EnvClient
 
-__all__ = ["KINDS", "AgentGymEnv", "Kind"]
-
-T = TypeVar("T")
+__all__ = ["KINDS", "AgentGymEnv", "AgentGymKind"]
 
 _QUOTED = 200
 _LONGEST_NUMBER = 18
@@ -50,25 +48,30 @@ _NO_USE = (FaultKind.DEADLINE, FaultKind.UNREACHABLE, FaultKind.BUSY)
 # --- kinds of server ---
 
 
+def _first_of(answer: Any) -> str:
+    return Fields(answer, "answer").text("observation")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """How the server of one environment is spoken to."""
+class AgentGymKind:
+    """The wire format of one environment's server."""
 
     prompt: str
     number: str = "id"
     index: str = "data_idx"
-    create: Mapping[str, Json]
-    created: Callable[[Any], int]
-    also: Mapping[str, Json]
-    """What goes with a reset, beside the two numbers."""
-    first: Callable[[Any], str] | None
+    create: Mapping[str, Json] = field(default_factory=dict)
+    """What goes with a creation."""
+    created_bare: bool = False
+    """Whether a creation is answered with nothing but the number."""
+    also: Mapping[str, Json] = field(default_factory=dict)
+    """What goes with a reset, besides the two numbers."""
+    first: Callable[[Any], str] | None = _first_of
     """What a reset shows; None where it has to be asked for."""
     step: Callable[[Fields], Step]
     action: Callable[[str], str] = str.strip
 
-
-def _first_of(answer: Any) -> str:
-    return Fields(answer, "answer").text("observation")
+    def created(self, answer: Any) -> int:
+        return Fields({self.number: answer} if self.created_bare else answer, "answer").whole(self.number)
 
 
 def _experiment_of(answer: Any) -> str:
@@ -82,12 +85,8 @@ def _text_of(answer: Any) -> str:
     return answer
 
 
-def _bare(answer: Any) -> int:
-    return Fields({"number": answer}, "answer").whole("number")
-
-
 def _step(text: str, reward: str, done: str, whole: float = 1.0) -> Callable[[Fields], Step]:
-    """Of an answer with these fields; `whole` is the reward of a task that is done."""
+    """Reader of an answer with these fields; `whole` is the reward of a solved task."""
 
     def read(fields: Fields) -> Step:
         earned = min(1.0, max(0.0, fields.number(reward) / whole))
@@ -96,52 +95,42 @@ def _step(text: str, reward: str, done: str, whole: float = 1.0) -> Callable[[Fi
     return read
 
 
-def _fenced(action: str) -> str:
+def _fence(action: str) -> str:
     return action if "```" in action else f"```{action.strip()}```"
 
 
 _NAMED = re.compile(r"(search|answer)\s+(.*)", re.DOTALL | re.IGNORECASE)
 
 
-def _tagged(action: str) -> str:
+def _tag(action: str) -> str:
     found = _NAMED.fullmatch(action.strip())
     return f"<{found[1].lower()}>{found[2]}</{found[1].lower()}>" if found and "<" not in action else action
 
 
-KINDS: Mapping[str, Kind] = {
-    "textcraft": Kind(
+KINDS: Mapping[str, AgentGymKind] = {
+    "textcraft": AgentGymKind(
         prompt=(
             "Craft the goal. Give one command each turn: get [count] [item]; craft [count] [item] using [count] "
             "[item] and so on; or inventory. Only the crafting commands that are shown work."
         ),
         create={"minecraft_dir": "agentenv_textcraft/", "commands": None, "goal": None},
-        created=lambda answer: Fields(answer, "answer").whole("id"),
-        also={},
-        first=_first_of,
         step=_step("observation", "reward", "done"),
     ),
-    "babyai": Kind(
+    "babyai": AgentGymKind(
         prompt="Reach the goal in a grid world of rooms. Give one of the available actions each turn, word for word.",
-        create={},
-        created=lambda answer: Fields(answer, "answer").whole("id"),
-        also={},
-        first=_first_of,
         step=_step("observation", "score", "done"),
     ),
-    "sciworld": Kind(
+    "sciworld": AgentGymKind(
         prompt=(
             "Carry out the experiment. Give one command each turn, with the things that you see: open, close, "
             "activate, deactivate, connect .. to .., disconnect, use .. on .., look around, look at, look in, read, "
             "move .. to .., pick up, put down, pour .. into .., dunk .. into .., mix, go to, eat, flush, focus on, "
             "wait, wait1, task, inventory."
         ),
-        create={},
-        created=lambda answer: Fields(answer, "answer").whole("id"),
-        also={},
         first=_experiment_of,
         step=_step("observation", "score", "done", whole=100.0),
     ),
-    "webarena": Kind(
+    "webarena": AgentGymKind(
         prompt=(
             "Reach the objective in a web browser. Give one command each turn: click [id]; type [id] [text] [1 to "
             "press enter, or 0]; hover [id]; press [keys]; scroll [up or down]; new_tab; tab_focus [number]; "
@@ -149,41 +138,34 @@ KINDS: Mapping[str, Kind] = {
         ),
         number="env_idx",
         index="idx",
-        create={},
-        created=lambda answer: Fields(answer, "answer").whole("env_idx"),
         also={"seed": 0},
         first=None,
         step=_step("observation", "reward", "terminated"),
-        action=_fenced,
+        action=_fence,
     ),
-    "searchqa": Kind(
+    "searchqa": AgentGymKind(
         prompt="Answer the question. Give search and words to look something up, or answer and your answer.",
         number="env_idx",
         index="id",
         create={"id": 0},
-        created=_bare,
-        also={},
+        created_bare=True,
         first=_text_of,
         step=_step("observation", "reward", "done"),
-        action=_tagged,
+        action=_tag,
     ),
-    "webshop": Kind(
+    "webshop": AgentGymKind(
         prompt="Buy what is asked for. Give search[words] or click[one of what can be clicked] each turn.",
         number="env_idx",
         index="session_id",
-        create={},
-        created=_bare,
-        also={},
+        created_bare=True,
         first=None,
         step=_step("state", "reward", "done"),
     ),
-    "sqlgym": Kind(
+    "sqlgym": AgentGymKind(
         prompt="Answer with one line of SQL each turn.",
         number="env_idx",
         index="item_id",
-        create={},
-        created=_bare,
-        also={},
+        created_bare=True,
         first=None,
         step=_step("state", "reward", "done"),
     ),
@@ -193,7 +175,7 @@ KINDS: Mapping[str, Kind] = {
 # --- playing ---
 
 
-class AgentGymEnv:
+class AgentGymEnv(PlayOnlyEnv):
     """One environment of that system, on the server at `url`."""
 
     def __init__(
@@ -210,7 +192,7 @@ class AgentGymEnv:
         self._calls = Calls(url, _answer, repeats=False, token=token, transport=transport)
         self._idle: list[int] = []
         self._held: set[int] = set()
-        """Numbers that were given to this client and not given back, idle ones among them."""
+        """Numbers given to this client and not given back, including idle ones."""
         self._spec = EnvSpec(
             name=kind,
             version="agentgym",
@@ -227,25 +209,16 @@ class AgentGymEnv:
     async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
         raise UnknownSplit("an AgentGym server lists no tasks: select them by 'ids' or 'file', they are numbers from 0")
 
-    async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        return None
-
-    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
-        return None
-
-    async def corpus(self) -> tuple[str, ...]:
-        return ()
-
     async def open(self, task: str, seed: int) -> Session:
         index, until = _index(task), asyncio.get_running_loop().time() + self._deadlines.open_s
         if self._idle:
             try:
-                return await self._begun(self._idle.pop(), index, until)
+                return await self._begin(self._idle.pop(), index, until)
             except EnvError as error:  # it may have been given up there, and the others too; a fresh one will tell
                 await self._end_idle()
                 if isinstance(error, EnvFault) and error.kind in _NO_USE:
                     raise
-        return await self._begun(await self._create(until), index, until)
+        return await self._begin(await self._create(until), index, until)
 
     async def close(self) -> None:
         await self._end_idle()
@@ -253,23 +226,23 @@ class AgentGymEnv:
 
     async def _create(self, until: float) -> int:
         answer = await self._calls.post("/create", self._kind.create, _left_s(until))
-        number = _read("/create", lambda: self._kind.created(answer))
+        number = read_answer("/create", lambda: self._kind.created(answer))
         if number in self._held:
             self._held.difference_update(self._idle)
             self._idle.clear()  # theirs is another life of the server
             await self._end(number)
-            raise _given_twice(number)
+            raise _make_lost_fault(number)
         self._held.add(number)
         return number
 
-    async def _begun(self, number: int, index: int, until: float) -> Session:
+    async def _begin(self, number: int, index: int, until: float) -> Session:
         try:
-            return _Session(self, number, await self._first(number, index, until))
+            return _Session(self, number, await self._reset(number, index, until))
         except BaseException:
             await self._end(number)
             raise
 
-    async def _first(self, number: int, index: int, until: float) -> str:
+    async def _reset(self, number: int, index: int, until: float) -> str:
         kind = self._kind
         body = {kind.number: number, kind.index: index, **kind.also}
         answer = await self._calls.post("/reset", body, _left_s(until))
@@ -278,14 +251,14 @@ class AgentGymEnv:
         if first is None:
             path = f"/observation?{kind.number}={number}"
             first, answer = _text_of, await self._calls.get(path, _left_s(until))
-        return _read("/reset", lambda: first(answer))
+        return read_answer("/reset", lambda: first(answer))
 
     async def step(self, number: int, action: str) -> Step:
         if number not in self._held:
-            raise _given_twice(number)
+            raise _make_lost_fault(number)
         body = {self._kind.number: number, "action": self._kind.action(action)}
         answer = await self._calls.post("/step", body, self._deadlines.step_s)
-        return _read("/step", lambda: self._kind.step(Fields(answer, "answer")))
+        return read_answer("/step", lambda: self._kind.step(Fields(answer, "answer")))
 
     async def give_back(self, number: int, *, sound: bool) -> None:
         if sound and number in self._held and len(self._idle) < _KEPT:
@@ -298,13 +271,13 @@ class AgentGymEnv:
         await asyncio.gather(*(self._end(number) for number in idle))
 
     async def _end(self, number: int) -> None:
-        """If the server knows how to: older ones never let go of anything."""
+        """End an environment, if the server can: older ones never release any."""
         self._held.discard(number)
         body = f'{{"{self._kind.number}":{number}}}'.encode("ascii")
-        await self._calls.try_once(Asked("POST", "/close", body), self._deadlines.close_s)
+        await self._calls.try_once(HttpRequest("POST", "/close", body), self._deadlines.close_s)
 
 
-class _Session:
+class _Session(PlayOnlySession):
     def __init__(self, env: AgentGymEnv, number: int, first: str) -> None:
         self._env = env
         self._number: int | None = number
@@ -320,23 +293,15 @@ class _Session:
         self._sound, self._over = sound, step.ended
         return step
 
-    async def advice(self) -> str | None:
-        return None
-
-    async def noise_action(self, seed: int) -> str | None:
-        return None
-
     async def close(self) -> None:
         number, self._number = self._number, None
         if number is not None:
             await self._env.give_back(number, sound=self._sound)
 
 
-def _kind(name: str) -> Kind:
+def _kind(name: str) -> AgentGymKind:
     if name not in KINDS:
-        close = get_close_matches(name, KINDS, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(KINDS)}"
-        raise BadOption(f"no kind of AgentGym server is called '{name[:40]}'; {hint}")
+        raise BadOption(f"no kind of AgentGym server is called '{name[:40]}'{suggest(name, KINDS)}")
     return KINDS[name]
 
 
@@ -344,7 +309,7 @@ def _left_s(until: float) -> float:
     return max(0.0, round(until - asyncio.get_running_loop().time(), 2))
 
 
-def _given_twice(number: int) -> EnvFault:
+def _make_lost_fault(number: int) -> EnvFault:
     return EnvFault(f"the server gave out number {number} twice: it was restarted", kind=FaultKind.LOST)
 
 
@@ -360,7 +325,7 @@ _REFUSED = {400: BadRequest, 401: Unauthorized, 403: Unauthorized, 404: NotFound
 _FAILED = {429: FaultKind.BUSY, 500: FaultKind.CRASHED, 503: FaultKind.BUSY}
 
 
-def _answer(asked: Asked, response: httpx.Response) -> Any:
+def _answer(asked: HttpRequest, response: httpx.Response) -> Any:
     status, quoted = response.status_code, response.text[:_QUOTED]
     if status in _REFUSED:
         raise _REFUSED[status](f"{asked} was refused with status {status}: {quoted}")
@@ -370,21 +335,14 @@ def _answer(asked: Asked, response: httpx.Response) -> Any:
     if isinstance(data, dict) and "error" in data:
         raise EnvFault(f"{asked}: {str(data['error'])[:_QUOTED]}")
     if not response.is_success:
-        raise garbage(asked, f"status {status}: {quoted}")
+        raise make_garbage_fault(asked, f"status {status}: {quoted}")
     return data
 
 
 def _refuse_failed(answer: Any) -> None:
-    """A page that could not be loaded is told in a way of its own."""
+    """Refuse the reset answer with which WebArena's server reports a page that did not load."""
     if isinstance(answer, dict) and answer.get("sites") == "Error":
         raise EnvFault(f"POST /reset: {str(answer.get('observation'))[:_QUOTED]}")
-
-
-def _read(path: str, read: Callable[[], T]) -> T:
-    try:
-        return read()
-    except WireError as error:
-        raise EnvFault(f"the answer to {path} makes no sense: {error}", kind=FaultKind.GARBAGE) from error
 
 
 if TYPE_CHECKING:

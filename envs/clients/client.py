@@ -1,4 +1,4 @@
-"""Environments as a player sees them: in this process or behind HTTP, through the same two protocols.
+"""Clients of an environment in this process or behind HTTP, through the same two protocols.
 
 Deadlines hold for a whole call, retries included. Everything that is not the agent's doing arrives as an `EnvFault`
 that says what kind it is; a step that had to be sent twice has been carried out once.
@@ -26,7 +26,7 @@ from ..errors import (
 from ..pool import EnvPool, Held
 from ..protocol import Deadlines, EnvFactory, EnvSpec, Json, Observation, Reached, Step, TaskInfo
 from ..wire import PROTOCOL, Fields, WireError, dump, observation_from, reached_from, spec_from, step_read, tasks_from
-from .http import Asked, Calls, garbage, read_json
+from .http import Calls, HttpRequest, make_garbage_fault, read_json
 
 if TYPE_CHECKING:
     from ..protocol import EnvClient, Session
@@ -36,7 +36,7 @@ __all__ = ["HttpEnv", "InlineEnv"]
 T = TypeVar("T")
 
 _QUOTED = 80
-"""Bytes of an answer that makes no sense that are told."""
+"""Bytes of an unreadable answer that a message quotes."""
 
 
 # --- in this process ---
@@ -122,23 +122,23 @@ class HttpEnv:
         return health
 
     async def spec(self) -> EnvSpec:
-        return await self._calls.read("/schema", self._deadlines.open_s, _spec)
+        return await self._calls.read("/schema", self._deadlines.open_s, _read_spec)
 
     async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
         query = httpx.QueryParams({"split": split})
-        return await self._calls.read(f"/tasks?{query}", self._deadlines.open_s, _tasks)
+        return await self._calls.read(f"/tasks?{query}", self._deadlines.open_s, _read_tasks)
 
     async def corpus(self) -> tuple[str, ...]:
         return await self._calls.read("/corpus", self._deadlines.open_s, lambda fields: fields.texts("texts"))
 
     async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        return await self._calls.send("/expert", {"task": task, "seed": seed}, self._deadlines.open_s, _actions)
+        return await self._calls.send("/expert", {"task": task, "seed": seed}, self._deadlines.open_s, _read_actions)
 
     async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
         body: dict[str, Json] = {"task": task, "seed": seed, "actions": tuple(actions)}
         try:
-            return await self._calls.send("/hindsight", body, self._deadlines.open_s, _reached)
-        except TooLarge:  # an episode longer than the server takes: what it reached cannot be told
+            return await self._calls.send("/hindsight", body, self._deadlines.open_s, _read_reached)
+        except TooLarge:  # an episode longer than the server accepts has no hindsight
             return ()
 
     async def open(self, task: str, seed: int) -> Session:
@@ -147,7 +147,7 @@ class HttpEnv:
         body: dict[str, Json] = {"task": task, "seed": seed, "key": key}
         opened = False
         try:
-            first = await self._calls.send("/sessions", body, self._deadlines.open_s, _opened)
+            first = await self._calls.send("/sessions", body, self._deadlines.open_s, _read_opening)
             opened = True
             return _HttpSession(self._calls, self._deadlines, key, first)
         finally:
@@ -174,10 +174,10 @@ class _HttpSession:
         return step
 
     async def advice(self) -> str | None:
-        return await self._send("advice", {}, _action)
+        return await self._send("advice", {}, _read_action)
 
     async def noise_action(self, seed: int) -> str | None:
-        return await self._send("noise", {"seed": seed}, _action)
+        return await self._send("noise", {"seed": seed}, _read_action)
 
     async def close(self) -> None:
         if not self._closed:
@@ -194,81 +194,81 @@ class _HttpSession:
 
 
 class _Calls(Calls):
-    """In the native dialect, where a step says its number and an opening its key: all may be asked for again."""
+    """Requests in the native dialect; steps carry a number and openings a key, so all can be repeated."""
 
     def __init__(self, url: str, token: str | None, transport: httpx.AsyncBaseTransport | None) -> None:
         super().__init__(url, _answer, repeats=True, token=token, transport=transport)
 
     async def read(self, path: str, deadline_s: float, read: Callable[[Fields], T]) -> T:
-        return _understood(path, await self.get(path, deadline_s), read)
+        return _read_fields(path, await self.get(path, deadline_s), read)
 
     async def send(self, path: str, body: Mapping[str, Json], deadline_s: float, read: Callable[[Fields], T]) -> T:
-        return _understood(path, await self.post(path, body, deadline_s), read)
+        return _read_fields(path, await self.post(path, body, deadline_s), read)
 
     async def forget(self, key: str, deadline_s: float) -> None:
         """Close a session if that can be done; if not, the server does it when the lease runs out."""
-        await self.try_once(Asked("DELETE", f"/sessions/{key}"), deadline_s)
+        await self.try_once(HttpRequest("DELETE", f"/sessions/{key}"), deadline_s)
 
 
-def _answer(asked: Asked, response: httpx.Response) -> Mapping[str, Any]:
+def _answer(asked: HttpRequest, response: httpx.Response) -> Mapping[str, Any]:
     if response.status_code == HTTPStatus.NO_CONTENT:
         return {}
     data = read_json(asked, response)
     if not isinstance(data, dict):
-        raise garbage(asked, f"expected a JSON object: {dump(data)[:_QUOTED]!r}")
+        raise make_garbage_fault(asked, f"expected a JSON object: {dump(data)[:_QUOTED]!r}")
     if response.is_success:
         return data
-    raise _reported(asked, data)
+    raise _read_error(asked, data)
 
 
-def _understood(path: str, data: Mapping[str, Any], read: Callable[[Fields], T]) -> T:
+def _read_fields(path: str, data: Mapping[str, Any], read: Callable[[Fields], T]) -> T:
     try:
         fields = Fields(data, "answer")
         value = read(fields)
         fields.done()
     except WireError as error:
-        raise garbage(Asked("", path), f"{error}: {dump(data)[:_QUOTED]!r}") from error
+        raise make_garbage_fault(HttpRequest("", path), f"{error}: {dump(data)[:_QUOTED]!r}") from error
     return value
 
 
-def _reported(asked: Asked, data: Mapping[str, Any]) -> EnvError:
+def _read_error(asked: HttpRequest, data: Mapping[str, Any]) -> EnvError:
     try:
         fields = Fields(data.get("error"), "error")
         kind = fields.text("kind") if fields.has("kind") else None
         return error_from(fields.text("code"), fields.text("message"), kind)
     except WireError as error:
-        return garbage(asked, str(error))
+        return make_garbage_fault(asked, str(error))
 
 
 # --- what answers hold ---
 
 
-def _spec(fields: Fields) -> EnvSpec:
+def _read_spec(fields: Fields) -> EnvSpec:
     protocol = fields.whole("protocol")
     if protocol != PROTOCOL:
         raise ProtocolMismatch(f"the server speaks protocol {protocol}, this client {PROTOCOL}")
     return spec_from(fields.table("spec"))
 
 
-def _tasks(fields: Fields) -> tuple[TaskInfo, ...]:
+def _read_tasks(fields: Fields) -> tuple[TaskInfo, ...]:
     fields.text("split")
     return tasks_from(fields.items("tasks"))
 
 
-def _opened(fields: Fields) -> Observation:
+def _read_opening(fields: Fields) -> Observation:
     fields.text("session")
     return observation_from(fields.table("observation"))
 
 
-def _actions(fields: Fields) -> tuple[str, ...] | None:
+def _read_actions(fields: Fields) -> tuple[str, ...] | None:
     return fields.texts("actions") if fields.has("actions") else None
 
 
-def _reached(fields: Fields) -> tuple[Reached, ...] | None:
+def _read_reached(fields: Fields) -> tuple[Reached, ...] | None:
     return reached_from(fields.items("reached")) if fields.has("reached") else None
 
 
-def _action(fields: Fields) -> str | None:
+def _read_action(fields: Fields) -> str | None:
     return fields.text("action") if fields.has("action") else None
 
 

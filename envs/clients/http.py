@@ -1,7 +1,4 @@
-"""Requests to a server, each with a deadline over all its tries; trouble on the way arrives as an `EnvFault`.
-
-What enters: a method, a path, a body. What leaves: what the dialect at hand makes of the response, or its error.
-"""
+"""Requests to a server, each with a deadline over all its tries; trouble on the way arrives as an `EnvFault`."""
 
 from __future__ import annotations
 
@@ -18,20 +15,20 @@ from ..errors import BadOption, EnvError, EnvFault, FaultKind
 from ..wire import WireError, dump, load
 from .keepalive import KeepAlive
 
-__all__ = ["Answer", "Asked", "Calls", "garbage", "read_json"]
+__all__ = ["Calls", "HttpRequest", "ReadResponse", "make_garbage_fault", "read_json"]
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _QUOTED = 80
-"""Bytes of an answer that makes no sense that are told."""
+"""Bytes of an unreadable answer that a message quotes."""
 _ADDRESS = "http://127.0.0.1:8200"
 _LAST_PORT = 65535
 _OF_GATEWAYS = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
-"""Whoever stands before a server says that it is not there: it may be again."""
+"""A gateway reports that the server is not there; it may come back."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HttpRequest:
     method: str
     path: str
     body: bytes | None = None
@@ -44,21 +41,21 @@ class Asked:
         return {"content-type": "application/json"} if self.body is not None else {}
 
 
-Answer: TypeAlias = Callable[[Asked, httpx.Response], Any]
-"""What a response means, or the error that it tells."""
+ReadResponse: TypeAlias = Callable[[HttpRequest, httpx.Response], Any]
+"""Turns a response into its content, or raises the error that it reports."""
 
 
 class Calls:
-    """To one server, in one dialect.
+    """Requests to one server, in one dialect.
 
-    Asks again while the connection or a full server is the trouble; but where `repeats` is false only what surely never
-    reached the server, for such a dialect cannot tell a repeated request from another one.
+    Retries while the connection fails or the server is full. Where `repeats` is false it retries only what certainly
+    never reached the server: such a dialect cannot recognise a repeated request.
     """
 
     def __init__(
         self,
         url: str,
-        answer: Answer,
+        answer: ReadResponse,
         *,
         repeats: bool,
         token: str | None = None,
@@ -75,13 +72,13 @@ class Calls:
         )
 
     async def get(self, path: str, deadline_s: float) -> Any:
-        return await self._call(Asked("GET", path), deadline_s)
+        return await self._call(HttpRequest("GET", path), deadline_s)
 
     async def post(self, path: str, body: object, deadline_s: float) -> Any:
-        return await self._call(Asked("POST", path, dump(body)), deadline_s)
+        return await self._call(HttpRequest("POST", path, dump(body)), deadline_s)
 
-    async def try_once(self, asked: Asked, deadline_s: float) -> None:
-        """Whether or not it can be done."""
+    async def try_once(self, asked: HttpRequest, deadline_s: float) -> None:
+        """Send a request and ignore how it ends."""
         with suppress(EnvError, TimeoutError):
             async with asyncio.timeout(deadline_s):
                 await self._once(asked)
@@ -89,7 +86,7 @@ class Calls:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def _call(self, asked: Asked, deadline_s: float) -> Any:
+    async def _call(self, asked: HttpRequest, deadline_s: float) -> Any:
         trouble: list[EnvFault] = []
         try:
             async with asyncio.timeout(deadline_s):
@@ -99,7 +96,7 @@ class Calls:
                 raise trouble[-1] from None
             raise EnvFault(f"no answer to {asked} within {deadline_s:g} s", kind=FaultKind.DEADLINE) from None
 
-    async def _until_answered(self, asked: Asked, trouble: list[EnvFault]) -> Any:
+    async def _until_answered(self, asked: HttpRequest, trouble: list[EnvFault]) -> Any:
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -116,11 +113,11 @@ class Calls:
             return self._repeats or isinstance(fault.__cause__, httpx.ConnectError)
         return fault.kind is FaultKind.BUSY
 
-    async def _once(self, asked: Asked) -> Any:
+    async def _once(self, asked: HttpRequest) -> Any:
         try:
             response = await self._http.request(asked.method, asked.path, content=asked.body, headers=asked.headers)
         except (httpx.DecodingError, httpx.InvalidURL, UnicodeError) as error:
-            raise garbage(asked, str(error)) from error
+            raise make_garbage_fault(asked, str(error)) from error
         except httpx.TransportError as error:
             message = f"{asked}: {type(error).__name__}: {error}"
             raise EnvFault(message, kind=FaultKind.UNREACHABLE) from error
@@ -141,20 +138,20 @@ def _address(url: str) -> httpx.URL:
 
 def _sendable(token: str) -> str:
     if not (token.isascii() and token.isprintable()):
-        raise BadOption("expected a token of nothing but printable ASCII")
+        raise BadOption("expected a token of printable ASCII only")
     return token
 
 
-def read_json(asked: Asked, response: httpx.Response) -> Any:
-    """The response's JSON, whatever its status."""
+def read_json(asked: HttpRequest, response: httpx.Response) -> Any:
+    """The response's JSON, under any status."""
     try:
         return load(response.content)
     except WireError as error:
         what = f"status {response.status_code}, {error}: {response.content[:_QUOTED]!r}"
         if response.status_code in _OF_GATEWAYS:
             raise EnvFault(f"{asked}: {what}", kind=FaultKind.UNREACHABLE) from error
-        raise garbage(asked, what) from error
+        raise make_garbage_fault(asked, what) from error
 
 
-def garbage(asked: Asked, what: str) -> EnvFault:
+def make_garbage_fault(asked: HttpRequest, what: str) -> EnvFault:
     return EnvFault(f"the answer to {asked.path} makes no sense: {what}", kind=FaultKind.GARBAGE)

@@ -1,7 +1,7 @@
-"""A lean way for httpx to reach a server: connections kept open, one request at a time on each.
+"""Lean httpx transport: connections kept open, one request at a time on each.
 
-What enters: httpx requests whose bodies are bytes. What leaves: responses, or httpx's own transport errors. A general
-connection pool walks all its connections for every request; with hundreds of sessions that costs milliseconds a step.
+A general connection pool walks all its connections for every request; with hundreds of sessions that costs milliseconds
+a step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MEASURES = (b"content-length", b"transfer-encoding")
 
 
 class KeepAlive(httpx.AsyncBaseTransport):
-    """For the host of one server; the last connection used is the first used again.
+    """Connections to one server; the last one used is the first used again.
 
     One that was idle for longer than `trusted_s` is not: its server may have closed it while this process was busy, and
     what is sent on it then is lost.
@@ -33,7 +33,7 @@ class KeepAlive(httpx.AsyncBaseTransport):
     def __init__(self, trusted_s: float = 2.0, certificates: SSLContext | None = None) -> None:
         self._trusted_s = trusted_s
         self._certificates = certificates
-        """Whom to believe that they are who they say; those whom httpx believes unless given."""
+        """Trusted certificates; httpx's own unless given."""
         self._idle: list[_Connection] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -101,12 +101,12 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
     async def ask(self, request: httpx.Request) -> tuple[httpx.Response, bool]:
-        """The answer, and whether the connection may be used again."""
+        """Send a request; return the response and whether the connection is reusable."""
         transport = self._transport
         if transport is None or transport.is_closing():
             raise httpx.WriteError("the connection was closed")
         self._answer = asyncio.get_running_loop().create_future()
-        transport.write(_written(request))
+        transport.write(_encode(request))
         response = await self._answer
         self._answer = None
         self._begin()
@@ -163,7 +163,7 @@ class _Connection(asyncio.Protocol):
             self._answer.set_result(httpx.Response(status, headers=self._headers, content=body))
 
 
-def _written(request: httpx.Request) -> bytes:
+def _encode(request: httpx.Request) -> bytes:
     lines = [b"%s %s HTTP/1.1" % (request.method.encode("ascii"), request.url.raw_path)]
     lines += [b"%s: %s" % header for header in request.headers.raw if header[0].lower() != b"accept-encoding"]
     lines += [b"accept-encoding: " + _PLAIN]

@@ -1,33 +1,32 @@
 """Environments on OpenEnv servers, played as any other.
 
-What enters: a URL. What leaves: an `EnvClient`, each session a WebSocket of its own. A task is `SPLIT/INDEX`, as the
-server lists it, or else a name that is handed to its reset. An action's text becomes the one text that the server's
-schema asks for; where it asks for more, the action has to be a JSON object. Rewards add up.
+Each session is a WebSocket of its own. A task is `SPLIT/INDEX`, as the server lists it, or else a name that is handed
+to its reset. An action's text becomes the one text that the server's schema asks for; where it asks for more, the
+action has to be a JSON object. Rewards add up.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from ..errors import BadRequest, EnvError, EnvFault, EpisodeOver, FaultKind, NotFound, Unauthorized, UnknownSplit
-from ..protocol import Deadlines, EnvSpec, Observation, Reached, Score, Session, Status, Step, TaskInfo
+from ..protocol import Deadlines, EnvSpec, Observation, Score, Session, Status, Step, TaskInfo
 from ..wire import Fields, WireError, dump, load_object
-from .http import Asked, Calls, read_json
+from .http import Calls, HttpRequest, read_json
+from .play_only import PlayOnlyEnv, PlayOnlySession, read_answer
 
 if TYPE_CHECKING:
     from ..protocol import EnvClient
 
 __all__ = ["OpenEnvEnv"]
-
-T = TypeVar("T")
 
 _QUOTED = 200
 _LONGEST = 64 * 1024 * 1024
@@ -36,10 +35,10 @@ _PAUSE_S = 0.2
 _TOLD = {"metadata", "done", "reward"}
 """Fields of observations and actions that are about them and not in them."""
 _LATER = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS)
-"""The server will do it when it is asked again."""
+"""Statuses after which a retry may succeed."""
 
 
-class OpenEnvEnv:
+class OpenEnvEnv(PlayOnlyEnv):
     """The environment of the server at `url`."""
 
     def __init__(
@@ -56,12 +55,12 @@ class OpenEnvEnv:
         self._calls = Calls(self._url, _answer, repeats=True, token=token, transport=transport)
         self._splits: tuple[str, ...] | None = None
         self._action: str | None = None
-        """What a text is called in an action; None where that must be JSON."""
+        """Field of an action that takes its text; None where an action must be JSON."""
 
     async def spec(self) -> EnvSpec:
         about, schemas = await self._get("/metadata"), await self._get("/schema")
-        name, version, summary = _understood("/metadata", lambda: _metadata(Fields(about, "metadata")))
-        schema = _understood("/schema", lambda: _schema(Fields(schemas, "schema")))
+        name, version, summary = read_answer("/metadata", lambda: _read_metadata(Fields(about, "metadata")))
+        schema = read_answer("/schema", lambda: _read_schema(Fields(schemas, "schema")))
         self._action = _one_text(schema)
         if self._splits is None:
             self._splits = await self._listed_splits()
@@ -81,17 +80,8 @@ class OpenEnvEnv:
             answer = await self._calls.post(f"/{name}/num_tasks", {"split": split}, self._deadlines.open_s)
         except NotFound as error:
             raise UnknownSplit(f"the server lists no tasks of split '{split[:40]}'; name them by 'ids'") from error
-        count = _understood("/num_tasks", lambda: Fields(answer, "answer").whole("num_tasks"))
+        count = read_answer("/num_tasks", lambda: Fields(answer, "answer").whole("num_tasks"))
         return tuple(TaskInfo(id=f"{split}/{index}") for index in range(count))
-
-    async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        return None
-
-    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
-        return None
-
-    async def corpus(self) -> tuple[str, ...]:
-        return ()
 
     async def open(self, task: str, seed: int) -> Session:
         if self._splits is None:
@@ -121,13 +111,13 @@ class OpenEnvEnv:
 
     async def _listed_name(self) -> str:
         listed = await self._get("/list_environments")
-        names = _understood("/list_environments", lambda: Fields({"names": listed}, "answer").texts("names"))
+        names = read_answer("/list_environments", lambda: Fields({"names": listed}, "answer").texts("names"))
         if not names:
             raise NotFound("the server lists no environment")
         return names[0]
 
     async def _listed_splits(self) -> tuple[str, ...]:
-        """Most servers have no tasks of which they could tell."""
+        """None for most servers: they list no tasks."""
         try:
             name = await self._listed_name()
             return tuple(Fields(split, "split").text("name") for split in await self._get(f"/{name}/splits"))
@@ -142,19 +132,19 @@ class OpenEnvEnv:
                 url, additional_headers=self._headers, max_size=_LONGEST, proxy=None, open_timeout=None
             )
         except InvalidStatus as error:
-            raise _refused(shown, error.response.status_code) from error
+            raise _make_refusal(shown, error.response.status_code) from error
         except (OSError, WebSocketException) as error:
             raise EnvFault(f"{shown}: {type(error).__name__}: {error}", kind=FaultKind.UNREACHABLE) from error
         session = _Session(socket, self._action, self._deadlines)
         try:
-            await session.begin({"seed": seed, "episode_id": task, **_which(task)})
+            await session.begin({"seed": seed, "episode_id": task, **_name_task(task)})
         except BaseException:
             await session.close()
             raise
         return session
 
 
-class _Session:
+class _Session(PlayOnlySession):
     def __init__(self, socket: ClientConnection, action: str | None, deadlines: Deadlines) -> None:
         self._socket = socket
         self._action = action
@@ -164,12 +154,12 @@ class _Session:
 
     async def begin(self, data: Mapping[str, Any]) -> None:
         answer = await self._ask("reset", data)
-        self.first = _understood("reset", lambda: _observation(answer))
+        self.first = read_answer("reset", lambda: _read_observation(answer))
 
     async def step(self, action: str) -> Step:
         if self._ended:
             raise EpisodeOver(self._ended)
-        data = {self._action: action} if self._action is not None else _object(action)
+        data = {self._action: action} if self._action is not None else _read_object(action)
         if data is None:
             return Step(observation=Observation(text="An action must be a JSON object."), status=Status.INVALID)
         self._ended = "a step was not answered"  # its answer may still come, and be taken for another's
@@ -182,15 +172,9 @@ class _Session:
         except BadRequest as error:
             self._ended = ""
             return Step(observation=Observation(text=str(error)), status=Status.INVALID)
-        step = _understood("step", lambda: _step(answer))
+        step = read_answer("step", lambda: _read_step(answer))
         self._ended = "the episode is over" if step.ended else ""
         return step
-
-    async def advice(self) -> str | None:
-        return None
-
-    async def noise_action(self, seed: int) -> str | None:
-        return None
 
     async def close(self) -> None:
         self._ended = "the session is closed"
@@ -205,17 +189,17 @@ class _Session:
             said = await self._socket.recv()
         except ConnectionClosed as error:
             raise EnvFault(f"the connection was closed during a {kind}: {error}", kind=FaultKind.LOST) from error
-        answer = _understood(kind, lambda: load_object(said.encode("utf-8") if isinstance(said, str) else said))
+        answer = read_answer(kind, lambda: load_object(said.encode("utf-8") if isinstance(said, str) else said))
         about = answer.get("data")
         if answer.get("type") == "error" or not isinstance(about, dict):
-            raise _told(kind, about)
+            raise _read_error(kind, about)
         return about
 
 
 # --- what is sent ---
 
 
-def _which(task: str) -> dict[str, Any]:
+def _name_task(task: str) -> dict[str, Any]:
     split, slash, index = task.rpartition("/")
     if slash and split and index.isascii() and index.isdecimal():
         return {"split": split, "index": int(index)}
@@ -223,7 +207,7 @@ def _which(task: str) -> dict[str, Any]:
 
 
 def _one_text(schema: Any) -> str | None:
-    """The one text that an action is made of, if it is."""
+    """Name of the single text field of an action, if it has exactly one."""
     if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
         return None
     fields = {name: each for name, each in schema["properties"].items() if name not in _TOLD}
@@ -237,7 +221,7 @@ def _is_text(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.get("type") == "string"
 
 
-def _object(action: str) -> dict[str, Any] | None:
+def _read_object(action: str) -> dict[str, Any] | None:
     try:
         return load_object(action.encode("utf-8", "surrogatepass"))
     except WireError:
@@ -247,19 +231,19 @@ def _object(action: str) -> dict[str, Any] | None:
 # --- what comes back ---
 
 
-def _metadata(fields: Fields) -> tuple[str, str, str]:
+def _read_metadata(fields: Fields) -> tuple[str, str, str]:
     """Name, version, summary."""
     version = fields.text("version") if fields.has("version") else ""
     summary = fields.text("description") if fields.has("description") else ""
     return fields.text("name"), version, summary
 
 
-def _schema(fields: Fields) -> dict[str, Any] | None:
-    """Of an action."""
+def _read_schema(fields: Fields) -> dict[str, Any] | None:
+    """Schema of an action."""
     return fields.table("action") if fields.has("action") else None
 
 
-def _observation(answer: Mapping[str, Any]) -> Observation:
+def _read_observation(answer: Mapping[str, Any]) -> Observation:
     seen = Fields(answer, "answer").table("observation")
     texts = [value for name, value in seen.items() if isinstance(value, str) and name not in _TOLD]
     listed = seen.get("valid_actions")
@@ -270,28 +254,28 @@ def _observation(answer: Mapping[str, Any]) -> Observation:
     return Observation(text=text, valid_actions=tuple(listed))
 
 
-def _step(answer: Mapping[str, Any]) -> Step:
+def _read_step(answer: Mapping[str, Any]) -> Step:
     fields = Fields(answer, "answer")
     about = answer.get("metadata")
     told = about if isinstance(about, dict) else {}
     done, truncated = fields.flag("done"), told.get("truncated") is True
     return Step(
-        observation=_observation(answer),
-        reward=_reward(fields, answer.get("reward")),
+        observation=_read_observation(answer),
+        reward=_read_reward(fields, answer.get("reward")),
         terminated=done and not truncated,
         truncated=done and truncated,
         status=Status(told["status"]) if told.get("status") in list(Status) else Status.OK,
     )
 
 
-def _reward(fields: Fields, said: object) -> float:
-    """As they declare it: a number, true or false, or nothing."""
+def _read_reward(fields: Fields, said: object) -> float:
+    """The reward, declared there as a number, a boolean or null."""
     if isinstance(said, bool):
         return float(said)
     return fields.number("reward") if fields.has("reward") else 0.0
 
 
-def _told(kind: str, about: Any) -> EnvError:
+def _read_error(kind: str, about: Any) -> EnvError:
     said = about if isinstance(about, dict) else {}
     full = said.get("code") == "CAPACITY_REACHED"
     message = str(said.get("message", "an answer without data"))[:_QUOTED]
@@ -300,13 +284,13 @@ def _told(kind: str, about: Any) -> EnvError:
     return EnvFault(f"{kind}: {message}", kind=FaultKind.BUSY if full else FaultKind.CRASHED)
 
 
-def _answer(asked: Asked, response: httpx.Response) -> Any:
+def _answer(asked: HttpRequest, response: httpx.Response) -> Any:
     if not response.is_success:
-        raise _refused(str(asked), response.status_code, response.text[:_QUOTED])
+        raise _make_refusal(str(asked), response.status_code, response.text[:_QUOTED])
     return read_json(asked, response)
 
 
-def _refused(asked: str, status: int, said: str = "") -> EnvError:
+def _make_refusal(asked: str, status: int, said: str = "") -> EnvError:
     message = f"{asked} was refused with status {status} {said}".strip()
     if status in (401, 403):
         return Unauthorized(message)
@@ -315,13 +299,6 @@ def _refused(asked: str, status: int, said: str = "") -> EnvError:
     if status < 500 or status == 501:
         return NotFound(message)
     return EnvFault(message, kind=FaultKind.CRASHED if status == 500 else FaultKind.UNREACHABLE)
-
-
-def _understood(what: str, read: Callable[[], T]) -> T:
-    try:
-        return read()
-    except WireError as error:
-        raise EnvFault(f"the answer to {what} makes no sense: {error}", kind=FaultKind.GARBAGE) from error
 
 
 if TYPE_CHECKING:

@@ -1,12 +1,12 @@
 """Servers of our own, one or several of the same environment, behind one client.
 
-What enters: how to start a server, and how many. What leaves: an `EnvClient` that owns them. A session goes where the
-fewest are under way; a server that dies is started again by its keeper, and what was under way on it is a fault.
+A session goes to the server with the fewest; one that dies is restarted, and what was under way on it is a fault.
 """
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ async def serve(
     report: Callable[[ServerEvent], None],
     deadlines: Deadlines | None = None,
 ) -> EnvClient:
-    """So many servers, all of them started, or none."""
+    """Start `count` servers, or none."""
     served: list[Served] = []
 
     async def start(number: int) -> None:
@@ -43,7 +43,33 @@ async def serve(
     return served[0] if count == 1 else Replicas(served)
 
 
-class Served:
+class ForwardingEnv(ABC):
+    """A client that forwards to another one."""
+
+    @property
+    @abstractmethod
+    def _target(self) -> EnvClient: ...
+
+    async def spec(self) -> EnvSpec:
+        return await self._target.spec()
+
+    async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
+        return await self._target.tasks(split)
+
+    async def open(self, task: str, seed: int) -> Session:
+        return await self._target.open(task, seed)
+
+    async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
+        return await self._target.expert(task, seed)
+
+    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
+        return await self._target.hindsight(task, seed, actions)
+
+    async def corpus(self) -> tuple[str, ...]:
+        return await self._target.corpus()
+
+
+class Served(ForwardingEnv):
     """An environment on a server of our own, which ends with it."""
 
     def __init__(self, server: ServerProcess, deadlines: Deadlines | None = None) -> None:
@@ -54,26 +80,8 @@ class Served:
     def given_up(self) -> bool:
         return self._server.given_up is not None
 
-    async def spec(self) -> EnvSpec:
-        return await self._there.spec()
-
-    async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
-        return await self._there.tasks(split)
-
-    async def open(self, task: str, seed: int) -> Session:
-        return await self._there.open(task, seed)
-
-    async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        return await self._there.expert(task, seed)
-
-    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
-        return await self._there.hindsight(task, seed, actions)
-
-    async def corpus(self) -> tuple[str, ...]:
-        return await self._there.corpus()
-
     @property
-    def _there(self) -> HttpEnv:
+    def _target(self) -> HttpEnv:
         # the address of a server that was given up is anybody's
         if self._server.given_up is not None:
             raise EnvFault(self._server.given_up)
@@ -84,7 +92,7 @@ class Served:
         await self._server.__aexit__(None, None, None)
 
 
-class Replicas:
+class Replicas(ForwardingEnv):
     """The same environment on several servers."""
 
     def __init__(self, servers: Sequence[Served]) -> None:
@@ -95,14 +103,8 @@ class Replicas:
     def given_up(self) -> bool:
         return all(server.given_up for server in self._servers)
 
-    async def spec(self) -> EnvSpec:
-        return await self._next.spec()
-
-    async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
-        return await self._next.tasks(split)
-
     async def open(self, task: str, seed: int) -> Session:
-        server = self._next
+        server = self._target
         self._busy[server] += 1
         opened = False
         try:
@@ -113,21 +115,12 @@ class Replicas:
             if not opened:
                 self._leave(server)
 
-    async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        return await self._next.expert(task, seed)
-
-    async def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...] | None:
-        return await self._next.hindsight(task, seed, actions)
-
-    async def corpus(self) -> tuple[str, ...]:
-        return await self._next.corpus()
-
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self._servers))
 
     @property
-    def _next(self) -> Served:
-        """The one with the fewest sessions; one that was given up only where all were, to say so."""
+    def _target(self) -> Served:
+        """The server with the fewest sessions; one that was given up only where all were."""
         return min(self._servers, key=lambda server: (server.given_up, self._busy[server]))
 
     def _leave(self, server: Served) -> None:

@@ -26,14 +26,14 @@ from ..protocol import Deadlines, Json
 from ..wire import dump
 from .client import HttpEnv
 
-__all__ = ["ServeCommand", "ServerEvent", "ServerProcess", "Trouble", "Watch"]
+__all__ = ["ServeCommand", "ServerEvent", "ServerProcess", "ServerTrouble", "Watch"]
 
 _LOOKS, _LOOK_S = 300, 0.02
 """How often, and how far apart, it is looked whether a group that should end has ended."""
 
 
-class Trouble(StrEnum):
-    """What was found wrong with a server."""
+class ServerTrouble(StrEnum):
+    """Kinds of trouble with a server."""
 
     DIED = "died"
     HANGS = "hangs"
@@ -43,13 +43,13 @@ class Trouble(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEvent:
-    trouble: Trouble
+    trouble: ServerTrouble
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeCommand:
-    """What to serve, and with which arguments."""
+    """An environment to serve, and the server's arguments."""
 
     env: str
     options: Mapping[str, Json] = field(default_factory=dict)
@@ -195,7 +195,7 @@ class ServerProcess:
             self._give_up(f"{self._name} is watched no more: {type(error).__name__}: {error}")
 
     async def _next_life(self) -> None:
-        """Until something is wrong, and it is started again or given up."""
+        """Wait for trouble, then restart the server or give it up."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         trouble = await self._next_trouble()
@@ -213,14 +213,14 @@ class ServerProcess:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._watch.every_s):
                     await process.wait()
-                return ServerEvent(trouble=Trouble.DIED, message=f"{self._name} {self._how_it_ended(process)}")
+                return ServerEvent(trouble=ServerTrouble.DIED, message=f"{self._name} {self._how_it_ended(process)}")
             try:
                 await self._probe(self._watch.probe_s)
                 misses = 0
             except EnvFault as fault:
                 misses += 1
                 if misses >= self._watch.misses:
-                    trouble = _TROUBLES.get(fault.kind, Trouble.HANGS)
+                    trouble = _TROUBLES.get(fault.kind, ServerTrouble.HANGS)
                     return ServerEvent(trouble=trouble, message=f"{self._name}: {fault}")
 
     async def _restart(self, trouble: ServerEvent) -> None:
@@ -230,7 +230,7 @@ class ServerProcess:
             try:
                 await self._start()
             except EnvFault as fault:
-                trouble = ServerEvent(trouble=Trouble.FAILED_TO_START, message=str(fault))
+                trouble = ServerEvent(trouble=ServerTrouble.FAILED_TO_START, message=str(fault))
                 self._tell(trouble)
             else:
                 return
@@ -259,7 +259,7 @@ class ServerProcess:
         await self._kill()
 
     async def _kill(self) -> None:
-        """Let it go: so it ends at once with all that it has started. The group of one that does not is killed."""
+        """Release the leash, which ends the server and all that it has started; kill the group if it does not."""
         process = self._process
         if process is None:
             return
@@ -285,7 +285,7 @@ class ServerProcess:
 
 _SIGNALS = {number.value: number.name for number in signal.Signals}
 """Those between the first and the last for real time have no names."""
-_TROUBLES = {FaultKind.GARBAGE: Trouble.GARBAGE, FaultKind.CRASHED: Trouble.GARBAGE}
+_TROUBLES = {FaultKind.GARBAGE: ServerTrouble.GARBAGE, FaultKind.CRASHED: ServerTrouble.GARBAGE}
 
 
 def _last_words(log: Path) -> str:
@@ -294,4 +294,4 @@ def _last_words(log: Path) -> str:
 
 
 def _ignore(event: ServerEvent) -> None:
-    """Nobody wants to be told at once; `events` has them all."""
+    """Report nothing; `events` keeps them all."""

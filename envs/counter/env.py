@@ -6,30 +6,32 @@ The score is how near the number has come, so this is also the example of partia
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import itemgetter
 from random import Random
 
-from ..errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
+from ..errors import EpisodeOver, UnknownSplit, UnknownTask
+from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Reached, Runs, Score, Status, Step
 
-__all__ = ["Counter", "create"]
+__all__ = ["Counter", "CounterOptions", "create"]
 
 _HELD_OUT: Mapping[str, bool] = {"train": False, "test": True}
 _MOVES: Mapping[str, int] = {"add 1": 1, "add 5": 5, "take 1": -1}
 _NO_COMMAND = "That is not a command: give add 1, add 5 or take 1."
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterOptions:
+    """The options that `env.json` describes."""
+
+    largest: int = 30
+
+
 def create(options: Mapping[str, Json]) -> Counter:
-    """What the registry calls: options in, an instance out."""
-    for name in options:
-        if name != "largest":
-            raise BadOption(f"counter has no option '{name[:40]}', only largest")
-    largest = options.get("largest", 30)
-    if not isinstance(largest, int) or isinstance(largest, bool) or not 3 <= largest <= 99:
-        raise BadOption("counter option 'largest' must be a whole number from 3 to 99")
-    return Counter(largest)
+    """Make an instance from options; the registry's entry point."""
+    return Counter(read_options(CounterOptions, options).largest)
 
 
 class Counter(Env):
@@ -93,7 +95,7 @@ class Counter(Env):
         return tuple(actions)
 
     def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...]:
-        """Every number on the way that is a goal of training."""
+        """Numbers on the way that are goals of training."""
         goal, start = self._find(task), self._start(task, seed)
         if _held_out(goal):
             return ()
@@ -125,7 +127,7 @@ class Counter(Env):
         return known[task]
 
     def _start(self, task: str, seed: int) -> int:
-        """Somewhere below the goal, the same for the same task and seed."""
+        """Starting number below the goal, the same for the same task and seed."""
         return Random(f"{task} {seed}").randrange(self._find(task))
 
 

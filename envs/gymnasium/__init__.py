@@ -1,4 +1,4 @@
-"""Any Gymnasium environment that can be told in words; see README.md."""
+"""Any Gymnasium environment that can be put in words; see README.md."""
 
 from .env import Gymnasium, create
 

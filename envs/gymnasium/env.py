@@ -14,11 +14,12 @@ import gymnasium
 from gymnasium import spaces
 
 from ..errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
+from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
 from .known import KNOWN, Known
-from .options import Options, read_options
-from .plan import is_certain, worth_of
-from .spaces import is_exact, plain, tell, tellable
+from .options import GymnasiumOptions
+from .plan import is_certain, value_actions
+from .spaces import is_exact, is_tellable, put_in_words, to_plain
 
 __all__ = ["SPEC", "Gymnasium", "create"]
 
@@ -49,8 +50,8 @@ def create(options: Mapping[str, Json]) -> Gymnasium:
 
 class Gymnasium(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
-        self._world, self._known = _made(self._options)
+        self._options = read_options(GymnasiumOptions, options)
+        self._world, self._known = _make_world(self._options)
         self._words = _words(self._world, self._known)
         self._limit = min(filter(None, (self._options.max_steps, self._world.spec.max_episode_steps)), default=_LIMIT)
         self._worst, self._best = _returns(self._options, self._known)
@@ -70,8 +71,8 @@ class Gymnasium(Env):
 
     @property
     def _is_to_arrive(self) -> bool:
-        """Whether how long it takes does not matter."""
-        return self._known is not None and self._known.returns[1] is not None and self._options.returns is None
+        """Whether only arriving counts, regardless of the time it takes."""
+        return self._known is not None and self._known.returns[1] is not None and not self._options.returns
 
     def _prompt(self) -> str:
         slips = "" if self._certain else " You slip at times, and another move is made than the one you chose."
@@ -100,7 +101,7 @@ class Gymnasium(Env):
         self._left = 0
         self._par = self._best if self._best is not None else self._solve(number).earned
         self._begin(number)
-        return self._shown(self._told())
+        return self._observe(self._describe())
 
     def _begin(self, number: int) -> None:
         if self._known and (kwargs := self._known.prepare(self._options.kwargs, number)) != self._options.kwargs:
@@ -113,17 +114,17 @@ class Gymnasium(Env):
     def step(self, action: str) -> Step:
         if not self._left:
             raise EpisodeOver("gymnasium has no episode under way: reset it first")
-        chosen = self._chosen(action)
+        chosen = self._choose(action)
         if chosen is None:
             self._left -= 1
             expected = f"one of: {', '.join(self._words)}" if self._words else "a text that is allowed"
             return self._answer(f"That is not an action: give {expected}.", Status.INVALID, over=False)
         over, ended = self._act(chosen)
-        text = f"{self._told()}\nThe episode is over." if ended else self._told()
+        text = f"{self._describe()}\nThe episode is over." if ended else self._describe()
         return self._answer(text, Status.OK, over=over)
 
-    def _chosen(self, action: str) -> int | str | None:
-        """What the environment takes for an action, or None if the text is none."""
+    def _choose(self, action: str) -> int | str | None:
+        """The environment's action for a text; None if it is not one."""
         space = self._world.action_space
         if len(action) > _LONGEST_ACTION:
             return None
@@ -134,7 +135,7 @@ class Gymnasium(Env):
         return int(space.start) + self._words.index(words) if words in self._words else None
 
     def _act(self, chosen: int | str) -> tuple[bool, bool]:
-        """Whether the task has come to its end, and whether the episode has."""
+        """Act; return whether the task has ended, and whether the episode has."""
         self._seen, reward, terminated, truncated, info = self._world.step(chosen)
         self._mask = info.get("action_mask")
         self._earned += float(reward)
@@ -143,9 +144,9 @@ class Gymnasium(Env):
 
     def _answer(self, text: str, status: Status, *, over: bool) -> Step:
         space = self._world.observation_space
-        state = {"state": tell(space, self._seen)} if is_exact(space) else {}
+        state = {"state": put_in_words(space, self._seen)} if is_exact(space) else {}
         return Step(
-            observation=self._shown(text),
+            observation=self._observe(text),
             reward=self._score(over),
             terminated=over,
             truncated=not over and not self._left,
@@ -159,13 +160,15 @@ class Gymnasium(Env):
             return 0.0
         return min(1.0, max(0.0, (self._earned - self._worst) / (max(self._par, self._worst + 1e-9) - self._worst)))
 
-    def _told(self) -> str:
+    def _describe(self) -> str:
         world = self._world
         if self._known and self._known.show:
             return self._known.show(world.unwrapped, self._seen)
-        return plain(world.render()) if world.render_mode == "ansi" else tell(world.observation_space, self._seen)
+        if world.render_mode == "ansi":
+            return to_plain(world.render())
+        return put_in_words(world.observation_space, self._seen)
 
-    def _shown(self, text: str) -> Observation:
+    def _observe(self, text: str) -> Observation:
         return Observation(text=text, valid_actions=self._possible() if self._words and self._left else None)
 
     def _possible(self) -> tuple[str, ...]:
@@ -179,7 +182,7 @@ class Gymnasium(Env):
     # --- demonstrations ---
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        """The best plan there is, where it is known and comes off."""
+        """The best plan, where it is known and succeeds."""
         number = _seed(task)
         if self._table is None:
             return None
@@ -188,7 +191,7 @@ class Gymnasium(Env):
         return solved.actions if comes_off else None
 
     def _solve(self, number: int) -> _Solved:
-        """The best plan from a start: chance falls as it will in the episode."""
+        """The best plan from a start, with the episode's own chance."""
         self._begin(number)
         actions, over = [], False
         while self._left:
@@ -202,14 +205,14 @@ class Gymnasium(Env):
 
     def _worth_now(self) -> list[float]:
         if self._worth is None:
-            self._worth = worth_of(self._table)
+            self._worth = value_actions(self._table)
         return self._worth[int(self._seen)]
 
     def advice(self) -> str | None:
         return self._best_action() if self._left and self._can_always_win else None
 
     def noise_action(self, rng: Random) -> str | None:
-        """Anything possible; nothing that loses, where that can be told."""
+        """A random possible action; none that loses, where that is known."""
         if not self._words:
             return None
         harmless = self._possible()
@@ -218,7 +221,7 @@ class Gymnasium(Env):
         return rng.choice(harmless or self._words)
 
     def corpus(self) -> Iterator[str]:
-        """The prompt, and every state that can be listed, or else what comes of some actions."""
+        """The prompt, and every state that can be listed, or else observations after some actions."""
         yield self.spec.prompt
         yield "The episode is over. That is not an action: give one of: a text that is allowed."
         if self._table is not None and self._known and self._known.show:
@@ -226,22 +229,22 @@ class Gymnasium(Env):
             return
         for number, rng in ((number, Random(number)) for number in range(20)):
             self._begin(number)
-            yield self._told()
+            yield self._describe()
             while self._left > self._limit - 20 and (word := self.noise_action(rng)):
                 yield self.step(word).observation.text
         self._left = 0
 
 
-def _made(options: Options) -> tuple[Any, Known | None]:
-    """The environment, and what is known of it; in letters, if it draws such pictures and we have no words for it."""
+def _make_world(options: GymnasiumOptions) -> tuple[Any, Known | None]:
+    """Make the environment and look up what is known of it; unknown ones are rendered as text where possible."""
     world = _make(options.id, options.kwargs)
     ours = str(world.spec.entry_point).startswith("gymnasium.envs.") and world.spec.namespace is None
     known = KNOWN.get(world.spec.name) if ours else None
     if known is None and "ansi" in world.metadata.get("render_modes", ()):
         world.close()
         world = _make(options.id, {"render_mode": "ansi", **options.kwargs})
-    elif known is None and not tellable(world.observation_space):
-        raise BadOption(f"what is seen in '{options.id}' cannot be told in words: {str(world.observation_space)[:80]}")
+    elif known is None and not is_tellable(world.observation_space):
+        raise BadOption(f"what is seen in '{options.id}' cannot be put in words: {str(world.observation_space)[:80]}")
     if not isinstance(world.action_space, spaces.Discrete | spaces.Text):
         raise BadOption(f"actions of '{options.id}' are neither a choice nor a text: {str(world.action_space)[:80]}")
     return world, known
@@ -255,7 +258,7 @@ def _make(name: str, kwargs: Mapping[str, Any]) -> Any:
 
 
 def _words(world: Any, known: Known | None) -> tuple[str, ...]:
-    """What to call the actions; none where they are texts."""
+    """Names of the actions; none where they are texts."""
     if isinstance(world.action_space, spaces.Text):
         return ()
     first, num = int(world.action_space.start), int(world.action_space.n)
@@ -264,8 +267,8 @@ def _words(world: Any, known: Known | None) -> tuple[str, ...]:
     return named if len(set(named)) == num else tuple(str(number) for number in range(first, first + num))
 
 
-def _returns(options: Options, known: Known | None) -> tuple[float, float | None]:
-    if options.returns is None and known is None:
+def _returns(options: GymnasiumOptions, known: Known | None) -> tuple[float, float | None]:
+    if not options.returns and known is None:
         raise BadOption(
             f"it is not known what play can earn in '{options.id}': give the option 'returns', the return that scores 0"
             " and the one that scores 1"

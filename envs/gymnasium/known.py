@@ -1,4 +1,4 @@
-"""What is known of some environments beyond what Gymnasium tells: words for actions and states, what play can earn."""
+"""Words for actions and states of some environments, and what play can earn there: Gymnasium itself has neither."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _lake(bare: Any, seen: int) -> str:
 
 
 def _lake_drawn(kwargs: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
-    """With a map of the seed's own, where Gymnasium would draw one by chance."""
+    """Add a map drawn from the seed, where Gymnasium would draw one by chance."""
     by_chance = kwargs.get("map_name", "") is None and kwargs.get("desc") is None
     return {**kwargs, "desc": generate_random_map(seed=seed)} if by_chance else kwargs
 

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Table", "is_certain", "worth_of"]
+__all__ = ["TransitionTable", "is_certain", "value_actions"]
 
-Table: TypeAlias = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
+TransitionTable: TypeAlias = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
 """By state and action, all that may happen: its chance, the next state, the reward, whether that is the end."""
 
 _PATIENCE = 0.999
@@ -17,12 +17,12 @@ _PATIENCE = 0.999
 _SWEEPS = 20_000
 
 
-def is_certain(table: Table) -> bool:
+def is_certain(table: TransitionTable) -> bool:
     return all(len(outcomes) == 1 for actions in table.values() for outcomes in actions.values())
 
 
-def worth_of(table: Table) -> list[list[float]]:
-    """Of each action in each state, when all that follows is the best."""
+def value_actions(table: TransitionTable) -> list[list[float]]:
+    """Optimal value of each action in each state."""
     most = max(len(outcomes) for actions in table.values() for outcomes in actions.values())
     shape = (len(table), len(table[0]), most)
     chance, earned, goes_on, target = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape, int)

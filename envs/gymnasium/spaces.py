@@ -8,7 +8,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-__all__ = ["is_exact", "plain", "tell", "tellable"]
+__all__ = ["is_exact", "is_tellable", "put_in_words", "to_plain"]
 
 _MOST_NUMBERS = 64
 _EXACT = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
@@ -16,30 +16,30 @@ _NUMBERS = (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
 _COLOURED = re.compile(r"\x1b\[[\d;]*m(.*?)\x1b\[0m", re.DOTALL)
 
 
-def tellable(space: Any) -> bool:
+def is_tellable(space: Any) -> bool:
     if isinstance(space, spaces.Tuple):
-        return all(map(tellable, space.spaces))
+        return all(map(is_tellable, space.spaces))
     if isinstance(space, spaces.Dict):
-        return all(map(tellable, space.spaces.values()))
+        return all(map(is_tellable, space.spaces.values()))
     small = isinstance(space, _NUMBERS) and prod(space.shape) <= _MOST_NUMBERS
     return small or isinstance(space, spaces.Discrete | spaces.Text)
 
 
 def is_exact(space: Any) -> bool:
-    """Whether what is seen can be the name of a state: counted, not measured."""
+    """Whether an observation can name a state: it is discrete."""
     parts = space.spaces if isinstance(space, spaces.Tuple) else (space,)
     return all(isinstance(part, _EXACT) for part in parts)
 
 
-def tell(space: Any, seen: Any) -> str:
+def put_in_words(space: Any, seen: Any) -> str:
     if isinstance(space, spaces.Dict):
-        return "\n".join(f"{name}: {tell(part, seen[name])}" for name, part in space.spaces.items())
+        return "\n".join(f"{name}: {put_in_words(part, seen[name])}" for name, part in space.spaces.items())
     if isinstance(space, spaces.Tuple):
-        return ", ".join(tell(part, each) for part, each in zip(space.spaces, seen, strict=True))
+        return ", ".join(put_in_words(part, each) for part, each in zip(space.spaces, seen, strict=True))
     return " ".join(str(number) for number in seen.ravel()) if isinstance(space, _NUMBERS) else str(seen)
 
 
-def plain(drawn: object) -> str:
-    """A picture made of letters, with brackets around what is in colour."""
+def to_plain(drawn: object) -> str:
+    """Convert a picture made of letters; brackets mark what is coloured."""
     text = drawn if isinstance(drawn, str) else getattr(drawn, "getvalue", lambda: str(drawn))()
     return _COLOURED.sub(r"[\1]", text).strip("\n")

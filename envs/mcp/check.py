@@ -17,15 +17,15 @@ from collections.abc import Callable, Iterator, Mapping
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, localcontext
 from typing import Any, Protocol, TypeAlias
 
-__all__ = ["BadCheck", "Check", "Facts", "compiled", "named", "number"]
+__all__ = ["BadCheck", "EpisodeFacts", "TaskCheck", "compile_check", "find_tools", "read_number"]
 
 
 class BadCheck(ValueError):
-    """What is no expression of ours."""
+    """A check that is not an allowed expression."""
 
 
-class Facts(Protocol):
-    """What an episode came to."""
+class EpisodeFacts(Protocol):
+    """Outcome of an episode, as a check sees it."""
 
     answer: str
 
@@ -34,7 +34,7 @@ class Facts(Protocol):
     def result(self, tool: str, /, **arguments: Any) -> str: ...
 
 
-Check: TypeAlias = Callable[[Facts], Any]
+TaskCheck: TypeAlias = Callable[[EpisodeFacts], Any]
 
 _COMPARE: Mapping[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
@@ -46,10 +46,10 @@ _COMPARE: Mapping[type, Callable[[Any, Any], bool]] = {
     ast.In: lambda part, whole: part in whole,
     ast.NotIn: lambda part, whole: part not in whole,
 }
-_FUNCTIONS: Mapping[str, Callable[[Facts], Callable[..., Any]]] = {
+_FUNCTIONS: Mapping[str, Callable[[EpisodeFacts], Callable[..., Any]]] = {
     "called": lambda facts: facts.called,
     "result": lambda facts: facts.result,
-    "number": lambda facts: number,
+    "number": lambda facts: read_number,
     "lower": lambda facts: str.lower,
 }
 
@@ -59,39 +59,39 @@ _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 """No digit is lost to a sign, and what is no number is neither less nor more than any."""
 
 
-def number(text: str) -> Decimal:
-    """What a text says, thousands in groups or not; not a number, and so equal to nothing, where it says none."""
+def read_number(text: str) -> Decimal:
+    """Parse a number, with thousands grouped or not; NaN, equal to nothing, where the text is none."""
     plain = text.strip()
     said = _EXACT.create_decimal(plain.replace(",", "") if _GROUPED.fullmatch(plain) else plain)
     return said if said.is_finite() else Decimal("nan")
 
 
-def compiled(text: str) -> Check:
-    check = _of(_parsed(text))
+def compile_check(text: str) -> TaskCheck:
+    check = _compile(_parse(text))
 
-    def exactly(facts: Facts) -> Any:
+    def exactly(facts: EpisodeFacts) -> Any:
         with localcontext(_EXACT):
             return check(facts)
 
     return exactly
 
 
-def named(text: str) -> Iterator[str]:
-    """The tools that a check asks for."""
-    for node in ast.walk(_parsed(text)):
+def find_tools(text: str) -> Iterator[str]:
+    """Find the tools that a check uses."""
+    for node in ast.walk(_parse(text)):
         match node:
             case ast.Call(func=ast.Name(id="called" | "result"), args=[ast.Constant(value=str() as tool), *_]):
                 yield tool
 
 
-def _parsed(text: str) -> ast.expr:
+def _parse(text: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
         raise BadCheck(f"not an expression: {error.msg}") from error
 
 
-def _of(node: ast.expr) -> Check:
+def _compile(node: ast.expr) -> TaskCheck:
     match node:
         case ast.Constant(value=float() as value):
             exact = Decimal(repr(value))
@@ -101,21 +101,23 @@ def _of(node: ast.expr) -> Check:
         case ast.Name(id="answer"):
             return lambda facts: facts.answer
         case ast.BoolOp(op=op, values=values):
-            join, parts = (all if isinstance(op, ast.And) else any), [_of(value) for value in values]
+            join, parts = (all if isinstance(op, ast.And) else any), [_compile(value) for value in values]
             return lambda facts: join(part(facts) for part in parts)
         case ast.UnaryOp(op=ast.Not() | ast.USub() as sign, operand=operand):
-            change, inner = (operator.not_ if isinstance(sign, ast.Not) else operator.neg), _of(operand)
+            change, inner = (operator.not_ if isinstance(sign, ast.Not) else operator.neg), _compile(operand)
             return lambda facts: change(inner(facts))
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
-            compare, one, other = _COMPARE[type(op)], _of(left), _of(right)
+            compare, one, other = _COMPARE[type(op)], _compile(left), _compile(right)
             return lambda facts: compare(one(facts), other(facts))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _FUNCTIONS:
-            return _call(name, [_of(arg) for arg in args], {word.arg or "": _of(word.value) for word in keywords})
+            return _call(
+                name, [_compile(arg) for arg in args], {word.arg or "": _compile(word.value) for word in keywords}
+            )
         case _:
             raise BadCheck(f"'{ast.unparse(node)[:60]}' is not allowed in a check")
 
 
-def _call(name: str, args: list[Check], keywords: Mapping[str, Check]) -> Check:
+def _call(name: str, args: list[TaskCheck], keywords: Mapping[str, TaskCheck]) -> TaskCheck:
     return lambda facts: _FUNCTIONS[name](facts)(
         *(arg(facts) for arg in args), **{word: value(facts) for word, value in keywords.items()}
     )

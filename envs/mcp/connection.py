@@ -27,10 +27,10 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
 from ..errors import EnvFault, FaultKind
-from .actions import Call
-from .options import Options
+from .actions import ServerCall
+from .options import MCPOptions
 
-__all__ = ["Connection", "Result", "Tool", "clean"]
+__all__ = ["Connection", "ServerTool", "ToolResult", "clean_text"]
 
 T = TypeVar("T")
 
@@ -51,14 +51,14 @@ _STARTING = BoundedSemaphore(max(4, os.cpu_count() or 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class ServerTool:
     name: str
     description: str
     schema: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ToolResult:
     text: str
     good: bool
     fault: FaultKind | None = None
@@ -66,10 +66,10 @@ class Result:
 
 
 class Connection:
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: MCPOptions) -> None:
         self._options = options
         self._kept = _kept(json.dumps([options.command, options.url]))
-        self._opened: Future[tuple[Tool, ...]] = Future()
+        self._opened: Future[tuple[ServerTool, ...]] = Future()
         self._over = Event()
         self._thread = Thread(target=self._run, name="mcp", daemon=True)
         try:
@@ -91,7 +91,7 @@ class Connection:
                 self._opened.set_exception(error)
 
     async def _hold(self) -> None:
-        """Stays until it is closed: what was entered in a task must be left in it."""
+        """Hold the connection until closed: what was entered in a task must be left in it."""
         with open(os.devnull, "w", encoding="utf-8") as nowhere:
             async with Client(self._transport(nowhere), read_timeout_seconds=_START_S) as self._client:
                 self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
@@ -106,13 +106,13 @@ class Connection:
         temporary = {"TMPDIR": gettempdir()}  # of the environment little else is handed on
         return stdio_client(StdioServerParameters(command=program, args=arguments, env=temporary), errlog=nowhere)
 
-    async def _list(self) -> tuple[Tool, ...]:
-        tools: list[Tool] = []
+    async def _list(self) -> tuple[ServerTool, ...]:
+        tools: list[ServerTool] = []
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
             page = await self._client.list_tools(cursor=cursor)
             tools += [
-                Tool(name=tool.name, description=tool.description or "", schema=tool.input_schema)
+                ServerTool(name=tool.name, description=tool.description or "", schema=tool.input_schema)
                 for tool in page.tools
             ]
             cursor = page.next_cursor
@@ -120,7 +120,7 @@ class Connection:
                 break
         return tuple(tools[:_MOST_TOOLS])
 
-    async def _call(self, call: Call) -> Result:
+    async def _call(self, call: ServerCall) -> ToolResult:
         timeout_s = self._options.timeout_s
         try:
             async with asyncio.timeout(timeout_s + 1):
@@ -130,25 +130,25 @@ class Connection:
             if code == CONNECTION_CLOSED:
                 raise EnvFault("the MCP server is gone") from error
             if code == REQUEST_TIMEOUT:
-                return Result(text=f"no answer within {timeout_s:g} s", good=False, fault=FaultKind.DEADLINE)
-            return Result(text=clean(str(error)), good=False)
+                return ToolResult(text=f"no answer within {timeout_s:g} s", good=False, fault=FaultKind.DEADLINE)
+            return ToolResult(text=clean_text(str(error)), good=False)
         except (ValueError, RuntimeError):
-            return Result(text="an answer that makes no sense", good=False, fault=FaultKind.GARBAGE)
-        return Result(text=clean(_text(given)), good=not given.is_error)
+            return ToolResult(text="an answer that makes no sense", good=False, fault=FaultKind.GARBAGE)
+        return ToolResult(text=clean_text(_text(given)), good=not given.is_error)
 
-    async def _all(self, calls: Sequence[Call]) -> list[Result]:
+    async def _all(self, calls: Sequence[ServerCall]) -> list[ToolResult]:
         return await asyncio.gather(*(self._once(call) for call in calls))
 
-    async def _once(self, call: Call) -> Result:
-        """From what was kept, if the tool is one that always answers the same."""
+    async def _once(self, call: ServerCall) -> ToolResult:
+        """Make a call, or take its cached result if the tool always answers the same."""
         if call.name not in self._options.cached:
             return await self._call(call)
         return await self._kept.get(json.dumps([call.name, call.arguments], sort_keys=True), lambda: self._call(call))
 
     # --- in the player's thread ---
 
-    def call(self, calls: Sequence[Call]) -> list[Result]:
-        """Made side by side; the results in the order of the calls."""
+    def call(self, calls: Sequence[ServerCall]) -> list[ToolResult]:
+        """Make the calls concurrently; results are in the order of the calls."""
         return asyncio.run_coroutine_threadsafe(self._all(calls), self._loop).result()
 
     def close(self) -> None:
@@ -161,13 +161,13 @@ class Connection:
 
 
 class _Kept:
-    """Good results, the latest ones, for whoever asks the same again."""
+    """Cache of the latest successful results."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._results: OrderedDict[str, Result] = OrderedDict()
+        self._results: OrderedDict[str, ToolResult] = OrderedDict()
 
-    async def get(self, key: str, make: Callable[[], Awaitable[Result]]) -> Result:
+    async def get(self, key: str, make: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
         with self._lock:
             if key in self._results:
                 return self._results[key]
@@ -192,8 +192,8 @@ def _text(given: Any) -> str:
     return "\n".join(parts)
 
 
-def clean(text: str) -> str:
-    """Without control characters, and not longer than can be read."""
+def clean_text(text: str) -> str:
+    """Remove control characters and cut the text to a readable length."""
     shown = "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text[: _LONGEST + 1])
     return shown if len(text) <= _LONGEST else f"{shown[:_LONGEST]} [cut]"
 
@@ -205,5 +205,5 @@ def _first(error: BaseException) -> str:
 
 
 def _without_secrets(word: str) -> str:
-    """`KEY=...` for whatever is set, an address without its user: users of a server are not to learn them."""
+    """Hide the values of `KEY=...` and the user in an address from users of a server."""
     return re.sub(r"(?s)(\w)=.+", r"\1=...", re.sub(r"//[^/\s]*@", "//", word))

@@ -15,10 +15,10 @@ from typing import Any
 
 from ..errors import BadOption, EnvFault, EpisodeOver, UnknownSplit, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
-from .actions import ANSWER, Call, Malformed, parse
-from .connection import Connection, Result, Tool, clean
-from .options import read_options
-from .tasks import SPLITS, Task, load
+from .actions import ANSWER, MalformedCall, ServerCall, parse_calls
+from .connection import Connection, ServerTool, ToolResult, clean_text
+from .options import read_mcp_options
+from .tasks import SPLITS, ToolTask, load_task_file
 
 __all__ = ["SPEC", "Tools", "create"]
 
@@ -45,11 +45,11 @@ def create(options: Mapping[str, Json]) -> Tools:
 
 class Tools(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
-        self._tasks = load(self._options.tasks_file)
+        self._options = read_mcp_options(options)
+        self._tasks = load_task_file(self._options.tasks_file)
         self.spec = replace(SPEC, max_turns=self._options.max_steps)
         self._connection: Connection | None = None
-        self._task: Task | None = None
+        self._task: ToolTask | None = None
         self._left = 0
         self._done: Counter[str] = Counter()
         """Calls with success, by tool."""
@@ -65,7 +65,7 @@ class Tools(Env):
     def difficulty(self, task: str) -> str | None:
         return self._find(task).group
 
-    def _find(self, task: str) -> Task:
+    def _find(self, task: str) -> ToolTask:
         if task not in self._tasks:
             raise UnknownTask(f"there is no task '{task[:60]}' in {self._options.tasks_file}")
         return self._tasks[task]
@@ -75,12 +75,12 @@ class Tools(Env):
     def reset(self, task: str, seed: int) -> Observation:
         """The seed changes nothing."""
         found = self._find(task)
-        tools = self._connected(found)
+        tools = self._connect(found)
         self._task, self._left, self._done, self.answer = found, self._options.max_steps, Counter(), ""
-        listed = "\n".join(f"- {clean(described(tool))}" for tool in tools)
+        listed = "\n".join(f"- {clean_text(describe_tool(tool))}" for tool in tools)
         return Observation(text=f"Task: {found.instruction}\n\nTools:\n{listed}")
 
-    def _connected(self, task: Task) -> tuple[Tool, ...]:
+    def _connect(self, task: ToolTask) -> tuple[ServerTool, ...]:
         if not self._options.keep:
             self.close()
         if self._connection is None:
@@ -92,7 +92,7 @@ class Tools(Env):
                 raise BadOption(f"the server has no tool '{name[:60]}'{asked}, only {', '.join(there)[:400]}")
         usable = tuple(there[name] for name in self._options.tools or there)
         if any(tool.name == ANSWER for tool in usable):
-            raise BadOption(f"the server has a tool called '{ANSWER}', as we have: leave it out of the option 'tools'")
+            raise BadOption(f"the server has a tool called '{ANSWER}' like ours: leave it out of the option 'tools'")
         self._usable = frozenset(tool.name for tool in usable)
         return usable
 
@@ -101,22 +101,22 @@ class Tools(Env):
             raise EpisodeOver("mcp has no episode under way: reset it first")
         self._left -= 1
         try:
-            calls = parse(action, self._usable)
-        except Malformed as reason:
-            return self._told(str(reason), Status.INVALID)
+            calls = parse_calls(action, self._usable)
+        except MalformedCall as reason:
+            return self._finish_step(str(reason), Status.INVALID)
         if calls[0].name == ANSWER:
-            return self._judged(self._task, calls[0].arguments["text"])
+            return self._judge(self._task, calls[0].arguments["text"])
         results = self._connection.call(calls)
         self._done.update(call.name for call, result in zip(calls, results, strict=True) if result.good)
         good = any(result.good for result in results)
-        return self._told(shown(calls, results), Status.OK if good else Status.REFUSED)
+        return self._finish_step(format_results(calls, results), Status.OK if good else Status.REFUSED)
 
-    def _told(self, text: str, status: Status) -> Step:
+    def _finish_step(self, text: str, status: Status) -> Step:
         if not self._left:
             self.end()
         return Step(observation=Observation(text=text), truncated=not self._left, status=status)
 
-    def _judged(self, task: Task, answer: str) -> Step:
+    def _judge(self, task: ToolTask, answer: str) -> Step:
         self.answer = answer
         right = task.accepts(answer) and (task.check is None or bool(task.check(self)))
         self.end()
@@ -139,7 +139,7 @@ class Tools(Env):
 
     def result(self, tool: str, /, **arguments: Any) -> str:
         assert self._connection is not None
-        (result,) = self._connection.call((Call(tool, arguments),))
+        (result,) = self._connection.call((ServerCall(tool, arguments),))
         if result.fault is not None:
             raise EnvFault(f"the check called {tool[:60]}: {result.text}", kind=result.fault)
         return result.text
@@ -167,8 +167,8 @@ class Tools(Env):
             yield from task.solution or ()
 
 
-def described(tool: Tool) -> str:
-    """One line for the tool, and one for each argument that is explained."""
+def describe_tool(tool: ServerTool) -> str:
+    """Describe the tool in one line, and each documented argument in another."""
     properties = tool.schema.get("properties", {})
     needed = tool.schema.get("required", ())
     arguments = ", ".join(f"{name}{'' if name in needed else '?'}: {_kind(of)}" for name, of in properties.items())
@@ -186,7 +186,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return " | ".join(kind) if isinstance(kind, list) else str(kind)
 
 
-def shown(calls: Sequence[Call], results: Sequence[Result]) -> str:
+def format_results(calls: Sequence[ServerCall], results: Sequence[ToolResult]) -> str:
     pairs = zip(calls, results, strict=True)
     texts = [result.text if result.good else f"{call.name} failed: {result.text}" for call, result in pairs]
     return texts[0] if len(texts) == 1 else "\n".join(f"{number}. {text}" for number, text in enumerate(texts, start=1))

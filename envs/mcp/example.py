@@ -15,7 +15,7 @@ from pathlib import Path
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
-__all__ = ["SERVER", "tasks"]
+__all__ = ["SERVER", "make_tasks"]
 
 TOWNS = ("Ashford", "Brook", "Camley", "Dunmore")
 NAMES = (
@@ -46,7 +46,7 @@ def home(name: str) -> str:
     return HOMES[_known(name)]
 
 
-def tasks() -> Iterator[dict[str, object]]:
+def make_tasks() -> Iterator[dict[str, object]]:
     """One question about each, and which of two is older about some; every fifth is for testing."""
     made = [*_alone("age", "How old is {}?", AGES), *_alone("home", "Where does {} live?", HOMES), *_pairs()]
     yield from ({**task, "split": "test" if number % 5 == 4 else "train"} for number, task in enumerate(made))
@@ -73,7 +73,7 @@ def _pairs() -> Iterator[dict[str, object]]:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["tasks"]:
-        text = "".join(f"{json.dumps(task)}\n" for task in tasks())
+        text = "".join(f"{json.dumps(task)}\n" for task in make_tasks())
         (Path(__file__).parent / "data" / "example.jsonl").write_text(text, "utf-8")
     else:
         SERVER.run()

@@ -14,26 +14,26 @@ from typing import Any
 
 from ..errors import BadOption
 from .actions import ANSWER
-from .check import BadCheck, Check, compiled, named, number
+from .check import BadCheck, TaskCheck, compile_check, find_tools, read_number
 
-__all__ = ["SPLITS", "Task", "load"]
+__all__ = ["SPLITS", "ToolTask", "load_task_file"]
 
 SPLITS = ("train", "test")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class ToolTask:
     id: str
     instruction: str
     answers: tuple[str, ...]
-    """Any of these will do; whatever the agent says, if there is none."""
-    check: Check | None
+    """Any of these is accepted; every answer, if there is none."""
+    check: TaskCheck | None
     """What must hold at the end, besides."""
     asked: frozenset[str]
     """Tools that the check names."""
     split: str
     group: str | None
-    """Under which results are told apart."""
+    """Results are broken down by it."""
     solution: tuple[str, ...] | None
     """Actions, with the answer at the end."""
 
@@ -42,16 +42,17 @@ class Task:
 
 
 def _same(one: str, other: str) -> bool:
-    return " ".join(one.casefold().split()) == " ".join(other.casefold().split()) or number(one) == number(other)
+    words, other_words = one.casefold().split(), other.casefold().split()
+    return words == other_words or read_number(one) == read_number(other)
 
 
-def load(path: str) -> Mapping[str, Task]:
-    """The tasks by id, in the file's order."""
+def load_task_file(path: str) -> Mapping[str, ToolTask]:
+    """Load the tasks by id, in the file's order."""
     try:
         lines = Path(path).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadOption(f"mcp cannot read the file of tasks '{path}': {error}") from error
-    tasks: dict[str, Task] = {}
+    tasks: dict[str, ToolTask] = {}
     for at, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -60,7 +61,7 @@ def load(path: str) -> Mapping[str, Task]:
         except ValueError as error:
             raise BadOption(f"{path}:{at}: {error}") from error
         if task.id in tasks:
-            raise BadOption(f"{path}:{at}: task '{task.id}' is there twice")
+            raise BadOption(f"{path}:{at}: task '{task.id}' appears twice")
         tasks[task.id] = task
     return tasks
 
@@ -68,7 +69,7 @@ def load(path: str) -> Mapping[str, Task]:
 _KEYS = {"id", "instruction", "answer", "check", "split", "group", "solution"}
 
 
-def _task(data: Any) -> Task:
+def _task(data: Any) -> ToolTask:
     if not isinstance(data, dict) or data.keys() - _KEYS:
         raise ValueError(f"expected an object with some of the keys {', '.join(sorted(_KEYS))}")
     texts = {key: data.get(key) for key in ("id", "instruction")}
@@ -80,12 +81,12 @@ def _task(data: Any) -> Task:
         raise ValueError(f"'split' must be one of {', '.join(SPLITS)}")
     answers = _texts(data.get("answer", []))
     check = _check(data["check"]) if "check" in data else None
-    return Task(
+    return ToolTask(
         id=data["id"],
         instruction=data["instruction"],
         answers=answers,
         check=check,
-        asked=frozenset(named(data["check"]) if check is not None else ()),
+        asked=frozenset(find_tools(data["check"]) if check is not None else ()),
         split=data.get("split", "train"),
         group=str(data["group"]) if "group" in data else None,
         solution=_solution(data["solution"], answers) if "solution" in data else None,
@@ -99,10 +100,10 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(str(each) for each in given)
 
 
-def _check(value: Any) -> Check:
+def _check(value: Any) -> TaskCheck:
     if not isinstance(value, str):
         raise BadCheck("'check' must be a text")
-    return compiled(value)
+    return compile_check(value)
 
 
 def _solution(value: Any, answers: Sequence[str]) -> tuple[str, ...]:

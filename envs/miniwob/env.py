@@ -12,15 +12,16 @@ from dataclasses import replace
 from random import Random
 
 from ..errors import EpisodeOver, UnknownSplit
+from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from ..web.actions import Action, Click, Drag, Hover, Malformed, Press, Scroll, Select, Type, Wait, parse
 from ..web.browser import Surfer
 from ..web.session import Scene
 from ..web.texts import MALFORMED
 from ..web.tree import Window
-from .options import read_options
-from .pages import NUMBERS, find, html, tasks, words
-from .solve import SOLVERS, Sight
+from .options import MiniWobOptions
+from .pages import NUMBERS, find_html, find_page, list_page_tasks, load_pages, load_words
+from .solve import SOLVERS, PageView
 from .texts import FORMS, OPENING, PROMPT, Ends
 
 __all__ = ["SPEC", "MiniWob", "create"]
@@ -63,7 +64,8 @@ def create(options: Mapping[str, Json]) -> MiniWob:
 
 class MiniWob(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
+        self._options = read_options(MiniWobOptions, options)
+        self._pages = self._options.pages or tuple(load_pages())
         self.spec = replace(SPEC, max_turns=self._options.max_steps)
         self._window = replace(_WINDOW, positions=self._options.positions)
         self._surfer = Surfer()
@@ -76,19 +78,19 @@ class MiniWob(Env):
     def tasks(self, split: str) -> tuple[str, ...]:
         if split not in NUMBERS:
             raise UnknownSplit(f"miniwob has no split '{split[:40]}', only {', '.join(NUMBERS)}")
-        return tasks(split, self._options.pages)
+        return list_page_tasks(split, self._pages)
 
     def difficulty(self, task: str) -> str:
-        return find(task)[0]
+        return find_page(task)[0]
 
     # --- playing ---
 
     def reset(self, task: str, seed: int) -> Observation:
         """The seed changes nothing: the task's number is what seeds chance."""
-        page, number = find(task)
+        page, number = find_page(task)
         self._left = 0
         scene = Scene(
-            folder=(_HOST, html()),
+            folder=(_HOST, find_html()),
             window=self._window,
             tokens=self._options.observation_tokens,
             seed=number,
@@ -110,10 +112,10 @@ class MiniWob(Env):
         if not isinstance(parsed, _OFFERED):
             fault = parsed if isinstance(parsed, Malformed) else Malformed.UNKNOWN
             text = MALFORMED[fault].format(forms=FORMS)
-            return self._told(Observation(text=text), 0.0, over=False, status=Status.INVALID)
-        return self._done(parsed)
+            return self._finish_step(Observation(text=text), 0.0, over=False, status=Status.INVALID)
+        return self._perform(parsed)
 
-    def _done(self, action: Action) -> Step:
+    def _perform(self, action: Action) -> Step:
         reply = self._surfer.perform(action)
         over, score = self._surfer.ask(_SCORE)
         if over:
@@ -122,9 +124,9 @@ class MiniWob(Env):
         else:
             text = "\n".join(filter(None, (reply.text, self._surfer.see())))
         score = max(-1.0, min(1.0, float(score))) if over else 0.0
-        return self._told(Observation(text=text), score, over=over, status=reply.status)
+        return self._finish_step(Observation(text=text), score, over=over, status=reply.status)
 
-    def _told(self, observation: Observation, score: float, *, over: bool, status: Status) -> Step:
+    def _finish_step(self, observation: Observation, score: float, *, over: bool, status: Status) -> Step:
         truncated = not over and not self._left
         if over:
             self._left = 0
@@ -144,12 +146,12 @@ class MiniWob(Env):
     # --- demonstrations ---
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        """Played before it is told: none where the page is not pleased."""
-        page, _ = find(task)
+        """The solution, after it was played; None where the page does not accept it."""
+        page, _ = find_page(task)
         if page not in SOLVERS:
             return None
         self.reset(task, seed)
-        solver, actions = SOLVERS[page](self._task, self._sight()), []
+        solver, actions = SOLVERS[page](self._task, self._look()), []
         try:
             action = next(solver)
             while self._left:
@@ -157,25 +159,25 @@ class MiniWob(Env):
                 step = self.step(action)
                 if step.ended:
                     return tuple(actions) if step.reward == 1.0 else None
-                action = solver.send(self._sight())
+                action = solver.send(self._look())
         except (StopIteration, LookupError, ValueError):  # the page is not as the solver expects
             self._left = 0
         return None
 
-    def _sight(self) -> Sight:
-        return Sight(self._surfer.seen)
+    def _look(self) -> PageView:
+        return PageView(self._surfer.seen)
 
     def noise_action(self, rng: Random) -> str | None:
-        """Anything that the mouse can do to what is in view."""
+        """A random use of the mouse on something in view."""
         if not self._left:
             return None
         number, _ = rng.choice(self._surfer.seen or ((1, None),))
         return f"{rng.choice(('click', 'click', 'hover'))} [{number}]"
 
     def corpus(self) -> Iterator[str]:
-        """The prompt, and every word seen on the pages when they were surveyed."""
+        """The prompt, and every word seen on the pages when they were screened."""
         yield PROMPT
         yield from (Ends.RIGHT, Ends.PARTLY, Ends.WRONG)
         yield from (text.format(forms=FORMS) for text in MALFORMED.values())
         yield " ".join(f"[{number}]" for number in range(1, 40))
-        yield from (words().get(page, "") for page in self._options.pages)
+        yield from (load_words().get(page, "") for page in self._pages)

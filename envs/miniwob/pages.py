@@ -4,58 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import EnvFault, UnknownTask
+from ..tables import read_table
 
-__all__ = ["NUMBERS", "every", "expert_share", "find", "html", "pages", "tasks", "words"]
+__all__ = [
+    "NUMBERS",
+    "find_html",
+    "find_page",
+    "list_page_tasks",
+    "load_all_pages",
+    "load_pages",
+    "load_words",
+    "read_expert_share",
+]
 
 NUMBERS: Mapping[str, range] = {"train": range(250), "test": range(1000, 1020)}
 """What chance is seeded with."""
 
 
 @cache
-def every() -> Mapping[str, str]:
+def load_all_pages() -> Mapping[str, str]:
     """All pages by name, with how many of how many tasks the expert solves."""
-    lines = files(__package__).joinpath("data", "pages.txt").read_text("utf-8").splitlines()
-    return dict(line.split() for line in lines if not line.startswith("#"))
+    return read_table(__package__, "pages.txt")
 
 
 @cache
-def pages() -> Mapping[str, str]:
-    """Those that are the same each time."""
-    return {name: share for name, share in every().items() if share != "left-out"}
+def load_pages() -> Mapping[str, str]:
+    """Pages that are the same each time."""
+    return {name: share for name, share in load_all_pages().items() if share != "left-out"}
 
 
-def expert_share(page: str) -> float:
-    won, _, tried = pages()[page].partition("/")
+def read_expert_share(page: str) -> float:
+    won, _, tried = load_pages()[page].partition("/")
     return int(won) / int(tried) if tried else 0.0
 
 
 @cache
-def words() -> Mapping[str, str]:
-    """What was seen on each page."""
-    lines = files(__package__).joinpath("data", "words.txt").read_text("utf-8").splitlines()
-    return dict(line.split(" ", 1) for line in lines if " " in line and not line.startswith("#"))
+def load_words() -> Mapping[str, str]:
+    """Words seen on each page."""
+    return read_table(__package__, "words.txt")
 
 
-def tasks(split: str, wanted: Sequence[str]) -> tuple[str, ...]:
-    """Number by number, so that any beginning has every page."""
+def list_page_tasks(split: str, wanted: Sequence[str]) -> tuple[str, ...]:
+    """Ids of a split, ordered by number, then page: every prefix covers all pages."""
     return tuple(f"{page}-{number}" for number in NUMBERS[split] for page in wanted)
 
 
-def find(task: str) -> tuple[str, int]:
+def find_page(task: str) -> tuple[str, int]:
     page, _, number = task.rpartition("-")
-    known = page in every() and number.isascii() and number.isdecimal() and len(number) < 6
+    known = page in load_all_pages() and number.isascii() and number.isdecimal() and len(number) < 6
     if not known or f"{page}-{int(number)}" != task or not any(int(number) in each for each in NUMBERS.values()):
         raise UnknownTask(f"miniwob has no task '{task[:60]}'")
     return page, int(number)
 
 
-def html() -> Path:
-    """Where the pages are; found without importing what would drive them."""
+def find_html() -> Path:
+    """Folder of the pages, found without importing the package that would drive them."""
     spec = find_spec("miniwob")
     if spec is None or not spec.submodule_search_locations:
         raise EnvFault("miniwob needs the package of that name: pip install 'agym[web]'")

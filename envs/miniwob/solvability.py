@@ -10,24 +10,23 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 from random import Random
 
 from ..errors import EnvError
+from ..tables import read_table, write_table
 from .env import MiniWob, create
-from .pages import NUMBERS, html
+from .pages import NUMBERS, find_html
 from .solve import SOLVERS
 
-__all__ = ["alike", "row"]
+__all__ = ["plays_alike", "rate_page"]
 
 NUM_PLAYED = 2
 NUM_SOLVED = 3
 NUM_ACTIONS = 3
-_DATA = Path(__file__).parent / "data"
 
 
-def played(env: MiniWob, task: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """What is seen when something is done by chance."""
+def play_randomly(env: MiniWob, task: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """Observations and rewards of a few random actions."""
     rng, seen, rewards = Random(task), [env.reset(task, 0).text], [0.0]
     for _ in range(NUM_ACTIONS):
         step = env.step(env.noise_action(rng) or "wait")
@@ -38,53 +37,46 @@ def played(env: MiniWob, task: str) -> tuple[tuple[str, ...], tuple[float, ...]]
     return tuple(seen), tuple(rewards)
 
 
-def alike(first: MiniWob, second: MiniWob, page: str, words: set[str]) -> bool:
+def plays_alike(first: MiniWob, second: MiniWob, page: str, words: set[str]) -> bool:
     for number in NUMBERS["test"][:NUM_PLAYED]:
         task = f"{page}-{number}"
-        seen = played(first, task)
+        seen = play_randomly(first, task)
         words.update(re.findall(r"\S+", " ".join(seen[0])))
-        if played(second, task) != seen:
+        if play_randomly(second, task) != seen:
             return False
     return True
 
 
-def row(first: MiniWob, second: MiniWob, page: str) -> tuple[str, str]:
-    """The page's line of each file."""
+def rate_page(first: MiniWob, second: MiniWob, page: str) -> tuple[str, str]:
+    """Count the tasks that the expert solves, and collect the words seen on the page."""
     words: set[str] = set()
     try:
-        if not alike(first, second, page, words):
-            return f"{page} left-out", ""
+        if not plays_alike(first, second, page, words):
+            return "left-out", ""
     except EnvError as error:
         print(page, error, file=sys.stderr)
-        return f"{page} left-out", ""
-    said = " ".join([page, *sorted(words)])
+        return "left-out", ""
+    seen = " ".join(sorted(words))
     if page not in SOLVERS:
-        return f"{page} -", said
+        return "-", seen
     tried = NUMBERS["test"][:NUM_SOLVED]
     won = sum(first.expert(f"{page}-{number}", 0) is not None for number in tried)
-    return f"{page} {won}/{len(tried)}", said
+    return f"{won}/{len(tried)}", seen
 
 
 def main() -> None:
-    pages = sys.argv[1:] or sorted(file.stem for file in (html() / "miniwob").glob("*.html"))
+    pages = sys.argv[1:] or sorted(file.stem for file in (find_html() / "miniwob").glob("*.html"))
     first, second = create({}), create({})
     try:
         for page in pages:
-            rated, said = row(first, second, page)
-            print(rated, flush=True)
-            _put("pages.txt", rated)
-            _put("words.txt", said or page)
+            cells = rate_page(first, second, page)
+            print(page, cells[0], flush=True)
+            for file, cell in zip(("pages.txt", "words.txt"), cells, strict=True):
+                rows = {**read_table(__package__, file), page: cell}
+                write_table(__package__, file, dict(sorted(rows.items())))
     finally:
         first.close()
         second.close()
-
-
-def _put(name: str, line: str) -> None:
-    """In place of the page's line, or where it belongs."""
-    file, page = _DATA / name, line.split()[0]
-    head, *lines = file.read_text("utf-8").splitlines()
-    kept = [each for each in lines if each.split()[0] != page]
-    file.write_text("\n".join((head, *sorted((*kept, line)), "")), "utf-8")
 
 
 if __name__ == "__main__":

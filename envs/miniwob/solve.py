@@ -1,7 +1,7 @@
-"""Solutions of the pages whose task says plainly what to do.
+"""Scripted solutions of the pages whose task says plainly what to do.
 
-What enters: the task and what is in view. What leaves: action after action, each answered with what is then in view.
-A solver that finds the page other than it expects raises `LookupError` or `ValueError`, or gives up.
+A solver takes the task and what is in view, and yields actions; each is answered with what is then in view. One that
+finds the page other than it expects raises `LookupError` or `ValueError`, or gives up.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 from ..web.tree import Node
 
-__all__ = ["SOLVERS", "Sight", "Solver"]
+__all__ = ["SOLVERS", "PageView", "Solver"]
 
 
-class Sight:
+class PageView:
     """The elements in view, with their numbers."""
 
     def __init__(self, seen: Sequence[tuple[int, Node]]) -> None:
@@ -24,13 +24,13 @@ class Sight:
     def all(self, *roles: str) -> list[int]:
         return [number for number, node in self.seen if node.role in roles]
 
-    def named(self, name: str, *roles: str) -> int:
-        """The first of that name and of one of the roles."""
+    def find(self, name: str, *roles: str) -> int:
+        """The first element of that name and of one of the roles."""
         return next(
             (number for number, node in self.seen if node.name == name and (not roles or node.role in roles)), 0
         ) or _missing(name)
 
-    def marked(self, mark: str, *roles: str) -> int:
+    def find_marked(self, mark: str, *roles: str) -> int:
         found = (number for number, node in self.seen if mark in node.marks and (not roles or node.role in roles))
         return next(found, 0) or _missing(mark)
 
@@ -41,8 +41,8 @@ class Sight:
         found = (re.fullmatch(r"value '(.*)'", mark) for _, node in self.seen for mark in node.marks)
         return [each[1] for each in found if each]
 
-    def after(self, name: str, *roles: str) -> int:
-        """The first of the roles that comes after a text."""
+    def find_after(self, name: str, *roles: str) -> int:
+        """The first element of the roles that comes after a text."""
         at = next((at for at, (_, node) in enumerate(self.seen) if node.name == name), None)
         if at is None:
             return _missing(name)
@@ -53,15 +53,15 @@ def _missing(what: str) -> int:
     raise LookupError(what)
 
 
-Solving: TypeAlias = Generator[str, Sight, None]
-Solver: TypeAlias = Callable[[str, Sight], Solving]
+Solving: TypeAlias = Generator[str, PageView, None]
+Solver: TypeAlias = Callable[[str, PageView], Solving]
 
 
-def _quoted(task: str) -> list[str]:
+def _find_quoted(task: str) -> list[str]:
     return re.findall(r'"(.*?)"', task)
 
 
-def _found(pattern: str, task: str) -> tuple[str, ...]:
+def _match(pattern: str, task: str) -> tuple[str, ...]:
     match = re.search(pattern, task)
     if match is None:
         raise LookupError(pattern)
@@ -69,108 +69,108 @@ def _found(pattern: str, task: str) -> tuple[str, ...]:
 
 
 def _ordinal(task: str) -> int:
-    return int(_found(r"(\d+)(?:st|nd|rd|th)", task)[0])
+    return int(_match(r"(\d+)(?:st|nd|rd|th)", task)[0])
 
 
-def _submit(sight: Sight) -> str:
+def _submit(sight: PageView) -> str:
     return f"click [{sight.all('button')[-1]}]"
 
 
 # --- one after another ---
 
 
-def _click_only(task: str, sight: Sight) -> Solving:
+def _click_only(task: str, sight: PageView) -> Solving:
     yield f"click [{sight.all('button')[0]}]"
 
 
-def _click_buttons(task: str, sight: Sight) -> Solving:
+def _click_buttons(task: str, sight: PageView) -> Solving:
     for name in re.findall(r"button ([A-Z]+)", task):
-        yield f"click [{sight.named(name, 'button')}]"
+        yield f"click [{sight.find(name, 'button')}]"
 
 
-def _click_late(task: str, sight: Sight) -> Solving:
-    yield f"click [{sight.named('ONE', 'button')}]"
+def _click_late(task: str, sight: PageView) -> Solving:
+    yield f"click [{sight.find('ONE', 'button')}]"
     # half a second passes with each action
-    for _ in range(2 * int(_found(r"wait (\d+)", task)[0]) - 1):
+    for _ in range(2 * int(_match(r"wait (\d+)", task)[0]) - 1):
         yield "wait"
-    yield f"click [{sight.named('TWO', 'button')}]"
+    yield f"click [{sight.find('TWO', 'button')}]"
 
 
-def _click_quoted(task: str, sight: Sight) -> Solving:
-    name = _quoted(task)[0]
-    yield f"click [{sight.named('Close' if name == 'x' else name, 'button', 'text', 'link')}]"
+def _click_quoted(task: str, sight: PageView) -> Solving:
+    name = _find_quoted(task)[0]
+    yield f"click [{sight.find('Close' if name == 'x' else name, 'button', 'text', 'link')}]"
 
 
-def _click_close(task: str, sight: Sight) -> Solving:
-    yield f"click [{sight.named('Close', 'button')}]"
+def _click_close(task: str, sight: PageView) -> Solving:
+    yield f"click [{sight.find('Close', 'button')}]"
 
 
-def _click_tab(task: str, sight: Sight) -> Solving:
-    yield f"click [{sight.named(_found(r'(Tab #[0-9]+)', task)[0], 'tab')}]"
+def _click_tab(task: str, sight: PageView) -> Solving:
+    yield f"click [{sight.find(_match(r'(Tab #[0-9]+)', task)[0], 'tab')}]"
 
 
-def _click_through_tabs(task: str, sight: Sight) -> Solving:
-    name = _quoted(task)[0]
+def _click_through_tabs(task: str, sight: PageView) -> Solving:
+    name = _find_quoted(task)[0]
     for tab in sight.all("tab"):
         sight = yield f"click [{tab}]"
         if name in sight.texts():
-            yield f"click [{sight.named(name, 'text')}]"
+            yield f"click [{sight.find(name, 'text')}]"
 
 
-def _click_section(task: str, sight: Sight) -> Solving:
+def _click_section(task: str, sight: PageView) -> Solving:
     sight = yield f"click [{sight.all('tab')[0]}]"
     yield _submit(sight)
 
 
-def _click_colour(task: str, sight: Sight) -> Solving:
-    yield f"click [{sight.marked(_found(r'the (.+) colored', task)[0], 'box')}]"
+def _click_colour(task: str, sight: PageView) -> Solving:
+    yield f"click [{sight.find_marked(_match(r'the (.+) colored', task)[0], 'box')}]"
 
 
-def _click_widget(task: str, sight: Sight) -> Solving:
-    kind = _quoted(task)[0]
+def _click_widget(task: str, sight: PageView) -> Solving:
+    kind = _find_quoted(task)[0]
     if kind == "textarea":
-        yield f"click [{sight.marked('multiline', 'textbox')}]"
+        yield f"click [{sight.find_marked('multiline', 'textbox')}]"
     plain = [number for number, node in sight.seen if node.role == "textbox" and "multiline" not in node.marks]
     yield f"click [{plain[0] if kind == 'text' else sight.all(kind)[0]}]"
 
 
-def _click_in_order(task: str, sight: Sight) -> Solving:
+def _click_in_order(task: str, sight: PageView) -> Solving:
     texts = [node for _, node in sight.seen if node.role == "text"]
     # by where they are: the numbers are covered after the first click
     for node in sorted(texts, key=lambda node: int(node.name)):
-        yield f"click [{_found(r'at (.*)', node.marks[-1])[0]}]"
+        yield f"click [{_match(r'at (.*)', node.marks[-1])[0]}]"
 
 
-def _click_point(task: str, sight: Sight) -> Solving:
-    x, y = map(int, _found(r"\((-?\d+),(-?\d+)\)", task))
+def _click_point(task: str, sight: PageView) -> Solving:
+    x, y = map(int, _match(r"\((-?\d+),(-?\d+)\)", task))
     dots = [number for number, node in sight.seen if node.role == "circle"]
     # column by column, each from the top
     yield f"click [{dots[(x + 2) * 5 + 2 - y]}]"
 
 
-def _choose(task: str, sight: Sight) -> Solving:
-    names = _found(r"Select (.*) from the (?:scroll )?list", task)[0].split(", ")
+def _choose(task: str, sight: PageView) -> Solving:
+    names = _match(r"Select (.*) from the (?:scroll )?list", task)[0].split(", ")
     for name in names:
         yield f"select [{sight.all('combobox', 'listbox')[0]}] [{name}]"
     yield _submit(sight)
 
 
-def _tick(task: str, sight: Sight) -> Solving:
-    wanted = _found(r"Select (.*) and click Submit", task)[0]
+def _tick(task: str, sight: PageView) -> Solving:
+    wanted = _match(r"Select (.*) and click Submit", task)[0]
     for name in wanted.split(", ") if wanted != "nothing" else ():
-        yield f"click [{sight.named(name, 'checkbox', 'radio')}]"
+        yield f"click [{sight.find(name, 'checkbox', 'radio')}]"
     yield _submit(sight)
 
 
-def _tick_and_type(task: str, sight: Sight) -> Solving:
-    which, kind = _found(r"Check the (\d+)(?:st|nd|rd|th) (radio button|checkbox)", task)
+def _tick_and_type(task: str, sight: PageView) -> Solving:
+    which, kind = _match(r"Check the (\d+)(?:st|nd|rd|th) (radio button|checkbox)", task)
     yield f"click [{sight.all(kind.removesuffix(' button'))[int(which) - 1]}]"
-    box = int(_found(r"into the (\d+)(?:st|nd|rd|th) textbox", task)[0])
-    yield f"type [{sight.all('textbox')[box - 1]}] [{_quoted(task)[0]}]"
+    box = int(_match(r"into the (\d+)(?:st|nd|rd|th) textbox", task)[0])
+    yield f"type [{sight.all('textbox')[box - 1]}] [{_find_quoted(task)[0]}]"
     yield _submit(sight)
 
 
-def _odd_or_even(task: str, sight: Sight) -> Solving:
+def _odd_or_even(task: str, sight: PageView) -> Solving:
     numbers = [node.name for _, node in sight.seen if node.role == "text"]
     odd, even = ([each for each, node in sight.seen if node.name == name] for name in ("Odd", "Even"))
     for at, number in enumerate(numbers):
@@ -178,7 +178,7 @@ def _odd_or_even(task: str, sight: Sight) -> Solving:
     yield _submit(sight)
 
 
-def _focus(task: str, sight: Sight) -> Solving:
+def _focus(task: str, sight: PageView) -> Solving:
     boxes = sight.all("textbox")
     yield f"click [{boxes[_ordinal(task) - 1 if len(boxes) > 1 else 0]}]"
 
@@ -186,10 +186,10 @@ def _focus(task: str, sight: Sight) -> Solving:
 # --- typing ---
 
 
-def _typed(what: Callable[[str, Sight], str]) -> Solver:
+def _type(what: Callable[[str, PageView], str]) -> Solver:
     """Solvers that type one thing and press the button."""
 
-    def solve(task: str, sight: Sight) -> Solving:
+    def solve(task: str, sight: PageView) -> Solving:
         boxes = [number for number, node in sight.seen if node.role in ("textbox", "date", "time", "spinbutton")]
         yield f"type [{boxes[-1]}] [{what(task, sight)}]"
         yield _submit(sight)
@@ -197,78 +197,78 @@ def _typed(what: Callable[[str, Sight], str]) -> Solver:
     return solve
 
 
-def _in_case(task: str, sight: Sight) -> str:
-    text = _quoted(task)[0]
+def _in_case(task: str, sight: PageView) -> str:
+    text = _find_quoted(task)[0]
     return text.upper() if "upper case" in task else text.lower()
 
 
-def _iso_date(task: str, sight: Sight) -> str:
-    month, day, year = _found(r"(\d+)/(\d+)/(\d+)", task)
+def _iso_date(task: str, sight: PageView) -> str:
+    month, day, year = _match(r"(\d+)/(\d+)/(\d+)", task)
     return f"{year}-{month:0>2}-{day:0>2}"
 
 
-def _iso_time(task: str, sight: Sight) -> str:
-    hour, minute, half = _found(r"(\d+):(\d+) ([AP])M", task)
+def _iso_time(task: str, sight: PageView) -> str:
+    hour, minute, half = _match(r"(\d+):(\d+) ([AP])M", task)
     return f"{int(hour) % 12 + 12 * (half == 'P'):02}:{minute}"
 
 
-def _calculated(task: str, sight: Sight) -> str:
-    left, sign, right = _found(r"(-?\d+) ([-+x]) (-?\d+) =", " ".join(sight.texts()))
+def _calculate(task: str, sight: PageView) -> str:
+    left, sign, right = _match(r"(-?\d+) ([-+x]) (-?\d+) =", " ".join(sight.texts()))
     sums = {"+": int(left) + int(right), "-": int(left) - int(right), "x": int(left) * int(right)}
     return str(sums[sign])
 
 
-def _solved_for_x(task: str, sight: Sight) -> str:
+def _solve_for_x(task: str, sight: PageView) -> str:
     text = " ".join(sight.texts())
     for x in range(-200, 201):
-        left, sign, right, result = _found(r"(\S+) ([-+]) (\S+) = (\S+)", text)
+        left, sign, right, result = _match(r"(\S+) ([-+]) (\S+) = (\S+)", text)
         first, second = (x if each == "x" else int(each) for each in (left, right))
         if (first + second if sign == "+" else first - second) == (x if result == "x" else int(result)):
             return str(x)
     raise LookupError(text)
 
 
-def _looked_up(task: str, sight: Sight) -> str:
+def _look_up(task: str, sight: PageView) -> str:
     texts = sight.texts()
-    return texts[texts.index(_found(r"value of (.*) into", task)[0]) + 1]
+    return texts[texts.index(_match(r"value of (.*) into", task)[0]) + 1]
 
 
-def _word(task: str, sight: Sight) -> str:
+def _word(task: str, sight: PageView) -> str:
     words: list[str] = re.findall(r"\w+", " ".join(sight.texts()))
     return words[_ordinal(task) - 1]
 
 
-def _last_word(task: str, sight: Sight) -> str:
+def _last_word(task: str, sight: PageView) -> str:
     words: list[str] = re.findall(r"\w+", sight.values()[0])
     return words[-1]
 
 
-def _password(task: str, sight: Sight) -> Solving:
+def _password(task: str, sight: PageView) -> Solving:
     for box in sight.all("textbox"):
-        yield f"type [{box}] [{_quoted(task)[0]}]"
+        yield f"type [{box}] [{_find_quoted(task)[0]}]"
     yield _submit(sight)
 
 
-def _login(task: str, sight: Sight) -> Solving:
-    for box, text in zip(sight.all("textbox"), _quoted(task), strict=True):
+def _login(task: str, sight: PageView) -> Solving:
+    for box, text in zip(sight.all("textbox"), _find_quoted(task), strict=True):
         yield f"type [{box}] [{text}]"
     yield _submit(sight)
 
 
-def _from_table(task: str, sight: Sight) -> Solving:
+def _from_table(task: str, sight: PageView) -> Solving:
     texts = sight.texts()
     for label in [text for text in texts if text.endswith(":")]:
-        yield f"type [{sight.after(label, 'textbox')}] [{texts[texts.index(label[:-1]) + 1]}]"
+        yield f"type [{sight.find_after(label, 'textbox')}] [{texts[texts.index(label[:-1]) + 1]}]"
     yield _submit(sight)
 
 
 # --- mail ---
 
 
-def _mail(task: str, sight: Sight) -> Solving:
-    sender, mark = _found(r"email by (\w+) and click the (trash|star) icon", task)
+def _mail(task: str, sight: PageView) -> Solving:
+    sender, mark = _match(r"email by (\w+) and click the (trash|star) icon", task)
     at = next(at for at, (_, node) in enumerate(sight.seen) if node.name == sender)
-    yield f"click [{Sight(sight.seen[at:]).marked(f'.{mark}', 'image')}]"
+    yield f"click [{PageView(sight.seen[at:]).find_marked(f'.{mark}', 'image')}]"
 
 
 SOLVERS: Mapping[str, Solver] = {
@@ -300,13 +300,13 @@ SOLVERS: Mapping[str, Solver] = {
     "email-inbox-delete": _mail,
     "email-inbox-important": _mail,
     "email-inbox-noscroll": _mail,
-    "enter-date": _typed(_iso_date),
+    "enter-date": _type(_iso_date),
     "enter-password": _password,
-    "enter-text": _typed(lambda task, sight: _quoted(task)[0]),
-    "enter-text-2": _typed(_in_case),
-    "enter-text-dynamic": _typed(lambda task, sight: _quoted(task)[0]),
-    "enter-time": _typed(_iso_time),
-    "find-word": _typed(_word),
+    "enter-text": _type(lambda task, sight: _find_quoted(task)[0]),
+    "enter-text-2": _type(_in_case),
+    "enter-text-dynamic": _type(lambda task, sight: _find_quoted(task)[0]),
+    "enter-time": _type(_iso_time),
+    "find-word": _type(_word),
     "focus-text": _focus,
     "focus-text-2": _focus,
     "form-sequence-2": _tick_and_type,
@@ -314,12 +314,12 @@ SOLVERS: Mapping[str, Solver] = {
     "login-user": _login,
     "login-user-popup": _login,
     "odd-or-even": _odd_or_even,
-    "read-table": _typed(_looked_up),
+    "read-table": _type(_look_up),
     "read-table-2": _from_table,
-    "scroll-text": _typed(_last_word),
-    "simple-algebra": _typed(_solved_for_x),
-    "simple-arithmetic": _typed(_calculated),
-    "text-transform": _typed(lambda task, sight: "".join(sight.texts())),
+    "scroll-text": _type(_last_word),
+    "simple-algebra": _type(_solve_for_x),
+    "simple-arithmetic": _type(_calculate),
+    "text-transform": _type(lambda task, sight: "".join(sight.texts())),
     "unicode-test": _click_quoted,
-    "use-spinner": _typed(lambda task, sight: _found(r"Select (-?\d+) with", task)[0]),
+    "use-spinner": _type(lambda task, sight: _match(r"Select (-?\d+) with", task)[0]),
 }

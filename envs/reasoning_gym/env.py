@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from random import Random
 
 from ..errors import EpisodeOver, UnknownSplit, UnknownTask
+from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
-from .generators import FIRST_SEED, Generator, Problem
-from .options import read_options
+from .generators import FIRST_SEED, Generator, ReasoningProblem
+from .options import ReasoningGymOptions
 
 __all__ = ["SPEC", "ReasoningGym", "create"]
 
@@ -36,9 +37,9 @@ class ReasoningGym(Env):
     spec = SPEC
 
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
+        self._options = read_options(ReasoningGymOptions, options)
         self._generators = {split: Generator(self._options, seed) for split, seed in FIRST_SEED.items()}
-        self._problem: Problem | None = None
+        self._problem: ReasoningProblem | None = None
         self._left = 0
 
     # --- tasks ---
@@ -48,7 +49,7 @@ class ReasoningGym(Env):
             raise UnknownSplit(f"reasoning_gym has no split '{split[:40]}', only {' and '.join(FIRST_SEED)}")
         return tuple(f"{split}-{number}" for number in range(self._options.size))
 
-    def _made(self, task: str) -> Problem:
+    def _make_problem(self, task: str) -> ReasoningProblem:
         split, _, digits = task.partition("-")
         known = split in FIRST_SEED and digits.isascii() and digits.isdigit() and len(digits) < 10
         if not known or task != f"{split}-{int(digits)}" or int(digits) >= self._options.size:
@@ -59,7 +60,7 @@ class ReasoningGym(Env):
 
     def reset(self, task: str, seed: int) -> Observation:
         """The seed changes nothing."""
-        self._problem, self._left = self._made(task), _TRIES
+        self._problem, self._left = self._make_problem(task), _TRIES
         return Observation(text=self._problem.question)
 
     def step(self, action: str) -> Step:
@@ -77,8 +78,8 @@ class ReasoningGym(Env):
     # --- demonstrations ---
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        """The generator's own answer, where it has one that its verifier takes."""
-        problem = self._made(task)
+        """The generator's own answer, where its verifier accepts it."""
+        problem = self._make_problem(task)
         right = problem.answer is not None and problem.score(problem.answer) == 1.0
         return (f"{_VERB} {problem.answer}",) if right else None
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
 from importlib.util import find_spec
 from math import isfinite
 from types import ModuleType
 from typing import Any
 
-from ..errors import BadOption
-from .options import Options
+from ..errors import BadOption, suggest
+from ..tables import read_table
+from .options import ReasoningGymOptions
 
 # all generators are imported together, and one of them asks for a package that wants a compiler: it is left out
 if "pycosat" not in sys.modules and find_spec("pycosat") is None:
@@ -26,14 +25,14 @@ if "pycosat" not in sys.modules and find_spec("pycosat") is None:
 
 import reasoning_gym
 
-__all__ = ["FIRST_SEED", "Generator", "Problem", "left_out", "solid"]
+__all__ = ["FIRST_SEED", "Generator", "ReasoningProblem", "load_left_out", "load_solid"]
 
 FIRST_SEED: Mapping[str, int] = {"train": 0, "test": 1_000_000}
 """A problem is made from the sum of this and its number: no split reaches into the other."""
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ReasoningProblem:
     entry: Mapping[str, Any]
     maker: Any
 
@@ -47,7 +46,7 @@ class Problem:
         return None if self.entry["answer"] is None else str(self.entry["answer"])
 
     def score(self, answer: str) -> float:
-        """What the verifier gives, from 0 to 1; nothing for what it fails at: some fail at what they cannot read."""
+        """Score by the verifier, from 0 to 1; 0 where the verifier itself fails, as some do on unreadable answers."""
         try:
             given = float(self.maker.score_answer(answer=answer, entry=dict(self.entry)))
         except Exception:
@@ -58,36 +57,28 @@ class Problem:
 class Generator:
     """Makes the problems of a split."""
 
-    def __init__(self, options: Options, first_seed: int) -> None:
+    def __init__(self, options: ReasoningGymOptions, first_seed: int) -> None:
         name = options.dataset
-        if name in left_out():
-            raise BadOption(f"the generator '{name}' is left out: {left_out()[name]}")
-        if name not in solid():
-            close = get_close_matches(name, solid(), n=1)
-            hint = f"; did you mean '{close[0]}'?" if close else f"; there are {', '.join(solid())}"
-            raise BadOption(f"reasoning_gym has no generator '{name[:60]}'{hint}")
+        if name in load_left_out():
+            raise BadOption(f"the generator '{name}' is left out: {load_left_out()[name]}")
+        if name not in load_solid():
+            raise BadOption(f"reasoning_gym has no generator '{name[:60]}'{suggest(name, load_solid())}")
         try:
             self._maker = reasoning_gym.create_dataset(name, seed=first_seed, size=options.size, **options.config)
         except (AssertionError, TypeError, ValueError) as error:
             raise BadOption(f"the generator '{name}' does not take this 'config': {error}") from error
 
-    def problem(self, number: int) -> Problem:
-        return Problem(self._maker[number], self._maker)
+    def problem(self, number: int) -> ReasoningProblem:
+        return ReasoningProblem(self._maker[number], self._maker)
 
 
 @cache  # the frozen lists
-def solid() -> Mapping[str, str]:
-    """By name, the share of problems whose own answer is taken for right."""
-    return _lines("generators.txt")
+def load_solid() -> Mapping[str, str]:
+    """Usable generators by name, with the share of problems whose own answer is accepted."""
+    return read_table(__package__, "generators.txt")
 
 
 @cache
-def left_out() -> Mapping[str, str]:
-    """By name, the reason."""
-    return _lines("left_out.txt")
-
-
-def _lines(file: str) -> Mapping[str, str]:
-    text = files(__package__).joinpath("data", file).read_text("utf-8")
-    pairs = (line.partition(" ") for line in text.splitlines() if line and not line.startswith("#"))
-    return {name: rest for name, _, rest in pairs}
+def load_left_out() -> Mapping[str, str]:
+    """Generators that are left out, with the reason."""
+    return read_table(__package__, "left_out.txt")

@@ -24,7 +24,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -32,9 +31,10 @@ import numpy as np
 import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
-from .generators import Problem
+from ..tables import write_table
+from .generators import ReasoningProblem
 
-__all__ = ["ENDLESS", "UNSAFE", "digest_of", "row", "worth_of_wrong"]
+__all__ = ["ENDLESS", "UNSAFE", "digest_problems", "rate_wrong_answers", "screen_generator"]
 
 UNSAFE = (
     *("binary_matrix", "countdown", "intermediate_integration", "n_queens", "polynomial_multiplication", "puzzle24"),
@@ -55,30 +55,29 @@ _NUM_SCORED = 18
 _WRONG = ("0", "nan", "a")
 _MOST = 0.5
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
-_DATA = Path(__file__).parent / "data"
 
 
-def problems(name: str, num: int = _NUM) -> list[Any]:
+def make_problems(name: str, num: int = _NUM) -> list[Any]:
     halves = [reasoning_gym.create_dataset(name, seed=seed, size=num) for seed in (0, 1_000_000)]
     return [(maker, maker[number]) for maker in halves for number in range(num)]
 
 
-def digest_of(name: str) -> str:
-    told = [(entry["question"], entry["answer"]) for _, entry in problems(name)]
+def digest_problems(name: str) -> str:
+    told = [(entry["question"], entry["answer"]) for _, entry in make_problems(name)]
     return sha256(json.dumps(told, default=str).encode()).hexdigest()[:16]
 
 
-def row(name: str) -> tuple[str, str]:
-    """The share of its own answers that it takes for right, or else the reason to leave it out."""
+def screen_generator(name: str) -> tuple[str, str]:
+    """Screen a generator: the share of its own answers that it accepts, or the reason to leave it out."""
     if name in _REASONS:
         return "", _REASONS[name]
     try:
         alone = _alone(name)
         with ThreadPoolExecutor(4) as threads:
-            together = set(threads.map(digest_of, [name] * 4))
-        made = problems(name)
+            together = set(threads.map(digest_problems, [name] * 4))
+        made = make_problems(name)
         right = sum(e["answer"] is not None and m.score_answer(answer=e["answer"], entry=e) == 1.0 for m, e in made)
-        wrong = worth_of_wrong(name)
+        wrong = rate_wrong_answers(name)
     except Exception as error:
         return "", f"it fails: {type(error).__name__}: {' '.join(str(error).split())[:80]}"
     if alone is None:
@@ -90,9 +89,9 @@ def row(name: str) -> tuple[str, str]:
     return f"{right}/{len(made)} {alone}", ""
 
 
-def worth_of_wrong(name: str) -> float:
-    """The most that one answer, or one kind of it, earns on average where another is right."""
-    made = [Problem(entry, maker) for maker, entry in problems(name, _NUM_SCORED)]
+def rate_wrong_answers(name: str) -> float:
+    """Highest average score of one answer, or one kind of answer, over problems that have another."""
+    made = [ReasoningProblem(entry, maker) for maker, entry in make_problems(name, _NUM_SCORED)]
     own = [(problem.answer or "").strip() for problem in made]
     tried = [[answer] * len(made) for answer in (*_WRONG, *own)] + [[_no_number(answer) for answer in own]]
     return max(_mean_of_wrong(made, own, answers) for answers in tried)
@@ -102,26 +101,26 @@ def _no_number(answer: str) -> str:
     return answer if any(map(str.isalpha, answer)) else _NUMBER.sub("NaN", answer)
 
 
-def _mean_of_wrong(made: Sequence[Problem], own: Sequence[str], answers: Sequence[str]) -> float:
+def _mean_of_wrong(made: Sequence[ReasoningProblem], own: Sequence[str], answers: Sequence[str]) -> float:
     rows = zip(made, own, answers, strict=True)
     return fmean([problem.score(answer) for problem, right, answer in rows if answer != right] or [0.0])
 
 
 def _alone(name: str) -> str | None:
-    """What it makes, if that neither depends on the process's own chance nor changes it."""
+    """Digest of its problems; None if they depend on the process's own chance or change it."""
     digests = set()
     for seed in (1, 2):
         random.seed(seed)
         np.random.seed(seed)
         before = random.getstate(), str(np.random.get_state())
-        digests.add(digest_of(name))
+        digests.add(digest_problems(name))
         if before != (random.getstate(), str(np.random.get_state())):
             return None
     return digests.pop() if len(digests) == 1 else None
 
 
-def elsewhere(names: Iterable[str], hash_seed: str) -> Mapping[str, str]:
-    command = [sys.executable, "-m", f"{__package__}.survey", *names]
+def digest_elsewhere(names: Iterable[str], hash_seed: str) -> Mapping[str, str]:
+    command = [sys.executable, "-m", f"{__package__}.solvability", *names]
     environ = {**os.environ, "PYTHONHASHSEED": hash_seed}
     done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, check=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
@@ -130,25 +129,20 @@ def elsewhere(names: Iterable[str], hash_seed: str) -> Mapping[str, str]:
 def main() -> None:
     rows = {}
     for name in sorted(DATASETS):
-        rows[name] = row(name)
+        rows[name] = screen_generator(name)
         print(name, *rows[name], flush=True)
     solid = {name: found for name, (found, reason) in rows.items() if not reason}
     for hash_seed in ("1", "4242"):
-        digests = elsewhere(solid, hash_seed)
+        digests = digest_elsewhere(solid, hash_seed)
         for name in [name for name in solid if solid[name].split()[1] != digests[name]]:
             rows[name] = "", "it goes another way under another hash seed"
             del solid[name]
-    _write("generators.txt", "name, own answers taken for right, digest of the problems", solid)
-    _write("left_out.txt", "name, reason", {name: reason for name, (_, reason) in rows.items() if reason})
-
-
-def _write(file: str, head: str, rows: Mapping[str, str]) -> None:
-    text = "".join(f"{name} {rest}\n" for name, rest in rows.items())
-    (_DATA / file).write_text(f"# {head}; written by survey.py\n{text}", "utf-8")
+    write_table(__package__, "generators.txt", solid)
+    write_table(__package__, "left_out.txt", {name: reason for name, (_, reason) in rows.items() if reason})
 
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        print(json.dumps({name: digest_of(name) for name in sys.argv[1:]}))
+        print(json.dumps({name: digest_problems(name) for name in sys.argv[1:]}))
     else:
         main()

@@ -1,7 +1,7 @@
 """ScienceWorld: carry out an experiment of primary-school science in a simulated house.
 
 A task is one variation of one of thirty experiments. The score is what the simulator makes of the way so far, from 0
-to 1; it is 1 when the experiment is done, and 0 after a mistake that cannot be mended.
+to 1; it is 1 when the experiment is done, and 0 after a mistake that cannot be undone.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from importlib import resources
 from random import Random
 
 from ..errors import EpisodeOver, UnknownSplit, UnknownTask
+from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
-from .java import Simulator, javas
-from .options import read_options
-from .tasks import GROUPS, PARTS, TASKS, Task
-from .texts import ASKED_BACK, DONE, FAILED, MALFORMED, PROMPT, TELEPORT, UNKNOWN, status_of, tidy
+from .java import Simulator, share_javas
+from .options import SIMPLIFICATIONS, SciWorldOptions
+from .tasks import GROUPS, PARTS, TASKS, ScienceTask
+from .texts import ASKED_BACK, DONE, FAILED, MALFORMED, PROMPT, TELEPORT, UNKNOWN, read_status, tidy_text
 
 __all__ = ["SPEC", "SciWorld", "create"]
 
@@ -44,10 +45,10 @@ def create(options: Mapping[str, Json]) -> SciWorld:
 
 class SciWorld(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
+        self._options = read_options(SciWorldOptions, options)
         prompt = PROMPT + TELEPORT if "teleportAction" in self._options.simplifications else PROMPT
         self.spec = replace(SPEC, prompt=prompt, max_turns=self._options.max_steps)
-        self._javas = javas(self._options.heap_mb, self._options.processes)
+        self._javas = share_javas(self._options.heap_mb, self._options.processes)
         self._simulator: Simulator | None = None
         self._left = 0
         """Actions that the episode under way may still take."""
@@ -61,7 +62,11 @@ class SciWorld(Env):
         if split not in self.spec.splits:
             raise UnknownSplit(f"sciworld has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
         part = split if split in PARTS else "test"
-        wanted = [TASKS[name] for name in self._options.tasks if split in PARTS or TASKS[name].group == split]
+        wanted = [
+            TASKS[name]
+            for name in TASKS
+            if name in self._options.tasks and (split in PARTS or TASKS[name].group == split)
+        ]
         return tuple(f"{task.name}/{number}" for task in wanted for number in task.variations(part))
 
     def difficulty(self, task: str) -> str:
@@ -73,7 +78,7 @@ class SciWorld(Env):
         """The seed changes nothing: what chance decides, the variation has settled."""
         simulator = self._load(task)
         self._left, self._score, self._asked_back = self._options.max_steps, 0.0, False
-        return self._observation(simulator, f"{simulator.description()}\n\n{tidy(simulator.look())}")
+        return self._observation(simulator, f"{simulator.description()}\n\n{tidy_text(simulator.look())}")
 
     def step(self, action: str) -> Step:
         simulator = self._simulator
@@ -87,10 +92,10 @@ class SciWorld(Env):
             simulator.take_back()  # or it would take the next command for a bad answer
         outcome = simulator.step(command)
         self._asked_back = outcome.text.startswith(ASKED_BACK)
-        # a mistake that cannot be mended scores -1
+        # a mistake that cannot be undone scores -1
         self._score = min(1.0, max(0.0, outcome.score))
-        status = status_of(outcome.text)
-        text = UNKNOWN if status is Status.INVALID else tidy(outcome.text)
+        status = read_status(outcome.text)
+        text = UNKNOWN if status is Status.INVALID else tidy_text(outcome.text)
         over = outcome.over or outcome.score < 0
         ending = f"\n{DONE if self._score == 1.0 else FAILED}" if over else ""
         return self._answer(simulator, text + ending, status, over=over)
@@ -121,9 +126,9 @@ class SciWorld(Env):
         self._simulator.load(found.name, variation, self._simplifications(found), solve=solve)
         return self._simulator
 
-    def _simplifications(self, task: Task) -> str:
-        names = self._options.simplifications
-        return ",".join(name for name in names if name != _NO_ELECTRICITY or task.name not in _ELECTRICAL)
+    def _simplifications(self, task: ScienceTask) -> str:
+        chosen = [name for name in SIMPLIFICATIONS if name in self._options.simplifications]
+        return ",".join(name for name in chosen if name != _NO_ELECTRICITY or task.name not in _ELECTRICAL)
 
     def close(self) -> None:
         simulator, self._simulator, self._left = self._simulator, None, 0
@@ -133,7 +138,7 @@ class SciWorld(Env):
     # --- demonstrations ---
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        """The simulator's own solution, where it is one and not longer than an episode."""
+        """The simulator's own solution, where it works and fits an episode."""
         found, variation = _find(task)
         if variation in found.unsolved:
             return None
@@ -147,7 +152,7 @@ class SciWorld(Env):
         return None
 
     def noise_action(self, rng: Random) -> str | None:
-        """Something to try with whatever is near; nothing that could end the episode."""
+        """Something to try with a thing nearby; nothing that could end the episode."""
         if self._simulator is None or not self._left:
             return None
         if self._asked_back:
@@ -164,8 +169,8 @@ class SciWorld(Env):
         yield (resources.files(__package__) / "data" / "words.txt").read_text("utf-8")
 
 
-def _find(task: str) -> tuple[Task, int]:
-    """A task's id is `name/variation`."""
+def _find(task: str) -> tuple[ScienceTask, int]:
+    """Find a task and variation by the id `name/variation`."""
     name, _, variation = task.partition("/")
     found = TASKS.get(name)
     if found is None or not variation.isdecimal() or f"{name}/{int(variation[:9])}" != task:

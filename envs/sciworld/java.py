@@ -1,10 +1,9 @@
 """Java processes, and the simulators in them.
 
-What enters: how much memory and how many processes may be used. What leaves: `Simulator`s, one for each episode under
-way. The simulator keeps some of its state once per process: the source of chance, the number of the next object, the
-simplifications. Each `Simulator` has its own, put in place before every call, so that neighbours change nothing; and
-one call runs at a time in a process. A process ends when its last simulator is given back, and when this process ends,
-however it ends: the other end of its standard input is here.
+Each episode under way has a `Simulator`. ScienceWorld keeps some of its state once per process: the source of chance,
+the number of the next object, the simplifications. Each `Simulator` has its own, put in place before every call, so
+that neighbours change nothing; one call runs at a time in a process. A process ends when its last simulator is given
+back, and when this process ends, even if killed: it holds the other end of its standard input.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from ..errors import EnvFault, FaultKind
 from ..temp_files import Temporary
 
-__all__ = ["Javas", "Outcome", "Simulator", "javas"]
+__all__ = ["Javas", "Simulator", "SimulatorAnswer", "share_javas"]
 
 _CALL_S = 120
-"""For one call, at the most: a process that takes longer is not waited for."""
+"""Time limit of one call; a process that takes longer is given up."""
 _STOP_S = 5
 _CROWDED = 8
 """Simulators in every process before another process is started."""
@@ -49,12 +48,12 @@ _FLAGS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class SimulatorAnswer:
     """The simulator's answer to an action."""
 
     text: str
     score: float
-    """From 0 to 1; below 0 after a mistake that cannot be mended."""
+    """From 0 to 1; below 0 after a mistake that cannot be undone."""
     over: bool
 
 
@@ -62,7 +61,7 @@ class Outcome:
 
 
 class _Java:
-    """A process, and what of it is shared by its simulators."""
+    """A Java process, and the state that its simulators share."""
 
     def __init__(self, heap_mb: int) -> None:
         self.lock = Lock()
@@ -98,7 +97,7 @@ class _Java:
         self._simplifier.parseSimplificationStr(simplifications)
 
     def forget_paths(self) -> None:
-        """Ways through a house by where they begin, kept for other houses too."""
+        """Clear the cached ways through a house, which would be used for other houses too."""
         self._paths.clear()
 
     def num_ids(self) -> int:
@@ -151,7 +150,7 @@ def _end(process: Popen[bytes]) -> None:
 
 
 class Javas:
-    """As many processes as are needed, up to a number."""
+    """Java processes, as many as needed up to a limit."""
 
     def __init__(self, heap_mb: int, most: int) -> None:
         self._heap_mb = heap_mb
@@ -162,7 +161,7 @@ class Javas:
         finalize(self, _stop_all, self._running)
 
     def simulator(self) -> Simulator:
-        """A new one, where there are the fewest; it must be given back."""
+        """Make a simulator in the process with the fewest; it must be given back."""
         with self._lock:
             java = self._emptiest()
             java.num_simulators += 1
@@ -206,8 +205,8 @@ _JAVAS: WeakValueDictionary[tuple[int, int], Javas] = WeakValueDictionary()
 _JAVAS_LOCK = Lock()
 
 
-def javas(heap_mb: int, most: int) -> Javas:
-    """Those of this size; shared as long as anybody holds them."""
+def share_javas(heap_mb: int, most: int) -> Javas:
+    """Processes of this size, shared as long as anyone holds them."""
     with _JAVAS_LOCK:
         found = _JAVAS.get((heap_mb, most))
         if found is None:
@@ -225,7 +224,7 @@ class Simulator:
         self.java = java
         self._simplifications = ""
         self._num_ids = 0
-        with self._guarded():
+        with self._guard():
             jvm = java.gateway.jvm
             self._world = jvm.scienceworld.runtime.pythonapi.PythonInterface()
             self._chance, self._aside = jvm.java.util.Random(0), jvm.java.util.Random(0)
@@ -236,7 +235,7 @@ class Simulator:
         return self.java.alive
 
     def load(self, task: str, variation: int, simplifications: str, *, solve: bool = False) -> None:
-        """Make the world of a variation anew; with `solve` a solution as well, which takes as long as playing it."""
+        """Rebuild the world of a variation; with `solve` also its solution, which takes as long as playing it."""
         self._simplifications = simplifications
         with self._turn():
             self.java.forget_paths()
@@ -244,31 +243,31 @@ class Simulator:
         if trouble:
             raise EnvFault(f"sciworld: {task} {variation}: {trouble}")
 
-    def step(self, action: str) -> Outcome:
+    def step(self, action: str) -> SimulatorAnswer:
         with self._turn():
             text, score = self._world.step(action), self._world.getScore()
             if score < 0:
                 self._raise_if_broken()
-            return Outcome(text=text, score=score, over=self._world.getCompleted())
+            return SimulatorAnswer(text=text, score=score, over=self._world.getCompleted())
 
     def look(self) -> str:
-        """What the agent sees, without its having done anything."""
+        """Observation without an action."""
         with self._turn():
             return str(self._world.freeActionLook())
 
     def description(self) -> str:
-        with self._guarded():
+        with self._guard():
             return str(self._world.getTaskDescription())
 
     def take_back(self) -> None:
-        """No longer wait for the answer to which of several things was meant."""
+        """Cancel the simulator's question which of several things was meant."""
         with self._turn(), self._interface() as interface:
             parser = interface.inputParser()
             parser.clearAmbiguousState()
             self.java.gateway.detach(parser)
 
     def _raise_if_broken(self) -> None:
-        """The simulator scores mistakes of its own like those of the agent."""
+        """Raise if the simulator itself failed: it scores its own mistakes like the agent's."""
         with self._interface() as interface:
             if interface.isInErrorState():
                 raise EnvFault(f"sciworld: the simulator failed: {str(interface.getErrorStateMessage())[:200]}")
@@ -284,12 +283,12 @@ class Simulator:
                 self.java.gateway.detach(held)
 
     def solution(self) -> tuple[str, ...]:
-        """Found by the latest `load`, if it was asked to."""
-        with self._guarded():
+        """Solution found by the latest `load` with `solve`."""
+        with self._guard():
             return self._texts(self._world.getGoldActionSequence())
 
     def objects(self) -> tuple[str, ...]:
-        """What can be named from where the agent is."""
+        """Things that can be named from where the agent is."""
         with self._aside_turn():
             return self._texts(self._world.getPossibleObjects())
 
@@ -298,16 +297,16 @@ class Simulator:
             return self._texts(self._world.getValidActionObjectCombinations())
 
     def sets(self) -> tuple[tuple[int, ...], ...]:
-        """The variations of the loaded task for training, for choosing, and for measuring."""
-        with self._guarded():
+        """Variations of the loaded task: train, dev and test."""
+        with self._guard():
             lists = (self._world.getVariationsTrain, self._world.getVariationsDev, self._world.getVariationsTest)
             return tuple(tuple(int(each) for each in listed()) for listed in lists)
 
     def forget(self) -> None:
-        """Let the process have its memory back; never raises."""
+        """Free the simulator's memory in the process; never raises."""
         if not self.alive:
             return
-        with suppress(EnvFault), self._guarded():
+        with suppress(EnvFault), self._guard():
             for held in (self._world, self._chance, self._aside):
                 self.java.gateway.detach(held)
 
@@ -318,21 +317,21 @@ class Simulator:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        with self._guarded():
+        with self._guard():
             self.java.put_in_place(self._chance, self._num_ids, self._simplifications)
             yield
             self._num_ids = self.java.num_ids()
 
     @contextmanager
     def _aside_turn(self) -> Iterator[None]:
-        """For a question, which must leave no trace: chance is drawn from elsewhere, always the same."""
-        with self._guarded():
+        """A turn that leaves no trace: chance comes from a separate source, always the same."""
+        with self._guard():
             self._aside.setSeed(0)
             self.java.put_in_place(self._aside, self._num_ids, self._simplifications)
             yield
 
     @contextmanager
-    def _guarded(self) -> Iterator[None]:
+    def _guard(self) -> Iterator[None]:
         with self.java.lock:
             try:
                 yield

@@ -2,10 +2,9 @@
 
     python -m agym.envs.sciworld.solvability --minutes 15
 
-What enters: `data/tasks.json` and `data/words.txt`. What leaves: the same, with more variations screened, those of the
-test part first; written anew after every round. Each variation is played by its solution in two processes at the same
-time, in the second beside a neighbour and in the opposite order; whatever differs is left out of all splits. Run it
-again to go on.
+Extends `data/tasks.json` and `data/words.txt` with more screened variations, those of the test part first, after every
+round. Each variation is played by its solution in two processes at the same time, in the second next to a neighbour and
+in the opposite order; what differs is left out of all splits. Run it again to go on.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pathlib import Path
 from random import Random
 
 from .java import Javas, Simulator
-from .tasks import DATA, PARTS, TASKS, numbers, spans
+from .tasks import DATA, PARTS, TASKS, format_spans, parse_spans
 
 __all__ = ["main"]
 
@@ -34,19 +33,19 @@ _WORD = re.compile(r"[^\W\d]+(?:['\-]\w+)*|\d\b|[^\w\s]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayedVariation:
     digest: str
     solved: bool
     num_actions: int
     words: frozenset[str]
 
 
-_Round = dict[tuple[str, int], Played]
+_Round = dict[tuple[str, int], PlayedVariation]
 
 
 @dataclass(slots=True, kw_only=True)
-class Row:
-    """What is known of a task."""
+class TaskRow:
+    """Screening state of a task."""
 
     sizes: Mapping[str, int]
     screened: set[int] = field(default_factory=set)
@@ -82,20 +81,20 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(f"{sum(len(row.screened) for row in rows.values())} screened", flush=True)
 
 
-def _rows(folder: Path) -> dict[str, Row]:
+def _rows(folder: Path) -> dict[str, TaskRow]:
     known = json.loads((folder / "tasks.json").read_text("utf-8"))
     return {
-        name: Row(
+        name: TaskRow(
             sizes={part: row[part] for part in PARTS},
             longest=row["longest"],
-            **{key: set(numbers(row[key])) for key in ("screened", "left_out", "unsolved")},
+            **{key: set(parse_spans(row[key])) for key in ("screened", "left_out", "unsolved")},
         )
         for name, row in known.items()
     }
 
 
-def _check(rows: Mapping[str, Row], simulator: Simulator) -> None:
-    """The simulator cuts its variations as the data say: one part after the other."""
+def _check(rows: Mapping[str, TaskRow], simulator: Simulator) -> None:
+    """Check that the simulator divides its variations as the data say."""
     for name, row in rows.items():
         simulator.load(name, 0, "")
         sets = simulator.sets()
@@ -109,8 +108,8 @@ def _words(folder: Path) -> set[str]:
     return set(file.read_text("utf-8").split()) if file.exists() else set()
 
 
-def _next_batch(rows: Mapping[str, Row]) -> list[tuple[str, int]]:
-    """Of every task as many as its share of what waits, at least one."""
+def _next_batch(rows: Mapping[str, TaskRow]) -> list[tuple[str, int]]:
+    """Variations to screen next: from every task in proportion to what is left, at least one."""
     waiting = sum(len(row.waiting) for row in rows.values())
     shares = ((name, row.waiting[: max(1, _BATCH * len(row.waiting) // max(1, waiting))]) for name, row in rows.items())
     return [(name, number) for name, some in shares for number in some]
@@ -118,7 +117,7 @@ def _next_batch(rows: Mapping[str, Row]) -> list[tuple[str, int]]:
 
 def _screen(
     batch: Sequence[tuple[str, int]],
-    rows: Mapping[str, Row],
+    rows: Mapping[str, TaskRow],
     first: Simulator,
     second: Simulator,
     neighbour: Simulator,
@@ -152,8 +151,8 @@ def _solution(simulator: Simulator, name: str, number: int) -> tuple[str, ...]:
 
 def _play(
     simulator: Simulator, name: str, number: int, solution: Sequence[str], neighbour: Simulator | None = None
-) -> Played:
-    """First the solution, then something at random."""
+) -> PlayedVariation:
+    """Play the solution, then something at random."""
     simulator.load(name, number, "")
     seen = [simulator.description(), simulator.look(), *simulator.objects()]
     at, solved = -1, False
@@ -168,7 +167,7 @@ def _play(
     seen += _wandered(simulator)
     words = _WORD.findall(" ".join(seen))
     digest = blake2b("\n".join(seen).encode()).hexdigest()
-    return Played(digest=digest, solved=solved, num_actions=at + 1, words=frozenset(words))
+    return PlayedVariation(digest=digest, solved=solved, num_actions=at + 1, words=frozenset(words))
 
 
 def _wandered(simulator: Simulator) -> list[str]:
@@ -180,11 +179,11 @@ def _wandered(simulator: Simulator) -> list[str]:
     return seen
 
 
-def _write(folder: Path, rows: Mapping[str, Row], words: Iterable[str]) -> None:
+def _write(folder: Path, rows: Mapping[str, TaskRow], words: Iterable[str]) -> None:
     listed = {
         name: dict(row.sizes)
         | {"longest": row.longest}
-        | {key: spans(getattr(row, key)) for key in ("screened", "left_out", "unsolved")}
+        | {key: format_spans(getattr(row, key)) for key in ("screened", "left_out", "unsolved")}
         for name, row in rows.items()
     }
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in listed.items())

@@ -1,7 +1,7 @@
 """The thirty tasks: their groups, their variations, and what is known of each variation.
 
-What enters: `data/tasks.json`, written by `survey`. What leaves: `TASKS`. The variations are cut into three parts as
-the simulator's authors do: the first half for training, a quarter for choosing, the last quarter for measuring.
+Read from `data/tasks.json`, which `solvability` writes. The variations are cut into three parts as the simulator's
+authors do: the first half for training, a quarter for choosing, the last quarter for evaluation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 
-__all__ = ["DATA", "GROUPS", "PARTS", "TASKS", "Task", "numbers", "spans"]
+__all__ = ["DATA", "GROUPS", "PARTS", "TASKS", "ScienceTask", "format_spans", "parse_spans"]
 
 DATA = resources.files(__package__) / "data" / "tasks.json"
 
@@ -49,7 +49,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class ScienceTask:
     name: str
     group: str
     parts: Mapping[str, range]
@@ -68,34 +68,34 @@ class Task:
         return tuple(number for number in self.parts[part] if number not in self.left_out)
 
 
-def numbers(text: str) -> Iterator[int]:
-    """`0-3,7` is 0, 1, 2, 3, 7."""
+def parse_spans(text: str) -> Iterator[int]:
+    """Parse `0-3,7` as 0, 1, 2, 3, 7."""
     for span in filter(None, text.split(",")):
         first, _, last = span.partition("-")
         yield from range(int(first), int(last or first) + 1)
 
 
-def spans(chosen: Collection[int]) -> str:
-    """The way back."""
+def format_spans(chosen: Collection[int]) -> str:
+    """Inverse of `parse_spans`."""
     starts = [number for number in sorted(chosen) if number - 1 not in chosen]
     ends = [number for number in sorted(chosen) if number + 1 not in chosen]
     return ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in zip(starts, ends, strict=True))
 
 
-def _read() -> Iterator[Task]:
+def _read() -> Iterator[ScienceTask]:
     rows = json.loads(DATA.read_text("utf-8"))
     for group, names in GROUPS.items():
         for name in names:
             row = rows[name]
             starts = (0, row["train"], row["train"] + row["dev"])
-            yield Task(
+            yield ScienceTask(
                 name=name,
                 group=group,
                 parts={part: range(start, start + row[part]) for part, start in zip(PARTS, starts, strict=True)},
-                screened=frozenset(numbers(row["screened"])),
-                left_out=frozenset(numbers(row["left_out"])),
-                unsolved=frozenset(numbers(row["unsolved"])),
+                screened=frozenset(parse_spans(row["screened"])),
+                left_out=frozenset(parse_spans(row["left_out"])),
+                unsolved=frozenset(parse_spans(row["unsolved"])),
             )
 
 
-TASKS: Mapping[str, Task] = {task.name: task for task in _read()}
+TASKS: Mapping[str, ScienceTask] = {task.name: task for task in _read()}

@@ -1,7 +1,4 @@
-"""What the agent is told: our own words, and the simulator's made shorter.
-
-What enters: the simulator's texts. What leaves: observations, and what the simulator made of an action.
-"""
+"""Texts for the agent: our own, and the simulator's made shorter."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import re
 
 from ..protocol import Status
 
-__all__ = ["ASKED_BACK", "DONE", "FAILED", "MALFORMED", "PROMPT", "TELEPORT", "UNKNOWN", "status_of", "tidy"]
+__all__ = ["ASKED_BACK", "DONE", "FAILED", "MALFORMED", "PROMPT", "TELEPORT", "UNKNOWN", "read_status", "tidy_text"]
 
 PROMPT = """\
 You are in a house with a garden and carry out an experiment. Each turn, give one command. X and Y stand for things as \
@@ -38,13 +35,13 @@ _REFUSED = re.compile(
 _ASKING = f"{ASKED_BACK} Please enter the number for the action you intended (or blank to cancel):"
 
 
-def status_of(text: str) -> Status:
+def read_status(text: str) -> Status:
     if _INVALID.match(text):
         return Status.INVALID
     return Status.REFUSED if _REFUSED.match(text) else Status.OK
 
 
-def tidy(text: str) -> str:
-    """Without tabs and trailing blanks."""
+def tidy_text(text: str) -> str:
+    """Replace tabs and remove trailing blanks."""
     text = text.replace(_ASKING, "Which do you mean? Answer with its number.")
     return "\n".join(line.rstrip().replace("\t", "  ") for line in text.strip().splitlines())

@@ -1,8 +1,4 @@
-"""What the agent may do, and how it says so.
-
-What enters: text. What leaves: a tool with what it is to work on, or what is wrong with the text. The first word names
-the tool; the rest belongs to it.
-"""
+"""Text to tool use, strictly: the first word names the tool, the rest is its argument."""
 
 from __future__ import annotations
 
@@ -10,20 +6,20 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["MAX_LENGTH", "Command", "Malformed", "Tool", "parse"]
+__all__ = ["MAX_LENGTH", "MalformedToolUse", "SearchTool", "ToolUse", "parse_tool_use"]
 
 MAX_LENGTH = 8_000
 _FENCE = re.compile(r"\A```(?:python|py)?\n(.*?)\n?```\Z", re.DOTALL)
 
 
-class Tool(StrEnum):
+class SearchTool(StrEnum):
     SEARCH = "search"
     OPEN = "open"
     PYTHON = "python"
     ANSWER = "answer"
 
 
-class Malformed(StrEnum):
+class MalformedToolUse(StrEnum):
     UNKNOWN = "unknown"
     EMPTY = "empty"
     LONG = "long"
@@ -31,24 +27,25 @@ class Malformed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    tool: Tool
+class ToolUse:
+    tool: SearchTool
     text: str
     """The query, the number of what is opened or `next`, the program, or the answer."""
 
 
-def parse(action: str, tools: frozenset[Tool]) -> Command | Malformed:
+def parse_tool_use(action: str, tools: frozenset[SearchTool]) -> ToolUse | MalformedToolUse:
     if len(action) > MAX_LENGTH:
-        return Malformed.LONG
+        return MalformedToolUse.LONG
     first, *rest = action.strip().split(maxsplit=1)[:2] or [""]
     name = first.lower()
     if name not in tools:
-        return Malformed.UNKNOWN
-    tool, text = Tool(name), rest[0].strip() if rest else ""
+        return MalformedToolUse.UNKNOWN
+    tool, text = SearchTool(name), rest[0].strip() if rest else ""
     if not text:
-        return Malformed.EMPTY
-    if tool is Tool.OPEN and not (text.lower() == "next" or (text.isascii() and text.isdecimal() and len(text) < 4)):
-        return Malformed.NUMBER
-    if tool is Tool.PYTHON and (fenced := _FENCE.match(text)):
+        return MalformedToolUse.EMPTY
+    is_number = text.isascii() and text.isdecimal() and len(text) < 4
+    if tool is SearchTool.OPEN and text.lower() != "next" and not is_number:
+        return MalformedToolUse.NUMBER
+    if tool is SearchTool.PYTHON and (fenced := _FENCE.match(text)):
         text = fenced[1]
-    return Command(tool=tool, text=text)
+    return ToolUse(tool=tool, text=text)

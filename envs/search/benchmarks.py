@@ -1,8 +1,8 @@
 """The seven standard benchmarks, each from the file that its authors publish.
 
-What enters: a folder in which those files are called as the splits here: `nq.jsonl`, `triviaqa.json`, `popqa.tsv`,
-`hotpotqa.json`, `2wikimultihop.json` (beside it perhaps its `id_aliases.json`), `musique.jsonl`, `bamboogle.csv`. Any
-of them may be a `.jsonl` of `question` and `golden_answers` instead. What leaves: questions.
+The files are named as the splits here: `nq.jsonl`, `triviaqa.json`, `popqa.tsv`, `hotpotqa.json`, `2wikimultihop.json`
+(optionally with its `id_aliases.json`), `musique.jsonl`, `bamboogle.csv`. Any of them may be a `.jsonl` of `question`
+and `golden_answers` instead.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..errors import BadOption
-from .questions import Question, accepted_in, own
+from .questions import Question, read_accepted, read_own_questions
 
-__all__ = ["BENCHMARKS", "benchmark", "benchmarks_in"]
+__all__ = ["BENCHMARKS", "find_benchmarks", "read_benchmark"]
 
 Rows: TypeAlias = Iterator[tuple[object, str, tuple[str, ...]]]
 """An id, a question and its accepted answers."""
 
 
-def benchmarks_in(folder: Path) -> tuple[str, ...]:
-    """Those that a folder has a file of."""
+def find_benchmarks(folder: Path) -> tuple[str, ...]:
+    """Benchmarks that a folder has a file of."""
     if not folder.is_dir():
         raise BadOption(f"search option 'benchmarks': there is no folder '{folder}'")
     return tuple(name for name in BENCHMARKS if _file(folder, name) is not None)
 
 
-def benchmark(folder: Path, name: str) -> tuple[Question, ...]:
+def read_benchmark(folder: Path, name: str) -> tuple[Question, ...]:
     file = _file(folder, name)
     assert file is not None
     if file.suffix == ".jsonl" and name != "musique":
-        return own(file, name)
+        return read_own_questions(file, name)
     try:
         questions = tuple(
             Question(id=f"{name}/{id_}", text=text, answers=answers, side="test")
@@ -59,7 +59,7 @@ def _lines(file: Path) -> Rows:
             row: Mapping[str, Any] = json.loads(line)
             # MuSiQue's full set has questions that its paragraphs do not answer
             if row.get("answerable", True):
-                yield row.get("id", number), row["question"], accepted_in(row)
+                yield row.get("id", number), row["question"], read_accepted(row)
 
 
 def _triviaqa(file: Path) -> Rows:
@@ -68,26 +68,26 @@ def _triviaqa(file: Path) -> Rows:
         yield (
             row["QuestionId"],
             row["Question"],
-            accepted_in({"answers": [answer["Value"], *answer.get("Aliases", [])]}),
+            read_accepted({"answers": [answer["Value"], *answer.get("Aliases", [])]}),
         )
 
 
 def _popqa(file: Path) -> Rows:
     with file.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines, delimiter="\t"):
-            yield row["id"], row["question"], accepted_in({"answers": json.loads(row["possible_answers"])})
+            yield row["id"], row["question"], read_accepted({"answers": json.loads(row["possible_answers"])})
 
 
 def _hotpotqa(file: Path) -> Rows:
     for row in json.loads(file.read_text(encoding="utf-8")):
-        yield row["_id"], row["question"], accepted_in(row)
+        yield row["_id"], row["question"], read_accepted(row)
 
 
 def _2wikimultihop(file: Path) -> Rows:
     aliases = _aliases(file.with_name("id_aliases.json"))
     for row in json.loads(file.read_text(encoding="utf-8")):
         accepted = [row["answer"], *aliases.get(str(row.get("answer_id")), ())]
-        yield row["_id"], row["question"], accepted_in({"answers": accepted})
+        yield row["_id"], row["question"], read_accepted({"answers": accepted})
 
 
 def _aliases(file: Path) -> Mapping[str, list[str]]:
@@ -102,7 +102,7 @@ def _aliases(file: Path) -> Mapping[str, list[str]]:
 def _bamboogle(file: Path) -> Rows:
     with file.open(encoding="utf-8-sig", newline="") as lines:
         for number, row in enumerate(csv.DictReader(lines), start=1):
-            yield number, row["Question"], accepted_in({"answers": [row["Answer"]]})
+            yield number, row["Question"], read_accepted({"answers": [row["Answer"]]})
 
 
 BENCHMARKS: Mapping[str, tuple[str, Callable[[Path], Rows]]] = {

@@ -3,8 +3,8 @@
     python -m agym.envs.search.build FOLDER            # Debian's packages, got by apt and unpacked, never installed
     python -m agym.envs.search.build FOLDER --index    # the passages that are there already
 
-What leaves: `FOLDER/NAME.jsonl`, the passages of each package; `FOLDER/packages.json`, their versions and what was
-missing and why; and an index of all. The same packages give the same files.
+Writes `FOLDER/NAME.jsonl`, the passages of each package; `FOLDER/packages.json`, their versions, and what was missing
+and why; and an index of all. The same packages give the same files.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .corpora import INDEX
-from .corpus.documents import Document, dictionary, html, manual, plain
+from .corpus.documents import Document, read_dictionary, read_html, read_manual, read_plain
 from .corpus.index import LocalIndex
-from .corpus.passages import Passage, cut, read_folder
-from .wordnet import passages, read_database
+from .corpus.passages import Passage, cut_passages, read_folder
+from .wordnet import make_passages, read_database
 
-__all__ = ["PACKAGES", "Missing", "Package", "build", "main"]
+__all__ = ["PACKAGES", "Missing", "Package", "build_corpus", "main"]
 
 MANIFEST = "packages.json"
 _APT_S = 600
@@ -33,7 +33,7 @@ _SHORTEST = 40
 
 
 class Missing(Exception):
-    """A package that cannot be had, and why."""
+    """A package that is not available, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +49,15 @@ class Package:
 
 PACKAGES = (
     Package(name="wordnet-base", files="usr/share/wordnet/data.noun", read=None),
-    Package(name="dict-gcide", files="usr/share/dictd/*.index", read=dictionary),
-    Package(name="dict-foldoc", files="usr/share/dictd/*.index", read=dictionary),
-    Package(name="python3-doc", files="usr/share/doc/python3*/html/**/*.html", read=html),
-    Package(name="git-doc", files="usr/share/doc/git-doc/**/*.txt", read=plain),
-    Package(name="debian-handbook", files="usr/share/doc/debian-handbook/html/en-US/*.html", read=html),
-    Package(name="debian-reference-en", files="usr/share/debian-reference/*.en.html", read=html),
-    Package(name="manpages", files="usr/share/man/man*/*.gz", read=manual),
-    Package(name="manpages-dev", files="usr/share/man/man*/*.gz", read=manual),
-    Package(name="sqlite3-doc", files="usr/share/doc/sqlite3/**/*.html", read=html),
+    Package(name="dict-gcide", files="usr/share/dictd/*.index", read=read_dictionary),
+    Package(name="dict-foldoc", files="usr/share/dictd/*.index", read=read_dictionary),
+    Package(name="python3-doc", files="usr/share/doc/python3*/html/**/*.html", read=read_html),
+    Package(name="git-doc", files="usr/share/doc/git-doc/**/*.txt", read=read_plain),
+    Package(name="debian-handbook", files="usr/share/doc/debian-handbook/html/en-US/*.html", read=read_html),
+    Package(name="debian-reference-en", files="usr/share/debian-reference/*.en.html", read=read_html),
+    Package(name="manpages", files="usr/share/man/man*/*.gz", read=read_manual),
+    Package(name="manpages-dev", files="usr/share/man/man*/*.gz", read=read_manual),
+    Package(name="sqlite3-doc", files="usr/share/doc/sqlite3/**/*.html", read=read_html),
 )
 
 
@@ -68,15 +68,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--packages", nargs="+", metavar="NAME", choices=[each.name for each in PACKAGES])
     args = parser.parse_args(argv)
     chosen = [each for each in PACKAGES if args.packages is None or each.name in args.packages]
-    missing = {} if args.index else build(args.folder, chosen)
-    print(f"{_indexed(args.folder)} passages in {args.folder}")
+    missing = {} if args.index else build_corpus(args.folder, chosen)
+    print(f"{_index(args.folder)} passages in {args.folder}")
     for name, why in missing.items():
         print(f"missing: {name}: {why}", file=sys.stderr)
     return 1 if missing else 0
 
 
-def build(folder: Path, packages: Sequence[Package]) -> dict[str, str]:
-    """Every package's passages in a file of its own; those that cannot be had are told with the reason."""
+def build_corpus(folder: Path, packages: Sequence[Package]) -> dict[str, str]:
+    """Write every package's passages to a file of its own; return those that are missing, with the reason."""
     folder.mkdir(parents=True, exist_ok=True)
     versions: dict[str, str] = {}
     missing: dict[str, str] = {}
@@ -91,7 +91,7 @@ def build(folder: Path, packages: Sequence[Package]) -> dict[str, str]:
     return missing
 
 
-def _indexed(folder: Path) -> int:
+def _index(folder: Path) -> int:
     shutil.rmtree(folder / INDEX, ignore_errors=True)
     return LocalIndex.build(read_folder(folder), folder / INDEX).num_passages
 
@@ -100,7 +100,7 @@ def _indexed(folder: Path) -> int:
 
 
 def _fetch(package: Package, cache: Path) -> str:
-    """Unpacks a package, once; gives its version."""
+    """Download and unpack a package once; return its version."""
     inside = cache / package.name
     names = _real_names(package.name)
     for name in names:
@@ -144,12 +144,12 @@ def _passages(package: Package, inside: Path) -> Iterator[Passage]:
     if not files:
         raise Missing(f"it holds no {package.files}")
     if package.read is None:
-        yield from passages(read_database(files[0].parent))
+        yield from make_passages(read_database(files[0].parent))
         return
     for file in files:
         for number, (title, text) in enumerate(package.read(file)):
             if len(text) >= _SHORTEST:
-                yield from cut(title, text, f"{package.name}/{file.relative_to(inside).as_posix()}#{number}")
+                yield from cut_passages(title, text, f"{package.name}/{file.relative_to(inside).as_posix()}#{number}")
 
 
 def _write(file: Path, found: Iterator[Passage]) -> None:

@@ -1,8 +1,4 @@
-"""Which corpus, and who searches it.
-
-What enters: options. What leaves: a retriever, one for all instances of a process that ask for the same, for an index
-takes seconds to make or memory to hold.
-"""
+"""Retrievers by options, shared by all instances of a process: an index takes seconds to build, and memory."""
 
 from __future__ import annotations
 
@@ -17,10 +13,10 @@ from ..errors import BadOption
 from .corpus.index import LocalIndex
 from .corpus.passages import Passage, read_folder
 from .corpus.retriever import DenseRetriever, HttpEncoder, HttpRetriever, Retriever
-from .options import Options
-from .wordnet import passages, shipped
+from .options import SearchOptions
+from .wordnet import load_shipped, make_passages
 
-__all__ = ["INDEX", "VECTORS", "corpus_of", "retriever_for"]
+__all__ = ["INDEX", "VECTORS", "open_retriever", "read_corpus"]
 
 INDEX = ".index"
 """In the folder of a corpus that was indexed beforehand."""
@@ -30,17 +26,18 @@ VECTORS = "vectors.npy"
 _MAKING = Lock()
 
 
-def retriever_for(options: Options) -> Retriever:
+def open_retriever(options: SearchOptions) -> Retriever:
     with _MAKING:  # others that ask for the same wait for it
-        if options.retriever_url is not None:
+        if options.retriever_url:
             return _remote(options.retriever_url)
-        if options.corpus is not None and options.encoder_url is not None:
-            return _dense(options.corpus, options.encoder_url)
-        return _local(options.corpus)
+        corpus = Path(options.corpus) if options.corpus else None
+        if corpus is not None and options.encoder_url:
+            return _dense(corpus, options.encoder_url)
+        return _local(corpus)
 
 
-def corpus_of(folder: Path | None) -> Iterable[Passage]:
-    return passages(shipped()) if folder is None else read_folder(folder)
+def read_corpus(folder: Path | None) -> Iterable[Passage]:
+    return make_passages(load_shipped()) if folder is None else read_folder(folder)
 
 
 @cache
@@ -54,11 +51,11 @@ def _dense(folder: Path, url: str) -> Retriever:
         vectors = np.load(folder / VECTORS, mmap_mode="r", allow_pickle=False)
         return DenseRetriever(tuple(read_folder(folder)), vectors, HttpEncoder(url))
     except (OSError, ValueError) as error:
-        raise BadOption(f"search option 'encoder_url': '{folder / VECTORS}' is of no use: {error}") from error
+        raise BadOption(f"search option 'encoder_url': '{folder / VECTORS}' cannot be used: {error}") from error
 
 
 @cache
 def _local(folder: Path | None) -> Retriever:
     if folder is not None and (folder / INDEX).is_dir():
         return LocalIndex.open(folder / INDEX)
-    return LocalIndex.build(corpus_of(folder))
+    return LocalIndex.build(read_corpus(folder))

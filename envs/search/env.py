@@ -10,21 +10,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import islice
+from pathlib import Path
 from random import Random
 
 from ..errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
-from .actions import Command, Malformed, Tool, parse
-from .benchmarks import BENCHMARKS, benchmark, benchmarks_in
-from .corpora import corpus_of, retriever_for
+from .actions import MalformedToolUse, SearchTool, ToolUse, parse_tool_use
+from .benchmarks import BENCHMARKS, find_benchmarks, read_benchmark
+from .corpora import open_retriever, read_corpus
 from .corpus.passages import Passage
 from .corpus.retriever import Retriever
-from .options import Options, read_options
-from .questions import Question, own, wordnet_questions
-from .sandbox import Sandbox, why_not
+from .options import SearchOptions, read_search_options
+from .questions import Question, load_wordnet_questions, read_own_questions
+from .sandbox import Sandbox, explain_unavailable
 from .scoring import SCORES
-from .texts import Says, found, malformed, page, prompt, vocabulary
-from .wordnet import passages, shipped
+from .texts import SearchTexts, cut_page, explain_malformed, list_passages, list_vocabulary, write_prompt
+from .wordnet import load_shipped, make_passages
 
 __all__ = ["SPEC", "Search", "create"]
 
@@ -39,7 +40,7 @@ SPEC = EnvSpec(
 )
 
 _TOLD = 20_000
-"""Passages of a corpus of one's own that are told to make a tokenizer from, at the most."""
+"""Most passages of a user's corpus that go into `corpus()`, from which a tokenizer is made."""
 
 
 def create(options: Mapping[str, Json]) -> Search:
@@ -48,12 +49,12 @@ def create(options: Mapping[str, Json]) -> Search:
 
 class Search(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
-        self._tools = self._options.tools | {Tool.ANSWER}
-        if Tool.PYTHON in self._tools and (reason := why_not()) is not None:
+        self._options = read_search_options(options)
+        self._tools = frozenset(map(SearchTool, (*self._options.tools, SearchTool.ANSWER)))
+        if SearchTool.PYTHON in self._tools and (reason := explain_unavailable()) is not None:
             raise BadOption(f"search cannot offer the tool 'python' on this machine: {reason}")
         self._splits, self._questions = _splits(self._options), _questions(self._options)
-        self.spec = replace(SPEC, splits=tuple(self._splits), prompt=prompt(self._tools))
+        self.spec = replace(SPEC, splits=tuple(self._splits), prompt=write_prompt(self._tools))
         self._retriever: Retriever | None = None
         self._question: Question | None = None
         """Of the episode under way."""
@@ -84,47 +85,47 @@ class Search(Env):
 
     def reset(self, task: str, seed: int) -> Observation:
         question = self._find(task)
-        self._retriever = retriever_for(self._options)
+        self._retriever = open_retriever(self._options)
         self._question, self._found, self._unread, self._searched = question, (), "", set()
-        return Observation(text=Says.QUESTION.format(text=question.text))
+        return Observation(text=SearchTexts.QUESTION.format(text=question.text))
 
     def step(self, action: str) -> Step:
         if self._question is None:
             raise EpisodeOver("search has no episode under way: reset it first")
-        command = parse(action, self._tools)
-        if isinstance(command, Malformed):
-            return _told(malformed(command, self._tools), Status.INVALID)
-        if command.tool is Tool.ANSWER:
-            return self._answered(self._question, command.text)
+        command = parse_tool_use(action, self._tools)
+        if isinstance(command, MalformedToolUse):
+            return _reply(explain_malformed(command, self._tools), Status.INVALID)
+        if command.tool is SearchTool.ANSWER:
+            return self._answer(self._question, command.text)
         return _USES[command.tool](self, command)
 
-    def _search(self, command: Command) -> Step:
+    def _search(self, command: ToolUse) -> Step:
         assert self._retriever is not None
         self._found = tuple(self._retriever.search(command.text, self._options.passages))
         self._searched.add(command.text)
-        return _told(found(self._found))
+        return _reply(list_passages(self._found))
 
-    def _open(self, command: Command) -> Step:
+    def _open(self, command: ToolUse) -> Step:
         assert self._retriever is not None
         if command.text.isdecimal():
             number = int(command.text)
             if not 0 < number <= len(self._found):
-                return _told(Says.NO_SUCH, Status.REFUSED)
+                return _reply(SearchTexts.NO_SUCH, Status.REFUSED)
             opened = self._retriever.rest(self._found[number - 1])
             self._unread = "\n".join([opened[0].title, *(each.text for each in opened)]).strip()
         if not self._unread:
-            return _told(Says.NO_MORE, Status.REFUSED)
-        shown, self._unread = page(self._unread)
-        return _told(shown)
+            return _reply(SearchTexts.NO_MORE, Status.REFUSED)
+        shown, self._unread = cut_page(self._unread)
+        return _reply(shown)
 
-    def _python(self, command: Command) -> Step:
-        return _told(Sandbox().run(command.text))
+    def _python(self, command: ToolUse) -> Step:
+        return _reply(Sandbox().run(command.text))
 
-    def _answered(self, question: Question, answer: str) -> Step:
+    def _answer(self, question: Question, answer: str) -> Step:
         scores = {name: score(answer, question.answers) for name, score in SCORES.items()}
         reward = scores[self._options.score]
         self._question = None
-        verdict = Says.RIGHT if reward == 1 else Says.PARTLY if reward else Says.WRONG
+        verdict = SearchTexts.RIGHT if reward == 1 else SearchTexts.PARTLY if reward else SearchTexts.WRONG
         return Step(observation=Observation(text=verdict), reward=reward, terminated=True, info=scores)
 
     # --- demonstrations ---
@@ -136,7 +137,7 @@ class Search(Env):
     def advice(self) -> str | None:
         if self._question is None:
             return None
-        done = {f"{Tool.SEARCH} {query}" for query in self._searched}
+        done = {f"{SearchTool.SEARCH} {query}" for query in self._searched}
         return next((action for action in _way(self._question) if action not in done), None)
 
     def noise_action(self, rng: Random) -> str | None:
@@ -145,62 +146,65 @@ class Search(Env):
             return None
         ids = self._splits["train"]
         other = self._find(rng.choice(ids)) if ids else self._question
-        return f"{Tool.SEARCH} {other.steps[0] if other.steps else other.text}"
+        return f"{SearchTool.SEARCH} {other.steps[0] if other.steps else other.text}"
 
     def corpus(self) -> Iterator[str]:
         """The prompt, the questions, and what may be found: of the shipped corpus what belongs to the topics chosen."""
         yield self.spec.prompt
-        yield from vocabulary(self._options.passages)
+        yield from list_vocabulary(self._options.passages)
         for question in self._questions.values():
             yield from (question.text, *question.answers, *question.steps)
-        if self._options.corpus is not None:
-            yield from islice((f"{each.title}: {each.text}" for each in corpus_of(self._options.corpus)), _TOLD)
-        elif self._options.retriever_url is None:
-            yield from (f"{each.title}: {each.text}" for each in passages(shipped(), self._options.topics))
+        if self._options.corpus:
+            yield from islice((f"{each.title}: {each.text}" for each in read_corpus(Path(self._options.corpus))), _TOLD)
+        elif not self._options.retriever_url:
+            yield from (f"{each.title}: {each.text}" for each in make_passages(load_shipped(), self._options.topics))
 
 
-_USES: Mapping[Tool, Callable[[Search, Command], Step]] = {
-    Tool.SEARCH: Search._search,
-    Tool.OPEN: Search._open,
-    Tool.PYTHON: Search._python,
+_USES: Mapping[SearchTool, Callable[[Search, ToolUse], Step]] = {
+    SearchTool.SEARCH: Search._search,
+    SearchTool.OPEN: Search._open,
+    SearchTool.PYTHON: Search._python,
 }
 
 
-def _told(text: str, status: Status = Status.OK) -> Step:
+def _reply(text: str, status: Status = Status.OK) -> Step:
     return Step(observation=Observation(text=text), status=status)
 
 
 def _way(question: Question) -> tuple[str, ...]:
     if not question.steps:
         return ()
-    return (*(f"{Tool.SEARCH} {query}" for query in question.steps), f"{Tool.ANSWER} {question.answers[0]}")
+    return (*(f"{SearchTool.SEARCH} {query}" for query in question.steps), f"{SearchTool.ANSWER} {question.answers[0]}")
 
 
 # --- the questions that options ask for ---
 
 
 @cache  # files are read once
-def _by_split(options: Options) -> Mapping[str, tuple[Question, ...]]:
+def _by_split(options: SearchOptions) -> Mapping[str, tuple[Question, ...]]:
     splits: dict[str, tuple[Question, ...]] = {}
-    chosen = own(options.questions) if options.questions is not None else _shipped(options)
+    chosen = read_own_questions(Path(options.questions)) if options.questions else _select_shipped(options)
     for side in ("train", "test"):
         splits[side] = tuple(question for question in chosen if question.side == side)
-    if options.questions is None:
+    if not options.questions:
         for name, hops in HOPS.items():
             splits[name] = tuple(question for question in splits["test"] if question.hops == hops)
-    if options.benchmarks is not None:
-        splits |= {name: benchmark(options.benchmarks, name) for name in benchmarks_in(options.benchmarks)}
+    if options.benchmarks:
+        folder = Path(options.benchmarks)
+        splits |= {name: read_benchmark(folder, name) for name in find_benchmarks(folder)}
     return splits
 
 
-def _shipped(options: Options) -> tuple[Question, ...]:
-    return tuple(each for each in wordnet_questions() if each.hops in options.hops and each.topic in options.topics)
+def _select_shipped(options: SearchOptions) -> tuple[Question, ...]:
+    return tuple(
+        each for each in load_wordnet_questions() if each.hops in options.hops and each.topic in options.topics
+    )
 
 
-def _splits(options: Options) -> Mapping[str, tuple[str, ...]]:
+def _splits(options: SearchOptions) -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(question.id for question in questions) for name, questions in _by_split(options).items()}
 
 
 @cache
-def _questions(options: Options) -> Mapping[str, Question]:
+def _questions(options: SearchOptions) -> Mapping[str, Question]:
     return {question.id: question for questions in _by_split(options).values() for question in questions}

@@ -2,9 +2,9 @@
 
     python -m agym.envs.search.generate CORPUS
 
-What enters: a corpus that `build` made, WordNet in it. What leaves: the same files, byte for byte, from the same
-packages. A question is kept where each of its searches shows the passage that has the fact, among the three
-that a search finds unless told otherwise, in the shipped corpus as in the large one.
+Takes a corpus that `build` made, WordNet in it; the same packages give the same files, byte for byte. A question is
+kept where each of its searches shows the passage that has the fact, among the three that a search finds by default, in
+the shipped corpus as in the large one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 
 from .corpora import INDEX
 from .corpus.index import LocalIndex
-from .options import Options
-from .questions import ASKED, Question, asked
-from .scoring import normal
-from .wordnet import Synset, passages, read_database, wholes_of, written
+from .options import SearchOptions
+from .questions import ASKED, Question, make_question
+from .scoring import normalize
+from .wordnet import Synset, find_wholes, format_synsets, make_passages, read_database
 
-__all__ = ["main", "questions_of"]
+__all__ = ["main", "make_questions"]
 
 _DATA = Path(__file__).parent / "data"
 _TEST_SHARE = 0.2
@@ -35,11 +35,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("corpus", type=Path, help="a folder that agym.envs.search.build has made")
     corpus: Path = parser.parse_args(argv).corpus
     synsets = read_database(corpus / ".packages" / "wordnet-base" / "usr/share/wordnet")
-    asked_for = tuple(questions_of(synsets))
-    kept = _shown_by(LocalIndex.open(corpus / INDEX), asked_for)
-    needed = _needed(kept, synsets)
-    kept = _shown_by(LocalIndex.build(passages(needed)), kept)
-    _write("wordnet.txt", written(needed.values()))
+    asked_for = tuple(make_questions(synsets))
+    kept = _keep_shown(LocalIndex.open(corpus / INDEX), asked_for)
+    needed = _collect_needed(kept, synsets)
+    kept = _keep_shown(LocalIndex.build(make_passages(needed)), kept)
+    _write("wordnet.txt", format_synsets(needed.values()))
     _write("questions.txt", (_line(*each) for each in kept))
     print(f"{len(kept)} questions of {len(asked_for)}, {len(needed)} passages")
 
@@ -50,15 +50,15 @@ Asked = tuple[str, tuple[Synset, ...], str]
 """A name, the synsets that lead from it to the answer, and the side."""
 
 
-def questions_of(synsets: Mapping[str, Synset]) -> Iterator[Asked]:
+def make_questions(synsets: Mapping[str, Synset]) -> Iterator[Asked]:
     """Every question with one answer, in an order that mixes them."""
     named = _by_name(synsets)
     clear = {each.id: each for each in synsets.values() if len(each.wholes) == 1}
-    found = list(_found(clear, named, synsets))
-    yield from sorted(found, key=lambda each: _digest(asked(*each).id))
+    found = list(_find_questions(clear, named, synsets))
+    yield from sorted(found, key=lambda each: _digest(make_question(*each).id))
 
 
-def _found(
+def _find_questions(
     clear: Mapping[str, Synset], named: Mapping[str, Sequence[Synset]], synsets: Mapping[str, Synset]
 ) -> Iterator[Asked]:
     taken: set[str] = set()
@@ -69,9 +69,10 @@ def _found(
         side = "test" if _digest(_root(first, clear, synsets).id) < _TEST_SHARE else "train"
         for hops in ASKED:
             row = _row(first, hops, clear, named, synsets)
-            if row is not None and (id_ := asked(name, row, side).id) not in taken and not _gives_away(name, row):
-                taken.add(id_)
-                yield name, row, side
+            if row is None or (id_ := make_question(name, row, side).id) in taken or _gives_away(name, row):
+                continue
+            taken.add(id_)
+            yield name, row, side
 
 
 def _by_name(synsets: Mapping[str, Synset]) -> Mapping[str, Sequence[Synset]]:
@@ -90,7 +91,7 @@ def _row(
     named: Mapping[str, Sequence[Synset]],
     synsets: Mapping[str, Synset],
 ) -> tuple[Synset, ...] | None:
-    """What leads to the answer, if each step has one way only."""
+    """Synsets that lead to the answer, if each step is unambiguous."""
     row = [first]
     for _ in range(hops):
         if row[-1].id not in clear:
@@ -103,8 +104,8 @@ def _row(
 
 def _gives_away(name: str, row: Sequence[Synset]) -> bool:
     """Whether an answer, or what leads to it, can be read off the question."""
-    words = f" {normal(name)} "
-    return any(f" {normal(each)} " in words for synset in row[1:] for each in synset.names)
+    words = f" {normalize(name)} "
+    return any(f" {normalize(each)} " in words for synset in row[1:] for each in synset.names)
 
 
 def _root(synset: Synset, clear: Mapping[str, Synset], synsets: Mapping[str, Synset]) -> Synset:
@@ -117,27 +118,27 @@ def _root(synset: Synset, clear: Mapping[str, Synset], synsets: Mapping[str, Syn
 
 
 def _digest(text: str) -> float:
-    """From 0 to 1, evenly, always the same."""
+    """Deterministic, uniform number from 0 to 1."""
     return int.from_bytes(blake2b(text.encode(), digest_size=6).digest(), "big") / 2**48
 
 
 # --- what is kept ---
 
 
-def _shown_by(index: LocalIndex, candidates: Iterable[Asked]) -> tuple[Asked, ...]:
-    return tuple(each for each in candidates if _is_shown(index, each[1], asked(*each)))
+def _keep_shown(index: LocalIndex, candidates: Iterable[Asked]) -> tuple[Asked, ...]:
+    return tuple(each for each in candidates if _is_shown(index, each[1], make_question(*each)))
 
 
 def _is_shown(index: LocalIndex, row: Sequence[Synset], question: Question) -> bool:
     return all(
-        f"wordnet/{synset.id}" in {hit.document for hit in index.search(query, Options().passages)}
+        f"wordnet/{synset.id}" in {hit.document for hit in index.search(query, SearchOptions().passages)}
         for query, synset in zip(question.steps, row, strict=False)
     )
 
 
-def _needed(kept: Iterable[Asked], synsets: Mapping[str, Synset]) -> dict[str, Synset]:
+def _collect_needed(kept: Iterable[Asked], synsets: Mapping[str, Synset]) -> dict[str, Synset]:
     found = {synset.id: synset for _, row, _ in kept for synset in row}
-    found |= {whole.id: whole for each in tuple(found.values()) for whole in wholes_of(each, synsets)}
+    found |= {whole.id: whole for each in tuple(found.values()) for whole in find_wholes(each, synsets)}
     return dict(sorted(found.items()))
 
 

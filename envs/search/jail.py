@@ -102,7 +102,7 @@ def _shut_in(cpu_s: int, memory_bytes: int) -> None:
 
 
 def _leave_the_host(libc: ctypes.CDLL) -> None:
-    """A second wall, where the kernel lets us build it: no user's rights, no network, an empty root."""
+    """Add a second barrier where the kernel allows it: no privileges, no network, an empty root."""
     root = os.geteuid() == 0
     libc.unshare(_CLONE_NEW if root else _CLONE_NEW | _CLONE_NEWUSER)
     with contextlib.suppress(OSError):
@@ -145,7 +145,7 @@ def _give_up_system_calls(libc: ctypes.CDLL, architecture: int, allowed: Sequenc
 
 
 def _run(source: str) -> None:
-    """As at an interpreter's prompt: what the last line comes to is shown."""
+    """Run a program as at an interpreter's prompt: the value of its last line is shown."""
     scope: dict[str, Any] = {"__name__": "__main__"}
     try:
         tree = ast.parse(source, _PROGRAM)

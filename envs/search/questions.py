@@ -1,8 +1,7 @@
 """Questions: those that are shipped, and a user's own.
 
-What enters: `data/questions.txt`, or a JSON-lines file. What leaves: questions with their accepted answers. The shipped
-ones are made of what WordNet says is part of what; a line has the side, how many facts in a row are asked for, the
-synset where that row begins, and the name by which it is asked for.
+The shipped ones are made from WordNet's part-of relations; a line of `data/questions.txt` has the side, the number of
+facts in a row, the synset where that row begins, and the name by which it is asked for.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from importlib import resources
 from pathlib import Path
 
 from ..errors import BadOption
-from .scoring import normal
-from .wordnet import Synset, shipped
+from .scoring import normalize
+from .wordnet import Synset, load_shipped
 
-__all__ = ["ASKED", "Question", "accepted_in", "asked", "own", "wordnet_questions"]
+__all__ = ["ASKED", "Question", "load_wordnet_questions", "make_question", "read_accepted", "read_own_questions"]
 
 ASKED: Mapping[int, str] = {
     1: 'What is "{name}" directly part of?',
@@ -45,30 +44,30 @@ class Question:
 
 
 @cache  # never changes
-def wordnet_questions() -> tuple[Question, ...]:
-    synsets = shipped()
+def load_wordnet_questions() -> tuple[Question, ...]:
+    synsets = load_shipped()
     lines = (resources.files(__package__) / "data" / "questions.txt").read_text("utf-8").splitlines()
-    return tuple(_unwritten(line, synsets) for line in lines)
+    return tuple(_parse_line(line, synsets) for line in lines)
 
 
-def _unwritten(line: str, synsets: Mapping[str, Synset]) -> Question:
+def _parse_line(line: str, synsets: Mapping[str, Synset]) -> Question:
     side, hops, first, name = line.split("\t")
-    return asked(name, _row(synsets[first], int(hops), synsets), side)
+    return make_question(name, _row(synsets[first], int(hops), synsets), side)
 
 
 def _row(synset: Synset, hops: int, synsets: Mapping[str, Synset]) -> tuple[Synset, ...]:
-    """What it is part of, what that is part of, and so on."""
+    """A synset, what it is part of, what that is part of, and so on."""
     return (synset, *_row(synsets[synset.wholes[0]], hops - 1, synsets)) if hops else (synset,)
 
 
-def asked(name: str, row: Sequence[Synset], side: str) -> Question:
-    """The question that a row of synsets answers, if its first is called by that name."""
+def make_question(name: str, row: Sequence[Synset], side: str) -> Question:
+    """Make the question that a row of synsets answers, with its first called by that name."""
     first, *between, last = row
     hops = len(row) - 1
     return Question(
         id=f"hop{hops}/{first.topic}/{name.lower().replace(' ', '-')}",
         text=ASKED[hops].format(name=name),
-        answers=tuple(each for each in last.names if normal(each)),
+        answers=tuple(each for each in last.names if normalize(each)),
         side=side,
         hops=hops,
         topic=first.topic,
@@ -79,8 +78,8 @@ def asked(name: str, row: Sequence[Synset], side: str) -> Question:
 # --- a user's own ---
 
 
-def own(file: Path, prefix: str = "own") -> tuple[Question, ...]:
-    """A question in each line: `question`, its accepted answers, and perhaps an `id` and a `split`, train or test."""
+def read_own_questions(file: Path, prefix: str = "own") -> tuple[Question, ...]:
+    """Read a question from each line: `question`, accepted answers, optionally an `id` and a `split`, train or test."""
     try:
         lines = file.read_text(encoding="utf-8").split("\n")  # JSON's strings may have what else ends a line
     except (OSError, UnicodeDecodeError) as error:
@@ -100,15 +99,15 @@ def _own(lines: Sequence[str], file: Path, prefix: str) -> Iterator[Question]:
             yield Question(
                 id=f"{prefix}/{row.get('id', number)}",
                 text=str(row["question"]),
-                answers=accepted_in(row),
+                answers=read_accepted(row),
                 side=_side(row.get("split", "train")),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadOption(f"{file}:{number}: expected an object with 'question' and 'answers': {error!r}") from error
 
 
-def accepted_in(row: Mapping[str, object]) -> tuple[str, ...]:
-    """By whichever name a file has them: `answers`, `golden_answers`, or `answer` with perhaps `answer_aliases`."""
+def read_accepted(row: Mapping[str, object]) -> tuple[str, ...]:
+    """Read `answers`, `golden_answers`, or `answer` with optional `answer_aliases`."""
     for key in ("answers", "golden_answers", "answer"):
         if key in row:
             found = row[key] if isinstance(row[key], list) else [row[key]]

@@ -1,8 +1,7 @@
 """Run a program of the agent's where it can do no harm.
 
-What enters: a program's text. What leaves: what it printed, or why it was stopped. Each program has a process of its
-own, `jail`, with an empty environment and no open file but its input and output; time, memory and output are limited.
-`why_not` tells why no program can be run here; without the filter of system calls none is.
+Each program has a process of its own, `jail`, with an empty environment and no open file but its input and output;
+time, memory and output are limited. Without the filter of system calls none is run.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from ..errors import EnvFault
 
-__all__ = ["Sandbox", "why_not"]
+__all__ = ["Sandbox", "explain_unavailable"]
 
 _SHUT_IN = b"\x02"
 _START_S = 20.0
@@ -48,7 +47,7 @@ class Sandbox:
             code = process.wait()
             assert process.stdout is not None
             process.stdout.close()
-        return self._told(printed, code, in_time=in_time)
+        return self._format_output(printed, code, in_time=in_time)
 
     def _begin(self) -> subprocess.Popen[bytes]:
         limits = (str(int(self.wall_s) + 1), str(self.memory_bytes))
@@ -61,7 +60,7 @@ class Sandbox:
             cwd="/",
         )
 
-    def _told(self, printed: bytes, code: int, *, in_time: bool) -> str:
+    def _format_output(self, printed: bytes, code: int, *, in_time: bool) -> str:
         if len(printed) > self.output_bytes:
             return f"{_text(printed[: self.output_bytes])}\nThe output was longer, and the program was stopped."
         if not in_time:
@@ -72,7 +71,7 @@ class Sandbox:
 
 
 def _send(process: subprocess.Popen[bytes], program: str) -> None:
-    """No longer than what a pipe holds, so that nobody waits."""
+    """Send no more than a pipe holds, so that nothing blocks."""
     assert process.stdin is not None
     try:
         with process.stdin as pipe:
@@ -82,7 +81,7 @@ def _send(process: subprocess.Popen[bytes], program: str) -> None:
 
 
 def _read(process: subprocess.Popen[bytes], size: int, timeout_s: float) -> tuple[bytes, bool]:
-    """What is written until the end, up to a size, and whether that came in time."""
+    """Read to the end, up to a size; return the output and whether it came in time."""
     assert process.stdout is not None
     fd, read, until = process.stdout.fileno(), b"", time.monotonic() + timeout_s
     poll = select.poll()
@@ -102,8 +101,8 @@ def _text(printed: bytes) -> str:
 
 
 @cache  # a machine does not change
-def why_not() -> str | None:
-    """Why no program can be run here, if that is so."""
+def explain_unavailable() -> str | None:
+    """The reason why no program can be run here, if any."""
     try:
         Sandbox().run("")
     except (OSError, EnvFault) as error:

@@ -1,8 +1,4 @@
-"""How an answer is compared with the accepted ones: exact match and F1, over what SQuAD's rules leave of a text.
-
-What enters: an answer and the accepted answers. What leaves: a number from 0 to 1, for the accepted answer that is
-nearest.
-"""
+"""Exact match and F1 with the nearest accepted answer, from 0 to 1, after SQuAD's normalisation."""
 
 from __future__ import annotations
 
@@ -11,14 +7,14 @@ import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["SCORES", "exact_match", "f1", "normal"]
+__all__ = ["SCORES", "exact_match", "f1", "normalize"]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normal(text: str) -> str:
-    """Lower case; without punctuation, articles and more than one blank."""
+def normalize(text: str) -> str:
+    """Lower the case; remove punctuation, articles and repeated blanks."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
@@ -27,14 +23,14 @@ def exact_match(answer: str, accepted: Sequence[str]) -> float:
 
 
 def _same(answer: str, accepted: str) -> bool:
-    left = normal(accepted)
+    left = normalize(accepted)
     # the rules leave nothing of a unit that is called A: nothing would equal it
-    return normal(answer) == left if left else answer.strip().lower() == accepted.strip().lower()
+    return normalize(answer) == left if left else answer.strip().lower() == accepted.strip().lower()
 
 
 def f1(answer: str, accepted: Sequence[str]) -> float:
     """The harmonic mean of precision and recall, over words."""
-    return max((_f1(normal(answer).split(), normal(each).split()) for each in accepted), default=0.0)
+    return max((_f1(normalize(answer).split(), normalize(each).split()) for each in accepted), default=0.0)
 
 
 def _f1(answer: Sequence[str], accepted: Sequence[str]) -> float:

@@ -1,27 +1,29 @@
-"""What the agent is told, in our own words."""
+"""Texts for the agent."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 
-from .actions import Malformed, Tool
+from .actions import MalformedToolUse, SearchTool
 from .corpus.passages import Passage
 
-__all__ = ["Says", "found", "malformed", "page", "prompt", "vocabulary"]
+__all__ = ["SearchTexts", "cut_page", "explain_malformed", "list_passages", "list_vocabulary", "write_prompt"]
 
-_TOOLS: Mapping[Tool, str] = {
-    Tool.SEARCH: "search WORDS finds passages of a collection of texts",
-    Tool.OPEN: "open N shows where passage N of the last search stands, from there on; open next goes on",
-    Tool.PYTHON: "python PROGRAM runs a program of one or more lines, without files or network, and shows its output",
-    Tool.ANSWER: "answer TEXT ends it: give the answer alone, as short as it can be",
+_TOOLS: Mapping[SearchTool, str] = {
+    SearchTool.SEARCH: "search WORDS finds passages of a collection of texts",
+    SearchTool.OPEN: "open N shows where passage N of the last search stands, from there on; open next goes on",
+    SearchTool.PYTHON: (
+        "python PROGRAM runs a program of one or more lines, without files or network, and shows its output"
+    ),
+    SearchTool.ANSWER: "answer TEXT ends it: give the answer alone, as short as it can be",
 }
 _PASSAGE = 1_200
 """Characters of a passage that a search shows."""
 _PAGE = 2_400
 
 
-class Says(StrEnum):
+class SearchTexts(StrEnum):
     QUESTION = "Question: {text}"
     NOTHING = "Nothing was found."
     NO_SUCH = "The last search found no passage with that number."
@@ -31,36 +33,36 @@ class Says(StrEnum):
     WRONG = "That is wrong."
 
 
-_MALFORMED: Mapping[Malformed, str] = {
-    Malformed.UNKNOWN: "That is no command. Begin with {tools}.",
-    Malformed.EMPTY: "Something is missing after the first word.",
-    Malformed.LONG: "That is too long.",
-    Malformed.NUMBER: "Give the number of a passage, or next.",
+_MALFORMED: Mapping[MalformedToolUse, str] = {
+    MalformedToolUse.UNKNOWN: "That is no command. Begin with {tools}.",
+    MalformedToolUse.EMPTY: "Something is missing after the first word.",
+    MalformedToolUse.LONG: "That is too long.",
+    MalformedToolUse.NUMBER: "Give the number of a passage, or next.",
 }
 
 
-def prompt(tools: Collection[Tool]) -> str:
-    lines = [_TOOLS[tool] for tool in Tool if tool in tools]
+def write_prompt(tools: Collection[SearchTool]) -> str:
+    lines = [_TOOLS[tool] for tool in SearchTool if tool in tools]
     return "\n".join(["Answer the question. Each turn, give one command:", *lines])
 
 
-def malformed(why: Malformed, tools: Collection[Tool]) -> str:
-    *names, last = [tool for tool in Tool if tool in tools]
+def explain_malformed(why: MalformedToolUse, tools: Collection[SearchTool]) -> str:
+    *names, last = [tool for tool in SearchTool if tool in tools]
     return _MALFORMED[why].format(tools=f"{', '.join(names)} or {last}")
 
 
-def found(passages: Sequence[Passage]) -> str:
-    listed = [f"{at}. {_shown(passage)}" for at, passage in enumerate(passages, start=1)]
-    return "\n".join(listed) or Says.NOTHING
+def list_passages(passages: Sequence[Passage]) -> str:
+    listed = [f"{at}. {_format_passage(passage)}" for at, passage in enumerate(passages, start=1)]
+    return "\n".join(listed) or SearchTexts.NOTHING
 
 
-def _shown(passage: Passage) -> str:
+def _format_passage(passage: Passage) -> str:
     text = passage.text if len(passage.text) <= _PASSAGE else f"{passage.text[:_PASSAGE]} ..."
     return f"{passage.title}: {text}" if passage.title else text
 
 
-def page(text: str) -> tuple[str, str]:
-    """What is shown of a text, and what is left for the next page."""
+def cut_page(text: str) -> tuple[str, str]:
+    """Split a text into the page to show and the rest."""
     if len(text) <= _PAGE:
         return text, ""
     end = text.rfind(" ", 0, _PAGE)
@@ -68,9 +70,9 @@ def page(text: str) -> tuple[str, str]:
     return f"{text[:end]} ...", text[end:].lstrip()
 
 
-def vocabulary(passages: int) -> Iterator[str]:
+def list_vocabulary(passages: int) -> Iterator[str]:
     """Texts with every word of these phrases."""
-    yield from Tool
-    yield from (text.format(text="") for text in Says)
-    yield from (malformed(why, tuple(Tool)) for why in Malformed)
+    yield from SearchTool
+    yield from (text.format(text="") for text in SearchTexts)
+    yield from (explain_malformed(why, tuple(SearchTool)) for why in MalformedToolUse)
     yield from (f"{number}. :" for number in range(1, passages + 1))

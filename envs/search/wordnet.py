@@ -1,8 +1,4 @@
-"""WordNet: its database as synsets, and those that are shipped here.
-
-What enters: the files `data.noun` and its siblings of a WordNet 3.0, or `data/wordnet.txt`. What leaves: synsets by
-their ids, and a passage for each: what it is, and what it is part of.
-"""
+"""WordNet 3.0: its database as synsets, those that are shipped, and a passage for each."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from pathlib import Path
 
 from .corpus.passages import Passage
 
-__all__ = ["TOPICS", "Synset", "passages", "read_database", "shipped", "wholes_of", "written"]
+__all__ = ["TOPICS", "Synset", "find_wholes", "format_synsets", "load_shipped", "make_passages", "read_database"]
 
 TOPICS: Mapping[str, frozenset[int]] = {
     "artifact": frozenset({6}),
@@ -50,11 +46,11 @@ def read_database(folder: Path) -> dict[str, Synset]:
 def _read(file: Path) -> Iterator[Synset]:
     with file.open(encoding="latin-1") as lines:
         # the licence stands first, indented
-        yield from (_parsed(line) for line in lines if not line.startswith(" "))
+        yield from (_parse_entry(line) for line in lines if not line.startswith(" "))
 
 
-def _parsed(line: str) -> Synset:
-    """As wndb(5) has it: offset, file, type, number of words, words, number of pointers, pointers, gloss."""
+def _parse_entry(line: str) -> Synset:
+    """Parse a line of wndb(5): offset, file, type, number of words, words, number of pointers, pointers, gloss."""
     head, _, gloss = line.partition(" | ")
     offset, topic, kind, count, *rest = head.split()
     num_names = int(count, 16)
@@ -73,26 +69,26 @@ def _parsed(line: str) -> Synset:
 
 
 def _name(word: str) -> str:
-    """Without the mark that tells where an adjective may stand."""
+    """A word without the mark of where an adjective may stand."""
     return word.partition("(")[0].replace("_", " ")
 
 
 def _definition(gloss: str) -> str:
-    """Without the examples, which are quoted and come last."""
+    """The gloss without its examples, which are quoted and come last."""
     return gloss.partition('; "')[0].strip().rstrip(";")
 
 
-def passages(synsets: Mapping[str, Synset], topics: Collection[str] = tuple(TOPICS)) -> Iterator[Passage]:
-    """Those on some topics, and those on what these are part of."""
+def make_passages(synsets: Mapping[str, Synset], topics: Collection[str] = tuple(TOPICS)) -> Iterator[Passage]:
+    """Make passages on some topics, and on what these are part of."""
     chosen = {each.id: each for each in synsets.values() if each.topic in topics}
-    chosen |= {whole.id: whole for each in tuple(chosen.values()) for whole in wholes_of(each, synsets)}
+    chosen |= {whole.id: whole for each in tuple(chosen.values()) for whole in find_wholes(each, synsets)}
     for each in sorted(chosen.values(), key=lambda each: each.id):
-        wholes = "; ".join(", ".join(whole.names) for whole in wholes_of(each, synsets))
+        wholes = "; ".join(", ".join(whole.names) for whole in find_wholes(each, synsets))
         part_of = f". Part of: {wholes}" if wholes else ""
         yield Passage(title=", ".join(each.names), text=f"{each.gloss}{part_of}.", document=f"wordnet/{each.id}")
 
 
-def wholes_of(synset: Synset, synsets: Mapping[str, Synset]) -> tuple[Synset, ...]:
+def find_wholes(synset: Synset, synsets: Mapping[str, Synset]) -> tuple[Synset, ...]:
     return tuple(synsets[each] for each in synset.wholes if each in synsets)
 
 
@@ -100,17 +96,17 @@ def wholes_of(synset: Synset, synsets: Mapping[str, Synset]) -> tuple[Synset, ..
 
 
 @cache  # never changes
-def shipped() -> Mapping[str, Synset]:
+def load_shipped() -> Mapping[str, Synset]:
     lines = (resources.files(__package__) / "data" / "wordnet.txt").read_text("utf-8").splitlines()
-    return {synset.id: synset for synset in map(_unwritten, lines)}
+    return {synset.id: synset for synset in map(_parse_line, lines)}
 
 
-def written(synsets: Iterable[Synset]) -> Iterator[str]:
-    """The lines of `data/wordnet.txt`: what `shipped` reads."""
+def format_synsets(synsets: Iterable[Synset]) -> Iterator[str]:
+    """Format synsets as the lines of `data/wordnet.txt`, which `load_shipped` reads."""
     for each in synsets:
         yield "\t".join((each.id, each.topic, "; ".join(each.names), " ".join(each.wholes), each.gloss))
 
 
-def _unwritten(line: str) -> Synset:
+def _parse_line(line: str) -> Synset:
     id_, topic, names, wholes, gloss = line.split("\t")
     return Synset(id=id_, topic=topic, names=tuple(names.split("; ")), wholes=tuple(wholes.split()), gloss=gloss)

@@ -26,11 +26,11 @@ from ..pool import Instances
 from ..protocol import Json, Observation, Status, Step, score_of
 from ..wire import Fields
 from .asgi import Reply, Request, Route, Routes
-from .native import status_of
-from .openapi import NUMBER, TEXT, fields
+from .native import choose_status
+from .openapi import NUMBER, TEXT, object_schema
 from .sessions import Sessions
 
-__all__ = ["FAMILIES", "AgentGym", "Family"]
+__all__ = ["FAMILIES", "AgentGym", "AgentGymFamily"]
 
 _INDEXED_SPLITS = 2
 _SEED = 0
@@ -51,14 +51,14 @@ class Begun:
     observation: Observation
 
     def apart(self, at: str) -> tuple[str, str]:
-        """What is to be done, and what is seen; the second may be all there is."""
+        """Split the observation into the task, which may be empty, and what is seen."""
         said, found, seen = self.observation.text.partition(at)
         return (said, seen) if found else ("", said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """How the servers of one environment of that system speak."""
+class AgentGymFamily:
+    """Wire format of AgentGym's server for one environment."""
 
     number: str = "id"
     index: str = "data_idx"
@@ -81,25 +81,25 @@ class Family:
     """What is to be done, out of all that the agent said; most clients have found that out."""
 
 
-def _with_actions(observation: Observation) -> str:
+def _append_actions(observation: Observation) -> str:
     listed = observation.valid_actions
     return observation.text if listed is None else f"{observation.text}\nAvailable actions: {dumps(listed)}"
 
 
-def _crafted(step: Step, score: float, gained: float) -> Json:
+def _shape_crafting(step: Step, score: float, gained: float) -> Json:
     return {"observation": step.observation.text, "reward": step.reward, "done": step.ended}
 
 
-def _moved(step: Step, score: float, gained: float) -> Json:
+def _shape_move(step: Step, score: float, gained: float) -> Json:
     return {
-        "observation": _with_actions(step.observation),
+        "observation": _append_actions(step.observation),
         "reward": step.reward,
         "score": score,
         "done": step.ended,
     }
 
 
-def _experimented(step: Step, score: float, gained: float) -> Json:
+def _shape_trial(step: Step, score: float, gained: float) -> Json:
     return {
         "observation": step.observation.text,
         "reward": round(100 * gained),
@@ -108,7 +108,7 @@ def _experimented(step: Step, score: float, gained: float) -> Json:
     }
 
 
-def _experiment(begun: Begun) -> Json:
+def _shape_experiment(begun: Begun) -> Json:
     name, _, variation = begun.task.rpartition("/")
     named = (name, int(variation)) if name and variation.isdecimal() else (begun.task, 0)
     description, seen = begun.apart("\n\n")
@@ -124,12 +124,12 @@ def _experiment(begun: Begun) -> Json:
     }
 
 
-def _page(begun: Begun) -> Json:
+def _shape_page(begun: Begun) -> Json:
     intent, seen = begun.apart("\n")
     return {"observation": seen, "sites": [begun.difficulty] if begun.difficulty else [], "object": intent}
 
 
-def _browsed(step: Step, score: float, gained: float) -> Json:
+def _shape_browsing(step: Step, score: float, gained: float) -> Json:
     return {
         "observation": step.observation.text,
         "reward": step.reward,
@@ -139,7 +139,7 @@ def _browsed(step: Step, score: float, gained: float) -> Json:
     }
 
 
-def _answered(step: Step, score: float, gained: float) -> Json:
+def _shape_answer(step: Step, score: float, gained: float) -> Json:
     text, found = step.observation.text, step.status is Status.OK and not step.ended
     seen = f"<information>{text}</information>" if found else text  # what those models are told to wait for
     return {"observation": seen, "reward": step.reward, "done": step.ended, "info": None}
@@ -149,72 +149,72 @@ _FENCED = re.compile(r"```\s*(.*?)\s*```", re.DOTALL)
 _TAGGED = re.compile(r"<(search|answer)>\s*(.*?)\s*</\1>", re.DOTALL)
 
 
-def _fenced(said: str) -> str:
+def _strip_fence(said: str) -> str:
     found = _FENCED.search(said)
     return found[1] if found else said
 
 
-def _tagged(said: str) -> str:
+def _strip_tag(said: str) -> str:
     found = _TAGGED.search(said)
     return f"{found[1]} {found[2]}" if found else said
 
 
-FAMILIES: Mapping[str, Family] = {
-    "textcraft": Family(
+FAMILIES: Mapping[str, AgentGymFamily] = {
+    "textcraft": AgentGymFamily(
         greeting="This is environment TextCraft.",
         created=lambda number, first: {"id": number, "observation": first.text, "done": False, "reward": 0},
         begun=lambda begun: {"id": begun.number, "observation": begun.observation.text, "done": False, "reward": 0},
-        stepped=_crafted,
+        stepped=_shape_crafting,
         begins=True,
     ),
-    "babyai": Family(
+    "babyai": AgentGymFamily(
         greeting="This is environment BabyAI.",
         created=lambda number, first: {"id": number},
         begun=lambda begun: {
-            "observation": _with_actions(begun.observation),
+            "observation": _append_actions(begun.observation),
             "reward": 0,
             "score": 0,
             "deleted": False,
             "done": False,
         },
-        stepped=_moved,
+        stepped=_shape_move,
     ),
-    "sciworld": Family(
+    "sciworld": AgentGymFamily(
         greeting="This is environment ScienceWorld.",
         created=lambda number, first: {"id": number},
-        begun=_experiment,
-        stepped=_experimented,
+        begun=_shape_experiment,
+        stepped=_shape_trial,
     ),
-    "webarena": Family(
+    "webarena": AgentGymFamily(
         number="env_idx",
         index="idx",
         greeting="ok",
         created=lambda number, first: {"env_idx": number},
-        begun=_page,
-        stepped=_browsed,
+        begun=_shape_page,
+        stepped=_shape_browsing,
         closed=lambda there: {"closed": "closed"},
         refuses=True,
         not_begun={"observation": "TimeoutError", "sites": "Error", "object": "Error"},
-        action=_fenced,
+        action=_strip_fence,
     ),
-    "searchqa": Family(
+    "searchqa": AgentGymFamily(
         number="env_idx",
         index="id",
         greeting="ok",
         created=lambda number, first: number,
         begun=lambda begun: begun.observation.text,
-        stepped=_answered,
+        stepped=_shape_answer,
         begins=True,
         asks=True,
         refuses=True,
-        action=_tagged,
+        action=_strip_tag,
     ),
 }
 _SPOKEN_BY: Mapping[str, str] = {"miniwob": "webarena", "search": "searchqa", "websites": "webarena"}
 """Environments whose family has another name; all others that are no family speak as textcraft does."""
 
 
-def family_of(env: str) -> str:
+def choose_family(env: str) -> str:
     return env if env in FAMILIES else _SPOKEN_BY.get(env, "textcraft")
 
 
@@ -233,12 +233,12 @@ class _NotBegun(EnvFault):
 
 
 class AgentGym:
-    """One family's way to speak; `family` is by the environment's name where none is given."""
+    """The dialect of one family, by default the one of the environment's name."""
 
     name = "agentgym"
 
     def __init__(self, pool: Instances, sessions: Sessions, family: str | None = None) -> None:
-        chosen = family if family is not None else family_of(pool.spec.name)
+        chosen = family if family is not None else choose_family(pool.spec.name)
         if chosen not in FAMILIES:
             raise BadOption(f"AgentGym has no family '{chosen[:40]}' here, only {', '.join(FAMILIES)}")
         self._family = FAMILIES[chosen]
@@ -251,17 +251,17 @@ class AgentGym:
         number, index = {self._family.number: NUMBER}, {self._family.index: NUMBER}
         self.routes: Routes = {
             ("",): {"GET": Route(self._greet, "which environment this is")},
-            ("create",): {"POST": Route(self._create, "another environment", fields({}, index))},
-            ("reset",): {"POST": Route(self._reset, "begin an episode", fields(number, index))},
-            ("step",): {"POST": Route(self._step, "act", fields({**number, "action": TEXT}))},
+            ("create",): {"POST": Route(self._create, "another environment", object_schema({}, index))},
+            ("reset",): {"POST": Route(self._reset, "begin an episode", object_schema(number, index))},
+            ("step",): {"POST": Route(self._step, "act", object_schema({**number, "action": TEXT}))},
             ("observation",): {"GET": Route(self._observation, "what was seen last", query=number)},
-            ("close",): {"POST": Route(self._close, "give an environment back", fields(number))},
+            ("close",): {"POST": Route(self._close, "give an environment back", object_schema(number))},
         }
 
     def failure(self, error: EnvError) -> Reply:
         if isinstance(error, _NotBegun) and self._family.not_begun is not None:
             return Reply(200, self._family.not_begun)
-        return Reply(status_of(error) if self._family.refuses else 200, {"error": str(error)})
+        return Reply(choose_status(error) if self._family.refuses else 200, {"error": str(error)})
 
     async def _greet(self, request: Request) -> Reply:
         return Reply(200, self._family.greeting)
@@ -304,7 +304,7 @@ class AgentGym:
 
     async def _step(self, request: Request) -> Reply:
         given = Fields(request.data, "request")
-        numbered = self._numbered(given.whole(self._family.number))
+        numbered = self._find_numbered(given.whole(self._family.number))
         step = await self._sessions.step(numbered.session, self._family.action(given.text("action")))
         if not self._family.asks:
             numbered.observation = step.observation.text
@@ -318,7 +318,7 @@ class AgentGym:
         text = request.query(name) or ""
         if not (text.isascii() and text.isdigit()) or len(text) > 18:
             raise BadRequest(f"expected a number as '{name}' in the query")
-        return Reply(200, self._numbered(int(text)).observation)
+        return Reply(200, self._find_numbered(int(text)).observation)
 
     async def _close(self, request: Request) -> Reply:
         number = Fields(request.data, "request").whole(self._family.number)
@@ -336,7 +336,7 @@ class AgentGym:
             raise UnknownTask("the environment has no tasks")
         return self._listed
 
-    def _numbered(self, number: int) -> _Numbered:
+    def _find_numbered(self, number: int) -> _Numbered:
         if number not in self._open:
             raise UnknownSession(f"no environment has the {self._family.number} {number}")
         return self._open[number]
@@ -345,7 +345,7 @@ class AgentGym:
         known = self._open.get(number)
         if 0 <= number - self._base < self._num_created and (known is None or known.session not in self._sessions):
             self._open[number] = _Numbered(session=self._sessions.reserve())
-        return self._numbered(number)
+        return self._find_numbered(number)
 
     def _forget_expired(self) -> None:
         gone = [number for number, numbered in self._open.items() if numbered.session not in self._sessions]

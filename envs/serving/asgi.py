@@ -15,22 +15,22 @@ from ..wire import WireError, dump, load_object
 
 __all__ = [
     "ASGIReceive",
+    "ASGIScope",
     "ASGISend",
-    "Dialect",
     "Handler",
     "Reply",
     "Request",
     "Route",
     "Routes",
-    "Scope",
-    "find",
+    "WireDialect",
+    "encode_reply",
+    "find_handler",
     "not_found",
     "read_body",
     "send_reply",
-    "written",
 ]
 
-Scope: TypeAlias = MutableMapping[str, Any]
+ASGIScope: TypeAlias = MutableMapping[str, Any]
 ASGIReceive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 ASGISend: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -46,7 +46,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    scope: Scope
+    scope: ASGIScope
     id: str
     """What stood where the route has a '*'."""
     body: bytes
@@ -86,8 +86,8 @@ Routes: TypeAlias = Mapping[tuple[str, ...], Mapping[str, Route]]
 """Path, '*' standing for any one segment, to method to route."""
 
 
-class Dialect(Protocol):
-    """One way to speak to the server: its routes, and how it tells an error."""
+class WireDialect(Protocol):
+    """A wire format of the server: its routes, and how it reports an error."""
 
     @property
     def name(self) -> str: ...
@@ -98,7 +98,7 @@ class Dialect(Protocol):
     def failure(self, error: EnvError) -> Reply: ...
 
 
-def find(routes: Routes, scope: Scope) -> tuple[Handler, str] | None:
+def find_handler(routes: Routes, scope: ASGIScope) -> tuple[Handler, str] | None:
     """The handler and the wildcard's value; None for a path that these routes do not have."""
     path = tuple(scope["path"].split("/")[1:])
     methods, wildcard = routes.get(path), ""
@@ -111,7 +111,7 @@ def find(routes: Routes, scope: Scope) -> tuple[Handler, str] | None:
     return methods[scope["method"]].handler, wildcard
 
 
-def not_found(scope: Scope) -> NotFound:
+def not_found(scope: ASGIScope) -> NotFound:
     return NotFound(f"no route '{scope['path'][:60]}'")
 
 
@@ -120,7 +120,7 @@ async def read_body(receive: ASGIReceive, limit: int) -> bytes:
     while more and len(body) <= limit:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise BadRequest("the request was broken off")
+            raise BadRequest("the request was interrupted")
         body += message.get("body", b"")
         more = message.get("more_body", False)
     if len(body) > limit:
@@ -128,8 +128,8 @@ async def read_body(receive: ASGIReceive, limit: int) -> bytes:
     return body
 
 
-def written(reply: Reply) -> Reply:
-    """With its data as the bytes to be sent."""
+def encode_reply(reply: Reply) -> Reply:
+    """Encode a reply's data as bytes."""
     if isinstance(reply.data, bytes):
         return reply
     try:
@@ -140,7 +140,7 @@ def written(reply: Reply) -> Reply:
 
 
 async def send_reply(send: ASGISend, reply: Reply) -> None:
-    body = written(reply).data
+    body = encode_reply(reply).data
     assert isinstance(body, bytes)
     headers = [(b"content-type", reply.kind), (b"content-length", str(len(body)).encode()), *reply.headers]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})

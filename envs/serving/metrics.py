@@ -1,7 +1,4 @@
-"""What a server has done so far, in the text form that Prometheus reads.
-
-What enters: answers as they are sent. What leaves: samples, and their text.
-"""
+"""Counters of a server, in Prometheus's text format."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from itertools import accumulate
 
 from ..errors import EnvFault
 
-__all__ = ["Answers", "Sample", "text_of"]
+__all__ = ["Answers", "Sample", "format_samples"]
 
 _EDGES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -30,7 +27,7 @@ class Sample:
 
 
 class Answers:
-    """How requests were answered, and how long that took."""
+    """Counts and durations of answered requests."""
 
     def __init__(self) -> None:
         self._statuses: Counter[tuple[str, int]] = Counter()
@@ -64,8 +61,8 @@ def _part(of: tuple[str, str, str], value: float, suffix: str, labels: Mapping[s
     return Sample(name, value, kind, says, labels or {}, suffix)
 
 
-def text_of(samples: Iterable[tuple[str, Sample]]) -> bytes:
-    """Samples of environments, each with its environment's name; all of one name stand together."""
+def format_samples(samples: Iterable[tuple[str, Sample]]) -> bytes:
+    """Format samples with their environment's name; those of one metric stand together."""
     families: dict[str, list[str]] = {}
     for env, sample in samples:
         head = [f"# HELP {sample.name} {sample.says}", f"# TYPE {sample.name} {sample.kind}"]

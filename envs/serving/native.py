@@ -33,10 +33,10 @@ from ..errors import (
 from ..pool import Instances
 from ..wire import PROTOCOL, Fields, observation_to, reached_to, spec_to, step_to, tasks_to
 from .asgi import Reply, Request, Route, Routes
-from .openapi import NUMBER, SEED, TEXT, TEXTS, fields
+from .openapi import NUMBER, SEED, TEXT, TEXTS, object_schema
 from .sessions import Sessions
 
-__all__ = ["Native", "status_of"]
+__all__ = ["Native", "choose_status"]
 
 MAX_KEY = 64
 MAX_SEED = 2**63
@@ -60,7 +60,7 @@ _FAULT_STATUS: Mapping[FaultKind, int] = {FaultKind.BUSY: 503, FaultKind.DEADLIN
 _EPISODE = {"task": TEXT, "seed": SEED}
 
 
-def status_of(error: EnvError) -> int:
+def choose_status(error: EnvError) -> int:
     if isinstance(error, EnvFault):
         return _FAULT_STATUS.get(error.kind, 502)
     return _STATUS.get(type(error), 400)
@@ -78,22 +78,30 @@ class Native:
             ("schema",): {"GET": Route(self._schema, "what is known before any episode")},
             ("tasks",): {"GET": Route(self._tasks, "the tasks of a split", query={"split": TEXT})},
             ("corpus",): {"GET": Route(self._corpus, "texts that hold every word")},
-            ("expert",): {"POST": Route(self._expert, "actions that solve an episode", fields(_EPISODE))},
+            ("expert",): {"POST": Route(self._expert, "actions that solve an episode", object_schema(_EPISODE))},
             ("hindsight",): {
-                "POST": Route(self._hindsight, "other tasks that were solved", fields({**_EPISODE, "actions": TEXTS}))
+                "POST": Route(
+                    self._hindsight, "other tasks that were solved", object_schema({**_EPISODE, "actions": TEXTS})
+                )
             },
-            ("sessions",): {"POST": Route(self._open, "begin an episode", fields(_EPISODE, key))},
+            ("sessions",): {"POST": Route(self._open, "begin an episode", object_schema(_EPISODE, key))},
             ("sessions", "*"): {"DELETE": Route(self._close, "end a session")},
-            ("sessions", "*", "step"): {"POST": Route(self._step, "act", fields({"action": TEXT}, {"number": NUMBER}))},
-            ("sessions", "*", "advice"): {"POST": Route(self._advice, "what an expert would do now", fields({}))},
-            ("sessions", "*", "noise"): {"POST": Route(self._noise, "any well-formed action", fields({"seed": SEED}))},
+            ("sessions", "*", "step"): {
+                "POST": Route(self._step, "act", object_schema({"action": TEXT}, {"number": NUMBER}))
+            },
+            ("sessions", "*", "advice"): {
+                "POST": Route(self._advice, "what an expert would do now", object_schema({}))
+            },
+            ("sessions", "*", "noise"): {
+                "POST": Route(self._noise, "any well-formed action", object_schema({"seed": SEED}))
+            },
         }
 
     def failure(self, error: EnvError) -> Reply:
         body = {"code": error.code, "message": str(error)}
         if isinstance(error, EnvFault):
             body["kind"] = error.kind.value
-        status = status_of(error)
+        status = choose_status(error)
         return Reply(status, {"error": body}, ((b"retry-after", b"1"),) if status == 503 else ())
 
     async def _health(self, request: Request) -> Reply:
@@ -114,38 +122,38 @@ class Native:
         return Reply(200, {"texts": await self._pool.corpus()})
 
     async def _expert(self, request: Request) -> Reply:
-        given = _given(request)
-        task, seed = given.text("task"), _seed(given)
+        given = _read_body(request)
+        task, seed = given.text("task"), _read_seed(given)
         given.done()
         return Reply(200, {"actions": await self._pool.expert(task, seed)})
 
     async def _hindsight(self, request: Request) -> Reply:
-        given = _given(request)
-        task, seed, actions = given.text("task"), _seed(given), given.texts("actions")
+        given = _read_body(request)
+        task, seed, actions = given.text("task"), _read_seed(given), given.texts("actions")
         given.done()
         return Reply(200, {"reached": reached_to(await self._pool.hindsight(task, seed, actions))})
 
     async def _open(self, request: Request) -> Reply:
-        given = _given(request)
-        task, seed, key = given.text("task"), _seed(given), _key(given)
+        given = _read_body(request)
+        task, seed, key = given.text("task"), _read_seed(given), _read_key(given)
         given.done()
         opened = await self._sessions.open(task, seed, key)
         return Reply(201, {"session": opened.session, "observation": observation_to(opened.observation)})
 
     async def _step(self, request: Request) -> Reply:
-        given = _given(request)
+        given = _read_body(request)
         action = given.text("action")
         number = given.whole("number") if given.has("number") else None
         given.done()
         return Reply(200, step_to(await self._sessions.step(request.id, action, number)))
 
     async def _advice(self, request: Request) -> Reply:
-        _given(request).done()
+        _read_body(request).done()
         return Reply(200, {"action": await self._sessions.advice(request.id)})
 
     async def _noise(self, request: Request) -> Reply:
-        given = _given(request)
-        seed = _seed(given)
+        given = _read_body(request)
+        seed = _read_seed(given)
         given.done()
         return Reply(200, {"action": await self._sessions.noise_action(request.id, seed)})
 
@@ -154,18 +162,18 @@ class Native:
         return Reply(204)
 
 
-def _given(request: Request) -> Fields:
+def _read_body(request: Request) -> Fields:
     return Fields(request.data, "request")
 
 
-def _seed(given: Fields) -> int:
+def _read_seed(given: Fields) -> int:
     seed = given.whole("seed")
     if not 0 <= seed < MAX_SEED:
         raise BadRequest("'seed' must be from 0 to 2**63 - 1")
     return seed
 
 
-def _key(given: Fields) -> str | None:
+def _read_key(given: Fields) -> str | None:
     if not given.has("key"):
         return None
     key = given.text("key")

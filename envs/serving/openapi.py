@@ -1,7 +1,4 @@
-"""A server's description of itself, made from its routes: OpenAPI 3.1.
-
-What enters: an environment's spec, the dialects. What leaves: a JSON object that tools for OpenAPI understand.
-"""
+"""OpenAPI 3.1 description of a server, made from its routes."""
 
 from __future__ import annotations
 
@@ -9,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..protocol import EnvSpec
-from .asgi import Dialect, Route
+from .asgi import Route, WireDialect
 
-__all__ = ["NUMBER", "SEED", "TEXT", "TEXTS", "described", "fields", "gathered"]
+__all__ = ["NUMBER", "SEED", "TEXT", "TEXTS", "describe_server", "merge_descriptions", "object_schema"]
 
 TEXT: Mapping[str, Any] = {"type": "string"}
 TEXTS: Mapping[str, Any] = {"type": "array", "items": TEXT}
@@ -19,12 +16,12 @@ NUMBER: Mapping[str, Any] = {"type": "integer", "minimum": 0}
 SEED: Mapping[str, Any] = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 
 
-def fields(required: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-    """The schema of an object with these fields."""
+def object_schema(required: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    """JSON Schema of an object with these fields."""
     return {"type": "object", "properties": {**required, **(optional or {})}, "required": [*required]}
 
 
-def described(spec: EnvSpec, dialects: Iterable[Dialect], *, secured: bool) -> dict[str, Any]:
+def describe_server(spec: EnvSpec, dialects: Iterable[WireDialect], *, secured: bool) -> dict[str, Any]:
     paths = {
         _path(path): {method.lower(): _operation(dialect.name, path, route) for method, route in methods.items()}
         for dialect in dialects
@@ -41,8 +38,8 @@ def described(spec: EnvSpec, dialects: Iterable[Dialect], *, secured: bool) -> d
     return description
 
 
-def gathered(descriptions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Of several at one address, each below its name."""
+def merge_descriptions(descriptions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Merge descriptions of servers at one address, each below its name."""
     first = next(iter(descriptions.values()))
     about = {"title": "agym", "version": "1", "summary": f"environments: {', '.join(descriptions)}"}
     paths = {

@@ -22,20 +22,20 @@ from ..pool import Instances
 from ..protocol import Json, Observation, Step, score_of
 from ..wire import Fields, WireError, dump, load
 from .asgi import ASGIReceive, ASGISend, Reply, Request, Route, Routes
-from .native import status_of
-from .openapi import NUMBER, SEED, TEXT, fields
+from .native import choose_status
+from .openapi import NUMBER, SEED, TEXT, object_schema
 from .sessions import Sessions
 
 __all__ = ["OpenEnv"]
 
 _BASE = "openenv"
 _MAX_SEED = 2**63 - 1
-_ACTION = fields({"text": TEXT}, {"metadata": {"type": "object"}})
-_OBSERVATION = fields(
+_ACTION = object_schema({"text": TEXT}, {"metadata": {"type": "object"}})
+_OBSERVATION = object_schema(
     {"text": TEXT},
     {"valid_actions": {"type": ["array", "null"], "items": TEXT}, "metadata": {"type": "object"}},
 )
-_STATE = fields({"episode_id": {"type": ["string", "null"]}, "step_count": NUMBER}, {"task_id": TEXT})
+_STATE = object_schema({"episode_id": {"type": ["string", "null"]}, "step_count": NUMBER}, {"task_id": TEXT})
 _WHICH = {"seed": SEED, "task_id": TEXT, "split": TEXT, "index": NUMBER, "episode_id": TEXT}
 
 
@@ -47,14 +47,14 @@ class OpenEnv:
         self._pool = pool
         self._sessions = sessions
         self._max_message = max_message
-        split, index = fields({"split": TEXT}), fields({"split": TEXT, "index": NUMBER})
+        split, index = object_schema({"split": TEXT}), object_schema({"split": TEXT, "index": NUMBER})
         self.routes: Routes = {
             (_BASE, "health"): {"GET": Route(self._health, "whether it is well")},
             (_BASE, "metadata"): {"GET": Route(self._metadata, "which environment this is")},
             (_BASE, "schema"): {"GET": Route(self._schema, "what actions and observations hold")},
             (_BASE, "state"): {"GET": Route(self._state, "that no episode is under way over HTTP")},
-            (_BASE, "reset"): {"POST": Route(self._reset, "how an episode begins", fields({}, _WHICH))},
-            (_BASE, "step"): {"POST": Route(self._step, "a first step", fields({"action": _ACTION}, _WHICH))},
+            (_BASE, "reset"): {"POST": Route(self._reset, "how an episode begins", object_schema({}, _WHICH))},
+            (_BASE, "step"): {"POST": Route(self._step, "a first step", object_schema({"action": _ACTION}, _WHICH))},
             (_BASE, "list_environments"): {"GET": Route(self._environments, "the environment's name")},
             (_BASE, "*", "splits"): {"GET": Route(self._splits, "its splits")},
             (_BASE, "*", "tasks"): {"POST": Route(self._tasks, "the tasks of a split", split)},
@@ -63,7 +63,7 @@ class OpenEnv:
         }
 
     def failure(self, error: EnvError) -> Reply:
-        status = 422 if isinstance(error, BadRequest) else status_of(error)
+        status = 422 if isinstance(error, BadRequest) else choose_status(error)
         return Reply(status, {"detail": str(error)})
 
     # --- over HTTP ---
@@ -148,7 +148,7 @@ class OpenEnv:
             await talk.end()
 
     async def _answer(self, talk: Talk, message: Mapping[str, Any]) -> Json:
-        """None says that the client wants to end."""
+        """Answer a message; None means that the client ends the session."""
         try:
             said = message.get("text") or message.get("bytes") or ""
             body = said if isinstance(said, bytes) else said.encode("utf-8", "surrogatepass")
@@ -193,14 +193,14 @@ class Talk:
         if not 0 <= seed <= _MAX_SEED:
             raise BadRequest("'seed' must be from 0 to 2**63 - 1")
         episode = given.text("episode_id") if given.has("episode_id") else None
-        self.task = await self._chosen(given, seed)
+        self.task = await self._choose_task(given, seed)
         if self.session not in self.sessions:
             self.session = self.sessions.reserve()
         observation = await self.sessions.reset(self.session, self.task, seed)
         self.episode, self.rewards = episode if episode is not None else f"{self.task}#{seed}", []
-        return _said(observation, None, False, {"task_id": self.task, "seed": seed})
+        return _shape_observation(observation, None, False, {"task_id": self.task, "seed": seed})
 
-    async def _chosen(self, given: Fields, seed: int) -> str:
+    async def _choose_task(self, given: Fields, seed: int) -> str:
         if given.has("task_id"):
             return given.text("task_id")
         split = given.text("split") if given.has("split") else self.pool.spec.splits[0]
@@ -221,7 +221,7 @@ class Talk:
         self.rewards.append(step.reward)
         # rewards add up there, whatever they do here
         gained = score_of(self.pool.spec.score, self.rewards) - before
-        return _said(step.observation, gained, step.ended, _about(step))
+        return _shape_observation(step.observation, gained, step.ended, _about(step))
 
     async def state(self, data: Mapping[str, Any]) -> dict[str, Json]:
         return {"episode_id": self.episode, "step_count": len(self.rewards), "task_id": self.task}
@@ -238,7 +238,9 @@ def _about(step: Step) -> dict[str, Json]:
     return {"status": step.status.value, "truncated": step.truncated, "info": step.info}
 
 
-def _said(observation: Observation, reward: float | None, done: bool, about: Mapping[str, Json]) -> dict[str, Json]:
+def _shape_observation(
+    observation: Observation, reward: float | None, done: bool, about: Mapping[str, Json]
+) -> dict[str, Json]:
     shown = {"text": observation.text, "valid_actions": observation.valid_actions, "metadata": about}
     return {"observation": shown, "reward": reward, "done": done, "metadata": about}
 

@@ -1,9 +1,9 @@
-"""Work that leaves nothing behind, whatever ends it: no process, and no temporary file; but for one case, told below.
+"""Runs work that leaves no process and no temporary file behind, even when killed.
 
-What enters: the work. What leaves: its exit code. There are two processes, and each learns of the other's end. The one
-that was there becomes the warden: it takes in whatever is orphaned below it, passes signals on, and clears up when the
-other has ended. The other does the work, and clears up itself where the warden was killed; orphans are then out of its
-reach, for they were the warden's. If both are killed, the next warden removes the folder that nobody holds any more.
+There are two processes, and each notices the other's end. The first becomes the guard: it adopts orphans below it,
+passes signals on, and clears up when the other has ended. The other does the work, and clears up itself where the guard
+was killed; orphans are then out of its reach, for they were the guard's. If both are killed, the next guard removes the
+folder that nobody holds any more.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from threading import Thread
 
 from ..temp_files import Temporary
 
-__all__ = ["warded"]
+__all__ = ["run_guarded"]
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _END_S = 5.0
-"""For those who were killed to be gone; only one that the kernel holds takes so long."""
+"""Longest wait for killed processes to be gone."""
 
 
-def warded(work: Callable[[], int], *, leashed: bool) -> int:
-    """With a leash the work also ends when standard input does. To be called before there are threads."""
+def run_guarded(work: Callable[[], int], *, leashed: bool) -> int:
+    """Run the work; with a leash it also ends when standard input does. To be called before there are threads."""
     if sys.platform != "linux":  # nobody can take in orphans
         if leashed:
             _at_the_end_of(0, _end_group)
@@ -48,7 +48,7 @@ def warded(work: Callable[[], int], *, leashed: bool) -> int:
     return work()
 
 
-# --- the warden ---
+# --- the guard ---
 
 
 def _guard(worker: int, temporary: Temporary, leashed: bool) -> int:
@@ -82,7 +82,7 @@ def _clear_up(temporary: Temporary) -> None:
 
 
 def _below(pid: int) -> Iterator[int]:
-    """Children, and theirs."""
+    """All descendants of a process."""
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):  # it has ended meanwhile
             for child in map(int, file.read_text().split()):

@@ -1,7 +1,4 @@
-"""An environment that is played elsewhere, as a server's sessions want it: any client becomes their pool.
-
-What enters: a client, near or far. What leaves: loans, each a session of that client.
-"""
+"""Any client as the pool of a server's sessions."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 Writes one JSON line `{"url": ...}` to standard output once it listens, and stops in good order at SIGTERM or SIGINT.
 With `--port 0` the system picks the port; with `--fd N` it serves on a listening socket that it inherited. With
-`--leash` it lives no longer than whoever holds the other end of its standard input. What it started ends with it: see
-`warden`. Several environments are each served below their name, `/textcraft` and `/babyai`. With `--workers N` each is
-played in N processes of its own, that are started again when they die; this one then only speaks.
+`--leash` it lives no longer than whoever holds the other end of its standard input. What it started ends with it
+(`process_guard`). Several environments are each served below their name, `/textcraft` and `/babyai`. With `--workers N`
+each is played in N processes of its own, that are started again when they die; this one then only speaks.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from ..protocol import Json
 from ..registry import factory
 from ..wire import WireError, dump, options_from
 from .arguments import add_arguments
-from .process_guard import warded
+from .process_guard import run_guarded
 from .remote_pool import Distant
-from .server import EnvServer, ServerSettings, Site
+from .server import EnvServer, MultiEnvServer, ServerSettings
 
 __all__ = ["main", "run"]
 
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    return warded(lambda: _run(args), leashed=args.leash)
+    return run_guarded(lambda: _run(args), leashed=args.leash)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -65,7 +65,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 async def _serve(args: argparse.Namespace) -> bool:
-    """Whether a call into an environment hangs at the end."""
+    """Serve until stopped; return whether a call into an environment hangs."""
     listener = _listener(args)
     settings, options = _settings(args), _options(args)
     servers: dict[str, EnvServer] = {}
@@ -78,7 +78,7 @@ async def _serve(args: argparse.Namespace) -> bool:
             for server in servers.values():
                 await server.stop()
             raise
-        app = Site(servers) if len(servers) > 1 else servers[args.env[0]]
+        app = MultiEnvServer(servers) if len(servers) > 1 else servers[args.env[0]]
         await _Server(_config(app, settings), [*servers]).serve(sockets=[listener])
     return any(server.pool.stuck for server in servers.values())
 
@@ -115,7 +115,7 @@ def _tell(event: ServerEvent) -> None:
     print(event.message, file=sys.stderr, flush=True)
 
 
-def _config(app: EnvServer | Site, settings: ServerSettings) -> uvicorn.Config:
+def _config(app: EnvServer | MultiEnvServer, settings: ServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         access_log=False,
@@ -144,14 +144,14 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop at a signal, as ever, but do not die of it afterwards: a stop that was asked for is no failure."""
+        """Stop at a signal, but do not die of it afterwards: a requested stop is no failure."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         yield
 
     def _stop(self) -> None:
-        # however often: what a terminal sends to all, the warden passes on as well
+        # however often: what a terminal sends to all, the guard passes on as well
         self.should_exit = True
 
 

@@ -1,7 +1,7 @@
 """Any environment as an HTTP service: an ASGI application that checks, limits and routes; dialects do the talking.
 
-What enters: requests. What leaves: replies, always: a caller's mistake is a 4xx with a code, an environment's trouble a
-502 to 504, and a mistake of ours a 500 that names nothing.
+Every request gets a reply: a caller's mistake is a 4xx with a code, an environment's trouble a 502 to 504, and a
+mistake of ours a 500 that names nothing.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from ..wire import WireError
 from .agentgym import AgentGym
 from .asgi import (
     ASGIReceive,
+    ASGIScope,
     ASGISend,
-    Dialect,
     Handler,
     Reply,
     Request,
     Route,
     Routes,
-    Scope,
-    find,
+    WireDialect,
+    encode_reply,
+    find_handler,
     not_found,
     read_body,
     send_reply,
-    written,
 )
-from .metrics import Answers, Sample, text_of
+from .metrics import Answers, Sample, format_samples
 from .native import Native
-from .openapi import described, gathered
+from .openapi import describe_server, merge_descriptions
 from .openenv import OpenEnv
 from .remote_pool import Distant
 from .sessions import Sessions
 
-__all__ = ["EnvServer", "ServerSettings", "Site"]
+__all__ = ["EnvServer", "MultiEnvServer", "ServerSettings"]
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class EnvServer(_Lifespan):
         )
         self._native = Native(self.pool, self.sessions)
         self._openenv = OpenEnv(self.pool, self.sessions, self._settings.max_body)
-        self.dialects: Sequence[Dialect] = (
+        self.dialects: Sequence[WireDialect] = (
             self._native,
             AgentGym(self.pool, self.sessions, self._settings.agentgym),
             self._openenv,
@@ -133,10 +133,10 @@ class EnvServer(_Lifespan):
                 await self.sessions.expire()
 
     def description(self) -> dict[str, Any]:
-        return described(self.pool.spec, self.dialects, secured=self._authorization is not None)
+        return describe_server(self.pool.spec, self.dialects, secured=self._authorization is not None)
 
     def samples(self) -> Iterator[tuple[str, Sample]]:
-        """What has been done so far, under the environment's name."""
+        """Metrics so far, under the environment's name."""
         sessions, env = self.sessions, self.pool.spec.name
         yield env, Sample("agym_env_sessions", len(sessions), "gauge", "sessions that are open")
         yield env, Sample("agym_env_stuck_calls", self.pool.stuck, "gauge", "calls that do not come back")
@@ -146,7 +146,7 @@ class EnvServer(_Lifespan):
         for sample in self._answers.samples():
             yield env, sample
 
-    async def __call__(self, scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
+    async def __call__(self, scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
         if scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -154,7 +154,7 @@ class EnvServer(_Lifespan):
         elif scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
 
-    async def _websocket(self, scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
+    async def _websocket(self, scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
         try:
             if scope["path"] != self._openenv.socket:
                 raise not_found(scope)
@@ -169,14 +169,14 @@ class EnvServer(_Lifespan):
             with suppress(Exception):  # the connection may be gone
                 await send({"type": "websocket.close", "code": 1011})
 
-    async def _http(self, scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
-        dialect: Dialect = self._native
+    async def _http(self, scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
+        dialect: WireDialect = self._native
         started = time.perf_counter()
         try:
             dialect, handler, wildcard = self._route(scope)
             self.authorize(scope)
             body = await read_body(receive, self._settings.max_body)
-            reply = written(await handler(Request(scope, wildcard, body)))
+            reply = encode_reply(await handler(Request(scope, wildcard, body)))
         except WireError as error:
             reply = dialect.failure(BadRequest(str(error)))
         except EnvError as error:
@@ -189,21 +189,21 @@ class EnvServer(_Lifespan):
         self._answers.count(dialect.name, reply.status, time.perf_counter() - started)
         await send_reply(send, reply)
 
-    def _route(self, scope: Scope) -> tuple[Dialect, Handler, str]:
+    def _route(self, scope: ASGIScope) -> tuple[WireDialect, Handler, str]:
         for dialect in self.dialects:
-            found = find(dialect.routes, scope)
+            found = find_handler(dialect.routes, scope)
             if found is not None:
                 return dialect, *found
         raise not_found(scope)
 
-    def authorize(self, scope: Scope) -> None:
+    def authorize(self, scope: ASGIScope) -> None:
         if scope["path"] in _OPEN_TO_ALL:
             return
         if self._authorization is None:
             # a page that somebody looks at on this machine reaches this server too
             if any(name == b"origin" for name, _ in scope["headers"]):
                 raise Unauthorized(
-                    "expected no web page to ask: a server that has a token is open to those that know it"
+                    "expected no request from a web page: only a server with a token answers those that know it"
                 )
             return
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
@@ -212,7 +212,7 @@ class EnvServer(_Lifespan):
 
 
 class _About:
-    """What the server says of itself."""
+    """Routes that describe the server itself."""
 
     name = "about"
 
@@ -228,14 +228,14 @@ class _About:
         return Reply(200, self._server.description())
 
     async def _metrics(self, request: Request) -> Reply:
-        return _exposed(self._server.samples())
+        return _expose(self._server.samples())
 
 
-def _exposed(samples: Iterable[tuple[str, Sample]]) -> Reply:
-    return Reply(200, text_of(samples), kind=b"text/plain; version=0.0.4; charset=utf-8")
+def _expose(samples: Iterable[tuple[str, Sample]]) -> Reply:
+    return Reply(200, format_samples(samples), kind=b"text/plain; version=0.0.4; charset=utf-8")
 
 
-class Site(_Lifespan):
+class MultiEnvServer(_Lifespan):
     """Several environments at one address, each below its name."""
 
     def __init__(self, servers: Mapping[str, EnvServer]) -> None:
@@ -249,7 +249,7 @@ class Site(_Lifespan):
         for server in self._servers.values():
             await server.stop()
 
-    async def __call__(self, scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
+    async def __call__(self, scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
@@ -262,7 +262,7 @@ class Site(_Lifespan):
         else:
             await send({"type": "websocket.close", "code": 1008})
 
-    def _own(self, scope: Scope) -> Reply:
+    def _own(self, scope: ASGIScope) -> Reply:
         first, *_ = servers = list(self._servers.values())
         if scope["path"] == "/health":
             stuck = any(server.pool.hangs for server in servers)
@@ -270,9 +270,11 @@ class Site(_Lifespan):
         try:
             first.authorize(scope)
             if scope["path"] == "/metrics":
-                return _exposed(sample for server in servers for sample in server.samples())
+                return _expose(sample for server in servers for sample in server.samples())
             if scope["path"] == "/openapi.json":
-                return Reply(200, gathered({name: server.description() for name, server in self._servers.items()}))
+                return Reply(
+                    200, merge_descriptions({name: server.description() for name, server in self._servers.items()})
+                )
             raise NotFound(f"'{scope['path'][:60]}' begins with no environment's name, as /{next(iter(self._servers))}")
         except EnvError as error:
             return first.dialects[0].failure(error)

@@ -77,7 +77,7 @@ class Sessions:
                 return Opened(session=session, observation=entry.first)
 
     def reserve(self) -> str:
-        """A session whose first episode is yet to come."""
+        """Reserve a session whose first episode is yet to come."""
         session = token_hex(16)
         self._enter(session, "", 0)
         return session
@@ -96,7 +96,7 @@ class Sessions:
         try:
             held = await self._pool.take()
             first = await held.reset(entry.task, entry.seed)
-            self._still_open(session, entry)
+            self._require_open(session, entry)
             entry.held, entry.first = held, first
             self.num_episodes += 1
         finally:
@@ -109,12 +109,12 @@ class Sessions:
         """Act; `number` counts the session's steps from 0, and a number just answered gets the same answer again."""
         entry = self._entry(session)
         async with entry.lock:
-            held = self._held(session, entry)
+            held = self._require_loan(session, entry)
             if number == entry.num_steps - 1 and entry.last is not None:
                 return entry.last
             if number not in (None, entry.num_steps):
                 raise OutOfStep(f"expected step {entry.num_steps} of session '{session[:40]}', not {number}")
-            step = await self._guarded(session, entry, held.step(action))
+            step = await self._guard(session, entry, held.step(action))
             entry.last, entry.num_steps = step, entry.num_steps + 1
             self.num_steps += 1
             return step
@@ -124,9 +124,9 @@ class Sessions:
         entry = self._entry(session)
         async with entry.lock:
             if entry.held is None:
-                self._still_open(session, entry)
-                entry.held = await self._guarded(session, entry, self._pool.take())
-            observation = await self._guarded(session, entry, entry.held.reset(task, seed))
+                self._require_open(session, entry)
+                entry.held = await self._guard(session, entry, self._pool.take())
+            observation = await self._guard(session, entry, entry.held.reset(task, seed))
             self.num_episodes += 1
             entry.task, entry.seed = task, seed
             entry.first, entry.last, entry.num_steps = observation, None, 0
@@ -135,12 +135,12 @@ class Sessions:
     async def advice(self, session: str) -> str | None:
         entry = self._entry(session)
         async with entry.lock:
-            return await self._guarded(session, entry, self._held(session, entry).advice())
+            return await self._guard(session, entry, self._require_loan(session, entry).advice())
 
     async def noise_action(self, session: str, seed: int) -> str | None:
         entry = self._entry(session)
         async with entry.lock:
-            return await self._guarded(session, entry, self._held(session, entry).noise_action(seed))
+            return await self._guard(session, entry, self._require_loan(session, entry).noise_action(seed))
 
     async def close(self, session: str) -> None:
         entry = self._entry(session)
@@ -148,7 +148,7 @@ class Sessions:
             await self._drop(session, entry)
 
     async def expire(self) -> int:
-        """Close what nobody has asked for within its lease; a session in the midst of a call is in use."""
+        """Close sessions unused for their lease; one in the middle of a call is in use."""
         expired = 0
         for session, entry in list(self._entries.items()):
             # looked at one by one: while another is dropped, this one may be asked for again
@@ -177,21 +177,21 @@ class Sessions:
     def _renew(self, entry: _Entry) -> None:
         entry.lease_until = self._clock() + self._lease_s
 
-    def _held(self, session: str, entry: _Entry) -> Loan:
+    def _require_loan(self, session: str, entry: _Entry) -> Loan:
         if entry.held is None:
-            self._still_open(session, entry)
+            self._require_open(session, entry)
             raise EpisodeOver("no episode is under way: reset it first")
         return entry.held
 
-    def _still_open(self, session: str, entry: _Entry) -> None:
+    def _require_open(self, session: str, entry: _Entry) -> None:
         if not self._is_there(session, entry):
             raise UnknownSession(f"session '{session[:40]}' was closed while this request waited for its turn")
 
     def _is_there(self, session: str, entry: _Entry) -> bool:
         return self._entries.get(session) is entry
 
-    async def _guarded(self, session: str, entry: _Entry, call: Coroutine[Any, Any, T]) -> T:
-        """A session whose environment has failed is over; one whose call took longer than a lease is not."""
+    async def _guard(self, session: str, entry: _Entry, call: Coroutine[Any, Any, T]) -> T:
+        """Drop a session whose environment fails; renew the lease of one whose call took long."""
         try:
             answer = await call
         except (EnvFault, asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""Text to action, strictly: what is not one of the three commands is `Malformed`, with the reason.
+"""Text to action, strictly: what is not one of the three commands is `MalformedCraft`, with the reason.
 
     get 2 oak
     craft 1 oak rod using 2 oak, 1 tin
@@ -11,9 +11,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias
 
-__all__ = ["MAX_LENGTH", "Action", "Craft", "Get", "Inventory", "Malformed", "Reason", "parse"]
+__all__ = [
+    "MAX_LENGTH",
+    "Craft",
+    "CraftCommand",
+    "Get",
+    "Inventory",
+    "MalformedCraft",
+    "parse_craft_command",
+]
 
 MAX_LENGTH = 400
 
@@ -23,8 +32,8 @@ _GET = re.compile(rf"get ([1-9][0-9]{{0,2}}) ({_NAME})")
 _CRAFT = re.compile(rf"craft ([1-9][0-9]{{0,2}}) ({_NAME}) using ({_AMOUNT}(?: ?, ?{_AMOUNT})*)")
 
 
-class Reason:
-    """Why a text is no action; the keys of each phrase book's `malformed`."""
+class MalformedCraft(StrEnum):
+    """Reasons why a text is not an action; the keys of each phrase book's `malformed`."""
 
     EMPTY = "empty"
     LONG = "long"
@@ -52,35 +61,30 @@ class Inventory:
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Malformed:
-    reason: str
+CraftCommand: TypeAlias = Get | Craft | Inventory | MalformedCraft
 
 
-Action: TypeAlias = Get | Craft | Inventory | Malformed
-
-
-def parse(text: str) -> Action:
+def parse_craft_command(text: str) -> CraftCommand:
     if len(text) > MAX_LENGTH:
-        return Malformed(Reason.LONG)
+        return MalformedCraft.LONG
     words = text.lower().split()
     if not words:
-        return Malformed(Reason.EMPTY)
+        return MalformedCraft.EMPTY
     if len(text.strip().splitlines()) > 1:
-        return Malformed(Reason.LINES)
+        return MalformedCraft.LINES
     line = " ".join(words)
     return _PARSERS.get(words[0], _unknown)(line)
 
 
-def _get(line: str) -> Action:
+def _get(line: str) -> CraftCommand:
     match = _GET.fullmatch(line)
-    return Get(int(match[1]), match[2]) if match else Malformed(Reason.GET)
+    return Get(int(match[1]), match[2]) if match else MalformedCraft.GET
 
 
-def _craft(line: str) -> Action:
+def _craft(line: str) -> CraftCommand:
     match = _CRAFT.fullmatch(line)
     if match is None:
-        return Malformed(Reason.CRAFT)
+        return MalformedCraft.CRAFT
     return Craft(int(match[1]), match[2], tuple(_amount(part) for part in match[3].split(",")))
 
 
@@ -89,12 +93,12 @@ def _amount(part: str) -> tuple[str, int]:
     return item, int(count)
 
 
-def _inventory(line: str) -> Action:
-    return Inventory() if line == "inventory" else Malformed(Reason.COMMAND)
+def _inventory(line: str) -> CraftCommand:
+    return Inventory() if line == "inventory" else MalformedCraft.COMMAND
 
 
-def _unknown(line: str) -> Action:
-    return Malformed(Reason.COMMAND)
+def _unknown(line: str) -> CraftCommand:
+    return MalformedCraft.COMMAND
 
 
 _PARSERS = {"get": _get, "craft": _craft, "inventory": _inventory}

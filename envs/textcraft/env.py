@@ -14,12 +14,12 @@ from typing import Any
 
 from ..errors import EpisodeOver, UnknownSplit, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Reached, Runs, Status, Step
-from .actions import Action, Craft, Get, Inventory, Malformed, parse
-from .options import DEPTHS, read_options
+from .actions import Craft, CraftCommand, Get, Inventory, MalformedCraft, parse_craft_command
+from .options import DEPTHS, read_textcraft_options
 from .planner import plan
 from .texts import PLAIN, TERSE
-from .world import HELD_OUT, Goal, Recipe, World, amounts
-from .worlds import load
+from .world import HELD_OUT, CraftRecipe, CraftWorld, Goal, format_amounts
+from .worlds import load_world
 
 __all__ = ["SPEC", "TextCraft", "create"]
 
@@ -40,12 +40,12 @@ def create(options: Mapping[str, Json]) -> TextCraft:
 
 class TextCraft(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
-        self._world: World = load(self._options.world, self._options.draw)
+        self._options = read_textcraft_options(options)
+        self._world: CraftWorld = load_world(self._options.world, self._options.draw)
         self._phrases = TERSE if self._options.terse else PLAIN
         self.spec = replace(SPEC, prompt=self._phrases.prompt, max_turns=_MAX_TURNS[self._options.world])
         self._goal: str | None = None
-        self._shown: dict[str, Recipe] = {}
+        self._shown: dict[str, CraftRecipe] = {}
         self._held: dict[str, int] = {}
 
     # --- tasks ---
@@ -53,7 +53,7 @@ class TextCraft(Env):
     def tasks(self, split: str) -> tuple[str, ...]:
         if split not in self.spec.splits:
             raise UnknownSplit(f"textcraft has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
-        # the splits by depth are for measuring: parts of test
+        # the splits by depth are for evaluation: parts of test
         held_out = HELD_OUT.get(split, True)
         wanted = {int(split.removeprefix("depth"))} if split not in HELD_OUT else set(DEPTHS)
         wanted &= set(self._options.depths)
@@ -84,7 +84,7 @@ class TextCraft(Env):
         commands = "\n".join(recipe.command for recipe in self._shown.values())
         return Observation(text=self._phrases.opening.format(commands=commands, goal=goal))
 
-    def _draw(self, task: str, seed: int) -> dict[str, Recipe]:
+    def _draw(self, task: str, seed: int) -> dict[str, CraftRecipe]:
         """The crafting commands of an episode: those needed and some others, by product."""
         rng = Random(f"{task} {seed}")
         needed = self._world.needed(self._find(task), rng)
@@ -97,13 +97,13 @@ class TextCraft(Env):
     def step(self, action: str) -> Step:
         if self._goal is None:
             raise EpisodeOver("textcraft has no episode under way: reset it first")
-        command = parse(action)
+        command = parse_craft_command(action)
         step = _HANDLERS[type(command)](self, command)
         return step if step.ended else replace(step, info={"state": self._state()})
 
     def _state(self) -> str:
-        """All that an episode can still depend on, beside the crafting commands that it began with."""
-        return f"{self._goal} from {amounts(self._holding()) or 'nothing'}"
+        """All that an episode can still depend on, besides the crafting commands that it began with."""
+        return f"{self._goal} from {format_amounts(self._holding()) or 'nothing'}"
 
     def _holding(self) -> list[tuple[str, int]]:
         return [(item, count) for item, count in sorted(self._held.items()) if count]
@@ -123,10 +123,10 @@ class TextCraft(Env):
         missing = [(item, count - self._held.get(item, 0)) for item, count in recipe.needs]
         lacking = [(item, count) for item, count in missing if count > 0]
         if lacking:
-            return self._refuse(self._phrases.missing.format(item=command.item, what=amounts(lacking)))
+            return self._refuse(self._phrases.missing.format(item=command.item, what=format_amounts(lacking)))
         return self._make(recipe)
 
-    def _make(self, recipe: Recipe) -> Step:
+    def _make(self, recipe: CraftRecipe) -> Step:
         for item, count in recipe.needs:
             self._held[item] -= count
         self._held[recipe.product] = self._held.get(recipe.product, 0) + recipe.makes
@@ -138,10 +138,10 @@ class TextCraft(Env):
 
     def _inventory(self, command: Inventory) -> Step:
         held = self._holding()
-        return _say(self._phrases.held.format(what=amounts(held)) if held else self._phrases.empty)
+        return _say(self._phrases.held.format(what=format_amounts(held)) if held else self._phrases.empty)
 
-    def _malformed(self, command: Malformed) -> Step:
-        observation = Observation(text=self._phrases.malformed[command.reason])
+    def _malformed(self, command: MalformedCraft) -> Step:
+        observation = Observation(text=self._phrases.malformed[command])
         return Step(observation=observation, status=Status.INVALID)
 
     def _refuse(self, text: str) -> Step:
@@ -153,21 +153,21 @@ class TextCraft(Env):
         return tuple(plan(self._draw(task, seed), self._find(task).item, {}))
 
     def hindsight(self, task: str, seed: int, actions: Sequence[str]) -> tuple[Reached, ...]:
-        """Every item crafted on the way that is a goal of training; the crafting commands shown stay as they are."""
+        """Items crafted on the way that are goals of training; the crafting commands shown stay as they are."""
         if self._find(task).held_out:
             return ()
         self.reset(task, seed)
         return tuple(
             Reached(task=self._id(goal), actions=at, first=self._first(goal.item))
-            for goal, at in self._crafted(actions)
+            for goal, at in self._find_crafted(actions)
             if goal.depth in self._options.depths and not goal.held_out
         )
 
-    def _crafted(self, actions: Sequence[str]) -> Iterator[tuple[Goal, int]]:
-        """What is made on the way to the goal, each item once, and after how many actions."""
+    def _find_crafted(self, actions: Sequence[str]) -> Iterator[tuple[Goal, int]]:
+        """Items made on the way to the goal, each once, with the number of actions."""
         made: set[str] = set()
         for at, action in enumerate(actions, start=1):
-            command, step = parse(action), self.step(action)
+            command, step = parse_craft_command(action), self.step(action)
             if step.ended:
                 return
             if isinstance(command, Craft) and step.status is Status.OK and command.item not in made:
@@ -178,7 +178,7 @@ class TextCraft(Env):
         return None if self._goal is None else next(plan(self._shown, self._goal, self._held))
 
     def noise_action(self, rng: Random) -> str | None:
-        """Something that the crafting commands shown suggest, whether or not it is possible or of use."""
+        """A random action that the crafting commands suggest, possible and useful or not."""
         if self._goal is None:
             return None
         recipe = rng.choice([recipe for recipe in self._shown.values() if self._may_be_shown_making(recipe.product)])
@@ -204,7 +204,9 @@ class TextCraft(Env):
             yield phrases.opening.format(commands=recipe.command, goal=recipe.product)
             yield phrases.crafted.format(what=f"{recipe.makes} {recipe.product}")
             yield phrases.reached.format(what=f"{recipe.makes} {recipe.product}")
-            yield from (phrases.missing.format(item=recipe.product, what=amounts([need])) for need in recipe.needs)
+            yield from (
+                phrases.missing.format(item=recipe.product, what=format_amounts([need])) for need in recipe.needs
+            )
             yield from (f"get {count} {item}" for item, count in recipe.needs if item in self._world.base)
         for item in sorted({*self._world.base, *self._world.goals}):
             yield from (phrase.format(item=item) for phrase in (phrases.not_found, phrases.no_recipe))
@@ -216,9 +218,9 @@ def _say(text: str) -> Step:
     return Step(observation=Observation(text=text))
 
 
-_HANDLERS: Mapping[type[Action], Callable[[TextCraft, Any], Step]] = {
+_HANDLERS: Mapping[type[CraftCommand], Callable[[TextCraft, Any], Step]] = {
     Get: TextCraft._get,
     Craft: TextCraft._craft,
     Inventory: TextCraft._inventory,
-    Malformed: TextCraft._malformed,
+    MalformedCraft: TextCraft._malformed,
 }

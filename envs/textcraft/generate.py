@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from .actions import Craft, parse
+from .actions import Craft, parse_craft_command
 
 __all__ = ["full_world", "small_world"]
 
@@ -55,7 +55,9 @@ def full_world(patterns: str) -> Iterator[str]:
     lines = [line.split() for line in patterns.splitlines() if line and not line.startswith("#")]
     kinds |= {words[0]: words[1:] for words in lines if words[0].startswith("{")}
     recipes = [command for words in lines if words[0] not in kinds for command in _family(words, kinds)]
-    needs = {craft.item: craft.using for _, command in recipes if isinstance(craft := parse(command), Craft)}
+    needs = {
+        craft.item: craft.using for _, command in recipes if isinstance(craft := parse_craft_command(command), Craft)
+    }
     for split, command in recipes:
         item = command.split(" using ")[0].split(" ", 2)[2]
         yield f"{split} {_depth(item, needs, depths)} {command}"

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .world import Recipe
+from .world import CraftRecipe
 
 __all__ = ["plan"]
 
 
-def plan(recipes: Mapping[str, Recipe], goal: str, inventory: Mapping[str, int]) -> Iterator[str]:
+def plan(recipes: Mapping[str, CraftRecipe], goal: str, inventory: Mapping[str, int]) -> Iterator[str]:
     """Actions that lead from what is held to the goal; what no recipe makes is picked up."""
     return _Planner(recipes, dict(inventory)).provide(goal, 1)
 
 
 class _Planner:
-    def __init__(self, recipes: Mapping[str, Recipe], held: dict[str, int]) -> None:
+    def __init__(self, recipes: Mapping[str, CraftRecipe], held: dict[str, int]) -> None:
         self._recipes = recipes
         self._held = held
 
@@ -43,7 +43,7 @@ class _Planner:
             self._held[item] = self._held.get(item, 0) + count
             yield f"get {count} {item}"
 
-    def _craft(self, recipe: Recipe) -> str:
+    def _craft(self, recipe: CraftRecipe) -> str:
         for ingredient, needed in recipe.needs:
             self._held[ingredient] -= needed
         self._held[recipe.product] = self._held.get(recipe.product, 0) + recipe.makes

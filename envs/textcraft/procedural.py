@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from .world import HELD_OUT, Goal, Recipe, amounts
+from .world import HELD_OUT, CraftRecipe, Goal, format_amounts
 
 __all__ = ["EXTRAS", "Draw", "DrawnWorld"]
 
@@ -25,7 +25,7 @@ EXTRAS = ("glue", "oil", "dye", "pitch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """What recipes may ask for; the less, the easier."""
+    """Ranges that recipes are drawn from; smaller is easier."""
 
     extras: float = 0.25
     """Share of the recipes that ask for an extra."""
@@ -47,7 +47,7 @@ class DrawnWorld:
         for goal in self.goals.values():
             self._made_of[_material(goal.item)].append(goal)
 
-    def needed(self, goal: Goal, rng: Random) -> tuple[Recipe, ...]:
+    def needed(self, goal: Goal, rng: Random) -> tuple[CraftRecipe, ...]:
         recipes = []
         step: Goal | None = goal
         while step is not None:
@@ -56,10 +56,10 @@ class DrawnWorld:
             step = part
         return tuple(reversed(recipes))
 
-    def distractors(self, needed: Sequence[Recipe], at_most: int, rng: Random) -> list[Recipe]:
+    def distractors(self, needed: Sequence[CraftRecipe], at_most: int, rng: Random) -> list[CraftRecipe]:
         taken = {recipe.product for recipe in needed}
         material = _material(needed[-1].product)
-        found: dict[str, Recipe] = {}
+        found: dict[str, CraftRecipe] = {}
         for _ in range(rng.randint(0, at_most)):
             # the same material in one half, so that neither the material nor the form alone tells what is needed
             goal = rng.choice(self._made_of[rng.choice((material, rng.choice(self._materials)))])
@@ -67,25 +67,25 @@ class DrawnWorld:
                 found[goal.item] = self._recipe(goal, self._part(goal, rng), rng)
         return list(found.values())
 
-    def samples(self) -> Iterator[Recipe]:
+    def samples(self) -> Iterator[CraftRecipe]:
         rng = Random("samples")
         for goals in self._made_of.values():
             yield from (self._recipe(goal, self._part(goal, rng), rng) for goal in goals)
 
     def _part(self, goal: Goal, rng: Random) -> Goal | None:
-        """What a thing is made of; None for the bare material."""
+        """The part that a thing is made of; None for the bare material."""
         below = [
             part for part in self._made_of[_material(goal.item)] if part.depth == goal.depth - 1 and not part.held_out
         ]
         return rng.choice(below) if below else None
 
-    def _recipe(self, goal: Goal, part: Goal | None, rng: Random) -> Recipe:
+    def _recipe(self, goal: Goal, part: Goal | None, rng: Random) -> CraftRecipe:
         main = (part.item, 1) if part else (_material(goal.item), rng.randint(1, self._draw.max_amount))
         extra = (rng.choice(EXTRAS), 1)
         # the extra comes first: close to the name it belongs to, a very small model finds it sooner
         needs = (extra, main) if rng.random() < self._draw.extras else (main,)
-        command = f"craft 1 {goal.item} using {amounts(needs)}"
-        return Recipe(product=goal.item, makes=1, needs=needs, depth=goal.depth, command=command)
+        command = f"craft 1 {goal.item} using {format_amounts(needs)}"
+        return CraftRecipe(product=goal.item, makes=1, needs=needs, depth=goal.depth, command=command)
 
 
 def _material(item: str) -> str:

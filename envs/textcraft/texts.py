@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .actions import MAX_LENGTH, Reason
+from .actions import MAX_LENGTH, MalformedCraft
 
 __all__ = ["PLAIN", "TERSE", "Phrases"]
 
@@ -27,7 +27,7 @@ class Phrases:
     no_recipe: str
     wrong_recipe: str
     missing: str
-    malformed: Mapping[str, str]
+    malformed: Mapping[MalformedCraft, str]
 
 
 _PLAIN_COMMANDS = "the commands are 'get N item', 'craft N item using N item, N item' and 'inventory'"
@@ -53,12 +53,14 @@ PLAIN = Phrases(
     wrong_recipe="That is not how {item} is crafted: use the command exactly as listed.",
     missing="You cannot craft {item} yet: you still need {what}.",
     malformed={
-        Reason.EMPTY: f"That was no command; {_PLAIN_COMMANDS}.",
-        Reason.LONG: f"That was longer than {MAX_LENGTH} characters; {_PLAIN_COMMANDS}.",
-        Reason.LINES: "Give one command at a time, on one line.",
-        Reason.COMMAND: f"That is not a command; {_PLAIN_COMMANDS}.",
-        Reason.GET: "That could not be understood: write 'get N item', with a number from 1 to 999.",
-        Reason.CRAFT: "That could not be understood: write 'craft N item using N item, N item', numbers from 1 to 999.",
+        MalformedCraft.EMPTY: f"That was no command; {_PLAIN_COMMANDS}.",
+        MalformedCraft.LONG: f"That was longer than {MAX_LENGTH} characters; {_PLAIN_COMMANDS}.",
+        MalformedCraft.LINES: "Give one command at a time, on one line.",
+        MalformedCraft.COMMAND: f"That is not a command; {_PLAIN_COMMANDS}.",
+        MalformedCraft.GET: "That could not be understood: write 'get N item', with a number from 1 to 999.",
+        MalformedCraft.CRAFT: (
+            "That could not be understood: write 'craft N item using N item, N item', numbers from 1 to 999."
+        ),
     },
 )
 
@@ -75,11 +77,11 @@ TERSE = Phrases(
     wrong_recipe="wrong recipe",
     missing="missing {what}",
     malformed={
-        Reason.EMPTY: "bad command",
-        Reason.LONG: "bad command",
-        Reason.LINES: "bad command",
-        Reason.COMMAND: "bad command",
-        Reason.GET: "bad get",
-        Reason.CRAFT: "bad craft",
+        MalformedCraft.EMPTY: "bad command",
+        MalformedCraft.LONG: "bad command",
+        MalformedCraft.LINES: "bad command",
+        MalformedCraft.COMMAND: "bad command",
+        MalformedCraft.GET: "bad get",
+        MalformedCraft.CRAFT: "bad craft",
     },
 )

@@ -12,9 +12,10 @@ from random import Random
 from typing import Any
 
 from ..errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
+from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
-from .games import GameProgression, Inform7Game, load, make
-from .options import read_options
+from .games import GameProgression, Inform7Game, generate_game, load_game
+from .options import TextWorldOptions
 from .view import View
 
 __all__ = ["SPEC", "TextWorld", "create"]
@@ -47,7 +48,7 @@ def create(options: Mapping[str, Json]) -> TextWorld:
 
 class TextWorld(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
+        self._options = read_options(TextWorldOptions, options)
         self.spec = replace(SPEC, max_turns=self._options.max_steps)
         self._files = _files(Path(self._options.games)) if self._options.games else None
         self._game: Any = None
@@ -70,11 +71,11 @@ class TextWorld(Env):
         if self._files is not None:
             if task not in self._files:
                 raise UnknownTask(f"there is no game '{task[:60]}' in {self._options.games}")
-            return load(self._files[task])
+            return load_game(self._files[task])
         digits = task.removeprefix("seed-")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 9 and task == f"seed-{int(digits)}"):
             raise UnknownTask(f"textworld has no task '{task[:60]}': expected one such as seed-17")
-        return make(self._options.rooms, self._options.objects, self._options.quest_length, int(digits))
+        return generate_game(self._options.rooms, self._options.objects, self._options.quest_length, int(digits))
 
     # --- playing ---
 
@@ -83,7 +84,7 @@ class TextWorld(Env):
         self._game = self._find(task)
         self._progress, self._left = GameProgression(self._game), self._options.max_steps
         self._list()
-        return self._shown(f"Goal: {self._goal()}\n{self._view().text()}")
+        return self._observe(f"Goal: {self._goal()}\n{self._view().text()}")
 
     def _goal(self) -> str:
         last = [f"{_plain(quest.commands[-1])}{self._where(quest)}" for quest in self._game.quests if quest.commands]
@@ -107,18 +108,18 @@ class TextWorld(Env):
         command = _plain(action)
         if len(action) > _LONGEST_COMMAND or command not in self._commands:
             known = command.partition(" ")[0] in self._verbs() and len(action) <= _LONGEST_COMMAND
-            return self._told(*((_NOT_NOW, Status.REFUSED) if known else (_UNKNOWN, Status.INVALID)))
+            return self._finish_step(*((_NOT_NOW, Status.REFUSED) if known else (_UNKNOWN, Status.INVALID)))
         self._progress.update(self._commands[command])
         self._list()
-        return self._told(self._view().text(), Status.OK)
+        return self._finish_step(self._view().text(), Status.OK)
 
-    def _told(self, text: str, status: Status) -> Step:
+    def _finish_step(self, text: str, status: Status) -> Step:
         won, lost = bool(self._progress.completed), bool(self._progress.failed)
         if won or lost:
             self._left = 0
         ending = "\nThe goal is reached." if won else "\nThe goal can no longer be reached." if lost else ""
         step = Step(
-            observation=self._shown(text + ending),
+            observation=self._observe(text + ending),
             reward=1.0 if won else self._share(),
             terminated=won or lost,
             truncated=not (won or lost or self._left),
@@ -143,13 +144,13 @@ class TextWorld(Env):
     def _verbs(self) -> set[str]:
         return {command.partition(" ")[0] for command in self._game.kb.inform7_commands.values()} - set(_IDLE)
 
-    def _shown(self, text: str) -> Observation:
+    def _observe(self, text: str) -> Observation:
         return Observation(text=text, valid_actions=tuple(self._commands) if self._left else None)
 
     # --- demonstrations ---
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        """The walkthrough that the game was made with, if it fits an episode."""
+        """The game's own walkthrough, if it fits an episode."""
         self.reset(task, 0)
         commands = tuple(map(_plain, self._game.walkthrough or ()))
         for at, command in enumerate(commands, start=1):
@@ -160,7 +161,7 @@ class TextWorld(Env):
         return None
 
     def noise_action(self, rng: Random) -> str | None:
-        """Anything possible that can be made good again."""
+        """A random possible command whose effect can be undone."""
         if not self._left:
             return None
         return rng.choice([command for command in self._commands if not command.startswith("eat ")])
@@ -177,7 +178,7 @@ class TextWorld(Env):
 
 
 def _plain(command: str) -> str:
-    """Without what does not matter: letter case, the amount of white space, articles."""
+    """Normalise letter case, white space and articles."""
     return " ".join(word for word in command.lower().split() if word != "the")
 
 

@@ -27,7 +27,7 @@ from textworld.generator.data import LOGIC_DATA_PATH, TEXT_GRAMMARS_PATH, Knowle
 from textworld.generator.game import GameProgression
 from textworld.generator.inform7 import Inform7Game
 
-__all__ = ["GameProgression", "Inform7Game", "load", "make"]
+__all__ = ["GameProgression", "Inform7Game", "generate_game", "load_game"]
 
 _TRIES = 20
 _GAMES = 512
@@ -41,8 +41,8 @@ def _knowledge() -> Any:
 
 
 @lru_cache(_GAMES)
-def make(rooms: int, objects: int, quest_length: int, seed: int) -> Any:
-    """The game of a seed; where no quest fits its first map, of the first that one does fit."""
+def generate_game(rooms: int, objects: int, quest_length: int, seed: int) -> Any:
+    """Generate the game of a seed, with the first of its maps that a quest fits."""
     with _making:
         for number in range(_TRIES):
             options = GameOptions()
@@ -58,5 +58,5 @@ def make(rooms: int, objects: int, quest_length: int, seed: int) -> Any:
 
 
 @lru_cache(_GAMES)
-def load(file: Path) -> Any:
+def load_game(file: Path) -> Any:
     return Game.load(str(file))

@@ -19,7 +19,7 @@ _STATES = ("open", "closed", "locked")
 
 
 class View:
-    """Of one moment."""
+    """The state of a game at one moment."""
 
     def __init__(self, game: Any, state: Any) -> None:
         self._infos = game.infos
@@ -29,7 +29,7 @@ class View:
     def text(self) -> str:
         here = [thing for _, thing, room in self._of("at", 2) if room == self._room and thing != "P"]
         carried = [thing for _, thing, place in self._of("in", 2) if place == "I"]
-        exits, things = "; ".join(self._exits()), "; ".join(self._told(thing) for thing in self._sorted(here))
+        exits, things = "; ".join(self._exits()), "; ".join(self._describe(thing) for thing in self._sorted(here))
         return "\n".join(
             (
                 f"You are in the {self._name(self._room)}.",
@@ -40,7 +40,7 @@ class View:
         )
 
     def digest(self) -> str:
-        """The same for the same state, however it was reached."""
+        """Digest of the state, independent of how it was reached."""
         return sha256(repr(self._facts).encode()).hexdigest()[:16]
 
     def _of(self, name: str, num: int) -> Iterator[tuple[str, ...]]:
@@ -55,7 +55,7 @@ class View:
     def _state(self, thing: str) -> str:
         return next((f" ({state})" for state in _STATES if (state, thing) in self._facts), "")
 
-    def _told(self, thing: str) -> str:
+    def _describe(self, thing: str) -> str:
         shown = [inside for name in ("in", "on") for _, inside, place in self._of(name, 2) if place == thing]
         state = self._state(thing)
         within = ", ".join(self._name(inside) for inside in self._sorted(shown))

@@ -27,11 +27,11 @@ __all__ = [
     "Hover",
     "Malformed",
     "NewTab",
-    "Place",
     "Point",
     "Press",
     "Scroll",
     "Select",
+    "Spot",
     "Stop",
     "SwitchTab",
     "Type",
@@ -40,11 +40,11 @@ __all__ = [
 ]
 
 LONGEST = 4000
-"""Characters of an action, at the most."""
+"""Most characters of an action."""
 
 
 class Malformed(StrEnum):
-    """Why a text is no action."""
+    """Reasons why a text is not an action."""
 
     EMPTY = "empty"
     LONG = "long"
@@ -60,28 +60,28 @@ class Point:
     y: int
 
 
-Place: TypeAlias = "int | Point"
+Spot: TypeAlias = "int | Point"
 
 
 @dataclass(frozen=True, slots=True)
 class Click:
-    place: Place
+    place: Spot
 
 
 @dataclass(frozen=True, slots=True)
 class Hover:
-    place: Place
+    place: Spot
 
 
 @dataclass(frozen=True, slots=True)
 class Drag:
-    start: Place
-    end: Place
+    start: Spot
+    end: Spot
 
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """In place of what stands there."""
+    """Replace the content of a field."""
 
     element: int
     text: str
@@ -205,7 +205,7 @@ def parse(text: str) -> Action | Malformed:
     return make(*match.groups()) if match else Malformed.ARGUMENTS
 
 
-def _place(text: str) -> Place:
+def _place(text: str) -> Spot:
     x, comma, y = text.partition(",")
     return Point(int(x), int(y)) if comma else int(x)
 

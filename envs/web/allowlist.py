@@ -10,18 +10,18 @@ from urllib.parse import unquote, urlsplit
 
 from playwright.async_api import BrowserContext, Route, WebSocketRoute
 
-__all__ = ["fence", "outside"]
+__all__ = ["compile_outside", "fence"]
 
 
-def outside(hosts: Sequence[str]) -> re.Pattern[str]:
-    """Matches every address that is not of these hosts, each a name with its port."""
+def compile_outside(hosts: Sequence[str]) -> re.Pattern[str]:
+    """Pattern of every address outside these hosts, each a name with its port."""
     inside = "|".join(map(re.escape, hosts)) or r"\0"
     return re.compile(rf"^(?!(?:https?|wss?)://(?:{inside})(?:[/?#]|$)|(?:data|blob|about):)")
 
 
 async def fence(context: BrowserContext, hosts: Sequence[str], folder: tuple[str, Path] | None) -> None:
     """Check every request of a context; those for the folder's host are answered from it."""
-    elsewhere = outside((*hosts, folder[0]) if folder else hosts)
+    elsewhere = compile_outside((*hosts, folder[0]) if folder else hosts)
     await context.route(elsewhere, _abort)
     if hosts:
         await context.route_web_socket(elsewhere, _close)

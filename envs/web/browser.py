@@ -1,7 +1,6 @@
-"""A browser for those who wait: a seat in a room and one visit at a time, called from any thread.
+"""Blocking, thread-safe handle on a shared Chromium; one visit at a time.
 
-What enters: scenes and actions. What leaves: pages as text, replies. Trouble of the browser's is an `EnvFault`; the
-next visit then begins in another browser.
+Trouble of the browser's is an `EnvFault`; the next visit then begins in another browser.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 from ..errors import EnvFault
 from .actions import Action
 from .chromium import Browser, room
-from .session import Reply, Scene, Visit
+from .session import ActionReply, Scene, Visit
 from .tree import Node
 
 __all__ = ["Surfer"]
@@ -21,7 +20,7 @@ __all__ = ["Surfer"]
 T = TypeVar("T")
 
 _CALL_S = 120.0
-"""For one call, at the most: a browser that takes longer is not waited for."""
+"""Time limit of one call; a browser that takes longer is given up."""
 
 
 class Surfer:
@@ -31,7 +30,7 @@ class Surfer:
         self._visit: Visit | None = None
 
     def begin(self, scene: Scene, url: str) -> None:
-        """A new visit, which begins at a page; whatever was before is over."""
+        """Begin a new visit at a page; one under way ends."""
         self.end()
         browser = self._seat()
         try:
@@ -47,7 +46,7 @@ class Surfer:
             self._browser = self._room.enter()
         return self._browser
 
-    def perform(self, action: Action) -> Reply:
+    def perform(self, action: Action) -> ActionReply:
         browser, visit = self._under_way()
         return browser.run(visit.perform(action), _CALL_S)
 
@@ -60,7 +59,7 @@ class Surfer:
         browser.run(visit.settle(), _CALL_S)
 
     def ask(self, expression: str) -> Any:
-        """The value of an expression in the page itself, among its own scripts."""
+        """Evaluate an expression in the page itself, among its own scripts."""
         browser, visit = self._under_way()
         return browser.run(visit.tab.leaf.evaluate(expression), _CALL_S)
 
@@ -70,12 +69,12 @@ class Surfer:
 
     @property
     def seen(self) -> tuple[tuple[int, Node], ...]:
-        """The elements seen last, with their numbers."""
+        """Elements of the last observation, with their numbers."""
         tab = self.visit.tab
         return tuple((tab.numbers[node.backend], node) for node in tab.seen)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have something else done with the visit."""
+        """Run another coroutine of the visit."""
         return self._under_way()[0].run(work, _CALL_S)
 
     def _under_way(self) -> tuple[Browser, Visit]:
@@ -95,7 +94,7 @@ class Surfer:
             self._leave(browser)
 
     def close(self) -> None:
-        """Let go of everything; may be called more than once."""
+        """Release everything; may be called more than once."""
         self.end()
         if self._browser is not None:
             self._leave(self._browser)

@@ -1,7 +1,7 @@
-"""The browser itself: where it is, how it is started, and one process of it that visits share.
+"""Chromium: where it is, how it is started, and one process of it that visits share.
 
-What enters: the hosts that may be reached. What leaves: a `Browser` with a thread of its own in which all that
-concerns it runs, lent out by a `Room` to whoever visits pages, and ended when the last of them has left.
+A `Browser` has a thread of its own in which all that concerns it runs; a `Room` lends it to visits, and ends it when
+the last of them has left.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from playwright.async_api import Error, Playwright, async_playwright
 from ..errors import EnvFault, FaultKind
 from . import BROWSERS
 
-__all__ = ["INSTALL", "Browser", "Room", "executable", "room", "unless"]
+__all__ = ["INSTALL", "Browser", "Room", "find_executable", "room", "unless"]
 
 T = TypeVar("T")
 
@@ -41,8 +41,8 @@ _FLAGS = (
 )
 
 
-def executable() -> str:
-    """The system's Chromium, or what stands for it."""
+def find_executable() -> str:
+    """Path of the system's Chromium or Chrome."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         raise EnvFault(INSTALL)
@@ -60,7 +60,7 @@ def _with_port(host: str) -> tuple[str, ...]:
 
 
 async def unless(lost: asyncio.Event, work: Coroutine[Any, Any, T], fault: str) -> T:
-    """What work comes to; a fault as soon as that is lost which it waits for, as the driver then may wait for ever."""
+    """Await work, or raise a fault as soon as what it waits for is lost: the driver could wait for ever."""
     answer, sign = asyncio.ensure_future(work), asyncio.ensure_future(lost.wait())
     try:
         await asyncio.wait((answer, sign), return_when=asyncio.FIRST_COMPLETED)
@@ -73,7 +73,7 @@ async def unless(lost: asyncio.Event, work: Coroutine[Any, Any, T], fault: str) 
 
 
 class Browser:
-    """A running browser; ends with `stop`, or by itself when this process ends, however that ends."""
+    """A running browser; ends with `stop`, or when this process ends, even if killed."""
 
     def __init__(self, hosts: Sequence[str], at: str = "") -> None:
         self.num_seats = 0
@@ -92,7 +92,7 @@ class Browser:
     async def _start(self, rules: str) -> None:
         self._driver = await async_playwright().start()
         self._process = await self._driver.chromium.launch(
-            executable_path=executable(),
+            executable_path=find_executable(),
             args=[*_FLAGS, f"--host-resolver-rules={rules}"],
             handle_sigint=False,
             handle_sigterm=False,
@@ -111,7 +111,7 @@ class Browser:
         return self._process
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Have something done in the browser's thread, and wait for it; its time begins when its turn has come."""
+        """Run work in the browser's thread and wait for it; its deadline starts when its turn comes."""
         with _AT_ONCE:
             if not self.alive:
                 work.close()
@@ -150,7 +150,7 @@ class Browser:
 
 
 class Room:
-    """One browser for all who visit the same hosts, started when the first comes in."""
+    """A browser shared by visits to the same hosts, started with the first."""
 
     def __init__(self, hosts: Sequence[str], at: str = "") -> None:
         self._hosts = tuple(hosts)
@@ -160,7 +160,7 @@ class Room:
         finalize(self, _stop_all, self._running)
 
     def enter(self) -> Browser:
-        """A browser that runs; it must be left again, whatever becomes of it."""
+        """Enter a running browser; it must be left again, even if it failed."""
         with self._lock:
             browser = next((each for each in self._running if each.alive), None)
             if browser is None:
@@ -177,7 +177,7 @@ class Room:
                 browser.stop()
 
     def shut(self, browser: Browser) -> None:
-        """Let nobody else into this browser."""
+        """Admit no more visits to this browser."""
         with self._lock:
             self._running[:] = [each for each in self._running if each is not browser]
 

@@ -1,11 +1,11 @@
-"""Colours by name, as computed styles tell them."""
+"""Names of the colours in computed styles."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-__all__ = ["colour"]
+__all__ = ["name_colour"]
 
 _RGB = re.compile(r"rgba?\((\d+), (\d+), (\d+)(?:, ([\d.]+))?\)")
 _NAMES: Mapping[tuple[int, int, int], str] = {
@@ -32,8 +32,8 @@ _NAMES: Mapping[tuple[int, int, int], str] = {
 }
 
 
-def colour(style: str) -> str:
-    """A name, or the three parts in hexadecimal; nothing where nothing is painted."""
+def name_colour(style: str) -> str:
+    """Name of a colour, or its hexadecimal form; empty where nothing is painted."""
     found = _RGB.fullmatch(style)
     if found is None or found[4] == "0":
         return ""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["CHOOSE", "FIND_POINT", "FRAMES", "MAKE_READY", "SCROLL", "opening"]
+__all__ = ["CHOOSE", "FIND_POINT", "FRAMES", "MAKE_READY", "SCROLL", "write_opening"]
 
 
-def opening(seed: int) -> str:
-    """Chance from a seed, and nothing that moves by itself."""
+def write_opening(seed: int) -> str:
+    """Script that seeds chance and stops animations."""
     return _OPENING.replace("SEED", str(seed % 0xFFFFFFFF + 1))
 
 

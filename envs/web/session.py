@@ -1,8 +1,8 @@
 """A visit: the tabs of one episode, what is seen in them and what is done.
 
-What enters: a `Scene`, and actions. What leaves: pages as text, and `Reply`s. Everything here runs in the browser's own
-thread. There is no wait for a length of time: after an action the visit waits until what it set off has come to rest,
-by what the browser tells of requests, navigations and frames drawn.
+Takes a `Scene` and actions; gives pages as text, and `ActionReply`s. Everything here runs in the browser's own thread.
+Nothing waits for a length of time: after an action the visit waits until what it set off has come to rest, by what the
+browser reports of requests, navigations and frames drawn.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from .actions import (
     GoTo,
     Hover,
     NewTab,
-    Place,
     Point,
     Press,
     Scroll,
     Select,
+    Spot,
     SwitchTab,
     Type,
     Wait,
 )
-from .allowlist import fence, outside
-from .scripts import CHOOSE, FIND_POINT, MAKE_READY, SCROLL, opening
+from .allowlist import compile_outside, fence
+from .scripts import CHOOSE, FIND_POINT, MAKE_READY, SCROLL, write_opening
 from .tab import Tab
-from .texts import Says
-from .tree import Window, written
+from .texts import BrowserTexts
+from .tree import Window, format_page
 
-__all__ = ["EPOCH", "Reply", "Scene", "Visit"]
+__all__ = ["EPOCH", "ActionReply", "Scene", "Visit"]
 
 EPOCH = 1_700_000_000
 """The time on a page's clock when it stands still, in seconds."""
@@ -57,7 +57,7 @@ _MOST_TABS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a visit is like."""
+    """Settings of a visit."""
 
     hosts: tuple[str, ...] = ()
     """Name and port of what may be reached; everything else is not there."""
@@ -65,7 +65,7 @@ class Scene:
     """A host that does not exist, and the folder whose files are its pages."""
     window: Window
     tokens: int = 4096
-    """Of a page's text, at the most."""
+    """Longest text of a page."""
     seed: int = 0
     tick_ms: int | None = None
     """The page's clock stands still but for so much with each action; None lets it run."""
@@ -82,18 +82,18 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What came of an action; no text where it was done."""
+class ActionReply:
+    """Result of an action; its text is empty where it was done."""
 
     text: str = ""
     status: Status = Status.OK
 
 
-_DONE = Reply()
+_DONE = ActionReply()
 
 
-def _refused(text: str, **what: object) -> Reply:
-    return Reply(text.format(**what), Status.REFUSED)
+def _refuse(text: str, **what: object) -> ActionReply:
+    return ActionReply(text.format(**what), Status.REFUSED)
 
 
 class Visit:
@@ -132,7 +132,7 @@ class Visit:
 
     async def _furnish(self) -> None:
         scene, context = self.scene, self.context
-        await context.add_init_script(opening(scene.seed))
+        await context.add_init_script(write_opening(scene.seed))
         if scene.tick_ms is not None:
             await context.clock.install(time=EPOCH)
             await context.clock.pause_at(EPOCH + 1)
@@ -194,11 +194,11 @@ class Visit:
     async def see(self) -> str:
         tab, scene = self.tab, self.scene
         page = await tab.look()
-        lines = [Says.DIALOG.format(what=what) for what in self.said]
+        lines = [BrowserTexts.DIALOG.format(what=what) for what in self.said]
         self.said.clear()
         if scene.headed:
             lines.append(await self._heading())
-        return "\n".join((*lines, written(page, tab.numbers, scene.tokens)))
+        return "\n".join((*lines, format_page(page, tab.numbers, scene.tokens)))
 
     async def _heading(self) -> str:
         titles = [await tab.title() for tab in self.tabs]
@@ -209,7 +209,7 @@ class Visit:
     # --- doing ---
 
     async def go(self, url: str) -> None:
-        """Open a page in the tab that is looked at; a fault where there is none."""
+        """Open a page in the current tab; a fault where there is none."""
         reply = await self._go_to(GoTo(url))
         with suppress(Error):  # a page that is never whole is taken as it is
             await self.tab.leaf.wait_for_load_state("load", timeout=1000 * _LOAD_S)
@@ -217,13 +217,13 @@ class Visit:
         if reply.status is not Status.OK:
             raise EnvFault(f"no page at {url[:200]}: {reply.text}")
 
-    async def perform(self, action: Action) -> Reply:
+    async def perform(self, action: Action) -> ActionReply:
         reply = await _DOING[type(action)](self, action)
         await self.settle()
         return reply
 
     async def settle(self) -> None:
-        """Wait until what was set off has come to rest, or for as long as that may take."""
+        """Wait until the page is at rest, up to a limit."""
         until = asyncio.get_running_loop().time() + _SETTLE_S
         await self._rest(until)
         if self.scene.tick_ms is not None:
@@ -246,23 +246,23 @@ class Visit:
             if drawn and not self._coming:
                 return
 
-    async def _click(self, action: Click) -> Reply:
+    async def _click(self, action: Click) -> ActionReply:
         return await self._at(action.place, self.tab.leaf.mouse.click)
 
-    async def _hover(self, action: Hover) -> Reply:
+    async def _hover(self, action: Hover) -> ActionReply:
         return await self._at(action.place, self.tab.leaf.mouse.move)
 
-    async def _at(self, place: Place, do: Callable[[float, float], Awaitable[None]]) -> Reply:
+    async def _at(self, place: Spot, do: Callable[[float, float], Awaitable[None]]) -> ActionReply:
         point = await self._point(place)
-        if isinstance(point, Reply):
+        if isinstance(point, ActionReply):
             return point
         await do(point.x, point.y)
         return _DONE
 
-    async def _drag(self, action: Drag) -> Reply:
+    async def _drag(self, action: Drag) -> ActionReply:
         start, end = await self._point(action.start), await self._point(action.end)
         for point in (start, end):
-            if isinstance(point, Reply):
+            if isinstance(point, ActionReply):
                 return point
         assert isinstance(start, Point)
         assert isinstance(end, Point)
@@ -273,15 +273,15 @@ class Visit:
         await mouse.up()
         return _DONE
 
-    async def _type(self, action: Type) -> Reply:
+    async def _type(self, action: Type) -> ActionReply:
         reply = await self._at(action.element, self.tab.leaf.mouse.click)
         if reply.status is not Status.OK:
             return reply
         how = str(await self.tab.ask(MAKE_READY, None, action.text))
         if how == "none":
-            return _refused(Says.NOT_TYPED, number=action.element)
+            return _refuse(BrowserTexts.NOT_TYPED, number=action.element)
         if how.startswith("refused "):
-            return _refused(Says.FORM[how.removeprefix("refused ")])
+            return _refuse(BrowserTexts.FORM[how.removeprefix("refused ")])
         keyboard = self.tab.leaf.keyboard
         if how == "keys":
             await (keyboard.type(action.text) if action.text else keyboard.press("Delete"))
@@ -289,85 +289,85 @@ class Visit:
             await keyboard.press("Enter")
         return _DONE
 
-    async def _select(self, action: Select) -> Reply:
+    async def _select(self, action: Select) -> ActionReply:
         backend = self.tab.backend(action.element)
         how = None if backend is None else await self.tab.ask(CHOOSE, backend, action.option)
         if how is None:
-            return _refused(Says.NO_ELEMENT, number=action.element)
+            return _refuse(BrowserTexts.NO_ELEMENT, number=action.element)
         if how == "done":
             return _DONE
-        return _refused(Says.NOT_CHOSEN[how], number=action.element, what=action.option[:60])
+        return _refuse(BrowserTexts.NOT_CHOSEN[how], number=action.element, what=action.option[:60])
 
-    async def _press(self, action: Press) -> Reply:
+    async def _press(self, action: Press) -> ActionReply:
         await self.tab.leaf.keyboard.press(action.keys)
         return _DONE
 
-    async def _scroll(self, action: Scroll) -> Reply:
+    async def _scroll(self, action: Scroll) -> ActionReply:
         backend = None
         if action.element is not None and (backend := self.tab.backend(action.element)) is None:
-            return _refused(Says.NO_ELEMENT, number=action.element)
+            return _refuse(BrowserTexts.NO_ELEMENT, number=action.element)
         moved = await self.tab.ask(SCROLL, backend, action.down)
-        return _DONE if moved else _refused(Says.NOT_SCROLLED)
+        return _DONE if moved else _refuse(BrowserTexts.NOT_SCROLLED)
 
-    async def _go_to(self, action: GoTo) -> Reply:
+    async def _go_to(self, action: GoTo) -> ActionReply:
         url = action.url if "://" in action.url else f"http://{action.url}"
-        if outside(self.scene.reached).match(url) or not url.startswith(("http://", "https://")):
-            return _refused(Says.ELSEWHERE)
+        if compile_outside(self.scene.reached).match(url) or not url.startswith(("http://", "https://")):
+            return _refuse(BrowserTexts.ELSEWHERE)
         try:
             await self.tab.leaf.goto(url, wait_until="commit")
         except Error as error:
             if self.tab.crashed or not self.tabs:
                 raise
-            return _refused(Says.NO_PAGE, what=str(error).splitlines()[0][:100])
+            return _refuse(BrowserTexts.NO_PAGE, what=str(error).splitlines()[0][:100])
         return _DONE
 
-    async def _go_back(self, action: GoBack) -> Reply:
-        return await self._move(-1, Says.NO_BACK)
+    async def _go_back(self, action: GoBack) -> ActionReply:
+        return await self._move(-1, BrowserTexts.NO_BACK)
 
-    async def _go_forward(self, action: GoForward) -> Reply:
-        return await self._move(1, Says.NO_FORWARD)
+    async def _go_forward(self, action: GoForward) -> ActionReply:
+        return await self._move(1, BrowserTexts.NO_FORWARD)
 
-    async def _move(self, by: int, otherwise: str) -> Reply:
+    async def _move(self, by: int, otherwise: str) -> ActionReply:
         history = await self.tab.send("Page.getNavigationHistory")
         at, entries = history["currentIndex"] + by, history["entries"]
         if not 0 <= at < len(entries) or entries[at]["url"] == "about:blank":
-            return _refused(otherwise)
+            return _refuse(otherwise)
         await (self.tab.leaf.go_back if by < 0 else self.tab.leaf.go_forward)(wait_until="commit")
         return _DONE
 
-    async def _new_tab(self, action: NewTab) -> Reply:
+    async def _new_tab(self, action: NewTab) -> ActionReply:
         if len(self.tabs) >= _MOST_TABS:
-            return _refused(Says.MANY_TABS, number=_MOST_TABS)
+            return _refuse(BrowserTexts.MANY_TABS, number=_MOST_TABS)
         await self.context.new_page()
         return _DONE
 
-    async def _switch_tab(self, action: SwitchTab) -> Reply:
+    async def _switch_tab(self, action: SwitchTab) -> ActionReply:
         if action.number >= len(self.tabs):
-            return _refused(Says.NO_TAB, number=action.number)
+            return _refuse(BrowserTexts.NO_TAB, number=action.number)
         self.here = action.number
         await self.tab.leaf.bring_to_front()
         return _DONE
 
-    async def _close_tab(self, action: CloseTab) -> Reply:
+    async def _close_tab(self, action: CloseTab) -> ActionReply:
         if len(self.tabs) == 1:
-            return _refused(Says.LAST_TAB)
+            return _refuse(BrowserTexts.LAST_TAB)
         await self.tab.leaf.close()
         return _DONE
 
-    async def _wait(self, action: Wait) -> Reply:
+    async def _wait(self, action: Wait) -> ActionReply:
         return _DONE
 
-    async def _point(self, place: Place) -> Point | Reply:
+    async def _point(self, place: Spot) -> Point | ActionReply:
         if isinstance(place, Point):
             window = self.scene.window
             inside = place.x < window.width and place.y < window.height
-            return place if inside else _refused(Says.OUTSIDE, width=window.width, height=window.height)
+            return place if inside else _refuse(BrowserTexts.OUTSIDE, width=window.width, height=window.height)
         backend = self.tab.backend(place)
         found = None if backend is None else await self.tab.ask(FIND_POINT, backend)
-        return _refused(Says.NO_ELEMENT, number=place) if found is None else Point(found["x"], found["y"])
+        return _refuse(BrowserTexts.NO_ELEMENT, number=place) if found is None else Point(found["x"], found["y"])
 
 
-_DOING: Mapping[type, Callable[[Visit, Any], Awaitable[Reply]]] = {
+_DOING: Mapping[type, Callable[[Visit, Any], Awaitable[ActionReply]]] = {
     Click: Visit._click,
     Hover: Visit._hover,
     Drag: Visit._drag,

@@ -1,7 +1,7 @@
 """One tab: what is seen in it, what runs in it, and what it still waits for.
 
-What enters: a page of the browser's driver. What leaves: a `Page` for each look, answers of scripts, and whether all
-that was set off has come to rest, by what the browser tells of requests, navigations and frames drawn.
+Gives a `SeenPage` for each look, answers of scripts, and whether all that was set off has come to rest, by what the
+browser reports of requests, navigations and frames drawn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from playwright.async_api import Page as Leaf
 
 from .chromium import unless
 from .scripts import FRAMES
-from .tree import STYLES, Node, Page, Window, nodes
+from .tree import STYLES, Node, SeenPage, Window, read_page
 
 __all__ = ["Tab"]
 
@@ -28,7 +28,7 @@ _FETCHED = frozenset(("Fetch", "Font", "Image", "Script", "Stylesheet", "XHR"))
 
 
 class Tab:
-    """A page in the browser, what numbers its elements have, and what it still waits for."""
+    """A page in the browser, the numbers of its elements, and its pending work."""
 
     def __init__(self, leaf: Leaf, cdp: CDPSession, window: Window) -> None:
         self.leaf = leaf
@@ -74,7 +74,7 @@ class Tab:
         return self._crashed.is_set()
 
     async def send(self, method: str, given: Mapping[str, Any] | None = None) -> Any:
-        """Ask the browser about the page. A page that crashes meanwhile never answers: that is a fault at once."""
+        """Send a command of the browser's protocol; a page that crashes meanwhile is a fault at once."""
         return await unless(self._crashed, self.cdp.send(method, dict(given or {})), "a page crashed")
 
     # what it waits for
@@ -132,7 +132,7 @@ class Tab:
         self._changed.set()
 
     async def quiet(self, until: float) -> bool:
-        """Wait until nothing is on its way; whether nothing was."""
+        """Wait until nothing is pending; return whether nothing was."""
         waited = False
         while self._busy or self._fetches or self.opening:
             waited = True
@@ -151,7 +151,7 @@ class Tab:
         self.opening = 0
 
     async def drawn(self) -> bool:
-        """Wait until what was done has been drawn; False where the page went away meanwhile."""
+        """Wait until the page is drawn; False where it went away meanwhile."""
         try:
             world = await self._world()
             evaluated = self.send("Runtime.evaluate", {"contextId": world, "expression": FRAMES, "awaitPromise": True})
@@ -165,7 +165,7 @@ class Tab:
     # asking
 
     async def _world(self) -> int:
-        """Where scripts of ours run, unseen by the page's."""
+        """Isolated world in which our scripts run, invisible to the page's."""
         tree = await self.send("Page.getFrameTree")
         frame = tree["frameTree"]["frame"]["id"]
         made = await self.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": "agym"})
@@ -203,10 +203,10 @@ class Tab:
 
     # seeing
 
-    async def look(self) -> Page:
+    async def look(self) -> SeenPage:
         accessible = await self.send("Accessibility.getFullAXTree")
         snapshot = await self.send("DOMSnapshot.captureSnapshot", {"computedStyles": list(STYLES)})
-        page = nodes(accessible["nodes"], snapshot, self._window)
+        page = read_page(accessible["nodes"], snapshot, self._window)
         document = snapshot["documents"][0]["nodes"]["backendNodeId"][0]
         if document != self._document:
             self._document, self.numbers = document, {}

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from .actions import LONGEST, Malformed
 
-__all__ = ["MALFORMED", "Says"]
+__all__ = ["MALFORMED", "BrowserTexts"]
 
 
-class Says:
+class BrowserTexts:
     DIALOG = "A dialog said, and was agreed to: {what}"
     NO_ELEMENT = "There is no element [{number}] now."
     NOT_TYPED = "[{number}] takes no text."

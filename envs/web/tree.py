@@ -1,8 +1,7 @@
-"""A page as text.
+"""A page as text: `Node`s, one for each line worth showing, within a budget of tokens.
 
-What enters: Chromium's accessibility tree and its snapshot of the document, both as they come over its protocol. What
-leaves: `Node`s, one for each line that is worth showing, and the text of them within a budget. The document gives the
-order and what there is to see; the accessibility tree gives roles, names and states.
+Made from Chromium's accessibility tree, which gives roles, names and states, and its snapshot of the document, which
+gives the order and what there is to see.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .colours import colour
+from .colours import name_colour
 
-__all__ = ["STYLES", "Box", "Node", "Page", "Window", "nodes", "pieces", "written"]
+__all__ = ["STYLES", "Box", "Node", "SeenPage", "Window", "estimate_tokens", "format_page", "read_page"]
 
 STYLES = ("fill", "stroke", "background-color", "color", "cursor")
 """Computed styles that the snapshot must have, in this order."""
@@ -62,7 +61,7 @@ _TEXT_NODE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """Where something is in the window, in pixels."""
+    """Position and size in the window, in pixels."""
 
     x: float
     y: float
@@ -80,7 +79,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What of a page is looked at."""
+    """The visible part of a page."""
 
     width: int
     height: int
@@ -110,7 +109,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class SeenPage:
     nodes: tuple[Node, ...]
     above: bool
     """There is more above the window."""
@@ -120,10 +119,10 @@ class Page:
 # --- text ---
 
 
-def written(page: Page, numbers: Mapping[int, int], tokens: int) -> str:
-    """One line for each node; what is more than about so many tokens is cut, and said to be."""
+def format_page(page: SeenPage, numbers: Mapping[int, int], tokens: int) -> str:
+    """Format one line for each node, cut at about `tokens` tokens with a note that says so."""
     lines = [f"{' ' * node.depth}[{numbers[node.backend]}] {node}" for node in page.nodes]
-    kept = _kept(lines, tokens)
+    kept = _cut(lines, tokens)
     left = len(lines) - len(kept)
     more = [f"({left} more lines are not shown)"] if left else []
     ways = [way for way, there in (("above", page.above), ("below", page.below)) if there]
@@ -131,18 +130,18 @@ def written(page: Page, numbers: Mapping[int, int], tokens: int) -> str:
     return "\n".join((*kept, *more, *scroll)) or "(the page is empty)"
 
 
-def _kept(lines: Sequence[str], tokens: int) -> list[str]:
+def _cut(lines: Sequence[str], tokens: int) -> list[str]:
     kept = []
     for line in lines:
-        tokens -= pieces(line)
+        tokens -= estimate_tokens(line)
         if tokens < 0:
             break
         kept.append(line)
     return kept
 
 
-def pieces(line: str) -> int:
-    """About as many tokens as a language model's tokenizer makes of it, rather more than fewer."""
+def estimate_tokens(line: str) -> int:
+    """Estimate how many tokens a language model's tokenizer makes of a line, rather too many than too few."""
     return 1 + len(re.findall(r"[^\W_]{1,4}|[^\w\s]|_", line))
 
 
@@ -171,14 +170,14 @@ class _Thing:
     children: list[_Thing] = field(default_factory=list)
 
 
-def nodes(accessible: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any], window: Window) -> Page:
+def read_page(accessible: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any], window: Window) -> SeenPage:
     document, strings = snapshot["documents"][0], snapshot["strings"]
     things = _things(document, strings)
     _join(things, accessible)
-    shown = tuple(_shown(things[0], 0, window, None)) if things else ()
+    shown = tuple(_walk(things[0], 0, window, None)) if things else ()
     top, height = document.get("scrollOffsetY", 0), document.get("contentHeight", 0)
     below = not window.whole and top + window.height < height - 1
-    return Page(nodes=shown, above=not window.whole and top > 0, below=below)
+    return SeenPage(nodes=shown, above=not window.whole and top > 0, below=below)
 
 
 def _things(document: Mapping[str, Any], strings: Sequence[str]) -> list[_Thing]:
@@ -237,17 +236,17 @@ def _tidy(text: object) -> str:
     return plain if len(plain) <= _LONGEST_TEXT else plain[: _LONGEST_TEXT - 1] + "…"
 
 
-def _shown(thing: _Thing, depth: int, window: Window, outer: _Thing | None) -> Iterator[Node]:
-    """The lines of a thing and of what is in it; `outer` is the innermost thing around it that has a line."""
+def _walk(thing: _Thing, depth: int, window: Window, outer: _Thing | None) -> Iterator[Node]:
+    """Lines of a thing and its content; `outer` is the innermost enclosing thing that has a line."""
     if window.strip and thing.attributes.get("id") in window.strip:
         return
-    own = _own(thing, outer) if _in_view(thing, window) else ""
+    own = _choose_role(thing, outer) if _in_view(thing, window) else ""
     if own:
         yield _node(thing, depth, own, thing.name, window)
     if thing.role == "StaticText" or thing.tag == "select":
         return
     inner, around = (depth + 1, thing) if own else (depth, outer)
-    within = [node for child in thing.children for node in _shown(child, inner, window, around)]
+    within = [node for child in thing.children for node in _walk(child, inner, window, around)]
     if not own and _in_view(thing, window):
         if len(within) > 1 and _holds(thing):
             name = "" if thing.role in _ROWS else thing.name
@@ -258,8 +257,8 @@ def _shown(thing: _Thing, depth: int, window: Window, outer: _Thing | None) -> I
     yield from within
 
 
-def _own(thing: _Thing, outer: _Thing | None) -> str:
-    """What the thing is called on a line of its own, if it has one whatever is in it."""
+def _choose_role(thing: _Thing, outer: _Thing | None) -> str:
+    """Role of the thing on a line of its own, if it has one regardless of its content."""
     said, in_control = (outer.name, outer.role in _ACTABLE) if outer else ("", False)
     if thing.role == "StaticText":
         return "text" if thing.name and thing.name not in said else ""
@@ -267,7 +266,7 @@ def _own(thing: _Thing, outer: _Thing | None) -> str:
         return "" if thing.role == "link" and in_control and thing.name == said else _SAYS.get(thing.role, thing.role)
     if thing.role == "heading" or (thing.role in ("image", "img") and thing.tag != "svg"):
         return _SAYS.get(thing.role, thing.role)
-    return thing.tag if thing.tag in _SHAPES and not in_control and _painted(thing) else ""
+    return thing.tag if thing.tag in _SHAPES and not in_control and _is_painted(thing) else ""
 
 
 def _holds(thing: _Thing) -> bool:
@@ -275,18 +274,18 @@ def _holds(thing: _Thing) -> bool:
 
 
 def _can_be_used(thing: _Thing) -> bool:
-    """An empty thing without a meaning that is there for something all the same."""
+    """Whether an empty element without a role can still be clicked or focused."""
     usable = thing.clickable or bool(thing.states.get("focusable"))
     box = thing.box
     sized = box is not None and box.width * box.height > 0
     return usable and sized and thing.role in _GREY and thing.tag not in ("html", "body")
 
 
-def _painted(thing: _Thing) -> bool:
-    """Not a mere dot, as shapes are before they are unfolded."""
+def _is_painted(thing: _Thing) -> bool:
+    """Whether a shape is visible and more than a dot."""
     box = thing.box
     sized = box is not None and max(box.width, box.height) >= 2
-    return sized and any(colour(thing.styles.get(paint, "")) for paint in ("fill", "stroke"))
+    return sized and any(name_colour(thing.styles.get(paint, "")) for paint in ("fill", "stroke"))
 
 
 def _in_view(thing: _Thing, window: Window) -> bool:
@@ -344,7 +343,7 @@ _RANGE = {"valuemin": "from", "valuemax": "to"}
 
 
 def _hint(attributes: Mapping[str, str]) -> str:
-    """What its makers call a thing that has no name."""
+    """Class or id of a thing that has no name."""
     classes = attributes.get("class", "").split()
     named = "".join(f".{each}" for each in classes) or (f"#{attributes['id']}" if attributes.get("id") else "")
     return _tidy(named)[:40]
@@ -352,7 +351,7 @@ def _hint(attributes: Mapping[str, str]) -> str:
 
 def _paint(thing: _Thing) -> str:
     paints = ("fill", "stroke") if thing.tag in _SHAPES or thing.drawn else ("background-color",)
-    return next((name for paint in paints if (name := colour(thing.styles.get(paint, "")))), "")
+    return next((name for paint in paints if (name := name_colour(thing.styles.get(paint, "")))), "")
 
 
 def _choice(thing: _Thing) -> Iterator[str]:

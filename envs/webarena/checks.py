@@ -1,7 +1,6 @@
-"""Whether a task was a success.
+"""Checks of a task's success by the answer and by the visit as the agent left it.
 
-What enters: a task's check, the answer, and the visit as the agent left it. What leaves: yes or no. Texts are compared
-as WebArena compares them: without regard to case and to a pair of quotes around them.
+Texts are compared as WebArena compares them: without regard to case and to a pair of quotes around them.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from playwright.async_api import TimeoutError as Late
 
 from ..errors import EnvFault, FaultKind
 from ..web.session import Visit
-from .tasks import Check, Target
+from .tasks import PageTarget, SuccessCheck
 
-__all__ = ["answers", "contains", "leads_to", "succeeded"]
+__all__ = ["check_success", "matches_answer", "matches_text", "matches_url"]
 
 _OR = " |OR| "
 _TOKEN = re.compile(r"(?:[^\s.,:;@#$%&*?!'\"`«»“”„‘’()\[\]{}<>]|\.(?=\w)|[,:](?=\d))+|\S")
@@ -32,11 +31,11 @@ _GONE = re.compile(r"net::ERR_(?:CONNECTION|NAME|ADDRESS|INTERNET|NETWORK|SOCKET
 """What the driver says where it is no page's fault, but the host's or the browser's."""
 
 
-async def succeeded(check: Check, answer: str, visit: Visit, hosts: Mapping[str, str]) -> bool:
+async def check_success(check: SuccessCheck, answer: str, visit: Visit, hosts: Mapping[str, str]) -> bool:
     leaf = visit.tab.leaf
-    if "string_match" in check.kinds and not answers(check, answer):
+    if "string_match" in check.kinds and not matches_answer(check, answer):
         return False
-    if "url_match" in check.kinds and not leads_to(check.url, leaf.url):
+    if "url_match" in check.kinds and not matches_url(check.url, leaf.url):
         return False
     if "program_html" not in check.kinds:
         return True
@@ -47,15 +46,15 @@ async def succeeded(check: Check, answer: str, visit: Visit, hosts: Mapping[str,
 # --- answers and addresses ---
 
 
-def answers(check: Check, answer: str) -> bool:
+def matches_answer(check: SuccessCheck, answer: str) -> bool:
     if check.exact is not None and _plain(answer) != _plain(check.exact):
         return False
     if check.unachievable and _plain(answer) != "n/a":
         return False
-    return all(_said(wanted, answer, alone=len(check.include) == 1) for wanted in check.include)
+    return all(_mentions(wanted, answer, alone=len(check.include) == 1) for wanted in check.include)
 
 
-def _said(wanted: str, answer: str, *, alone: bool) -> bool:
+def _mentions(wanted: str, answer: str, *, alone: bool) -> bool:
     plain = _plain(wanted)
     if alone and len(plain) == 1:  # or a 0 would be in every 10
         return plain in _TOKEN.findall(_plain(answer))
@@ -68,10 +67,10 @@ def _plain(text: str) -> str:
     return (text[1:-1] if quoted else text).lower()
 
 
-def leads_to(reference: str, url: str) -> bool:
-    """Whether an address is one of the references, as far as those go."""
-    references = [_parted(each) for each in reference.split(_OR)]
-    base, query = _parted(url)
+def matches_url(reference: str, url: str) -> bool:
+    """Whether an address matches one of the references, which may be partial."""
+    references = [_split_url(each) for each in reference.split(_OR)]
+    base, query = _split_url(url)
     wanted: dict[str, set[str]] = {}
     for _, each in references:
         for name, values in each.items():
@@ -81,7 +80,7 @@ def leads_to(reference: str, url: str) -> bool:
     )
 
 
-def _parted(url: str) -> tuple[str, Mapping[str, Sequence[str]]]:
+def _split_url(url: str) -> tuple[str, Mapping[str, Sequence[str]]]:
     parts = urlsplit(url.rstrip("/"))
     return parts.netloc + parts.path, parse_qs(parts.query)
 
@@ -89,26 +88,26 @@ def _parted(url: str) -> tuple[str, Mapping[str, Sequence[str]]]:
 # --- pages ---
 
 
-def contains(target: Target, text: str) -> bool:
+def matches_text(target: PageTarget, text: str) -> bool:
     if target.exact is not None:
         return _plain(text) == _plain(target.exact)
     return all(any(_plain(one) in _plain(text) for one in each.split(_OR)) for each in target.include)
 
 
 class _Look:
-    """At pages, in the agent's tab: as WebArena has it, `last` is where the target before has led, if any has."""
+    """Looks at pages in the agent's tab; as in WebArena, `last` is the page of the previous target, if any."""
 
     def __init__(self, leaf: Leaf, helpers: Helpers) -> None:
         self._leaf = leaf
         self._helpers = helpers
 
-    async def holds(self, target: Target) -> bool:
+    async def holds(self, target: PageTarget) -> bool:
         url = await self._helpers.address(target.url, self._leaf.url)
-        if url != "last" and not await _opened(self._leaf, url):
+        if url != "last" and not await _open(self._leaf, url):
             return False
-        return contains(target, html.unescape(await self._text(target, self._leaf)))
+        return matches_text(target, html.unescape(await self._text(target, self._leaf)))
 
-    async def _text(self, target: Target, leaf: Leaf) -> str:
+    async def _text(self, target: PageTarget, leaf: Leaf) -> str:
         if not target.locator:
             return await leaf.content()
         if target.locator.startswith("func:"):
@@ -122,8 +121,8 @@ class _Look:
         return ""
 
 
-async def _opened(leaf: Leaf, url: str) -> bool:
-    """Whether there is such a page; a host that does not answer says nothing about the agent."""
+async def _open(leaf: Leaf, url: str) -> bool:
+    """Open a page; return whether it exists. A host that does not answer is a fault, not the agent's."""
     try:
         await leaf.goto(url, wait_until="load")
     except Late as error:
@@ -160,11 +159,11 @@ class Helpers:
     async def address(self, url: str, last: str) -> str:
         if not url.startswith("func:"):
             return url
-        name, given = _called(url)
+        name, given = _parse_call(url)
         return await _ADDRESSES[name](self, *(each.replace("__last_url__", last) for each in given))
 
     async def text(self, locator: str, leaf: Leaf) -> str:
-        name, given = _called(re.sub(r"__page__\s*,?", "", locator))
+        name, given = _parse_call(re.sub(r"__page__\s*,?", "", locator))
         return await _TEXTS[name](self, leaf, *given)
 
     async def latest_order(self) -> str:
@@ -175,7 +174,7 @@ class Helpers:
         return f"{self._hosts['shopping']}/sales/order/view/order_id/{number}/"
 
     async def post(self, url: str) -> str:
-        """A forum's post, whatever of it was looked at."""
+        """Address of a forum's post, from any page of it."""
         parts = urlsplit(url)
         path = parts.path.split("/")
         if len(path) < 4 or path[1] != "f":
@@ -189,14 +188,14 @@ class Helpers:
         return str(await self._review(sku, lambda review: review["ratings"][0]["percent"]))
 
     async def _review(self, sku: str, read: Callable[[Any], object]) -> object:
-        """Of the latest one; nothing where there is none."""
+        """Read from the latest review; empty where there is none."""
         return await self._shop(f"products/{sku}/reviews", lambda found: read(found[-1]) if found else "")
 
     async def role(self, leaf: Leaf, account: str) -> str:
         return str(await leaf.evaluate(_ROLE, account))
 
     async def _shop(self, path: str, read: Callable[[Any], object]) -> object:
-        """What is read out of its answer; one that is of another form is a fault."""
+        """Read from the shop's answer; one of another form is a fault."""
         shop = self._hosts["shopping"]
         try:
             token = await self._ask.post(f"{shop}/rest/default/V1/integration/admin/token", data=_ADMIN)
@@ -207,8 +206,8 @@ class Helpers:
             raise EnvFault(f"{shop} did not answer as a shop: {error!r}", kind=FaultKind.GARBAGE) from error
 
 
-def _called(text: str) -> tuple[str, tuple[str, ...]]:
-    """The helper's name and what it is given; nothing of it is run."""
+def _parse_call(text: str) -> tuple[str, tuple[str, ...]]:
+    """Parse a helper's name and arguments without running anything."""
     match = _CALL.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"'{text[:100]}' calls no helper")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
@@ -19,9 +20,9 @@ from ..web.browser import Surfer
 from ..web.session import Scene
 from ..web.texts import MALFORMED
 from ..web.tree import Window
-from .checks import succeeded
-from .options import read_options
-from .tasks import CATEGORIES, Task, Tasks, load
+from .checks import check_success
+from .options import read_webarena_options
+from .tasks import CATEGORIES, WebArenaTask, WebArenaTasks, load_tasks
 from .texts import ENDED, FORMS, OPENING, PROMPT
 
 __all__ = ["SPEC", "WebArena", "create"]
@@ -45,13 +46,13 @@ def create(options: Mapping[str, Json]) -> WebArena:
 
 class WebArena(Env):
     def __init__(self, options: Mapping[str, Json]) -> None:
-        self._options = read_options(options)
+        self._options = read_webarena_options(options)
         self.spec = replace(SPEC, max_turns=self._options.max_steps)
         file = self._options.tasks_file
-        self._tasks = load(file, self._options.hosts) if file else Tasks(by_id={}, left_out=0)
+        self._tasks = load_tasks(Path(file), self._options.hosts) if file else WebArenaTasks(by_id={}, left_out=0)
         self._hosts = tuple(urlsplit(address).netloc for address in self._options.hosts.values())
         self._surfer = Surfer(self._hosts)
-        self._task: Task | None = None
+        self._task: WebArenaTask | None = None
         """Of the episode under way."""
         self._left = 0
 
@@ -74,7 +75,7 @@ class WebArena(Env):
     def difficulty(self, task: str) -> str | None:
         return self._find(task).category
 
-    def _find(self, task: str) -> Task:
+    def _find(self, task: str) -> WebArenaTask:
         found = self._tasks.by_id.get(task)
         if found is None:
             raise UnknownTask(f"webarena has no task '{task[:60]}'")
@@ -109,11 +110,11 @@ class WebArena(Env):
         self._left -= 1
         parsed = parse(action)
         if isinstance(parsed, Stop):
-            return self._ended(task, parsed.answer, stopped=True)
-        text, status = self._done(parsed)
-        return self._shown(text, status) if self._left else self._ended(task, "", stopped=False, status=status)
+            return self._finish(task, parsed.answer, stopped=True)
+        text, status = self._perform(parsed)
+        return self._observe(text, status) if self._left else self._finish(task, "", stopped=False, status=status)
 
-    def _done(self, parsed: Action | Malformed) -> tuple[str, Status]:
+    def _perform(self, parsed: Action | Malformed) -> tuple[str, Status]:
         if isinstance(parsed, Malformed | Drag):
             fault = parsed if isinstance(parsed, Malformed) else Malformed.UNKNOWN
             return MALFORMED[fault].format(forms=FORMS), Status.INVALID
@@ -123,13 +124,13 @@ class WebArena(Env):
         reply = self._surfer.perform(parsed)
         return "\n".join(filter(None, (reply.text, self._surfer.see()))), reply.status
 
-    def _shown(self, text: str, status: Status) -> Step:
+    def _observe(self, text: str, status: Status) -> Step:
         return Step(observation=Observation(text=text), status=status)
 
-    def _ended(self, task: Task, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
-        """At the end by whichever way, what holds is counted."""
+    def _finish(self, task: WebArenaTask, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
+        """End the episode and check its success, no matter how it ended."""
         self._task = None
-        check = succeeded(task.check, answer, self._surfer.visit, self._options.hosts)
+        check = check_success(task.check, answer, self._surfer.visit, self._options.hosts)
         success = self._surfer.run(check)
         self._surfer.end()
         return Step(
@@ -161,8 +162,8 @@ class WebArena(Env):
         yield from (text.format(forms=FORMS) for text in MALFORMED.values())
 
 
-def _state(task: Task) -> Mapping[str, Json] | None:
-    """Who is logged in, as WebArena's own login script has saved it."""
+def _state(task: WebArenaTask) -> Mapping[str, Json] | None:
+    """Cookies of a login that WebArena's own script has saved."""
     if task.state is None:
         return None
     try:
@@ -170,5 +171,5 @@ def _state(task: Task) -> Mapping[str, Json] | None:
     except (OSError, ValueError) as error:
         raise EnvFault(f"webarena's task {task.id} needs a login saved at {task.state}: {error}") from error
     if not isinstance(read, dict):
-        raise EnvFault(f"{task.state} is no saved login")
+        raise EnvFault(f"{task.state} is not a saved login")
     return read

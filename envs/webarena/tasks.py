@@ -1,8 +1,7 @@
 """WebArena's own files of tasks.
 
-What enters: a file, a list of configurations in JSON, and the address of each site. What leaves: `Task`s, in the file's
-order, with addresses put in place of names such as `__SHOPPING__`. Left out, and counted: tasks on sites without an
-address, and those whose check asks a language model.
+Reads a JSON list of configurations into `WebArenaTask`s, in the file's order, with addresses in place of names such as
+`__SHOPPING__`. Left out, and counted: tasks on sites without an address, and those whose check asks a language model.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 from ..errors import BadOption
 
-__all__ = ["CATEGORIES", "Check", "Target", "Task", "Tasks", "load"]
+__all__ = ["CATEGORIES", "PageTarget", "SuccessCheck", "WebArenaTask", "WebArenaTasks", "load_tasks"]
 
 CATEGORIES: Mapping[str, str] = {
     "shopping": "shopping",
@@ -35,7 +34,7 @@ _EVERY = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class PageTarget:
     """Something that must stand on a page in the end."""
 
     url: str
@@ -49,8 +48,8 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """What makes a task a success: all of it."""
+class SuccessCheck:
+    """Conditions of success, all of which must hold."""
 
     kinds: frozenset[str]
     exact: str | None = None
@@ -58,11 +57,11 @@ class Check:
     unachievable: bool = False
     """The answer must be N/A."""
     url: str = ""
-    targets: tuple[Target, ...] = ()
+    targets: tuple[PageTarget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class WebArenaTask:
     id: str
     sites: tuple[str, ...]
     start: tuple[str, ...]
@@ -70,7 +69,7 @@ class Task:
     intent: str
     state: Path | None
     """Cookies of whoever is logged in."""
-    check: Check
+    check: SuccessCheck
     held_out: bool
 
     @property
@@ -80,8 +79,8 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tasks:
-    by_id: Mapping[str, Task]
+class WebArenaTasks:
+    by_id: Mapping[str, WebArenaTask]
     left_out: int
 
 
@@ -89,14 +88,14 @@ class _Left(Exception):
     """A task that cannot be played here."""
 
 
-def load(file: Path, hosts: Mapping[str, str]) -> Tasks:
+def load_tasks(file: Path, hosts: Mapping[str, str]) -> WebArenaTasks:
     try:
         listed = json.loads(file.read_text("utf-8"))
     except ValueError as error:
         raise BadOption(f"{file} is not JSON: {error}") from error
     if not isinstance(listed, list):
         listed = [listed]
-    tasks: dict[str, Task] = {}
+    tasks: dict[str, WebArenaTask] = {}
     left_out = 0
     for number, config in enumerate(listed):
         try:
@@ -109,19 +108,19 @@ def load(file: Path, hosts: Mapping[str, str]) -> Tasks:
         if task.id in tasks:
             raise BadOption(f"{file}: there are two tasks '{task.id}'")
         tasks[task.id] = task
-    return Tasks(by_id=tasks, left_out=left_out)
+    return WebArenaTasks(by_id=tasks, left_out=left_out)
 
 
-def _task(config: Mapping[str, Any], hosts: Mapping[str, str], folder: Path) -> Task:
+def _task(config: Mapping[str, Any], hosts: Mapping[str, str], folder: Path) -> WebArenaTask:
     sites = tuple(map(str, config["sites"]))
     if not set(sites) <= set(hosts):
         raise _Left
     state = config.get("storage_state")
     template = config.get("intent_template_id", config["task_id"])
-    return Task(
+    return WebArenaTask(
         id=str(config["task_id"]),
         sites=sites,
-        start=tuple(_placed(str(config["start_url"]), hosts).split(" |AND| ")),
+        start=tuple(_put_addresses(str(config["start_url"]), hosts).split(" |AND| ")),
         intent=str(config["intent"]),
         state=folder / state if state else None,
         check=_check(config["eval"], hosts),
@@ -129,8 +128,8 @@ def _task(config: Mapping[str, Any], hosts: Mapping[str, str], folder: Path) -> 
     )
 
 
-def _placed(text: str, hosts: Mapping[str, str]) -> str:
-    """With addresses in place of names."""
+def _put_addresses(text: str, hosts: Mapping[str, str]) -> str:
+    """Replace names of sites by their addresses."""
 
     def address(match: re.Match[str]) -> str:
         site = match[1].lower()
@@ -141,7 +140,7 @@ def _placed(text: str, hosts: Mapping[str, str]) -> str:
     return re.sub(r"__(SHOPPING_ADMIN|SHOPPING|REDDIT|GITLAB|MAP|WIKIPEDIA|HOMEPAGE)__", address, text)
 
 
-def _check(config: Mapping[str, Any], hosts: Mapping[str, str]) -> Check:
+def _check(config: Mapping[str, Any], hosts: Mapping[str, str]) -> SuccessCheck:
     kinds = frozenset(map(str, config["eval_types"]))
     if not kinds or not kinds <= _KINDS:
         raise ValueError(f"eval_types {sorted(kinds)}")
@@ -154,22 +153,22 @@ def _check(config: Mapping[str, Any], hosts: Mapping[str, str]) -> Check:
         raise _Left
     if "url_match" in kinds and config.get("url_note", "GOLD in PRED") != "GOLD in PRED":
         raise ValueError(f"url_note {config['url_note']}")
-    return Check(
+    return SuccessCheck(
         kinds=kinds,
         exact=_text(answers.get("exact_match")),
         include=_texts(answers.get("must_include", ())),
         unachievable=fuzzy == "N/A",
-        url=_placed(str(config.get("reference_url") or ""), hosts),
+        url=_put_addresses(str(config.get("reference_url") or ""), hosts),
         targets=tuple(_target(each, hosts) for each in config.get("program_html") or ()),
     )
 
 
-def _target(config: Mapping[str, Any], hosts: Mapping[str, str]) -> Target:
+def _target(config: Mapping[str, Any], hosts: Mapping[str, str]) -> PageTarget:
     required = config["required_contents"]
     if not set(required) <= {"exact_match", "must_include"} or len(required) != 1:
         raise ValueError(f"required_contents {required}")
-    return Target(
-        url=_placed(str(config["url"]), hosts),
+    return PageTarget(
+        url=_put_addresses(str(config["url"]), hosts),
         locator=str(config.get("locator") or "").strip(),
         before=_texts(config.get("prep_actions", ())),
         exact=_text(required.get("exact_match")),

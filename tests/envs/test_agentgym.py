@@ -10,7 +10,7 @@ import httpx
 import pytest
 from agym.envs.errors import BadOption
 from agym.envs.protocol import Env, Observation, Score, Status, Step
-from agym.envs.serving.agentgym import family_of
+from agym.envs.serving.agentgym import choose_family
 from agym.envs.serving.server import EnvServer, ServerSettings
 
 from .conftest import Scripted
@@ -230,7 +230,7 @@ async def test_a_family_that_is_none_is_refused(scripted: Make) -> None:
     ("env", "family"), [("search", "searchqa"), ("websites", "webarena"), ("counter", "textcraft")]
 )
 def test_the_family_follows_from_the_environments_name(env: str, family: str) -> None:
-    assert family_of(env) == family
+    assert choose_family(env) == family
 
 
 async def test_environments_are_numbered_one_after_the_other(scripted: Make) -> None:

@@ -1,28 +1,28 @@
 from __future__ import annotations
 
 import pytest
-from agym.envs.babyai.actions import MAX_LENGTH, Command, Malformed, Verb, parse
+from agym.envs.babyai.actions import MAX_LENGTH, GridCommand, MalformedGridCommand, Verb, parse_command
 from hypothesis import given
 from hypothesis import strategies as st
 
 
-def thing(verb: Verb, kind: str = "red ball", number: int | None = 1) -> Command:
-    return Command(verb=verb, kind=kind, number=number)
+def thing(verb: Verb, kind: str = "red ball", number: int | None = 1) -> GridCommand:
+    return GridCommand(verb=verb, kind=kind, number=number)
 
 
 @pytest.mark.parametrize(
     ("text", "command"),
     [
-        ("turn left", Command(verb=Verb.LEFT)),
-        ("  Turn\tRIGHT \n", Command(verb=Verb.RIGHT)),
-        ("move forward", Command(verb=Verb.FORWARD)),
-        ("move forward 3", Command(verb=Verb.FORWARD, count=3)),
-        ("pick up", Command(verb=Verb.PICK_UP)),
-        ("pickup", Command(verb=Verb.PICK_UP)),
-        ("drop", Command(verb=Verb.DROP)),
-        ("toggle", Command(verb=Verb.TOGGLE)),
-        ("done", Command(verb=Verb.DONE)),
-        ("check available actions", Command(verb=Verb.CHECK)),
+        ("turn left", GridCommand(verb=Verb.LEFT)),
+        ("  Turn\tRIGHT \n", GridCommand(verb=Verb.RIGHT)),
+        ("move forward", GridCommand(verb=Verb.FORWARD)),
+        ("move forward 3", GridCommand(verb=Verb.FORWARD, count=3)),
+        ("pick up", GridCommand(verb=Verb.PICK_UP)),
+        ("pickup", GridCommand(verb=Verb.PICK_UP)),
+        ("drop", GridCommand(verb=Verb.DROP)),
+        ("toggle", GridCommand(verb=Verb.TOGGLE)),
+        ("done", GridCommand(verb=Verb.DONE)),
+        ("check available actions", GridCommand(verb=Verb.CHECK)),
         ("go to red ball 1", thing(Verb.GO_TO)),
         ("go to red ball", thing(Verb.GO_TO, number=None)),
         ("pick up red ball 12", thing(Verb.PICK_UP, number=12)),
@@ -34,51 +34,51 @@ def thing(verb: Verb, kind: str = "red ball", number: int | None = 1) -> Command
         ("toggle and go through red closed door 1", thing(Verb.GO_THROUGH, "red door")),
     ],
 )
-def test_a_command_is_understood(text: str, command: Command) -> None:
-    assert parse(text, macros=True) == command
+def test_a_command_is_understood(text: str, command: GridCommand) -> None:
+    assert parse_command(text, macros=True) == command
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", Malformed.EMPTY),
-        (" \n\t", Malformed.EMPTY),
-        ("go " * MAX_LENGTH, Malformed.LONG),
-        ("turn left\nturn left", Malformed.LINES),
-        ("turn", Malformed.UNKNOWN),
-        ("turn left 2", Malformed.UNKNOWN),
-        ("move forward 0", Malformed.UNKNOWN),
-        ("move forward 21", Malformed.UNKNOWN),
-        ("move forward -1", Malformed.UNKNOWN),
-        ("go to", Malformed.UNKNOWN),
-        ("go to ball", Malformed.UNKNOWN),
-        ("go to red ball 0", Malformed.UNKNOWN),
-        ("go to red ball 1.", Malformed.UNKNOWN),
-        ("go to red ball ١", Malformed.UNKNOWN),
-        ("toggle and go through", Malformed.UNKNOWN),
-        ("open", Malformed.UNKNOWN),
-        ("turn left\x00", Malformed.UNKNOWN),
+        ("", MalformedGridCommand.EMPTY),
+        (" \n\t", MalformedGridCommand.EMPTY),
+        ("go " * MAX_LENGTH, MalformedGridCommand.LONG),
+        ("turn left\nturn left", MalformedGridCommand.LINES),
+        ("turn", MalformedGridCommand.UNKNOWN),
+        ("turn left 2", MalformedGridCommand.UNKNOWN),
+        ("move forward 0", MalformedGridCommand.UNKNOWN),
+        ("move forward 21", MalformedGridCommand.UNKNOWN),
+        ("move forward -1", MalformedGridCommand.UNKNOWN),
+        ("go to", MalformedGridCommand.UNKNOWN),
+        ("go to ball", MalformedGridCommand.UNKNOWN),
+        ("go to red ball 0", MalformedGridCommand.UNKNOWN),
+        ("go to red ball 1.", MalformedGridCommand.UNKNOWN),
+        ("go to red ball ١", MalformedGridCommand.UNKNOWN),
+        ("toggle and go through", MalformedGridCommand.UNKNOWN),
+        ("open", MalformedGridCommand.UNKNOWN),
+        ("turn left\x00", MalformedGridCommand.UNKNOWN),
     ],
 )
-def test_what_is_no_command_is_told_apart(text: str, why: Malformed) -> None:
-    assert parse(text, macros=True) is why
+def test_what_is_no_command_is_told_apart(text: str, why: MalformedGridCommand) -> None:
+    assert parse_command(text, macros=True) is why
 
 
 @pytest.mark.parametrize("text", ["go to red ball 1", "move forward 2", "pick up red ball 1", "open red door 1"])
 def test_manoeuvres_are_no_commands_where_single_steps_are_played(text: str) -> None:
-    assert parse(text, macros=False) is Malformed.UNKNOWN
+    assert parse_command(text, macros=False) is MalformedGridCommand.UNKNOWN
 
 
 @pytest.mark.parametrize("text", ["turn left", "move forward", "pick up", "pickup", "drop", "toggle", "done"])
 def test_single_steps_are_commands_in_both(text: str) -> None:
-    assert parse(text, macros=False) == parse(text, macros=True)
+    assert parse_command(text, macros=False) == parse_command(text, macros=True)
 
 
 @given(st.text(st.characters()), st.booleans())
 def test_no_text_breaks_the_parser(text: str, macros: bool) -> None:
-    parse(text, macros=macros)
+    parse_command(text, macros=macros)
 
 
 @given(st.sampled_from(["go to ", "pick up ", "drop next to "]), st.text("0123456789 abc door red\n", max_size=60))
 def test_no_text_like_a_command_breaks_the_parser(start: str, text: str) -> None:
-    parse(start + text, macros=True)
+    parse_command(start + text, macros=True)

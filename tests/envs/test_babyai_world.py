@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from agym.envs.babyai.actions import Command, parse
-from agym.envs.babyai.describe import describe
-from agym.envs.babyai.moves import Refusal, available, moves_of, perform
-from agym.envs.babyai.routes import Routes
-from agym.envs.babyai.world import World
+from agym.envs.babyai.actions import GridCommand, parse_command
+from agym.envs.babyai.describe import describe_view
+from agym.envs.babyai.moves import MoveRefusal, list_available, perform, plan_moves
+from agym.envs.babyai.routes import WayFinder
+from agym.envs.babyai.world import GridWorld
 from minigrid.core.actions import Actions
 from minigrid.core.grid import Grid
 from minigrid.core.mission import MissionSpace
@@ -43,19 +43,19 @@ class Room(MiniGridEnv):
             self.grid.set(x, y, Wall() if sign == "#" else self.things[sign])
 
 
-def room(picture: str, carrying: WorldObj | None = None, **things: WorldObj) -> World:
-    return World(Room(picture, things, carrying))
+def room(picture: str, carrying: WorldObj | None = None, **things: WorldObj) -> GridWorld:
+    return GridWorld(Room(picture, things, carrying))
 
 
-def told(world: World, text: str) -> Any:
-    command = parse(text, macros=True)
-    assert isinstance(command, Command)
-    return moves_of(command, world, Routes(world))
+def told(world: GridWorld, text: str) -> Any:
+    command = parse_command(text, macros=True)
+    assert isinstance(command, GridCommand)
+    return plan_moves(command, world, WayFinder(world))
 
 
-def done(world: World, text: str) -> World:
+def done(world: GridWorld, text: str) -> GridWorld:
     moves = told(world, text)
-    assert not isinstance(moves, Refusal), moves.reason
+    assert not isinstance(moves, MoveRefusal), moves.reason
     perform(world, moves)
     return world
 
@@ -81,22 +81,22 @@ TWO_ROOMS = """
 
 def test_things_are_listed_from_the_nearest_with_where_they_are() -> None:
     world = room("#####\n#k.b#\n#...#\n#.^r#\n#####", k=Key("blue"), b=Ball("grey"), r=Ball("red"))
-    assert describe(world).splitlines()[0] == (
+    assert describe_view(world).splitlines()[0] == (
         "You see red ball 1, 1 right; blue key 1, 2 ahead and 1 left; grey ball 1, 2 ahead and 1 right."
     )
 
 
 def test_what_is_right_in_front_is_called_so() -> None:
-    assert "green box 1, right in front" in describe(room("####\n#x.#\n#^.#\n####", x=Box("green")))
+    assert "green box 1, right in front" in describe_view(room("####\n#x.#\n#^.#\n####", x=Box("green")))
 
 
 def test_walls_are_told_as_lines() -> None:
     world = room(HALL, r=Ball("red"))
-    assert "Walls: 3 ahead, 3 left to 3 right; 3 left, 0 to 3 ahead; 3 right, 0 to 3 ahead." in describe(world)
+    assert "Walls: 3 ahead, 3 left to 3 right; 3 left, 0 to 3 ahead; 3 right, 0 to 3 ahead." in describe_view(world)
 
 
 def test_a_lone_wall_is_told_by_its_place() -> None:
-    assert "2 ahead" in describe(room("#######\n#.....#\n#..#..#\n#.....#\n#..^..#\n#######")).splitlines()[1]
+    assert "2 ahead" in describe_view(room("#######\n#.....#\n#..#..#\n#.....#\n#..^..#\n#######")).splitlines()[1]
 
 
 def test_every_wall_in_view_is_on_a_line_that_is_told() -> None:
@@ -109,7 +109,7 @@ def test_every_wall_in_view_is_on_a_line_that_is_told() -> None:
 
 
 def test_lava_is_told_like_walls() -> None:
-    assert "Lava: 1 ahead, 1 left to 1 right." in describe(room("#####\n#...#\n#lll#\n#.^.#\n#####", l=Lava()))
+    assert "Lava: 1 ahead, 1 left to 1 right." in describe_view(room("#####\n#...#\n#lll#\n#.^.#\n#####", l=Lava()))
 
 
 @pytest.mark.parametrize(
@@ -117,19 +117,19 @@ def test_lava_is_told_like_walls() -> None:
     [(Door("red"), "closed"), (Door("red", is_open=True), "open"), (Door("red", is_locked=True), "locked")],
 )
 def test_doors_are_told_with_their_state(door: Door, state: str) -> None:
-    assert f"red door 1 ({state}), 3 ahead" in describe(room(TWO_ROOMS, d=door, b=Ball("red")))
+    assert f"red door 1 ({state}), 3 ahead" in describe_view(room(TWO_ROOMS, d=door, b=Ball("red")))
 
 
 def test_what_is_behind_a_closed_door_is_not_seen() -> None:
-    assert "ball" not in describe(room(TWO_ROOMS, d=Door("red"), b=Ball("red")))
-    assert "red ball 1, 6 ahead" in describe(room(TWO_ROOMS, d=Door("red", is_open=True), b=Ball("red")))
+    assert "ball" not in describe_view(room(TWO_ROOMS, d=Door("red"), b=Ball("red")))
+    assert "red ball 1, 6 ahead" in describe_view(room(TWO_ROOMS, d=Door("red", is_open=True), b=Ball("red")))
 
 
 def test_what_is_carried_and_what_one_stands_in_is_told() -> None:
     world = room(TWO_ROOMS, carrying=Key("blue"), d=Door("red", is_open=True), b=Ball("red"))
-    assert describe(world).splitlines()[-1] == "You carry blue key 1."
+    assert describe_view(world).splitlines()[-1] == "You carry blue key 1."
     done(world, "move forward 3")
-    assert "You stand in red door 1 (open)." in describe(world)
+    assert "You stand in red door 1 (open)." in describe_view(world)
 
 
 def test_names_stay_when_the_agent_turns_and_other_things_come_into_view() -> None:
@@ -187,9 +187,9 @@ def test_going_through_a_door_opens_it_and_ends_behind_it() -> None:
 def test_a_locked_door_asks_for_its_key() -> None:
     world = room(TWO_ROOMS, d=Door("red", is_locked=True), b=Ball("red"))
     for text in ("open red door 1", "go through red door 1"):
-        assert told(world, text) == Refusal("red door 1 is locked: it takes a red key.")
+        assert told(world, text) == MoveRefusal("red door 1 is locked: it takes a red key.")
     world = room(TWO_ROOMS, carrying=Key("blue"), d=Door("red", is_locked=True), b=Ball("red"))
-    assert isinstance(told(world, "open red door 1"), Refusal)
+    assert isinstance(told(world, "open red door 1"), MoveRefusal)
     world = room(TWO_ROOMS, carrying=Key("red"), d=Door("red", is_locked=True), b=Ball("red"))
     assert done(world, "go through red door 1").pose == (5, 2, 0)
 
@@ -203,8 +203,8 @@ def test_dropping_next_to_a_thing_puts_it_beside_and_not_across() -> None:
 
 def test_an_opened_box_shows_what_was_in_it() -> None:
     world = room("#####\n#>.x#\n#####", x=Box("green", Key("red")))
-    assert "red key 1, right in front" in describe(done(world, "open green box 1"))
-    assert told(world, "go to green box 1") == Refusal("You have seen no green box 1.")
+    assert "red key 1, right in front" in describe_view(done(world, "open green box 1"))
+    assert told(world, "go to green box 1") == MoveRefusal("You have seen no green box 1.")
 
 
 def test_a_manoeuvre_stops_where_the_way_is_blocked() -> None:
@@ -217,7 +217,7 @@ def test_a_manoeuvre_stops_where_the_way_is_blocked() -> None:
 def test_what_was_seen_can_be_gone_to_when_it_is_out_of_view() -> None:
     world = room(HALL, r=Ball("red"))
     done(done(world, "turn right"), "turn right")
-    assert "ball" not in describe(world)
+    assert "ball" not in describe_view(world)
     assert isinstance(told(world, "go to red ball 1"), tuple)
 
 
@@ -235,29 +235,31 @@ def test_what_was_seen_can_be_gone_to_when_it_is_out_of_view() -> None:
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(text: str, reason: str) -> None:
-    assert told(room(HALL, carrying=Key("blue"), r=Ball("red")), text) == Refusal(reason)
+    assert told(room(HALL, carrying=Key("blue"), r=Ball("red")), text) == MoveRefusal(reason)
 
 
 def test_more_refusals() -> None:
     world = room(TWO_ROOMS, d=Door("red", is_open=True), b=Ball("red"))
-    assert told(world, "pick up red door 1") == Refusal("You cannot pick up red door 1.")
-    assert told(world, "open red door 1") == Refusal("red door 1 is open.")
-    assert told(world, "drop next to red door 1") == Refusal("You carry nothing.")
+    assert told(world, "pick up red door 1") == MoveRefusal("You cannot pick up red door 1.")
+    assert told(world, "open red door 1") == MoveRefusal("red door 1 is open.")
+    assert told(world, "drop next to red door 1") == MoveRefusal("You carry nothing.")
     walled = room("#######\n#>.#b.#\n#.....#\n#######", b=Lava())
-    assert told(walled, "go to red lava 1") == Refusal("You have seen no red lava 1.")
-    assert told(done(world, "go to red ball 1"), "go to red ball 1") == Refusal("You are right in front of red ball 1.")
+    assert told(walled, "go to red lava 1") == MoveRefusal("You have seen no red lava 1.")
+    assert told(done(world, "go to red ball 1"), "go to red ball 1") == MoveRefusal(
+        "You are right in front of red ball 1."
+    )
 
 
 def test_a_thing_out_of_reach_is_refused() -> None:
     world = room("#####\n#.b.#\n#lll#\n#.^.#\n#####", b=Ball("red"), l=Lava())
-    assert told(world, "go to red ball 1") == Refusal("You know no way to red ball 1.")
+    assert told(world, "go to red ball 1") == MoveRefusal("You know no way to red ball 1.")
 
 
 def test_the_number_may_be_left_out_where_there_is_one_such_thing() -> None:
     world = room(HALL, r=Ball("red"))
     assert told(world, "go to red ball") == told(world, "go to red ball 1")
     twice = room("#####\n#b.c#\n#...#\n#.^.#\n#####", b=Ball("red"), c=Ball("red"))
-    assert told(twice, "go to red ball") == Refusal("There is more than one: red ball 1, red ball 2.")
+    assert told(twice, "go to red ball") == MoveRefusal("There is more than one: red ball 1, red ball 2.")
 
 
 # --- what is possible ----------------------------------------------------------------------------------------------
@@ -265,7 +267,7 @@ def test_the_number_may_be_left_out_where_there_is_one_such_thing() -> None:
 
 def test_available_actions_are_those_that_come_to_something() -> None:
     world = room(TWO_ROOMS, d=Door("red"), b=Ball("red"))
-    assert list(available(world, Routes(world), needs_done=False)) == [
+    assert list(list_available(world, WayFinder(world), needs_done=False)) == [
         "turn left",
         "turn right",
         "move forward",
@@ -278,11 +280,11 @@ def test_available_actions_are_those_that_come_to_something() -> None:
 
 def test_without_manoeuvres_only_single_steps_are_available() -> None:
     world = room("####\n#>b#\n#..#\n####", b=Ball("red"))
-    listed = list(available(world, None, needs_done=True))
+    listed = list(list_available(world, None, needs_done=True))
     assert listed == ["turn left", "turn right", "pick up", "done", "check available actions"]
 
 
 def test_a_door_underfoot_can_be_left_and_faced() -> None:
     world = done(room(TWO_ROOMS, d=Door("red", is_open=True), b=Ball("red")), "move forward 3")
     assert done(world, "close red door 1").before is not None
-    assert "red door 1 (closed), right in front" in describe(world)
+    assert "red door 1 (closed), right in front" in describe_view(world)

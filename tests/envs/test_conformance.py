@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from agym.envs.clients.client import HttpEnv, InlineEnv
 from agym.envs.clients.supervise import ServeCommand, ServerProcess
-from agym.envs.conformance import CHECKS, Check, Result, Subject, run_checks
+from agym.envs.conformance import CHECKS, CheckResult, ConformanceCheck, Subject, run_checks
 from agym.envs.errors import EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import START_S, Deadlines, Env, EnvSpec, Observation, Reached, Runs, Status, Step
 from agym.envs.registry import factory
@@ -73,7 +73,7 @@ def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
     [pytest.param(name, marks=pytest.mark.heavy if name in SLOW else ()) for name in ENVIRONMENTS],
     indirect=True,
 )
-async def test_every_environment_conforms(subject: Subject, check: Check) -> None:
+async def test_every_environment_conforms(subject: Subject, check: ConformanceCheck) -> None:
     (result,) = await run_checks(subject, [check])
     assert result.passed, result.detail
 
@@ -176,7 +176,7 @@ def _unknown(what: str) -> Exception:
 
 async def failures(make: Callable[[], Env], **chosen: object) -> dict[str, str]:
     client = InlineEnv(make)
-    results: tuple[Result, ...] = await run_checks(Subject(client=client, num_tasks=4, max_steps=20, **chosen))  # type: ignore[arg-type]
+    results: tuple[CheckResult, ...] = await run_checks(Subject(client=client, num_tasks=4, max_steps=20, **chosen))  # type: ignore[arg-type]
     await client.close()
     return {result.check: result.detail for result in results if not result.passed}
 

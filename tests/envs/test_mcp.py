@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from importlib.resources import files
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -19,11 +18,11 @@ from typing import Any
 import pytest
 from agym.envs.errors import BadOption, EnvFault, EpisodeOver, FaultKind, UnknownSplit, UnknownTask
 from agym.envs.mcp import Tools, create
-from agym.envs.mcp.actions import Call, Malformed, parse
-from agym.envs.mcp.check import BadCheck, compiled, named, number
-from agym.envs.mcp.connection import Connection, Result, Tool
-from agym.envs.mcp.options import Options, read_options
-from agym.envs.mcp.tasks import load
+from agym.envs.mcp.actions import MalformedCall, ServerCall, parse_calls
+from agym.envs.mcp.check import BadCheck, compile_check, find_tools, read_number
+from agym.envs.mcp.connection import Connection, ServerTool, ToolResult
+from agym.envs.mcp.options import read_mcp_options
+from agym.envs.mcp.tasks import load_task_file
 from agym.envs.pool import EnvPool
 from agym.envs.protocol import Json, Status, Step
 from agym.envs.serving.sessions import Sessions
@@ -178,18 +177,18 @@ def test_a_tool_that_is_not_there_is_named() -> None:
 class Server:
     """A connection to a server that answers every call alike."""
 
-    tools = (Tool(name="balance", description="", schema={}),)
+    tools = (ServerTool(name="balance", description="", schema={}),)
 
-    def __init__(self, result: Result) -> None:
+    def __init__(self, result: ToolResult) -> None:
         self._result = result
 
-    def call(self, calls: Sequence[Call]) -> list[Result]:
+    def call(self, calls: Sequence[ServerCall]) -> list[ToolResult]:
         return [self._result for _ in calls]
 
     def close(self) -> None: ...
 
 
-def checked(folder: Path, check: str, result: Result) -> Tools:
+def checked(folder: Path, check: str, result: ToolResult) -> Tools:
     """Before a task of this check, on a server that answers so."""
     (folder / "tasks.jsonl").write_text(json.dumps({"id": "a", "instruction": "b", "check": check}))
     env = create({**BANK, "tasks_file": str(folder / "tasks.jsonl"), "keep": True})
@@ -202,7 +201,7 @@ def checked(folder: Path, check: str, result: Result) -> Tools:
 def test_a_check_whose_own_call_is_not_answered_is_a_fault_and_no_score(
     tmp_path: Path, check: str, kind: FaultKind
 ) -> None:
-    env = checked(tmp_path, check, Result(text="no answer", good=False, fault=kind))
+    env = checked(tmp_path, check, ToolResult(text="no answer", good=False, fault=kind))
     env.reset("a", 0)
     with pytest.raises(EnvFault, match="the check called balance: no answer") as raised:
         env.step(call("answer", text="40"))
@@ -210,14 +209,14 @@ def test_a_check_whose_own_call_is_not_answered_is_a_fault_and_no_score(
 
 
 def test_a_check_may_ask_what_a_tool_refuses(tmp_path: Path) -> None:
-    env = checked(tmp_path, "result('balance') == 'closed'", Result(text="closed", good=False))
+    env = checked(tmp_path, "result('balance') == 'closed'", ToolResult(text="closed", good=False))
     env.reset("a", 0)
     assert env.step(call("answer", text="40")).reward == 1.0
 
 
 @pytest.mark.parametrize("check", ["not result('balanse') == '1'", "called('balanse') == 0"])
 def test_a_check_that_asks_for_a_tool_that_is_not_there_is_named(tmp_path: Path, check: str) -> None:
-    env = checked(tmp_path, check, Result(text="40", good=True))
+    env = checked(tmp_path, check, ToolResult(text="40", good=True))
     with pytest.raises(BadOption, match="no tool 'balanse', for which the check of task 'a' asks, only balance"):
         env.reset("a", 0)
 
@@ -336,7 +335,7 @@ def test_who_asks_for_a_server_by_its_url_is_not_told() -> None:
 def around(client: object) -> Connection:
     """A connection in no thread."""
     connection = object.__new__(Connection)
-    connection._client, connection._over, connection._options = client, Event(), read_options(BANK)  # type: ignore[assignment]
+    connection._client, connection._over, connection._options = client, Event(), read_mcp_options(BANK)  # type: ignore[assignment]
     return connection
 
 
@@ -374,7 +373,7 @@ def test_an_answer_that_did_not_come_is_told_from_one_that_refuses(error: Except
     async def fail(*_: object, **__: object) -> None:
         raise error
 
-    result = asyncio.run(around(SimpleNamespace(call_tool=fail))._call(Call("balance", {})))
+    result = asyncio.run(around(SimpleNamespace(call_tool=fail))._call(ServerCall("balance", {})))
     assert (result.good, result.fault) == (False, fault)
 
 
@@ -434,12 +433,12 @@ def test_a_server_that_runs_already_is_played_on_by_its_url(url: str) -> None:
     ],
 )
 def test_what_is_no_call_is_told_why(text: str, reason: str) -> None:
-    with pytest.raises(Malformed, match=reason):
-        parse(text, {"add"})
+    with pytest.raises(MalformedCall, match=reason):
+        parse_calls(text, {"add"})
 
 
 def test_an_answer_may_be_a_number() -> None:
-    (answer,) = parse('{"name": "answer", "arguments": {"text": 5}}', ())
+    (answer,) = parse_calls('{"name": "answer", "arguments": {"text": 5}}', ())
     assert answer.arguments == {"text": "5"}
 
 
@@ -468,11 +467,11 @@ class Told:
     ],
 )
 def test_a_check_is_worked_out(text: str, holds: bool) -> None:
-    assert bool(compiled(text)(Told())) is holds
+    assert bool(compile_check(text)(Told())) is holds
 
 
 def test_the_tools_of_a_check_are_known() -> None:
-    assert {*named("called('a') > 1 and not result('b', of=result('c')) == 'd'")} == {"a", "b", "c"}
+    assert {*find_tools("called('a') > 1 and not result('b', of=result('c')) == 'd'")} == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize(
@@ -486,12 +485,12 @@ def test_the_tools_of_a_check_are_known() -> None:
     ],
 )
 def test_a_number_is_read(text: str, said: str) -> None:
-    assert number(text) == Decimal(said)
+    assert read_number(text) == Decimal(said)
 
 
 @pytest.mark.parametrize("text", ["", "five", "1,2,3", "12,3", "1,2345", "1_2", "nan", "inf", "1e9999999999999999999"])
 def test_what_is_no_number_equals_nothing(text: str) -> None:
-    assert number(text) != number(text)
+    assert read_number(text) != read_number(text)
 
 
 @pytest.mark.parametrize(
@@ -506,7 +505,7 @@ def test_only_the_right_number_is_right(
     tmp_path: Path, expected: object, right: Sequence[str], wrong: Sequence[str]
 ) -> None:
     (tmp_path / "tasks.jsonl").write_text(json.dumps({"id": "a", "instruction": "b", "answer": expected}))
-    task = load(str(tmp_path / "tasks.jsonl"))["a"]
+    task = load_task_file(str(tmp_path / "tasks.jsonl"))["a"]
     assert [each for each in (*right, *wrong) if task.accepts(each)] == [*right]
 
 
@@ -528,7 +527,7 @@ def test_only_the_right_number_is_right(
 )
 def test_what_may_not_be_in_a_check_is_refused(text: str) -> None:
     with pytest.raises(BadCheck):
-        compiled(text)
+        compile_check(text)
 
 
 @pytest.mark.parametrize(
@@ -543,7 +542,7 @@ def test_what_may_not_be_in_a_check_is_refused(text: str) -> None:
         ('{"id": "a", "instruction": "b", "answer": {}}', "'answer' must be"),
         ('{"id": "a", "instruction": "b", "check": "open()"}', "not allowed"),
         ('{"id": "a", "instruction": "b", "answer": "c", "solution": ["x"]}', "'solution' must be"),
-        ('{"id": "first", "instruction": "b", "answer": "c"}', "there twice"),
+        ('{"id": "first", "instruction": "b", "answer": "c"}', "appears twice"),
     ],
 )
 def test_a_bad_line_of_the_file_of_tasks_is_named(tmp_path: Path, line: str, complaint: str) -> None:
@@ -574,9 +573,9 @@ def test_a_solution_ends_with_the_answer(env: Tools) -> None:
         ({"tasks_file": "x"}, "either the option 'command' or"),
         ({**BANK, "url": "http://x"}, "either the option 'command' or"),
         ({**BANK, "commands": []}, "no option 'commands'; did you mean 'command'?"),
-        ({**BANK, "command": "server"}, "'command' must be a list"),
-        ({**BANK, "tools": []}, "'tools' must be a list"),
-        ({"tasks_file": "x", "url": "ftp://x"}, "'url' must be a text with http"),
+        ({**BANK, "command": "server"}, "'command' must list texts"),
+        ({**BANK, "tools": []}, "'tools' must list texts"),
+        ({"tasks_file": "x", "url": "ftp://x"}, "'url' must begin with http"),
         ({**BANK, "keep": 1}, "'keep' must be true or false"),
         ({**BANK, "timeout_s": 0}, "'timeout_s' must be"),
         ({**BANK, "max_steps": True}, "'max_steps' must be"),
@@ -586,10 +585,3 @@ def test_a_solution_ends_with_the_answer(env: Tools) -> None:
 def test_a_wrong_option_is_named(options: Mapping[str, Json], complaint: str) -> None:
     with pytest.raises(BadOption, match=complaint.replace("?", r"\?")):
         create(options)
-
-
-def test_the_data_for_recipes_says_the_same_as_the_code() -> None:
-    data = json.loads(files("agym.envs.mcp").joinpath("env.json").read_text())
-    assert set(data["options"]) == set(Options.__dataclass_fields__)
-    for name in ("keep", "timeout_s", "max_steps"):
-        assert data["options"][name]["default"] == getattr(Options(tasks_file="x"), name)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import httpx
 from agym.envs.errors import EnvFault, FaultKind
 from agym.envs.protocol import Env
-from agym.envs.serving.metrics import Answers, text_of
+from agym.envs.serving.metrics import Answers, format_samples
 from agym.envs.serving.server import EnvServer
 
 LINE = re.compile(r'[a-z_]+\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\} -?[0-9.e+-]+')
@@ -49,7 +49,7 @@ def test_samples_of_several_environments_stand_together_under_one_name() -> None
     answers = Answers()
     answers.count_fault(EnvFault("x", kind=FaultKind.BUSY))
     samples = [*answers.samples()]
-    text = text_of((env, sample) for env in ("one", "two") for sample in samples).decode()
+    text = format_samples((env, sample) for env in ("one", "two") for sample in samples).decode()
     assert text.count("# TYPE agym_env_faults_total counter") == 1
     first = text.index('agym_env_faults_total{env="one",kind="busy"} 1')
     assert text.index('agym_env_faults_total{env="two",kind="busy"} 1') == first + len(

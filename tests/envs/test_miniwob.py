@@ -11,9 +11,9 @@ from agym.envs.clients.supervise import ServeCommand
 from agym.envs.conformance import Subject, run_checks
 from agym.envs.errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.miniwob import MiniWob, create
-from agym.envs.miniwob.pages import NUMBERS, every, expert_share, html, pages, words
-from agym.envs.miniwob.solvability import alike
-from agym.envs.miniwob.solve import SOLVERS, Sight
+from agym.envs.miniwob.pages import NUMBERS, find_html, load_all_pages, load_pages, load_words, read_expert_share
+from agym.envs.miniwob.solvability import plays_alike
+from agym.envs.miniwob.solve import SOLVERS, PageView
 from agym.envs.miniwob.texts import Ends
 from agym.envs.protocol import Deadlines, Json, Status
 from agym.envs.registry import factory
@@ -24,15 +24,15 @@ from agym.machine import look
 
 
 def test_every_page_of_the_package_has_its_line() -> None:
-    assert set(every()) == {file.stem for file in (html() / "miniwob").glob("*.html")}
-    assert set(words()) >= set(pages())
+    assert set(load_all_pages()) == {file.stem for file in (find_html() / "miniwob").glob("*.html")}
+    assert set(load_words()) >= set(load_pages())
 
 
 def test_splits_have_every_page_with_numbers_of_their_side() -> None:
     env = create({})
     train, test = env.tasks("train"), env.tasks("test")
-    assert (len(train), len(test)) == (250 * len(pages()), 20 * len(pages()))
-    assert {task.rpartition("-")[0] for task in train[: len(pages())]} == set(pages())
+    assert (len(train), len(test)) == (250 * len(load_pages()), 20 * len(load_pages()))
+    assert {task.rpartition("-")[0] for task in train[: len(load_pages())]} == set(load_pages())
     assert not set(NUMBERS["train"]) & set(NUMBERS["test"])
 
 
@@ -76,7 +76,7 @@ def test_a_mistake_in_the_options_is_named(options: dict[str, Json], message: st
 
 def test_the_data_for_recipes_lists_the_pages() -> None:
     data = json.loads(files("agym.envs.miniwob").joinpath("env.json").read_text())
-    assert data["options"]["pages"]["items"]["enum"] == list(pages())
+    assert data["options"]["pages"]["items"]["enum"] == list(load_pages())
 
 
 def test_stepping_where_no_episode_is_under_way_is_refused() -> None:
@@ -85,9 +85,9 @@ def test_stepping_where_no_episode_is_under_way_is_refused() -> None:
 
 
 def test_pages_with_a_solver_are_those_with_a_share() -> None:
-    assert {page for page, share in pages().items() if share != "-"} == set(SOLVERS) & set(pages())
-    assert expert_share("click-test") == 1.0
-    assert expert_share("book-flight") == 0.0
+    assert {page for page, share in load_pages().items() if share != "-"} == set(SOLVERS) & set(load_pages())
+    assert read_expert_share("click-test") == 1.0
+    assert read_expert_share("book-flight") == 0.0
 
 
 def test_what_the_pages_say_is_in_the_corpus() -> None:
@@ -99,7 +99,7 @@ def test_what_the_pages_say_is_in_the_corpus() -> None:
 # --- solutions, on pages made by hand ------------------------------------------------------------------------------
 
 
-def sight(*lines: str) -> Sight:
+def sight(*lines: str) -> PageView:
     """Each is a role, and a name after a colon, and marks after a bar."""
     seen = []
     for number, line in enumerate(lines, start=1):
@@ -107,7 +107,7 @@ def sight(*lines: str) -> Sight:
         role, _, name = said.partition(":")
         made = Node(depth=0, backend=number, role=role, name=name, marks=tuple(filter(None, marks.split("|"))))
         seen.append((number, made))
-    return Sight(seen)
+    return PageView(seen)
 
 
 MAIL = ("image:|.trash", "text:Bo", "image:|.trash")
@@ -224,7 +224,7 @@ def test_the_expert_wins(page: str) -> None:
 @browses
 def test_what_moves_by_itself_moves_the_same_each_time() -> None:
     first, second = create({}), create({})
-    assert alike(first, second, "stock-market", set())
+    assert plays_alike(first, second, "stock-market", set())
     first.close()
     second.close()
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from agym.envs.clients.openenv import OpenEnvEnv, _observation, _one_text, _step, _which
+from agym.envs.clients.openenv import OpenEnvEnv, _name_task, _one_text, _read_observation, _read_step
 from agym.envs.errors import EnvFault, EpisodeOver, FaultKind, Unauthorized, UnknownSplit
 from agym.envs.listener import listen, url_of
 from agym.envs.protocol import Deadlines, Env, Score, Status
@@ -433,7 +433,7 @@ async def test_a_server_that_asks_for_patience_is_busy(status: int) -> None:
 
 @pytest.mark.parametrize(("said", "reward"), [(True, 1.0), (False, 0.0), (2, 2.0), (0.5, 0.5), (None, 0.0)])
 def test_a_reward_is_a_number_or_true_or_false_or_nothing(said: object, reward: float) -> None:
-    step = _step({"observation": {"text": "x"}, "done": False, "reward": said, "metadata": {"status": []}})
+    step = _read_step({"observation": {"text": "x"}, "done": False, "reward": said, "metadata": {"status": []}})
     assert (step.reward, type(step.reward), step.status) == (reward, float, Status.OK)
 
 
@@ -470,7 +470,7 @@ def test_the_one_text_of_an_action_is_found(schema: object, name: str | None) ->
 
 def test_what_holds_more_than_a_text_is_shown_as_json() -> None:
     seen = {"stdout": "4", "stderr": "", "exit_code": 0, "metadata": {}}
-    assert _observation({"observation": seen}).text == '{"stdout":"4","stderr":"","exit_code":0}'
+    assert _read_observation({"observation": seen}).text == '{"stdout":"4","stderr":"","exit_code":0}'
 
 
 @pytest.mark.parametrize(
@@ -483,4 +483,4 @@ def test_what_holds_more_than_a_text_is_shown_as_json() -> None:
     ],
 )
 def test_a_task_is_a_place_in_a_split_or_a_name(task: str, sent: dict[str, object]) -> None:
-    assert _which(task) == sent
+    assert _name_task(task) == sent

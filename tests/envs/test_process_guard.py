@@ -19,7 +19,7 @@ from .conftest import alive, started
 # What it starts heeds nothing, stands in a session of its own, and has lost its parent.
 WORK = """
 import os, subprocess, sys, tempfile, time
-from agym.envs.serving.process_guard import warded
+from agym.envs.serving.process_guard import run_guarded
 SLEEPER = (
     "import os, signal, sys, time\\n"
     "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)\\n"
@@ -33,7 +33,7 @@ def work():
     subprocess.run([sys.executable, "-c", SLEEPER], check=True)
     os.write(1, b"working\\n")
     return int(input())
-sys.exit(warded(work, leashed=False))
+sys.exit(run_guarded(work, leashed=False))
 """
 LEASHED = WORK.replace("leashed=False", "leashed=True").replace("int(input())", "time.sleep(600)")
 
@@ -114,9 +114,8 @@ def test_a_folder_that_nobody_holds_any_more_is_removed_by_the_next_and_no_other
         (tmp_path / name / (".agym-temporary" if name != "agym.of-a-user" else "file")).touch()
     held = os.open(tmp_path / "agym.held", os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    program = (
-        "import sys\nfrom agym.envs.serving.process_guard import warded\nsys.exit(warded(lambda: 0, leashed=False))"
-    )
+    imports = "import sys\nfrom agym.envs.serving.process_guard import run_guarded"
+    program = f"{imports}\nsys.exit(run_guarded(lambda: 0, leashed=False))"
     subprocess.run([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True)
     assert {file.name for file in tmp_path.iterdir()} == {"agym.held", "other", "agym.of-a-user"}
     os.close(held)

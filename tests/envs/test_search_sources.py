@@ -14,12 +14,12 @@ import pytest
 from agym.envs.errors import BadOption, EnvFault, FaultKind
 from agym.envs.search import create
 from agym.envs.search.build import PACKAGES, Missing, _fetch, _passages, main
-from agym.envs.search.corpus.documents import dictionary, html, manual, plain
+from agym.envs.search.corpus.documents import read_dictionary, read_html, read_manual, read_plain
 from agym.envs.search.corpus.index import LocalIndex
-from agym.envs.search.corpus.passages import Passage, cut
+from agym.envs.search.corpus.passages import Passage, cut_passages
 from agym.envs.search.corpus.retriever import DenseRetriever, HttpEncoder, HttpRetriever
-from agym.envs.search.generate import questions_of
-from agym.envs.search.wordnet import read_database, shipped, written
+from agym.envs.search.generate import make_questions
+from agym.envs.search.wordnet import format_synsets, load_shipped, read_database
 from numpy.typing import NDArray
 
 OTTER, PIKE, RIVER, SEA = (
@@ -117,7 +117,7 @@ def test_a_served_encoder_is_asked_in_the_usual_form() -> None:
 def test_an_encoder_needs_vectors_beside_the_corpus(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Otters\n\nThey eat fish.")
     env = create({"corpus": str(tmp_path), "encoder_url": "http://localhost:1/v1/embeddings"})
-    with pytest.raises(BadOption, match=r"vectors\.npy' is of no use"):
+    with pytest.raises(BadOption, match=r"vectors\.npy' cannot be used"):
         env.reset(env.tasks("train")[0], 0)
 
 
@@ -195,7 +195,7 @@ def test_a_file_that_is_something_else_is_refused(name: str, tmp_path: Path) -> 
 
 def test_a_text_is_cut_at_its_paragraphs_and_a_long_one_between_words() -> None:
     text = "one two\n\nthree four five\n\n" + " ".join(f"w{number}" for number in range(12))
-    assert [each.text for each in cut("T", text, "d", words=5)] == [
+    assert [each.text for each in cut_passages("T", text, "d", words=5)] == [
         "one two three four five",
         "w0 w1 w2 w3 w4",
         "w5 w6 w7 w8 w9",
@@ -209,7 +209,7 @@ def test_a_page_is_read_without_what_is_around_its_text(tmp_path: Path) -> None:
         "<html><head><title>On\n otters</title><style>p {}</style></head><body><nav>Home</nav>"
         "<h1>Otters</h1><p>They eat <b>fish</b> &amp; crabs.</p><script>x()</script><li>One<li>Two</body></html>"
     )
-    assert list(html(file)) == [("On otters", "Otters\n\nThey eat fish & crabs.\n\nOne\n\nTwo")]
+    assert list(read_html(file)) == [("On otters", "Otters\n\nThey eat fish & crabs.\n\nOne\n\nTwo")]
 
 
 def test_a_manual_page_is_read_without_its_setting(tmp_path: Path) -> None:
@@ -227,13 +227,13 @@ def test_a_manual_page_is_read_without_its_setting(tmp_path: Path) -> None:
     )
     page = "".join(f"{line}\n" for line in lines)
     file.write_bytes(gzip.compress(page.encode()))
-    assert list(manual(file)) == [("otter.1", "NAME otter - eats\n\nSYNOPSIS otter fish ...\n\nSee pike(1).")]
+    assert list(read_manual(file)) == [("otter.1", "NAME otter - eats\n\nSYNOPSIS otter fish ...\n\nSee pike(1).")]
 
 
 def test_a_plain_text_is_called_by_its_first_line(tmp_path: Path) -> None:
     file = tmp_path / "x.txt"
     file.write_text("\n====\nOtters\n====\n\nThey  eat\nfish.\n")
-    assert list(plain(file)) == [("Otters", "==== Otters ====\n\nThey eat fish.")]
+    assert list(read_plain(file)) == [("Otters", "==== Otters ====\n\nThey eat fish.")]
 
 
 def test_a_dictionary_gives_each_entry_once(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_dictionary_gives_each_entry_once(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "d.dict.dz", "wb") as text:
         text.write("".join(entries).encode())
     (tmp_path / "d.index").write_text("00-database-info\tA\tK\notter\tK\tS\notters\tK\tS\npike\tc\tO\n")
-    assert list(dictionary(tmp_path / "d.index")) == [("otter", "otter an animal"), ("pike", "pike a fish")]
+    assert list(read_dictionary(tmp_path / "d.index")) == [("otter", "otter an animal"), ("pike", "pike a fish")]
 
 
 WHEEL = """\
@@ -257,15 +257,15 @@ def test_questions_are_made_of_what_is_part_of_what(tmp_path: Path) -> None:
     for name in ("noun", "verb", "adj", "adv"):
         (tmp_path / f"data.{name}").write_text(WHEEL if name == "noun" else "")
     synsets = read_database(tmp_path)
-    asked = {(name, [each.names[0] for each in row[1:]][-1]) for name, row, _ in questions_of(synsets)}
+    asked = {(name, [each.names[0] for each in row[1:]][-1]) for name, row, _ in make_questions(synsets)}
     assert asked == {("wheel", "cart"), ("wheel", "old train"), ("cart", "old train")}
-    assert len({side for _, _, side in questions_of(synsets)}) == 1
+    assert len({side for _, _, side in make_questions(synsets)}) == 1
     assert synsets["n00000001"].gloss == "what turns"
 
 
 def test_the_shipped_passages_are_written_as_they_are_read() -> None:
     file = Path(__file__).parents[2] / "envs" / "search" / "data" / "wordnet.txt"
-    assert "".join(f"{line}\n" for line in written(shipped().values())) == file.read_text("utf-8")
+    assert "".join(f"{line}\n" for line in format_synsets(load_shipped().values())) == file.read_text("utf-8")
 
 
 def test_what_cannot_be_had_is_told_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -164,7 +164,7 @@ async def test_a_request_broken_off_before_its_body_does_nothing(scripted: Make)
 
     scope = {"type": "http", "method": "POST", "path": "/create", "headers": [], "query_string": b""}
     await app(scope, receive, send)
-    assert b"the request was broken off" in sent[1]["body"]
+    assert b"the request was interrupted" in sent[1]["body"]
     assert len(app.sessions) == 0
     await app.stop()
 

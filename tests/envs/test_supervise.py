@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from agym.envs.clients.client import HttpEnv
-from agym.envs.clients.supervise import ServeCommand, ServerEvent, ServerProcess, Trouble, Watch
+from agym.envs.clients.supervise import ServeCommand, ServerEvent, ServerProcess, ServerTrouble, Watch
 from agym.envs.errors import EnvFault, FaultKind
 from agym.envs.protocol import Deadlines
 
@@ -74,7 +74,7 @@ async def test_a_killed_server_is_named_and_answers_again_at_the_same_address(tm
         await client.close()
         assert server.pid != first
         assert server.num_restarts == 1
-    assert [event.trouble for event in told] == [Trouble.DIED]
+    assert [event.trouble for event in told] == [ServerTrouble.DIED]
     assert "'counter' was killed by SIGKILL" in told[0].message
 
 
@@ -87,7 +87,7 @@ async def test_a_server_that_hangs_is_named_and_restarted(tmp_path: Path) -> Non
         await until(lambda: server.num_restarts == 1 and server.pid != first, "the server was restarted")
         assert not alive(first)
         assert not alive(player)
-        assert server.events[0].trouble is Trouble.HANGS
+        assert server.events[0].trouble is ServerTrouble.HANGS
         assert "no answer to GET /health within 0.5 s" in server.events[0].message
         client = HttpEnv(server.url)
         assert (await client.spec()).name == "counter"
@@ -174,7 +174,7 @@ async def test_a_server_that_keeps_dying_is_given_up_and_its_address_refuses(tmp
         os.killpg(server.pid, signal.SIGKILL)
         await until(lambda: len(server.events) == 3, "two restarts had failed")
         troubles = [event.trouble for event in server.events]
-        assert troubles == [Trouble.DIED, Trouble.FAILED_TO_START, Trouble.FAILED_TO_START]
+        assert troubles == [ServerTrouble.DIED, ServerTrouble.FAILED_TO_START, ServerTrouble.FAILED_TO_START]
         client = HttpEnv(server.url, deadlines=Deadlines(open_s=0.2))
         with pytest.raises(EnvFault) as caught:
             await client.spec()

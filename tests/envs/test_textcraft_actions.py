@@ -1,7 +1,14 @@
 from __future__ import annotations
 
 import pytest
-from agym.envs.textcraft.actions import MAX_LENGTH, Craft, Get, Inventory, Malformed, Reason, parse
+from agym.envs.textcraft.actions import (
+    MAX_LENGTH,
+    Craft,
+    Get,
+    Inventory,
+    MalformedCraft,
+    parse_craft_command,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,52 +27,52 @@ from hypothesis import strategies as st
     ],
 )
 def test_a_command_is_understood(text: str, action: object) -> None:
-    assert parse(text) == action
+    assert parse_craft_command(text) == action
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", Reason.EMPTY),
-        (" \n\t", Reason.EMPTY),
-        ("get " * MAX_LENGTH, Reason.LONG),
-        ("get 1 oak\nget 1 tin", Reason.LINES),
-        ("take 1 oak", Reason.COMMAND),
-        ("inventory please", Reason.COMMAND),
-        ("get oak", Reason.GET),
-        ("get 0 oak", Reason.GET),
-        ("get -1 oak", Reason.GET),
-        ("get 01 oak", Reason.GET),
-        ("get 1000 oak", Reason.GET),
-        ("get 1.5 oak", Reason.GET),
-        ("get ٢ oak", Reason.GET),
-        ("get 1 oak!", Reason.GET),
-        ("get 1 oak, 1 tin", Reason.GET),
-        ("get 1 öak", Reason.GET),
-        ("get 1 oak\x00", Reason.GET),
-        ("get 1", Reason.GET),
-        ("craft oak rod", Reason.CRAFT),
-        ("craft 1 oak rod", Reason.CRAFT),
-        ("craft 1 oak rod using", Reason.CRAFT),
-        ("craft 1 oak rod using oak", Reason.CRAFT),
-        ("craft 1 oak rod using 1 oak,", Reason.CRAFT),
-        ("craft 1 oak rod using 1 oak 1 tin", Reason.CRAFT),
+        ("", MalformedCraft.EMPTY),
+        (" \n\t", MalformedCraft.EMPTY),
+        ("get " * MAX_LENGTH, MalformedCraft.LONG),
+        ("get 1 oak\nget 1 tin", MalformedCraft.LINES),
+        ("take 1 oak", MalformedCraft.COMMAND),
+        ("inventory please", MalformedCraft.COMMAND),
+        ("get oak", MalformedCraft.GET),
+        ("get 0 oak", MalformedCraft.GET),
+        ("get -1 oak", MalformedCraft.GET),
+        ("get 01 oak", MalformedCraft.GET),
+        ("get 1000 oak", MalformedCraft.GET),
+        ("get 1.5 oak", MalformedCraft.GET),
+        ("get ٢ oak", MalformedCraft.GET),
+        ("get 1 oak!", MalformedCraft.GET),
+        ("get 1 oak, 1 tin", MalformedCraft.GET),
+        ("get 1 öak", MalformedCraft.GET),
+        ("get 1 oak\x00", MalformedCraft.GET),
+        ("get 1", MalformedCraft.GET),
+        ("craft oak rod", MalformedCraft.CRAFT),
+        ("craft 1 oak rod", MalformedCraft.CRAFT),
+        ("craft 1 oak rod using", MalformedCraft.CRAFT),
+        ("craft 1 oak rod using oak", MalformedCraft.CRAFT),
+        ("craft 1 oak rod using 1 oak,", MalformedCraft.CRAFT),
+        ("craft 1 oak rod using 1 oak 1 tin", MalformedCraft.CRAFT),
     ],
 )
 def test_what_is_no_command_is_told_apart(text: str, reason: str) -> None:
-    assert parse(text) == Malformed(reason)
+    assert parse_craft_command(text) == MalformedCraft(reason)
 
 
 @given(st.text(st.characters()))
 def test_no_text_breaks_the_parser(text: str) -> None:
-    parse(text)
+    parse_craft_command(text)
 
 
 @given(st.sampled_from(["get ", "craft ", "craft 1 a using "]), st.text("0123456789abc ,using\n", max_size=60))
 def test_no_text_like_a_command_breaks_the_parser(start: str, text: str) -> None:
-    parse(start + text)
+    parse_craft_command(start + text)
 
 
 def test_a_hostile_command_is_read_in_no_time() -> None:
     for text in ("craft 1 " + "a " * 190, "get 1 " + "a" * 390, "craft 1 a using " + "1 a," * 90):
-        parse(text[:MAX_LENGTH])
+        parse_craft_command(text[:MAX_LENGTH])

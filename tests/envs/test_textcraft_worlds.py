@@ -8,19 +8,19 @@ from random import Random
 import pytest
 from agym.envs.textcraft import generate
 from agym.envs.textcraft.fixed import FixedWorld
-from agym.envs.textcraft.world import Recipe, World, chain
-from agym.envs.textcraft.worlds import WORLDS, load
+from agym.envs.textcraft.world import CraftRecipe, CraftWorld, list_recipes
+from agym.envs.textcraft.worlds import WORLDS, load_world
 
 DATA = files("agym.envs.textcraft").joinpath("data")
 
 
 @pytest.fixture(params=sorted(WORLDS))
-def world(request: pytest.FixtureRequest) -> World:
-    return load(request.param)
+def world(request: pytest.FixtureRequest) -> CraftWorld:
+    return load_world(request.param)
 
 
 def full() -> FixedWorld:
-    world = load("full")
+    world = load_world("full")
     assert isinstance(world, FixedWorld)
     return world
 
@@ -31,7 +31,7 @@ def test_the_frozen_files_are_what_the_generator_writes() -> None:
     assert DATA.joinpath("full.txt").read_text() == "".join(f"{line}\n" for line in generate.full_world(patterns))
 
 
-def test_there_are_goals_enough_at_every_depth_on_both_sides(world: World) -> None:
+def test_there_are_goals_enough_at_every_depth_on_both_sides(world: CraftWorld) -> None:
     counts = Counter((goal.held_out, goal.depth) for goal in world.goals.values())
     assert sum(counts.values()) >= 500
     assert sum(count for (held_out, _), count in counts.items() if held_out) >= 100
@@ -39,7 +39,7 @@ def test_there_are_goals_enough_at_every_depth_on_both_sides(world: World) -> No
     assert all(counts[held_out, depth] >= 20 for held_out in (True, False) for depth in range(1, 6))
 
 
-def test_names_are_words_that_every_client_can_write(world: World) -> None:
+def test_names_are_words_that_every_client_can_write(world: CraftWorld) -> None:
     for item in {*world.goals, *world.base}:
         assert item.replace(" ", "").isascii()
         assert item.replace(" ", "").isalpha()
@@ -47,11 +47,11 @@ def test_names_are_words_that_every_client_can_write(world: World) -> None:
         assert "using" not in item.split()
 
 
-def test_nothing_that_can_be_picked_up_is_a_goal(world: World) -> None:
+def test_nothing_that_can_be_picked_up_is_a_goal(world: CraftWorld) -> None:
     assert not world.base & world.goals.keys()
 
 
-def test_the_depth_of_a_goal_is_the_length_of_the_longest_way_up(world: World) -> None:
+def test_the_depth_of_a_goal_is_the_length_of_the_longest_way_up(world: CraftWorld) -> None:
     for goal in world.goals.values():
         depths: dict[str, int] = {}
         for recipe in world.needed(goal, Random(1)):
@@ -60,7 +60,7 @@ def test_the_depth_of_a_goal_is_the_length_of_the_longest_way_up(world: World) -
         assert depths[goal.item] == goal.depth
 
 
-def test_no_training_episode_asks_for_or_needs_a_held_out_item(world: World) -> None:
+def test_no_training_episode_asks_for_or_needs_a_held_out_item(world: CraftWorld) -> None:
     held_out = {goal.item for goal in world.goals.values() if goal.held_out}
     for goal in world.goals.values():
         items = _named(world.needed(goal, Random(goal.item)))
@@ -77,19 +77,19 @@ def test_no_training_episode_of_the_full_world_shows_a_held_out_item() -> None:
         assert not (_named(world.distractors(needed, 20, rng)) & held_out)
 
 
-def _named(recipes: Sequence[Recipe]) -> set[str]:
+def _named(recipes: Sequence[CraftRecipe]) -> set[str]:
     return {item for recipe in recipes for item in (recipe.product, *dict(recipe.needs))}
 
 
 def test_what_is_of_no_use_in_the_small_world_has_held_out_names_as_often_as_others() -> None:
-    world, rng = load("small"), Random(3)
+    world, rng = load_world("small"), Random(3)
     shown = []
     for goal in list(world.goals.values())[::5]:
         shown += [recipe.product for recipe in world.distractors(world.needed(goal, rng), 20, rng)]
     assert 0.09 < sum(world.goals[item].held_out for item in shown) / len(shown) < 0.16
 
 
-def test_a_distraction_is_never_a_second_way_to_something_needed(world: World) -> None:
+def test_a_distraction_is_never_a_second_way_to_something_needed(world: CraftWorld) -> None:
     for goal in list(world.goals.values())[::7]:
         rng = Random(goal.item)
         needed = world.needed(goal, rng)
@@ -116,32 +116,33 @@ def test_held_out_forms_of_the_full_world_are_unknown_to_training() -> None:
 def test_each_material_and_each_form_of_the_small_world_is_on_both_sides() -> None:
     for half in (0, 1):
         sides = [
-            {goal.item.split()[half] for goal in load("small").goals.values() if goal.held_out is h} for h in (0, 1)
+            {goal.item.split()[half] for goal in load_world("small").goals.values() if goal.held_out is h}
+            for h in (0, 1)
         ]
         assert sides[0] == sides[1]
 
 
 def test_recipes_of_the_small_world_tell_nothing_about_the_next_episode() -> None:
-    world = load("small")
+    world = load_world("small")
     goal = world.goals["oak plate"]
     commands = {world.needed(goal, Random(seed))[-1].command for seed in range(60)}
     assert len(commands) >= 10  # 3 amounts, with none or one of 4 extras
 
 
 def test_recipes_of_the_full_world_stay() -> None:
-    world = load("full")
+    world = load_world("full")
     goal = world.goals["oak wagon"]
     assert world.needed(goal, Random(1)) == world.needed(goal, Random(2))
 
 
-def test_every_item_that_training_may_show_is_among_the_samples(world: World) -> None:
+def test_every_item_that_training_may_show_is_among_the_samples(world: CraftWorld) -> None:
     shown = {recipe.product for recipe in world.samples()}
     assert shown == {goal.item for goal in world.goals.values() if world.name == "small" or not goal.held_out}
 
 
 def test_a_chain_names_a_part_that_two_recipes_share_once() -> None:
     recipes = full().recipes
-    products = [recipe.product for recipe in chain(recipes, "oak ladder")]
+    products = [recipe.product for recipe in list_recipes(recipes, "oak ladder")]
     assert products == ["oak plank", "oak dowel", "oak beam", "oak ladder"]
 
 

@@ -20,7 +20,7 @@ from agym.envs.protocol import Status
 from agym.envs.web.actions import Malformed, Stop, parse
 from agym.envs.web.browser import Surfer
 from agym.envs.web.chromium import Browser, Room, _only
-from agym.envs.web.session import EPOCH, Reply, Scene
+from agym.envs.web.session import EPOCH, ActionReply, Scene
 from agym.envs.web.tree import Window
 from agym.machine import look
 
@@ -152,7 +152,7 @@ def begin(surfer: Surfer, site: Site, path: str, **chosen: object) -> str:
     return surfer.see()
 
 
-def do(surfer: Surfer, text: str) -> Reply:
+def do(surfer: Surfer, text: str) -> ActionReply:
     action = parse(text)
     assert not isinstance(action, Malformed | Stop)
     return surfer.perform(action)
@@ -175,11 +175,11 @@ def test_a_link_leads_to_its_page_and_back(surfer: Surfer, site: Site) -> None:
     page = begin(surfer, site, "/")
     assert page.splitlines()[:3] == ["Page: Hall", f"Address: http://{site.host}/", "[1] heading 'Hall' level 1"]
     assert do(surfer, "go_back").status is Status.REFUSED
-    assert do(surfer, on(page, "link 'Kitchen'", "click [#]")) == Reply()
+    assert do(surfer, on(page, "link 'Kitchen'", "click [#]")) == ActionReply()
     assert "A kitchen with a stove." in surfer.see()
-    assert do(surfer, "go_back") == Reply()
+    assert do(surfer, "go_back") == ActionReply()
     assert "Page: Hall" in surfer.see()
-    assert do(surfer, "go_forward") == Reply()
+    assert do(surfer, "go_forward") == ActionReply()
     assert "Page: Kitchen" in surfer.see()
 
 
@@ -224,7 +224,7 @@ def test_numbers_stay_with_their_elements_until_the_page_is_left(surfer: Surfer,
     assert f"[{box}] checkbox 'Keep' checked focused" in surfer.see()
     do(surfer, f"goto [http://{site.host}/kitchen]")
     assert "[1] text 'A kitchen with a stove.'" in surfer.see()
-    assert do(surfer, "click [99]") == Reply("There is no element [99] now.", Status.REFUSED)
+    assert do(surfer, "click [99]") == ActionReply("There is no element [99] now.", Status.REFUSED)
 
 
 # --- acting --------------------------------------------------------------------------------------------------------
@@ -245,14 +245,14 @@ def test_a_date_is_typed_in_one_way_and_others_are_told_of_it(surfer: Surfer, si
     page = begin(surfer, site, "/form")
     day = number(page, "date 'Day'")
     assert "2024-03-31" in do(surfer, f"type [{day}] [31.3.24]").text
-    assert do(surfer, f"type [{day}] [2024-03-31]") == Reply()
+    assert do(surfer, f"type [{day}] [2024-03-31]") == ActionReply()
     assert surfer.ask("() => document.querySelector('input').value") == "2024-03-31"
 
 
 def test_an_option_is_chosen_by_its_name(surfer: Surfer, site: Site) -> None:
     page = begin(surfer, site, "/form")
     size = number(page, "combobox 'Size' value 'S' options 'S', 'M', 'L'")
-    assert do(surfer, f"select [{size}] [m]") == Reply()
+    assert do(surfer, f"select [{size}] [m]") == ActionReply()
     assert "value 'M'" in surfer.see()
     assert do(surfer, f"select [{size}] [XL]").text == f"[{size}] has no option 'XL'."
     assert do(surfer, f"select [{size}] [L]").status is Status.REFUSED
@@ -282,7 +282,7 @@ def test_keys_points_and_the_mouse_reach_the_page(surfer: Surfer, site: Site) ->
     do(surfer, "press [Space]")
     assert "checkbox 'Keep' focused" in surfer.see()
     assert do(surfer, "click [900,10]").status is Status.REFUSED
-    assert do(surfer, "drag [5,5] [50,5]") == Reply()
+    assert do(surfer, "drag [5,5] [50,5]") == ActionReply()
 
 
 def test_a_dialog_is_agreed_to_and_told(surfer: Surfer, site: Site) -> None:

@@ -27,8 +27,8 @@ from agym.envs.web.actions import (
     Wait,
     parse,
 )
-from agym.envs.web.colours import colour
-from agym.envs.web.tree import Page, Window, nodes, pieces, written
+from agym.envs.web.colours import name_colour
+from agym.envs.web.tree import SeenPage, Window, estimate_tokens, format_page, read_page
 
 # --- actions -------------------------------------------------------------------------------------------------------
 
@@ -174,18 +174,18 @@ class Document:
         self._strings.append(text)
         return len(self._strings) - 1
 
-    def page(self, window: Window = WINDOW) -> Page:
+    def page(self, window: Window = WINDOW) -> SeenPage:
         tree = {
             **self._nodes,
             "isClickable": {"index": self._clickable},
             "optionSelected": {"index": self._selected},
         }
         document = {"nodes": tree, "layout": self._layout, **self._more}
-        return nodes(self._accessible, {"documents": [document], "strings": self._strings}, window)
+        return read_page(self._accessible, {"documents": [document], "strings": self._strings}, window)
 
     def text(self, window: Window = WINDOW, tokens: int = 1000) -> str:
         page = self.page(window)
-        return written(page, {node.backend: number for number, node in enumerate(page.nodes, start=1)}, tokens)
+        return format_page(page, {node.backend: number for number, node in enumerate(page.nodes, start=1)}, tokens)
 
 
 def test_an_element_has_its_number_role_name_and_state() -> None:
@@ -288,7 +288,7 @@ def test_a_page_too_long_is_cut_at_a_line_and_says_so() -> None:
         page.say(f"line {number}")
     lines = page.text(tokens=100).splitlines()
     assert lines[-1] == f"({51 - len(lines)} more lines are not shown)"
-    assert sum(map(pieces, lines[:-1])) <= 100
+    assert sum(map(estimate_tokens, lines[:-1])) <= 100
 
 
 def test_an_empty_page_is_said_to_be_empty() -> None:
@@ -306,4 +306,4 @@ def test_an_empty_page_is_said_to_be_empty() -> None:
     ],
 )
 def test_a_colour_has_a_name_where_it_is_a_common_one(style: str, name: str) -> None:
-    assert colour(style) == name
+    assert name_colour(style) == name

@@ -15,8 +15,8 @@ from agym.envs.conformance import Subject, run_checks
 from agym.envs.errors import BadOption, EnvFault, EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import Json, Status, Step
 from agym.envs.webarena import WebArena, create
-from agym.envs.webarena.checks import answers, contains, leads_to
-from agym.envs.webarena.tasks import CATEGORIES, Check, Target, load
+from agym.envs.webarena.checks import matches_answer, matches_text, matches_url
+from agym.envs.webarena.tasks import CATEGORIES, PageTarget, SuccessCheck, load_tasks
 from agym.machine import look
 
 HOSTS = {"shopping": "http://127.0.0.1:1", "reddit": "http://127.0.0.1:2"}
@@ -64,7 +64,7 @@ def test_tasks_are_read_with_addresses_in_place_of_names(tmp_path: Path) -> None
         tmp_path,
         config(3, start_url="__SHOPPING__/a |AND| __REDDIT__", sites=["shopping", "reddit"], eval=page(**target)),
     )
-    (task,) = load(file, HOSTS).by_id.values()
+    (task,) = load_tasks(file, HOSTS).by_id.values()
     assert task.start == ("http://127.0.0.1:1/a", "http://127.0.0.1:2")
     assert task.check.targets[0].url == "http://127.0.0.1:2/f/x"
     assert task.check.targets[0].include == ("a", "b |OR| c")
@@ -80,7 +80,7 @@ def test_what_cannot_be_played_or_judged_here_is_left_out_and_counted(tmp_path: 
         config(3, eval=answer(fuzzy_match=["about right"])),
         config(4, eval=answer(fuzzy_match="N/A")),
     )
-    tasks = load(file, HOSTS)
+    tasks = load_tasks(file, HOSTS)
     assert tuple(tasks.by_id) == ("0", "4")
     assert tasks.left_out == 3
 
@@ -133,16 +133,16 @@ def test_a_category_is_the_part_of_test_about_its_site(category: str, tmp_path: 
 )
 def test_a_task_of_another_form_is_named(tmp_path: Path, broken: dict[str, Any]) -> None:
     with pytest.raises(BadOption, match="task number 1 is not of WebArena's form"):
-        load(written(tmp_path, config(0), config(1, **broken)), HOSTS)
+        load_tasks(written(tmp_path, config(0), config(1, **broken)), HOSTS)
 
 
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     file = tmp_path / "tasks.json"
     file.write_text("{", encoding="utf-8")
     with pytest.raises(BadOption, match="is not JSON"):
-        load(file, HOSTS)
+        load_tasks(file, HOSTS)
     with pytest.raises(BadOption, match="two tasks '0'"):
-        load(written(tmp_path, config(0), config(0)), HOSTS)
+        load_tasks(written(tmp_path, config(0), config(0)), HOSTS)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_mistake_in_the_options_is_named(options: dict[str, Json], message: st
     ],
 )
 def test_answers_are_compared_as_webarena_does(check: dict[str, Any], said: str, right: bool) -> None:
-    assert answers(Check(kinds=frozenset(("string_match",)), **check), said) is right
+    assert matches_answer(SuccessCheck(kinds=frozenset(("string_match",)), **check), said) is right
 
 
 @pytest.mark.parametrize(
@@ -216,15 +216,15 @@ def test_answers_are_compared_as_webarena_does(check: dict[str, Any], said: str,
     ],
 )
 def test_an_address_matches_as_far_as_its_reference_goes(reference: str, url: str, right: bool) -> None:
-    assert leads_to(reference, url) is right
+    assert matches_url(reference, url) is right
 
 
 def test_contents_are_all_required_each_in_one_of_its_forms() -> None:
-    target = Target(url="last", locator="", include=("Red", "M |OR| Medium"))
-    assert contains(target, "a red one, medium")
-    assert not contains(target, "red")
-    assert contains(Target(url="last", locator="", exact="5"), " 5 ")
-    assert not contains(Target(url="last", locator="", exact="5"), "55")
+    target = PageTarget(url="last", locator="", include=("Red", "M |OR| Medium"))
+    assert matches_text(target, "a red one, medium")
+    assert not matches_text(target, "red")
+    assert matches_text(PageTarget(url="last", locator="", exact="5"), " 5 ")
+    assert not matches_text(PageTarget(url="last", locator="", exact="5"), "55")
 
 
 # --- on a small shop and forum -------------------------------------------------------------------------------------

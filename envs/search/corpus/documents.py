@@ -1,8 +1,4 @@
-"""Documentation as it is packaged, made into plain text.
-
-What enters: files of a package: HTML, plain text, manual pages, a dictionary in dictd's form. What leaves: titles and
-texts, paragraphs apart by an empty line.
-"""
+"""Packaged documentation (HTML, plain text, manual pages, dictd dictionaries) as titles and plain text."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
-__all__ = ["Document", "dictionary", "html", "manual", "plain"]
+__all__ = ["Document", "read_dictionary", "read_html", "read_manual", "read_plain"]
 
 Document = tuple[str, str]
 """A title and a text."""
@@ -73,7 +69,7 @@ class _Page(HTMLParser):
             self.parts.append(data)
 
 
-def html(file: Path) -> Iterator[Document]:
+def read_html(file: Path) -> Iterator[Document]:
     page = _Page()
     page.feed(_read(file))
     page.close()
@@ -83,7 +79,7 @@ def html(file: Path) -> Iterator[Document]:
 # --- text and manual pages ---
 
 
-def plain(file: Path) -> Iterator[Document]:
+def read_plain(file: Path) -> Iterator[Document]:
     text = _read(file)
     title = next((line.strip() for line in text.splitlines() if line.strip(" =-*#")), file.stem)
     yield title[:120], _tidy(text)
@@ -112,8 +108,8 @@ _SPECIAL: Mapping[str, str] = {
 }
 
 
-def manual(file: Path) -> Iterator[Document]:
-    """A page for man, of which the text is kept and the setting is not."""
+def read_manual(file: Path) -> Iterator[Document]:
+    """Read a manual page without its typesetting."""
     lines = [_line(line) for line in _read(file).splitlines() if not line.startswith(('.\\"', "'\\\"", ".so"))]
     text = _tidy("\n".join(lines))
     if text:
@@ -139,8 +135,8 @@ _DIGITS: Mapping[str, int] = {
 }
 
 
-def dictionary(file: Path) -> Iterator[Document]:
-    """An index of headwords with places in a text, as dictd has it; an entry with several headwords comes once."""
+def read_dictionary(file: Path) -> Iterator[Document]:
+    """Read a dictd dictionary; an entry with several headwords comes once."""
     with gzip.open(file.with_suffix(".dict.dz")) as compressed:
         text = compressed.read()
     rows = [line.split("\t")[:3] for line in file.read_text(encoding="utf-8").splitlines()]
@@ -163,11 +159,11 @@ def _number(digits: str) -> int:
 
 
 def _read(file: Path) -> str:
-    opened: Callable[[Path], bytes] = _unpacked if file.suffix == ".gz" else Path.read_bytes
+    opened: Callable[[Path], bytes] = _unpack if file.suffix == ".gz" else Path.read_bytes
     return opened(file).decode("utf-8", "replace")
 
 
-def _unpacked(file: Path) -> bytes:
+def _unpack(file: Path) -> bytes:
     return gzip.decompress(file.read_bytes())
 
 

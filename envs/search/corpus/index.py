@@ -1,7 +1,6 @@
 """A local index: passages found by their words, ranked by BM25.
 
-What enters: passages. What leaves: a retriever, the same from run to run: one thread writes, in the order of the
-passages, and of two that fit equally well the earlier comes first.
+The same from run to run: one thread writes, in the order of the passages, and ties go to the earlier one.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class LocalIndex:
 
     @classmethod
     def build(cls, passages: Iterable[Passage], folder: Path | None = None) -> LocalIndex:
-        """An index in memory, or in a folder."""
+        """Build an index in memory, or in a folder."""
         if folder is not None:
             folder.mkdir(parents=True)
         index = _with_analyzer(tantivy.Index(_schema(), path=str(folder) if folder else None))

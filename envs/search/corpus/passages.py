@@ -1,8 +1,8 @@
-"""Passages, what a search finds, and where they come from.
+"""Passages of a folder of texts, always in the same order.
 
-What enters: a folder of texts. What leaves: its passages, always in the same order. A folder holds `.jsonl` files with
-a passage in each line (`text` and perhaps `title`, `id` and `document`, or `contents`, a quoted title and a text in
-one), and `.txt` or `.md` files, which are cut into passages at their paragraphs.
+A folder holds `.jsonl` files with a passage in each line (`text` and perhaps `title`, `id` and `document`, or
+`contents`, a quoted title and a text in one), and `.txt` or `.md` files, which are cut into passages at their
+paragraphs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import BadOption
 
-__all__ = ["Passage", "cut", "read_folder"]
+__all__ = ["Passage", "cut_passages", "read_folder"]
 
 _WORDS = 120
 """In a passage, where a document is cut: what an agent can read three of in a turn."""
@@ -38,9 +38,9 @@ def read_folder(folder: Path) -> Iterator[Passage]:
         yield from _READERS[file.suffix](file, file.relative_to(folder).as_posix())
 
 
-def cut(title: str, text: str, document: str, words: int = _WORDS) -> Iterator[Passage]:
-    """A document in passages of whole paragraphs; a longer paragraph is cut between words."""
-    for part in _packed(_pieces(text, words), words):
+def cut_passages(title: str, text: str, document: str, words: int = _WORDS) -> Iterator[Passage]:
+    """Cut a document into passages of whole paragraphs; a longer paragraph is cut between words."""
+    for part in _pack(_pieces(text, words), words):
         yield Passage(title=title, text=part, document=document)
 
 
@@ -51,7 +51,7 @@ def _pieces(text: str, words: int) -> Iterator[list[str]]:
             yield split[at : at + words]
 
 
-def _packed(pieces: Iterable[list[str]], words: int) -> Iterator[str]:
+def _pack(pieces: Iterable[list[str]], words: int) -> Iterator[str]:
     packed: list[str] = []
     for piece in pieces:
         if packed and len(packed) + len(piece) > words:
@@ -91,7 +91,7 @@ def _from_row(row: Mapping[str, Any], place: str) -> Passage:
 def _from_text(file: Path, name: str) -> Iterator[Passage]:
     text = file.read_text(encoding="utf-8", errors="replace")
     title = next((line.strip("# ") for line in text.splitlines() if line.strip("# ")), name)
-    yield from cut(title[:120], text, name)
+    yield from cut_passages(title[:120], text, name)
 
 
 _READERS: Mapping[str, Callable[[Path, str], Iterator[Passage]]] = {

@@ -1,8 +1,4 @@
-"""Who finds passages: the interface, a retriever behind HTTP, and a dense one over given vectors.
-
-What enters: a query. What leaves: passages, the best first. `index.LocalIndex`, by words, is the one that is used
-unless another is asked for.
-"""
+"""Retrievers: the interface, one behind HTTP, and a dense one over given vectors. The default is `index.LocalIndex`."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ Encoder: TypeAlias = Callable[[Sequence[str]], NDArray[np.float32]]
 
 class Retriever(Protocol):
     def search(self, query: str, limit: int) -> Sequence[Passage]:
-        """What fits a query best; equally good ones always in the same order."""
+        """Passages that fit a query best; ties always in the same order."""
 
     def rest(self, passage: Passage) -> Sequence[Passage]:
         """The passage, and those that follow it in its document."""
@@ -49,10 +45,10 @@ class HttpRetriever:
             (found,) = answer["result"]
             return tuple(_passage(hit.get("document", hit)) for hit in found[:limit])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise EnvFault(f"{self._url} answers as no retriever does: {error!r}", kind=FaultKind.GARBAGE) from error
+            raise EnvFault(f"{self._url} does not answer as a retriever: {error!r}", kind=FaultKind.GARBAGE) from error
 
     def rest(self, passage: Passage) -> tuple[Passage, ...]:
-        """No more than what was found is known of its document."""
+        """The passage alone: no more is known of its document."""
         return (passage,)
 
 
@@ -67,14 +63,14 @@ def _post(client: httpx.Client, url: str, body: object) -> Any:
     except httpx.HTTPError as error:
         raise EnvFault(f"{url} does not answer: {error!r}", kind=FaultKind.UNREACHABLE) from error
     except ValueError as error:
-        raise EnvFault(f"{url} answers with what is no JSON", kind=FaultKind.GARBAGE) from error
+        raise EnvFault(f"{url} answers with something that is not JSON", kind=FaultKind.GARBAGE) from error
 
 
 # --- by vectors ---
 
 
 class DenseRetriever:
-    """By the product of the query's vector with each passage's."""
+    """Retriever by the product of the query's vector with each passage's."""
 
     def __init__(self, passages: Sequence[Passage], vectors: NDArray[np.float32], encode: Encoder) -> None:
         if vectors.ndim != 2 or len(vectors) != len(passages):
@@ -108,4 +104,4 @@ class HttpEncoder:
         try:
             return np.asarray([row["embedding"] for row in answer["data"]], dtype=np.float32)
         except (KeyError, TypeError, ValueError) as error:
-            raise EnvFault(f"{self._url} answers as no encoder does: {error!r}", kind=FaultKind.GARBAGE) from error
+            raise EnvFault(f"{self._url} does not answer as an encoder: {error!r}", kind=FaultKind.GARBAGE) from error
