@@ -16,7 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from .dsl.catalog import Catalog, EnvironmentInfo
+from .dsl.catalog import Catalog, EnvironmentInfo, SinkInfo
+from .runtime.sinks.registry import GROUP as SINK_GROUP
+from .runtime.sinks.registry import SINKS
 from .unbuilt import UNBUILT
 
 if TYPE_CHECKING:
@@ -28,12 +30,6 @@ V = TypeVar("V")
 ENVS = Path(__file__).parent / "envs"
 DATA_FILE = "env.json"
 ENVIRONMENT_GROUP = "agym.envs"
-SINK_GROUP = "agym.sinks"
-SINKS: Mapping[str, str] = {
-    "mlflow": "an MLflow tracking server, or a folder",
-    "tensorboard": "event files for TensorBoard",
-    "wandb": "Weights & Biases, online or offline",
-}
 
 
 class BadEnvironment(Exception):
@@ -110,8 +106,8 @@ def _plugin_environments() -> Mapping[str, EnvironmentInfo]:
     return {point.name: _from_metadata(point) for point in _entry_points(ENVIRONMENT_GROUP)}
 
 
-def _plugin_sinks() -> Mapping[str, str]:
-    return {point.name: _summary(point) for point in _entry_points(SINK_GROUP)}
+def _plugin_sinks() -> Mapping[str, SinkInfo]:
+    return {point.name: SinkInfo(name=point.name, summary=_summary(point)) for point in _entry_points(SINK_GROUP)}
 
 
 def _entry_points(group: str) -> tuple[EntryPoint, ...]:

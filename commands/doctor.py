@@ -22,11 +22,6 @@ from .invocation.shell import Exit, Shell
 
 __all__ = ["Need", "add_arguments", "needs", "run"]
 
-SINK_PACKAGES: Mapping[str, tuple[str, ...]] = {
-    "tensorboard": ("tensorboard",),
-    "wandb": ("wandb",),
-    "mlflow": ("mlflow", "mlflow-skinny"),
-}
 ENV_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "babyai": ("minigrid",),
     "sciworld": ("scienceworld",),
@@ -83,8 +78,9 @@ def _needs(plan: Plan, known: Catalog) -> Iterator[Need]:
     if plan.placement.launcher == Launcher.RAY:
         yield Need(("ray",), "hardware.launcher: ray", "ray")
     for sink in plan.logging:
-        if sink.use in SINK_PACKAGES:
-            yield Need(SINK_PACKAGES[sink.use], f"logging to {sink.use}", sink.use)
+        info = known.sinks[sink.use]
+        if info.extra is not None:
+            yield Need(info.packages, f"logging to {sink.use}", info.extra)
     yield from _environment_needs(plan, known)
 
 
@@ -105,6 +101,7 @@ def _prescribe(runs: tuple[CompiledVariant, ...], known: Catalog, machine: Machi
     shell.out.write("\n" + _table(_need_rows(wanted, found)))
     short = [each for each in (_short_of_cards(runs, machine), _short_of_a_browser(wanted, machine)) if each]
     short += dict.fromkeys(line for each in runs for line in _short_of_files(each))
+    short += dict.fromkeys(line for each in runs for line in _short_of_variables(each.plan, known, shell.environ))
     if missing:
         extras = ",".join(dict.fromkeys(need.extra for need in missing))
         shell.out.write(f"\nto install what is missing: pip install 'agym[{extras}]'\n")
@@ -139,6 +136,13 @@ def _short_of_files(run: CompiledVariant) -> Iterator[str]:
     for key, path in named(anchored(run.plan, run.folder)):
         if not Path(path).expanduser().exists():
             yield f"{key.rpartition('.settings.')[2]}: '{path}' is not there"
+
+
+def _short_of_variables(plan: Plan, known: Catalog, environ: Mapping[str, str]) -> Iterator[str]:
+    for sink in plan.logging:
+        for variable in () if sink.offline else known.sinks[sink.use].variables:
+            if not environ.get(variable):
+                yield f"logging to {sink.use}: the environment variable {variable} is not set"
 
 
 def _machine(machine: Machine) -> Iterator[tuple[str, str]]:

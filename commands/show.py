@@ -58,7 +58,7 @@ def _diff(arguments: argparse.Namespace, compiler: Compiler, chosen: CompiledVar
     other = compiler.one(arguments.diff, None)
     if isinstance(other, Exit):
         return other
-    found = changes(resolved(chosen.recipe), resolved(other.recipe))
+    found = changes(*(resolved(each.recipe, compiler.catalog.sinks) for each in (chosen, other)))
     names = (arguments.recipe, arguments.diff)
     shell.out.write(difference_json(found) if arguments.format == "json" else difference_text(found, names))
     return Exit.RIGHT

@@ -163,4 +163,4 @@ def test_an_installed_plugin_is_in_the_catalog(plugin: Path) -> None:
     known = catalog()
     assert known.environments["maze"].splits == {"train": 10}
     assert known.environments["bare"].summary == "mazes"
-    assert known.sinks["paper"] == "mazes"
+    assert known.sinks["paper"].summary == "mazes"

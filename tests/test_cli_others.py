@@ -197,6 +197,16 @@ def test_doctor_asks_for_a_browser_exactly_where_web_pages_are_played_and_there_
     assert "apt-get" not in other
 
 
+def test_doctor_names_the_variable_that_a_sink_lacks(
+    agym: Agym, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    line = "logging to wandb: the environment variable WANDB_API_KEY is not set"
+    for sink, lacks in (("wandb", True), ("{use: wandb, offline: true}", False)):
+        (tmp_path / "r.yaml").write_text(f"agym: 1\nname: x\nextends: quickstart\nlogging: [{sink}]\n")
+        assert (line in agym("doctor", "r.yaml").out) == lacks
+
+
 def test_doctor_names_each_file_that_is_not_there_once(agym: Agym, tmp_path: Path) -> None:
     (tmp_path / "there.txt").write_text("Give one command.")
     recipe = "agym: 1\nname: x\nextends: quickstart\nagent: {prompt: there.txt}\nmodel: {init: null, path: ./gone}\n"

@@ -15,7 +15,8 @@ from typing import Any
 
 from ..errors import RunError
 from ..reporting import MetricsRow
-from .protocol import Opening, import_library, known_options, remember
+from .protocol import Opening, remember
+from .registry import check_settings, import_library
 
 __all__ = ["MlflowSink", "metric_name", "open_mlflow"]
 
@@ -35,7 +36,7 @@ _SWITCHES = {
 
 
 def open_mlflow(opening: Opening) -> MlflowSink:
-    known_options(opening, ())
+    check_settings(opening)
     uri, plan = _address(opening), opening.plan
     for name, value in _SWITCHES.items():
         os.environ.setdefault(name, value)

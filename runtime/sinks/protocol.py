@@ -7,18 +7,16 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...dsl.model.plan import Plan
 from ...dsl.model.recipe import Sink as Settings
-from ..errors import RunError
 from ..reporting import MetricsRow
 
-__all__ = ["Factory", "MetricsSink", "Opening", "import_library", "known_options", "remember"]
+__all__ = ["Factory", "MetricsSink", "Opening", "remember"]
 
 
 class MetricsSink(Protocol):
@@ -49,25 +47,6 @@ class Opening:
 
 
 Factory = Callable[[Opening], MetricsSink]
-
-
-def import_library(module: str, sink: str) -> Any:
-    """A library that only this sink needs."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        missing = f"logging: '{sink}' needs a package that is not here ({error})"
-        raise RunError(f"{missing}: pip install 'agym[{sink}]'") from error
-
-
-def known_options(opening: Opening, known: Collection[str]) -> Mapping[str, Any]:
-    """`options` of the recipe, all of them understood."""
-    options = opening.settings.options
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        expected = ", ".join(sorted(known)) or "none"
-        raise RunError(f"logging: '{opening.settings.use}' has no option '{unknown[0]}': expected {expected}")
-    return options
 
 
 def remember(opening: Opening, name: str, make: Callable[[], str]) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..reporting import MetricsRow
-from .protocol import Opening, import_library, known_options
+from .protocol import Opening
+from .registry import check_settings, import_library
 
 __all__ = ["TensorBoardSink", "open_tensorboard"]
 
@@ -18,7 +19,7 @@ _QUEUE = 100
 
 
 def open_tensorboard(opening: Opening) -> TensorBoardSink:
-    known_options(opening, ())
+    check_settings(opening)
     writer = import_library("tensorboard.summary.writer.event_file_writer", "tensorboard")
     folder = opening.folder / "logs" / "tensorboard"
     return TensorBoardSink(

@@ -9,14 +9,12 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from ..errors import RunError
 from ..reporting import MetricsRow
-from .protocol import Opening, import_library, known_options, remember
+from .protocol import Opening, remember
+from .registry import check_settings, import_library
 
 __all__ = ["WandbSink", "open_wandb"]
 
-_OPTIONS = ("group", "job_type", "notes")
-_KEY = "WANDB_API_KEY"
 _INIT_TIMEOUT_S = 30.0
 _QUIET = {
     "silent": True,
@@ -32,9 +30,7 @@ _QUIET = {
 
 def open_wandb(opening: Opening) -> WandbSink:
     settings, plan = opening.settings, opening.plan
-    options = known_options(opening, _OPTIONS)
-    if not settings.offline and not opening.environ.get(_KEY):
-        raise RunError(f"logging: wandb needs a key in the variable {_KEY}; set it, or write 'offline: true'")
+    options = check_settings(opening)
     wandb = import_library("wandb", "wandb")
     folder = opening.folder / "logs" / "wandb"
     folder.mkdir(parents=True, exist_ok=True)
