@@ -16,7 +16,7 @@ from . import tool_calls as calls
 from .chat import Chat
 from .messages import END_OF_THOUGHTS, START_OF_THOUGHTS, Message, ParsedReply, accept, refuse
 
-__all__ = ["FORMATS", "AgentFormat", "ReplyRules", "agent_format", "chat_and_format", "without_thoughts"]
+__all__ = ["FORMATS", "AgentFormat", "ReplyRules", "agent_format", "chat_and_format", "format_for", "without_thoughts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +207,11 @@ def agent_format(name: Format, manner: ReplyRules | None = None) -> AgentFormat:
     return replace(form, read=_after_thoughts(form.read)) if manner.thinking else form
 
 
+def format_for(agent: Agent, *, native: bool = False) -> AgentFormat:
+    """The reply format by an agent's settings; `native` where the model's own template renders tool calls."""
+    return agent_format(agent.format, ReplyRules(thinking=agent.thinking, calls=agent.parallel_calls, native=native))
+
+
 FORMATS: Mapping[Format, AgentFormat] = {name: agent_format(name) for name in Format}
 """As they are with thoughts, and of a model whose template knows of no tools."""
 
@@ -216,5 +221,5 @@ def chat_and_format(agent: Agent, chat: Chat) -> tuple[Chat, AgentFormat]:
     native = agent.format is Format.TOOLS and chat.calls_natively(
         calls.ACT, calls.EXAMPLE, calls.TEMPLATED.write("go north")
     )
-    form = agent_format(agent.format, ReplyRules(thinking=agent.thinking, calls=agent.parallel_calls, native=native))
+    form = format_for(agent, native=native)
     return chat.styled(thinking=agent.thinking, tools=form.tools), form

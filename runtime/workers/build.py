@@ -15,7 +15,7 @@ from ...dsl.model.model_sizes import is_folder
 from ...dsl.model.plan import Plan, Role
 from ...dsl.model.recipe import DType, Init, Layout, Model, Offload
 from ..agents.chat import LEFT_OUT, NO_THOUGHTS, Chat
-from ..agents.formats import ReplyRules, agent_format
+from ..agents.formats import format_for
 from ..agents.prompts import prompt_texts
 from ..backends.hf_models import ModelSizes, ModelSource, TokenizerSizes, load_tokenizer, make_model, make_tokenizer
 from ..backends.registry import DEFAULT_LEARNER, DEFAULT_SAMPLER
@@ -83,7 +83,7 @@ async def _texts(plan: Plan, init: Init, envs: OpenEnvs) -> list[str]:
     found: list[str] = []
     for stage in plan.stages:
         agent = stage.settings.agent
-        form = agent_format(agent.format, ReplyRules(thinking=agent.thinking, calls=agent.parallel_calls))
+        form = format_for(agent)
         for env in (await envs.all(stage.settings.environments)).values():
             with stop_on_env_error(f"'{env.name}'"):
                 found += [env.spec.prompt, form.rules, *(await env.client.corpus())]
