@@ -157,7 +157,7 @@ class JudgeEndpoint:
         )
 
     async def ask(self, questions: Sequence[JudgeQuestion], slots: int, batch: str) -> list[JudgeAnswer]:
-        """Answers in the order of the questions. A refusal waits for requests under way: they are paid for, and kept."""
+        """Answers in the order of the questions; a refusal waits for requests under way: they are paid for and kept."""
         keys = [sha256(self._body(question, ())).hexdigest() for question in questions]
         known = self._cache.answers if self._settings.cache else {}
         answers = {key: known[key] for key in keys if key in known}
