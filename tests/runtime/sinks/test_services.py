@@ -272,16 +272,3 @@ def test_a_plugin_takes_over_no_name_of_ours() -> None:
 def test_a_plugin_that_cannot_be_used_is_told_of(points: list[Any], message: str) -> None:
     with pytest.raises(RunError, match=message):
         factory_of("paper", lambda: points)
-
-
-def test_the_guide_shows_a_sink_that_works(opening: Make, step_row: Make, tmp_path: Path, root: Path) -> None:
-    guide = (root / "docs" / "logging.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(code, names)
-    (tmp_path / "logs").mkdir()
-    sink = names["open_paper"](opening("paper"))
-    sink.write(step_row(11))
-    sink.note("a guard spoke")
-    sink.close(failed=False)
-    assert (tmp_path / "logs" / "paper.txt").read_text() == "11 0.5\na guard spoke\n"
