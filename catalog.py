@@ -118,13 +118,13 @@ def _entry_points(group: str) -> tuple[EntryPoint, ...]:
 
 def _from_metadata(point: EntryPoint) -> EnvironmentInfo:
     """By the `env.json` beside the plugin's module; without one the name is all that is known."""
-    file = data_file_of(point.module)
+    file = find_data_file(point.module)
     if file is None:
         return EnvironmentInfo(name=point.name, summary=_summary(point), splits={})
     return read_environment(file)
 
 
-def data_file_of(module: str) -> Path | None:
+def find_data_file(module: str) -> Path | None:
     """Where a module's `env.json` would lie, found without importing the module or its parents."""
     top, *rest = module.split(".")
     spec = find_spec(top)

@@ -19,7 +19,7 @@ from .dsl.source import Source
 from .dsl.suggest import nearest, shown
 from .dsl.text.decode import MAX_BYTES, decode
 
-__all__ = ["STDIN", "DiskLibrary", "Search", "Target", "find", "is_base", "shipped_names", "write_atomically"]
+__all__ = ["STDIN", "DiskLibrary", "Search", "Target", "find_recipes", "is_base", "shipped_names", "write_atomically"]
 
 STDIN = "-"
 PACKAGE = Path(os.path.realpath(__file__)).parent
@@ -81,7 +81,7 @@ class DiskLibrary:
 
     def _project(self, folder: str) -> str:
         if folder not in self._projects:
-            self._projects[folder] = str(project_of(Path(folder), self.shipped))
+            self._projects[folder] = str(project_root(Path(folder), self.shipped))
         return self._projects[folder]
 
     def _found(self, path: str, base: Source | None) -> Found | Refusal:
@@ -119,7 +119,7 @@ class DiskLibrary:
         return Refusal(trouble=Trouble.MISSING, known=(*files, *shipped_names(self.shipped)))
 
 
-def project_of(folder: Path, shipped: Path = SHIPPED) -> Path:
+def project_root(folder: Path, shipped: Path = SHIPPED) -> Path:
     """How far references may lead: to the nearest folder above that marks a project, else the folder itself."""
     if _inside(str(folder), str(shipped)):
         return shipped
@@ -184,7 +184,7 @@ class Search:
     """YAML files in the named folders that are not recipes."""
 
 
-def find(arguments: Sequence[str], cwd: Path, shipped: Path = SHIPPED) -> Search:
+def find_recipes(arguments: Sequence[str], cwd: Path, shipped: Path = SHIPPED) -> Search:
     """The recipes behind files, folders, globs, names of shipped recipes and `-`, each once, in order."""
     targets: dict[str, Target] = {}
     problems: list[Diagnostic] = []

@@ -15,7 +15,7 @@ from ..catalog import catalog
 from ..dsl.catalog import EnvironmentInfo
 from ..dsl.publish.reference_docs import explained
 from ..dsl.suggest import did_you_mean
-from ..machine import installed
+from ..machine import installed_versions
 from ..reporters.quantity import plural
 from .doctor import ENV_PACKAGES
 from .invocation.shell import Exit, Shell, UsageError
@@ -58,7 +58,7 @@ def _list(arguments: argparse.Namespace, shell: Shell) -> Exit:
     known = catalog().environments
     if arguments.name is not None:
         return _described(arguments.name, known, shell)
-    found = installed({package for packages in ENV_PACKAGES.values() for package in packages})
+    found = installed_versions({package for packages in ENV_PACKAGES.values() for package in packages})
     rows = [(name, _standing(known[name], found), known[name].summary) for name in sorted(known)]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, standing, summary in rows:

@@ -100,9 +100,9 @@ def _run(arguments: argparse.Namespace, shell: Shell, output: Path | None) -> Ex
     prepare_process(exam.plan, shell.environ)
     measured = _measured(exam, shell)
     turns = _horizons(measured.episodes)
-    from ..reporters.evaluation import measured_table  # brings rich, which is needed only now
+    from ..reporters.evaluation import evaluation_table  # brings rich, which is needed only now
 
-    shell.out.write(measured_table(measured.row, turns, shell.style))
+    shell.out.write(evaluation_table(measured.row, turns, shell.style))
     if output is not None:
         write_atomically(output, _as_json(arguments.target, exam, measured.row, turns))
         shell.out.write(f"wrote {arguments.output}\n")

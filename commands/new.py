@@ -14,8 +14,8 @@ from ..dsl.text.tree import get, parse
 from ..files import STDIN, DiskLibrary, write_atomically
 from .invocation.compiling import Compiler
 from .invocation.shell import Exit, Shell, UsageError
-from .recipes import header
-from .schema import schema_file
+from .recipes import read_header
+from .schema import schema_path
 
 __all__ = ["add_arguments", "run"]
 
@@ -63,9 +63,9 @@ def _checked_name(file: Path, force: bool) -> str:
 
 def _text(origin: Source, name: str, file: str) -> str:
     """The recipe under another name, with a head of its own."""
-    said = header(origin.text)
+    said = read_header(origin.text)
     lines = [
-        f"# yaml-language-server: $schema={schema_file('recipe')}",
+        f"# yaml-language-server: $schema={schema_path('recipe')}",
         f"# Purpose: {said.get('purpose', 'say here what this run is for')}",
         *([f"# Cost:    {said['cost']}"] if "cost" in said else []),
         f"# Command: agym run {file}",

@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from ..files import SHIPPED, is_base, shipped_names
 from .invocation.shell import Exit, Shell
 
-__all__ = ["Listed", "add_arguments", "header", "run"]
+__all__ = ["ShippedRecipe", "add_arguments", "read_header", "run"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ShippedRecipe:
     """A shipped recipe by what the comments on its top say."""
 
     name: str
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     return Exit.RIGHT
 
 
-def header(text: str) -> Mapping[str, str]:
+def read_header(text: str) -> Mapping[str, str]:
     """`# Purpose: ...` and its like, from the comments before the first key; a comment line without a word goes on."""
     found: dict[str, str] = {}
     word = ""
@@ -49,18 +49,18 @@ def header(text: str) -> Mapping[str, str]:
     return found
 
 
-def _listed(name: str) -> Listed:
-    said = header((SHIPPED / f"{name}.yaml").read_text(encoding="utf-8"))
-    return Listed(name=name, purpose=said.get("purpose", ""), cost=said.get("cost", ""))
+def _listed(name: str) -> ShippedRecipe:
+    said = read_header((SHIPPED / f"{name}.yaml").read_text(encoding="utf-8"))
+    return ShippedRecipe(name=name, purpose=said.get("purpose", ""), cost=said.get("cost", ""))
 
 
-def _text(recipes: list[Listed]) -> str:
+def _text(recipes: list[ShippedRecipe]) -> str:
     column = max((len(each.name) for each in recipes), default=0) + 2
     return "".join(f"{each.name:<{column}}{each.purpose}".rstrip() + "\n" for each in recipes)
 
 
-def _json(recipes: list[Listed]) -> str:
+def _json(recipes: list[ShippedRecipe]) -> str:
     return json.dumps([asdict(each) for each in recipes], indent=2, ensure_ascii=False) + "\n"
 
 
-FORMATS: Mapping[str, Callable[[list[Listed]], str]] = {"text": _text, "json": _json}
+FORMATS: Mapping[str, Callable[[list[ShippedRecipe]], str]] = {"text": _text, "json": _json}

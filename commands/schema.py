@@ -9,7 +9,7 @@ from ..dsl.publish.reference_docs import UnknownKey, describe
 from ..files import PACKAGE
 from .invocation.shell import Exit, Shell, UsageError
 
-__all__ = ["add_arguments", "run", "schema_file", "schema_names"]
+__all__ = ["add_arguments", "run", "schema_names", "schema_path"]
 
 FOLDER = PACKAGE / "schemas"
 RECIPE = "recipe"
@@ -21,7 +21,7 @@ def schema_names() -> tuple[str, ...]:
     return tuple(sorted(file.name.split(".", 1)[0] for file in FOLDER.glob("*.v1.json")))
 
 
-def schema_file(name: str) -> Path:
+def schema_path(name: str) -> Path:
     return FOLDER / f"{name}.v1.json"
 
 
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     if arguments.field is None:
-        shell.out.write(schema_file(arguments.name).read_text(encoding="utf-8"))
+        shell.out.write(schema_path(arguments.name).read_text(encoding="utf-8"))
         return Exit.RIGHT
     if arguments.name != RECIPE:
         raise UsageError(f"--field explains keys of a recipe, not of '{arguments.name}'")

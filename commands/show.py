@@ -11,7 +11,7 @@ from ..dsl.compile import CompiledVariant
 from ..dsl.publish.resolved import resolved
 from ..dsl.text.tree import Node, Path
 from ..files import DiskLibrary
-from ..reporters.difference import changes, difference_json, difference_text
+from ..reporters.difference import compare_recipes, difference_json, difference_text
 from ..reporters.resolved import resolved_data, resolved_yaml
 from .invocation.compiling import Compiler
 from .invocation.shell import Exit, Shell, UsageError
@@ -58,7 +58,7 @@ def _diff(arguments: argparse.Namespace, compiler: Compiler, chosen: CompiledVar
     other = compiler.one(arguments.diff, None)
     if isinstance(other, Exit):
         return other
-    found = changes(*(resolved(each.recipe, compiler.catalog.sinks) for each in (chosen, other)))
+    found = compare_recipes(*(resolved(each.recipe, compiler.catalog.sinks) for each in (chosen, other)))
     names = (arguments.recipe, arguments.diff)
     shell.out.write(difference_json(found) if arguments.format == "json" else difference_text(found, names))
     return Exit.RIGHT

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from .. import __version__
 from ..catalog import catalog
 from ..dsl.diagnostics import Severity
-from ..files import DiskLibrary, find
+from ..files import DiskLibrary, find_recipes
 from ..reporters.diagnostics.as_json import report_json
 from ..reporters.diagnostics.github import report_github
 from ..reporters.diagnostics.report import Report, report
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    search = find(arguments.paths, shell.cwd)
+    search = find_recipes(arguments.paths, shell.cwd)
     compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=shell, settings=tuple(arguments.set))
     checked = [compiler.check(target) for target in search.targets]
     found = report(checked, search.problems, search.left_out, strict=arguments.strict)

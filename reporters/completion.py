@@ -10,11 +10,11 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Command", "bash", "fish", "zsh"]
+__all__ = ["CommandSpec", "bash", "fish", "zsh"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class CommandSpec:
     """One command and what it takes."""
 
     name: str
@@ -53,7 +53,7 @@ complete -o bashdefault -o default -F _agym agym
 """
 
 
-def bash(commands: tuple[Command, ...]) -> str:
+def bash(commands: tuple[CommandSpec, ...]) -> str:
     names = [command.name for command in commands]
     return BASH.format(
         names="|".join(names),
@@ -64,7 +64,7 @@ def bash(commands: tuple[Command, ...]) -> str:
     )
 
 
-def _bash_values(commands: Iterable[Command]) -> Iterator[str]:
+def _bash_values(commands: Iterable[CommandSpec]) -> Iterator[str]:
     for command in commands:
         for option, values in command.values.items():
             # an option whose values are not known still keeps the words of its command from being offered
@@ -104,17 +104,17 @@ if [[ "$funcstack[1]" == _agym ]]; then _agym "$@"; else compdef _agym agym; fi
 """
 
 
-def zsh(commands: tuple[Command, ...]) -> str:
+def zsh(commands: tuple[CommandSpec, ...]) -> str:
     names = (f"    {shlex.quote(f'{each.name}:{each.summary}')}" for each in commands)
     return ZSH.format(names="\n".join(names), cases="\n".join(map(_zsh_case, commands)))
 
 
-def _zsh_case(command: Command) -> str:
+def _zsh_case(command: CommandSpec) -> str:
     parts = [shlex.quote(part) for part in (*_zsh_options(command), *_zsh_words(command))]
     return f"    {command.name}) _arguments {' '.join(parts)} ;;"
 
 
-def _zsh_options(command: Command) -> Iterator[str]:
+def _zsh_options(command: CommandSpec) -> Iterator[str]:
     for option, text in command.options.items():
         said = text.replace("[", r"\[").replace("]", r"\]").replace(":", r"\:")
         values = command.values.get(option)
@@ -122,7 +122,7 @@ def _zsh_options(command: Command) -> Iterator[str]:
         yield f"*{option}[{said}]{what}"
 
 
-def _zsh_words(command: Command) -> Iterator[str]:
+def _zsh_words(command: CommandSpec) -> Iterator[str]:
     if command.words:
         yield f"1:word:({' '.join(command.words)})"
     elif command.files:
@@ -132,14 +132,14 @@ def _zsh_words(command: Command) -> Iterator[str]:
 # --- fish ----------------------------------------------------------------------------------------------------------
 
 
-def fish(commands: tuple[Command, ...]) -> str:
+def fish(commands: tuple[CommandSpec, ...]) -> str:
     lines = ["# fish completion of agym; to use it: agym completion fish | source"]
     for command in commands:
         lines += _fish(command)
     return "".join(f"{line}\n" for line in lines)
 
 
-def _fish(command: Command) -> Iterator[str]:
+def _fish(command: CommandSpec) -> Iterator[str]:
     here = f"complete -c agym -n '__fish_seen_subcommand_from {command.name}'"
     yield f"complete -c agym -n __fish_use_subcommand -f -a {command.name} -d {_fish_text(command.summary)}"
     for option, text in command.options.items():

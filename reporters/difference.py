@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Absent", "Change", "changes", "difference_json", "difference_text"]
+__all__ = ["Absent", "KeyDifference", "compare_recipes", "difference_json", "difference_text"]
 
 Flat = Mapping[tuple[str, ...], Any]
 
@@ -24,7 +24,7 @@ ABSENT = Absent()
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class KeyDifference:
     """A key, with its value in the one and the other recipe."""
 
     key: tuple[str, ...]
@@ -32,11 +32,11 @@ class Change:
     after: Any
 
 
-def changes(before: Any, after: Any) -> tuple[Change, ...]:
+def compare_recipes(before: Any, after: Any) -> tuple[KeyDifference, ...]:
     """Every key whose value differs."""
     old, new = dict(_flat(before, ())), dict(_flat(after, ()))
     keys = [*old, *(key for key in new if key not in old)]
-    found = (Change(key, old.get(key, ABSENT), new.get(key, ABSENT)) for key in keys)
+    found = (KeyDifference(key, old.get(key, ABSENT), new.get(key, ABSENT)) for key in keys)
     return tuple(each for each in found if not _same(each.before, each.after))
 
 
@@ -57,7 +57,7 @@ def _same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-def difference_text(found: tuple[Change, ...], names: tuple[str, str]) -> str:
+def difference_text(found: tuple[KeyDifference, ...], names: tuple[str, str]) -> str:
     """Lines that begin with `-` for the first recipe and `+` for the second."""
     if not found:
         return f"{names[0]} and {names[1]} say the same\n"
@@ -72,12 +72,12 @@ def difference_text(found: tuple[Change, ...], names: tuple[str, str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def difference_json(found: tuple[Change, ...]) -> str:
+def difference_json(found: tuple[KeyDifference, ...]) -> str:
     """A list of objects with `key`, and `before` and `after` where there is such a value."""
     return json.dumps([_as_data(each) for each in found], indent=2, ensure_ascii=False) + "\n"
 
 
-def _as_data(change: Change) -> dict[str, Any]:
+def _as_data(change: KeyDifference) -> dict[str, Any]:
     sides = {"before": change.before, "after": change.after}
     present = {side: value for side, value in sides.items() if not isinstance(value, Absent)}
     return {"key": ".".join(change.key), **present}

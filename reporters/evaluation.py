@@ -13,7 +13,7 @@ from rich.table import Table
 from .diagnostics.text import Style
 from .plan_tree import rendered
 
-__all__ = ["measured_table"]
+__all__ = ["evaluation_table"]
 
 Numbers = Mapping[str, float]
 
@@ -22,7 +22,7 @@ _AT_K = re.compile(r"(?:avg|pass)@\d+")
 _DIFFICULTY = "success/"
 
 
-def measured_table(row: Mapping[str, float | int | str], turns: Mapping[str, int], style: Style) -> str:
+def evaluation_table(row: Mapping[str, float | int | str], turns: Mapping[str, int], style: Style) -> str:
     """A line for each environment, horizon and way of drawing, and below it one for each difficulty."""
     parts = _parts(row, turns)
     at_k = list(dict.fromkeys(key for part in parts.values() for key in part if _AT_K.fullmatch(key)))

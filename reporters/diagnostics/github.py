@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ...dsl.diagnostics import Diagnostic, Severity
 from ...dsl.source import Span
-from .report import Report, chain
+from .report import Report, extends_chain
 from .text import Style, summary_line
 
 __all__ = ["report_github"]
@@ -48,7 +48,7 @@ def _message(diagnostic: Diagnostic) -> Iterator[str]:
     if diagnostic.help:
         yield f"help: {diagnostic.help}"
     yield from (f"note: {note.span}: {note.message}" for note in diagnostic.notes)
-    yield from (f"in a recipe extended from {step}" for step in chain(diagnostic.span))
+    yield from (f"in a recipe extended from {step}" for step in extends_chain(diagnostic.span))
 
 
 def _escaped(text: str, table: tuple[tuple[str, str], ...]) -> str:

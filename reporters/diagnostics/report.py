@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ...dsl.diagnostics import Diagnostic, Severity, in_file_order
 from ...dsl.source import Span
 
-__all__ = ["Checked", "Report", "chain", "report"]
+__all__ = ["Checked", "Report", "extends_chain", "report"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ def _judged(checked: Checked, seen: set[Hashable], strict: bool) -> Checked:
     return replace(checked, failed=failed, diagnostics=tuple(fresh))
 
 
-def chain(span: Span) -> Iterator[Span]:
+def extends_chain(span: Span) -> Iterator[Span]:
     """The `extends` values that led to a span's file, the nearest first."""
     step = span.source.included_from
     while step is not None:

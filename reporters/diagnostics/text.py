@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ...dsl.diagnostics import Diagnostic, Note, Severity
 from ...dsl.source import Span
 from .excerpt import excerpt, printable
-from .report import Report, chain
+from .report import Report, extends_chain
 
 __all__ = ["Style", "diagnostic_text", "report_text", "summary_line"]
 
@@ -50,7 +50,7 @@ def _lines(diagnostic: Diagnostic, style: Style) -> Iterator[str]:
     place = style.paint("bold", f"{_place(diagnostic.span)}:")
     yield f"{place} {label}: {printable(diagnostic.message)}"
     yield from _excerpt_lines(diagnostic.span, style, diagnostic.severity)
-    for step in chain(diagnostic.span):
+    for step in extends_chain(diagnostic.span):
         yield style.paint("dim", f"  in a recipe extended from {_place(step)}")
     for note in diagnostic.notes:
         yield from _note_lines(note, style)
