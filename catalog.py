@@ -1,8 +1,7 @@
-"""What is registered on this machine: the environments of this package, and what plugins bring.
+"""Catalog of what a recipe may name on this machine: environments and sinks, our own and those of plugins.
 
-Enters: the data files `envs/*/env.json`, the metadata of installed packages. Leaves: a `dsl.catalog.Catalog`. No
-environment and no plugin is imported: a recipe is checked against data alone. Installed packages are searched only
-when a recipe names what this package does not have, for that search costs more than the rest of a check.
+Made of `envs/*/env.json`, the table of sinks and the metadata of installed packages; nothing of them is imported.
+Packages are searched only when a recipe names what is not ours: that search costs more than the rest of a check.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ ENVIRONMENT_GROUP = "agym.envs"
 
 
 class BadEnvironment(Exception):
-    """A data file of an installed environment that is not what schemas/env.v1.json asks for."""
+    """An installed environment's data file that violates schemas/env.v1.json."""
 
 
 @dataclass(frozen=True)
 class Registered(Mapping[str, V], Generic[V]):
-    """Names of this package, then those of plugins, which are looked for only where the first do not answer."""
+    """Our own names, then those of plugins, searched only for a name that is not ours."""
 
     own: Mapping[str, V]
     plugins: Callable[[], Mapping[str, V]]
@@ -77,7 +76,7 @@ def catalog(envs: Path = ENVS, unbuilt: Mapping[str, str] = UNBUILT) -> Catalog:
 
 
 def read_environment(file: Path) -> EnvironmentInfo:
-    """One `env.json`; what is wrong with it is told with the file's name."""
+    """Read one `env.json`; an error names the file."""
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         return _environment(data)
@@ -117,7 +116,7 @@ def _entry_points(group: str) -> tuple[EntryPoint, ...]:
 
 
 def _from_metadata(point: EntryPoint) -> EnvironmentInfo:
-    """By the `env.json` beside the plugin's module; without one the name is all that is known."""
+    """Info from the `env.json` next to the plugin's module; without one only the name is known."""
     file = find_data_file(point.module)
     if file is None:
         return EnvironmentInfo(name=point.name, summary=_summary(point), splits={})
@@ -125,12 +124,12 @@ def _from_metadata(point: EntryPoint) -> EnvironmentInfo:
 
 
 def find_data_file(module: str) -> Path | None:
-    """Where a module's `env.json` would lie, found without importing the module or its parents."""
+    """Find a module's `env.json` without importing the module or its parents."""
     top, *rest = module.split(".")
     spec = find_spec(top)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         inside = Path(folder, *rest)
-        # the module may be a package, or a file beside the data
+        # the module may be a package, or a file next to the data
         for file in (inside / DATA_FILE, inside.parent / DATA_FILE):
             if os.path.isfile(file) and file.is_relative_to(folder):
                 return file

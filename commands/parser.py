@@ -13,7 +13,7 @@ from . import COMMANDS
 __all__ = ["Parser", "build_parser", "import_command"]
 
 EPILOG = """\
-exit codes: 0 right, 1 recipe wrong, 2 usage, 3 run failed, 4 run stopped by a guard
+exit codes: 0 success, 1 wrong recipe, 2 wrong usage, 3 failed run, 4 run stopped by a guard
 
 A RECIPE is a file, or the name of one of `agym recipes`. Start with: agym new my-run"""
 

@@ -1,4 +1,4 @@
-"""`agym recipes`: the recipes that come with the package, each with its purpose."""
+"""`agym recipes`: the shipped recipes, each with its purpose."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ShippedRecipe", "add_arguments", "read_header", "run"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShippedRecipe:
-    """A shipped recipe by what the comments on its top say."""
+    """A shipped recipe, by the comments at its top."""
 
     name: str
     purpose: str
@@ -23,18 +23,18 @@ class ShippedRecipe:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=FORMATS, default="text", help="how to list them (default: text)")
-    parser.add_argument("--bases", action="store_true", help="also list those that are only there to be extended")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="output format (default: text)")
+    parser.add_argument("--bases", action="store_true", help="also list recipes that exist only to be extended")
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     names = (name for name in shipped_names() if arguments.bases or not is_base(f"{name}.yaml"))
-    shell.out.write(FORMATS[arguments.format]([_listed(name) for name in names]))
+    shell.out.write(FORMATS[arguments.format]([_read_shipped(name) for name in names]))
     return Exit.RIGHT
 
 
 def read_header(text: str) -> Mapping[str, str]:
-    """`# Purpose: ...` and its like, from the comments before the first key; a comment line without a word goes on."""
+    """Read `# Purpose: ...` and its like before the first key; a comment line without a word continues the last."""
     found: dict[str, str] = {}
     word = ""
     for line in text.splitlines():
@@ -49,9 +49,9 @@ def read_header(text: str) -> Mapping[str, str]:
     return found
 
 
-def _listed(name: str) -> ShippedRecipe:
-    said = read_header((SHIPPED / f"{name}.yaml").read_text(encoding="utf-8"))
-    return ShippedRecipe(name=name, purpose=said.get("purpose", ""), cost=said.get("cost", ""))
+def _read_shipped(name: str) -> ShippedRecipe:
+    found = read_header((SHIPPED / f"{name}.yaml").read_text(encoding="utf-8"))
+    return ShippedRecipe(name=name, purpose=found.get("purpose", ""), cost=found.get("cost", ""))
 
 
 def _text(recipes: list[ShippedRecipe]) -> str:

@@ -1,4 +1,4 @@
-"""`agym schema [NAME] [--field KEY]`: a JSON Schema, or what one key of a recipe means. Writes nothing."""
+"""`agym schema [NAME] [--field KEY]`: a JSON Schema, or the meaning of one key of a recipe. Writes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALGORITHM = "algorithm.use"
 
 
 def schema_names() -> tuple[str, ...]:
-    """`recipe`, `plan`, ...: what `schemas/NAME.v1.json` there is."""
+    """`recipe`, `plan`, ...: every NAME of `schemas/NAME.v1.json`."""
     return tuple(sorted(file.name.split(".", 1)[0] for file in FOLDER.glob("*.v1.json")))
 
 
@@ -26,8 +26,8 @@ def schema_path(name: str) -> Path:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", default=RECIPE, choices=schema_names(), help="which (default: recipe)")
-    parser.add_argument("--field", metavar="KEY", help="what a key means, such as algorithm.kl")
+    parser.add_argument("name", nargs="?", default=RECIPE, choices=schema_names(), help="schema (default: recipe)")
+    parser.add_argument("--field", metavar="KEY", help="explain a key, such as algorithm.kl")
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
@@ -36,11 +36,11 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
         return Exit.RIGHT
     if arguments.name != RECIPE:
         raise UsageError(f"--field explains keys of a recipe, not of '{arguments.name}'")
-    shell.out.write(_documentation(arguments.field, shell.width))
+    shell.out.write(_explain(arguments.field, shell.width))
     return Exit.RIGHT
 
 
-def _documentation(key: str, width: int) -> str:
+def _explain(key: str, width: int) -> str:
     try:
         text = describe(key)
     except UnknownKey as error:

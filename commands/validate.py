@@ -1,4 +1,4 @@
-"""`agym validate PATH...`: every mistake of every recipe, with its place. Writes nothing."""
+"""`agym validate PATH...`: every mistake in every recipe, with its place. Writes nothing."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a recipe, a folder of recipes, a quoted pattern, the name of a shipped recipe, or - for standard input",
     )
-    parser.add_argument("--format", choices=REPORTERS, default="text", help="how to say it (default: text)")
+    parser.add_argument("--format", choices=REPORTERS, default="text", help="output format (default: text)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of every recipe")
-    parser.add_argument("--strict", action="store_true", help="take warnings for errors")
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print errors only")
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:

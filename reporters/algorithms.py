@@ -1,7 +1,4 @@
-"""The named algorithms in a few lines each: what it is, and the paper that it was described in first.
-
-Enters: the presets. Leaves: text of some width.
-"""
+"""The named algorithms in a few lines each, with the paper that introduced it."""
 
 from __future__ import annotations
 

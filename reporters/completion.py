@@ -1,7 +1,6 @@
-"""Completion scripts for shells: what can follow `agym`, written out once, so that no key press starts a program.
+"""Completion scripts for bash, zsh and fish, with all words written out: no key press starts a program.
 
-Enters: the commands as data. Leaves: a script for bash, zsh or fish. Where nothing is known, the shell's own completion
-of files is left to it.
+Where no words are known, the shell completes file names.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ __all__ = ["CommandSpec", "bash", "fish", "zsh"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSpec:
-    """One command and what it takes."""
+    """A command and its arguments."""
 
     name: str
     summary: str
     options: Mapping[str, str]
-    """Every spelling of every option, and what it does."""
+    """Help text of every spelling of every option."""
     values: Mapping[str, tuple[str, ...]]
-    """Options that take a value, and the values where they are few."""
+    """Options that take a value; the values where they are few."""
     words: tuple[str, ...]
-    """What may stand without an option; none where any file may."""
+    """Positional words; none where any file may stand."""
     files: bool
 
 
@@ -116,10 +115,10 @@ def _zsh_case(command: CommandSpec) -> str:
 
 def _zsh_options(command: CommandSpec) -> Iterator[str]:
     for option, text in command.options.items():
-        said = text.replace("[", r"\[").replace("]", r"\]").replace(":", r"\:")
+        escaped = text.replace("[", r"\[").replace("]", r"\]").replace(":", r"\:")
         values = command.values.get(option)
         what = "" if values is None else f":value:({' '.join(values)})" if values else ":value:_files"
-        yield f"*{option}[{said}]{what}"
+        yield f"*{option}[{escaped}]{what}"
 
 
 def _zsh_words(command: CommandSpec) -> Iterator[str]:

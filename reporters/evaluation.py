@@ -1,7 +1,4 @@
-"""A measurement as a table for people.
-
-Enters: a row of metrics, the longest horizon of each environment. Leaves: text for a terminal of some width.
-"""
+"""An evaluation as a table for people."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _DIFFICULTY = "success/"
 
 
 def evaluation_table(row: Mapping[str, float | int | str], turns: Mapping[str, int], style: Style) -> str:
-    """A line for each environment, horizon and way of drawing, and below it one for each difficulty."""
+    """A line for each environment, horizon and way of sampling; below it one for each difficulty."""
     parts = _parts(row, turns)
     at_k = list(dict.fromkeys(key for part in parts.values() for key in part if _AT_K.fullmatch(key)))
     table = Table(box=None, pad_edge=False)

@@ -83,7 +83,7 @@ def test_help_lists_every_command_and_the_exit_codes(agym: Agym) -> None:
     called = agym("--help")
     assert called.code == 0
     assert all(summary in called.out for summary in COMMANDS.values())
-    assert "exit codes: 0 right, 1 recipe wrong, 2 usage" in called.out
+    assert "exit codes: 0 success, 1 wrong recipe, 2 wrong usage" in called.out
 
 
 def test_version_is_that_of_the_package(agym: Agym) -> None:

@@ -25,7 +25,7 @@ from .conftest import Agym
     [
         (("quickstart",), 2, "makes its model from scratch: name the folder of a run of it, or --model FOLDER"),
         (("base/grpo-7b", "--checkpoint", "3"), 1, "missing"),
-        (("a.yaml", "--checkpoint", "3"), 2, "is a recipe: --checkpoint wants the folder of a run"),
+        (("a.yaml", "--checkpoint", "3"), 2, "is a recipe: --checkpoint needs the folder of a run"),
         (("a.yaml", "--turns", "4-8"), 2, "expected numbers with commas between them, as in 4,8,12, got '4-8'"),
         (("a.yaml", "--checkpoint", "best", "--model", "m"), 2, "not allowed with"),
         (("a.yaml", "-k", "3", "--temperature", "0"), 1, "at temperature 0 all 3 samples of a task are the same"),

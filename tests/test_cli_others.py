@@ -240,7 +240,7 @@ def test_a_look_at_the_machine_imports_no_engine() -> None:
     import subprocess
     import sys
 
-    code = "import sys; from agym.machine import inspect_machine; inspect_machine(); print(*{'torch', 'vllm', 'ray'} & set(sys.modules))"
+    code = "import sys, agym.machine as m; m.inspect_machine(); print(*{'torch', 'vllm', 'ray'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
     )

@@ -1,7 +1,4 @@
-"""A Report as JSON, in the shape of schemas/report.v1.json.
-
-Enters: a Report. Leaves: text. Lines and columns count from 1, ends are exclusive, columns count code points.
-"""
+"""A Report as JSON, by schemas/report.v1.json. Lines and columns count from 1; ends are exclusive; code points."""
 
 from __future__ import annotations
 

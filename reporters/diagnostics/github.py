@@ -1,7 +1,4 @@
-"""A Report as workflow commands, from which GitHub makes annotations on the lines of a pull request.
-
-Enters: a Report. Leaves: one `::error ...::message` line per diagnostic, escaped as the runner undoes it.
-"""
+"""A Report as workflow commands, `::error ...::message`, which GitHub shows on the lines of a pull request."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ PROPERTY = (*DATA, (":", "%3A"), (",", "%2C"))
 
 
 def report_github(report: Report, *, quiet: bool = False) -> str:
-    """`quiet` leaves out warnings, and the counts where all is well."""
+    """`quiet` leaves out warnings, and the counts where there is no error."""
     shown = [each for each in report.diagnostics if not quiet or each.severity is Severity.ERROR]
     lines = [_command(each) for each in shown]
     if not quiet or shown:

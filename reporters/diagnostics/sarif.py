@@ -1,7 +1,4 @@
-"""A Report as SARIF 2.1.0, for code scanning.
-
-Enters: a Report and the working folder's root. Leaves: one log with one run; the rules are the codes that occur.
-"""
+"""A Report as SARIF 2.1.0, for code scanning; the rules are the codes that occur."""
 
 from __future__ import annotations
 

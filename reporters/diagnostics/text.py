@@ -1,7 +1,6 @@
-"""A Report as a person reads it: place, code and sentence, the line with a caret, what to write instead.
+"""A Report for people: place, code and message, the line with a caret, what to write instead.
 
-Enters: diagnostics and a Style. Leaves: text. The first line of each diagnostic is `file:line:col: severity[code]:
-message`, which editors and CI systems know to find.
+The first line of each diagnostic is `file:line:col: severity[code]: message`, which editors and CI systems recognise.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ COLOURS = {"error": "1;31", "warning": "1;33", "bold": "1", "dim": "2", "mark": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
-    """How wide and how colourful."""
+    """Width and colours."""
 
     width: int = DEFAULT_WIDTH
     colour: bool = False
@@ -32,7 +31,7 @@ class Style:
 
 
 def report_text(report: Report, style: Style, *, quiet: bool = False) -> str:
-    """Everything found, then one line of counts; `quiet` leaves out warnings, and the counts where all is well."""
+    """All diagnostics, then one line of counts; `quiet` leaves out warnings, and the counts where there is no error."""
     shown = [each for each in report.diagnostics if not quiet or each.severity is Severity.ERROR]
     parts = [diagnostic_text(each, style) for each in shown]
     if not quiet or shown:
@@ -41,7 +40,7 @@ def report_text(report: Report, style: Style, *, quiet: bool = False) -> str:
 
 
 def diagnostic_text(diagnostic: Diagnostic, style: Style) -> str:
-    """One diagnostic, ended by a line break."""
+    """One diagnostic, with a final line break."""
     return "".join(f"{line}\n" for line in _lines(diagnostic, style))
 
 
