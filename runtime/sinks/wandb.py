@@ -1,8 +1,4 @@
-"""Weights & Biases, online or on this disk.
-
-Enters: rows and notes. Leaves: a run of wandb; files in `logs/wandb`. The key is read by wandb itself, from
-WANDB_API_KEY: it passes through no recipe, no plan and none of our hands.
-"""
+"""Weights & Biases, online or in `logs/wandb`. wandb itself reads the key, from WANDB_API_KEY."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ __all__ = ["WandbSink", "open_wandb"]
 _INIT_TIMEOUT_S = 30.0
 _QUIET = {
     "silent": True,
-    # nothing but metrics: the terminal is ours, a command line may hold secrets, and sampling the machine costs time
+    # metrics only: the terminal is ours, a command line may hold secrets, and sampling the machine costs time
     "console": "off",
     "disable_code": True,
     "disable_git": True,
@@ -67,4 +63,4 @@ class WandbSink:
 
     def close(self, *, failed: bool) -> None:
         self._run.finish(exit_code=int(failed))
-        self._teardown()  # ends the process that wandb keeps beside ours
+        self._teardown()  # ends the process that wandb has started
