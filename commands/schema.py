@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from pathlib import Path
 
 from ..dsl.publish.reference_docs import UnknownKey, describe
@@ -50,6 +51,9 @@ def _explain(key: str, width: int) -> str:
 
 def _algorithms(width: int) -> str:
     from ..dsl.check.presets import presets
-    from ..reporters.algorithms import algorithms_text
 
-    return "  values\n" + algorithms_text(presets().values(), width)
+    lines = ["  values"]
+    for preset in presets().values():
+        head, text = f"    {preset.name:<14}", f"{preset.summary} From: {preset.source}."
+        lines += textwrap.wrap(text, width, initial_indent=head, subsequent_indent=" " * len(head))
+    return "".join(f"{line}\n" for line in lines)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ...dsl.diagnostics import Diagnostic, Note, Severity
 from ...dsl.source import Span
+from ..quantity import plural
 from .excerpt import excerpt, printable
 from .report import Report, extends_chain
 
@@ -89,16 +90,12 @@ def summary_line(report: Report, style: Style) -> str:
     """`3 errors and 1 warning in 2 of 5 recipes`."""
     recipes = sum(not each.base for each in report.checked)
     bases = len(report.checked) - recipes
-    looked_at = " and ".join(_count(n, word) for n, word in ((recipes, "recipe"), (bases, "base")) if n) or "0 recipes"
+    looked_at = " and ".join(plural(n, word) for n, word in ((recipes, "recipe"), (bases, "base")) if n) or "0 recipes"
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
-    found = " and ".join(_count(n, word) for n, word in ((errors, "error"), (warnings, "warning")) if n)
-    left_out = f"; {_count(report.left_out, 'other YAML file')} left out" if report.left_out else ""
+    found = " and ".join(plural(n, word) for n, word in ((errors, "error"), (warnings, "warning")) if n)
+    left_out = f"; {plural(report.left_out, 'other YAML file')} left out" if report.left_out else ""
     if not errors:
         right = f"{looked_at} checked: {found or 'no mistakes'}"
         return style.paint("warning" if found else "good", right) + left_out
-    among = f"in {report.failed} of {looked_at}" if len(report.checked) != 1 else f"in {_count(1, 'recipe')}"
+    among = f"in {report.failed} of {looked_at}" if len(report.checked) != 1 else f"in {plural(1, 'recipe')}"
     return style.paint("error", f"{found} {among}" if report.failed else found) + left_out
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
