@@ -123,7 +123,7 @@ def _header(state: ConsoleState) -> FrameLine:
     if state.stage:
         number = state.planned.index + 1 if state.planned else 0
         parts.append((f"  {_name(state.stage)} {number}/{len(state.plan.stages)}", "bold cyan"))
-        parts.append((f"  step {state.progress}, {state.total_step} in all", "bold"))
+        parts.append((f"  step {state.progress}, {state.total_step} in all", "bold default"))
     parts.append((f"  {_name(state.phase)}", "dim"))
     if state.episodes:
         parts.append((f", {state.episodes:,} episodes", "dim"))
