@@ -34,7 +34,7 @@ def _command(diagnostic: Diagnostic) -> str:
 def _region(span: Span) -> dict[str, int]:
     line, column = span.source.position(span.start)
     end_line, end_column = span.source.position(span.end)
-    # the end is inclusive there, and the runner wants columns only within one line
+    # the end is inclusive there, and the runner takes columns only within one line
     if end_line != line:
         return {"line": line, "endLine": end_line}
     return {"line": line, "col": column, "endLine": line, "endColumn": max(column, end_column - 1)}
