@@ -1,8 +1,7 @@
-"""What is registered on this machine: the environments of this package, and what plugins bring.
+"""Catalog of what a recipe may name on this machine: environments and sinks, our own and those of plugins.
 
-Enters: the data files `envs/*/env.json`, the metadata of installed packages. Leaves: a `dsl.catalog.Catalog`. No
-environment and no plugin is imported: a recipe is checked against data alone. Installed packages are searched only
-when a recipe names what this package does not have, for that search costs more than the rest of a check.
+Made of `envs/*/env.json`, the table of sinks and the metadata of installed packages; nothing of them is imported.
+Packages are searched only when a recipe names what is not ours: that search costs more than the rest of a check.
 """
 
 from __future__ import annotations
@@ -16,7 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from .dsl.catalog import Catalog, EnvironmentInfo
+from .dsl.catalog import Catalog, EnvironmentInfo, SinkInfo
+from .runtime.sinks.registry import GROUP as SINK_GROUP
+from .runtime.sinks.registry import SINKS
 from .unbuilt import UNBUILT
 
 if TYPE_CHECKING:
@@ -28,21 +29,15 @@ V = TypeVar("V")
 ENVS = Path(__file__).parent / "envs"
 DATA_FILE = "env.json"
 ENVIRONMENT_GROUP = "agym.envs"
-SINK_GROUP = "agym.sinks"
-SINKS: Mapping[str, str] = {
-    "mlflow": "an MLflow tracking server, or a folder",
-    "tensorboard": "event files for TensorBoard",
-    "wandb": "Weights & Biases, online or offline",
-}
 
 
 class BadEnvironment(Exception):
-    """A data file of an installed environment that is not what schemas/env.v1.json asks for."""
+    """An installed environment's data file that violates schemas/env.v1.json."""
 
 
 @dataclass(frozen=True)
 class Registered(Mapping[str, V], Generic[V]):
-    """Names of this package, then those of plugins, which are looked for only where the first do not answer."""
+    """Our own names, then those of plugins, searched only for a name that is not ours."""
 
     own: Mapping[str, V]
     plugins: Callable[[], Mapping[str, V]]
@@ -81,7 +76,7 @@ def catalog(envs: Path = ENVS, unbuilt: Mapping[str, str] = UNBUILT) -> Catalog:
 
 
 def read_environment(file: Path) -> EnvironmentInfo:
-    """One `env.json`; what is wrong with it is told with the file's name."""
+    """Read one `env.json`; an error names the file."""
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         return _environment(data)
@@ -110,8 +105,8 @@ def _plugin_environments() -> Mapping[str, EnvironmentInfo]:
     return {point.name: _from_metadata(point) for point in _entry_points(ENVIRONMENT_GROUP)}
 
 
-def _plugin_sinks() -> Mapping[str, str]:
-    return {point.name: _summary(point) for point in _entry_points(SINK_GROUP)}
+def _plugin_sinks() -> Mapping[str, SinkInfo]:
+    return {point.name: SinkInfo(name=point.name, summary=_summary(point)) for point in _entry_points(SINK_GROUP)}
 
 
 def _entry_points(group: str) -> tuple[EntryPoint, ...]:
@@ -121,20 +116,20 @@ def _entry_points(group: str) -> tuple[EntryPoint, ...]:
 
 
 def _from_metadata(point: EntryPoint) -> EnvironmentInfo:
-    """By the `env.json` beside the plugin's module; without one the name is all that is known."""
-    file = data_file_of(point.module)
+    """Info from the `env.json` next to the plugin's module; without one only the name is known."""
+    file = find_data_file(point.module)
     if file is None:
         return EnvironmentInfo(name=point.name, summary=_summary(point), splits={})
     return read_environment(file)
 
 
-def data_file_of(module: str) -> Path | None:
-    """Where a module's `env.json` would lie, found without importing the module or its parents."""
+def find_data_file(module: str) -> Path | None:
+    """Find a module's `env.json` without importing the module or its parents."""
     top, *rest = module.split(".")
     spec = find_spec(top)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         inside = Path(folder, *rest)
-        # the module may be a package, or a file beside the data
+        # the module may be a package, or a file next to the data
         for file in (inside / DATA_FILE, inside.parent / DATA_FILE):
             if os.path.isfile(file) and file.is_relative_to(folder):
                 return file

@@ -1,7 +1,4 @@
-"""The command line: arguments to one call to an exit code.
-
-`agym --help` imports no command; a command imports what it needs and no more.
-"""
+"""The command line: arguments, one call, an exit code. `agym --help` imports no command."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import NoReturn, TextIO
 
 from .commands import COMMANDS
 from .commands.invocation.shell import Exit, Shell, UsageError
-from .commands.parser import command_module, parser
+from .commands.parser import build_parser, import_command
 
 __all__ = ["entry", "main"]
 
@@ -22,7 +19,7 @@ LINE_WIDTH = 120
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit code; what goes wrong is told on standard error."""
+    """Run one command; return its exit code. Errors go to standard error."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         return _run(words, os.environ)
@@ -30,12 +27,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("agym: interrupted", file=sys.stderr)
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        _drop_output()
+        _discard_output()
         return Exit.BROKEN_PIPE
     except Exception as fault:
         if os.environ.get("AGYM_DEBUG") == "1":
             raise
-        return _confess(fault)
+        return _report_internal_error(fault)
 
 
 def entry() -> NoReturn:
@@ -49,8 +46,8 @@ def entry() -> NoReturn:
 
 def _run(words: list[str], environ: Mapping[str, str]) -> int:
     try:
-        arguments = parser(set(words) & COMMANDS.keys()).parse_args(words)
-        code = int(command_module(arguments.command).run(arguments, _shell(environ)))
+        arguments = build_parser(set(words) & COMMANDS.keys()).parse_args(words)
+        code = int(import_command(arguments.command).run(arguments, _shell(environ)))
     except SystemExit as stop:
         code = int(stop.code or 0)
     except UsageError as error:
@@ -70,15 +67,15 @@ def _shell(environ: Mapping[str, str]) -> Shell:
         cwd=Path.cwd(),
         environ=environ,
         width=shutil.get_terminal_size((LINE_WIDTH, 24)).columns if is_terminal else LINE_WIDTH,
-        colour=_wants_colour(sys.stdout, environ),
+        colour=_supports_colour(sys.stdout, environ),
     )
 
 
-def _wants_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
+def _supports_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
-def _confess(fault: Exception) -> int:
+def _report_internal_error(fault: Exception) -> int:
     first_line = str(fault).split("\n", 1)[0][:200]
     print(
         f"agym: internal error: {type(fault).__name__}: {first_line}; please report it with what the same command "
@@ -88,8 +85,8 @@ def _confess(fault: Exception) -> int:
     return Exit.INTERNAL
 
 
-def _drop_output() -> None:
-    """Nobody reads: what is still buffered must not fail again when the interpreter closes the stream."""
+def _discard_output() -> None:
+    """Send what is still buffered nowhere: it must not fail again when the interpreter closes the stream."""
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 

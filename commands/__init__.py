@@ -1,6 +1,6 @@
-"""One module per command: `add_arguments(parser)` says what it takes, `run(arguments, shell)` does it.
+"""One module per command, with `add_arguments(parser)` and `run(arguments, shell)`; imported when it is called.
 
-COMMANDS is all of them, in the order of `agym --help`. A module is imported when its command is called, not before.
+COMMANDS lists them in the order of `agym --help`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ __all__ = ["COMMANDS"]
 
 COMMANDS: Mapping[str, str] = {
     "run": "train the agent that a recipe describes",
-    "eval": "measure a checkpoint or a model on a recipe's eval tasks",
+    "eval": "evaluate a checkpoint or a model on a recipe's eval tasks",
     "export": "write a checkpoint as a model folder for other programs",
-    "validate": "check recipes, and point at every mistake",
-    "plan": "show what a recipe would do, before it takes a GPU",
-    "show": "print a recipe as it is after extends, vars and settings",
-    "schema": "print a schema, or what one key of a recipe means",
+    "validate": "check recipes and point at every mistake",
+    "plan": "show what a recipe would do, before it uses a GPU",
+    "show": "print a recipe with extends, vars and settings applied",
+    "schema": "print a schema, or explain one key of a recipe",
     "recipes": "list the recipes that come with agym",
     "new": "write a first recipe of your own",
     "envs": "list, check, play and serve environments",
-    "doctor": "say what this machine has, and what a recipe lacks",
+    "doctor": "report what this machine has and what a recipe lacks",
     "completion": "print a completion script for a shell",
 }

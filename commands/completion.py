@@ -1,39 +1,39 @@
-"""`agym completion bash|zsh|fish`: a completion script, made from the parser itself."""
+"""`agym completion bash|zsh|fish`: a completion script, generated from the parser."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
 
-from ..reporters.completion import Command, bash, fish, zsh
+from ..reporters.completion import CommandSpec, bash, fish, zsh
 from . import COMMANDS
 from .invocation.shell import Exit, Shell
-from .parser import parser
+from .parser import build_parser
 
-__all__ = ["add_arguments", "commands_of", "run"]
+__all__ = ["add_arguments", "command_specs", "run"]
 
-SCRIPTS: Mapping[str, Callable[[tuple[Command, ...]], str]] = {"bash": bash, "fish": fish, "zsh": zsh}
+SCRIPTS: Mapping[str, Callable[[tuple[CommandSpec, ...]], str]] = {"bash": bash, "fish": fish, "zsh": zsh}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SCRIPTS, help="the shell to print it for")
+    parser.add_argument("shell", choices=SCRIPTS, help="the shell")
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    shell.out.write(SCRIPTS[arguments.shell](commands_of(parser(COMMANDS))))
+    shell.out.write(SCRIPTS[arguments.shell](command_specs(build_parser(COMMANDS))))
     return Exit.RIGHT
 
 
-def commands_of(parser: argparse.ArgumentParser) -> tuple[Command, ...]:
-    """What a parser with subcommands takes, as data."""
+def command_specs(parser: argparse.ArgumentParser) -> tuple[CommandSpec, ...]:
+    """Commands and options of a parser, as data."""
     subparsers = next(each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
-    return tuple(_command(name, COMMANDS[name], one) for name, one in subparsers.choices.items())
+    return tuple(_spec(name, COMMANDS[name], one) for name, one in subparsers.choices.items())
 
 
-def _command(name: str, summary: str, parser: argparse.ArgumentParser) -> Command:
+def _spec(name: str, summary: str, parser: argparse.ArgumentParser) -> CommandSpec:
     options = [each for each in parser._actions if each.option_strings]
     words = [each for each in parser._actions if not each.option_strings]
-    return Command(
+    return CommandSpec(
         name=name,
         summary=summary,
         options={string: each.help or "" for each in options for string in each.option_strings},

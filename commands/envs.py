@@ -15,7 +15,7 @@ from ..catalog import catalog
 from ..dsl.catalog import EnvironmentInfo
 from ..dsl.publish.reference_docs import explained
 from ..dsl.suggest import did_you_mean
-from ..machine import installed
+from ..machine import installed_versions
 from ..reporters.quantity import plural
 from .doctor import ENV_PACKAGES
 from .invocation.shell import Exit, Shell, UsageError
@@ -29,13 +29,13 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     ways = parser.add_subparsers(dest="what", metavar="list | check | play | serve", required=True, parser_class=Parser)
-    for name, (summary, add, _) in _WAYS.items():
+    for name, (summary, add, _) in _ACTIONS.items():
         add(ways.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.", allow_abbrev=False))
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     try:
-        return _WAYS[arguments.what][2](arguments, shell)
+        return _ACTIONS[arguments.what][2](arguments, shell)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _SERVING:
@@ -44,31 +44,31 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 
 _SERVING = ("httptools", "httpx", "starlette", "uvicorn", "websockets")
-"""What the extra `serve` brings; without it environments can be listed, and no more."""
+"""Brought by the extra `serve`; without it environments can only be listed."""
 
 
 # --- list ----------------------------------------------------------------------------------------------------------
 
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="one of them: its splits and its options")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="an environment, to show its splits and options")
 
 
 def _list(arguments: argparse.Namespace, shell: Shell) -> Exit:
     known = catalog().environments
     if arguments.name is not None:
-        return _described(arguments.name, known, shell)
-    found = installed({package for packages in ENV_PACKAGES.values() for package in packages})
-    rows = [(name, _standing(known[name], found), known[name].summary) for name in sorted(known)]
+        return _describe(arguments.name, known, shell)
+    found = installed_versions({package for packages in ENV_PACKAGES.values() for package in packages})
+    rows = [(name, _installation(known[name], found), known[name].summary) for name in sorted(known)]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for name, standing, summary in rows:
-        shell.out.write(f"{name:<{widths[0]}}  {standing:<{widths[1]}}  {summary}\n")
+    for name, installation, summary in rows:
+        shell.out.write(f"{name:<{widths[0]}}  {installation:<{widths[1]}}  {summary}\n")
     return Exit.RIGHT
 
 
-def _described(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) -> Exit:
+def _describe(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) -> Exit:
     if name not in known:
-        near = did_you_mean(name, known) or "'agym envs list' shows those that are"
+        near = did_you_mean(name, known) or "'agym envs list' shows all"
         raise UsageError(f"no environment is called '{name}'; {near}")
     info = known[name]
     shell.out.write(f"{name}: {info.summary}\nsplits: {', '.join(info.splits) or 'those of its server'}\n")
@@ -78,7 +78,7 @@ def _described(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) ->
     return Exit.RIGHT
 
 
-def _standing(info: EnvironmentInfo, found: Mapping[str, str | None]) -> str:
+def _installation(info: EnvironmentInfo, found: Mapping[str, str | None]) -> str:
     packages = ENV_PACKAGES.get(info.extra or "", ())
     if packages and not any(found[package] for package in packages):
         return f"pip install 'agym[{info.extra}]'"
@@ -92,15 +92,15 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     from ..envs.serving.arguments import share, whole
 
     _add_target(parser)
-    parser.add_argument("--tasks", type=whole(1), default=8, help="tasks of each split to look at (default: 8)")
-    parser.add_argument("--expert", type=share, default=1.0, help="share that an expert must solve (default: 1)")
+    parser.add_argument("--tasks", type=whole(1), default=8, help="tasks to check of each split (default: 8)")
+    parser.add_argument("--expert", type=share, default=1.0, help="share that the expert must solve (default: 1)")
 
 
 def _check(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    return asyncio.run(_examined(arguments, shell))
+    return asyncio.run(_run_checks(arguments, shell))
 
 
-async def _examined(arguments: argparse.Namespace, shell: Shell) -> Exit:
+async def _run_checks(arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ..envs.clients.supervise import ServeCommand
     from ..envs.conformance import CHECKS, Subject, run_checks
     from ..envs.releases import released_ids
@@ -108,7 +108,7 @@ async def _examined(arguments: argparse.Namespace, shell: Shell) -> Exit:
     command = None
     if not _is_address(arguments.target):
         command = ServeCommand(env=arguments.target, options=_options(arguments))
-    client = await _client(arguments)
+    client = await _open_client(arguments)
     try:
         subject = Subject(
             client=client,
@@ -135,26 +135,26 @@ async def _examined(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 def _add_play(parser: argparse.ArgumentParser) -> None:
     _add_target(parser)
-    parser.add_argument("--task", help="a task's id; the first of the split if not given")
-    parser.add_argument("--split", help="a split; the first if not given")
-    parser.add_argument("--seed", type=int, default=0, help="of the episode (default: 0)")
+    parser.add_argument("--task", help="id of the task (default: the first of the split)")
+    parser.add_argument("--split", help="split of the task (default: the first)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the episode (default: 0)")
 
 
 def _play(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    return asyncio.run(_played(arguments, shell))
+    return asyncio.run(_play_episode(arguments, shell))
 
 
-async def _played(arguments: argparse.Namespace, shell: Shell) -> Exit:
+async def _play_episode(arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ..envs.errors import EnvError
 
-    client = await _client(arguments)
+    client = await _open_client(arguments)
     try:
         spec = await client.spec()
         task = arguments.task or await _first_task(client, arguments.split or next(iter(spec.splits), "train"))
-        shell.out.write(f"{spec.prompt}\n\n(task {task}; ? asks for advice, an empty line ends)\n\n")
+        shell.out.write(f"{spec.prompt}\n\n(task {task}; ? asks for advice, an empty line ends the episode)\n\n")
         session = await client.open(task, arguments.seed)
         try:
-            await _turns(session, shell)
+            await _play_turns(session, shell)
         finally:
             await session.close()
     except EnvError as error:
@@ -171,10 +171,10 @@ async def _first_task(client: EnvClient, split: str) -> str:
     return tasks[0].id
 
 
-async def _turns(session: Session, shell: Shell) -> None:
+async def _play_turns(session: Session, shell: Shell) -> None:
     _show(session.first, shell)
     reward = 0.0
-    while action := await _line(shell):
+    while action := await _read_action(shell):
         if action == "?":
             shell.out.write(f"{await session.advice() or 'there is no advice'}\n")
             continue
@@ -192,8 +192,8 @@ def _show(observation: Observation, shell: Shell) -> None:
         shell.out.write(f"  [{'; '.join(observation.valid_actions)}]\n")
 
 
-async def _line(shell: Shell) -> str:
-    """What was typed; empty at the end. Read aside, so that a server's questions are answered while someone thinks."""
+async def _read_action(shell: Shell) -> str:
+    """The line typed, empty at the end; read in a thread, so the event loop answers the server meanwhile."""
     shell.out.write("> ")
     shell.out.flush()
     loop = asyncio.get_running_loop()
@@ -203,12 +203,12 @@ async def _line(shell: Shell) -> str:
 
 
 def _read(stdin: BinaryIO, loop: asyncio.AbstractEventLoop, typed: asyncio.Future[str]) -> None:
-    # past the buffer: who waits there holds its lock, and Python cannot end while that is held
+    # past the buffer: a thread that waits there holds its lock, and Python cannot end meanwhile
     line = getattr(stdin, "raw", stdin).readline().decode("utf-8", "replace").strip()
-    loop.call_soon_threadsafe(_give, typed, line)
+    loop.call_soon_threadsafe(_set_line, typed, line)
 
 
-def _give(typed: asyncio.Future[str], line: str) -> None:
+def _set_line(typed: asyncio.Future[str], line: str) -> None:
     if not typed.done():
         typed.set_result(line)
 
@@ -235,11 +235,11 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     from ..envs.serving.arguments import token_in
 
     parser.add_argument("target", metavar="TARGET", help="an environment's name, or the URL of a server")
-    parser.add_argument("--options", default="{}", metavar="JSON", help="what the environment itself understands")
+    parser.add_argument("--options", default="{}", metavar="JSON", help="options of the environment")
     parser.add_argument("--dialect", choices=("native", "agentgym", "openenv"), default="native", help="of the server")
-    parser.add_argument("--kind", help="which of the AgentGym environments the server is")
+    parser.add_argument("--kind", help="AgentGym environment that the server serves")
     parser.add_argument(
-        "--token-file", type=token_in, dest="token", metavar="FILE", help="a file with the server's bearer token"
+        "--token-file", type=token_in, dest="token", metavar="FILE", help="file with the server's bearer token"
     )
 
 
@@ -247,12 +247,12 @@ def _is_address(target: str) -> bool:
     return target.startswith(("http://", "https://"))
 
 
-async def _client(arguments: argparse.Namespace) -> EnvClient:
+async def _open_client(arguments: argparse.Namespace) -> EnvClient:
     from ..envs.errors import EnvError
 
     try:
         if _is_address(arguments.target):
-            return _at(arguments)
+            return _connect(arguments)
         from ..envs.clients.client import InlineEnv
         from ..envs.protocol import START_S, Deadlines
         from ..envs.registry import factory
@@ -262,7 +262,7 @@ async def _client(arguments: argparse.Namespace) -> EnvClient:
         raise UsageError(str(error)) from error
 
 
-def _at(arguments: argparse.Namespace) -> EnvClient:
+def _connect(arguments: argparse.Namespace) -> EnvClient:
     from ..dsl.model.recipe import Dialect, Environment
     from ..envs.protocol import Deadlines
     from ..runtime.rollout.env_connections import connect_to_server
@@ -282,11 +282,11 @@ def _options(arguments: argparse.Namespace) -> Mapping[str, Json]:
         raise UsageError(f"--options: {error}") from error
 
 
-_WAYS: Mapping[
+_ACTIONS: Mapping[
     str, tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace, Shell], Exit]]
 ] = {
     "list": ("list the environments, or the splits and options of one", _add_list, _list),
-    "check": ("put an environment through the suite that all must pass", _add_check, _check),
+    "check": ("run the conformance checks on an environment", _add_check, _check),
     "play": ("play an episode at the terminal", _add_play, _play),
     "serve": ("serve environments over HTTP", _add_serve, _serve),
 }

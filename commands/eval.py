@@ -1,4 +1,4 @@
-"""`agym eval RUN_FOLDER|RECIPE`: measures as the run itself does, without a learner. Writes only what it is told to."""
+"""`agym eval RUN_FOLDER|RECIPE`: evaluates as the run itself does, without a learner. Writes only `--output`."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="TARGET", help="the folder of a run, which may be under way, or a recipe")
+    parser.add_argument("target", metavar="TARGET", help="the folder of a run, also of one under way, or a recipe")
     what = parser.add_mutually_exclusive_group()
     add_checkpoint(what)
-    what.add_argument("--model", metavar="MODEL", help="measure this folder or hub id instead")
+    what.add_argument("--model", metavar="MODEL", help="evaluate this model folder or hub id instead")
     parser.add_argument("-k", "--samples", type=int, metavar="N", help="episodes per task, for avg@k and pass@k")
-    parser.add_argument("--temperature", type=float, metavar="T", help="at which tokens are drawn; 0 is greedy")
-    parser.add_argument("--turns", type=_turns, metavar="N,N,...", help="horizon, or several to measure at")
-    parser.add_argument("--limit", type=int, metavar="N", help="so many tasks of each environment")
+    parser.add_argument("--temperature", type=float, metavar="T", help="sampling temperature; 0 is greedy")
+    parser.add_argument("--turns", type=_turns, metavar="N,N,...", help="horizon, or several")
+    parser.add_argument("--limit", type=int, metavar="N", help="at most N tasks of each environment")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the recipe")
     parser.add_argument("--run", type=int, metavar="N", help="which run of a matrix, counted from 1")
     parser.add_argument("--output", metavar="FILE", help="also write the numbers as JSON to a new file")
@@ -57,13 +57,13 @@ def _turns(word: str) -> str:
 
 
 _KEYS = ("samples", "temperature", "turns", "limit")
-"""Of `eval`, for which there are flags."""
+"""Keys of `eval` that have flags."""
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[str, ...]:
     given = {key: value for key in _KEYS if (value := getattr(arguments, key)) is not None}
     if given.get("temperature") == 0:
-        # greedy once more, or several times, would be the same
+        # another greedy episode would be the same
         given = {"samples": 1, "greedy": "false"} | given
     return (*arguments.set, *(f"eval.{key}={value}" for key, value in given.items()))
 
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 
 def _refuse_output(output: Path | None) -> None:
-    """Before anything is played, so that no measurement is lost."""
+    """Refuse a bad `--output` before anything is played."""
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"the folder {output.parent} is not there")
     if output is not None and os.path.lexists(output):
@@ -98,13 +98,13 @@ def _run(arguments: argparse.Namespace, shell: Shell, output: Path | None) -> Ex
         return variant
     exam = _exam(arguments, shell, archive, anchored(variant.plan, variant.folder))
     prepare_process(exam.plan, shell.environ)
-    measured = _measured(exam, shell)
-    turns = _horizons(measured.episodes)
-    from ..reporters.evaluation import measured_table  # brings rich, which is needed only now
+    evaluation = _evaluate(exam, shell)
+    turns = _horizons(evaluation.episodes)
+    from ..reporters.evaluation import evaluation_table  # imports rich, needed only now
 
-    shell.out.write(measured_table(measured.row, turns, shell.style))
+    shell.out.write(evaluation_table(evaluation.row, turns, shell.style))
     if output is not None:
-        write_atomically(output, _as_json(arguments.target, exam, measured.row, turns))
+        write_atomically(output, _format_json(arguments.target, exam, evaluation.row, turns))
         shell.out.write(f"wrote {arguments.output}\n")
     return Exit.RIGHT
 
@@ -120,18 +120,18 @@ def _compiled(arguments: argparse.Namespace, shell: Shell, archive: RunReader | 
     return runs if isinstance(runs, Exit) else choose(runs, arguments.target, arguments.run)
 
 
-# --- what is measured ----------------------------------------------------------------------------------------------
+# --- what is evaluated ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Exam:
-    """A model, and as what it plays."""
+    """A model, and the stage whose settings it plays with."""
 
     plan: Plan
     """Names the model by its path."""
     progress: Progress
     step: int | None
-    """Of the run that the model is from."""
+    """Step of the run at which the model was saved."""
 
 
 def _exam(arguments: argparse.Namespace, shell: Shell, archive: RunReader | None, plan: Plan) -> _Exam:
@@ -145,7 +145,7 @@ def _exam(arguments: argparse.Namespace, shell: Shell, archive: RunReader | None
     if archive is not None:
         return _of_run(arguments, archive, plan)
     if arguments.checkpoint is not None:
-        raise UsageError(f"'{arguments.target}' is a recipe: --checkpoint wants the folder of a run")
+        raise UsageError(f"'{arguments.target}' is a recipe: --checkpoint needs the folder of a run")
     if plan.model.init is not None:
         raise UsageError(
             f"'{arguments.target}' makes its model from scratch: name the folder of a run of it, or --model FOLDER"
@@ -171,18 +171,18 @@ def _with_model(plan: Plan, path: str) -> Plan:
     return replace(plan, model=replace(plan.model, path=path, init=None, revision=None))
 
 
-def _measured(exam: _Exam, shell: Shell) -> Evaluation:
+def _evaluate(exam: _Exam, shell: Shell) -> Evaluation:
     from ..runtime.evaluate_checkpoint import evaluate_checkpoint
 
-    teller = _Teller(shell.err)
+    reporter = _EvalReporter(shell.err)
     try:
-        return evaluate_checkpoint(exam.plan, exam.progress, teller, environ=shell.environ, clock=time.perf_counter)
+        return evaluate_checkpoint(exam.plan, exam.progress, reporter, environ=shell.environ, clock=time.perf_counter)
     finally:
-        teller.close()
+        reporter.close()
 
 
-class _Teller:
-    """Says on a terminal how many episodes were played, and everywhere what a person should know."""
+class _EvalReporter:
+    """Counts episodes on a terminal; writes notes everywhere."""
 
     def __init__(self, err: TextIO) -> None:
         self._err = err
@@ -206,11 +206,11 @@ class _Teller:
             self._err.write("\n")
 
 
-# --- what is told --------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------------------
 
 
 def _horizons(episodes: tuple[Episode, ...]) -> Mapping[str, int]:
-    """The longest of each environment, which its plain names in a row are of."""
+    """Longest horizon of each environment, that of its metrics without `@turns`."""
     found: dict[str, int] = {}
     for episode in episodes:
         name = episode.task.environment
@@ -218,8 +218,8 @@ def _horizons(episodes: tuple[Episode, ...]) -> Mapping[str, int]:
     return found
 
 
-def _as_json(target: str, exam: _Exam, row: MetricsRow, turns: Mapping[str, int]) -> str:
-    told = {
+def _format_json(target: str, exam: _Exam, row: MetricsRow, turns: Mapping[str, int]) -> str:
+    data = {
         "agym": __version__,
         "target": target,
         "model": exam.plan.model.path,
@@ -229,4 +229,4 @@ def _as_json(target: str, exam: _Exam, row: MetricsRow, turns: Mapping[str, int]
         "turns": dict(turns),
         "results": {key: value for key, value in row.items() if key.startswith("eval/")},
     }
-    return json.dumps(told, indent=2) + "\n"
+    return json.dumps(data, indent=2) + "\n"

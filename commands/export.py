@@ -1,4 +1,4 @@
-"""`agym export RUN_FOLDER OUTPUT`: a checkpoint as a model folder. Writes that folder and nothing else."""
+"""`agym export RUN_FOLDER OUTPUT`: a checkpoint as a model folder. Writes nothing but that folder."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["add_arguments", "add_checkpoint", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN_FOLDER", help="the folder of a run, which may be under way")
-    parser.add_argument("output", metavar="OUTPUT", help="the folder to write, which must not be there")
+    parser.add_argument("run", metavar="RUN_FOLDER", help="the folder of a run, also of one under way")
+    parser.add_argument("output", metavar="OUTPUT", help="the folder to write; it must not exist")
     add_checkpoint(parser)
 
 

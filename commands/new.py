@@ -1,4 +1,4 @@
-"""`agym new NAME [--from RECIPE]`: a recipe of one's own, copied from one that works. The only command that writes."""
+"""`agym new NAME [--from RECIPE]`: a copy of a recipe that works, under a new name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..dsl.text.tree import get, parse
 from ..files import STDIN, DiskLibrary, write_atomically
 from .invocation.compiling import Compiler
 from .invocation.shell import Exit, Shell, UsageError
-from .recipes import header
-from .schema import schema_file
+from .recipes import read_header
+from .schema import schema_path
 
 __all__ = ["add_arguments", "run"]
 
@@ -27,9 +27,9 @@ HEADER = re.compile(r"(?:#.*\n|[ \t]*\n)*")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="name of the run; NAME.yaml is written")
     parser.add_argument(
-        "--from", dest="origin", default="quickstart", metavar="RECIPE", help="what to copy (default: quickstart)"
+        "--from", dest="origin", default="quickstart", metavar="RECIPE", help="the recipe to copy (default: quickstart)"
     )
-    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
@@ -39,13 +39,13 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     origin = compiler.open(arguments.origin)
     if isinstance(origin, Diagnostic):
         return compiler.tell(arguments.origin, origin)
-    shown_file = os.path.relpath(file, shell.cwd)
-    made = Source(shown_file, _text(origin, name, shown_file), key=str(file))
-    if compiler.right(shown_file, made) is not Exit.RIGHT:
-        shell.err.write(f"agym new: '{arguments.origin}' cannot be copied to {shown_file}; nothing was written\n")
+    relative = os.path.relpath(file, shell.cwd)
+    made = Source(relative, _rewrite(origin, name, relative), key=str(file))
+    if compiler.right(relative, made) is not Exit.RIGHT:
+        shell.err.write(f"agym new: '{arguments.origin}' cannot be copied to {relative}; nothing was written\n")
         return Exit.WRONG
     _write(file, made.text, arguments.force)
-    shell.out.write(f"wrote {shown_file}; next: agym plan {shown_file}\n")
+    shell.out.write(f"wrote {relative}; next: agym plan {relative}\n")
     return Exit.RIGHT
 
 
@@ -61,21 +61,21 @@ def _checked_name(file: Path, force: bool) -> str:
     return file.stem
 
 
-def _text(origin: Source, name: str, file: str) -> str:
-    """The recipe under another name, with a head of its own."""
-    said = header(origin.text)
+def _rewrite(origin: Source, name: str, file: str) -> str:
+    """The recipe under its new name, with a new header."""
+    found = read_header(origin.text)
     lines = [
-        f"# yaml-language-server: $schema={schema_file('recipe')}",
-        f"# Purpose: {said.get('purpose', 'say here what this run is for')}",
-        *([f"# Cost:    {said['cost']}"] if "cost" in said else []),
+        f"# yaml-language-server: $schema={schema_path('recipe')}",
+        f"# Purpose: {found.get('purpose', 'what this run is for')}",
+        *([f"# Cost:    {found['cost']}"] if "cost" in found else []),
         f"# Command: agym run {file}",
     ]
-    renamed = _renamed(origin, name)
+    renamed = _rename(origin, name)
     match = HEADER.match(renamed)
     return "\n".join(lines) + "\n" + renamed[match.end() if match else 0 :]
 
 
-def _renamed(origin: Source, name: str) -> str:
+def _rename(origin: Source, name: str) -> str:
     root = parse(origin).root
     own, version = get(root, "name"), get(root, "agym")
     if own is not None:

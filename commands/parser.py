@@ -1,8 +1,4 @@
-"""The parser of the command line, made from the commands themselves.
-
-Enters: the names of the commands whose arguments are wanted, for each costs its imports. Leaves: a parser that knows
-all commands by name.
-"""
+"""The parser of the command line, built from the commands; each command's arguments cost its imports."""
 
 from __future__ import annotations
 
@@ -14,16 +10,16 @@ from typing import Any, NoReturn
 from .. import __version__
 from . import COMMANDS
 
-__all__ = ["Parser", "command_module", "parser"]
+__all__ = ["Parser", "build_parser", "import_command"]
 
 EPILOG = """\
-exit codes: 0 right, 1 recipe wrong, 2 usage, 3 run failed, 4 run stopped by a guard
+exit codes: 0 success, 1 wrong recipe, 2 wrong usage, 3 failed run, 4 run stopped by a guard
 
 A RECIPE is a file, or the name of one of `agym recipes`. Start with: agym new my-run"""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, but an unknown word is told with the one that was meant."""
+    """argparse, with a suggestion for an unknown word."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n{self.prog}: try '{self.prog} --help'\n")
@@ -37,8 +33,8 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{shown(str(value))} is not one of them; {hint}")
 
 
-def parser(chosen: Collection[str]) -> argparse.ArgumentParser:
-    """All commands; the arguments of those in `chosen`."""
+def build_parser(chosen: Collection[str]) -> argparse.ArgumentParser:
+    """Parser of all commands, with the arguments of those in `chosen`."""
     top = Parser(
         prog="agym",
         description="One recipe file describes how an agent is trained; agym checks it, plans it and runs it.",
@@ -51,15 +47,12 @@ def parser(chosen: Collection[str]) -> argparse.ArgumentParser:
         title="commands", dest="command", metavar="COMMAND", required=True, parser_class=Parser
     )
     for name, summary in COMMANDS.items():
-        one = commands.add_parser(name, help=summary, description=_sentence(summary), allow_abbrev=False)
+        description = f"{summary[:1].upper()}{summary[1:]}."
+        one = commands.add_parser(name, help=summary, description=description, allow_abbrev=False)
         if name in chosen:
-            command_module(name).add_arguments(one)
+            import_command(name).add_arguments(one)
     return top
 
 
-def command_module(name: str) -> Any:
+def import_command(name: str) -> Any:
     return importlib.import_module(f".{name}", __package__)
-
-
-def _sentence(summary: str) -> str:
-    return f"{summary[:1].upper()}{summary[1:]}."

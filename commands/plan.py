@@ -1,4 +1,4 @@
-"""`agym plan RECIPE`: what would happen, before anything does. Writes nothing."""
+"""`agym plan RECIPE`: stages, placement, memory and cost of a run. Writes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["add_arguments", "run"]
 
 
 def _tree(plan: Plan, style: Style) -> str:
-    from ..reporters.plan_tree import plan_tree  # brings rich, which the other formats do without
+    from ..reporters.plan_tree import plan_tree  # imports rich, which the other formats do without
 
     return plan_tree(plan, style)
 
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recipe", metavar="RECIPE", help="a recipe, or the name of a shipped one, or - for standard input"
     )
-    parser.add_argument("--format", choices=FORMATS, default="tree", help="how to show it (default: tree)")
+    parser.add_argument("--format", choices=FORMATS, default="tree", help="output format (default: tree)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the recipe")
     parser.add_argument("--run", type=int, metavar="N", help="which run of a matrix, counted from 1")
 

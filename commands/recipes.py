@@ -1,4 +1,4 @@
-"""`agym recipes`: the recipes that come with the package, each with its purpose."""
+"""`agym recipes`: the shipped recipes, each with its purpose."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from ..files import SHIPPED, is_base, shipped_names
 from .invocation.shell import Exit, Shell
 
-__all__ = ["Listed", "add_arguments", "header", "run"]
+__all__ = ["ShippedRecipe", "add_arguments", "read_header", "run"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """A shipped recipe by what the comments on its top say."""
+class ShippedRecipe:
+    """A shipped recipe, by the comments at its top."""
 
     name: str
     purpose: str
@@ -23,18 +23,18 @@ class Listed:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=FORMATS, default="text", help="how to list them (default: text)")
-    parser.add_argument("--bases", action="store_true", help="also list those that are only there to be extended")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="output format (default: text)")
+    parser.add_argument("--bases", action="store_true", help="also list recipes that exist only to be extended")
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     names = (name for name in shipped_names() if arguments.bases or not is_base(f"{name}.yaml"))
-    shell.out.write(FORMATS[arguments.format]([_listed(name) for name in names]))
+    shell.out.write(FORMATS[arguments.format]([_read_shipped(name) for name in names]))
     return Exit.RIGHT
 
 
-def header(text: str) -> Mapping[str, str]:
-    """`# Purpose: ...` and its like, from the comments before the first key; a comment line without a word goes on."""
+def read_header(text: str) -> Mapping[str, str]:
+    """Read `# Purpose: ...` and its like before the first key; a comment line without a word continues the last."""
     found: dict[str, str] = {}
     word = ""
     for line in text.splitlines():
@@ -49,18 +49,18 @@ def header(text: str) -> Mapping[str, str]:
     return found
 
 
-def _listed(name: str) -> Listed:
-    said = header((SHIPPED / f"{name}.yaml").read_text(encoding="utf-8"))
-    return Listed(name=name, purpose=said.get("purpose", ""), cost=said.get("cost", ""))
+def _read_shipped(name: str) -> ShippedRecipe:
+    found = read_header((SHIPPED / f"{name}.yaml").read_text(encoding="utf-8"))
+    return ShippedRecipe(name=name, purpose=found.get("purpose", ""), cost=found.get("cost", ""))
 
 
-def _text(recipes: list[Listed]) -> str:
+def _text(recipes: list[ShippedRecipe]) -> str:
     column = max((len(each.name) for each in recipes), default=0) + 2
     return "".join(f"{each.name:<{column}}{each.purpose}".rstrip() + "\n" for each in recipes)
 
 
-def _json(recipes: list[Listed]) -> str:
+def _json(recipes: list[ShippedRecipe]) -> str:
     return json.dumps([asdict(each) for each in recipes], indent=2, ensure_ascii=False) + "\n"
 
 
-FORMATS: Mapping[str, Callable[[list[Listed]], str]] = {"text": _text, "json": _json}
+FORMATS: Mapping[str, Callable[[list[ShippedRecipe]], str]] = {"text": _text, "json": _json}

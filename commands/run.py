@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the recipe")
     parser.add_argument("--run", type=int, metavar="N", help="only this run of a matrix, counted from 1")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--resume", action="store_true", help="go on from the last checkpoint of the run's folder")
-    how.add_argument("--fresh", action="store_true", help="start anew; what the folder holds is moved aside")
+    how.add_argument("--resume", action="store_true", help="continue from the last checkpoint in the run's folder")
+    how.add_argument("--fresh", action="store_true", help="start over; what the folder holds is moved aside")
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:

@@ -1,15 +1,16 @@
-"""`agym schema [NAME] [--field KEY]`: a JSON Schema, or what one key of a recipe means. Writes nothing."""
+"""`agym schema [NAME] [--field KEY]`: a JSON Schema, or the meaning of one key of a recipe. Writes nothing."""
 
 from __future__ import annotations
 
 import argparse
+import textwrap
 from pathlib import Path
 
 from ..dsl.publish.reference_docs import UnknownKey, describe
 from ..files import PACKAGE
 from .invocation.shell import Exit, Shell, UsageError
 
-__all__ = ["add_arguments", "run", "schema_file", "schema_names"]
+__all__ = ["add_arguments", "run", "schema_names", "schema_path"]
 
 FOLDER = PACKAGE / "schemas"
 RECIPE = "recipe"
@@ -17,30 +18,30 @@ ALGORITHM = "algorithm.use"
 
 
 def schema_names() -> tuple[str, ...]:
-    """`recipe`, `plan`, ...: what `schemas/NAME.v1.json` there is."""
+    """`recipe`, `plan`, ...: every NAME of `schemas/NAME.v1.json`."""
     return tuple(sorted(file.name.split(".", 1)[0] for file in FOLDER.glob("*.v1.json")))
 
 
-def schema_file(name: str) -> Path:
+def schema_path(name: str) -> Path:
     return FOLDER / f"{name}.v1.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", default=RECIPE, choices=schema_names(), help="which (default: recipe)")
-    parser.add_argument("--field", metavar="KEY", help="what a key means, such as algorithm.kl")
+    parser.add_argument("name", nargs="?", default=RECIPE, choices=schema_names(), help="schema (default: recipe)")
+    parser.add_argument("--field", metavar="KEY", help="explain a key, such as algorithm.kl")
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     if arguments.field is None:
-        shell.out.write(schema_file(arguments.name).read_text(encoding="utf-8"))
+        shell.out.write(schema_path(arguments.name).read_text(encoding="utf-8"))
         return Exit.RIGHT
     if arguments.name != RECIPE:
         raise UsageError(f"--field explains keys of a recipe, not of '{arguments.name}'")
-    shell.out.write(_documentation(arguments.field, shell.width))
+    shell.out.write(_explain(arguments.field, shell.width))
     return Exit.RIGHT
 
 
-def _documentation(key: str, width: int) -> str:
+def _explain(key: str, width: int) -> str:
     try:
         text = describe(key)
     except UnknownKey as error:
@@ -50,6 +51,9 @@ def _documentation(key: str, width: int) -> str:
 
 def _algorithms(width: int) -> str:
     from ..dsl.check.presets import presets
-    from ..reporters.algorithms import algorithms_text
 
-    return "  values\n" + algorithms_text(presets().values(), width)
+    lines = ["  values"]
+    for preset in presets().values():
+        head, text = f"    {preset.name:<14}", f"{preset.summary} From: {preset.source}."
+        lines += textwrap.wrap(text, width, initial_indent=head, subsequent_indent=" " * len(head))
+    return "".join(f"{line}\n" for line in lines)

@@ -1,4 +1,4 @@
-"""`agym show RECIPE`: the recipe as it is after everything was put together. Writes nothing."""
+"""`agym show RECIPE`: the recipe with everything resolved. Writes nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..dsl.compile import CompiledVariant
 from ..dsl.publish.resolved import resolved
 from ..dsl.text.tree import Node, Path
 from ..files import DiskLibrary
-from ..reporters.difference import changes, difference_json, difference_text
+from ..reporters.difference import compare_recipes, difference_json, difference_text
 from ..reporters.resolved import resolved_data, resolved_yaml
 from .invocation.compiling import Compiler
 from .invocation.shell import Exit, Shell, UsageError
@@ -25,7 +25,7 @@ def _yaml(chosen: CompiledVariant, origins: bool) -> str:
 
 def _json(chosen: CompiledVariant, origins: bool) -> str:
     if origins:
-        raise UsageError("--origins writes comments, which JSON has none of: leave out one of the two")
+        raise UsageError("--origins writes comments, and JSON has none: leave out one of the two")
     return json.dumps(resolved_data(chosen.tree), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -36,11 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recipe", metavar="RECIPE", help="a recipe, or the name of a shipped one, or - for standard input"
     )
-    parser.add_argument("--format", choices=FORMATS, default="yaml", help="how to write it (default: yaml)")
+    parser.add_argument("--format", choices=FORMATS, default="yaml", help="output format (default: yaml)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the recipe")
     parser.add_argument("--run", type=int, metavar="N", help="which run of a matrix, counted from 1")
-    parser.add_argument("--origins", action="store_true", help="say beside each value where it was written")
-    parser.add_argument("--diff", metavar="OTHER", help="print instead what OTHER does differently, defaults included")
+    parser.add_argument("--origins", action="store_true", help="comment each value with the place it comes from")
+    parser.add_argument("--diff", metavar="OTHER", help="print how OTHER differs instead, defaults included")
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
@@ -58,7 +58,7 @@ def _diff(arguments: argparse.Namespace, compiler: Compiler, chosen: CompiledVar
     other = compiler.one(arguments.diff, None)
     if isinstance(other, Exit):
         return other
-    found = changes(resolved(chosen.recipe), resolved(other.recipe))
+    found = compare_recipes(*(resolved(each.recipe, compiler.catalog.sinks) for each in (chosen, other)))
     names = (arguments.recipe, arguments.diff)
     shell.out.write(difference_json(found) if arguments.format == "json" else difference_text(found, names))
     return Exit.RIGHT

@@ -1,4 +1,4 @@
-"""`agym validate PATH...`: every mistake of every recipe, with its place. Writes nothing."""
+"""`agym validate PATH...`: every mistake in every recipe, with its place. Writes nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from .. import __version__
 from ..catalog import catalog
 from ..dsl.diagnostics import Severity
-from ..files import DiskLibrary, find
+from ..files import DiskLibrary, find_recipes
 from ..reporters.diagnostics.as_json import report_json
 from ..reporters.diagnostics.github import report_github
 from ..reporters.diagnostics.report import Report, report
@@ -19,8 +19,7 @@ from .invocation.shell import Exit, Shell
 
 __all__ = ["add_arguments", "run"]
 
-Reporter = Callable[[Report, Shell, bool], str]
-REPORTERS: Mapping[str, Reporter] = {
+FORMATS: Mapping[str, Callable[[Report, Shell, bool], str]] = {
     "text": lambda found, shell, quiet: report_text(found, shell.style, quiet=quiet),
     "json": lambda found, shell, quiet: report_json(found),
     "github": lambda found, shell, quiet: report_github(found, quiet=quiet),
@@ -35,22 +34,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a recipe, a folder of recipes, a quoted pattern, the name of a shipped recipe, or - for standard input",
     )
-    parser.add_argument("--format", choices=REPORTERS, default="text", help="how to say it (default: text)")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="output format (default: text)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of every recipe")
-    parser.add_argument("--strict", action="store_true", help="take warnings for errors")
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print errors only")
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    search = find(arguments.paths, shell.cwd)
+    search = find_recipes(arguments.paths, shell.cwd)
     compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=shell, settings=tuple(arguments.set))
     checked = [compiler.check(target) for target in search.targets]
     found = report(checked, search.problems, search.left_out, strict=arguments.strict)
-    shell.out.write(REPORTERS[arguments.format](found, shell, arguments.quiet))
-    return _exit(found)
+    shell.out.write(FORMATS[arguments.format](found, shell, arguments.quiet))
+    return _exit_code(found)
 
 
-def _exit(found: Report) -> Exit:
+def _exit_code(found: Report) -> Exit:
     if found.problems:
         return Exit.USAGE
     return Exit.WRONG if found.count(Severity.ERROR) else Exit.RIGHT

@@ -1,4 +1,4 @@
-"""What is registered besides the language itself: environments and sinks. Handed in by `cli`, which knows plugins."""
+"""What a recipe may name besides the language itself: environments and sinks, handed in by who knows the plugins."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from .frozen import frozen
 
-__all__ = ["Catalog", "EnvironmentInfo"]
+__all__ = ["Catalog", "EnvironmentInfo", "SinkInfo"]
 
 
 @frozen
@@ -30,11 +30,30 @@ class EnvironmentInfo:
 
 
 @frozen
+class SinkInfo:
+    """A registered sink of metrics, as far as a recipe can be checked against it."""
+
+    name: str
+    summary: str
+    settings: tuple[str, ...] | None = None
+    """Keys of its entry in `logging` that it reads, besides `use`; None where that is not known, as of a plugin."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """JSON Schema of each option, by name."""
+    variables: tuple[str, ...] = ()
+    """Environment variables that must be set, unless `offline` is."""
+    extra: str | None = None
+    """The install extra that brings what it needs."""
+    packages: tuple[str, ...] = ()
+    """Packages that it needs; any of them will do."""
+    factory: str = ""
+    """`module:function` that opens it, imported when a run begins."""
+
+
+@frozen
 class Catalog:
     """Everything a recipe may name."""
 
     environments: Mapping[str, EnvironmentInfo] = field(default_factory=dict)
-    sinks: Mapping[str, str] = field(default_factory=dict)
-    """Sinks and what each is, in one line."""
+    sinks: Mapping[str, SinkInfo] = field(default_factory=dict)
     unbuilt: Mapping[str, str] = field(default_factory=dict)
     """Parts of the language that this version cannot run yet, as `key=value` or `key`, and what each is."""

@@ -1,1 +1,1 @@
-"""How findings and plans are shown: text for people, JSON, GitHub and SARIF for machines, trees and graphs of plans."""
+"""Diagnostics and plans as text, JSON, GitHub annotations, SARIF, trees and graphs: data in, text out."""

@@ -1,7 +1,6 @@
-"""Completion scripts for shells: what can follow `agym`, written out once, so that no key press starts a program.
+"""Completion scripts for bash, zsh and fish, with all words written out: no key press starts a program.
 
-Enters: the commands as data. Leaves: a script for bash, zsh or fish. Where nothing is known, the shell's own completion
-of files is left to it.
+Where no words are known, the shell completes file names.
 """
 
 from __future__ import annotations
@@ -10,21 +9,21 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Command", "bash", "fish", "zsh"]
+__all__ = ["CommandSpec", "bash", "fish", "zsh"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """One command and what it takes."""
+class CommandSpec:
+    """A command and its arguments."""
 
     name: str
     summary: str
     options: Mapping[str, str]
-    """Every spelling of every option, and what it does."""
+    """Help text of every spelling of every option."""
     values: Mapping[str, tuple[str, ...]]
-    """Options that take a value, and the values where they are few."""
+    """Options that take a value; the values where they are few."""
     words: tuple[str, ...]
-    """What may stand without an option; none where any file may."""
+    """Positional words; none where any file may stand."""
     files: bool
 
 
@@ -53,7 +52,7 @@ complete -o bashdefault -o default -F _agym agym
 """
 
 
-def bash(commands: tuple[Command, ...]) -> str:
+def bash(commands: tuple[CommandSpec, ...]) -> str:
     names = [command.name for command in commands]
     return BASH.format(
         names="|".join(names),
@@ -64,7 +63,7 @@ def bash(commands: tuple[Command, ...]) -> str:
     )
 
 
-def _bash_values(commands: Iterable[Command]) -> Iterator[str]:
+def _bash_values(commands: Iterable[CommandSpec]) -> Iterator[str]:
     for command in commands:
         for option, values in command.values.items():
             # an option whose values are not known still keeps the words of its command from being offered
@@ -104,25 +103,25 @@ if [[ "$funcstack[1]" == _agym ]]; then _agym "$@"; else compdef _agym agym; fi
 """
 
 
-def zsh(commands: tuple[Command, ...]) -> str:
+def zsh(commands: tuple[CommandSpec, ...]) -> str:
     names = (f"    {shlex.quote(f'{each.name}:{each.summary}')}" for each in commands)
     return ZSH.format(names="\n".join(names), cases="\n".join(map(_zsh_case, commands)))
 
 
-def _zsh_case(command: Command) -> str:
+def _zsh_case(command: CommandSpec) -> str:
     parts = [shlex.quote(part) for part in (*_zsh_options(command), *_zsh_words(command))]
     return f"    {command.name}) _arguments {' '.join(parts)} ;;"
 
 
-def _zsh_options(command: Command) -> Iterator[str]:
+def _zsh_options(command: CommandSpec) -> Iterator[str]:
     for option, text in command.options.items():
-        said = text.replace("[", r"\[").replace("]", r"\]").replace(":", r"\:")
+        escaped = text.replace("[", r"\[").replace("]", r"\]").replace(":", r"\:")
         values = command.values.get(option)
         what = "" if values is None else f":value:({' '.join(values)})" if values else ":value:_files"
-        yield f"*{option}[{said}]{what}"
+        yield f"*{option}[{escaped}]{what}"
 
 
-def _zsh_words(command: Command) -> Iterator[str]:
+def _zsh_words(command: CommandSpec) -> Iterator[str]:
     if command.words:
         yield f"1:word:({' '.join(command.words)})"
     elif command.files:
@@ -132,14 +131,14 @@ def _zsh_words(command: Command) -> Iterator[str]:
 # --- fish ----------------------------------------------------------------------------------------------------------
 
 
-def fish(commands: tuple[Command, ...]) -> str:
+def fish(commands: tuple[CommandSpec, ...]) -> str:
     lines = ["# fish completion of agym; to use it: agym completion fish | source"]
     for command in commands:
         lines += _fish(command)
     return "".join(f"{line}\n" for line in lines)
 
 
-def _fish(command: Command) -> Iterator[str]:
+def _fish(command: CommandSpec) -> Iterator[str]:
     here = f"complete -c agym -n '__fish_seen_subcommand_from {command.name}'"
     yield f"complete -c agym -n __fish_use_subcommand -f -a {command.name} -d {_fish_text(command.summary)}"
     for option, text in command.options.items():

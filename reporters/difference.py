@@ -1,8 +1,4 @@
-"""Two recipes, key by key: what one has and the other has not, and what they set differently.
-
-Enters: two recipes as plain data, in which a stage holds only what it does not inherit. Leaves: Changes in the order of
-the keys.
-"""
+"""Difference of two recipes, key by key. Their stages hold only what they do not inherit."""
 
 from __future__ import annotations
 
@@ -11,37 +7,37 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Absent", "Change", "changes", "difference_json", "difference_text"]
+__all__ = ["Absent", "KeyDifference", "compare_recipes", "difference_json", "difference_text"]
 
 Flat = Mapping[tuple[str, ...], Any]
 
 
 class Absent:
-    """Stands for a value that is not there, which null is not."""
+    """A missing value; null is a value."""
 
 
 ABSENT = Absent()
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A key, with its value in the one and the other recipe."""
+class KeyDifference:
+    """A key, with its value in either recipe."""
 
     key: tuple[str, ...]
     before: Any
     after: Any
 
 
-def changes(before: Any, after: Any) -> tuple[Change, ...]:
-    """Every key whose value differs."""
+def compare_recipes(before: Any, after: Any) -> tuple[KeyDifference, ...]:
+    """Compare two recipes as plain data."""
     old, new = dict(_flat(before, ())), dict(_flat(after, ()))
     keys = [*old, *(key for key in new if key not in old)]
-    found = (Change(key, old.get(key, ABSENT), new.get(key, ABSENT)) for key in keys)
+    found = (KeyDifference(key, old.get(key, ABSENT), new.get(key, ABSENT)) for key in keys)
     return tuple(each for each in found if not _same(each.before, each.after))
 
 
 def _flat(data: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Leaves by their path; a stage of the schedule goes by its name."""
+    """Leaves by path, with a stage of the schedule by its name."""
     if isinstance(data, Mapping) and data:
         for key, value in data.items():
             yield from _flat(value, (*path, str(key)))
@@ -57,10 +53,10 @@ def _same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-def difference_text(found: tuple[Change, ...], names: tuple[str, str]) -> str:
+def difference_text(found: tuple[KeyDifference, ...], names: tuple[str, str]) -> str:
     """Lines that begin with `-` for the first recipe and `+` for the second."""
     if not found:
-        return f"{names[0]} and {names[1]} say the same\n"
+        return f"{names[0]} and {names[1]} are the same\n"
     lines = [f"--- {names[0]}", f"+++ {names[1]}"]
     for each in found:
         key = ".".join(each.key)
@@ -72,12 +68,12 @@ def difference_text(found: tuple[Change, ...], names: tuple[str, str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def difference_json(found: tuple[Change, ...]) -> str:
+def difference_json(found: tuple[KeyDifference, ...]) -> str:
     """A list of objects with `key`, and `before` and `after` where there is such a value."""
-    return json.dumps([_as_data(each) for each in found], indent=2, ensure_ascii=False) + "\n"
+    return json.dumps([_to_data(each) for each in found], indent=2, ensure_ascii=False) + "\n"
 
 
-def _as_data(change: Change) -> dict[str, Any]:
-    sides = {"before": change.before, "after": change.after}
+def _to_data(difference: KeyDifference) -> dict[str, Any]:
+    sides = {"before": difference.before, "after": difference.after}
     present = {side: value for side, value in sides.items() if not isinstance(value, Absent)}
-    return {"key": ".".join(change.key), **present}
+    return {"key": ".".join(difference.key), **present}

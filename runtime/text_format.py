@@ -1,7 +1,7 @@
-"""Numbers and foreign text as people read them on one line.
+"""Numbers, durations and foreign text on one line.
 
-Enters: a number, a duration, text written by a model, an environment or a library. Leaves: short text that is safe to
-print: whatever could move the cursor, change colours or turn the direction of a line is written as an escape.
+Text of a model, environment or library is made safe to print: characters that could move the cursor, change colours or
+turn the direction of a line become escapes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ABSENT = "-"
 
 
 def format_number(value: float) -> str:
-    """Three digits that count; thousands in full."""
+    """Three significant digits; thousands in full."""
     if isnan(value):
         return _ABSENT
     if not isfinite(value):
@@ -29,7 +29,7 @@ def format_number(value: float) -> str:
 
 
 def format_share(value: float) -> str:
-    """A part of one."""
+    """Two decimals of a share of one."""
     return _ABSENT if isnan(value) else f"{value:.2f}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from agym.catalog import ENVS, BadEnvironment, Registered, catalog, data_file_of, read_environment
+from agym.catalog import ENVS, BadEnvironment, Registered, catalog, find_data_file, read_environment
 from agym.dsl.catalog import EnvironmentInfo
 from agym.dsl.model.recipe import Recipe
 from agym.dsl.model.reflect import Choice, Number, record, type_at
@@ -140,16 +140,16 @@ def plugin(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_data_of_a_plugin_is_found_without_importing_it(plugin: Path) -> None:
-    file = data_file_of("agym_test_plugin.maze")
+    file = find_data_file("agym_test_plugin.maze")
     assert file == plugin / "env.json"
     assert read_environment(file) == EnvironmentInfo(name="maze", summary="find the way out", splits={"train": 10})
-    assert data_file_of("agym_test_plugin.maze.env") == file
+    assert find_data_file("agym_test_plugin.maze.env") == file
     assert not any(name.startswith("agym_test_plugin") for name in sys.modules)
 
 
 def test_a_plugin_without_data_has_none(plugin: Path) -> None:
-    assert data_file_of("agym_test_plugin") is None
-    assert data_file_of("no_such_package_at_all.env") is None
+    assert find_data_file("agym_test_plugin") is None
+    assert find_data_file("no_such_package_at_all.env") is None
 
 
 def test_an_installed_plugin_is_in_the_catalog(plugin: Path) -> None:
@@ -163,4 +163,4 @@ def test_an_installed_plugin_is_in_the_catalog(plugin: Path) -> None:
     known = catalog()
     assert known.environments["maze"].splits == {"train": 10}
     assert known.environments["bare"].summary == "mazes"
-    assert known.sinks["paper"] == "mazes"
+    assert known.sinks["paper"].summary == "mazes"

@@ -13,7 +13,7 @@ from agym import __version__
 from agym.cli import main
 from agym.commands import COMMANDS
 from agym.commands.invocation.shell import Exit
-from agym.commands.parser import command_module, parser
+from agym.commands.parser import build_parser, import_command
 
 from .conftest import Agym
 
@@ -57,7 +57,7 @@ EXIT_CODES = {
 
 
 def test_commands_and_their_options_are_those_that_were_promised() -> None:
-    top = parser(COMMANDS)
+    top = build_parser(COMMANDS)
     (commands,) = [each for each in top._actions if each.choices]
     found = {
         name: {word for action in one._actions for word in (action.option_strings or [action.dest])} - {"-h", "--help"}
@@ -83,7 +83,7 @@ def test_help_lists_every_command_and_the_exit_codes(agym: Agym) -> None:
     called = agym("--help")
     assert called.code == 0
     assert all(summary in called.out for summary in COMMANDS.values())
-    assert "exit codes: 0 right, 1 recipe wrong, 2 usage" in called.out
+    assert "exit codes: 0 success, 1 wrong recipe, 2 wrong usage" in called.out
 
 
 def test_version_is_that_of_the_package(agym: Agym) -> None:
@@ -231,4 +231,4 @@ def test_an_interrupt_in_the_middle_gives_130(tmp_path: Path) -> None:
 
 def test_modules_of_commands_take_arguments_and_run() -> None:
     for name in COMMANDS:
-        assert set(command_module(name).__all__) >= {"add_arguments", "run"}
+        assert set(import_command(name).__all__) >= {"add_arguments", "run"}

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from agym.commands.parser import parser
+from agym.commands.parser import build_parser
 from agym.envs.clients.supervise import ServeCommand, ServerProcess
 
 from .conftest import Agym
@@ -135,7 +135,7 @@ def test_limits_of_a_server_that_cannot_be_are_refused(
     words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):  # called through, it would serve where that is not so
-        parser({"envs"}).parse_args(["envs", "serve", "counter", *words])
+        build_parser({"envs"}).parse_args(["envs", "serve", "counter", *words])
     assert said in capsys.readouterr().err
 
 

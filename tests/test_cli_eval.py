@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import tokenizers  # noqa: F401 - engines are needed, and this is the quickest to ask for
 from agym.reporters.diagnostics.text import Style
-from agym.reporters.evaluation import measured_table
+from agym.reporters.evaluation import evaluation_table
 from agym.runtime.backends.engine_variables import missing_variables
 from agym.runtime.storage.run_folder import RunFolder
 
@@ -25,7 +25,7 @@ from .conftest import Agym
     [
         (("quickstart",), 2, "makes its model from scratch: name the folder of a run of it, or --model FOLDER"),
         (("base/grpo-7b", "--checkpoint", "3"), 1, "missing"),
-        (("a.yaml", "--checkpoint", "3"), 2, "is a recipe: --checkpoint wants the folder of a run"),
+        (("a.yaml", "--checkpoint", "3"), 2, "is a recipe: --checkpoint needs the folder of a run"),
         (("a.yaml", "--turns", "4-8"), 2, "expected numbers with commas between them, as in 4,8,12, got '4-8'"),
         (("a.yaml", "--checkpoint", "best", "--model", "m"), 2, "not allowed with"),
         (("a.yaml", "-k", "3", "--temperature", "0"), 1, "at temperature 0 all 3 samples of a task are the same"),
@@ -53,7 +53,7 @@ def test_the_table_has_a_line_for_each_horizon_and_way_of_drawing() -> None:
     }
     row |= {f"eval/web/greedy_{key}": value for key, value in each.items()}
     row |= {"eval/web/avg@8": 0.5, "eval/web/pass@8": 0.9, "eval/web/success/deep": 0.1, "eval/success": 0.5}
-    lines = measured_table(row, {"web": 12}, Style(width=120, colour=False)).splitlines()
+    lines = evaluation_table(row, {"web": 12}, Style(width=120, colour=False)).splitlines()
     assert [line.split()[:3] for line in lines[1:]] == [
         ["web", "4", "20"],
         ["web", "12", "20"],

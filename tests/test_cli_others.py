@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from agym.catalog import catalog
-from agym.commands.doctor import ENV_PACKAGES, Need, needs
-from agym.commands.recipes import header
+from agym.commands.doctor import ENV_PACKAGES, Requirement, list_requirements
+from agym.commands.recipes import read_header
 from agym.dsl.compile import compile_recipe
 from agym.dsl.model.algorithm import Preset
 from agym.dsl.model.plan import Plan
 from agym.dsl.source import Source
 from agym.files import DiskLibrary, shipped_names
-from agym.machine import Card, card_of, installed, look
+from agym.machine import GpuInfo, inspect_machine, installed_versions, parse_gpu
 from agym.schemas import load
 
 from .conftest import Agym
@@ -96,7 +96,7 @@ def test_recipes_as_json_have_name_purpose_and_cost(agym: Agym) -> None:
 
 def test_a_header_may_go_on_over_lines_and_ends_with_the_comments() -> None:
     text = "# yaml-language-server: $schema=x\n# Purpose: to show\n#   how\n# Cost: none\nagym: 1\n# Later: no\n"
-    assert header(text) == {"purpose": "to show how", "cost": "none"}
+    assert read_header(text) == {"purpose": "to show how", "cost": "none"}
 
 
 # --- new -----------------------------------------------------------------------------------------------------------
@@ -178,23 +178,37 @@ def test_doctor_tells_of_the_machine(agym: Agym) -> None:
 def test_doctor_gives_1_and_the_line_to_install_exactly_when_something_is_missing(agym: Agym) -> None:
     called = agym("doctor", "agentgym-rl/babyai-fixed", "--set", "hardware.gpus_per_node=4096")
     assert called.code == 1
-    assert "the recipe asks for 4096 GPUs on each node" in called.out
-    missing = {need.extra for need in needs(planned(GPU), catalog()) if not any(installed(need.packages).values())}
+    assert "the recipe needs 4096 GPUs per node" in called.out
+    missing = {
+        need.extra
+        for need in list_requirements(planned(GPU), catalog())
+        if not any(installed_versions(need.packages).values())
+    }
     assert ("pip install 'agym[" in called.out) == bool(missing)
     assert all(extra in called.out.split("pip install", 1)[1] for extra in missing)
 
 
 def test_what_a_recipe_needs_follows_from_its_plan() -> None:
-    on_cpu, on_gpu = needs(planned(CPU), catalog()), needs(planned(GPU), catalog())
+    on_cpu, on_gpu = list_requirements(planned(CPU), catalog()), list_requirements(planned(GPU), catalog())
     assert {need.extra for need in on_cpu} == {"cpu"}
     assert {need.extra for need in on_gpu} == {"cuda", "ray", "tensorboard", "babyai"}
-    assert Need(("ray",), "hardware.launcher: ray", "ray") in on_gpu
+    assert Requirement(("ray",), "hardware.launcher: ray", "ray") in on_gpu
 
 
 def test_doctor_asks_for_a_browser_exactly_where_web_pages_are_played_and_there_is_none(agym: Agym) -> None:
     web, other = (agym("doctor", recipe).out for recipe in ("agentgym-rl/webarena-fixed", "quickstart"))
-    assert ("apt-get install chromium-headless-shell" in web) == (look().browser is None)
+    assert ("apt-get install chromium-headless-shell" in web) == (inspect_machine().browser is None)
     assert "apt-get" not in other
+
+
+def test_doctor_names_the_variable_that_a_sink_lacks(
+    agym: Agym, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    line = "logging to wandb: the environment variable WANDB_API_KEY is not set"
+    for sink, lacks in (("wandb", True), ("{use: wandb, offline: true}", False)):
+        (tmp_path / "r.yaml").write_text(f"agym: 1\nname: x\nextends: quickstart\nlogging: [{sink}]\n")
+        assert (line in agym("doctor", "r.yaml").out) == lacks
 
 
 def test_doctor_names_each_file_that_is_not_there_once(agym: Agym, tmp_path: Path) -> None:
@@ -203,15 +217,15 @@ def test_doctor_names_each_file_that_is_not_there_once(agym: Agym, tmp_path: Pat
     (tmp_path / "r.yaml").write_text(recipe)
     called = agym("doctor", "r.yaml")
     assert called.code == 1
-    assert [line for line in called.out.splitlines() if line.endswith("is not there")] == [
-        f"model.path: '{tmp_path / 'gone'}' is not there"
+    assert [line for line in called.out.splitlines() if line.endswith("does not exist")] == [
+        f"model.path: '{tmp_path / 'gone'}' does not exist"
     ]
 
 
 def test_a_recipe_that_only_measures_needs_nothing_to_learn_with() -> None:
     measuring = "agym: 1\nname: x\nmodel: {init: {}}\nenvironments: {craft: textcraft}\n"
     measuring += "schedule: [{stage: look, turns: 5, algorithm: {use: eval}}]\n"
-    assert not [need for need in needs(planned(measuring), catalog()) if "deepspeed" in need.packages]
+    assert not [need for need in list_requirements(planned(measuring), catalog()) if "deepspeed" in need.packages]
 
 
 def test_every_extra_that_doctor_names_is_one_of_the_package(root: Path) -> None:
@@ -226,7 +240,7 @@ def test_a_look_at_the_machine_imports_no_engine() -> None:
     import subprocess
     import sys
 
-    code = "import sys; from agym.machine import look; look(); print(*{'torch', 'vllm', 'ray'} & set(sys.modules))"
+    code = "import sys, agym.machine as m; m.inspect_machine(); print(*{'torch', 'vllm', 'ray'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
     )
@@ -234,12 +248,12 @@ def test_a_look_at_the_machine_imports_no_engine() -> None:
 
 
 def test_a_look_counts_what_this_process_may_use() -> None:
-    machine = look()
+    machine = inspect_machine()
     assert machine.cores >= 1
     assert machine.python.startswith("3.")
-    assert bool(machine.cards) != bool(machine.cards_note)
+    assert bool(machine.gpus) != bool(machine.gpus_note)
 
 
 def test_cards_are_read_from_the_lines_of_their_tool() -> None:
-    assert card_of("NVIDIA H100 80GB HBM3, 81559") == Card(name="NVIDIA H100 80GB HBM3", memory_mib=81559)
-    assert card_of("odd, name, [N/A]") == Card(name="odd, name", memory_mib=0)
+    assert parse_gpu("NVIDIA H100 80GB HBM3, 81559") == GpuInfo(name="NVIDIA H100 80GB HBM3", memory_mib=81559)
+    assert parse_gpu("odd, name, [N/A]") == GpuInfo(name="odd, name", memory_mib=0)

@@ -214,4 +214,4 @@ def test_diff_is_key_by_key_and_does_not_repeat_what_stages_inherit(agym: Agym, 
 
 
 def test_diff_of_the_same_says_so(agym: Agym) -> None:
-    assert agym("show", "quickstart", "--diff", "quickstart").out == "quickstart and quickstart say the same\n"
+    assert agym("show", "quickstart", "--diff", "quickstart").out == "quickstart and quickstart are the same\n"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from agym.commands import COMMANDS
-from agym.commands.completion import commands_of
-from agym.commands.parser import parser
-from agym.reporters.completion import Command, bash, fish, zsh
+from agym.commands.completion import command_specs
+from agym.commands.parser import build_parser
+from agym.reporters.completion import CommandSpec, bash, fish, zsh
 
 from .conftest import Agym
 
@@ -71,7 +71,7 @@ def test_bash_completes_words_where_they_are_few(script: Path) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_shell_learns_every_command_option_and_value(agym: Agym, shell: str) -> None:
     out = agym("completion", shell).out
-    for command in commands_of(parser(COMMANDS)):
+    for command in command_specs(build_parser(COMMANDS)):
         assert command.name in out
         for option in command.options:
             assert option.lstrip("-") in out
@@ -89,7 +89,7 @@ def test_other_shells_accept_the_script_where_they_are_installed(agym: Agym, tmp
 
 
 def test_quotes_in_a_summary_do_not_end_the_script(tmp_path: Path) -> None:
-    odd = Command(
+    odd = CommandSpec(
         name="it",
         summary="don't `stop` $HERE",
         options={"--x": "it's [odd]: yes"},

@@ -8,7 +8,7 @@ from agym.dsl.compose.library import Found, Refusal, Trouble
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
 from agym.dsl.text.decode import MAX_BYTES
-from agym.files import SHIPPED, DiskLibrary, find, project_of, shipped_names, write_atomically
+from agym.files import SHIPPED, DiskLibrary, find_recipes, project_root, shipped_names, write_atomically
 
 
 def put(folder: Path, name: str, text: str = "agym: 1\n") -> Path:
@@ -105,10 +105,10 @@ def test_what_is_missing_knows_what_lies_beside_it(project: Path) -> None:
 def test_the_project_is_marked_by_git_or_pyproject_and_else_the_folder_itself(tmp_path: Path) -> None:
     (tmp_path / "marked" / ".git").mkdir(parents=True)
     (tmp_path / "marked" / "deep").mkdir()
-    assert project_of(tmp_path / "marked" / "deep") == tmp_path / "marked"
+    assert project_root(tmp_path / "marked" / "deep") == tmp_path / "marked"
     (tmp_path / "bare").mkdir()
-    assert project_of(tmp_path / "bare") == tmp_path / "bare"
-    assert project_of(SHIPPED / "base") == SHIPPED
+    assert project_root(tmp_path / "bare") == tmp_path / "bare"
+    assert project_root(SHIPPED / "base") == SHIPPED
 
 
 def test_a_file_is_read_once(project: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_pipe_is_read(tmp_path: Path) -> None:
 
 
 def paths(folder: Path, *arguments: str) -> list[str]:
-    return [target.path for target in find(arguments, folder).targets]
+    return [target.path for target in find_recipes(arguments, folder).targets]
 
 
 def test_a_folder_gives_its_recipes_sorted_and_counts_the_others(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_folder_gives_its_recipes_sorted_and_counts_the_others(tmp_path: Path)
     put(tmp_path, "r/a/z.yml", "# c\n'agym' : 1\n")
     put(tmp_path, "r/compose.yaml", "services:\n  agym: 1\n")
     put(tmp_path, "r/notes.txt")
-    found = find(["r"], tmp_path)
+    found = find_recipes(["r"], tmp_path)
     assert [target.path for target in found.targets] == ["r/b.yaml", "r/a/z.yml"]
     assert found.left_out == 1
 
@@ -210,7 +210,7 @@ def test_a_file_in_a_folder_named_base_is_a_base(tmp_path: Path) -> None:
     put(tmp_path, "r/base/a.yaml")
     put(tmp_path, "r/baseline.yaml")
     put(tmp_path, "base.yaml")
-    assert {each.path: each.base for each in find(["r", "base.yaml"], tmp_path).targets} == {
+    assert {each.path: each.base for each in find_recipes(["r", "base.yaml"], tmp_path).targets} == {
         "r/baseline.yaml": False,
         "r/base/a.yaml": True,
         "base.yaml": False,
@@ -241,7 +241,7 @@ def test_a_named_file_is_taken_whatever_it_holds(tmp_path: Path) -> None:
 def test_an_argument_without_a_recipe_is_a_problem(tmp_path: Path, argument: str, code: str, help_part: str) -> None:
     put(tmp_path, "a.yaml")
     (tmp_path / "empty").mkdir()
-    (problem,) = find([argument], tmp_path).problems
+    (problem,) = find_recipes([argument], tmp_path).problems
     assert problem.code == code
     assert help_part in (problem.help or "")
 

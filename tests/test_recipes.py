@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from agym.commands.recipes import header
+from agym.commands.recipes import read_header
 from agym.files import SHIPPED, is_base, shipped_names
 
 from .conftest import Agym
@@ -18,12 +18,12 @@ def test_every_recipe_opens_with_the_modeline_and_its_head(name: str) -> None:
     start = "# yaml-language-server: $schema="
     assert first.startswith(start)
     assert (file.parent / first.removeprefix(start)).resolve() == (SHIPPED.parent / "schemas" / "recipe.v1.json")
-    assert {"purpose", "cost", "command"} <= set(header(file.read_text(encoding="utf-8")))
+    assert {"purpose", "cost", "command"} <= set(read_header(file.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recipe_says_the_command_that_runs_it(name: str) -> None:
-    said = header((SHIPPED / f"{name}.yaml").read_text(encoding="utf-8"))["command"]
+    said = read_header((SHIPPED / f"{name}.yaml").read_text(encoding="utf-8"))["command"]
     expected = f"`extends: {name}`" if is_base(f"{name}.yaml") else f"agym run {name}"
     assert expected in said
 

@@ -1,1 +1,1 @@
-"""What every command is given: streams, a compiled recipe, engines."""
+"""Shared by the commands: streams, a compiled recipe, the process of the engines."""

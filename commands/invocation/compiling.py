@@ -1,7 +1,4 @@
-"""From what the command line names to compiled recipes, for every command that looks at one.
-
-Enters: a path or a shipped name. Leaves: what the compiler made of it, or the exit code after its mistakes were shown.
-"""
+"""Compiles the recipe that the command line names; its mistakes are shown, and become an exit code."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ class Compiler:
     settings: tuple[str, ...] = field(default=())
 
     def open(self, reference: str) -> Source | Diagnostic:
-        """The text behind a path, a shipped name, or `-`."""
+        """Read the text of a path, a shipped name, or `-`."""
         if reference != STDIN:
             return self.library.open(reference)
         # its references count from the folder that agym was called in
@@ -48,14 +45,14 @@ class Compiler:
         return compile_recipe(source, self.library, self.settings, self.shell.environ, self.catalog, incomplete=base)
 
     def check(self, target: Target) -> Checked:
-        """One recipe of many, for a report."""
+        """Check one recipe of many, for a report."""
         source = self.open(target.path)
         if isinstance(source, Diagnostic):
             return Checked(path=target.path, runs=0, base=target.base, failed=True, diagnostics=(source,))
         return _checked(target, self.compile(source, base=target.base))
 
     def runs(self, reference: str) -> tuple[CompiledVariant, ...] | Exit:
-        """All runs of a recipe that must be right; its mistakes and warnings go to standard error."""
+        """Compile all runs of a recipe; its mistakes and warnings go to standard error."""
         source = self.open(reference)
         if isinstance(source, Diagnostic):
             return self.tell(reference, source)
@@ -79,12 +76,12 @@ class Compiler:
         return compiled.variants if code is Exit.RIGHT else code
 
     def one(self, reference: str, number: int | None) -> CompiledVariant | Exit:
-        """The one run that is meant, of a matrix by its number."""
+        """Compile one run, of a matrix by its number."""
         runs = self.runs(reference)
         return runs if isinstance(runs, Exit) else choose(runs, reference, number)
 
     def right(self, reference: str, source: Source) -> Exit:
-        """Whether a text that is not in a file yet would be a recipe; mistakes are told."""
+        """Check a text that is not in a file yet; mistakes are shown."""
         return self._told(reference, self.compile(source))
 
     def tell(self, reference: str, diagnostic: Diagnostic) -> Exit:
@@ -92,7 +89,7 @@ class Compiler:
         return self._told(reference, Compiled(variants=(), diagnostics=(diagnostic,), num_runs=0))
 
     def _told(self, reference: str, compiled: Compiled) -> Exit:
-        # warnings were told before this process started again
+        # warnings were shown before this process restarted
         if compiled.failed or (compiled.diagnostics and not has_started_again(self.shell.environ)):
             found = report([_checked(Target(path=reference, base=False), compiled)])
             self.shell.err.write(report_text(found, Style(width=self.shell.width, colour=self._colour)))

@@ -1,8 +1,4 @@
-"""What a command does before it starts an engine in its own process.
-
-Enters: a plan, the environment. Leaves: a process that has the variables that engines read when one starts, and in
-which they keep to themselves what is for their own developers.
-"""
+"""Prepares this process for an engine: the environment variables it reads at start, and no warnings of its own."""
 
 from __future__ import annotations
 
@@ -17,20 +13,21 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from ...dsl.model.plan import Plan
+from ...runtime.backends.registry import LEARNERS, SAMPLERS
 
 __all__ = ["has_started_again", "prepare_process", "put_back"]
 
 _STARTED_AGAIN = "AGYM_STARTED_AGAIN"
-"""Holds the number of the process, which stays the same: what it starts in its turn has another."""
+"""Holds the id of the process, which a restart keeps; a child process has another."""
 
 
 def has_started_again(environ: Mapping[str, str]) -> bool:
-    """Whether this process has come to `prepare_process` before, with the same words."""
+    """True where `prepare_process` has restarted this process before."""
     return environ.get(_STARTED_AGAIN) == str(os.getpid())
 
 
 def put_back(stdin: BinaryIO, data: bytes) -> None:
-    """What was read, to be read once more by this process when it has started again."""
+    """Make what was read readable once more, after a restart of this process."""
     with suppress(UnsupportedOperation), TemporaryFile() as file:
         file.write(data)
         file.seek(0)
@@ -38,7 +35,7 @@ def put_back(stdin: BinaryIO, data: bytes) -> None:
 
 
 def prepare_process(plan: Plan, environ: Mapping[str, str]) -> None:
-    """A process that lacks variables starts once more, with the same words."""
+    """Restart this process with the same arguments where it lacks environment variables."""
     from ...runtime.backends.engine_variables import missing_variables
 
     hardware = plan.hardware
@@ -50,11 +47,12 @@ def prepare_process(plan: Plan, environ: Mapping[str, str]) -> None:
             [sys.executable, "-m", "agym", *sys.argv[1:]],
             {**environ, **missing, _STARTED_AGAIN: str(os.getpid())},
         )
-    _quiet()
+    _hide_engine_warnings()
 
 
-def _quiet() -> None:
-    """The engines' words to their own developers are not for who trains an agent."""
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(vllm|torch|deepspeed)\b")
+def _hide_engine_warnings() -> None:
+    """Hide warnings that are meant for the developers of the engines."""
+    engines = "|".join(("torch", *SAMPLERS, *LEARNERS))
+    warnings.filterwarnings("ignore", category=FutureWarning, module=rf"({engines})\b")
     warnings.filterwarnings("ignore", category=FutureWarning, message=r".*torch\.distributed\.reduce_op")
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""What a command may touch: its streams, folder, environment. Handed in, so that nothing else is reached for."""
+"""The streams, folder and environment variables that a command may use, handed in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Exit", "Shell", "UsageError"]
 
 
 class Exit(IntEnum):
-    """What a command says to the shell that called it."""
+    """Exit codes."""
 
     RIGHT = 0
     WRONG = 1
@@ -31,12 +31,12 @@ class Exit(IntEnum):
 
 
 class UsageError(Exception):
-    """The command line cannot be followed; the text says why in one line."""
+    """A wrong command line; the text says why in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shell:
-    """Where a command runs."""
+    """Surroundings of a command."""
 
     stdin: BinaryIO
     out: TextIO
@@ -44,9 +44,9 @@ class Shell:
     cwd: Path
     environ: Mapping[str, str]
     width: int
-    """Columns of the terminal, or of the lines where there is none."""
+    """Columns of the terminal, or of lines where there is none."""
     colour: bool
-    """Whether `out` is a terminal that wants colours."""
+    """`out` is a terminal with colours."""
 
     @property
     def style(self) -> Style:

@@ -24,7 +24,6 @@ from ..model.recipe import (
     OnInvalid,
     Recipe,
     RewardSource,
-    Sink,
     Stage,
     Transport,
 )
@@ -38,7 +37,6 @@ __all__ = [
     "ENTRY",
     "ENVIRONMENT",
     "RECIPE",
-    "SINK",
     "STAGE",
     "Entry",
     "Setting",
@@ -388,12 +386,4 @@ RECIPE: tuple[Condition[Recipe], ...] = (
     ),
     *(Condition(f"checkpoint.{key}", _learns_at_all, _NO_LEARNING) for key in ("every", "keep", "best", "export")),
     *(Condition(f"eval.{key}", _learns_at_all, _NO_LEARNING) for key in ("every", "at_start", "at_end")),
-)
-
-SINK: tuple[Condition[Sink], ...] = (
-    Condition("project", lambda s: s.use != "tensorboard", "tensorboard has no projects"),
-    Condition("entity", lambda s: s.use not in ("tensorboard", "mlflow"), "only wandb has accounts"),
-    Condition("uri", lambda s: s.use not in ("tensorboard", "wandb"), "only mlflow has a tracking address"),
-    Condition("offline", lambda s: s.use not in ("tensorboard", "mlflow"), "only wandb sends anything away"),
-    Condition("options", lambda s: s.use != "tensorboard", "tensorboard understands none"),
 )

@@ -6,9 +6,10 @@ at least one stage; a key of a stage in that stage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from ..catalog import SinkInfo
 from ..diagnostics import Diagnostic
 from ..model.algorithm import Algorithm, Kind
 from ..model.recipe import Recipe, Stage
@@ -28,7 +29,6 @@ _STAGE = nested(effects.STAGE)
 _ENTRY = nested(effects.ENTRY)
 _ENVIRONMENT = nested(effects.ENVIRONMENT)
 _RECIPE = nested(effects.RECIPE)
-_SINK = nested(effects.SINK)
 
 
 def relevant(path: Path, algorithm: Algorithm, kind: Kind | None = None) -> str | None:
@@ -42,7 +42,7 @@ def relevant(path: Path, algorithm: Algorithm, kind: Kind | None = None) -> str 
     return keys.in_vain([Setting(algorithm, kind or kind_of(algorithm))])
 
 
-def check(recipe: Recipe, places: Places) -> Iterator[Diagnostic]:
+def check(recipe: Recipe, places: Places, sinks: Mapping[str, SinkInfo]) -> Iterator[Diagnostic]:
     """A diagnostic for each key, or whole section, that a person wrote and that changes nothing."""
     yield from _stages(places, (), recipe.schedule, recipe.environments)
     for index, stage in enumerate(recipe.schedule):
@@ -51,7 +51,17 @@ def check(recipe: Recipe, places: Places) -> Iterator[Diagnostic]:
         yield from _unless_any(places, ("schedule", index), _ENTRY, [entry])
     yield from _unless_any(places, (), _RECIPE, [recipe])
     for index, sink in enumerate(recipe.logging):
-        yield from _unless_any(places, ("logging", index), _SINK, [sink])
+        yield from _unread(places, ("logging", index), sinks.get(sink.use))
+
+
+def _unread(places: Places, base: Path, sink: SinkInfo | None) -> Iterator[Diagnostic]:
+    """Settings of a sink that it does not read."""
+    if sink is None or sink.settings is None:
+        return
+    reads = ", ".join(map(repr, sink.settings)) or "no settings"
+    for name in places.written(*base):
+        if name != "use" and name not in sink.settings:
+            yield _report(places, (*base, name), f"'{sink.name}' reads {reads}")
 
 
 def _stages(places: Places, base: Path, stages: Sequence[Stage], worlds: Iterable[str]) -> Iterator[Diagnostic]:

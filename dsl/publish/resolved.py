@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
+from ..catalog import SinkInfo
 from ..check.no_effect import check
 from ..check.spans import Path
 from ..compose.interpolate import escape
@@ -25,13 +26,13 @@ INHERITED = ("algorithm", "environments", "agent", "sampling", "reward")
 """Parts of a stage that the recipe has too."""
 
 
-def resolved(recipe: Recipe) -> dict[str, Any]:
+def resolved(recipe: Recipe, sinks: Mapping[str, SinkInfo]) -> dict[str, Any]:
     """The whole recipe; to be checked again as any recipe is."""
     type_ = record(Recipe)
     data: dict[str, Any] = plain(recipe, type_)
     data["schedule"] = [_stage(stage, recipe, data) for stage in recipe.schedule]
     written = _Written(data)
-    for report in list(check(recipe, written)):
+    for report in list(check(recipe, written, sinks)):
         path = written.path(report.span)
         if path[-1] in list(written.written(*path[:-1])):  # not gone already with the section it is in
             _remove(data, path)

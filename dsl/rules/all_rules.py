@@ -40,4 +40,4 @@ def check(recipe: Recipe, places: Places, catalog: Catalog, shape: ModelShape | 
     """
     case = Case(recipe=recipe, places=places, catalog=catalog, shape=shape or shape_of(recipe.model))
     found = [diagnostic for rule in RULES for diagnostic in rule(case)]
-    return tuple(in_file_order([*found, *relevance.check(recipe, places)]))
+    return tuple(in_file_order([*found, *relevance.check(recipe, places, catalog.sinks)]))

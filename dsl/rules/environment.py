@@ -21,7 +21,7 @@ from ..text.tree import Entry, ListNode, MapNode, Node, ScalarNode
 from .context import Case, Rule
 from .names import no_environment, no_split
 
-__all__ = ["ENVIRONMENT_RULES"]
+__all__ = ["ENVIRONMENT_RULES", "option_errors"]
 
 
 def at_least_one(case: Case) -> Iterator[Diagnostic]:
@@ -102,11 +102,12 @@ def options_right(case: Case) -> Iterator[Diagnostic]:
     for path, environment, info in _registered(case):
         for name, value in environment.options.items():
             if name in info.options:
-                for found in _option_errors(case, (*path, "options", name), value, info.options[name]):
+                for found in option_errors(case, (*path, "options", name), value, info.options[name]):
                     yield replace(found, help=found.help or f"'agym envs list {info.name}' tells what it can be")
 
 
-def _option_errors(case: Case, path: Path, value: Any, schema: Mapping[str, Any]) -> Iterator[Diagnostic]:
+def option_errors(case: Case, path: Path, value: Any, schema: Mapping[str, Any]) -> Iterator[Diagnostic]:
+    """What is wrong with the value of an option by its JSON Schema."""
     if _clearly_right(value, schema):
         return
     tree = _node(case, {path[-1]: value}, path[:-1])

@@ -17,6 +17,7 @@ from ..model.stage_kinds import kind_of
 from ..source import Span
 from ..suggest import did_you_mean, shown
 from .context import Case, Rule
+from .environment import option_errors
 from .names import no_sink
 
 __all__ = ["RUN_RULES"]
@@ -119,6 +120,23 @@ def sinks_exist(case: Case) -> Iterator[Diagnostic]:
             )
 
 
+def sink_options(case: Case) -> Iterator[Diagnostic]:
+    for index, sink in enumerate(case.recipe.logging):
+        info, path = case.catalog.sinks.get(sink.use), ("logging", index, "options")
+        if info is None or "options" not in (info.settings or ()):
+            continue
+        for name, value in sink.options.items():
+            if name in info.options:
+                yield from option_errors(case, (*path, name), value, info.options[name])
+            else:
+                yield Diagnostic(
+                    code="unknown-option",
+                    message=f"sink '{info.name}' has no option {shown(name)}",
+                    span=case.places.key(*path, name),
+                    help=did_you_mean(name, info.options),
+                )
+
+
 # --- not built yet -------------------------------------------------------------------------------------------------
 
 
@@ -191,5 +209,6 @@ RUN_RULES: tuple[Rule, ...] = (
     samples_differ,
     best_metric_is_measured,
     sinks_exist,
+    sink_options,
     built_parts,
 )

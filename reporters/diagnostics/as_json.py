@@ -1,7 +1,4 @@
-"""A Report as JSON, in the shape of schemas/report.v1.json.
-
-Enters: a Report. Leaves: text. Lines and columns count from 1, ends are exclusive, columns count code points.
-"""
+"""A Report as JSON, by schemas/report.v1.json. Lines and columns count from 1; ends are exclusive; code points."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Any
 
 from ...dsl.diagnostics import Diagnostic, Severity
 from ...dsl.source import Span
-from .report import Checked, Report, chain
+from .report import Checked, Report, extends_chain
 
 __all__ = ["report_json"]
 
@@ -55,7 +52,7 @@ def _diagnostic(diagnostic: Diagnostic) -> dict[str, Any]:
         "help": diagnostic.help,
         **_place(diagnostic.span),
         "notes": [{"message": note.message, **_place(note.span)} for note in diagnostic.notes],
-        "extended_from": [_place(step) for step in chain(diagnostic.span)],
+        "extended_from": [_place(step) for step in extends_chain(diagnostic.span)],
     }
 
 

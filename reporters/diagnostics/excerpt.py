@@ -1,7 +1,6 @@
-"""A line of a source with a caret under the place that is meant.
+"""A source line with carets under a span, safe to print on any terminal.
 
-Enters: a span and the width there is. Leaves: two lines of equal beginnings, safe to print on any terminal. Tabs and
-control characters are shown, not sent; wide characters take two columns; long lines are cut to a window.
+Tabs and control characters are written out; wide characters take two columns; long lines are cut to a window.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ TAB = "    "
 CUT = "..."
 MIN_WIDTH = 20
 LEAD = 3 * len(CUT)
-"""Columns shown before the place that is meant, where a line is cut."""
+"""Columns shown before the span, where a line is cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ def excerpt(span: Span, width: int) -> Excerpt | None:
 
 
 def columns(text: str) -> int:
-    """How wide a terminal shows a text that has no control characters."""
+    """Width on a terminal of text without control characters."""
     return sum(map(_columns, text))
 
 
@@ -63,7 +62,7 @@ def _columns(character: str) -> int:
 
 
 def _cell(character: str) -> str:
-    """What is shown for one character of a source."""
+    """One character of a source as it is shown."""
     if character == "\t":
         return TAB
     if character.isprintable() or character == " ":
@@ -73,7 +72,7 @@ def _cell(character: str) -> str:
 
 
 def _window(text: str, start: int, end: int, width: int) -> tuple[int, int]:
-    """Where the shown part of a line begins and ends: all of it, or from a little before the mark on."""
+    """Start and end of the shown part: the whole line, or a window from a little before the mark."""
     if _fits(text, width):
         return 0, len(text)
     first = 0 if _fits(text[: min(end, start + width // 2)], width - len(CUT)) else max(start - LEAD, 0)
@@ -86,6 +85,6 @@ def _fits(text: str, width: int) -> bool:
 
 
 def _fitting(text: str, room: int) -> int:
-    """How many characters of a text that is too long find room."""
+    """Number of characters that fit, of a text that is too long."""
     widths = accumulate(columns(_cell(character)) for character in text[:room])
     return sum(width <= room for width in widths)

@@ -1,7 +1,4 @@
-"""A Report as workflow commands, from which GitHub makes annotations on the lines of a pull request.
-
-Enters: a Report. Leaves: one `::error ...::message` line per diagnostic, escaped as the runner undoes it.
-"""
+"""A Report as workflow commands, `::error ...::message`, which GitHub shows on the lines of a pull request."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Iterator
 
 from ...dsl.diagnostics import Diagnostic, Severity
 from ...dsl.source import Span
-from .report import Report, chain
+from .report import Report, extends_chain
 from .text import Style, summary_line
 
 __all__ = ["report_github"]
@@ -19,7 +16,7 @@ PROPERTY = (*DATA, (":", "%3A"), (",", "%2C"))
 
 
 def report_github(report: Report, *, quiet: bool = False) -> str:
-    """`quiet` leaves out warnings, and the counts where all is well."""
+    """`quiet` leaves out warnings, and the counts where there is no error."""
     shown = [each for each in report.diagnostics if not quiet or each.severity is Severity.ERROR]
     lines = [_command(each) for each in shown]
     if not quiet or shown:
@@ -37,7 +34,7 @@ def _command(diagnostic: Diagnostic) -> str:
 def _region(span: Span) -> dict[str, int]:
     line, column = span.source.position(span.start)
     end_line, end_column = span.source.position(span.end)
-    # the end is inclusive there, and the runner wants columns only within one line
+    # the end is inclusive there, and the runner takes columns only within one line
     if end_line != line:
         return {"line": line, "endLine": end_line}
     return {"line": line, "col": column, "endLine": line, "endColumn": max(column, end_column - 1)}
@@ -48,7 +45,7 @@ def _message(diagnostic: Diagnostic) -> Iterator[str]:
     if diagnostic.help:
         yield f"help: {diagnostic.help}"
     yield from (f"note: {note.span}: {note.message}" for note in diagnostic.notes)
-    yield from (f"in a recipe extended from {step}" for step in chain(diagnostic.span))
+    yield from (f"in a recipe extended from {step}" for step in extends_chain(diagnostic.span))
 
 
 def _escaped(text: str, table: tuple[tuple[str, str], ...]) -> str:

@@ -1,8 +1,4 @@
-"""What a check found, before it is shown: a Report of recipes and their diagnostics.
-
-Enters: diagnostics per recipe. Leaves: a Report in which each mistake stands once, however many recipes share the file
-that it is in, with the counts that every format shows.
-"""
+"""Report of checked recipes: each mistake once, however many recipes share its file, and the counts."""
 
 from __future__ import annotations
 
@@ -12,26 +8,26 @@ from dataclasses import dataclass, replace
 from ...dsl.diagnostics import Diagnostic, Severity, in_file_order
 from ...dsl.source import Span
 
-__all__ = ["Checked", "Report", "chain", "report"]
+__all__ = ["Checked", "Report", "extends_chain", "report"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """One recipe, and what is wrong with it."""
+    """A recipe and its diagnostics."""
 
     path: str
     runs: int
-    """Runs that it stands for; more than one with a matrix, none where it could not be read so far."""
+    """Runs that it stands for: more than one with a matrix, 0 where it could not be read."""
     base: bool
-    """Only there to be extended."""
+    """It exists only to be extended."""
     failed: bool
-    """Whether it has errors, those shown at another recipe included."""
+    """It has errors, including those shown at another recipe."""
     diagnostics: tuple[Diagnostic, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that one call looked at."""
+    """Everything that one call checked."""
 
     checked: tuple[Checked, ...]
     problems: tuple[Diagnostic, ...]
@@ -56,17 +52,17 @@ class Report:
 def report(
     checked: Iterable[Checked], problems: Iterable[Diagnostic] = (), left_out: int = 0, *, strict: bool = False
 ) -> Report:
-    """The Report; `strict` makes errors of warnings."""
+    """Build the Report; with `strict`, warnings count as errors."""
     seen: set[Hashable] = set()
-    judged = tuple(_judged(each, seen, strict) for each in checked)
-    return Report(checked=judged, problems=tuple(problems), left_out=left_out)
+    unique = tuple(_deduplicate(each, seen, strict) for each in checked)
+    return Report(checked=unique, problems=tuple(problems), left_out=left_out)
 
 
-def _judged(checked: Checked, seen: set[Hashable], strict: bool) -> Checked:
+def _deduplicate(checked: Checked, seen: set[Hashable], strict: bool) -> Checked:
     diagnostics = [replace(each, severity=Severity.ERROR) if strict else each for each in checked.diagnostics]
     fresh = []
     for each in in_file_order(diagnostics):
-        # not by identity: a base has another way there from every recipe that extends it
+        # not by identity: every recipe that extends a base has its own Source of it
         mark = (each.code, each.message, each.span.source.identity, each.span.start, each.span.end)
         if mark not in seen:
             seen.add(mark)
@@ -75,7 +71,7 @@ def _judged(checked: Checked, seen: set[Hashable], strict: bool) -> Checked:
     return replace(checked, failed=failed, diagnostics=tuple(fresh))
 
 
-def chain(span: Span) -> Iterator[Span]:
+def extends_chain(span: Span) -> Iterator[Span]:
     """The `extends` values that led to a span's file, the nearest first."""
     step = span.source.included_from
     while step is not None:

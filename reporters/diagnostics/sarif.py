@@ -1,7 +1,4 @@
-"""A Report as SARIF 2.1.0, for code scanning.
-
-Enters: a Report and the working folder's root. Leaves: one log with one run; the rules are the codes that occur.
-"""
+"""A Report as SARIF 2.1.0, for code scanning; the rules are the codes that occur."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from urllib.parse import quote
 from ...dsl.codes import CODES
 from ...dsl.diagnostics import Diagnostic
 from ...dsl.source import Span
-from .report import Report, chain
+from .report import Report, extends_chain
 
 __all__ = ["report_sarif"]
 
@@ -53,7 +50,7 @@ def _sentence(diagnostic: Diagnostic) -> str:
 
 def _related(diagnostic: Diagnostic) -> list[dict[str, Any]]:
     places = [(note.message, note.span) for note in diagnostic.notes]
-    places += [("extended from here", step) for step in chain(diagnostic.span)]
+    places += [("extended from here", step) for step in extends_chain(diagnostic.span)]
     return [
         {"id": i, "message": {"text": message}, "physicalLocation": _location(span)}
         for i, (message, span) in enumerate(places)

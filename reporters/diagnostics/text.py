@@ -1,7 +1,6 @@
-"""A Report as a person reads it: place, code and sentence, the line with a caret, what to write instead.
+"""A Report for people: place, code and message, the line with a caret, what to write instead.
 
-Enters: diagnostics and a Style. Leaves: text. The first line of each diagnostic is `file:line:col: severity[code]:
-message`, which editors and CI systems know to find.
+The first line of each diagnostic is `file:line:col: severity[code]: message`, which editors and CI systems recognise.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ from dataclasses import dataclass
 
 from ...dsl.diagnostics import Diagnostic, Note, Severity
 from ...dsl.source import Span
+from ..quantity import plural
 from .excerpt import excerpt, printable
-from .report import Report, chain
+from .report import Report, extends_chain
 
 __all__ = ["Style", "diagnostic_text", "report_text", "summary_line"]
 
@@ -22,7 +22,7 @@ COLOURS = {"error": "1;31", "warning": "1;33", "bold": "1", "dim": "2", "mark": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
-    """How wide and how colourful."""
+    """Width and colours."""
 
     width: int = DEFAULT_WIDTH
     colour: bool = False
@@ -32,7 +32,7 @@ class Style:
 
 
 def report_text(report: Report, style: Style, *, quiet: bool = False) -> str:
-    """Everything found, then one line of counts; `quiet` leaves out warnings, and the counts where all is well."""
+    """All diagnostics, then one line of counts; `quiet` leaves out warnings, and the counts where there is no error."""
     shown = [each for each in report.diagnostics if not quiet or each.severity is Severity.ERROR]
     parts = [diagnostic_text(each, style) for each in shown]
     if not quiet or shown:
@@ -41,7 +41,7 @@ def report_text(report: Report, style: Style, *, quiet: bool = False) -> str:
 
 
 def diagnostic_text(diagnostic: Diagnostic, style: Style) -> str:
-    """One diagnostic, ended by a line break."""
+    """One diagnostic, with a final line break."""
     return "".join(f"{line}\n" for line in _lines(diagnostic, style))
 
 
@@ -50,7 +50,7 @@ def _lines(diagnostic: Diagnostic, style: Style) -> Iterator[str]:
     place = style.paint("bold", f"{_place(diagnostic.span)}:")
     yield f"{place} {label}: {printable(diagnostic.message)}"
     yield from _excerpt_lines(diagnostic.span, style, diagnostic.severity)
-    for step in chain(diagnostic.span):
+    for step in extends_chain(diagnostic.span):
         yield style.paint("dim", f"  in a recipe extended from {_place(step)}")
     for note in diagnostic.notes:
         yield from _note_lines(note, style)
@@ -90,16 +90,12 @@ def summary_line(report: Report, style: Style) -> str:
     """`3 errors and 1 warning in 2 of 5 recipes`."""
     recipes = sum(not each.base for each in report.checked)
     bases = len(report.checked) - recipes
-    looked_at = " and ".join(_count(n, word) for n, word in ((recipes, "recipe"), (bases, "base")) if n) or "0 recipes"
+    looked_at = " and ".join(plural(n, word) for n, word in ((recipes, "recipe"), (bases, "base")) if n) or "0 recipes"
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
-    found = " and ".join(_count(n, word) for n, word in ((errors, "error"), (warnings, "warning")) if n)
-    left_out = f"; {_count(report.left_out, 'other YAML file')} left out" if report.left_out else ""
+    found = " and ".join(plural(n, word) for n, word in ((errors, "error"), (warnings, "warning")) if n)
+    left_out = f"; {plural(report.left_out, 'other YAML file')} left out" if report.left_out else ""
     if not errors:
         right = f"{looked_at} checked: {found or 'no mistakes'}"
         return style.paint("warning" if found else "good", right) + left_out
-    among = f"in {report.failed} of {looked_at}" if len(report.checked) != 1 else f"in {_count(1, 'recipe')}"
+    among = f"in {report.failed} of {looked_at}" if len(report.checked) != 1 else f"in {plural(1, 'recipe')}"
     return style.paint("error", f"{found} {among}" if report.failed else found) + left_out
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -15,7 +15,7 @@ from . import tool_calls
 from .chat import Chat
 from .messages import END_OF_THOUGHTS, START_OF_THOUGHTS, Message, ParsedReply, accept, refuse
 
-__all__ = ["FORMATS", "AgentFormat", "ReplyRules", "agent_format", "chat_and_format", "without_thoughts"]
+__all__ = ["FORMATS", "AgentFormat", "ReplyRules", "agent_format", "chat_and_format", "format_for", "without_thoughts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +206,11 @@ def agent_format(name: Format, reply_rules: ReplyRules | None = None) -> AgentFo
     return replace(style, read=_skip_thoughts(style.read)) if reply_rules.thinking else style
 
 
+def format_for(agent: Agent, *, native: bool = False) -> AgentFormat:
+    """The reply format by an agent's settings; `native` where the model's own template renders tool calls."""
+    return agent_format(agent.format, ReplyRules(thinking=agent.thinking, calls=agent.parallel_calls, native=native))
+
+
 FORMATS: Mapping[Format, AgentFormat] = {name: agent_format(name) for name in Format}
 """All formats with thoughts, for a template without tools."""
 
@@ -215,5 +220,5 @@ def chat_and_format(agent: Agent, chat: Chat) -> tuple[Chat, AgentFormat]:
     native = agent.format is Format.TOOLS and chat.writes_tool_calls(
         tool_calls.ACT, tool_calls.EXAMPLE, tool_calls.TEMPLATED.write("go north")
     )
-    style = agent_format(agent.format, ReplyRules(thinking=agent.thinking, calls=agent.parallel_calls, native=native))
+    style = format_for(agent, native=native)
     return chat.with_style(thinking=agent.thinking, tools=style.tools), style

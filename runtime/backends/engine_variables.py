@@ -10,32 +10,23 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
+from .registry import LEARNERS, SAMPLERS
+
 __all__ = ["missing_variables"]
 
-_ALWAYS = {
-    # the engine is stepped in the process that holds it
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_NO_USAGE_STATS": "1",
-    "TORCH_CPP_LOG_LEVEL": "ERROR",
-    "TOKENIZERS_PARALLELISM": "false",
-    # DeepSpeed insists on it, one process or many
-    "LOCAL_RANK": "0",
-}
+_ALWAYS = {"TORCH_CPP_LOG_LEVEL": "ERROR", "TOKENIZERS_PARALLELISM": "false"}
 _ON_A_CPU = {
     # else the first request for log-probs compiles for seconds what eager mode never needs
     "TORCHDYNAMO_DISABLE": "1",
-    # else DeepSpeed looks for accelerators and says that it found none
-    "DS_ACCELERATOR": "cpu",
-    # an engine must not pin the threads of a process that it shares
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
 
 
 def missing_variables(environ: Mapping[str, str], *, threads: int, cpu: bool) -> dict[str, str]:
     """Return the variables to add to `environ`; none in a process that was started with them."""
-    variables = {"OMP_NUM_THREADS": str(threads), **_ALWAYS, **(_ON_A_CPU if cpu else {})}
-    missing = {name: value for name, value in variables.items() if name not in environ}
+    needed = {"OMP_NUM_THREADS": str(threads), **_ALWAYS, **(_ON_A_CPU if cpu else {})}
+    for backend in (*SAMPLERS.values(), *LEARNERS.values()):
+        needed |= {**backend.variables, **(backend.cpu_variables if cpu else {})}
+    missing = {name: value for name, value in needed.items() if name not in environ}
     preload = _find_openmp() if cpu else None
     loaded = environ.get("LD_PRELOAD", "")
     if preload is not None and "libiomp5" not in loaded:

@@ -1,1 +1,1 @@
-"""Where a run tells of itself: the console, and services that keep metrics. The engine holds a `fanout.Fanout`."""
+"""The console, and services that keep metrics; the engine holds a `fanout.Fanout`."""

@@ -1,8 +1,7 @@
 """The Reporter of a run: the console, and every sink that the recipe names.
 
-Enters: what the engine tells. Leaves: the same, to each. A row costs the engine as much as putting it into a queue:
-each sink has a thread of its own, so that a slow, hanging or failing one holds up neither the run nor the others. What
-fails is switched off, with one note.
+Each sink has a queue and a thread of its own: a slow, hanging or failing one holds up neither the run nor the others.
+A sink that fails is switched off, with one note.
 """
 
 from __future__ import annotations
@@ -18,26 +17,25 @@ from ..errors import RunError
 from ..reporting import MetricsRow, SilentReporter
 from ..rollout.episode import Episode
 from ..text_format import strip_control
-from .console.console import Console, Terminal, console_on
+from .console.console import Clock, Console, Terminal, console_on
 from .protocol import Factory, MetricsSink, Opening
 from .redaction import redact
 from .registry import factory_of
 
 __all__ = ["Fanout", "open_fanout"]
 
-_WAITING = 1000
+_QUEUE_SIZE = 1000
 """Rows and notes that a sink may be behind."""
-_PATIENCE_S = 30.0
+_CLOSE_TIMEOUT_S = 30.0
 """For a sink to take what is left when the run ends."""
-_BRIEFLY_S = 2.0
+_FAILED_CLOSE_TIMEOUT_S = 2.0
 """For one that was switched off, and may hang."""
 _REASON = 300
-
-Clock = Callable[[], float]
+"""Characters of an error that are shown."""
 
 
 class Fanout:
-    """Tells everyone."""
+    """Passes all that the engine reports to the console and to each sink."""
 
     def __init__(
         self,
@@ -45,129 +43,111 @@ class Fanout:
         sinks: Mapping[str, MetricsSink],
         environ: Mapping[str, str],
         *,
-        waiting: int = _WAITING,
-        patience_s: float = _PATIENCE_S,
+        queue_size: int = _QUEUE_SIZE,
+        close_timeout_s: float = _CLOSE_TIMEOUT_S,
     ) -> None:
         self._console = console
         self._environ = environ
-        self._patience_s = patience_s
-        self._couriers = [_Courier(name, sink, self._sink_failed, waiting) for name, sink in sinks.items()]
+        self._close_timeout_s = close_timeout_s
+        self._queues = [_SinkQueue(name, sink, self._report_failure, queue_size) for name, sink in sinks.items()]
 
     def phase(self, name: str) -> None:
-        try:
-            self._console.phase(name)
-        except (OSError, ValueError) as error:
-            self._console_failed(error)
+        self._show(lambda console: console.phase(name))
 
     def episode(self, episode: Episode) -> None:
-        try:
-            self._console.episode(episode)
-        except (OSError, ValueError) as error:
-            self._console_failed(error)
+        self._show(lambda console: console.episode(episode))
 
     def row(self, row: MetricsRow) -> None:
-        for courier in self._couriers:
-            courier.row(row)
-        try:
-            self._console.row(row)
-        except (OSError, ValueError) as error:
-            self._console_failed(error)
+        for queue in self._queues:
+            queue.put(lambda sink: sink.write(row))
+        self._show(lambda console: console.row(row))
 
     def note(self, text: str) -> None:
-        said = redact(text, self._environ)
-        for courier in self._couriers:
-            courier.note(said)
-        try:
-            self._console.note(said)
-        except (OSError, ValueError) as error:
-            self._console_failed(error)
+        safe = redact(text, self._environ)
+        for queue in self._queues:
+            queue.put(lambda sink: sink.note(safe))
+        self._show(lambda console: console.note(safe))
 
-    def close(self, last: Iterable[str] = (), *, failed: bool = False) -> None:
-        """Waits for the sinks, but not for ever; then the console's last words."""
-        for courier in self._couriers:
-            courier.end(failed)
-        for courier in self._couriers:
-            courier.wait(self._patience_s)
-        try:
-            self._console.close(redact(line, self._environ) for line in last)
-        except (OSError, ValueError) as error:
-            self._console_failed(error)
+    def close(self, summary: Iterable[str] = (), *, failed: bool = False) -> None:
+        """Wait for the sinks, but not for ever; then show the summary."""
+        for queue in self._queues:
+            queue.end(failed)
+        for queue in self._queues:
+            queue.wait(self._close_timeout_s)
+        self._show(lambda console: console.close(redact(line, self._environ) for line in summary))
 
-    def _sink_failed(self, name: str, reason: str) -> None:
+    def _show(self, job: Callable[[Console], None]) -> None:
+        try:
+            job(self._console)
+        # a closed pipe or terminal: no reason to lose the training
+        except (OSError, ValueError) as error:
+            self._console = _NoConsole()
+            self.note(f"the console is gone ({error})")
+
+    def _report_failure(self, name: str, reason: str) -> None:
         # redacted before it is cut: half a key is still a secret
-        said = strip_control(redact(reason, self._environ), _REASON)
-        self.note(f"the sink '{name}' {said}; the run goes on without it, and metrics.jsonl has every row")
-
-    def _console_failed(self, error: Exception) -> None:
-        """A closed pipe or terminal: no reason to lose the training."""
-        self._console = _NoConsole()
-        self.note(f"the console is gone ({error})")
+        safe = strip_control(redact(reason, self._environ), _REASON)
+        self.note(f"the sink '{name}' {safe}; the run goes on without it, and metrics.jsonl has every row")
 
 
 class _NoConsole(SilentReporter):
-    def close(self, last: Iterable[str] = ()) -> None: ...
+    def close(self, summary: Iterable[str] = ()) -> None: ...
 
 
-class _Courier:
-    """Takes rows to one sink, in their order, in a thread of its own."""
+class _SinkQueue:
+    """Rows and notes on their way to one sink, taken there in order by a thread of its own."""
 
-    def __init__(self, name: str, sink: MetricsSink, complain: Callable[[str, str], None], waiting: int) -> None:
+    def __init__(self, name: str, sink: MetricsSink, report_failure: Callable[[str, str], None], size: int) -> None:
         self._name = name
         self._sink = sink
-        self._complain = complain
+        self._report_failure = report_failure
         self._on = True
         self._run_failed = False
-        self._queue: Queue[Callable[[], None] | None] = Queue(waiting)
-        self._thread = Thread(target=self._carry, name=f"agym sink {name}", daemon=True)
+        self._queue: Queue[Callable[[MetricsSink], None] | None] = Queue(size)
+        self._thread = Thread(target=self._run, name=f"agym sink {name}", daemon=True)
         self._thread.start()
 
-    def row(self, row: MetricsRow) -> None:
-        self._put(lambda: self._sink.write(row))
-
-    def note(self, text: str) -> None:
-        self._put(lambda: self._sink.note(text))
+    def put(self, job: Callable[[MetricsSink], None]) -> None:
+        if self._on and not self._offer(job):
+            self._fail(f"is {self._queue.maxsize} rows behind")
 
     def end(self, failed: bool) -> None:
-        """After all that waits; of a sink that hangs, the oldest row makes room."""
+        """Close after all that waits; where a sink hangs, the oldest row makes room."""
         self._run_failed = failed
-        while not self._offered(None):
+        while not self._offer(None):
             with suppress(Empty):
                 self._queue.get_nowait()
 
-    def wait(self, patience_s: float) -> None:
-        self._thread.join(patience_s if self._on else min(patience_s, _BRIEFLY_S))
+    def wait(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s if self._on else min(timeout_s, _FAILED_CLOSE_TIMEOUT_S))
         if self._thread.is_alive():
-            self._fail(f"did not finish within {patience_s:g}s of the end")
+            self._fail(f"did not finish within {timeout_s:g}s of the end")
 
-    def _put(self, job: Callable[[], None]) -> None:
-        if self._on and not self._offered(job):
-            self._fail(f"is {self._queue.maxsize} rows behind")
-
-    def _offered(self, job: Callable[[], None] | None) -> bool:
+    def _offer(self, job: Callable[[MetricsSink], None] | None) -> bool:
         try:
             self._queue.put_nowait(job)
         except Full:
             return False
         return True
 
-    def _carry(self) -> None:
+    def _run(self) -> None:
         while (job := self._queue.get()) is not None:
             if self._on:
                 self._try(job)
-        # one that was switched off is closed too, so that it lets go of what it holds
-        self._try(lambda: self._sink.close(failed=self._run_failed))
+        # one that was switched off is closed too: it releases what it holds
+        self._try(lambda sink: sink.close(failed=self._run_failed))
 
-    def _try(self, job: Callable[[], None]) -> None:
+    def _try(self, job: Callable[[MetricsSink], None]) -> None:
         try:
-            job()
-        # a library may raise anything; whatever it is, the training is worth more
+            job(self._sink)
+        # a library may raise anything, and the training is worth more
         except Exception as error:
             self._fail(f"failed ({type(error).__name__}: {error})")
 
     def _fail(self, reason: str) -> None:
         if self._on:
             self._on = False
-            self._complain(self._name, reason)
+            self._report_failure(self._name, reason)
 
 
 def open_fanout(
@@ -179,7 +159,7 @@ def open_fanout(
     wall_clock: Clock,
     find: Callable[[str], Factory] = factory_of,
 ) -> Fanout:
-    """Everything that the plan's `logging` asks for. A RunError where a person has to mend something first."""
+    """Open the console and every sink of the plan's `logging`; a RunError where a person must fix something first."""
     sinks: dict[str, MetricsSink] = {}
     troubles: list[tuple[str, str]] = []
     for settings in plan.logging:
@@ -189,7 +169,7 @@ def open_fanout(
         except RunError:
             _close_all(sinks)
             raise
-        # an unreachable server, a full disk: what else a service does when it cannot be had
+        # an unreachable server, a full disk
         except Exception as error:
             reason = strip_control(redact(f"{type(error).__name__}: {error}", environ), _REASON)
             troubles.append((settings.use, reason))
@@ -203,6 +183,6 @@ def _close_all(sinks: Mapping[str, MetricsSink]) -> None:
     for sink in sinks.values():
         try:
             sink.close(failed=True)
-        # the trouble that led here is the one to be told of
+        # the error that led here is the one to report
         except Exception:
             continue

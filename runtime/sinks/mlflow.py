@@ -1,8 +1,4 @@
-"""MLflow: a tracking server, or a folder.
-
-Enters: rows and notes. Leaves: a run of MLflow. Where the recipe gives no `uri` it is MLFLOW_TRACKING_URI, and without
-that, or offline, the folder `logs/mlflow` of the run.
-"""
+"""MLflow: the server or folder at `uri`, else at MLFLOW_TRACKING_URI, else (or offline) the folder `logs/mlflow`."""
 
 from __future__ import annotations
 
@@ -15,7 +11,8 @@ from typing import Any
 
 from ..errors import RunError
 from ..reporting import MetricsRow
-from .protocol import Opening, import_library, known_options, remember
+from .protocol import Opening, remember
+from .registry import check_settings, import_library
 
 __all__ = ["MlflowSink", "metric_name", "open_mlflow"]
 
@@ -23,19 +20,19 @@ _IN_A_NAME = re.compile(r"[^\w\-. :/]", re.ASCII)
 _BATCH = 1000
 _NOTE = 4000
 _SWITCHES = {
-    # reports of use to its makers: not for us to send on a user's behalf
+    # no usage reports on a user's behalf
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    # a folder is what an offline run writes
+    # an offline run writes a folder
     "MLFLOW_ALLOW_FILE_STORE": "true",
-    # without these an unreachable server holds up the start of a run for minutes
+    # else an unreachable server delays the start by minutes
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
-"""MLflow can be told these by the environment of its process alone; what a user has set stays."""
+"""MLflow reads these from the environment of its process alone; what a user has set stays."""
 
 
 def open_mlflow(opening: Opening) -> MlflowSink:
-    known_options(opening, ())
+    check_settings(opening)
     uri, plan = _address(opening), opening.plan
     for name, value in _SWITCHES.items():
         os.environ.setdefault(name, value)
@@ -63,7 +60,7 @@ def _address(opening: Opening) -> str:
 
 
 def metric_name(name: str) -> str:
-    """`pass@8` is no name there; and in a folder none may go on where another ends: only the first slash stays."""
+    """A name that MLflow takes: no `@`, and only the first slash, as in a folder no name may continue another."""
     group, slash, rest = _IN_A_NAME.sub("_", name.replace("@", "_at_")).partition("/")
     return group + slash + rest.replace("/", ".")
 

@@ -1,4 +1,4 @@
-"""Takes secrets out of text that is shown or kept: what libraries say when they fail may quote a key or an address."""
+"""Removes secrets from text: the errors of libraries may quote a key or an address."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["redact"]
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 _USER_IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+@")
 _SHORTEST = 6
-"""Shorter values are everyday words, and would take them out of every sentence."""
+"""Shorter values are everyday words."""
 
 
 def redact(text: str, environ: Mapping[str, str]) -> str:
-    """Without the values of variables that are named like secrets, and without users and passwords of addresses."""
+    """Remove values of variables that are named like secrets, and users and passwords of addresses."""
     secrets = {value for name, value in environ.items() if _SECRET_NAME.search(name) and len(value) >= _SHORTEST}
     # the longest first: one may be a part of another
     for secret in sorted(secrets, key=len, reverse=True):

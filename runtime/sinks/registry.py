@@ -1,36 +1,72 @@
-"""Sinks by name: this package's, and those that plugins bring under the entry point group `agym.sinks`.
+"""Sinks by name: a row for each of this package, and those that plugins bring under the entry point group `agym.sinks`.
 
-Enters: a name of a recipe's `logging`. Leaves: a factory. No sink's library is imported before its factory is
-called.
+Reading the table imports neither a sink nor its library; the catalog, `agym doctor` and the rules on `logging` do so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import EntryPoint, entry_points
-from typing import cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
 
+from ...dsl.catalog import SinkInfo
 from ..errors import RunError
-from .mlflow import open_mlflow
-from .protocol import Factory
-from .tensorboard import open_tensorboard
-from .wandb import open_wandb
 
-__all__ = ["GROUP", "SINKS", "factory_of"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from .protocol import Factory, Opening
+
+__all__ = ["GROUP", "SINKS", "check_settings", "factory_of", "import_library"]
 
 GROUP = "agym.sinks"
 
-SINKS: Mapping[str, Factory] = {"mlflow": open_mlflow, "tensorboard": open_tensorboard, "wandb": open_wandb}
+_ROWS = (
+    SinkInfo(
+        name="mlflow",
+        summary="an MLflow tracking server, or a folder",
+        settings=("project", "uri", "offline"),
+        extra="mlflow",
+        packages=("mlflow", "mlflow-skinny"),
+        factory="mlflow:open_mlflow",
+    ),
+    SinkInfo(
+        name="tensorboard",
+        summary="event files for TensorBoard",
+        settings=(),
+        extra="tensorboard",
+        packages=("tensorboard",),
+        factory="tensorboard:open_tensorboard",
+    ),
+    SinkInfo(
+        name="wandb",
+        summary="Weights & Biases, online or offline",
+        settings=("project", "entity", "offline", "options"),
+        options={
+            "group": {"type": "string", "description": "Group that the run belongs to."},
+            "job_type": {"type": "string", "description": "Type of the run within its group."},
+            "notes": {"type": "string", "description": "Longer description of the run."},
+        },
+        variables=("WANDB_API_KEY",),
+        extra="wandb",
+        packages=("wandb",),
+        factory="wandb:open_wandb",
+    ),
+)
+SINKS: Mapping[str, SinkInfo] = {row.name: row for row in _ROWS}
 
 
 def _installed() -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # with its imports and the search, 50 ms
+
     return entry_points(group=GROUP)
 
 
 def factory_of(name: str, plugins: Callable[[], Iterable[EntryPoint]] = _installed) -> Factory:
-    """This package's own names come first: no plugin takes one over."""
+    """The function that opens a sink. This package's own names come first: no plugin takes one over."""
     if name in SINKS:
-        return SINKS[name]
+        module, _, function = SINKS[name].factory.partition(":")
+        return cast("Factory", getattr(import_module(f".{module}", __package__), function))
     point = next((point for point in plugins() if point.name == name), None)
     if point is None:
         raise RunError(f"logging: no sink is called '{name}' on this machine: install the plugin that brings it")
@@ -40,5 +76,30 @@ def factory_of(name: str, plugins: Callable[[], Iterable[EntryPoint]] = _install
     except Exception as error:
         raise RunError(f"logging: the plugin of '{name}', {point.value}, cannot be loaded: {error!r}") from error
     if not callable(found):
-        raise RunError(f"logging: the plugin of '{name}', {point.value}, is no function that opens a sink")
-    return cast(Factory, found)
+        raise RunError(f"logging: the plugin of '{name}', {point.value}, is not a function that opens a sink")
+    return cast("Factory", found)
+
+
+# --- what the factories of this package share ----------------------------------------------------------------------
+
+
+def check_settings(opening: Opening) -> Mapping[str, Any]:
+    """The `options` of the recipe, each in the table; every environment variable that the sink needs is set."""
+    settings, row = opening.settings, SINKS[opening.settings.use]
+    unknown = sorted(set(settings.options) - set(row.options))
+    if unknown:
+        expected = ", ".join(sorted(row.options)) or "none"
+        raise RunError(f"logging: '{row.name}' has no option '{unknown[0]}': expected {expected}")
+    for variable in () if settings.offline else row.variables:
+        if not opening.environ.get(variable):
+            raise RunError(f"logging: '{row.name}' needs a key in {variable}; set it, or write 'offline: true'")
+    return settings.options
+
+
+def import_library(module: str, sink: str) -> Any:
+    """A library that only this sink needs."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        missing = f"logging: '{sink}' needs a package that is not installed ({error})"
+        raise RunError(f"{missing}: pip install 'agym[{SINKS[sink].extra}]'") from error

@@ -1,7 +1,4 @@
-"""Event files for TensorBoard, by its own writer: no torch, no TensorFlow.
-
-Enters: rows and notes. Leaves: `logs/tensorboard/events.out.tfevents.*` in the run folder.
-"""
+"""Event files for TensorBoard in `logs/tensorboard`, by its own writer: no torch, no TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..reporting import MetricsRow
-from .protocol import Opening, import_library, known_options
+from .protocol import Opening
+from .registry import check_settings, import_library
 
 __all__ = ["TensorBoardSink", "open_tensorboard"]
 
@@ -18,7 +16,7 @@ _QUEUE = 100
 
 
 def open_tensorboard(opening: Opening) -> TensorBoardSink:
-    known_options(opening, ())
+    check_settings(opening)
     writer = import_library("tensorboard.summary.writer.event_file_writer", "tensorboard")
     folder = opening.folder / "logs" / "tensorboard"
     return TensorBoardSink(
@@ -72,7 +70,7 @@ class TensorBoardSink:
         self._writer.close()
 
     def _begin(self, step: int) -> None:
-        """What an earlier process wrote of steps that a resumed run takes again is to be forgotten."""
+        """Mark a start: TensorBoard then drops later steps of an earlier process, which a resumed run takes again."""
         log = self._events.SessionLog
         self._add(step, session_log=log(status=log.START))
 

@@ -1,26 +1,20 @@
-"""Weights & Biases, online or on this disk.
-
-Enters: rows and notes. Leaves: a run of wandb; files in `logs/wandb`. The key is read by wandb itself, from
-WANDB_API_KEY: it passes through no recipe, no plan and none of our hands.
-"""
+"""Weights & Biases, online or in `logs/wandb`. wandb itself reads the key, from WANDB_API_KEY."""
 
 from __future__ import annotations
 
 from typing import Any
 from uuid import uuid4
 
-from ..errors import RunError
 from ..reporting import MetricsRow
-from .protocol import Opening, import_library, known_options, remember
+from .protocol import Opening, remember
+from .registry import check_settings, import_library
 
 __all__ = ["WandbSink", "open_wandb"]
 
-_OPTIONS = ("group", "job_type", "notes")
-_KEY = "WANDB_API_KEY"
 _INIT_TIMEOUT_S = 30.0
 _QUIET = {
     "silent": True,
-    # nothing but metrics: the terminal is ours, a command line may hold secrets, and sampling the machine costs time
+    # metrics only: the terminal is ours, a command line may hold secrets, and sampling the machine costs time
     "console": "off",
     "disable_code": True,
     "disable_git": True,
@@ -32,9 +26,7 @@ _QUIET = {
 
 def open_wandb(opening: Opening) -> WandbSink:
     settings, plan = opening.settings, opening.plan
-    options = known_options(opening, _OPTIONS)
-    if not settings.offline and not opening.environ.get(_KEY):
-        raise RunError(f"logging: wandb needs a key in the variable {_KEY}; set it, or write 'offline: true'")
+    options = check_settings(opening)
     wandb = import_library("wandb", "wandb")
     folder = opening.folder / "logs" / "wandb"
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,4 +63,4 @@ class WandbSink:
 
     def close(self, *, failed: bool) -> None:
         self._run.finish(exit_code=int(failed))
-        self._teardown()  # ends the process that wandb keeps beside ours
+        self._teardown()  # ends the process that wandb has started

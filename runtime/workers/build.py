@@ -15,11 +15,12 @@ from ...dsl.model.model_sizes import is_folder
 from ...dsl.model.plan import Plan, Role
 from ...dsl.model.recipe import DType, Init, Layout, Model, Offload
 from ..agents.chat import LEFT_OUT, NO_THOUGHTS, Chat
-from ..agents.formats import ReplyRules, agent_format
+from ..agents.formats import format_for
 from ..agents.prompts import prompt_texts
 from ..backends.hf_models import ModelSizes, ModelSource, TokenizerSizes, load_tokenizer, make_model, make_tokenizer
+from ..backends.registry import DEFAULT_LEARNER, DEFAULT_SAMPLER
 from ..errors import RunError
-from ..protocols import LearnerSettings, OptimizerSettings, SamplerSettings, Scorer, ValueLearner
+from ..protocols import LearnerSettings, OptimizerSettings, Sampler, SamplerSettings, Scorer, ValueLearner
 from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..seeds import derive
 from ..storage.run_folder import MODEL, fill_folder
@@ -82,7 +83,7 @@ async def _texts(plan: Plan, init: Init, envs: OpenEnvs) -> list[str]:
     found: list[str] = []
     for stage in plan.stages:
         agent = stage.settings.agent
-        form = agent_format(agent.format, ReplyRules(thinking=agent.thinking, calls=agent.parallel_calls))
+        form = format_for(agent)
         for env in (await envs.all(stage.settings.environments)).values():
             with stop_on_env_error(f"'{env.name}'"):
                 found += [env.spec.prompt, form.rules, *(await env.client.corpus())]
@@ -118,8 +119,6 @@ def _dtype(plan: Plan) -> DType:
 def rollout_worker(
     plan: Plan, model: ModelSource, envs: OpenEnvs, clock: Callable[[], float], *, weights_follow: bool = True
 ) -> RolloutWorker:
-    from ..backends.vllm import VllmSampler
-
     tokenizer = load_tokenizer(_words(plan, model), _template(plan))
     hardware = plan.hardware.rollout
     settings = SamplerSettings(
@@ -137,7 +136,7 @@ def rollout_worker(
         lora=plan.model.lora if weights_follow else None,
         trust_remote_code=model.trust_remote_code,
     )
-    sampler = VllmSampler(settings, tokenizer.decode)
+    sampler: Sampler = DEFAULT_SAMPLER.load("sampler")(settings, tokenizer.decode)
     return RolloutWorker(sampler, Chat(tokenizer), tokenizer.encode_known, envs, clock)
 
 
@@ -153,24 +152,24 @@ def _memory_share(plan: Plan) -> float:
 
 
 def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
-    from ..backends.deepspeed import DeepSpeedLearner
-
+    make_learner = DEFAULT_LEARNER.load("learner")
     settings, backbone = _learner_settings(plan, model), critic_backbone(plan, model)
-    learner = DeepSpeedLearner(settings)
+    learner = make_learner(settings)
     return LearnerWorker(
         learner,
         learner.reference if settings.lora else lambda folder: _reference(settings, learner, folder),
         learner.vocab,
         _TOLERANCE[_dtype(plan)],
         lambda: _critic(settings, learner, backbone),
-        lambda folder: DeepSpeedLearner(settings, folder),
+        lambda folder: make_learner(settings, folder),
     )
 
 
 def _reference(settings: LearnerSettings, learner: DeepSpeedLearner, folder: Path | None) -> Scorer:
-    from ..backends.policy import FrozenPolicy
-
-    return FrozenPolicy(replace(settings, model=folder or settings.model), learner.device)
+    reference: Scorer = DEFAULT_LEARNER.load("reference")(
+        replace(settings, model=folder or settings.model), learner.device
+    )
+    return reference
 
 
 def critic_backbone(plan: Plan, model: ModelSource) -> ModelSource | None:
@@ -187,11 +186,10 @@ def critic_backbone(plan: Plan, model: ModelSource) -> ModelSource | None:
 
 
 def _critic(settings: LearnerSettings, learner: DeepSpeedLearner, backbone: ModelSource | None) -> ValueLearner:
-    from ..backends.critic import DeepSpeedCritic
-
-    if backbone is None:
-        return DeepSpeedCritic(settings, learner.weights())
-    return DeepSpeedCritic(replace(settings, model=Path(backbone.path)))
+    weights = learner.weights() if backbone is None else None
+    settings = settings if backbone is None else replace(settings, model=Path(backbone.path))
+    critic: ValueLearner = DEFAULT_LEARNER.load("critic")(settings, weights)
+    return critic
 
 
 def _learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:

@@ -11,6 +11,7 @@ from agym.dsl.catalog import Catalog, EnvironmentInfo
 from agym.dsl.expression.expr import Expr
 from agym.dsl.model.algorithm import Algorithm
 from agym.dsl.model.recipe import Environment, Model, Recipe, Stage
+from agym.runtime.sinks.registry import SINKS
 
 Change = Callable[..., Any]
 
@@ -78,5 +79,5 @@ def catalog() -> Catalog:
                 required=("id",),
             ),
         },
-        sinks={"tensorboard": "files", "wandb": "a service", "mlflow": "a server"},
+        sinks=SINKS,
     )

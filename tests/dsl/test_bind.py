@@ -22,6 +22,7 @@ from agym.dsl.model.reflect import record
 from agym.dsl.publish.resolved import plain, resolved
 from agym.dsl.source import Source
 from agym.dsl.text.tree import MapNode, parse
+from agym.runtime.sinks.registry import SINKS
 from agym.schemas import recipe_v1
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -364,7 +365,7 @@ schedule:
 def test_a_resolved_recipe_is_the_same_when_it_is_read_again(text: str) -> None:
     composed = bound(text.replace("${x}", "x"))
     assert composed.recipe is not None, (composed.diagnostics, composed.rejected)
-    written = yaml.safe_dump(resolved(composed.recipe), sort_keys=False)
+    written = yaml.safe_dump(resolved(composed.recipe, SINKS), sort_keys=False)
     root = parse(Source("resolved.yaml", written)).root
     assert isinstance(root, MapNode)
     assert check(root, recipe_v1()) == ()
@@ -376,7 +377,7 @@ def test_a_resolved_recipe_passes_all_rules_and_text_with_braces_stays_text(cata
     text = TOP + ONE + 'description: "costs $${x}"\nhardware: {gpus_per_node: 0}\n'
     first = compile_recipe(Source("a.yaml", text), MemoryLibrary({}), catalog=catalog)
     assert first.variants, first.diagnostics
-    written = yaml.safe_dump(resolved(first.variants[0].recipe), sort_keys=False)
+    written = yaml.safe_dump(resolved(first.variants[0].recipe, SINKS), sort_keys=False)
     second = compile_recipe(Source("b.yaml", written), MemoryLibrary({}), catalog=catalog)
     assert second.variants, second.diagnostics
     assert second.variants[0].recipe == first.variants[0].recipe
@@ -384,7 +385,8 @@ def test_a_resolved_recipe_passes_all_rules_and_text_with_braces_stays_text(cata
 
 
 def test_a_resolved_recipe_leaves_out_what_has_no_effect_and_says_a_stage_in_short() -> None:
-    data = resolved(recipe("algorithm: {use: grpo}", "schedule: [{stage: a, turns: 3, agent: {format: plain}}]\n"))
+    given = recipe("algorithm: {use: grpo}", "schedule: [{stage: a, turns: 3, agent: {format: plain}}]\n")
+    data = resolved(given, SINKS)
     assert "critic" not in data["algorithm"]
     assert data["algorithm"]["lr"] == 1e-6
     assert data["schedule"] == [

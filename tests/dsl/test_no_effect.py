@@ -46,6 +46,7 @@ from agym.dsl.model.recipe import (
 )
 from agym.dsl.model.stage_kinds import kind_of
 from agym.dsl.source import Source
+from agym.runtime.sinks.registry import SINKS
 
 Changes = dict[str, Any]
 Cases = dict[str, tuple[list[Changes], list[Changes]]]
@@ -58,7 +59,7 @@ def reported(change: Callable[..., Any], recipe: Recipe) -> Check:
     """Dotted keys that are reported when a person wrote `keys` in the small recipe with changes."""
 
     def check(changes: Changes, keys: Sequence[str]) -> list[str]:
-        found = list(relevance.check(change(recipe, changes), Listed(keys)))
+        found = list(relevance.check(change(recipe, changes), Listed(keys), SINKS))
         assert all(diagnostic.code == "no-effect" for diagnostic in found)
         assert all(diagnostic.span.text in keys for diagnostic in found)
         return [diagnostic.span.text for diagnostic in found]
@@ -266,8 +267,8 @@ SINK: Cases = {
     "project": ([logs("tensorboard")], [logs("wandb"), logs("mlflow"), logs("mine")]),
     "entity": ([logs("tensorboard"), logs("mlflow")], [logs("wandb"), logs("mine")]),
     "uri": ([logs("tensorboard"), logs("wandb")], [logs("mlflow"), logs("mine")]),
-    "offline": ([logs("tensorboard"), logs("mlflow")], [logs("wandb")]),
-    "options": ([logs("tensorboard")], [logs("wandb"), logs("mine")]),
+    "offline": ([logs("tensorboard")], [logs("wandb"), logs("mlflow"), logs("mine")]),
+    "options": ([logs("tensorboard"), logs("mlflow")], [logs("wandb"), logs("mine")]),
 }
 
 TOP: Cases = (
@@ -318,7 +319,6 @@ def test_every_condition_has_a_case() -> None:
         (effects.ENTRY, {"shrink", "eval_every"}),
         (effects.ENVIRONMENT, set(ENVIRONMENT)),
         (effects.RECIPE, set(RECIPE)),
-        (effects.SINK, set(SINK)),
     ]
     for conditions, cases in tables:
         assert {condition.key for condition in conditions} == cases
@@ -340,7 +340,7 @@ def test_a_key_must_matter_wholly_in_one_stage(reported: Check) -> None:
 
 
 def test_the_reason_is_that_of_the_stage_that_comes_closest(change: Callable[..., Any], recipe: Recipe) -> None:
-    (found,) = relevance.check(change(recipe, WARM_UP), Listed(["algorithm.advantage.lam"]))
+    (found,) = relevance.check(change(recipe, WARM_UP), Listed(["algorithm.advantage.lam"]), SINKS)
     assert found.message.endswith("only 'gae' and 'bilevel_gae' have a lambda")
 
 
@@ -385,7 +385,7 @@ def test_what_nobody_wrote_is_not_reported(reported: Check) -> None:
 
 
 def test_the_message_names_the_key_and_the_reason(recipe: Recipe) -> None:
-    found: list[Diagnostic] = list(relevance.check(recipe, Listed(["algorithm.advantage.lam"])))
+    found: list[Diagnostic] = list(relevance.check(recipe, Listed(["algorithm.advantage.lam"]), SINKS))
     assert [diagnostic.message for diagnostic in found] == [
         "'algorithm.advantage.lam' has no effect: only 'gae' and 'bilevel_gae' have a lambda"
     ]

@@ -692,6 +692,13 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [{}, {BEST: "eval/craft/success"}, {BEST: "eval/all/pass@8"}, {BEST: "rollout/reward", "eval": None}],
     ),
+    "run.sink_options": (
+        [
+            ({"logging": (Sink(use="wandb", options={"grup": "a"}),)}, "logging.0.options.grup", "no option 'grup'"),
+            ({"logging": (Sink(use="wandb", options={"group": 3}),)}, "logging.0.options.group", "expected"),
+        ],
+        [{}, {"logging": (Sink(use="wandb", options={"group": "a"}), Sink(use="mine", options={"a": 1}))}],
+    ),
     "run.sinks_exist": (
         [
             ({"logging": (Sink(use="tensorbord"),)}, "logging.0.use", "no sink is called 'tensorbord'"),

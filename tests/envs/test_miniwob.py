@@ -18,7 +18,7 @@ from agym.envs.miniwob.texts import Ends
 from agym.envs.protocol import Deadlines, Json, Status
 from agym.envs.registry import factory
 from agym.envs.web.tree import Node
-from agym.machine import look
+from agym.machine import inspect_machine
 
 # --- tasks and options, for which no browser is started ------------------------------------------------------------
 
@@ -148,7 +148,7 @@ def test_a_page_other_than_expected_has_no_solution() -> None:
 
 
 def browses(test: object) -> object:
-    missing = pytest.mark.skipif(look().browser is None, reason="there is no browser")
+    missing = pytest.mark.skipif(inspect_machine().browser is None, reason="there is no browser")
     return pytest.mark.heavy(missing(test))
 
 

@@ -22,13 +22,13 @@ from agym.envs.web.browser import Surfer
 from agym.envs.web.chromium import Browser, Room, _only
 from agym.envs.web.session import EPOCH, ActionReply, Scene
 from agym.envs.web.tree import Window
-from agym.machine import look
+from agym.machine import inspect_machine
 
 from .conftest import started
 
 pytestmark = [
     pytest.mark.heavy,
-    pytest.mark.skipif(look().browser is None, reason="there is no browser"),
+    pytest.mark.skipif(inspect_machine().browser is None, reason="there is no browser"),
 ]
 
 PAGES = {

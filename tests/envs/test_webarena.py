@@ -17,7 +17,7 @@ from agym.envs.protocol import Json, Status, Step
 from agym.envs.webarena import WebArena, create
 from agym.envs.webarena.checks import matches_answer, matches_text, matches_url
 from agym.envs.webarena.tasks import CATEGORIES, PageTarget, SuccessCheck, load_tasks
-from agym.machine import look
+from agym.machine import inspect_machine
 
 HOSTS = {"shopping": "http://127.0.0.1:1", "reddit": "http://127.0.0.1:2"}
 
@@ -247,7 +247,7 @@ PAGES = {
 
 
 def browses(test: object) -> object:
-    missing = pytest.mark.skipif(look().browser is None, reason="there is no browser")
+    missing = pytest.mark.skipif(inspect_machine().browser is None, reason="there is no browser")
     return pytest.mark.heavy(missing(test))
 
 

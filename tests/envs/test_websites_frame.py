@@ -39,7 +39,7 @@ from agym.envs.websites.framework.site import (
 from agym.envs.websites.hosting import HEADER, Hosting, SiteWorld
 from agym.envs.websites.tasks import PARTS, SEVERAL
 from agym.envs.websites.texts import ENDED
-from agym.machine import look
+from agym.machine import inspect_machine
 
 # --- answers and addresses -----------------------------------------------------------------------------------------
 
@@ -500,7 +500,7 @@ def test_what_the_sites_say_is_in_the_corpus() -> None:
 
 
 def browses(test: object) -> object:
-    missing = pytest.mark.skipif(look().browser is None, reason="there is no browser")
+    missing = pytest.mark.skipif(inspect_machine().browser is None, reason="there is no browser")
     return pytest.mark.heavy(missing(test))
 
 

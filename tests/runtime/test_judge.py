@@ -299,7 +299,7 @@ def test_a_reply_without_a_verdict_is_shown_to_its_author(bench: Any, asker: Any
 @pytest.mark.parametrize("status", [401, 403, 404, 302])
 def test_what_only_the_operator_can_mend_ends_the_step_at_once(bench: Any, asker: Any, status: int) -> None:
     server = bench(always(Said(status=status, raw=b"no such thing")))
-    with pytest.raises(StepRefused, match=f"judge 'fair' at .*: status {status}: no such thing; mend .* and resume"):
+    with pytest.raises(StepRefused, match=f"judge 'fair' at .*: status {status}: no such thing; fix .* and resume"):
         asker(server)(*(question(str(at)) for at in range(9)), slots=1)
     assert len(server.asked) == 1
 

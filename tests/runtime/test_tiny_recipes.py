@@ -19,7 +19,7 @@ from agym.dsl.model.recipe import Environment
 from agym.dsl.source import Source
 from agym.envs.protocol import Deadlines
 from agym.files import SHIPPED, DiskLibrary, shipped_names
-from agym.machine import look
+from agym.machine import inspect_machine
 from agym.runtime.agents.chat import Chat
 from agym.runtime.backends.hf_models import load_tokenizer
 from agym.runtime.rollout.env_calls import Timeouts
@@ -97,7 +97,7 @@ async def by_expert(plan: Plan, worker: RolloutWorker, name: str) -> list[Episod
 def test_what_the_experts_of_a_tiny_recipe_show_is_in_the_words_of_its_model(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name in BROWSED and look().browser is None:
+    if name in BROWSED and inspect_machine().browser is None:
         pytest.skip("there is no browser")
     plan = planned(name)
     monkeypatch.chdir((SHIPPED / name).parent)  # paths in a recipe count from there

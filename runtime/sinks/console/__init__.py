@@ -1,1 +1,1 @@
-"""The terminal's view of a run."""
+"""The view of a run on a terminal."""

@@ -1,7 +1,7 @@
-"""What a person sees of a run: a live view on a terminal, a line per step elsewhere, a summary at the end.
+"""The console of a run: a live view on a terminal, a line per step elsewhere, a summary at the end.
 
-Enters: what a Reporter hears. Leaves: text on the stream that was handed in. The live view is drawn by a thread of its
-own, from what it finds: a slow terminal slows nothing else, and the time that drawing may take is bounded.
+The live view is drawn by a thread of its own from the state it finds: a slow terminal slows nothing else, and the time
+spent on drawing is bounded.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from ....dsl.model.plan import Plan
-from ...reporting import MetricsRow
+from ...reporting import MetricsRow, Reporter
 from ...rollout.episode import Episode
-from .plain import line, note_line
+from .render import frame_lines, note_line, row_line
 from .state import ConsoleState
 
 if TYPE_CHECKING:
     from rich.console import Console as Screen
     from rich.console import Group
 
-__all__ = ["Console", "LiveConsole", "PlainConsole", "Terminal", "console_on", "wants_live"]
+__all__ = ["Clock", "Console", "LiveConsole", "PlainConsole", "Terminal", "console_on", "wants_live"]
 
 Clock = Callable[[], float]
 
@@ -30,12 +30,12 @@ _PAUSE_S = 0.25
 _IDLE_S = 1.0
 """Between two frames that differ by the clock alone."""
 _SHARE = 0.02
-"""Of the time may be spent on drawing, at most."""
+"""Of the time, at most, is spent on drawing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terminal:
-    """Where a run is told of."""
+    """Where a run is shown."""
 
     out: TextIO
     live: bool
@@ -43,22 +43,14 @@ class Terminal:
     """Columns; None for those that the terminal has."""
 
 
-class Console(Protocol):
-    """A Reporter that can say last words."""
+class Console(Reporter, Protocol):
+    """A Reporter that ends with a summary."""
 
-    def phase(self, name: str) -> None: ...
-
-    def episode(self, episode: Episode) -> None: ...
-
-    def row(self, row: MetricsRow) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def close(self, last: Iterable[str] = ()) -> None: ...
+    def close(self, summary: Iterable[str] = ()) -> None: ...
 
 
 def wants_live(out: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether a stream is a terminal that can redraw, colour and show block characters."""
+    """True for a terminal that can redraw, colour and show block characters."""
     dumb = environ.get("TERM", "dumb") in ("dumb", "unknown") or bool(environ.get("NO_COLOR"))
     return out.isatty() and not dumb and (out.encoding or "").lower().replace("-", "") == "utf8"
 
@@ -66,15 +58,12 @@ def wants_live(out: TextIO, environ: Mapping[str, str]) -> bool:
 def console_on(terminal: Terminal, plan: Plan, clock: Clock) -> Console:
     if not terminal.live:
         return PlainConsole(terminal.out, plan)
-    console = LiveConsole(_screen(terminal), plan, clock)
-    console.start()
-    return console
-
-
-def _screen(terminal: Terminal) -> Screen:
     from rich.console import Console as Screen  # 60 ms, and never needed for plain lines
 
-    return Screen(file=terminal.out, width=terminal.width, markup=False, emoji=False, highlight=False)
+    screen = Screen(file=terminal.out, width=terminal.width, markup=False, emoji=False, highlight=False)
+    console = LiveConsole(screen, plan, clock)
+    console.start()
+    return console
 
 
 class PlainConsole:
@@ -82,21 +71,21 @@ class PlainConsole:
 
     def __init__(self, out: TextIO, plan: Plan) -> None:
         self._out = out
-        self._standing = ConsoleState(plan)
+        self._state = ConsoleState(plan)
 
     def phase(self, name: str) -> None: ...
 
     def episode(self, episode: Episode) -> None: ...
 
     def row(self, row: MetricsRow) -> None:
-        self._standing.add(row)
-        self._print(line(self._standing, row))
+        self._state.add(row)
+        self._print(row_line(self._state, row))
 
     def note(self, text: str) -> None:
         self._print(note_line(text))
 
-    def close(self, last: Iterable[str] = ()) -> None:
-        for text in last:
+    def close(self, summary: Iterable[str] = ()) -> None:
+        for text in summary:
             self._print(text)
 
     def _print(self, text: str) -> None:
@@ -107,7 +96,7 @@ class PlainConsole:
 
 
 class LiveConsole:
-    """A frame that is redrawn in place; measurements and notes stay above it."""
+    """A frame that is redrawn in place; evaluations and notes stay above it."""
 
     def __init__(self, screen: Screen, plan: Plan, clock: Clock) -> None:
         from rich.live import Live
@@ -115,30 +104,30 @@ class LiveConsole:
         self._screen = screen
         self._clock = clock
         self._began = clock()
-        self._standing = ConsoleState(plan)
+        self._state = ConsoleState(plan)
         self._lines: deque[str] = deque()
         self._changed = True
         self._painter = _Painter(self.draw, clock)
         self._live = Live(console=screen, auto_refresh=False, transient=True, get_renderable=self.frame)
 
     def start(self, *, by_itself: bool = True) -> None:
-        """Takes the lower part of the terminal, and draws there by itself or when told to."""
+        """Take the lower part of the terminal; draw there by itself, or only when `draw` is called."""
         self._live.start()
         if by_itself:
             self._painter.start()
 
     def phase(self, name: str) -> None:
-        self._standing.phase = name
+        self._state.phase = name
         self._changed = True
 
     def episode(self, episode: Episode) -> None:
-        self._standing.ended(episode)
+        self._state.end_episode(episode)
         self._changed = True
 
     def row(self, row: MetricsRow) -> None:
-        self._standing.add(row)
+        self._state.add(row)
         if "eval/success" in row:
-            self._lines.append(line(self._standing, row))
+            self._lines.append(row_line(self._state, row))
         self._changed = True
 
     def note(self, text: str) -> None:
@@ -153,11 +142,11 @@ class LiveConsole:
         self._flush()
         self._live.refresh()
 
-    def close(self, last: Iterable[str] = ()) -> None:
+    def close(self, summary: Iterable[str] = ()) -> None:
         self._painter.finish()
         self._flush()
         self._live.stop()
-        for text in last:
+        for text in summary:
             self._show(text)
 
     def _flush(self) -> None:
@@ -170,14 +159,19 @@ class LiveConsole:
         self._screen.print(Text(text), soft_wrap=True)
 
     def frame(self) -> Group:
-        """What is shown now."""
-        from .live import frame
+        from rich.console import Group
+        from rich.text import Text
 
-        return frame(self._standing, self._clock() - self._began, self._screen.width)
+        width = self._screen.width
+        lines = [Text.assemble(*line) for line in frame_lines(self._state, self._clock() - self._began, width)]
+        for line in lines:
+            line.no_wrap = True
+            line.truncate(width, overflow="ellipsis")
+        return Group(*lines)
 
 
 class _Painter:
-    """Calls `draw` a few times a second, and less often where drawing is dear."""
+    """Calls `draw` a few times a second, less often where drawing is slow."""
 
     def __init__(self, draw: Callable[..., None], clock: Clock) -> None:
         self._draw = draw

@@ -71,7 +71,7 @@ def out() -> io.StringIO:
 @pytest.fixture
 def tell(plan: Plan, out: io.StringIO) -> Callable[..., Fanout]:
     def made(patience_s: float = 10.0, waiting: int = 1000, **sinks: Any) -> Fanout:
-        return Fanout(PlainConsole(out, plan), sinks, ENVIRON, waiting=waiting, patience_s=patience_s)
+        return Fanout(PlainConsole(out, plan), sinks, ENVIRON, queue_size=waiting, close_timeout_s=patience_s)
 
     return made
 

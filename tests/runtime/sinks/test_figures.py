@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, nan
 
 import pytest
-from agym.runtime.sinks.console.curve import Curve
+from agym.runtime.sinks.console.state import Curve
 from agym.runtime.text_format import format_duration, format_number, format_share, strip_control
 from hypothesis import given
 from hypothesis import strategies as st

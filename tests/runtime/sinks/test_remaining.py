@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from agym.dsl.model.plan import Plan
-from agym.runtime.sinks.console.remaining import Remaining, Timing
+from agym.runtime.sinks.console.state import Remaining, Timing
 
 
 def timed(plan: Plan, **paces: float) -> Timing:

@@ -6,18 +6,20 @@ import re
 import struct
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
 import pytest
+from agym.dsl.catalog import SinkInfo
 from agym.dsl.model.plan import Plan
 from agym.dsl.model.recipe import Sink as Settings
 from agym.runtime.errors import RunError
 from agym.runtime.sinks.mlflow import metric_name, open_mlflow
-from agym.runtime.sinks.protocol import Opening, import_library, remember
-from agym.runtime.sinks.registry import SINKS, factory_of
+from agym.runtime.sinks.protocol import Opening, remember
+from agym.runtime.sinks.registry import SINKS, factory_of, import_library
 from agym.runtime.sinks.tensorboard import open_tensorboard
 from agym.runtime.sinks.wandb import open_wandb
 
@@ -187,7 +189,7 @@ def items(found: Any) -> dict[str, str]:
 
 
 def test_wandb_online_needs_a_key_from_the_environment(opening: Make) -> None:
-    with pytest.raises(RunError, match="a key in the variable WANDB_API_KEY; set it, or write 'offline: true'"):
+    with pytest.raises(RunError, match="a key in WANDB_API_KEY; set it, or write 'offline: true'"):
         open_wandb(opening("wandb"))
 
 
@@ -197,7 +199,7 @@ def test_wandb_online_needs_a_key_from_the_environment(opening: Make) -> None:
 @pytest.mark.parametrize("name", sorted(SINKS))
 def test_an_option_that_a_sink_does_not_have_is_refused(opening: Make, name: str) -> None:
     with pytest.raises(RunError, match=f"'{name}' has no option 'api_key': expected "):
-        SINKS[name](opening(name, offline=True, options={"api_key": "x"}))
+        factory_of(name)(opening(name, offline=True, options={"api_key": "x"}))
 
 
 def test_a_missing_package_is_told_with_the_line_that_installs_it() -> None:
@@ -218,10 +220,21 @@ def test_a_resumed_run_is_known_by_the_name_it_had(opening: Make) -> None:
     assert remember(opening("wandb"), "wandb-run", lambda: "second") == "first"
 
 
-def test_the_table_has_the_sinks_that_a_recipe_may_name() -> None:
-    from agym.catalog import SINKS as KNOWN
-
-    assert set(SINKS) == set(KNOWN)
+@pytest.mark.parametrize("row", SINKS.values(), ids=list(SINKS))
+def test_extra_settings_options_and_variables_of_the_table_are_those_of_the_package_and_the_guide(
+    row: SinkInfo, root: Path
+) -> None:
+    extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert {re.split("[>=]", each)[0] for each in extras[row.extra]} & set(row.packages)
+    (line,) = (
+        line
+        for line in (root / "docs" / "logging.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith(f"| `{row.name}` |")
+    )
+    named = [word for word in (*(row.settings or ()), *row.options) if word != "options"]
+    assert all(f"`{word}`" in line for word in named)
+    assert f"agym[{row.extra}]" in line
+    assert all(f"`{variable}`" in (root / "docs" / "logging.md").read_text() for variable in row.variables)
 
 
 # --- plugins -------------------------------------------------------------------------------------------------------
@@ -252,23 +265,10 @@ def test_a_plugin_takes_over_no_name_of_ours() -> None:
     [
         ([], "no sink is called 'paper' on this machine"),
         ([Point("paper", ValueError("broken"))], r"paper:open, cannot be loaded: ValueError\('broken'\)"),
-        ([Point("paper", 7)], "paper:open, is no function that opens a sink"),
+        ([Point("paper", 7)], "paper:open, is not a function that opens a sink"),
     ],
     ids=["absent", "broken", "no function"],
 )
 def test_a_plugin_that_cannot_be_used_is_told_of(points: list[Any], message: str) -> None:
     with pytest.raises(RunError, match=message):
         factory_of("paper", lambda: points)
-
-
-def test_the_guide_shows_a_sink_that_works(opening: Make, step_row: Make, tmp_path: Path, root: Path) -> None:
-    guide = (root / "docs" / "logging.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(code, names)
-    (tmp_path / "logs").mkdir()
-    sink = names["open_paper"](opening("paper"))
-    sink.write(step_row(11))
-    sink.note("a guard spoke")
-    sink.close(failed=False)
-    assert (tmp_path / "logs" / "paper.txt").read_text() == "11 0.5\na guard spoke\n"

