@@ -37,7 +37,7 @@ PUBLIC: Mapping[str, tuple[str, ...]] = {
     ),
     "agym.envs.errors": ("BadOption", "EpisodeOver", "UnknownSplit", "UnknownTask"),
     "agym.envs.clients.client": ("InlineEnv",),
-    "agym.envs.conformance": ("Result", "Subject", "run_checks"),
+    "agym.envs.conformance": ("CheckResult", "Subject", "run_checks"),
     "agym.runtime.sinks.protocol": ("MetricsSink", "Opening", "remember"),
     "agym.runtime.reporting": ("MetricsRow",),
     "agym.runtime.errors": ("RunError",),
