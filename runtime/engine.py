@@ -32,6 +32,7 @@ from .steps.stage_context import StageContext, open_pools, reference_stage
 from .steps.step_data import StepData, StepResult
 from .storage.episode_log import episode_lines
 from .storage.run_folder import MODEL, PROGRESS, MetricsFile, RunFolder, on_disk
+from .workers.learner_worker import LearnerWorker
 from .workers.worker_group import WorkerGroup
 
 __all__ = ["Engine", "OutcomeKind", "RunOutcome", "StopSignal"]
@@ -210,7 +211,7 @@ class Engine:
     async def _optimise(self, *, fresh: bool) -> None:
         optimizer = self._stage.settings.algorithm.optimizer
         settings = OptimizerSettings(betas=optimizer.betas, eps=optimizer.eps, weight_decay=optimizer.weight_decay)
-        await self._workers.optimise_by(settings, fresh=fresh)
+        await self._workers.learner(LearnerWorker.optimise_by, settings, fresh=fresh)
         if fresh:
             self._progress.updates = 0
 
@@ -220,11 +221,13 @@ class Engine:
         asked = {reference_stage(stages, each) for each in stages[index:] if has_reference(each.settings.algorithm)}
         if index in asked - {0} and self._progress.step == 0:
             with on_disk("reference"), self._space.new_reference(self._stage.settings.stage) as folder:
-                await self._workers.export(folder)
+                await self._workers.learner(LearnerWorker.export, folder)
         start = reference_stage(stages, self._stage)
         # what a run starts with is there already
         known = not start or not has_reference(self._stage.settings.algorithm)
-        await self._workers.refer_to(None if known else self._space.reference(stages[start].settings.stage))
+        await self._workers.learner(
+            LearnerWorker.refer_to, None if known else self._space.reference(stages[start].settings.stage)
+        )
 
     async def _keep_base(self) -> None:
         """What each round of retraining begins with, the learner as the stage found it, kept for a resume."""
@@ -233,7 +236,7 @@ class Engine:
             return
         if progress.step == 0:
             with on_disk("base"), self._space.new_base(stage.settings.stage) as folder:
-                await self._workers.save(folder)
+                await self._workers.learner(LearnerWorker.save, folder)
                 (folder / PROGRESS).write_text(progress.to_json())
 
     # --- a step ----------------------------------------------------------------------------------------------------
@@ -331,7 +334,7 @@ class Engine:
         then = Progress.from_json((folder / PROGRESS).read_text())
         # what was begun was played by weights that are given up here: by those that failed, or by ones just before them
         await self._prefetcher.back_to()
-        await self._workers.load(folder)
+        await self._workers.learner(LearnerWorker.load, folder)
         await self._optimise(fresh=_lesson(self._plan.stages[then.stage]) != _lesson(self._stage))
         self._progress.version += 1  # the sampler has to get them again
         self._reporter.note(f"rolled back to the weights of step {step}")
@@ -344,7 +347,7 @@ class Engine:
             self._saved, folder = good[-1]
             self._progress = Progress.from_json((folder / PROGRESS).read_text())
             self._prefetcher.resume(read_batches(folder))
-            await self._workers.load(folder)
+            await self._workers.learner(LearnerWorker.load, folder)
         self._space.forget_episodes(after=self._progress.total_step)
         self._opened = MetricsFile(self._space.root / "metrics.jsonl", keep_bytes=self._progress.metrics_bytes)
 
@@ -354,9 +357,9 @@ class Engine:
         progress.metrics_bytes = self._rows.size
         with on_disk("save"):
             with self._space.checkpoint(progress.total_step) as folder:
-                await self._workers.save(folder)
+                await self._workers.learner(LearnerWorker.save, folder)
                 if self._plan.checkpoint.export:
-                    await self._workers.export(folder / MODEL)
+                    await self._workers.learner(LearnerWorker.export, folder / MODEL)
                 write_batches(folder, batches)
                 (folder / PROGRESS).write_text(progress.to_json())
             self._saved = progress.total_step

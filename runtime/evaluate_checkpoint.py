@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import cast
 
 from ..dsl.model.plan import Plan
 from ..dsl.model.recipe import Eval
@@ -21,8 +20,8 @@ from .rollout.env_connections import EnvConnector, OpenEnvs, make_deadlines
 from .steps.evaluate import Evaluation, evaluate
 from .steps.stage_context import StageContext
 from .workers.build import find_model, rollout_worker
+from .workers.inline import InlineWorkerGroup
 from .workers.rollout_worker import RolloutWorker
-from .workers.worker_group import WorkerGroup
 
 __all__ = ["evaluate_checkpoint"]
 
@@ -72,8 +71,7 @@ def _context(
     return StageContext(
         plan=plan,
         stage=plan.stages[progress.stage].settings,
-        # of a crew, measuring asks only for tasks and play
-        workers=cast(WorkerGroup, player),
+        workers=InlineWorkerGroup(player),
         progress=progress,
         reporter=reporter,
         clock=clock,

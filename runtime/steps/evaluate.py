@@ -18,6 +18,7 @@ from ..protocols import SamplingSettings
 from ..rollout.episode import Episode, Group, Task
 from ..rollout.groups import GroupRequest
 from ..seeds import derive
+from ..workers.rollout_worker import RolloutWorker
 from .few_shot import examples_for
 from .stage_context import StageContext, episode_limits, horizon_of, play_settings, refuse_faults
 
@@ -66,7 +67,9 @@ def _selection(settings: Eval, environment: Environment) -> TaskSelection:
 
 async def _tasks(context: StageContext, settings: Eval, name: str, environment: Environment) -> list[Task]:
     seed = derive(context.plan.seed, "eval tasks")
-    infos = await context.workers.tasks(name, environment, _selection(settings, environment), seed)
+    infos = await context.workers.rollout(
+        RolloutWorker.tasks, name, environment, _selection(settings, environment), seed
+    )
     return [
         Task(
             environment=name,

@@ -16,7 +16,7 @@ from ..errors import StepRefused
 from ..rollout.episode import Episode, Task
 from ..rollout.task_sampler import TaskPool
 from ..seeds import derive
-from ..workers.rollout_worker import DemonstrationSettings
+from ..workers.rollout_worker import DemonstrationSettings, RolloutWorker
 from .stage_context import StageContext, episode_limits, timeouts_of
 
 __all__ = ["examples_for"]
@@ -58,7 +58,9 @@ async def _experts(context: StageContext, name: str) -> Sequence[Episode]:
         tasks = await _candidates(context, name, environment)
         context.reporter.phase("demonstrations")
         limits = episode_limits(context, environment, _HORIZON)
-        played = await context.workers.demonstrate(tasks, _style(context), limits, derive(context.plan.seed, "shown"))
+        played = await context.workers.rollout(
+            RolloutWorker.demonstrate, tasks, _style(context), limits, derive(context.plan.seed, "shown")
+        )
         if lost := [each.fault for each in played if not each.ending.trainable]:
             # another choice of examples would be another run
             raise StepRefused(f"agent.demonstrations: {name} failed its expert by {lost[-1]}; mend it and resume")
@@ -69,7 +71,8 @@ async def _experts(context: StageContext, name: str) -> Sequence[Episode]:
 async def _candidates(context: StageContext, name: str, environment: Environment) -> list[Task]:
     seed = derive(context.plan.seed, "tasks")
     pool = TaskPool(
-        environment=name, tasks=await context.workers.tasks(name, environment, environment.tasks.train, seed)
+        environment=name,
+        tasks=await context.workers.rollout(RolloutWorker.tasks, name, environment, environment.tasks.train, seed),
     )
     count = min(_SPARE * (context.stage.agent.demonstrations + 1), len(pool.tasks))
     return [pool.at(position, derive(context.plan.seed, "shown", name)) for position in range(count)]

@@ -33,6 +33,8 @@ from ..learning.reward import Scored
 from ..protocols import TrainSequence
 from ..rollout.episode import Ending, Episode
 from ..rollout.task_sampler import shuffle
+from ..workers.learner_worker import LearnerWorker
+from ..workers.rollout_worker import RolloutWorker
 from .sft import data_index, data_path, demonstration_settings
 from .stage_context import StageContext, equal_parts, pair_settings
 from .step_data import StepData
@@ -90,7 +92,7 @@ async def _update(context: StageContext, data: StepData, pairs: Sequence[Pair]) 
     assert isinstance(data.reference_logprobs, Mapping), "pairs are compared with the reference before an update"
     now = await _logprobs(context, responses_of(pairs), reference=False)
     objective = preference_objective(pairs, now, data.reference_logprobs, context.stage.algorithm.preference)
-    update = await context.workers.update(to_sequences(objective.gains), pair_settings(context))
+    update = await context.workers.compute(LearnerWorker.update, to_sequences(objective.gains), pair_settings(context))
     context.progress.updates += update.fault is None
     if isfinite(update.loss):
         update = replace(update, loss=objective.loss, policy_loss=objective.preference_loss)
@@ -116,7 +118,9 @@ async def _logprobs(context: StageContext, responses: Sequence[Response], *, ref
         return {}
     sequences = [sequence for response in responses for sequence in response.sequences]
     temperature = pair_settings(context).loss.temperature
-    return sum_logprobs(responses, await context.workers.logprobs(sequences, temperature, reference=reference))
+    return sum_logprobs(
+        responses, await context.workers.compute(LearnerWorker.logprobs, sequences, temperature, reference=reference)
+    )
 
 
 # --- given pairs ---------------------------------------------------------------------------------------------------
@@ -165,7 +169,9 @@ _GIVEN: Mapping[DataSource, Callable[[StageContext], Awaitable[list[Pair]]]] = {
 
 async def _rendered(context: StageContext, talks: Sequence[Conversation]) -> list[Episode]:
     # the loss is that of pairs, whatever other stages imitate
-    return await context.workers.render(talks, replace(demonstration_settings(context), loss_on=LossOn.EXPERT))
+    return await context.workers.rollout(
+        RolloutWorker.render, talks, replace(demonstration_settings(context), loss_on=LossOn.EXPERT)
+    )
 
 
 def _some(context: StageContext, pairs: list[Pair], otherwise: str) -> list[Pair]:

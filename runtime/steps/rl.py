@@ -19,6 +19,7 @@ from ..learning.kl_penalty import apply_kl_penalty, sampled_sequences
 from ..learning.training_batch import TrainingBatch, build_training_batch
 from ..protocols import Floats, TrainSequence, UpdateMetrics, ValueSettings
 from ..rollout.task_sampler import shuffle
+from ..workers.learner_worker import LearnerWorker
 from .stage_context import StageContext, equal_parts, kl_weight, update_settings
 from .step_data import Mismatch, StepData
 
@@ -60,12 +61,12 @@ async def compute_old_logprobs(op: Op, context: StageContext, data: StepData) ->
 
 async def _logprobs(context: StageContext, sequences: Sequence[TrainSequence], *, reference: bool) -> list[Floats]:
     temperature = context.value(context.stage.sampling.temperature)
-    return await context.workers.logprobs(sequences, temperature, reference=reference)
+    return await context.workers.compute(LearnerWorker.logprobs, sequences, temperature, reference=reference)
 
 
 async def compute_values(op: Op, context: StageContext, data: StepData) -> None:
     """The critic's value of every sampled token."""
-    values = await context.workers.values(sampled_sequences(data.scored or ()))
+    values = await context.workers.compute(LearnerWorker.values, sampled_sequences(data.scored or ()))
     if not all(np.isfinite(each).all() for each in values):
         raise StepRefused("values: the critic returned NaN or infinity; resume with a smaller 'algorithm.critic.lr'")
     data.values = values
@@ -165,7 +166,7 @@ async def _update(context: StageContext, groups: list[list[TrainSequence]], upda
     algorithm = context.stage.algorithm
     for epoch in range(algorithm.epochs):
         for sequences in _minibatches(context, groups, context.seed("order", epoch)):
-            updates.append(await context.workers.update(sequences, update_settings(context)))
+            updates.append(await context.workers.compute(LearnerWorker.update, sequences, update_settings(context)))
             if updates[-1].fault is None:
                 context.progress.updates += 1
                 if algorithm.kl.place is KLPlace.LOSS:
@@ -192,7 +193,7 @@ async def update_critic(op: Op, context: StageContext, data: StepData) -> None:
     assert settings is not None, "only a stage with a critic has this op"
     for epoch in range(context.stage.algorithm.critic.epochs if groups else 0):
         for sequences in _minibatches(context, groups, context.seed("critic order", epoch)):
-            data.value_updates.append(await context.workers.update_critic(sequences, settings))
+            data.value_updates.append(await context.workers.compute(LearnerWorker.update_critic, sequences, settings))
     data.row |= critic_metrics(data.value_updates, _batch(data).sequences)
 
 

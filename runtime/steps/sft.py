@@ -26,7 +26,8 @@ from ..rollout.episode import Episode, Task
 from ..rollout.task_sampler import shuffle
 from ..seeds import derive
 from ..storage.run_folder import PROGRESS
-from ..workers.rollout_worker import DemonstrationSettings
+from ..workers.learner_worker import LearnerWorker
+from ..workers.rollout_worker import DemonstrationSettings, RolloutWorker
 from .stage_context import StageContext, episode_limits, equal_parts, refuse_faults, timeouts_of, update_settings
 from .step_data import StepData
 
@@ -108,7 +109,7 @@ async def reset_to_base(op: Op, context: StageContext, data: StepData) -> None:
     if context.progress.step == 0:
         return
     assert context.base is not None, "the engine keeps the start of a stage that goes back to it"
-    await context.workers.load(context.base)
+    await context.workers.learner(LearnerWorker.load, context.base)
     context.progress.updates = Progress.from_json((context.base / PROGRESS).read_text()).updates
     context.progress.version += 1  # whatever comes of the updates, the sampler has other weights now
 
@@ -129,7 +130,7 @@ async def update_by_imitation(op: Op, context: StageContext, data: StepData) -> 
 
 async def _update(context: StageContext, data: StepData, episodes: Sequence[Episode]) -> None:
     sequences = [sequence for episode in episodes for sequence in _sequences(episode)]
-    data.updates.append(await context.workers.update(sequences, _settings(context)))
+    data.updates.append(await context.workers.compute(LearnerWorker.update, sequences, _settings(context)))
     context.progress.updates += data.updates[-1].fault is None
 
 
@@ -177,8 +178,8 @@ async def _relabelled(context: StageContext, episodes: Sequence[Episode]) -> lis
     for name, environment in context.stage.environments.items():
         mine = [episode for episode in episodes if episode.task.environment == name and episode.turns]
         difficulties = {task.id: task.difficulty or "" for task in context.pools[name].tasks}
-        found = await context.workers.relabel(
-            mine, demonstration_settings(context), episode_limits(context, environment, _LONGEST)
+        found = await context.workers.rollout(
+            RolloutWorker.relabel, mine, demonstration_settings(context), episode_limits(context, environment, _LONGEST)
         )
         made += [
             replace(each, task=replace(each.task, difficulty=difficulties[each.task.id]))
@@ -247,7 +248,9 @@ async def _by_experts(context: StageContext) -> list[Episode]:
         mine = [task for task in tasks if task.environment == name]
         context.reporter.note(f"the expert of '{name}' shows {len(mine)} tasks")  # may take minutes, before any row
         seed = derive(context.plan.seed, "demonstrations")
-        made += await context.workers.demonstrate(mine, demonstration_settings(context), limits, seed)
+        made += await context.workers.rollout(
+            RolloutWorker.demonstrate, mine, demonstration_settings(context), limits, seed
+        )
     refuse_faults(context, made, "demonstrations")
     return [episode for episode in made if episode.ending.trainable]
 
@@ -264,7 +267,7 @@ def _tasks_to_show(context: StageContext) -> list[Task]:
 
 async def _from(context: StageContext, read: Callable[[Path], list[Conversation]]) -> list[Episode]:
     talks = read(data_path(context))[: context.stage.algorithm.data.limit]
-    return await context.workers.render(talks, demonstration_settings(context))
+    return await context.workers.rollout(RolloutWorker.render, talks, demonstration_settings(context))
 
 
 def data_path(context: StageContext) -> Path:

@@ -29,7 +29,7 @@ from ..rollout.episode import Ending, Episode
 from ..rollout.groups import EpisodeLimits
 from ..rollout.task_sampler import TaskPool
 from ..seeds import derive
-from ..workers.rollout_worker import PlaySettings
+from ..workers.rollout_worker import PlaySettings, RolloutWorker
 from ..workers.worker_group import WorkerGroup
 from .prefetch import Prefetcher
 
@@ -120,7 +120,10 @@ async def open_pools(plan: Plan, stage: Stage, workers: WorkerGroup) -> dict[str
     """The training tasks of each environment of a stage."""
     seed = derive(plan.seed, "tasks")
     return {
-        name: TaskPool(environment=name, tasks=await workers.tasks(name, environment, environment.tasks.train, seed))
+        name: TaskPool(
+            environment=name,
+            tasks=await workers.rollout(RolloutWorker.tasks, name, environment, environment.tasks.train, seed),
+        )
         for name, environment in stage.environments.items()
     }
 

@@ -39,6 +39,8 @@ from ..learning.reward import Scored
 from ..protocols import SampleRequest, TrainSequence, UpdateMetrics
 from ..rollout.episode import Episode, Turn
 from ..rollout.task_sampler import shuffle
+from ..workers.learner_worker import LearnerWorker
+from ..workers.rollout_worker import RolloutWorker
 from .stage_context import StageContext, equal_parts, pair_settings, play_settings, sampling_settings
 from .step_data import StepData
 
@@ -62,7 +64,7 @@ class Candidates:
 async def propose_candidates(op: Op, context: StageContext, data: StepData) -> None:
     """Further replies to every turn that was taken; none while the critic warms up, as nothing is trained on it."""
     if context.progress.step == 0:
-        await context.workers.new_ranker()
+        await context.workers.learner(LearnerWorker.new_ranker)
     books = await _books(context, [group for group in data.scored or () if group])
     warms_up = context.progress.step < context.stage.algorithm.critic.warmup_steps
     data.candidates = Candidates(books=books, responses=[] if warms_up else await _offered(context, books))
@@ -130,7 +132,9 @@ async def _books(context: StageContext, groups: Sequence[Sequence[Scored]]) -> l
     if not context.stage.algorithm.critic.privileged:
         return [_Book(group=group, opening=None) for group in groups]
     asked = [(group[0].episode.task, group[0].episode.opening) for group in groups]
-    openings = await context.workers.openings(asked, play_settings(context, len(asked), sampling_settings(context)))
+    openings = await context.workers.rollout(
+        RolloutWorker.openings, asked, play_settings(context, len(asked), sampling_settings(context))
+    )
     return [_Book(group=group, opening=opening) for group, opening in zip(groups, openings, strict=True)]
 
 
@@ -152,7 +156,7 @@ async def _update(
     now = await _logprobs(context, responses_of(pairs), reference=False)
     lesson = preference_objective(pairs, now, reference, Preference(beta=beta))
     settings = replace(pair_settings(context), lr=context.value(critic.lr), max_grad_norm=critic.max_grad_norm)
-    return await context.workers.update_ranker(to_sequences(lesson.gains), settings), lesson
+    return await context.workers.compute(LearnerWorker.update_ranker, to_sequences(lesson.gains), settings), lesson
 
 
 def _ranker_metrics(done: Sequence[tuple[UpdateMetrics, PreferenceObjective]]) -> dict[str, float]:
@@ -173,8 +177,10 @@ async def _logprobs(context: StageContext, sides: Sequence[Response], *, referen
     sequences = [sequence for side in sides for sequence in side.sequences]
     temperature = pair_settings(context).loss.temperature
     if reference:
-        return sum_logprobs(sides, await context.workers.logprobs(sequences, temperature, reference=True))
-    return sum_logprobs(sides, await context.workers.rank(sequences, temperature))
+        return sum_logprobs(
+            sides, await context.workers.compute(LearnerWorker.logprobs, sequences, temperature, reference=True)
+        )
+    return sum_logprobs(sides, await context.workers.compute(LearnerWorker.rank, sequences, temperature))
 
 
 # --- the critic ranks ----------------------------------------------------------------------------------------------
@@ -210,7 +216,9 @@ async def _offered(context: StageContext, books: Sequence[_Book]) -> list[tuple[
     further = range(1, context.stage.algorithm.preference.candidates)
     requests = [_request(context, place, at) for place in places for at in further]
     drawn = iter(
-        await context.workers.draw(requests, play_settings(context, len(requests), sampling_settings(context)).slots)
+        await context.workers.rollout(
+            RolloutWorker.draw, requests, play_settings(context, len(requests), sampling_settings(context)).slots
+        )
     )
     return [
         (place.book, place.side(reply))

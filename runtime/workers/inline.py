@@ -1,9 +1,8 @@
 """Every worker in this process: the embedded default, on one machine.
 
-Enters: a Plan, a run folder, how to reach environments. Leaves: a Crew. One thread does everything in turn, so with
-environments in this process the order of all requests is fixed, and with it every bit of a run. Nothing overlaps here:
-what is begun while something else is under way waits for it, so that no environment is asked, and then left without a
-listener for as long as an update takes.
+One thread does everything in turn, so with environments in this process the order of all requests is fixed, and with it
+every bit of a run. Nothing overlaps: an update waits for play that is under way, as no environment's answer may wait
+for as long as an update takes.
 """
 
 from __future__ import annotations
@@ -27,25 +26,28 @@ T = TypeVar("T")
 
 
 class InlineWorkerGroup(WorkerGroup):
-    """One worker of each kind, called directly."""
+    """One worker of each kind, called directly; no learner where weights are only evaluated."""
 
-    def __init__(self, rollout: RolloutWorker, learner: LearnerWorker) -> None:
+    def __init__(self, rollout: RolloutWorker, learner: LearnerWorker | None = None) -> None:
         self._rollout = rollout
-        self._learner = learner
+        self._maybe_learner = learner
         self._turn = asyncio.Lock()
 
-    async def _rolling(
+    @property
+    def _learner(self) -> LearnerWorker:
+        assert self._maybe_learner is not None, "only a run that trains has a learner"
+        return self._maybe_learner
+
+    async def rollout(
         self, work: Callable[Concatenate[RolloutWorker, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         async with self._turn:
             return await work(self._rollout, *args, **kwargs)
 
-    async def _learning(self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def learner(self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         return work(self._learner, *args, **kwargs)
 
-    async def _computing(
-        self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def compute(self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         async with self._turn:
             await self._rollout.rest()
             return work(self._learner, *args, **kwargs)

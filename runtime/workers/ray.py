@@ -127,26 +127,26 @@ class RayWorkerGroup(WorkerGroup):
         return groups
 
     async def sync(self, version: int) -> None:
-        (address,) = await self._learning(_hand_over, version)
-        await self._rolling(_take_over, address)
+        (address,) = await self.learner(_hand_over, version)
+        await self.rollout(_take_over, address)
 
     async def close(self) -> None:
         """The environments end in good order, if they do so soon; the engines with their processes."""
         try:
             with suppress(RunError, TimeoutError):
                 async with asyncio.timeout(_CLOSING_S):
-                    await self._rolling(RolloutWorker.close)
+                    await self.rollout(RolloutWorker.close)
         finally:
             self._around.close()
 
-    async def _rolling(
+    async def rollout(
         self, work: Callable[Concatenate[RolloutWorker, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         with _words_of("the rollout worker", StepRefused):
             said: Said[T] = await self._rollout.do.remote(work, *args, **kwargs)
         return self._heard(said)
 
-    async def _learning(self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def learner(self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         with _words_of("the learner"):
             done: T = await self._learner.do.remote(work, *args, **kwargs)
         return done

@@ -496,9 +496,14 @@ class Killed(BaseException):
     """The process is gone."""
 
 
+def worker_call(name: str, args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """What a worker is asked for through a group of workers, and what it is given."""
+    return (args[0].__name__, args[1:]) if name in ("rollout", "learner", "compute") else (name, args)
+
+
 @dataclass
 class Mortal:
-    """A crew whose process dies in the middle of one of its calls; the folder of that moment is kept."""
+    """A group of workers whose process dies in the middle of one of its calls; the folder of that moment is kept."""
 
     workers: WorkerGroup
     root: Path
@@ -510,7 +515,7 @@ class Mortal:
         function = getattr(self.workers, name)
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            self.calls.append(name)
+            self.calls.append(worker_call(name, args)[0])
             result = await function(*args, **kwargs)
             if len(self.calls) == self.at:
                 # what was just done is done by half: its result never arrives

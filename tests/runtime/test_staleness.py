@@ -25,6 +25,7 @@ from agym.runtime.rollout.episode import (
 )
 from agym.runtime.rollout.task_sampler import TaskMixture
 from agym.runtime.steps.rollout_batch import RolloutBatch, read_batches, write_batches
+from agym.runtime.workers.learner_worker import LearnerWorker
 
 from .conftest import echoing
 
@@ -78,13 +79,15 @@ class Apart:
         self.events.append(f"sync {version}")
         await self.workers.sync(version)
 
-    async def update(self, sequences: Any, settings: Any) -> Any:
+    async def compute(self, work: Any, *args: Any, **kwargs: Any) -> Any:
+        if work is not LearnerWorker.update:
+            return await self.workers.compute(work, *args, **kwargs)
         self.events.append("learn")
         for _ in range(self.rounds):
             await asyncio.sleep(0)
             self.overlaps += self.playing
         self.events.append("learnt")
-        return self.workers._learner.update(sequences, settings)
+        return work(self.workers._learner, *args)
 
 
 def apart(run: Any, rounds: int) -> list[Apart]:
@@ -176,10 +179,10 @@ class Restless:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.workers, name)
 
-    async def update(self, sequences: Any, settings: Any) -> Any:
-        for _ in range(20):
+    async def compute(self, work: Any, *args: Any, **kwargs: Any) -> Any:
+        for _ in range(20 if work is LearnerWorker.update else 0):
             await asyncio.sleep(0)
-        return await self.workers.update(sequences, settings)
+        return await self.workers.compute(work, *args, **kwargs)
 
 
 def test_workers_of_one_thread_take_turns(ahead: Any) -> None:
@@ -344,15 +347,15 @@ def test_a_step_that_is_refused_keeps_its_batch(ahead: Any) -> None:
     run, calls = ahead(1), list[int]()
 
     def around(workers: Any) -> Any:
-        logprobs = workers.logprobs
+        compute = workers.compute
 
-        async def refused(*args: Any, **kwargs: Any) -> Any:
-            calls.append(1)
+        async def refused(work: Any, *args: Any, **kwargs: Any) -> Any:
+            calls.extend([1] * (work is LearnerWorker.logprobs))
             if len(calls) == 5:
                 raise StepRefused("not now")
-            return await logprobs(*args, **kwargs)
+            return await compute(work, *args, **kwargs)
 
-        workers.logprobs = refused
+        workers.compute = refused
         return workers
 
     run.around = around

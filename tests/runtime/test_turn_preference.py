@@ -15,7 +15,7 @@ from agym.runtime.errors import RunError
 from agym.runtime.protocols import TrainSequence
 from agym.runtime.steps.turn_preference import with_opening
 
-from .conftest import echoing
+from .conftest import echoing, worker_call
 
 RANKED = echoing("""
 algorithm: {use: turn_dpo, group_size: 4, groups_per_step: 4, batch_size: 8, lr: 20, optimizer: {betas: [0.5, 0.9]},
@@ -31,7 +31,7 @@ ONE_PAIR = ("algorithm.preference.pairs_per_group=1",)
 
 @dataclass
 class Watched:
-    """A crew whose every call is noted, with what was given and what came of it."""
+    """A group of workers whose every call is noted, with what was given and what came of it."""
 
     workers: Any
     calls: list[tuple[str, tuple[Any, ...], Any]] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         async def call(*args: Any, **kwargs: Any) -> Any:
             found = await getattr(self.workers, name)(*args, **kwargs)
-            self.calls.append((name, args, found))
+            self.calls.append((*worker_call(name, args), found))
             return found
 
         return call
