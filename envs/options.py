@@ -96,7 +96,8 @@ def _expectation(schema: Schema) -> str:
         return " or ".join(map(_expectation, schema["anyOf"]))
     if "enum" in schema:
         return f"be one of {', '.join(map(str, schema['enum']))}"
-    return _EXPECTATIONS[schema["type"]](schema)
+    expectation = _EXPECTATIONS.get(schema.get("type", ""))
+    return expectation(schema) if expectation else "be as env.json says"
 
 
 def _expected_list(schema: Schema) -> str:
@@ -108,9 +109,8 @@ def _expected_list(schema: Schema) -> str:
 def _items(schema: Schema) -> str:
     if "enum" in schema:
         return f"ones of {', '.join(map(str, schema['enum']))}" if len(schema["enum"]) <= _FEW else "names"
-    return {"string": "texts", "number": "numbers", "integer": "whole numbers"}.get(schema["type"], "values") + _range(
-        schema
-    )
+    kinds = {"string": "texts", "number": "numbers", "integer": "whole numbers"}
+    return kinds.get(schema.get("type", ""), "values") + _range(schema)
 
 
 def _expected_text(schema: Schema) -> str:

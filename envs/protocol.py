@@ -13,6 +13,8 @@ from enum import StrEnum
 from random import Random
 from typing import Protocol, TypeAlias
 
+from .errors import UnknownSplit
+
 __all__ = [
     "START_S",
     "Deadlines",
@@ -29,6 +31,7 @@ __all__ = [
     "Status",
     "Step",
     "TaskInfo",
+    "parse_numbered",
     "score_of",
 ]
 
@@ -116,6 +119,14 @@ class TaskInfo:
     """Group by which results are broken down, such as `depth3`."""
 
 
+def parse_numbered(task: str, separator: str = "-") -> tuple[str, int] | None:
+    """Split an id such as `seed-17` into its name and number; None for one that is written in any other way."""
+    name, found, digits = task.rpartition(separator)
+    if not (found and digits.isascii() and digits.isdigit() and len(digits) < 10 and digits == str(int(digits))):
+        return None
+    return name, int(digits)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
     """Another task that an episode has solved on its way."""
@@ -171,6 +182,11 @@ class Env(ABC):
     @abstractmethod
     def tasks(self, split: str) -> tuple[str, ...]:
         """Ids of a split, always in the same order."""
+
+    def check_split(self, split: str) -> None:
+        """Raise `UnknownSplit` for one that the spec does not list."""
+        if split not in self.spec.splits:
+            raise UnknownSplit(f"{self.spec.name} has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
 
     @abstractmethod
     def reset(self, task: str, seed: int) -> Observation:

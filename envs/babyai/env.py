@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from random import Random
 
-from ..errors import EpisodeOver, UnknownSplit
+from ..errors import EpisodeOver
 from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from .actions import GridCommand, MalformedGridCommand, Verb, parse_command
@@ -58,8 +58,7 @@ class BabyAI(Env):
     # --- tasks ---
 
     def tasks(self, split: str) -> tuple[str, ...]:
-        if split not in SPLITS:
-            raise UnknownSplit(f"babyai has no split '{split[:40]}', only {', '.join(SPLITS)}")
+        self.check_split(split)
         return list_level_tasks(split, self._options.levels)
 
     def difficulty(self, task: str) -> str:

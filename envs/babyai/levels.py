@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from ..errors import UnknownTask
+from ..protocol import parse_numbered
 
 # read by pygame, which minigrid draws with, when it is imported: its greeting has no place in a server's output
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
@@ -99,11 +100,10 @@ def task_id(name: str, seed: int) -> str:
 
 
 def find_level(task: str) -> tuple[GridLevel, int]:
-    name, _, digits = task.rpartition("-")
-    seed = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else -1
-    if name not in load_levels() or task != task_id(name, seed):
+    found = parse_numbered(task)
+    if found is None or found[0] not in load_levels():
         raise UnknownTask(f"babyai has no task '{task[:60]}': expected a level and a seed, such as GoToObj-17")
-    return load_levels()[name], seed
+    return load_levels()[found[0]], found[1]
 
 
 def build_level(level: GridLevel, seed: int, max_steps: int | None) -> MiniGridEnv:

@@ -11,7 +11,7 @@ from itertools import accumulate
 from operator import itemgetter
 from random import Random
 
-from ..errors import EpisodeOver, UnknownSplit, UnknownTask
+from ..errors import EpisodeOver, UnknownTask
 from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Reached, Runs, Score, Status, Step
 
@@ -54,8 +54,7 @@ class Counter(Env):
         self._num_steps = 0
 
     def tasks(self, split: str) -> tuple[str, ...]:
-        if split not in _HELD_OUT:
-            raise UnknownSplit(f"counter has no split '{split[:40]}', only {' and '.join(_HELD_OUT)}")
+        self.check_split(split)
         goals = range(1, self._largest + 1)
         return tuple(f"reach-{goal}" for goal in goals if _held_out(goal) == _HELD_OUT[split])
 

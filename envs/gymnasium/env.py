@@ -13,9 +13,9 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
-from ..errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
+from ..errors import BadOption, EpisodeOver, UnknownTask
 from ..options import read_options
-from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
+from ..protocol import Env, EnvSpec, Json, Observation, Status, Step, parse_numbered
 from .known import KNOWN, Known
 from .options import GymnasiumOptions
 from .plan import is_certain, value_actions
@@ -88,8 +88,7 @@ class Gymnasium(Env):
     # --- tasks ---
 
     def tasks(self, split: str) -> tuple[str, ...]:
-        if split not in FIRST_SEED:
-            raise UnknownSplit(f"gymnasium has no split '{split[:40]}', only {' and '.join(FIRST_SEED)}")
+        self.check_split(split)
         first = FIRST_SEED[split]
         return tuple(f"seed-{seed}" for seed in range(first, first + self._options.seeds))
 
@@ -277,7 +276,7 @@ def _returns(options: GymnasiumOptions, known: Known | None) -> tuple[float, flo
 
 
 def _seed(task: str) -> int:
-    digits = task.removeprefix("seed-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 10 and task == f"seed-{int(digits)}"):
+    found = parse_numbered(task)
+    if found is None or found[0] != "seed":
         raise UnknownTask(f"gymnasium has no task '{task[:60]}': expected one such as seed-17")
-    return int(digits)
+    return found[1]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from ..errors import BadOption, EnvFault, EpisodeOver, UnknownSplit, UnknownTask
+from ..errors import BadOption, EnvFault, EpisodeOver, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from .actions import ANSWER, MalformedCall, ServerCall, parse_calls
 from .connection import Connection, ServerTool, ToolResult, clean_text
@@ -58,8 +58,7 @@ class Tools(Env):
     # --- tasks ---
 
     def tasks(self, split: str) -> tuple[str, ...]:
-        if split not in SPLITS:
-            raise UnknownSplit(f"mcp has no split '{split[:40]}', only {' and '.join(SPLITS)}")
+        self.check_split(split)
         return tuple(task.id for task in self._tasks.values() if task.split == split)
 
     def difficulty(self, task: str) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from random import Random
 
-from ..errors import EpisodeOver, UnknownSplit
+from ..errors import EpisodeOver
 from ..options import read_options
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from ..web.actions import Action, Click, Drag, Hover, Malformed, Press, Scroll, Select, Type, Wait, parse
@@ -76,8 +76,7 @@ class MiniWob(Env):
     # --- tasks ---
 
     def tasks(self, split: str) -> tuple[str, ...]:
-        if split not in NUMBERS:
-            raise UnknownSplit(f"miniwob has no split '{split[:40]}', only {', '.join(NUMBERS)}")
+        self.check_split(split)
         return list_page_tasks(split, self._pages)
 
     def difficulty(self, task: str) -> str:

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import EnvFault, UnknownTask
+from ..protocol import parse_numbered
 from ..tables import read_table
 
 __all__ = [
@@ -54,11 +55,10 @@ def list_page_tasks(split: str, wanted: Sequence[str]) -> tuple[str, ...]:
 
 
 def find_page(task: str) -> tuple[str, int]:
-    page, _, number = task.rpartition("-")
-    known = page in load_all_pages() and number.isascii() and number.isdecimal() and len(number) < 6
-    if not known or f"{page}-{int(number)}" != task or not any(int(number) in each for each in NUMBERS.values()):
+    page, number = parse_numbered(task) or ("", 0)
+    if page not in load_all_pages() or not any(number in each for each in NUMBERS.values()):
         raise UnknownTask(f"miniwob has no task '{task[:60]}'")
-    return page, int(number)
+    return page, number
 
 
 def find_html() -> Path:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from random import Random
 
-from ..errors import EpisodeOver, UnknownSplit, UnknownTask
+from ..errors import EpisodeOver, UnknownTask
 from ..options import read_options
-from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
+from ..protocol import Env, EnvSpec, Json, Observation, Status, Step, parse_numbered
 from .generators import FIRST_SEED, Generator, ReasoningProblem
 from .options import ReasoningGymOptions
 
@@ -45,16 +45,14 @@ class ReasoningGym(Env):
     # --- tasks ---
 
     def tasks(self, split: str) -> tuple[str, ...]:
-        if split not in FIRST_SEED:
-            raise UnknownSplit(f"reasoning_gym has no split '{split[:40]}', only {' and '.join(FIRST_SEED)}")
+        self.check_split(split)
         return tuple(f"{split}-{number}" for number in range(self._options.size))
 
     def _make_problem(self, task: str) -> ReasoningProblem:
-        split, _, digits = task.partition("-")
-        known = split in FIRST_SEED and digits.isascii() and digits.isdigit() and len(digits) < 10
-        if not known or task != f"{split}-{int(digits)}" or int(digits) >= self._options.size:
+        split, number = parse_numbered(task) or ("", 0)
+        if split not in FIRST_SEED or number >= self._options.size:
             raise UnknownTask(f"reasoning_gym has no task '{task[:60]}'")
-        return self._generators[split].problem(int(digits))
+        return self._generators[split].problem(number)
 
     # --- playing ---
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from importlib import resources
 from random import Random
 
-from ..errors import EpisodeOver, UnknownSplit, UnknownTask
+from ..errors import EpisodeOver, UnknownTask
 from ..options import read_options
-from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
+from ..protocol import Env, EnvSpec, Json, Observation, Status, Step, parse_numbered
 from .java import Simulator, share_javas
 from .options import SIMPLIFICATIONS, SciWorldOptions
 from .tasks import GROUPS, PARTS, TASKS, ScienceTask
@@ -59,8 +59,7 @@ class SciWorld(Env):
     # --- tasks ---
 
     def tasks(self, split: str) -> tuple[str, ...]:
-        if split not in self.spec.splits:
-            raise UnknownSplit(f"sciworld has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
+        self.check_split(split)
         part = split if split in PARTS else "test"
         wanted = [
             TASKS[name]
@@ -171,10 +170,10 @@ class SciWorld(Env):
 
 def _find(task: str) -> tuple[ScienceTask, int]:
     """Find a task and variation by the id `name/variation`."""
-    name, _, variation = task.partition("/")
+    name, variation = parse_numbered(task, "/") or ("", 0)
     found = TASKS.get(name)
-    if found is None or not variation.isdecimal() or f"{name}/{int(variation[:9])}" != task:
+    if found is None:
         raise UnknownTask(f"sciworld has no task '{task[:60]}'")
-    if not found.plays(int(variation)):
+    if not found.plays(variation):
         raise UnknownTask(f"sciworld's {name} has no variation {variation} that is the same each time")
-    return found, int(variation)
+    return found, variation

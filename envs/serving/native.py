@@ -36,7 +36,7 @@ from .asgi import Reply, Request, Route, Routes
 from .openapi import NUMBER, SEED, TEXT, TEXTS, object_schema
 from .sessions import Sessions
 
-__all__ = ["Native", "choose_status"]
+__all__ = ["Native", "choose_status", "read_seed"]
 
 MAX_KEY = 64
 MAX_SEED = 2**63
@@ -123,19 +123,19 @@ class Native:
 
     async def _expert(self, request: Request) -> Reply:
         given = _read_body(request)
-        task, seed = given.text("task"), _read_seed(given)
+        task, seed = given.text("task"), read_seed(given)
         given.done()
         return Reply(200, {"actions": await self._pool.expert(task, seed)})
 
     async def _hindsight(self, request: Request) -> Reply:
         given = _read_body(request)
-        task, seed, actions = given.text("task"), _read_seed(given), given.texts("actions")
+        task, seed, actions = given.text("task"), read_seed(given), given.texts("actions")
         given.done()
         return Reply(200, {"reached": reached_to(await self._pool.hindsight(task, seed, actions))})
 
     async def _open(self, request: Request) -> Reply:
         given = _read_body(request)
-        task, seed, key = given.text("task"), _read_seed(given), _read_key(given)
+        task, seed, key = given.text("task"), read_seed(given), _read_key(given)
         given.done()
         opened = await self._sessions.open(task, seed, key)
         return Reply(201, {"session": opened.session, "observation": observation_to(opened.observation)})
@@ -153,7 +153,7 @@ class Native:
 
     async def _noise(self, request: Request) -> Reply:
         given = _read_body(request)
-        seed = _read_seed(given)
+        seed = read_seed(given)
         given.done()
         return Reply(200, {"action": await self._sessions.noise_action(request.id, seed)})
 
@@ -166,7 +166,7 @@ def _read_body(request: Request) -> Fields:
     return Fields(request.data, "request")
 
 
-def _read_seed(given: Fields) -> int:
+def read_seed(given: Fields) -> int:
     seed = given.whole("seed")
     if not 0 <= seed < MAX_SEED:
         raise BadRequest("'seed' must be from 0 to 2**63 - 1")

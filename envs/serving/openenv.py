@@ -22,14 +22,13 @@ from ..pool import Instances
 from ..protocol import Json, Observation, Step, score_of
 from ..wire import Fields, WireError, dump, load
 from .asgi import ASGIReceive, ASGISend, Reply, Request, Route, Routes
-from .native import choose_status
+from .native import choose_status, read_seed
 from .openapi import NUMBER, SEED, TEXT, object_schema
 from .sessions import Sessions
 
 __all__ = ["OpenEnv"]
 
 _BASE = "openenv"
-_MAX_SEED = 2**63 - 1
 _ACTION = object_schema({"text": TEXT}, {"metadata": {"type": "object"}})
 _OBSERVATION = object_schema(
     {"text": TEXT},
@@ -189,9 +188,7 @@ class Talk:
 
     async def reset(self, data: Mapping[str, Any]) -> dict[str, Json]:
         given = Fields(data, "reset")
-        seed = given.whole("seed") if given.has("seed") else 0
-        if not 0 <= seed <= _MAX_SEED:
-            raise BadRequest("'seed' must be from 0 to 2**63 - 1")
+        seed = read_seed(given) if given.has("seed") else 0
         episode = given.text("episode_id") if given.has("episode_id") else None
         self.task = await self._choose_task(given, seed)
         if self.session not in self.sessions:

@@ -12,7 +12,7 @@ from operator import attrgetter
 from random import Random
 from typing import Any
 
-from ..errors import EpisodeOver, UnknownSplit, UnknownTask
+from ..errors import EpisodeOver, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Reached, Runs, Status, Step
 from .actions import Craft, CraftCommand, Get, Inventory, MalformedCraft, parse_craft_command
 from .options import DEPTHS, read_textcraft_options
@@ -51,8 +51,7 @@ class TextCraft(Env):
     # --- tasks ---
 
     def tasks(self, split: str) -> tuple[str, ...]:
-        if split not in self.spec.splits:
-            raise UnknownSplit(f"textcraft has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
+        self.check_split(split)
         # the splits by depth are for evaluation: parts of test
         held_out = HELD_OUT.get(split, True)
         wanted = {int(split.removeprefix("depth"))} if split not in HELD_OUT else set(DEPTHS)

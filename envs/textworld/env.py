@@ -11,9 +11,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from ..errors import BadOption, EpisodeOver, UnknownSplit, UnknownTask
+from ..errors import BadOption, EpisodeOver, UnknownTask
 from ..options import read_options
-from ..protocol import Env, EnvSpec, Json, Observation, Status, Step
+from ..protocol import Env, EnvSpec, Json, Observation, Status, Step, parse_numbered
 from .games import GameProgression, Inform7Game, generate_game, load_game
 from .options import TextWorldOptions
 from .view import View
@@ -36,6 +36,8 @@ SPEC = EnvSpec(
 )
 
 _LONGEST_COMMAND = 200
+_MOST_SEEDS = 100_000_000
+"""All tries of a seed's game fit the generator's 32 bits."""
 _IDLE = ("look", "inventory", "examine")
 """What these tell is told with every command."""
 _UNKNOWN = "That is not a command."
@@ -60,8 +62,7 @@ class TextWorld(Env):
     # --- tasks ---
 
     def tasks(self, split: str) -> tuple[str, ...]:
-        if split not in FIRST_SEED:
-            raise UnknownSplit(f"textworld has no split '{split[:40]}', only {' and '.join(FIRST_SEED)}")
+        self.check_split(split)
         if self._files is not None:
             return tuple(task for task in self._files if task.startswith(f"{split}/"))
         first = FIRST_SEED[split]
@@ -72,10 +73,10 @@ class TextWorld(Env):
             if task not in self._files:
                 raise UnknownTask(f"there is no game '{task[:60]}' in {self._options.games}")
             return load_game(self._files[task])
-        digits = task.removeprefix("seed-")
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 9 and task == f"seed-{int(digits)}"):
+        found = parse_numbered(task)
+        if found is None or found[0] != "seed" or found[1] >= _MOST_SEEDS:
             raise UnknownTask(f"textworld has no task '{task[:60]}': expected one such as seed-17")
-        return generate_game(self._options.rooms, self._options.objects, self._options.quest_length, int(digits))
+        return generate_game(self._options.rooms, self._options.objects, self._options.quest_length, found[1])
 
     # --- playing ---
 

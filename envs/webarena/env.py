@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
-from ..errors import EnvFault, EpisodeOver, UnknownSplit, UnknownTask
+from ..errors import EnvFault, EpisodeOver, UnknownTask
 from ..protocol import Env, EnvSpec, Json, Observation, Runs, Status, Step
 from ..web.actions import Action, Drag, GoTo, Malformed, NewTab, Stop, SwitchTab, Type, parse
 from ..web.browser import Surfer
@@ -64,8 +64,7 @@ class WebArena(Env):
         return self._tasks.left_out
 
     def tasks(self, split: str) -> tuple[str, ...]:
-        if split not in self.spec.splits:
-            raise UnknownSplit(f"webarena has no split '{split[:40]}', only {', '.join(self.spec.splits)}")
+        self.check_split(split)
         return tuple(
             task.id
             for task in self._tasks.by_id.values()

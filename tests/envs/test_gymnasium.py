@@ -113,7 +113,7 @@ def test_train_and_test_have_as_many_seeds_as_was_asked_for() -> None:
     env = create({**TAXI, "seeds": 3})
     assert env.tasks("train") == ("seed-0", "seed-1", "seed-2")
     assert env.tasks("test") == ("seed-1000000", "seed-1000001", "seed-1000002")
-    with pytest.raises(UnknownSplit, match="only train and test"):
+    with pytest.raises(UnknownSplit, match="only train, test"):
         env.tasks("valid")
 
 

@@ -114,7 +114,7 @@ def test_an_unknown_task_is_refused(task: str) -> None:
 
 
 def test_an_unknown_split_is_refused() -> None:
-    with pytest.raises(UnknownSplit, match="only train and test"):
+    with pytest.raises(UnknownSplit, match="only train, test"):
         create(GCD).tasks("valid")
 
 

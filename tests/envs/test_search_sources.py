@@ -110,7 +110,7 @@ def test_a_served_encoder_is_asked_in_the_usual_form() -> None:
     transport, asked = served({"data": [{"embedding": [1, 2]}, {"embedding": [3, 4]}]})
     assert HttpEncoder("http://there", transport)(["a", "b"]).tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert asked == [{"input": ["a", "b"]}]
-    with pytest.raises(EnvFault, match="as no encoder does"):
+    with pytest.raises(EnvFault, match="does not answer as an encoder"):
         HttpEncoder("http://there", served({"data": [{}]})[0])(["a"])
 
 
