@@ -43,7 +43,7 @@ _TABLE = re.compile(r"(added|removed|edited) (\w+)\.(\w+)")
 
 
 class _Loader(yaml.SafeLoader):
-    """Without keys that stand twice."""
+    """A safe loader that refuses repeated keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -117,7 +117,7 @@ class _Reader:
                     raise self._error(f"'{name}' must be a string or a whole number: put it in quotes")
 
     def _read_facts(self, raw: Mapping[str, object]) -> dict[str, Query]:
-        """Of the file's own site, or with the name of another before them: `{shop: SELECT ...}`."""
+        """Facts from the data of the file's own site, or of another that is named: `{shop: SELECT ...}`."""
         return {
             name: self._read_query(*next(iter(fact.items()))) if isinstance(fact, dict) else self._query(fact)
             for name, fact in raw.items()
