@@ -121,7 +121,7 @@ def open_copy(site: WebSite) -> sqlite3.Connection:
     db.execute("PRAGMA foreign_keys = ON")
     db.row_factory = sqlite3.Row
     for name, function in site.functions.items():
-        db.create_function(name, function.__code__.co_argcount, function, deterministic=True)
+        db.create_function(name, -1, function, deterministic=True)
     return db
 
 

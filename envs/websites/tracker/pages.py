@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from sqlite3 import Connection
 
-from ..framework.records import DataRow, fetch_all, fetch_first, fetch_value
+from ..framework.records import DataRow, fetch_all, fetch_first, fetch_value, read_records
 from ..framework.site import (
     NOW,
     Forbidden,
@@ -67,9 +67,7 @@ def _listing(db: Connection, request: PageRequest, heading: str, where: str, **m
     words = request.query.get("q", "")
     given = {"who": request.user, "words": words.casefold(), **more}
     where = f"{where} AND (instr(lower(name), :words) OR instr(lower(description), :words))"
-    found = db.execute(f"{_LISTED} AND {where} ORDER BY {_ORDERS[sort]}", given)
-    names = [column[0] for column in found.description]
-    projects = [dict(zip(names, row, strict=True)) for row in found]
+    projects = read_records(db.execute(f"{_LISTED} AND {where} ORDER BY {_ORDERS[sort]}", given))
     values = {"projects": projects, "heading": heading, "sort": sort, "sorts": tuple(_ORDERS), "q": words}
     return SitePage(template="projects.html", values=values)
 
@@ -235,9 +233,7 @@ def _items(
     paging = Paging.of(request, size=_PAGE, total=total)
     columns = "item.*, project.space, project.path, project.name AS project_name"
     select = f"SELECT {columns} FROM {source} ORDER BY item.created DESC LIMIT :size OFFSET :offset"
-    found = db.execute(select, {**given, "size": _PAGE, "offset": paging.offset})
-    names = [column[0] for column in found.description]
-    items = [dict(zip(names, row, strict=True)) for row in found]
+    items = read_records(db.execute(select, {**given, "size": _PAGE, "offset": paging.offset}))
     values = {"heading": heading, "listed": items, "paging": paging, "state": "", "q": "", "scope": "", **more}
     return SitePage(template="items_everywhere.html", values=values)
 
