@@ -1,4 +1,4 @@
-"""Sites served on this machine, and tasks on them, the environment; see README.md."""
+"""Tasks on web sites that are served on this machine; see README.md."""
 
 from .env import Websites, create
 

@@ -1,4 +1,4 @@
-"""All sites, and all tasks on them by id, in an order that stays."""
+"""All sites, and all tasks on them by id, in an order that never changes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _number_tasks() -> Iterator[SiteTask]:
 
 
 def describe_tasks() -> Iterator[str]:
-    """A line for each task: its split, and the answer that is right."""
+    """A line for each task: its split and the right answer."""
     before = {site.name: open_copy(site) for site in SITES}
     for name, task in list_tasks().items():
         truth = task.truth(before)
@@ -56,7 +56,7 @@ def describe_tasks() -> Iterator[str]:
 
 
 def list_words(parts: Set[str]) -> Iterator[str]:
-    """All that the tasks about some parts say and that is answered to them, and the pages and data of their sites."""
+    """Everything that the tasks about some parts say and expect, and all pages and data of their sites."""
     before = {site.name: open_copy(site) for site in SITES}
     for task in (task for task in list_tasks().values() if set(task.template.needs) <= parts):
         truth = task.truth(before)

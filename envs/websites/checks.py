@@ -1,8 +1,4 @@
-"""Whether a task was a success.
-
-What enters: what is true, what the agent said, where it ended, and the sites' data before and after. What leaves: yes
-or no. All of what a task asks for must hold.
-"""
+"""Compare answers, addresses and data with what is right."""
 
 from __future__ import annotations
 
@@ -41,29 +37,29 @@ NOT_POSSIBLE = "N/A"
 
 
 def is_right_answer(answer: str, truth: Truth) -> bool:
-    """Whether an answer is right. Case, a pair of quotes and blanks around it do not count."""
+    """Whether an answer is right; case, enclosing quotes and surrounding blanks do not count."""
     if isinstance(truth, str):
-        return _plain(answer) == _plain(truth)
+        return _normalize(answer) == _normalize(truth)
     if isinstance(truth, int | float):
-        number = _number(_plain(answer))
+        number = _read_number(_normalize(answer))
         return number is not None and abs(number - truth) < 1e-6
-    names = [each for each in map(_plain, re.split(r"[,;\n]", answer)) if each]
-    return Counter(names) == Counter(map(_plain, truth))
+    names = [each for each in map(_normalize, re.split(r"[,;\n]", answer)) if each]
+    return Counter(names) == Counter(map(_normalize, truth))
 
 
 def format_truth(truth: Truth) -> str:
-    """The truth as an answer that is right."""
+    """The truth, written as an answer."""
     return str(truth) if isinstance(truth, str | int | float) else ", ".join(sorted(truth))
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     text = " ".join(text.split())
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         text = text[1:-1].strip()
     return text.casefold()
 
 
-def _number(text: str) -> float | None:
+def _read_number(text: str) -> float | None:
     """`$1,204.50`, `12 %` and `-3` too."""
     found = re.fullmatch(r"(-?)\s?[$€£]?\s?(-?)((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)\s?%?\.?", text, re.ASCII)
     return None if found is None else float(f"{found[1] or found[2]}{found[3].replace(',', '')}")
@@ -76,12 +72,12 @@ _FIRST = ("page", "1")
 
 
 def is_at(url: str, wanted: str, free: Set[str] = frozenset()) -> bool:
-    """Whether an address is the one wanted; parameters that are free may be there too."""
-    return _parted(url, free) == _parted(wanted, free)
+    """Whether an address is the right one; free parameters may be added to it."""
+    return _split_url(url, free) == _split_url(wanted, free)
 
 
-def _parted(url: str, free: Set[str]) -> tuple[str, str, Mapping[str, str]]:
-    """As the sites take it: of parameters that share a name the last, and one that is empty as if it were not there."""
+def _split_url(url: str, free: Set[str]) -> tuple[str, str, Mapping[str, str]]:
+    """Host, path and parameters as the sites read them: the last of those with one name, and none that are empty."""
     parts = urlsplit(url)
     asked = dict(parse_qsl(parts.query, keep_blank_values=True))
     kept = {name: value for name, value in asked.items() if value and name not in free and (name, value) != _FIRST}
@@ -93,7 +89,7 @@ def _parted(url: str, free: Set[str]) -> tuple[str, str, Mapping[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What became of a table: a row that was edited is among both."""
+    """What became of a table; an edited row is among both."""
 
     removed: tuple[RowValues, ...] = ()
     added: tuple[RowValues, ...] = ()
@@ -112,24 +108,24 @@ class SiteOutcome:
 def compare_tables(
     name: str, before: Connection, after: Connection, passing: Set[str] = frozenset()
 ) -> dict[str, TableChange]:
-    """All that is different in a site's tables, but those that mean nothing."""
+    """All differences between the tables of a site, except in those that mean nothing."""
     found = {}
     listed = before.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
     for (table,) in listed.fetchall():
-        if table not in passing and (change := _change(table, before, after)) != TableChange():
+        if table not in passing and (change := _compare_table(table, before, after)) != TableChange():
             found[f"{name}.{table}"] = change
     return found
 
 
-def _change(table: str, before: Connection, after: Connection) -> TableChange:
-    columns, old = _rows(table, before)
-    _, new = _rows(table, after)
+def _compare_table(table: str, before: Connection, after: Connection) -> TableChange:
+    columns, old = _count_rows(table, before)
+    _, new = _count_rows(table, after)
     return TableChange(
         tuple(dict(zip(columns, row, strict=True)) for row in (old - new).elements()),
         tuple(dict(zip(columns, row, strict=True)) for row in (new - old).elements()),
     )
 
 
-def _rows(table: str, db: Connection) -> tuple[list[str], Counter[tuple[object, ...]]]:
+def _count_rows(table: str, db: Connection) -> tuple[list[str], Counter[tuple[object, ...]]]:
     found = db.execute(f'SELECT * FROM "{table}"')
     return [column[0] for column in found.description], Counter(map(tuple, found))

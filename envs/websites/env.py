@@ -47,7 +47,7 @@ def create(options: Mapping[str, Json]) -> Websites:
 
 
 class _Seat:
-    """A place at the server, and a browser that knows the way there."""
+    """A place at the server, with a browser that knows the way there."""
 
     def __init__(self) -> None:
         self.surfer = Surfer(HOSTS, _HOSTING.enter())
@@ -100,7 +100,7 @@ class Websites(Env):
     # --- playing ---
 
     def reset(self, task: str, seed: int) -> Observation:
-        """The seed changes no site, only the chance of scripts on pages."""
+        """Begin an episode; the seed only feeds the random numbers of scripts on pages."""
         found = _find(task)
         self._task, self._left = None, 0
         if self._seat is None:
@@ -116,14 +116,14 @@ class Websites(Env):
         self._left -= 1
         parsed = parse(action)
         if isinstance(parsed, Stop):
-            return self._ended(task, seat, parsed.answer, stopped=True)
-        text, status = _done(seat.surfer, parsed)
+            return self._finish(task, seat, parsed.answer, stopped=True)
+        text, status = _perform(seat.surfer, parsed)
         if not self._left:
-            return self._ended(task, seat, "", stopped=False, status=status)
+            return self._finish(task, seat, "", stopped=False, status=status)
         return Step(observation=Observation(text=text), status=status)
 
-    def _ended(self, task: SiteTask, seat: _Seat, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
-        """At the end by whichever way, what holds is counted."""
+    def _finish(self, task: SiteTask, seat: _Seat, answer: str, *, stopped: bool, status: Status = Status.OK) -> Step:
+        """End the episode, however it came to its end, and score what holds."""
         self._task = None
         success = task.done(answer, seat.surfer.visit.tab.leaf.url, seat.world.outcome())
         seat.end()
@@ -150,7 +150,7 @@ class Websites(Env):
     # --- demonstrations ---
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
-        """Played before it is told: none where the pages are not as its path says."""
+        """The actions of the path, after playing them; None where the pages are not as the path says."""
         first, actions = self.reset(task, seed), []
         seat, found = self._seat, _find(task)
         assert seat is not None
@@ -191,7 +191,7 @@ def _find(task: str) -> SiteTask:
     return found
 
 
-def _done(surfer: Surfer, parsed: Action | Malformed) -> tuple[str, Status]:
+def _perform(surfer: Surfer, parsed: Action | Malformed) -> tuple[str, Status]:
     if isinstance(parsed, Malformed | Drag):
         fault = parsed if isinstance(parsed, Malformed) else Malformed.UNKNOWN
         return MALFORMED[fault].format(forms=FORMS), Status.INVALID

@@ -1,8 +1,4 @@
-"""How a task's path is walked on real pages.
-
-What enters: deeds that name elements, what is in view, a way to act. What leaves: the actions given. An element that is
-not in view is scrolled to, first down, then up.
-"""
+"""Follow the path of a task on real pages; an element out of view is scrolled to, first down, then up."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ _Seen = Sequence[tuple[int, Node]]
 
 
 def walk_path(path: Iterable[PathAction], page: str, look: Callable[[], _Seen], act: Callable[[str], Step]) -> None:
-    """Begins at a page, as text; raises `LookupError` where the pages are not as the deeds say."""
+    """Follow a path from a page, given as text; `LookupError` where the pages are not as it says."""
     walker = _Walker(page, look, act)
     for action in path:
         walker.do(action)
@@ -45,7 +41,7 @@ class _Walker:
         self._page = step.observation.text
 
     def _find(self, wanted: Element) -> int:
-        """Scroll until it is in view."""
+        """The number of an element, scrolled to if need be."""
         found = self._in_view(wanted)
         for way, sign in (("down", "below"), ("up", "above")):
             while found is None and self._is_more(sign):
@@ -56,7 +52,7 @@ class _Walker:
         return found
 
     def _is_more(self, where: str) -> bool:
-        """A page's last line says so."""
+        """Whether the last line of the page says that there is more in this direction."""
         last = self._page.rsplit("\n", 1)[-1]
         return last.startswith("(there is more") and where in last
 

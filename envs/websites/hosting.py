@@ -1,7 +1,7 @@
 """The sites over HTTP, for all episodes of this process.
 
-What enters: requests of browsers. What leaves: pages. `answer` is the pure part: a site, its data, a request. A `World`
-is one episode's data and who is logged in; the server knows it by a secret that each of its browser's requests carries.
+`answer_request` is the pure part. A `SiteWorld` is one episode's data and who is logged in; the server knows it by a
+secret that each request of its browser carries.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class SiteReply:
 
 
 def answer_request(site: WebSite, db: sqlite3.Connection, request: PageRequest) -> SiteReply:
-    """What a site says; what was changed is kept only where nothing was wrong."""
+    """Answer a request; changes are kept only if nothing went wrong."""
     host = site.hosts[request.host]
     try:
         with db:
-            handler, named = _found(host, request)
+            handler, named = _find_handler(host, request)
             answered = handler(db, request, named)
     except PageError as wrong:
         values = {"status": wrong.status, "message": str(wrong)}
@@ -75,12 +75,12 @@ def answer_request(site: WebSite, db: sqlite3.Connection, request: PageRequest) 
         return SiteReply(status=303, to=answered.to, user=answered.user)
     with db:  # what is shared may be messages, which are gone once they were shown
         values = {**site.shared(db, request), **answered.values}
-    template = _templates(site).get_template(answered.template)
+    template = _load_templates(site).get_template(answered.template)
     html = template.render(**values, request=request, user=request.user, today=TODAY, host=host)
     return SiteReply(status=answered.status, html=html)
 
 
-def _found(host: Host, request: PageRequest) -> tuple[PageHandler, Mapping[str, str]]:
+def _find_handler(host: Host, request: PageRequest) -> tuple[PageHandler, Mapping[str, str]]:
     for route in host.routes:
         named = route.match(request)
         if named is not None:
@@ -89,7 +89,7 @@ def _found(host: Host, request: PageRequest) -> tuple[PageHandler, Mapping[str, 
 
 
 @cache
-def _templates(site: WebSite) -> Environment:
+def _load_templates(site: WebSite) -> Environment:
     made = Environment(
         loader=FileSystemLoader((site.templates, Path(__file__).parent / "templates")),
         autoescape=True,
@@ -105,8 +105,8 @@ def _templates(site: WebSite) -> Environment:
 
 
 @cache
-def _seeded(site: WebSite) -> bytes:
-    """A site's data as an episode begins with it."""
+def _seed(site: WebSite) -> bytes:
+    """The data of a site as an episode begins with it."""
     db = sqlite3.connect(":memory:")
     db.executescript(site.schema)
     with db:
@@ -115,18 +115,18 @@ def _seeded(site: WebSite) -> bytes:
 
 
 def open_copy(site: WebSite) -> sqlite3.Connection:
-    """A copy of the data of one's own."""
+    """Open a new copy of a site's initial data."""
     db = sqlite3.connect(":memory:", check_same_thread=False)
-    db.deserialize(_seeded(site))
+    db.deserialize(_seed(site))
     db.execute("PRAGMA foreign_keys = ON")
     db.row_factory = sqlite3.Row
     for name, function in site.functions.items():
-        db.create_function(name, function.__code__.co_argcount, function, deterministic=True)
+        db.create_function(name, -1, function, deterministic=True)
     return db
 
 
 class SiteWorld:
-    """The sites of one episode. May be asked from any thread."""
+    """The sites of one episode; any thread may ask."""
 
     def __init__(self, sites: Sequence[WebSite]) -> None:
         self._sites = {host: site for site in sites for host in site.hosts}
@@ -144,8 +144,8 @@ class SiteWorld:
                 method=method,
                 host=host,
                 path=_clean(path, _LONGEST_PATH),
-                query=_fields(query, _LONGEST_PARAMETER),
-                form=_fields(body, _LONGEST_FIELD),
+                query=_read_fields(query, _LONGEST_PARAMETER),
+                form=_read_fields(body, _LONGEST_FIELD),
                 user=self._users[host],
             )
         except ValueError:  # too many fields
@@ -173,7 +173,7 @@ class SiteWorld:
             return SiteOutcome(before=before, after={**before, **self._data}, changes=changed)
 
 
-def _fields(encoded: str, longest: int) -> dict[str, str]:
+def _read_fields(encoded: str, longest: int) -> dict[str, str]:
     pairs = parse_qsl(encoded, keep_blank_values=True, errors="replace", max_num_fields=_MOST_FIELDS)
     return {name: _clean(value, longest) for name, value in pairs}
 
@@ -193,10 +193,10 @@ _Send: TypeAlias = Callable[[_Message], Awaitable[None]]
 def create_app(
     world_of: Callable[[Mapping[str, str]], SiteWorld | None],
 ) -> Callable[[_Message, _Receive, _Send], Awaitable[None]]:
-    """Speaks HTTP for the worlds; which one is meant is told by a request's headers."""
+    """An ASGI app that serves the world that a request's headers name."""
 
     async def serve(scope: _Message, receive: _Receive, send: _Send) -> None:
-        body = await _body(receive)
+        body = await _receive_body(receive)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         world = world_of(headers)
         if world is None or body is None:
@@ -209,7 +209,7 @@ def create_app(
     return serve
 
 
-async def _body(receive: _Receive) -> str | None:
+async def _receive_body(receive: _Receive) -> str | None:
     read, more = b"", True
     while more:
         message = await receive()
@@ -234,7 +234,7 @@ async def _send(reply: SiteReply, send: _Send) -> None:
 
 
 class Hosting:
-    """One server for all episodes of a process, there as long as anybody needs it."""
+    """One server for all episodes of a process, running as long as anybody needs it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -243,15 +243,15 @@ class Hosting:
         self._worlds: dict[str, SiteWorld] = {}
 
     def enter(self) -> str:
-        """Where all sites are; it must be left again."""
+        """Take a place; returns the address of all sites. Call `leave` in the end."""
         with self._lock:
             self._num_seats += 1
             if self._running is None:
-                self._running = self._started()
+                self._running = self._start()
             host, port = self._running[2].getsockname()
             return f"{host}:{port}"
 
-    def _started(self) -> tuple[Server, Thread, socket]:
+    def _start(self) -> tuple[Server, Thread, socket]:
         listener = listen("127.0.0.1", 0)
         serve = create_app(lambda headers: self._worlds.get(headers.get(HEADER, "")))
         server = Server(Config(serve, lifespan="off", ws="none", log_config=None, log_level="error", access_log=False))
@@ -270,7 +270,7 @@ class Hosting:
             listener.close()
 
     def admit(self, world: SiteWorld) -> str:
-        """From now on, requests with this secret are the world's."""
+        """Register a world under a new secret."""
         secret = token_urlsafe(16)
         self._worlds[secret] = world
         return secret

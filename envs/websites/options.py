@@ -20,9 +20,9 @@ class WebsitesOptions:
     sites: tuple[str, ...] = PARTS
     """Tasks that need no others."""
     observation_tokens: int = 4096
-    """Of a page's text, at the most."""
+    """Longest text of a page that is shown."""
     max_steps: int = 30
-    """Actions in one episode, at the most."""
+    """Most actions in one episode."""
 
 
 def read_options(options: Mapping[str, Json]) -> WebsitesOptions:

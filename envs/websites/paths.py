@@ -1,4 +1,4 @@
-"""How a task is done: the actions that an agent would give, with an element's role and name in place of its number."""
+"""How a task is done: the actions of an agent, with an element's role and name in place of its number."""
 
 from __future__ import annotations
 

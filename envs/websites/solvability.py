@@ -1,7 +1,4 @@
-"""Writes `data/tasks.txt` again: every task, its split, and the answer that is right.
-
-python -m agym.envs.websites.solvability
-"""
+"""Write `data/tasks.txt` again: each task, its split, the right answer; python -m agym.envs.websites.solvability."""
 
 from __future__ import annotations
 

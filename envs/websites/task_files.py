@@ -43,7 +43,7 @@ _TABLE = re.compile(r"(added|removed|edited) (\w+)\.(\w+)")
 
 
 class _Loader(yaml.SafeLoader):
-    """Without keys that stand twice."""
+    """A safe loader that refuses repeated keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -87,10 +87,10 @@ class _Reader:
         return ValueError(f"{self._where}: {message}")
 
     def read_template(self, raw: dict[str, Any]) -> TaskTemplate:
+        self._where = f"{self._file.name}: {raw.get('id')}"
         _check_keys(raw, _TASK, _TASK_MAY, self._where)
-        self._where = f"{self._file.name}: {raw['id']}"
-        variants = raw.get("variants", [{}])
-        self._check_variants(variants)
+        variants, facts = raw.get("variants", [{}]), self._read_facts(raw.get("facts", {}))
+        self._check_variants(variants, facts.keys())
         template = TaskTemplate(
             id=raw["id"],
             site=self._site,
@@ -98,7 +98,7 @@ class _Reader:
             intent=raw["intent"],
             variants=tuple(variants),
             start=raw.get("start", self._start),
-            facts={**self._facts, **self._read_facts(raw.get("facts", {}))},
+            facts={**self._facts, **facts},
             path=self._read_path(raw["path"]),
             answer=self._read_answer(raw),
             url=raw.get("url"),
@@ -108,22 +108,24 @@ class _Reader:
         self._check_names(template)
         return template
 
-    def _check_variants(self, variants: list[Any]) -> None:
+    def _check_variants(self, variants: list[Any], facts: Set[str]) -> None:
         for variant in variants:
             if not isinstance(variant, dict) or variant.keys() != variants[0].keys():
                 raise self._error("variants must have the same values")
+            if both := variant.keys() & facts:
+                raise self._error(f"{', '.join(sorted(both))} cannot be both a value and a fact")
             for name, value in variant.items():
                 if type(value) not in (str, int):
                     raise self._error(f"'{name}' must be a string or a whole number: put it in quotes")
 
     def _read_facts(self, raw: Mapping[str, object]) -> dict[str, Query]:
-        """Of the file's own site, or with the name of another before them: `{shop: SELECT ...}`."""
+        """Facts from the data of the file's own site, or of another that is named: `{shop: SELECT ...}`."""
         return {
-            name: self._read_query(*next(iter(fact.items()))) if isinstance(fact, dict) else self._query(fact)
+            name: self._read_query(*next(iter(fact.items()))) if isinstance(fact, dict) else self._read_own_query(fact)
             for name, fact in raw.items()
         }
 
-    def _query(self, sql: object, *, many: bool = False) -> Query:
+    def _read_own_query(self, sql: object, *, many: bool = False) -> Query:
         return self._read_query(self._database, sql, many=many)
 
     def _read_query(self, site: str | None, sql: object, *, many: bool = False) -> Query:
@@ -132,10 +134,12 @@ class _Reader:
         return Query(site, sql, many)
 
     def _read_answer(self, raw: Mapping[str, Any]) -> Query | str | None:
+        if "answers" in raw and "answer" in raw:
+            raise self._error("there can be an answer or several answers, not both")
         if "answers" in raw:
-            return self._query(raw["answers"], many=True)
+            return self._read_own_query(raw["answers"], many=True)
         answer: str | None = raw.get("answer")
-        return answer if answer in (NOT_POSSIBLE, None) else self._query(answer)
+        return answer if answer in (NOT_POSSIBLE, None) else self._read_own_query(answer)
 
     def _read_change(self, name: str, sql: object) -> TableQuery:
         found = _TABLE.fullmatch(name)
@@ -173,11 +177,11 @@ class _Reader:
         values = set(template.variants[0])
         self._check_known(list_placeholders(template.intent + template.start), values)
         known = values | set(template.facts) | {each.name for each in template.path if isinstance(each, ForEach)}
-        used = set(_list_used(template))
-        while (
-            facts := {name for each in used & set(template.facts) for name in _list_names(template.facts[each])} - used
-        ):
-            used |= facts
+        used, new = set[str](), set(_list_used(template))
+        while new:
+            used |= new
+            facts = [template.facts[name] for name in new & template.facts.keys()]
+            new = {name for fact in facts for name in _list_names(fact)} - used
         self._check_known(used, known)
 
     def _check_known(self, names: Set[str], known: Set[str]) -> None:

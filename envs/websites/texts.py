@@ -1,4 +1,4 @@
-"""Every sentence of the environment but those that its browser and its sites say."""
+"""All sentences of the environment except those of its browser and its sites."""
 
 from __future__ import annotations
 

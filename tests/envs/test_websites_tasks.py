@@ -65,6 +65,12 @@ def test_a_file_of_tasks_is_read(tmp_path: Path) -> None:
         ("    intent: How", "    intent: [How, how]\n    intended: How", "'intent' is not a str"),
         ("limit: 4}", "size: 4}", "the same values"),
         ("limit: 3}", "limit: 2026-03-02}", "'limit' must be a string or a whole number"),
+        (
+            "tasks:\n",
+            "tasks:\n  - {id: two, facts: {a: SELECT 1}, variants: [{a: 1}], intent: x, path: x}\n",
+            "both a value",
+        ),
+        ("    answer: SELECT", "    answers: SELECT 1\n    answer: SELECT", "not both"),
         ("limit: 3}", "limit: yes}", "'limit' must be a string or a whole number"),
         ("limit: 3}", "limit: 3, limit: 4}", "a key stands twice"),
         ("on {title}", "on {name}", "named name"),

@@ -1,8 +1,4 @@
-"""What members of the forum do: submit, reply, vote, edit, subscribe, block, write to each other.
-
-What enters: a request with a form, or for the form. What leaves: the form, with what is wrong with it, or where to go
-after it was done.
-"""
+"""What members of the forum do: submit, reply, vote, edit, subscribe, block, write to each other."""
 
 from __future__ import annotations
 
@@ -39,18 +35,18 @@ _NOW = format_moment(NOW)
 _LONG = ("body", "description", "sidebar", "biography")
 
 
-def _text(request: PageRequest, name: str) -> str:
+def _get_text(request: PageRequest, name: str) -> str:
     given = request.form.get(name, "").strip()
     return given if name in _LONG else " ".join(given.split())[:300]
 
 
-def _back(request: PageRequest, otherwise: str) -> str:
-    """To where it was done from, which must be a page of the forum."""
+def _go_back(request: PageRequest, otherwise: str) -> str:
+    """The page of the forum from which something was done."""
     back = request.form.get("back", "")
     return back if re.fullmatch(r"/(?![/\\]).*", back) else otherwise
 
 
-def _place(post: Mapping[str, object]) -> str:
+def _build_post_url(post: Mapping[str, object]) -> str:
     return f"/b/{post['board']}/{post['id']}"
 
 
@@ -62,7 +58,7 @@ def _log_in_form(db: Connection, request: PageRequest, parts: PathParts) -> Site
 
 
 def _log_in(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    name = _text(request, "name")
+    name = _get_text(request, "name")
     known = fetch_value(
         db, "SELECT name FROM member WHERE name = ? AND password = ?", name, request.form.get("password", "")
     )
@@ -88,7 +84,7 @@ def _board_form(db: Connection, request: PageRequest, parts: PathParts) -> SiteA
 
 def _create_board(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     mine = get_member(request)
-    values = {name: _text(request, name) for name in _BOARD_FIELDS}
+    values = {name: _get_text(request, name) for name in _BOARD_FIELDS}
     taken = fetch_value(db, "SELECT 1 FROM board WHERE name = ? COLLATE NOCASE", values["name"])
     wrong = "There is a board of this name already." if taken else _board_wrong(values)
     if wrong:
@@ -118,7 +114,7 @@ def _edit_board_form(db: Connection, request: PageRequest, parts: PathParts) -> 
 
 def _edit_board(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     name = _own_board(db, request, parts)["name"]
-    values = {"name": name, **{field: _text(request, field) for field in _BOARD_FIELDS[1:]}}
+    values = {"name": name, **{field: _get_text(request, field) for field in _BOARD_FIELDS[1:]}}
     if wrong := _board_wrong(values):
         return show_form("board_form.html", wrong, values=values, editing=name)
     _, *about = values.values()
@@ -129,13 +125,13 @@ def _edit_board(db: Connection, request: PageRequest, parts: PathParts) -> SiteA
 def _subscribe(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     name = find_board(db, request, parts["board"])["name"]
     db.execute("INSERT OR IGNORE INTO subscription VALUES (?, ?)", (get_member(request), name))
-    return Redirect(to=_back(request, f"/b/{name}"))
+    return Redirect(to=_go_back(request, f"/b/{name}"))
 
 
 def _unsubscribe(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     name = find_board(db, request, parts["board"])["name"]
     db.execute("DELETE FROM subscription WHERE member = ? AND board = ?", (get_member(request), name))
-    return Redirect(to=_back(request, f"/b/{name}"))
+    return Redirect(to=_go_back(request, f"/b/{name}"))
 
 
 # --- posts ---
@@ -155,7 +151,7 @@ def _submit_form(db: Connection, request: PageRequest, parts: PathParts) -> Site
 
 def _submit(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     author = get_member(request)
-    values = {name: _text(request, name) for name in _POST_FIELDS}
+    values = {name: _get_text(request, name) for name in _POST_FIELDS}
     if wrong := _post_wrong(db, values):
         return _submit_page(db, wrong, values)
     added = db.execute(
@@ -191,11 +187,11 @@ def _edit_post_form(db: Connection, request: PageRequest, parts: PathParts) -> S
 
 def _edit_post(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     found = _own_post(db, request, parts)
-    title, body = _text(request, "title"), _text(request, "body")
+    title, body = _get_text(request, "title"), _get_text(request, "body")
     if not title:
         return show_form("edit_post.html", "A post needs a title.", post={**found, "body": body})
     db.execute("UPDATE post SET title = ?, body = ?, edited = ? WHERE id = ?", (title, body, _NOW, found["id"]))
-    return Redirect(to=_place(found))
+    return Redirect(to=_build_post_url(found))
 
 
 def _delete_post_form(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
@@ -235,7 +231,7 @@ def _below(comment: Mapping[str, object], number: object) -> Redirect:
 
 
 def _write(db: Connection, request: PageRequest, post: object, parent: object, board: object) -> SiteAnswer:
-    author, body = get_member(request), _text(request, "body")
+    author, body = get_member(request), _get_text(request, "body")
     if not body:
         raise PageError("A comment needs words.")
     added = db.execute(
@@ -266,7 +262,7 @@ def _edit_comment_form(db: Connection, request: PageRequest, parts: PathParts) -
 
 
 def _edit_comment(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    found, body = _own_comment(db, request, parts), _text(request, "body")
+    found, body = _own_comment(db, request, parts), _get_text(request, "body")
     if not body:
         return show_form("edit_comment.html", "A comment needs words.", comment=found)
     db.execute("UPDATE comment SET body = ?, edited = ? WHERE id = ?", (body, _NOW, found["id"]))
@@ -283,7 +279,7 @@ def _delete_comment(db: Connection, request: PageRequest, parts: PathParts) -> S
     how = "UPDATE comment SET deleted = 1, body = '' WHERE id = ?" if answered else "DELETE FROM comment WHERE id = ?"
     db.execute(how, (found["id"],))
     db.execute("DELETE FROM vote WHERE kind = 'comment' AND thing = ?", (found["id"],))
-    return Redirect(to=_place({"board": found["board"], "id": found["post"]}))
+    return Redirect(to=_build_post_url({"board": found["board"], "id": found["post"]}))
 
 
 # --- votes ---
@@ -294,7 +290,7 @@ _VOTES = {"up": 1, "down": -1}
 
 def _vote_on(kind: str, find: Callable[[Connection, str], DataRow]) -> PageHandler:
     def vote(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-        """The same again takes it back."""
+        """Vote, or take the same vote back."""
         found, voter = find(db, parts[kind]), get_member(request)
         value = _VOTES.get(request.form.get("vote", ""))
         if value is None:
@@ -305,7 +301,7 @@ def _vote_on(kind: str, find: Callable[[Connection, str], DataRow]) -> PageHandl
         if value != before:
             db.execute("INSERT INTO vote (kind, thing, member, value) VALUES (?, ?, ?, ?)", (*key, value))
         post = found["post"] if kind == "comment" else found["id"]
-        return Redirect(to=_back(request, _place({"board": found["board"], "id": post})))
+        return Redirect(to=_go_back(request, _build_post_url({"board": found["board"], "id": post})))
 
     return vote
 
@@ -318,7 +314,7 @@ def _biography_form(db: Connection, request: PageRequest, parts: PathParts) -> S
 
 
 def _biography(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    db.execute("UPDATE member SET biography = ? WHERE name = ?", (_text(request, "biography"), get_member(request)))
+    db.execute("UPDATE member SET biography = ? WHERE name = ?", (_get_text(request, "biography"), get_member(request)))
     return Redirect(to=f"/user/{get_member(request)}")
 
 
@@ -333,11 +329,11 @@ def _block(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer
 def _unblock(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     name = find_member(db, parts["name"])["name"]
     db.execute("DELETE FROM block WHERE member = ? AND blocked = ?", (get_member(request), name))
-    return Redirect(to=_back(request, f"/user/{name}"))
+    return Redirect(to=_go_back(request, f"/user/{name}"))
 
 
 def _send(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    sender, other, body = get_member(request), find_member(db, parts["name"])["name"], _text(request, "body")
+    sender, other, body = get_member(request), find_member(db, parts["name"])["name"], _get_text(request, "body")
     if not body or other == sender:
         raise PageError("A message needs words, and someone else to go to.")
     write = "INSERT INTO message (sender, recipient, body, created) VALUES (?, ?, ?, ?)"

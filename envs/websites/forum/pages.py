@@ -1,7 +1,4 @@
-"""The forum's pages: what is shown of boards, posts and members.
-
-What enters: a request. What leaves: a page. What members do is in `deeds`.
-"""
+"""The pages of the forum on which boards, posts and members are read."""
 
 from __future__ import annotations
 
@@ -93,19 +90,21 @@ def _front(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer
     if request.user is None:
         return _all_posts(db, request, parts)
     where = "board IN (SELECT board FROM subscription WHERE member = ?)"
-    return _listed(db, request, where, request.user, heading="Posts of your boards")
+    return _show_list(db, request, where, request.user, heading="Posts of your boards")
 
 
 def _all_posts(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    return _listed(db, request, "true", heading="Posts of all boards")
+    return _show_list(db, request, "true", heading="Posts of all boards")
 
 
 def _one_board(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     board = find_board(db, request, parts["board"])
-    return _listed(db, request, "board = ?", board["name"], heading=board["name"], board=board)
+    return _show_list(db, request, "board = ?", board["name"], heading=board["name"], board=board)
 
 
-def _listed(db: Connection, request: PageRequest, where: str, *given: object, heading: str, **more: object) -> SitePage:
+def _show_list(
+    db: Connection, request: PageRequest, where: str, *given: object, heading: str, **more: object
+) -> SitePage:
     sort = request.query.get("sort", "hot")
     sort = sort if sort in _ORDERS else "hot"
     days = _DAYS.get(request.query.get("time", "all"), 0) if sort in _RANGED else 0
@@ -140,7 +139,7 @@ def _one_post(db: Connection, request: PageRequest, parts: PathParts) -> SiteAns
     values = {
         "post": post,
         "board": board,
-        "tree": _tree(comments),
+        "tree": _nest_comments(comments),
         "order": order,
         "votes": _my_votes(db, request, "post"),
         "comment_votes": _my_votes(db, request, "comment"),
@@ -149,8 +148,8 @@ def _one_post(db: Connection, request: PageRequest, parts: PathParts) -> SiteAns
     return SitePage(template="post.html", values=values)
 
 
-def _tree(comments: list[DataRow]) -> list[DataRow]:
-    """Each with its replies, in the order in which they come."""
+def _nest_comments(comments: list[DataRow]) -> list[DataRow]:
+    """Nest replies below their comments, keeping the order."""
     by_id = {comment["id"]: {**comment, "replies": []} for comment in comments}
     top: list[DataRow] = []
     for comment in by_id.values():
@@ -255,13 +254,13 @@ _SEARCHED = {
 
 
 def _search(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    """All words must be there, wherever."""
+    """Find what has all of the words, anywhere."""
     words = request.query.get("q", "").split()[:10]
     scope = request.query.get("in", "posts")
     scope = scope if scope in _SEARCHED else "posts"
     text = _SEARCHED[scope][1]
     where = " AND ".join([f"{text} LIKE ? ESCAPE '!'"] * len(words)) or "false"
-    given = tuple(f"%{_literal(word)}%" for word in words)
+    given = tuple(f"%{_escape_word(word)}%" for word in words)
     values: Mapping[str, object] = {}
     if scope == "posts":
         values = _posts(db, request, where, given, _ORDERS["new"])
@@ -273,7 +272,7 @@ def _search(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswe
     return SitePage(template="search.html", values={**values, **more})
 
 
-def _literal(word: str) -> str:
+def _escape_word(word: str) -> str:
     return word.replace("!", "!!").replace("%", "!%").replace("_", "!_")
 
 

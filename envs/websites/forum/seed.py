@@ -1,8 +1,4 @@
-"""The forum as it is when an episode begins: who is there, what they wrote, and what others thought of it.
-
-What enters: an empty database and a random generator. What leaves: the database filled, always the same for the same
-generator. The words are in `data/texts.json`.
-"""
+"""Fill the forum with what an episode begins with, always the same for the same random generator."""
 
 from __future__ import annotations
 
@@ -127,7 +123,7 @@ def _comments(
 
 
 def _said(rng: Random, texts: Mapping[str, Any], post: _Post, *, reply: bool, taken: set[str]) -> str:
-    """Something that nobody has said below this post, while there is such a thing."""
+    """Something not yet said below this post, as long as there is any."""
     own = texts["boards"][post.board]["remarks"]
     likely = [*texts["replies"], *own] if reply else [*own, *own, *texts["remarks"]]
     said = [each.format(thing=post.thing) for each in likely]

@@ -1,4 +1,4 @@
-"""Rows of a site's data as templates and checks want them: by the names of their columns."""
+"""Rows of a site's data as dictionaries by column."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def fetch_first(db: Connection, sql: str, *given: object) -> DataRow | None:
 
 
 def fetch_value(db: Connection, sql: str, *given: object) -> Any:
-    """The first column of the first row."""
+    """The first column of the first row, or None."""
     found = db.execute(sql, given).fetchone()
     return None if found is None else found[0]

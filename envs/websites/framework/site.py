@@ -1,7 +1,6 @@
-"""What a site is: data in SQLite, and pages that answer requests by it.
+"""What a site is: data in SQLite, and pages that answer requests from it.
 
-What enters: a request, and a connection to one episode's data. What leaves: a page to be written out, or where to go
-instead. Nothing here or in a site's own folder knows of ports, browsers or other episodes.
+Nothing here or in a site's own folder knows of ports, browsers or other episodes.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ NOW: Final = datetime.combine(TODAY, time(12))
 
 
 class Keep(Enum):
-    """That who is logged in stays so."""
+    """Says that whoever is logged in stays logged in."""
 
     KEEP = "keep"
 
@@ -70,7 +69,7 @@ class PageRequest:
     """Who is logged in at this host."""
 
     def here(self, **other: object) -> str:
-        """This address with other parameters; those that are empty are left out."""
+        """This address with other parameters; empty ones are left out."""
         query = {**self.query, **{name: str(value) for name, value in other.items()}}
         kept = urlencode({name: value for name, value in query.items() if value})
         return f"{self.path}?{kept}" if kept else self.path
@@ -103,7 +102,7 @@ def show_form(template: str, error: str = "", **values: object) -> SitePage:
 
 
 class PageError(Exception):
-    """There is no such page to be had; the message stands on the page shown instead."""
+    """There is no such page; an error page shows the message instead."""
 
     status = 400
 
@@ -116,7 +115,7 @@ class PageNotFound(PageError):
 
 
 class Forbidden(PageError):
-    """Not with what was sent, or not for this user."""
+    """Not allowed with what was sent, or not for this user."""
 
     status = 403
 
@@ -131,12 +130,12 @@ class PageRoute:
     def match(self, request: PageRequest) -> Mapping[str, str] | None:
         if self.method != request.method:
             return None
-        found = _compiled(self.pattern).fullmatch(request.path)
+        found = _compile(self.pattern).fullmatch(request.path)
         return None if found is None else found.groupdict()
 
 
 @cache  # every request is held against many
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     parts = re.split(r"<(\w+)(\.\.\.)?>", pattern)
     texts = [re.escape(text) for text in parts[::3]]
     named = [f"(?P<{name}>{'.+' if rest else '[^/]+'})" for name, rest in zip(parts[1::3], parts[2::3], strict=True)]
@@ -159,7 +158,7 @@ class Host:
     routes: tuple[PageRoute, ...]
 
 
-def _nothing(db: Connection, request: PageRequest) -> Mapping[str, object]:
+def _share_nothing(db: Connection, request: PageRequest) -> Mapping[str, object]:
     return {}
 
 
@@ -175,7 +174,7 @@ class WebSite:
     """A folder; `error.html` there takes `status` and `message`."""
     filters: Mapping[str, Callable[..., object]] = field(default_factory=dict)
     """For templates, by name."""
-    shared: Callable[[Connection, PageRequest], Mapping[str, object]] = _nothing
+    shared: Callable[[Connection, PageRequest], Mapping[str, object]] = _share_nothing
     """What all pages are given, those of errors too."""
     functions: Mapping[str, Callable[..., str | int]] = field(default_factory=dict)
     """What SQL over its data may call, by name."""
@@ -184,18 +183,18 @@ class WebSite:
 
 
 def format_moment(moment: datetime) -> str:
-    """As times are kept in the data, so that they sort as they read."""
+    """Write a time as the data keeps it, so that times sort as they read."""
     return moment.strftime("%Y-%m-%d %H:%M")
 
 
 def read_whole(text: str, otherwise: int = 0) -> int:
-    """A number out of an address or a form, where it is one of at most nine digits."""
+    """Read a number of at most nine digits from an address or a form."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else otherwise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paging:
-    """A long list, page by page."""
+    """One page of a long list."""
 
     number: int
     """From 1 on."""
@@ -204,7 +203,7 @@ class Paging:
 
     @classmethod
     def of(cls, request: PageRequest, *, size: int, total: int) -> Paging:
-        """By the parameter `page`; one past the end is the last."""
+        """Read the parameter `page`; a number past the end is the last page."""
         last = max(1, -(-total // size))
         return cls(number=min(max(1, read_whole(request.query.get("page", ""), 1)), last), size=size, total=total)
 

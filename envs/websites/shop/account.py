@@ -82,14 +82,14 @@ def _orders(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswe
     return SitePage(template="orders.html", values={"listing": listing})
 
 
-def _mine(db: Connection, request: PageRequest, parts: PathParts) -> DataRow:
+def _fetch_my_order(db: Connection, request: PageRequest, parts: PathParts) -> DataRow:
     return fetch_row(
         db, "SELECT * FROM bill WHERE id = ? AND customer_id = ?", read_whole(parts["id"]), get_my_id(db, request)
     )
 
 
 def gather_order(db: Connection, found: DataRow) -> dict[str, object]:
-    """What there is to see of an order, for the customer and for the clerk."""
+    """Everything that customer and clerk see of an order."""
     lines = fetch_all(
         db, "SELECT *, price * quantity AS total FROM line WHERE purchase_id = ? ORDER BY id", found["id"]
     )
@@ -103,11 +103,11 @@ def gather_order(db: Connection, found: DataRow) -> dict[str, object]:
 
 
 def _order(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    return SitePage(template="order.html", values=gather_order(db, _mine(db, request, parts)))
+    return SitePage(template="order.html", values=gather_order(db, _fetch_my_order(db, request, parts)))
 
 
 def _cancel(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    found = _mine(db, request, parts)
+    found = _fetch_my_order(db, request, parts)
     if found["status"] != "pending":
         raise Forbidden("Only orders that are still pending can be canceled. Please write to us.")
     call_off(db, found)
@@ -116,14 +116,14 @@ def _cancel(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswe
 
 
 def call_off(db: Connection, found: DataRow) -> None:
-    """What was to be sent is back on the shelf."""
+    """Cancel an order and put its goods back in stock."""
     db.execute("UPDATE purchase SET status = 'canceled' WHERE id = ?", (found["id"],))
     for sku, quantity in db.execute("SELECT sku, quantity FROM line WHERE purchase_id = ?", (found["id"],)).fetchall():
         db.execute("UPDATE product SET stock = stock + ? WHERE sku = ?", (quantity, sku))
 
 
 def _reorder(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    found = _mine(db, request, parts)
+    found = _fetch_my_order(db, request, parts)
     missing = []
     for line in fetch_all(db, "SELECT * FROM line WHERE purchase_id = ? ORDER BY id", found["id"]):
         there = fetch_first(
@@ -157,7 +157,7 @@ def _addresses(db: Connection, request: PageRequest, parts: PathParts) -> SiteAn
     return SitePage(template="addresses.html", values={"addresses": found})
 
 
-def _my_address(db: Connection, request: PageRequest, parts: PathParts) -> DataRow | None:
+def _fetch_my_address(db: Connection, request: PageRequest, parts: PathParts) -> DataRow | None:
     if "id" not in parts:
         return None
     sql = "SELECT * FROM address WHERE id = ? AND customer_id = ?"
@@ -165,8 +165,8 @@ def _my_address(db: Connection, request: PageRequest, parts: PathParts) -> DataR
 
 
 def _address(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    """A new one, or one that is there."""
-    found = _my_address(db, request, parts)
+    """Add an address, or edit one."""
+    found = _fetch_my_address(db, request, parts)
     filled = read_form(_ADDRESS, request.form)
     if request.method == "GET" or filled.faults:
         empty = FilledForm(values={}, shown=show_values(_ADDRESS, found) if found else {})
@@ -179,7 +179,7 @@ def _address(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnsw
 
 
 def _main_address(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    found = _my_address(db, request, parts)
+    found = _fetch_my_address(db, request, parts)
     if found is None:
         raise PageNotFound
     db.execute("UPDATE address SET main = (id = ?) WHERE customer_id = ?", (found["id"], found["customer_id"]))
@@ -188,7 +188,7 @@ def _main_address(db: Connection, request: PageRequest, parts: PathParts) -> Sit
 
 
 def _delete_address(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    found = _my_address(db, request, parts)
+    found = _fetch_my_address(db, request, parts)
     if found is None or found["main"]:
         raise Forbidden("Your main address cannot be deleted. Make another one the main address first.")
     db.execute("DELETE FROM address WHERE id = ?", (found["id"],))
@@ -197,15 +197,15 @@ def _delete_address(db: Connection, request: PageRequest, parts: PathParts) -> S
 
 
 def _details(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    return _own(db, request, "Your details", _DETAILS)
+    return _edit_customer(db, request, "Your details", _DETAILS)
 
 
 def _newsletter(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    return _own(db, request, "Newsletter", _NEWSLETTER)
+    return _edit_customer(db, request, "Newsletter", _NEWSLETTER)
 
 
-def _own(db: Connection, request: PageRequest, title: str, fields: tuple[FormField, ...]) -> SiteAnswer:
-    """Something about the customer that the customer may change."""
+def _edit_customer(db: Connection, request: PageRequest, title: str, fields: tuple[FormField, ...]) -> SiteAnswer:
+    """Let customers change something about themselves."""
     found = fetch_row(db, "SELECT * FROM customer WHERE id = ?", get_my_id(db, request))
     filled = read_form(fields, request.form)
     if request.method == "GET" or filled.faults:

@@ -1,4 +1,4 @@
-"""The clerk's products, and what is said of them."""
+"""Products and their reviews at the admin side."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def _product_fields(db: Connection) -> Sequence[FormField]:
     )
 
 
-def _taken(db: Connection, filled: FilledForm, product: int) -> FilledForm:
-    """The same, with a fault where another product has the SKU."""
+def _check_sku(db: Connection, filled: FilledForm, product: int) -> FilledForm:
+    """Add a fault where another product has the SKU."""
     other = fetch_number(
         db, "SELECT count(*) FROM product WHERE sku = ? AND id != ?", filled.values.get("sku", ""), product
     )
@@ -99,7 +99,7 @@ def _new_product(db: Connection, request: PageRequest, parts: PathParts) -> Site
         return ask(
             "New product", fields, FilledForm(values={}, shown={"enabled": 1, "stock": 0}), button="Save product"
         )
-    filled = _taken(db, read_form(fields, request.form), 0)
+    filled = _check_sku(db, read_form(fields, request.form), 0)
     if filled.faults:
         return ask("New product", fields, filled, button="Save product")
     save(db, "product", {**filled.values, "created": str(TODAY)})
@@ -108,12 +108,12 @@ def _new_product(db: Connection, request: PageRequest, parts: PathParts) -> Site
 
 
 def _product(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    found, fields = _one_product(db, parts), _product_fields(db)
+    found, fields = _fetch_product(db, parts), _product_fields(db)
     title, ways = f"Product {found['name']}", {"Delete product": f"/products/{found['id']}/delete"}
     if request.method == "GET":
         shown = FilledForm(values={}, shown=show_values(fields, found))
         return ask(title, fields, shown, button="Save product", ways=ways)
-    filled = _taken(db, read_form(fields, request.form), found["id"])
+    filled = _check_sku(db, read_form(fields, request.form), found["id"])
     if filled.faults:
         return ask(title, fields, filled, button="Save product", ways=ways)
     save(db, "product", filled.values, found["id"])
@@ -121,12 +121,12 @@ def _product(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnsw
     return Redirect(to=f"/products/{found['id']}")
 
 
-def _one_product(db: Connection, parts: PathParts) -> DataRow:
+def _fetch_product(db: Connection, parts: PathParts) -> DataRow:
     return fetch_row(db, "SELECT * FROM product WHERE id = ?", read_whole(parts["id"]))
 
 
 def _delete_product(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    found = _one_product(db, parts)
+    found = _fetch_product(db, parts)
     for table in ("choice", "review", "basket", "wish"):
         db.execute(f"DELETE FROM {table} WHERE product_id = ?", (found["id"],))
     db.execute("DELETE FROM product WHERE id = ?", (found["id"],))

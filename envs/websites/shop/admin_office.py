@@ -1,4 +1,4 @@
-"""The clerk's other business: the dashboard, customers, price rules, reports, pages, and coming in."""
+"""Everything else at the admin side: dashboard, customers, price rules, reports, pages, logging in."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _rules(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer
 
 
 def _rule(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    """A new one, or one that is there."""
+    """Add a price rule, or edit one."""
     found = fetch_row(db, "SELECT * FROM rule WHERE id = ?", read_whole(parts["id"])) if "id" in parts else None
     title = f"Price rule {found['name']}" if found else "New price rule"
     if request.method == "GET":
@@ -169,7 +169,7 @@ def _rule(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
 
 
 def _check_rule(db: Connection, filled: FilledForm, own: int) -> FilledForm:
-    """The same, with the faults that only the whole of it shows; percent are whole numbers."""
+    """Add the faults that only show in the whole rule, and turn percent into whole numbers."""
     if filled.faults:
         return filled
     values = dict(filled.values)

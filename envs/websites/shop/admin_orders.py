@@ -1,4 +1,4 @@
-"""The clerk's orders: found, invoiced, shipped, called off, remarked upon."""
+"""Orders at the admin side: found, invoiced, shipped, canceled, commented on."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ def _orders(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswe
     return SitePage(template="admin_orders.html", values={"listing": listing})
 
 
-def _found(db: Connection, parts: PathParts) -> DataRow:
+def _fetch_order(db: Connection, parts: PathParts) -> DataRow:
     return fetch_row(db, "SELECT * FROM bill WHERE id = ?", read_whole(parts["id"]))
 
 
 def _order(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    values = {**gather_order(db, _found(db, parts)), "shipping_fields": _SHIPMENT, "remark_fields": _REMARK}
+    values = {**gather_order(db, _fetch_order(db, parts)), "shipping_fields": _SHIPMENT, "remark_fields": _REMARK}
     return SitePage(template="admin_order.html", values=values)
 
 
-def _done(db: Connection, request: PageRequest, found: DataRow, text: str) -> SiteAnswer:
+def _go_back(db: Connection, request: PageRequest, found: DataRow, text: str) -> SiteAnswer:
     notify(db, request, text)
     return Redirect(to=f"/orders/{found['id']}")
 
@@ -78,38 +78,38 @@ def _expect(found: DataRow, *statuses: str) -> None:
 
 
 def _cancel(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    found = _found(db, parts)
+    found = _fetch_order(db, parts)
     _expect(found, "pending", "processing")
     call_off(db, found)
-    return _done(db, request, found, "The order has been canceled.")
+    return _go_back(db, request, found, "The order has been canceled.")
 
 
 def _invoice(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    found = _found(db, parts)
+    found = _fetch_order(db, parts)
     _expect(found, "pending")
     save(db, "invoice", {"purchase_id": found["id"], "made": str(TODAY)})
     save(db, "purchase", {"status": "processing"}, found["id"])
-    return _done(db, request, found, "The invoice has been made.")
+    return _go_back(db, request, found, "The invoice has been made.")
 
 
 def _ship(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    found = _found(db, parts)
+    found = _fetch_order(db, parts)
     _expect(found, "processing")
     filled = read_form(_SHIPMENT, request.form)
     if filled.faults:
         raise PageError(" ".join(filled.faults))
     save(db, "shipment", {"purchase_id": found["id"], "sent": str(TODAY), **filled.values})
     save(db, "purchase", {"status": "complete"}, found["id"])
-    return _done(db, request, found, "The order has been shipped.")
+    return _go_back(db, request, found, "The order has been shipped.")
 
 
 def _remark(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    found = _found(db, parts)
+    found = _fetch_order(db, parts)
     filled = read_form(_REMARK, request.form)
     if filled.faults:
         raise PageError(" ".join(filled.faults))
     save(db, "remark", {"purchase_id": found["id"], "made": format_moment(NOW), **filled.values})
-    return _done(db, request, found, "The comment has been added.")
+    return _go_back(db, request, found, "The comment has been added.")
 
 
 ROUTES: tuple[PageRoute, ...] = (

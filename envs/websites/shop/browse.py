@@ -1,4 +1,4 @@
-"""Looking around in the shop: lists of products, one product, its reviews; pages to read, and letters to write."""
+"""Browsing the shop: lists of products, one product and its reviews, information pages, letters to the shop."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _REVIEW_SORTS: Sorts = {
 _AT_LEAST = tuple((str(stars), f"{stars} stars and more") for stars in (4, 3, 2))
 
 
-def _filters(db: Connection, where: str, *values: object) -> list[ListFilter]:
-    """What the products of a list may be chosen by: only makers and materials that are there."""
+def _build_filters(db: Connection, where: str, *values: object) -> list[ListFilter]:
+    """What a list of products can be filtered by; only makers and materials that occur."""
     chosen = []
     for column, label in (("maker", "Maker"), ("material", "Material")):
         found = db.execute(f"SELECT DISTINCT {column} FROM goods WHERE enabled AND {where} ORDER BY 1", values)
@@ -77,24 +77,26 @@ def _home(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
 
 def _category(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     found = fetch_row(db, "SELECT * FROM category WHERE slug = ?", parts["slug"])
-    filters = _filters(db, "category_id = ?", found["id"])
-    return _goods(db, request, found["name"], filters, [("category_id = ?", found["id"])])
+    filters = _build_filters(db, "category_id = ?", found["id"])
+    return _list_goods(db, request, found["name"], filters, [("category_id = ?", found["id"])])
 
 
 def _search(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     text = request.query.get("q", "").strip()
     categories = tuple((each["slug"], each["name"]) for each in fetch_all(db, "SELECT * FROM category ORDER BY id"))
     filters = [ListFilter(FormField("category", "Category", "select", options=categories), "category_slug = ?")]
-    return _goods(db, request, f"Search results for '{text}'", [*filters, *_filters(db, "1")], match_words(text))
+    return _list_goods(
+        db, request, f"Search results for '{text}'", [*filters, *_build_filters(db, "1")], match_words(text)
+    )
 
 
 def match_words(text: str) -> list[tuple[str, object]]:
-    """Each of the words is in what is said of the product."""
+    """Conditions that each word occurs in what is said of a product."""
     said = "sku || ' ' || name || ' ' || maker || ' ' || material || ' ' || description LIKE ? ESCAPE '!'"
     return [(said, make_pattern(word)) for word in text.split()[:8]]
 
 
-def _goods(
+def _list_goods(
     db: Connection, request: PageRequest, title: str, filters: Sequence[ListFilter], where: Sequence[tuple[str, object]]
 ) -> SiteAnswer:
     listing = list_rows(
@@ -107,28 +109,28 @@ def _goods(
 
 
 def _product(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    return _product_page(db, request, fetch_shown(db, parts["sku"]))
+    return _show_product(db, request, fetch_shown(db, parts["sku"]))
 
 
 def fetch_shown(db: Connection, sku: str) -> DataRow:
-    """A product that the shop shows."""
+    """A product that is on sale."""
     return fetch_row(db, "SELECT * FROM goods WHERE sku = ? AND enabled", sku)
 
 
-def _product_page(db: Connection, request: PageRequest, found: DataRow) -> SitePage:
+def _show_product(db: Connection, request: PageRequest, found: DataRow) -> SitePage:
     counts = db.execute(
         "SELECT stars, count(*) FROM review WHERE product_id = ? AND status = 'approved' GROUP BY stars", (found["id"],)
     )
     values = {
         "product": found,
         "choices": fetch_all(db, "SELECT * FROM choice WHERE product_id = ? ORDER BY position", found["id"]),
-        "reviews": _reviews(db, request, found),
+        "reviews": _list_reviews(db, request, found),
         "counts": dict(counts),
     }
     return SitePage(template="product.html", values=values)
 
 
-def _reviews(db: Connection, request: PageRequest, product: DataRow) -> Listing:
+def _list_reviews(db: Connection, request: PageRequest, product: DataRow) -> Listing:
     return list_rows(
         db,
         request,

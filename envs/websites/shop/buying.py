@@ -71,7 +71,7 @@ def _check_stock(product: DataRow, wanted: int) -> None:
         raise PageError(f"There is {left} of {product['name']}.")
 
 
-def _basket(db: Connection, request: PageRequest) -> list[DataRow]:
+def _fetch_basket(db: Connection, request: PageRequest) -> list[DataRow]:
     return fetch_all(
         db,
         "SELECT basket.id, product_id, option, quantity, sku, name, price, stock, price * quantity AS total,"
@@ -81,16 +81,16 @@ def _basket(db: Connection, request: PageRequest) -> list[DataRow]:
     )
 
 
-def _sums(db: Connection, request: PageRequest) -> Mapping[str, object]:
-    things = _basket(db, request)
+def _sum_up(db: Connection, request: PageRequest) -> Mapping[str, object]:
+    things = _fetch_basket(db, request)
     goods = sum(each["total"] for each in things)
     code = fetch_first(db, "SELECT code FROM basket_code WHERE customer_id = ?", get_my_id(db, request) or 0)
-    rule = _rule(db, code["code"], goods) if code else None
-    cut = _discount(rule, goods) if rule else 0
+    rule = _fetch_rule(db, code["code"], goods) if code else None
+    cut = _reckon_discount(rule, goods) if rule else 0
     return {"things": things, "goods": goods, "rule": rule, "discount": cut, "due": goods - cut}
 
 
-def _rule(db: Connection, code: str, goods: int) -> DataRow | None:
+def _fetch_rule(db: Connection, code: str, goods: int) -> DataRow | None:
     return fetch_first(
         db,
         "SELECT * FROM rule WHERE code = upper(?) AND active AND ? BETWEEN starts AND ends AND minimum <= ?",
@@ -100,17 +100,17 @@ def _rule(db: Connection, code: str, goods: int) -> DataRow | None:
     )
 
 
-def _discount(rule: DataRow, goods: int) -> int:
+def _reckon_discount(rule: DataRow, goods: int) -> int:
     amount = int(rule["amount"])
     return min(goods, goods * amount // 100 if rule["kind"] == "percent" else amount)
 
 
 def _see(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    return SitePage(template="cart.html", values=_sums(db, request))
+    return SitePage(template="cart.html", values=_sum_up(db, request))
 
 
 def _change(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    for thing in _basket(db, request):
+    for thing in _fetch_basket(db, request):
         wanted = read_whole(request.form.get(f"quantity-{thing['id']}", ""), -1)
         if wanted == 0:
             db.execute("DELETE FROM basket WHERE id = ?", (thing["id"],))
@@ -130,8 +130,8 @@ def _remove(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswe
 
 def _use_code(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     code = request.form.get("code", "").strip().upper()
-    goods = sum(each["total"] for each in _basket(db, request))
-    if _rule(db, code, goods) is None:
+    goods = sum(each["total"] for each in _fetch_basket(db, request))
+    if _fetch_rule(db, code, goods) is None:
         raise PageError("This code does not exist, is not valid today, or is for larger orders.")
     db.execute("INSERT OR REPLACE INTO basket_code VALUES (?, ?)", (get_my_id(db, request) or 0, code))
     notify(db, request, f"The code {code} is used.")
@@ -148,7 +148,7 @@ def _drop_code(db: Connection, request: PageRequest, parts: PathParts) -> SiteAn
 
 def _checkout(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     mine = get_my_id(db, request)
-    sums = _sums(db, request)
+    sums = _sum_up(db, request)
     if not sums["things"]:
         raise PageError("Your cart is empty.")
     if request.method == "POST":
@@ -169,7 +169,7 @@ def _buy(db: Connection, request: PageRequest, sums: Mapping[str, object]) -> in
     payment = form.get("payment", "")
     if to is None or by is None or payment not in PAYMENTS:
         raise PageError("Please choose an address, a way of shipping and a way of paying.")
-    things = _basket(db, request)
+    things = _fetch_basket(db, request)
     for thing in things:
         _check_stock(thing, thing["wanted"])
     rule = sums["rule"]

@@ -1,8 +1,4 @@
-"""Forms: what is asked, how it is read, and what is said where it cannot be.
-
-What enters: `Field`s, and what was sent. What leaves: values fit for the database, or faults with what was sent, to be
-shown again.
-"""
+"""Forms: their fields, how what was sent is read, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -45,7 +41,7 @@ def take_email(text: str) -> str:
 
 
 def take_amount(text: str) -> int:
-    """Cents."""
+    """Read an amount in cents."""
     found = _MONEY.fullmatch(text)
     if found is None:
         raise ValueError("must be an amount such as 12.50")
@@ -97,13 +93,13 @@ def read_form(fields: Sequence[FormField], form: Mapping[str, str]) -> FilledFor
     faults = []
     for field in fields:
         try:
-            values[field.name] = _read(field, form.get(field.name, "").strip()[: _LONGEST[field.kind == "area"]])
+            values[field.name] = _read_field(field, form.get(field.name, "").strip()[: _LONGEST[field.kind == "area"]])
         except ValueError as error:
             faults.append(f"{field.label} {error}.")
     return FilledForm(values=values, shown=form, faults=tuple(faults))
 
 
-def _read(field: FormField, text: str) -> object:
+def _read_field(field: FormField, text: str) -> object:
     if field.kind == "check":
         return int(bool(text))
     if not text:
@@ -116,11 +112,11 @@ def _read(field: FormField, text: str) -> object:
 
 
 def show_values(fields: Sequence[FormField], values: Mapping[str, object]) -> Mapping[str, object]:
-    """What is in the database, as somebody would have typed it."""
-    return {field.name: _typed(field, values[field.name]) for field in fields}
+    """Write values of the database as somebody would type them."""
+    return {field.name: _write_field(field, values[field.name]) for field in fields}
 
 
-def _typed(field: FormField, value: object) -> object:
+def _write_field(field: FormField, value: object) -> object:
     return (
         format_money(value).replace("$", "").replace(",", "")
         if field.take is take_amount and isinstance(value, int)

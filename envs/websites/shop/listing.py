@@ -1,8 +1,4 @@
-"""Long lists: filtered, sorted, page by page.
-
-What enters: what a list may be filtered and sorted by, as data, and a request whose parameters say how. What leaves:
-the rows of one page. Parameters that make no sense are as if they were not there.
-"""
+"""Long lists, filtered, sorted and cut into pages by the parameters of a request; senseless parameters are ignored."""
 
 from __future__ import annotations
 
@@ -59,7 +55,7 @@ def list_rows(
     size: int,
     where: Sequence[tuple[str, object]] = (),
 ) -> Listing:
-    """Of a table or view; `where` holds whatever is asked for."""
+    """Rows of a table or view; the conditions in `where` always hold."""
     asked = [filter_.condition(request.query.get(filter_.field.name, "").strip()) for filter_ in filters]
     conditions = [*where, *(each for each in asked if each)]
     clause = " AND ".join(f"({sql})" for sql, _ in conditions) or "1"

@@ -1,4 +1,4 @@
-"""One row, a number, a row to be written: SQL with parameters."""
+"""One row, one number, or a row to write: SQL with parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["fetch_number", "fetch_row", "make_pattern", "save"]
 
 
 def fetch_row(db: Connection, sql: str, *values: object) -> DataRow:
-    """The first row; a page asked for without one is not there."""
+    """The first row; `PageNotFound` without one."""
     found = fetch_first(db, sql, *values)
     if found is None:
         raise PageNotFound
@@ -25,7 +25,7 @@ def fetch_number(db: Connection, sql: str, *values: object) -> int:
 
 
 def save(db: Connection, table: str, values: Mapping[str, Any], key: object = None) -> int:
-    """Write a new row, or into that with this id; gives the id. Table and columns are never what somebody sent."""
+    """Write a new row, or update the one with this id; returns the id. Table and columns never come from a request."""
     if key is None:
         names = ", ".join(values)
         marks = ", ".join("?" * len(values))
@@ -37,7 +37,7 @@ def save(db: Connection, table: str, values: Mapping[str, Any], key: object = No
 
 
 def make_pattern(words: str) -> str:
-    """A pattern for `LIKE ? ESCAPE '!'`."""
+    """A pattern for `LIKE ? ESCAPE '!'` that finds the words anywhere."""
     for special in "!%_":
         words = words.replace(special, f"!{special}")
     return f"%{words}%"

@@ -73,7 +73,7 @@ def fill_shop(db: Connection, rng: Random) -> None:
 
 
 def _sections(file: str) -> Mapping[str, Sequence[tuple[str, ...]]]:
-    """A table of words: its parts by name, each a sequence of rows."""
+    """A table of words: its parts by name, each with its rows."""
     found: dict[str, list[tuple[str, ...]]] = {}
     rows = found[""] = []
     for text in (_DATA / file).read_text("utf-8").splitlines():
@@ -212,7 +212,7 @@ def _orders(db: Connection, rng: Random) -> None:
 
 
 def _moments(rng: Random) -> list[datetime]:
-    """What is not sent yet was ordered in the last days."""
+    """When orders were placed; those not yet sent in the last days."""
     settled, lately = 352 * 24 * 60, 10 * 24 * 60
     minutes = [rng.randrange(settled) for _ in range(NUM_ORDERS - _OPEN)]
     minutes += [settled + rng.randrange(lately) for _ in range(_OPEN)]

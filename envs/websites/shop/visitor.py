@@ -1,4 +1,4 @@
-"""Who is there, what they are told, and what is on every page."""
+"""Who is visiting, what they are told, and what is on every page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def get_my_id(db: Connection, request: PageRequest) -> int | None:
 
 
 def require_customer(*routes: PageRoute) -> tuple[PageRoute, ...]:
-    """Send those who have not logged in to the login page instead."""
+    """Send visitors who have not logged in to the login page."""
     return _require(lambda db, request: get_customer(db, request) is not None, routes)
 
 
@@ -53,7 +53,7 @@ def _require(may: Callable[[Connection, PageRequest], bool], routes: Sequence[Pa
 
 
 def notify(db: Connection, request: PageRequest, text: str) -> None:
-    """Once, on the next page of this host."""
+    """Show a message once, on the next page of this host."""
     db.execute("INSERT OR REPLACE INTO notice VALUES (?, ?)", (request.host, text))
 
 
@@ -81,6 +81,6 @@ def ask(
     button: str = "Save",
     ways: Mapping[str, str] | None = None,
 ) -> SitePage:
-    """A page with a form that is sent to its own address; `ways` are other buttons, and where they lead."""
+    """A page with a form that is sent to its own address; `ways` are further buttons and where they lead."""
     values = {"title": title, "fields": fields, "filled": filled, "button": button, "ways": ways or {}}
     return SitePage(template="form.html", values=values, status=400 if filled.faults else 200)

@@ -1,7 +1,4 @@
-"""Who may do what on the tracker.
-
-What enters: requests. What leaves: who is asking, which project is meant, and what role they have in it; or a refusal.
-"""
+"""Who may do what on the tracker."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ VISIBLE = """(visibility = 'public' OR (visibility = 'internal' AND :who IS NOT 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectPlace:
-    """A project, as whoever asks may see it."""
+    """A project as the visitor may see it."""
 
     project: DataRow
     role: str
@@ -64,7 +61,7 @@ def within(
     *,
     signed_in: bool = False,
 ) -> PageHandler:
-    """A page of a project, for those who may see it and have the role that it takes."""
+    """Open a page of a project to those who may see the project and have the required role."""
 
     def handle(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
         place = _place(db, request, parts)

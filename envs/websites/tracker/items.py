@@ -1,8 +1,4 @@
-"""Issues and merge requests of a project: lists, one of them, and what is done with it.
-
-What enters: a request within a project. What leaves: a page, or where to go after something was done. Both kinds are
-rows of `item`; `KINDS` has what differs.
-"""
+"""Issues and merge requests of a project; both are rows of `item`, and a `_Kind` has what differs."""
 
 from __future__ import annotations
 
@@ -82,11 +78,11 @@ _FILTERS = {
 Work = Callable[[Connection, PageRequest, ProjectPlace, _Kind, DataRow], SiteAnswer]
 
 
-def _shown(template: str, place: ProjectPlace, kind: _Kind, error: str = "", **values: object) -> SitePage:
+def _show(template: str, place: ProjectPlace, kind: _Kind, error: str = "", **values: object) -> SitePage:
     return show_form(template, error, place=place, project=place.project, kind=kind, **values)
 
 
-def _url(place: ProjectPlace, kind: _Kind, number: object) -> str:
+def _build_url(place: ProjectPlace, kind: _Kind, number: object) -> str:
     return f"{place.url}/{kind.segment}/{number}"
 
 
@@ -108,29 +104,29 @@ def _list(kind: _Kind) -> PageHandler:
         total = fetch_value(db, f"SELECT count(*) FROM item WHERE {in_state}", *given, state, state)
         paging = Paging.of(request, size=_PAGE, total=total)
         select = f"{_LISTED} WHERE {in_state} ORDER BY {_ORDERS[sort]} LIMIT ? OFFSET ?"
-        return _shown(
+        return _show(
             "items.html",
             place,
             kind,
-            listed=[_labelled(db, each) for each in fetch_all(db, select, *given, state, state, _PAGE, paging.offset)],
+            listed=[_label(db, each) for each in fetch_all(db, select, *given, state, state, _PAGE, paging.offset)],
             paging=paging,
             state=state,
             sort=sort,
             sorts=tuple(_ORDERS),
             chosen=chosen,
-            choices=_choices(db, place, kind),
+            choices=_list_choices(db, place, kind),
         )
 
     return within(handle)
 
 
-def _labelled(db: Connection, item: DataRow) -> DataRow:
+def _label(db: Connection, item: DataRow) -> DataRow:
     select = "SELECT name FROM item_label JOIN label ON label.id = label WHERE item = ? ORDER BY name"
     return {**item, "labels": [each["name"] for each in fetch_all(db, select, item["id"])]}
 
 
-def _choices(db: Connection, place: ProjectPlace, kind: _Kind) -> Mapping[str, list[str]]:
-    """What a list can be narrowed to."""
+def _list_choices(db: Connection, place: ProjectPlace, kind: _Kind) -> Mapping[str, list[str]]:
+    """What a list can be filtered by."""
     people = "SELECT DISTINCT {0} FROM item WHERE project = ? AND kind = ? AND {0} IS NOT NULL ORDER BY 1"
     found = {
         name: [value for (value,) in db.execute(people.format(name), (place.id, kind.key))]
@@ -147,21 +143,21 @@ def _choices(db: Connection, place: ProjectPlace, kind: _Kind) -> Mapping[str, l
 
 
 def _on(kind: _Kind, work: Work, *, signed_in: bool = True) -> PageHandler:
-    """A page about one of the kind."""
+    """A page about one issue or merge request."""
 
     def handle(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
         where = "WHERE project = ? AND kind = ? AND number = ?"
         found = fetch_first(db, f"{_LISTED} {where}", place.id, kind.key, read_whole(parts["number"]))
         if found is None:
             raise PageNotFound(f"There is no such {kind.word}.")
-        return work(db, request, place, kind, _labelled(db, found))
+        return work(db, request, place, kind, _label(db, found))
 
     return within(handle, signed_in=signed_in)
 
 
 def _view(db: Connection, request: PageRequest, place: ProjectPlace, kind: _Kind, item: DataRow) -> SiteAnswer:
     approvals = [each["username"] for each in fetch_all(db, "SELECT username FROM approval WHERE item = ?", item["id"])]
-    return _shown(
+    return _show(
         "item.html",
         place,
         kind,
@@ -175,7 +171,7 @@ def _view(db: Connection, request: PageRequest, place: ProjectPlace, kind: _Kind
 
 def _changes(db: Connection, request: PageRequest, place: ProjectPlace, kind: _Kind, item: DataRow) -> SiteAnswer:
     edits = fetch_all(db, "SELECT * FROM edit WHERE item = ?", item["id"])
-    return _shown("changes.html", place, kind, item=item, edits=edits)
+    return _show("changes.html", place, kind, item=item, edits=edits)
 
 
 def _may_change(request: PageRequest, place: ProjectPlace, item: DataRow) -> bool:
@@ -199,7 +195,7 @@ def _form(
     people = """SELECT username, name FROM person WHERE username IN
         (SELECT username FROM project_member WHERE project = ? UNION SELECT username FROM team_member WHERE team = ?
         UNION SELECT ?) ORDER BY name"""
-    return _shown(
+    return _show(
         "item_form.html",
         place,
         kind,
@@ -229,9 +225,9 @@ def _new_form(kind: _Kind) -> PageHandler:
 
 def _new(kind: _Kind) -> PageHandler:
     def handle(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
-        given, labels = _given(db, request, place)
+        given, labels = _read_item(db, request, place)
         source = get_text(request, "source") if kind is _MERGE else ""
-        wrong = _wrong(given) or (_branch_wrong(db, place, source) if kind is _MERGE else "")
+        wrong = _check_item(given) or (_check_branch(db, place, source) if kind is _MERGE else "")
         if wrong:
             return _form(db, place, kind, {"id": 0, "source": source, **given}, labels, wrong)
         last = fetch_value(db, "SELECT max(number) FROM item WHERE project = ? AND kind = ?", place.id, kind.key)
@@ -253,31 +249,31 @@ def _new(kind: _Kind) -> PageHandler:
         made = db.execute(f"INSERT INTO item ({columns}) VALUES ({marks})", tuple(row.values()))
         if place.may("reporter"):
             _sort(db, place, int(made.lastrowid or 0), given, labels)
-        return Redirect(to=_url(place, kind, number))
+        return Redirect(to=_build_url(place, kind, number))
 
     return within(handle, "developer" if kind is _MERGE else "", signed_in=True)
 
 
-def _given(db: Connection, request: PageRequest, place: ProjectPlace) -> tuple[DataRow, list[str]]:
+def _read_item(db: Connection, request: PageRequest, place: ProjectPlace) -> tuple[DataRow, list[str]]:
     given: DataRow = {name: get_text(request, name) for name in _FIELDS}
     given["milestone"] = read_whole(given["milestone"]) or None
     known = fetch_all(db, "SELECT id, name FROM label WHERE project = ?", place.id)
     return given, [label["name"] for label in known if f"label-{label['id']}" in request.form]
 
 
-def _wrong(given: DataRow) -> str:
+def _check_item(given: DataRow) -> str:
     if not given["title"]:
         return "A title is needed."
     return "" if not given["due"] or DAY.fullmatch(given["due"]) else "A day is written like 2026-03-02."
 
 
-def _branch_wrong(db: Connection, place: ProjectPlace, source: str) -> str:
+def _check_branch(db: Connection, place: ProjectPlace, source: str) -> str:
     known = fetch_value(db, "SELECT 1 FROM branch WHERE project = ? AND name = ? AND name <> 'main'", place.id, source)
     return "" if known else "Choose the branch to be merged."
 
 
 def _sort(db: Connection, place: ProjectPlace, item: int, given: DataRow, labels: list[str]) -> None:
-    """Who does it, by when, and under which labels."""
+    """Set who does it, by when, and under which labels."""
     for who in ("assignee", "reviewer"):
         if given[who] and not fetch_value(db, "SELECT 1 FROM person WHERE username = ?", given[who]):
             raise PageError("There is nobody of this name.")
@@ -297,14 +293,14 @@ def _edit_form(db: Connection, request: PageRequest, place: ProjectPlace, kind: 
 
 def _edit(db: Connection, request: PageRequest, place: ProjectPlace, kind: _Kind, item: DataRow) -> SiteAnswer:
     _must_change(request, place, item)
-    given, labels = _given(db, request, place)
-    if wrong := _wrong(given):
+    given, labels = _read_item(db, request, place)
+    if wrong := _check_item(given):
         return _form(db, place, kind, {**item, **given}, labels, wrong)
     update = "UPDATE item SET title = ?, description = ? WHERE id = ?"
     db.execute(update, (given["title"], given["description"], item["id"]))
     if place.may("reporter"):
         _sort(db, place, item["id"], given, labels)
-    return Redirect(to=_url(place, kind, item["number"]))
+    return Redirect(to=_build_url(place, kind, item["number"]))
 
 
 def _comment(db: Connection, request: PageRequest, place: ProjectPlace, kind: _Kind, item: DataRow) -> SiteAnswer:
@@ -313,31 +309,31 @@ def _comment(db: Connection, request: PageRequest, place: ProjectPlace, kind: _K
         raise PageError("A comment needs words.")
     insert = "INSERT INTO note (item, author, body, created) VALUES (?, ?, ?, ?)"
     db.execute(insert, (item["id"], get_user(request), body, _NOW))
-    return Redirect(to=_url(place, kind, item["number"]))
+    return Redirect(to=_build_url(place, kind, item["number"]))
 
 
 _TURNS = {"open": "closed", "closed": "open"}
 
 
 def _turn(db: Connection, request: PageRequest, place: ProjectPlace, kind: _Kind, item: DataRow) -> SiteAnswer:
-    """Close, or open again."""
+    """Close it, or open it again."""
     _must_change(request, place, item)
     if item["state"] not in _TURNS:
         raise PageError("What was merged stays so.")
     db.execute("UPDATE item SET state = ? WHERE id = ?", (_TURNS[item["state"]], item["id"]))
-    return Redirect(to=_url(place, kind, item["number"]))
+    return Redirect(to=_build_url(place, kind, item["number"]))
 
 
 # --- merging ---
 
 
 def _approve(db: Connection, request: PageRequest, place: ProjectPlace, kind: _Kind, item: DataRow) -> SiteAnswer:
-    """Once more takes it back."""
+    """Approve it, or take the approval back."""
     place.must("developer")
     key = (item["id"], get_user(request))
     if not db.execute("DELETE FROM approval WHERE item = ? AND username = ?", key).rowcount:
         db.execute("INSERT INTO approval VALUES (?, ?)", key)
-    return Redirect(to=_url(place, kind, item["number"]))
+    return Redirect(to=_build_url(place, kind, item["number"]))
 
 
 def _merge(db: Connection, request: PageRequest, place: ProjectPlace, kind: _Kind, item: DataRow) -> SiteAnswer:
@@ -357,7 +353,7 @@ def _merge(db: Connection, request: PageRequest, place: ProjectPlace, kind: _Kin
         _NOW,
     )
     db.execute("INSERT INTO revision VALUES (?, ?, ?, ?, ?, ?)", row)
-    return Redirect(to=_url(place, kind, item["number"]))
+    return Redirect(to=_build_url(place, kind, item["number"]))
 
 
 def _apply(db: Connection, place: ProjectPlace, edit: DataRow) -> None:

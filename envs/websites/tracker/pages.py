@@ -1,7 +1,4 @@
-"""The tracker's pages beside projects: what is one's own, groups, people, search, signing in.
-
-What enters: a request. What leaves: a page, or where to go after something was done.
-"""
+"""The pages of the tracker outside projects: one's own lists, groups, people, search, signing in."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import re
 from collections.abc import Mapping
 from sqlite3 import Connection
 
-from ..framework.records import DataRow, fetch_all, fetch_first, fetch_value
+from ..framework.records import DataRow, fetch_all, fetch_first, fetch_value, read_records
 from ..framework.site import (
     NOW,
     Forbidden,
@@ -70,9 +67,7 @@ def _listing(db: Connection, request: PageRequest, heading: str, where: str, **m
     words = request.query.get("q", "")
     given = {"who": request.user, "words": words.casefold(), **more}
     where = f"{where} AND (instr(lower(name), :words) OR instr(lower(description), :words))"
-    found = db.execute(f"{_LISTED} AND {where} ORDER BY {_ORDERS[sort]}", given)
-    names = [column[0] for column in found.description]
-    projects = [dict(zip(names, row, strict=True)) for row in found]
+    projects = read_records(db.execute(f"{_LISTED} AND {where} ORDER BY {_ORDERS[sort]}", given))
     values = {"projects": projects, "heading": heading, "sort": sort, "sorts": tuple(_ORDERS), "q": words}
     return SitePage(template="projects.html", values=values)
 
@@ -107,14 +102,14 @@ def _new_group_form(db: Connection, request: PageRequest, parts: PathParts) -> S
 def _new_group(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     mine = get_user(request)
     given = {name: get_text(request, name) for name in ("path", "name", "description")}
-    if wrong := _group_wrong(db, given):
+    if wrong := _check_group(db, given):
         return show_form("new_group.html", wrong, given=given)
     db.execute("INSERT INTO team VALUES (?, ?, ?, ?)", (*given.values(), NOW.date().isoformat()))
     db.execute("INSERT INTO team_member VALUES (?, ?, 'owner')", (given["path"], mine))
     return Redirect(to=f"/groups/{given['path']}")
 
 
-def _group_wrong(db: Connection, given: Mapping[str, str]) -> str:
+def _check_group(db: Connection, given: Mapping[str, str]) -> str:
     path = given["path"]
     if not given["name"]:
         return "A group needs a name."
@@ -124,7 +119,7 @@ def _group_wrong(db: Connection, given: Mapping[str, str]) -> str:
     return "There is such an address already." if fetch_value(db, taken, path, path) else ""
 
 
-def _group_of(db: Connection, path: str) -> DataRow:
+def _find_group(db: Connection, path: str) -> DataRow:
     found = fetch_first(db, "SELECT * FROM team WHERE path = ?", path)
     if found is None:
         raise PageNotFound("There is no such group.")
@@ -132,7 +127,7 @@ def _group_of(db: Connection, path: str) -> DataRow:
 
 
 def _group(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    group = _group_of(db, parts["group"])
+    group = _find_group(db, parts["group"])
     listed = _listing(db, request, group["name"], "space = :space", space=group["path"])
     select = "SELECT username, name, role FROM team_member NATURAL JOIN person WHERE team = ? ORDER BY name"
     members = fetch_all(db, select, group["path"])
@@ -142,7 +137,7 @@ def _group(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer
 
 
 def _add_to_group(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    group = _group_of(db, parts["group"])["path"]
+    group = _find_group(db, parts["group"])["path"]
     if find_team_role(db, group, get_user(request)) not in ("maintainer", "owner"):
         raise Forbidden("Only a maintainer of the group may do this.")
     username, role = get_text(request, "username"), get_text(request, "role")
@@ -156,7 +151,7 @@ def _add_to_group(db: Connection, request: PageRequest, parts: PathParts) -> Sit
 
 
 def _person(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    person = _person_of(db, parts["username"])
+    person = _find_person(db, parts["username"])
     projects = _listing(db, request, "", _MINE.replace(":who", ":them"), them=person["username"]).values["projects"]
     counts = {
         kind: fetch_value(db, "SELECT count(*) FROM item WHERE kind = ? AND author = ?", kind, person["username"])
@@ -165,7 +160,7 @@ def _person(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswe
     return SitePage(template="person.html", values={"person": person, "projects": projects, "counts": counts})
 
 
-def _person_of(db: Connection, username: str) -> DataRow:
+def _find_person(db: Connection, username: str) -> DataRow:
     found = fetch_first(
         db, "SELECT username, name, status, bio, location, joined FROM person WHERE username = ?", username
     )
@@ -175,7 +170,7 @@ def _person_of(db: Connection, username: str) -> DataRow:
 
 
 def _profile_form(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    return show_form("profile.html", given=_person_of(db, get_user(request)))
+    return show_form("profile.html", given=_find_person(db, get_user(request)))
 
 
 def _profile(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
@@ -238,9 +233,7 @@ def _items(
     paging = Paging.of(request, size=_PAGE, total=total)
     columns = "item.*, project.space, project.path, project.name AS project_name"
     select = f"SELECT {columns} FROM {source} ORDER BY item.created DESC LIMIT :size OFFSET :offset"
-    found = db.execute(select, {**given, "size": _PAGE, "offset": paging.offset})
-    names = [column[0] for column in found.description]
-    items = [dict(zip(names, row, strict=True)) for row in found]
+    items = read_records(db.execute(select, {**given, "size": _PAGE, "offset": paging.offset}))
     values = {"heading": heading, "listed": items, "paging": paging, "state": "", "q": "", "scope": "", **more}
     return SitePage(template="items_everywhere.html", values=values)
 

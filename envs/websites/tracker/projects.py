@@ -1,7 +1,4 @@
-"""A project's pages but its issues and merge requests: files, commits, members, labels, milestones, settings.
-
-What enters: a request within a project. What leaves: a page, or where to go after something was done.
-"""
+"""Pages of a project except its issues and merge requests: files, commits, members, labels, milestones, settings."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ _VISIBILITIES = ("public", "internal", "private")
 DAY = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
 
 
-def _shown(template: str, place: ProjectPlace, **values: object) -> SitePage:
+def _show(template: str, place: ProjectPlace, **values: object) -> SitePage:
     return SitePage(template=template, values={"place": place, "project": place.project, "error": "", **values})
 
 
@@ -52,7 +49,7 @@ def _overview(db: Connection, request: PageRequest, place: ProjectPlace, parts: 
         "commits": "SELECT count(*) FROM revision WHERE project = ?",
         "branches": "SELECT count(*) FROM branch WHERE project = ?",
     }
-    return _shown(
+    return _show(
         "project.html",
         place,
         counts={name: fetch_value(db, select, place.id) for name, select in counts.items()},
@@ -67,7 +64,7 @@ def _file(db: Connection, request: PageRequest, place: ProjectPlace, parts: Path
     found = fetch_first(db, "SELECT * FROM file WHERE project = ? AND path = ?", place.id, parts["path"])
     if found is None:
         raise PageNotFound("There is no such file.")
-    return _shown("file.html", place, file=found)
+    return _show("file.html", place, file=found)
 
 
 def _commits(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
@@ -78,39 +75,39 @@ def _commits(db: Connection, request: PageRequest, place: ProjectPlace, parts: P
         request, size=_PAGE, total=fetch_value(db, f"SELECT count(*) FROM revision WHERE {where}", *given)
     )
     select = f"SELECT * FROM revision WHERE {where} ORDER BY created DESC, sha LIMIT ? OFFSET ?"
-    return _shown(
+    return _show(
         "commits.html",
         place,
         commits=fetch_all(db, select, *given, _PAGE, paging.offset),
         paging=paging,
         author=author,
         q=words,
-        authors=[each["author"] for each in _authors(db, place)],
+        authors=[each["author"] for each in _fetch_authors(db, place)],
     )
 
 
-def _authors(db: Connection, place: ProjectPlace) -> list[DataRow]:
+def _fetch_authors(db: Connection, place: ProjectPlace) -> list[DataRow]:
     select = """SELECT author, name, count(*) AS commits, max(created) AS last FROM revision
         JOIN person ON username = author WHERE project = ? GROUP BY author ORDER BY commits DESC, author"""
     return fetch_all(db, select, place.id)
 
 
 def _contributors(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
-    return _shown("contributors.html", place, authors=_authors(db, place))
+    return _show("contributors.html", place, authors=_fetch_authors(db, place))
 
 
 def _commit(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
     found = fetch_first(db, "SELECT * FROM revision WHERE project = ? AND sha = ?", place.id, parts["sha"])
     if found is None:
         raise PageNotFound("There is no such commit.")
-    return _shown("commit.html", place, commit=found)
+    return _show("commit.html", place, commit=found)
 
 
 # --- stars and forks ---
 
 
 def _star(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
-    """Once more takes it back."""
+    """Star the project, or take the star back."""
     key = (place.id, get_user(request))
     if not db.execute("DELETE FROM star WHERE project = ? AND username = ?", key).rowcount:
         db.execute("INSERT INTO star VALUES (?, ?)", key)
@@ -118,11 +115,11 @@ def _star(db: Connection, request: PageRequest, place: ProjectPlace, parts: Path
 
 
 def _fork_form(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
-    return _shown("fork.html", place, spaces=_spaces(db, get_user(request)))
+    return _show("fork.html", place, spaces=_list_spaces(db, get_user(request)))
 
 
-def _spaces(db: Connection, username: str) -> list[str]:
-    """Where someone may make projects."""
+def _list_spaces(db: Connection, username: str) -> list[str]:
+    """The spaces in which a person may create projects."""
     teams = fetch_all(
         db, "SELECT team FROM team_member WHERE username = ? AND role IN ('maintainer', 'owner')", username
     )
@@ -140,7 +137,7 @@ def _fork(db: Connection, request: PageRequest, place: ProjectPlace, parts: Path
         "description": place.project["description"],
         "visibility": place.project["visibility"],
     }
-    if wrong := _project_wrong(db, given, get_user(request)):
+    if wrong := _check_project(db, given, get_user(request)):
         raise PageError(wrong)
     made = _create(db, given, get_user(request), place.id)
     for table, columns in _COPIED.items():
@@ -156,7 +153,7 @@ _NEW = {"space": "", "name": "", "path": "", "description": "", "visibility": "p
 
 
 def _new_form(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
-    spaces = _spaces(db, get_user(request))
+    spaces = _list_spaces(db, get_user(request))
     space = request.query.get("group", "")
     return show_form("new_project.html", given={**_NEW, "space": space}, spaces=spaces, visibilities=_VISIBILITIES)
 
@@ -164,8 +161,8 @@ def _new_form(db: Connection, request: PageRequest, parts: PathParts) -> SiteAns
 def _new(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     given = {name: get_text(request, name) for name in _NEW}
     given["path"] = given["path"] or make_slug(given["name"])
-    if wrong := _project_wrong(db, given, get_user(request)):
-        spaces = _spaces(db, get_user(request))
+    if wrong := _check_project(db, given, get_user(request)):
+        spaces = _list_spaces(db, get_user(request))
         return show_form("new_project.html", wrong, given=given, spaces=spaces, visibilities=_VISIBILITIES)
     made = _create(db, given, get_user(request), None)
     db.execute("INSERT INTO branch VALUES (?, 'main')", (made,))
@@ -175,8 +172,8 @@ def _new(db: Connection, request: PageRequest, parts: PathParts) -> SiteAnswer:
     return Redirect(to=f"/{given['space']}/{given['path']}")
 
 
-def _project_wrong(db: Connection, given: Mapping[str, str], username: str) -> str:
-    if given["space"] not in _spaces(db, username):
+def _check_project(db: Connection, given: Mapping[str, str], username: str) -> str:
+    if given["space"] not in _list_spaces(db, username):
         return "Choose a group in which you may make projects, or yourself."
     if not given["name"] or not SLUG.fullmatch(given["path"]):
         return "A name is needed, and an address of 3 to 40 small letters, digits, dots, underscores or hyphens."
@@ -196,7 +193,7 @@ def _create(db: Connection, given: Mapping[str, str], username: str, forked_from
 
 
 def _settings_form(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
-    return _shown("settings.html", place, given=place.project, visibilities=_VISIBILITIES)
+    return _show("settings.html", place, given=place.project, visibilities=_VISIBILITIES)
 
 
 def _settings(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
@@ -213,7 +210,7 @@ def _settings(db: Connection, request: PageRequest, place: ProjectPlace, parts: 
 def _members(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
     select = "SELECT username, name, role FROM project_member NATURAL JOIN person WHERE project = ? ORDER BY name"
     from_team = "SELECT username, name, role FROM team_member NATURAL JOIN person WHERE team = ? ORDER BY name"
-    return _shown(
+    return _show(
         "members.html",
         place,
         members=fetch_all(db, select, place.id),
@@ -223,7 +220,7 @@ def _members(db: Connection, request: PageRequest, place: ProjectPlace, parts: P
 
 
 def _invite(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
-    username, role = get_text(request, "username"), _role(request)
+    username, role = get_text(request, "username"), _read_role(request)
     if not fetch_value(db, "SELECT 1 FROM person WHERE username = ?", username):
         raise PageError("There is nobody of this name.")
     if fetch_value(db, "SELECT 1 FROM project_member WHERE project = ? AND username = ?", place.id, username):
@@ -232,7 +229,7 @@ def _invite(db: Connection, request: PageRequest, place: ProjectPlace, parts: Pa
     return Redirect(to=f"{place.url}/members")
 
 
-def _role(request: PageRequest) -> str:
+def _read_role(request: PageRequest) -> str:
     role = get_text(request, "role")
     if role not in ROLES:
         raise PageError("There is no such role.")
@@ -241,15 +238,15 @@ def _role(request: PageRequest) -> str:
 
 def _change_role(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
     update = "UPDATE project_member SET role = ? WHERE project = ? AND username = ?"
-    return _changed(db, place, update, (_role(request), place.id, parts["username"]))
+    return _change_members(db, place, update, (_read_role(request), place.id, parts["username"]))
 
 
 def _remove_member(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
     delete = "DELETE FROM project_member WHERE project = ? AND username = ?"
-    return _changed(db, place, delete, (place.id, parts["username"]))
+    return _change_members(db, place, delete, (place.id, parts["username"]))
 
 
-def _changed(db: Connection, place: ProjectPlace, change: str, given: tuple[object, ...]) -> SiteAnswer:
+def _change_members(db: Connection, place: ProjectPlace, change: str, given: tuple[object, ...]) -> SiteAnswer:
     if not db.execute(change, given).rowcount:
         raise PageNotFound("There is no such member.")
     return Redirect(to=f"{place.url}/members")
@@ -261,7 +258,7 @@ def _changed(db: Connection, place: ProjectPlace, change: str, given: tuple[obje
 def _labels(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
     select = """SELECT label.*, (SELECT count(*) FROM item_label JOIN item ON item.id = item WHERE label = label.id
         AND kind = 'issue' AND state = 'open') AS open_issues FROM label WHERE project = ? ORDER BY name"""
-    return _shown("labels.html", place, labels=fetch_all(db, select, place.id))
+    return _show("labels.html", place, labels=fetch_all(db, select, place.id))
 
 
 def _new_label(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
@@ -282,7 +279,7 @@ _DATES = ("title", "description", "start", "due")
 
 def _milestones(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
     listed = fetch_all(db, f"{_COUNTED} WHERE project = ? ORDER BY state DESC, due", place.id)
-    return _shown("milestones.html", place, milestones=listed)
+    return _show("milestones.html", place, milestones=listed)
 
 
 def _milestone_of(db: Connection, place: ProjectPlace, parts: PathParts) -> DataRow:
@@ -295,7 +292,7 @@ def _milestone_of(db: Connection, place: ProjectPlace, parts: PathParts) -> Data
 def _milestone(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
     found = _milestone_of(db, place, parts)
     select = "SELECT * FROM item WHERE milestone = ? AND kind = 'issue' ORDER BY state DESC, number"
-    return _shown("milestone.html", place, milestone=found, issues=fetch_all(db, select, found["id"]))
+    return _show("milestone.html", place, milestone=found, issues=fetch_all(db, select, found["id"]))
 
 
 def _milestone_form(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
@@ -310,7 +307,7 @@ def _milestone_page(place: ProjectPlace, given: DataRow, *, editing: bool, error
 def _save_milestone(db: Connection, request: PageRequest, place: ProjectPlace, parts: PathParts) -> SiteAnswer:
     number = _milestone_of(db, place, parts)["id"] if "milestone" in parts else 0
     given = {name: get_text(request, name) for name in _DATES}
-    if wrong := _milestone_wrong(db, place, given, number):
+    if wrong := _check_milestone(db, place, given, number):
         return _milestone_page(place, given, editing=bool(number), error=wrong)
     if number:
         update = "UPDATE milestone SET title = ?, description = ?, start = ?, due = ? WHERE id = ?"
@@ -321,7 +318,7 @@ def _save_milestone(db: Connection, request: PageRequest, place: ProjectPlace, p
     return Redirect(to=f"{place.url}/milestones/{number}")
 
 
-def _milestone_wrong(db: Connection, place: ProjectPlace, given: Mapping[str, str], number: int) -> str:
+def _check_milestone(db: Connection, place: ProjectPlace, given: Mapping[str, str], number: int) -> str:
     taken = "SELECT 1 FROM milestone WHERE project = ? AND title = ? AND id <> ?"
     if not given["title"] or fetch_value(db, taken, place.id, given["title"], number):
         return "A milestone needs a title of its own."

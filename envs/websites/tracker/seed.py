@@ -1,8 +1,4 @@
-"""The tracker as it is when an episode begins: people, projects, and all that goes on in them.
-
-What enters: an empty database and a random generator. What leaves: the database filled, always the same for the same
-generator. The words are in `data/texts.json`.
-"""
+"""Fill the tracker with what an episode begins with, always the same for the same random generator."""
 
 from __future__ import annotations
 
@@ -215,7 +211,7 @@ def _merges(db: Connection, rng: Random, projects: Sequence[_Project], texts: Ma
 
 
 def _edits(db: Connection, rng: Random, project: int, item: int, title: str, *, merged: bool) -> None:
-    """One number in one file, and a line in the changelog; what was merged stands in the files already."""
+    """Change one number in one file and add a line to the changelog; merged changes are already in the files."""
     paths = db.execute("SELECT path, content FROM file WHERE project = ? AND path LIKE 'src/%'", (project,)).fetchall()
     path, content = rng.choice(paths)
     line = rng.choice([line for line in content.splitlines() if " = " in line])

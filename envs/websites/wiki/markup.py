@@ -1,8 +1,4 @@
-"""How pages are written, and what they look like.
-
-What enters: the text of a page, as people write it, and which titles there are. What leaves: its facts, its categories
-and its sections as HTML, in which nothing of the text stands unescaped.
-"""
+"""The markup of wiki pages: read facts, categories and sections, and render HTML with everything escaped."""
 
 from __future__ import annotations
 
@@ -51,7 +47,7 @@ class Section:
 
 
 def build_address(title: str, place: str = "wiki") -> str:
-    """A page's path; its history, its talk page and so on lie at other places."""
+    """The path of a page; its history, its talk page and so on have other places."""
     return f"/{place}/{quote(title.replace(' ', '_'), safe='')}"
 
 
@@ -73,18 +69,18 @@ def list_facts(text: str, known: _Known) -> list[tuple[str, Markup]]:
 
 
 def read_fact(text: str, name: str) -> str:
-    """A fact in plain words; `LookupError` where it is not told."""
+    """A fact in plain words; `LookupError` where there is none."""
     return strip_marks(dict(_FACT.findall(text))[name])
 
 
 def read_fact_value(text: str, name: str) -> str | int:
-    """A fact, as a number where it is one."""
+    """A fact, as a number if it is one."""
     said = read_fact(text, name)
     return int(said.replace(",", "")) if said.replace(",", "").isdecimal() else said
 
 
 def read_figure(text: str, name: str) -> int:
-    """The number with which a fact begins."""
+    """The number at the beginning of a fact."""
     return int(read_fact(text, name).split()[0].replace(",", ""))
 
 
@@ -93,7 +89,7 @@ def is_in_category(text: str, name: str) -> bool:
 
 
 def strip_marks(text: str) -> str:
-    """Without marks."""
+    """The text without markup."""
     words = _MARK.sub(lambda mark: mark[1] or mark[2], _CATEGORY.sub("", text))
     return " ".join(re.sub(r"^[=*@^|]+|[=^|]+$| [|^] ", " ", words, flags=re.MULTILINE).split())
 
@@ -102,7 +98,7 @@ def strip_marks(text: str) -> str:
 
 
 def _block(lines: Sequence[str], known: _Known) -> Markup:
-    """Lines without an empty one between them: items and rows stand together, the rest is a paragraph."""
+    """Render adjacent lines: items and rows are grouped, the rest is a paragraph."""
     return Markup("\n").join(_SAID[kind](list(each), known) for kind, each in groupby(lines, _kind))
 
 

@@ -1,8 +1,4 @@
-"""What the wiki answers.
-
-What enters: requests and the wiki's data. What leaves: pages. Reading is for all, writing for those who are logged in,
-and protected pages for stewards.
-"""
+"""The pages of the wiki: anyone may read, those logged in may write, only stewards may edit protected pages."""
 
 from __future__ import annotations
 
@@ -61,8 +57,8 @@ def _title(named: Named) -> str:
     return named["title"].replace("_", " ").strip()
 
 
-def _there(db: Connection, title: str) -> Row | None:
-    """A page as it is now, by its title or one that it had."""
+def _find_page(db: Connection, title: str) -> Row | None:
+    """A page as it is now, found by its title or a former one."""
     found: Row | None = db.execute("SELECT * FROM current WHERE title = ?", (title,)).fetchone()
     if found is None:
         old = "SELECT current.* FROM current JOIN old_titles ON page = id WHERE old_titles.title = ?"
@@ -71,7 +67,7 @@ def _there(db: Connection, title: str) -> Row | None:
 
 
 def _page(db: Connection, named: Named) -> Row:
-    found = _there(db, _title(named))
+    found = _find_page(db, _title(named))
     if found is None:
         raise PageNotFound(f"There is no page called '{_title(named)}' yet.")
     return found
@@ -82,8 +78,8 @@ def _known(db: Connection) -> Callable[[str], bool]:
     return lambda title: title.casefold() in titles
 
 
-def _writer(request: PageRequest, page: Row | None = None) -> str:
-    """Who is writing, if they may."""
+def _require_writer(request: PageRequest, page: Row | None = None) -> str:
+    """The user who is writing, if they may."""
     if request.user is None:
         raise Forbidden("Log in to do that.")
     if page is not None and page["protected"] and request.user not in _STEWARDS:
@@ -111,7 +107,7 @@ def _main(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
 
 def _article(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     title = _title(named)
-    page = _there(db, title)
+    page = _find_page(db, title)
     if page is None:
         return SitePage(template="missing.html", values={"title": title[:_LONGEST_TITLE]}, status=404)
     known = _known(db)
@@ -126,7 +122,7 @@ def _article(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
 
 
 def _frame(db: Connection, request: PageRequest, page: Row) -> dict[str, object]:
-    """What stands around a page, its history and its talk alike."""
+    """What surrounds a page, its history and its talk alike."""
     talk = db.execute("SELECT count(*) FROM comments WHERE page = ?", (page["id"],)).fetchone()[0]
     watched = db.execute("SELECT 1 FROM watches WHERE user = ? AND page = ?", (request.user, page["id"])).fetchone()
     return {"page": page, "num_comments": talk, "watched": watched is not None}
@@ -183,12 +179,12 @@ def _search(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
         " ORDER BY lower(title) != lower(:q), instr(lower(title), lower(:q)) = 0, title LIMIT :size OFFSET :offset",
         {"q": words, "size": paging.size if words else 0, "offset": paging.offset},
     )
-    hits = [(row["title"], _around(strip_marks(row["text"]), words)) for row in found]
+    hits = [(row["title"], _cut_around(strip_marks(row["text"]), words)) for row in found]
     return SitePage(template="search.html", values={"words": words, "hits": hits, "paging": paging})
 
 
-def _around(text: str, words: str) -> str:
-    """Some of the text, with what was looked for."""
+def _cut_around(text: str, words: str) -> str:
+    """The text around what was searched for."""
     start = max(0, text.casefold().find(words.casefold()) - 40)
     return f"{'…' if start else ''}{text[start : start + 140].strip()}…"
 
@@ -236,7 +232,7 @@ def _user(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
 def _watchlist(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     pages = db.execute(
         "SELECT title, day, author FROM current JOIN watches ON page = id WHERE user = ? ORDER BY title",
-        (_writer(request),),
+        (_require_writer(request),),
     ).fetchall()
     return SitePage(template="watchlist.html", values={"pages": pages})
 
@@ -246,8 +242,8 @@ def _watchlist(db: Connection, request: PageRequest, named: Named) -> SiteAnswer
 
 def _edit(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     title, number = _title(named), request.query.get("section", "")
-    page = _there(db, title)
-    _writer(request, page)
+    page = _find_page(db, title)
+    _require_writer(request, page)
     text = "" if page is None else _section(page, number).text if number else page["text"]
     values = {"title": _new_title(title) if page is None else page["title"], "text": text, "section": number}
     return SitePage(template="edit.html", values={**values, "there": page is not None})
@@ -255,8 +251,8 @@ def _edit(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
 
 def _save(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     title, number = _title(named), request.form.get("section", "")
-    page = _there(db, title)
-    writer, text = _writer(request, page), request.form.get("text", "").strip()
+    page = _find_page(db, title)
+    writer, text = _require_writer(request, page), request.form.get("text", "").strip()
     if not text:
         raise PageError("A page cannot be empty.")
     if page is None:
@@ -289,18 +285,18 @@ def _new_title(title: str) -> str:
 
 
 def _new(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
-    _writer(request)
+    _require_writer(request)
     return SitePage(template="new.html")
 
 
 def _begin(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
-    _writer(request)
+    _require_writer(request)
     return Redirect(to=build_address(_new_title(request.form.get("title", "")), "edit"))
 
 
 def _add(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     page = _page(db, named)
-    _writer(request, page)
+    _require_writer(request, page)
     return SitePage(template="add.html", values=_frame(db, request, page))
 
 
@@ -311,7 +307,11 @@ def _append(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     if not heading or not words:
         raise PageError("A section has a heading and a text.")
     _revise(
-        db, page["id"], _writer(request, page), f"New section: {heading}", f"{page['text']}\n\n== {heading} ==\n{words}"
+        db,
+        page["id"],
+        _require_writer(request, page),
+        f"New section: {heading}",
+        f"{page['text']}\n\n== {heading} ==\n{words}",
     )
     return Redirect(to=build_address(page["title"]))
 
@@ -319,7 +319,7 @@ def _append(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
 def _restore(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     revision = _revision(db, named)
     page = _page(db, {"title": revision["title"]})
-    writer = _writer(request, page)
+    writer = _require_writer(request, page)
     if revision["id"] == revision["last"]:
         raise PageError("That is how the page is now.")
     _revise(db, page["id"], writer, f"Back to how it was on {revision['day']}", revision["text"])
@@ -333,13 +333,13 @@ def _comment(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
         raise PageError("A comment cannot be empty.")
     db.execute(
         "INSERT INTO comments(page, author, day, text) VALUES (?, ?, ?, ?)",
-        (page["id"], _writer(request), TODAY.isoformat(), text),
+        (page["id"], _require_writer(request), TODAY.isoformat(), text),
     )
     return Redirect(to=build_address(page["title"], "talk"))
 
 
 def _watch(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
-    page, user = _page(db, named), _writer(request)
+    page, user = _page(db, named), _require_writer(request)
     if db.execute("DELETE FROM watches WHERE user = ? AND page = ?", (user, page["id"])).rowcount == 0:
         db.execute("INSERT INTO watches VALUES (?, ?)", (user, page["id"]))
     return Redirect(to=build_address(page["title"]))
@@ -347,15 +347,15 @@ def _watch(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
 
 def _rename(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     page = _page(db, named)
-    _writer(request, page)
+    _require_writer(request, page)
     return SitePage(template="rename.html", values=_frame(db, request, page))
 
 
 def _renamed(db: Connection, request: PageRequest, named: Named) -> SiteAnswer:
     page = _page(db, named)
-    _writer(request, page)
+    _require_writer(request, page)
     title = _new_title(request.form.get("title", ""))
-    if _there(db, title) is not None:
+    if _find_page(db, title) is not None:
         raise PageError("There is a page of that title already.")
     db.execute("UPDATE pages SET title = ? WHERE id = ?", (title, page["id"]))
     db.execute("INSERT INTO old_titles VALUES (?, ?)", (page["title"], page["id"]))

@@ -1,7 +1,4 @@
-"""What the wiki holds when an episode begins.
-
-What enters: an empty wiki and chance. What leaves: its pages with their histories, talk, and who watches what.
-"""
+"""Fill the wiki with what an episode begins with: pages and their histories, talk, and who watches what."""
 
 from __future__ import annotations
 
@@ -63,26 +60,26 @@ def fill_wiki(db: Connection, rng: Random) -> None:
     for article in made:
         db.execute("INSERT INTO pages(title, protected) VALUES (?, ?)", (article.title, article.protected))
     pages = {title: number for number, title in db.execute("SELECT id, title FROM pages")}
-    for day, title, author, summary, text in _in_order(made, rng):
+    for day, title, author, summary, text in _order_edits(made, rng):
         db.execute(
             "INSERT INTO revisions(page, author, day, summary, text) VALUES (?, ?, ?, ?, ?)",
             (pages[title], author, day.isoformat(), summary, text),
         )
-    _talk(db, list(pages.values()), rng)
+    _fill_talk(db, list(pages.values()), rng)
     db.executemany("INSERT INTO watches VALUES (?, ?)", [(USER, pages[title]) for title in _WATCHED])
 
 
 _Edit = tuple[date, str, str, str, str]
 
 
-def _in_order(made: Sequence[Article], rng: Random) -> list[_Edit]:
+def _order_edits(made: Sequence[Article], rng: Random) -> list[_Edit]:
     """All edits of all pages, by day."""
-    return sorted((edit for article in made for edit in _history(article, rng)), key=lambda edit: edit[:2])
+    return sorted((edit for article in made for edit in _write_history(article, rng)), key=lambda edit: edit[:2])
 
 
-def _history(article: Article, rng: Random) -> Iterator[_Edit]:
-    """From a first sketch to what there is today, on different days."""
-    growing = [_sketch(article), *(_without(article, number) for number in range(len(article.sections)))]
+def _write_history(article: Article, rng: Random) -> Iterator[_Edit]:
+    """The revisions of an article, from a first sketch to today, on different days."""
+    growing = [_sketch(article), *(_leave_out(article, number) for number in range(len(article.sections)))]
     texts = [*growing[: rng.randrange(1, 5)], article.text]
     texts = [text for number, text in enumerate(texts) if text not in texts[number + 1 :]]
     span = (TODAY - _FIRST).days
@@ -94,19 +91,19 @@ def _history(article: Article, rng: Random) -> Iterator[_Edit]:
 
 
 def _sketch(article: Article) -> str:
-    """Only the beginning."""
+    """The article with nothing but its lead."""
     return Article(title=article.title, lead=article.lead, categories=article.categories).text
 
 
-def _without(article: Article, number: int) -> str:
-    """One of the sections was not there yet."""
+def _leave_out(article: Article, number: int) -> str:
+    """The article without one of its sections."""
     kept = [each for place, each in enumerate(article.sections) if place != number]
     return Article(
         title=article.title, facts=article.facts, lead=article.lead, sections=kept, categories=article.categories
     ).text
 
 
-def _talk(db: Connection, pages: Sequence[int], rng: Random) -> None:
+def _fill_talk(db: Connection, pages: Sequence[int], rng: Random) -> None:
     for page in sorted(rng.sample(pages, _TALKED_ABOUT)):
         day = TODAY - timedelta(days=rng.randrange(40, 700))
         for question, reply in rng.sample(_TALK, rng.randrange(1, 3)):
