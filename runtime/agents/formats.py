@@ -15,7 +15,7 @@ from . import tool_calls
 from .chat import Chat
 from .messages import END_OF_THOUGHTS, START_OF_THOUGHTS, Message, ParsedReply, accept, refuse
 
-__all__ = ["FORMATS", "AgentFormat", "ReplyRules", "agent_format", "chat_and_format", "without_thoughts"]
+__all__ = ["AgentFormat", "ReplyRules", "agent_format", "chat_and_format", "without_thoughts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,10 +204,6 @@ def agent_format(name: Format, reply_rules: ReplyRules | None = None) -> AgentFo
     reply_rules = reply_rules or ReplyRules()
     style = _FORMATS[name](reply_rules)
     return replace(style, read=_skip_thoughts(style.read)) if reply_rules.thinking else style
-
-
-FORMATS: Mapping[Format, AgentFormat] = {name: agent_format(name) for name in Format}
-"""All formats with thoughts, for a template without tools."""
 
 
 def chat_and_format(agent: Agent, chat: Chat) -> tuple[Chat, AgentFormat]:

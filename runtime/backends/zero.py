@@ -51,7 +51,6 @@ class ZeroEngine:
         self._gradients = _GRADIENTS[settings.zero](self._engine)
 
     def __call__(self, *inputs: Any) -> Any:
-        """Run the network's own forward pass."""
         return self._engine(*inputs)
 
     @property

@@ -87,11 +87,7 @@ class PairDataset:
 
 def apply_masks(group: Sequence[Scored], stage: Stage, step_names: StepNames) -> list[tuple[Scored, LossMask]]:
     """Attach each episode's loss mask under the recipe's policies."""
-    policies = MaskPolicies(
-        episodes=stage.algorithm.data.keep,
-        on_truncated=stage.agent.on_truncated,
-        on_void_turn=stage.agent.on_void_turn,
-    )
+    policies = MaskPolicies.of(stage.agent, stage.algorithm.data.keep)
     return [(each, mask_episode(each, policies, step_names)) for each in group]
 
 
