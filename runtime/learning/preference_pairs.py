@@ -127,8 +127,8 @@ def _episode_response(scored: Scored, mask: LossMask) -> Iterator[Response]:
 def _turn_responses(scored: Scored, mask: LossMask) -> Iterator[Response]:
     """Yield each turn from a named state, scored by the rewards from it on."""
     turns, rewards = scored.episode.turns, assign_turn_rewards(scored).rewards
-    spoken = [k for k, turn in enumerate(turns) if turn.end > turn.start]
-    for at, k in enumerate(spoken):
+    sampled = [k for k, turn in enumerate(turns) if turn.end > turn.start]
+    for at, k in enumerate(sampled):
         if mask.turns[k] and turns[k].state:
             only = tuple(other == k for other in range(len(turns)))
             yield Response(

@@ -105,7 +105,7 @@ def summary_lines(summary: Summary, ending: str, model: Path | None, metrics: Pa
     yield (
         f"{strip_control(ending, 500)}: {summary.steps:,} {'step' if summary.steps == 1 else 'steps'} in "
         f"{format_duration(summary.seconds)}, {format_number(summary.sampled_tokens)} tokens sampled, "
-        f"{format_number(summary.trained_tokens)} learnt from"
+        f"{format_number(summary.trained_tokens)} trained on"
     )
     names = [strip_control(name, _NAME) for name, _ in summary.after]
     width, before = max(map(len, names), default=0), dict(summary.before)

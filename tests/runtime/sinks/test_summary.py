@@ -16,7 +16,7 @@ def test_a_whole_run_has_a_before_and_an_after(step_row: Make, eval_row: Make, t
     rows = [eval_row(0, 0.41), *(step_row(11 + k) for k in range(20)), eval_row(20, 0.6), eval_row(30, 0.83)]
     model = tmp_path / "model"
     assert list(summary_lines(summarise(rows), "finished", model, tmp_path / "metrics.jsonl")) == [
-        "finished: 30 steps in 49s, 120,000 tokens sampled, 180,000 learnt from",
+        "finished: 30 steps in 49s, 120,000 tokens sampled, 180,000 trained on",
         "  textcraft  success 0.41 [0.31, 0.51] before, 0.83 [0.73, 0.93] after (+0.42)",
         f"  metrics  {tmp_path / 'metrics.jsonl'}",
         f"  model    {model}",
@@ -25,7 +25,7 @@ def test_a_whole_run_has_a_before_and_an_after(step_row: Make, eval_row: Make, t
 
 def test_one_measurement_is_no_change(eval_row: Make, tmp_path: Path) -> None:
     lines = list(summary_lines(summarise([eval_row(1, 0.41)]), "interrupted", None, tmp_path))
-    assert lines[0] == "interrupted: 1 step in 3s, 0 tokens sampled, 0 learnt from"
+    assert lines[0] == "interrupted: 1 step in 3s, 0 tokens sampled, 0 trained on"
     assert lines[1] == "  textcraft  success 0.41 [0.31, 0.51]"
 
 
@@ -46,7 +46,7 @@ def test_an_interval_that_is_no_number_is_left_out() -> None:
 def test_a_run_without_rows_is_told_of_too(tmp_path: Path) -> None:
     rows = read_rows(tmp_path / "metrics.jsonl")
     (first, _) = summary_lines(summarise(rows), "stopped by a guard: \x1b[31m", None, tmp_path)
-    assert first == "stopped by a guard: \\x1b[31m: 0 steps in 0s, 0 tokens sampled, 0 learnt from"
+    assert first == "stopped by a guard: \\x1b[31m: 0 steps in 0s, 0 tokens sampled, 0 trained on"
 
 
 def test_a_line_that_a_kill_cut_short_is_no_row(step_row: Make, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_the_last_words_are_those_of_the_folder(step_row: Make, tmp_path: Path) 
     (tmp_path / "metrics.jsonl").write_text(json.dumps(step_row(11)) + "\n")
     (tmp_path / "checkpoints" / "step-11" / "model").mkdir(parents=True)
     assert list(summarise_run(tmp_path, "finished")) == [
-        "finished: 11 steps in 2s, 6,000 tokens sampled, 9,000 learnt from",
+        "finished: 11 steps in 2s, 6,000 tokens sampled, 9,000 trained on",
         f"  metrics  {tmp_path / 'metrics.jsonl'}",
         f"  model    {tmp_path / 'checkpoints' / 'step-11' / 'model'}",
     ]
