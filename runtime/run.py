@@ -33,13 +33,9 @@ from .workers.worker_group import WorkerGroup
 __all__ = ["Start", "folder_of", "run_plan"]
 
 
-class Interrupted(Exception):
-    """Second request to stop: at once, without a save."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """How to start a run."""
+    """Start of a run: new, fresh or resumed."""
 
     recipe: str
     """The resolved recipe as text, kept in the folder."""

@@ -34,7 +34,7 @@ from agym.envs.protocol import Env, EnvFactory
 from agym.envs.registry import factory
 from agym.files import DiskLibrary
 from agym.runtime.agents.chat import Chat
-from agym.runtime.agents.formats import FORMATS
+from agym.runtime.agents.formats import agent_format
 from agym.runtime.backends.hf_models import ModelSource, load_tokenizer
 from agym.runtime.progress import Progress, StageFacts
 from agym.runtime.rollout.episode import Task
@@ -153,7 +153,7 @@ class Play:
         stage = plan.stages[0].settings
         self._games = [make() for _ in range(stage.algorithm.groups_per_step * stage.algorithm.group_size)]
         self._chat = Chat(load_tokenizer(ModelSource(path=plan.model.path)))
-        self._format = FORMATS[stage.agent.format]
+        self._format = agent_format(stage.agent.format)
         self._context_tokens = stage.agent.context_tokens
         self._lessons = lessons
         self.seconds = 0.0

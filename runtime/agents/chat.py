@@ -102,7 +102,7 @@ class Chat:
         self._break_marks = _break_marks(mark for mark in tokenizer.marks if mark not in _TAGS)
         self.end_of_reply = tokenizer.end_of_reply
         self.end_text = tokenizer.decode([self.end_of_reply])
-        # what is said for the model at the start of each of its replies: by the template, or else by us
+        # put at the start of each reply in the model's place: by the template, or else by us
         self._closing = "" if thinking else self._find_closed_thoughts()
         self._lead = "" if thinking else self._closing or NO_THOUGHTS
         self.rewrites = self._find_rewrites()

@@ -15,7 +15,7 @@ from . import tool_calls
 from .chat import Chat
 from .messages import END_OF_THOUGHTS, START_OF_THOUGHTS, Message, ParsedReply, accept, refuse
 
-__all__ = ["FORMATS", "AgentFormat", "ReplyRules", "agent_format", "chat_and_format", "format_for", "without_thoughts"]
+__all__ = ["AgentFormat", "ReplyRules", "agent_format", "chat_and_format", "format_for", "without_thoughts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,10 +209,6 @@ def agent_format(name: Format, reply_rules: ReplyRules | None = None) -> AgentFo
 def format_for(agent: Agent, *, native: bool = False) -> AgentFormat:
     """The reply format by an agent's settings; `native` where the model's own template renders tool calls."""
     return agent_format(agent.format, ReplyRules(thinking=agent.thinking, calls=agent.parallel_calls, native=native))
-
-
-FORMATS: Mapping[Format, AgentFormat] = {name: agent_format(name) for name in Format}
-"""All formats with thoughts, for a template without tools."""
 
 
 def chat_and_format(agent: Agent, chat: Chat) -> tuple[Chat, AgentFormat]:

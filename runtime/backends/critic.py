@@ -74,8 +74,8 @@ class DeepSpeedCritic:
         sums = torch.zeros(2, device=self._engine.device)
 
         def loss(row: PackedRow) -> Tensor:
-            assert row.values_N is not None, "the critic is asked before it learns"
-            assert row.value_targets_N is not None, "the critic learns from what it should have said"
+            assert row.values_N is not None, "values come before the update"
+            assert row.value_targets_N is not None, "a critic is trained on value targets"
             values_N = self._engine(row).index_select(0, row.predict_N)
             terms = compute_value_loss(values_N, row.values_N, row.value_targets_N, settings.clip, normaliser.tokens)
             sums.add_(torch.stack([terms.loss.detach(), terms.clipped]))

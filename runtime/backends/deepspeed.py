@@ -171,16 +171,7 @@ class DeepSpeedLearner:
 
 # --- what an update was like ---------------------------------------------------------------------------------------
 
-_SUMMED = (
-    "loss",
-    "policy_loss",
-    "entropy",
-    "reference_kl",
-    "sampler_kl",
-    "ratio",
-    "clipped_low",
-    "clipped_high",
-)
+_SUMMED = ("loss", "policy_loss", "entropy", "reference_kl", "sampler_kl", "ratio", "clipped_low", "clipped_high")
 
 
 @dataclass(slots=True)

@@ -93,7 +93,6 @@ def adapted_layers(network: nn.Module) -> dict[str, AdaptedLinear]:
 
 
 def named_adapters(network: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield the trained parameters by name."""
     for name, layer in adapted_layers(network).items():
         yield f"{name}.lora_A", layer.lora_A
         yield f"{name}.lora_B", layer.lora_B

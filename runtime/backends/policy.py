@@ -75,10 +75,6 @@ class FrozenPolicy:
         with torch.no_grad():
             return scatter(rows, [self._policy(row, temperature)[0] for row in rows], sequences)
 
-    def follow(self, weights: NamedTensors) -> None:
-        """Copy a learner's weights, once."""
-        copy_weights(self._policy.causal.named_parameters(), weights)
-
 
 def hidden_states(backbone: nn.Module, row: PackedRow) -> Tensor:
     """Return the hidden state of each token of a row."""

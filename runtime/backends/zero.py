@@ -51,7 +51,6 @@ class ZeroEngine:
         self._gradients = _GRADIENTS[settings.zero](self._engine)
 
     def __call__(self, *inputs: Any) -> Any:
-        """Run the network's own forward pass."""
         return self._engine(*inputs)
 
     @property
@@ -88,7 +87,7 @@ class ZeroEngine:
 
     @contextmanager
     def _seed_dropout(self) -> Iterator[None]:
-        """Seed dropout by update and rank, whatever else draws in this process."""
+        """Seed dropout by update and rank, independent of other draws in this process."""
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(derive(self._seed, "update", self._engine.global_steps, torch.distributed.get_rank()))
             yield
@@ -256,7 +255,7 @@ _GRADIENTS: Mapping[int, Callable[[DeepSpeedEngine], _WholeGradients | _Partitio
 
 
 def _full_shape(parameter: nn.Parameter) -> torch.Size:
-    # under stage 3 a parameter is empty until it is gathered; its shape is noted beside it
+    # under stage 3 a parameter is empty until it is gathered; its shape is noted on it
     shape = getattr(parameter, "ds_shape", parameter.shape)
     assert isinstance(shape, torch.Size)
     return shape
@@ -272,7 +271,7 @@ def _start_engine(
     import deepspeed
     import deepspeed.ops
 
-    # nothing is "compatible": whatever DeepSpeed would compile for this machine is left out, and not even probed for
+    # nothing is "compatible": all that DeepSpeed would compile for this machine is left out, and not even probed for
     deepspeed.ops.__compatible_ops__ = {}
     join_process_group()
     for parameter in outside if settings.zero == 3 else ():

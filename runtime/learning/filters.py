@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
+from typing import Self
 
 import numpy as np
 
 from ...dsl.expression.expr import Expr
 from ...dsl.model.algorithm import Filter
-from ...dsl.model.recipe import OnTruncated, OnVoidTurn
+from ...dsl.model.recipe import Agent, OnTruncated, OnVoidTurn
 from ..rollout.episode import Episode
 from .baselines import std_of
 from .reward import Scored, StepNames, episode_facts, group_facts
@@ -53,6 +54,10 @@ class MaskPolicies:
     episodes: Expr | None = None
     on_truncated: OnTruncated = OnTruncated.TRAIN
     on_void_turn: OnVoidTurn = OnVoidTurn.KEEP
+
+    @classmethod
+    def of(cls, agent: Agent, episodes: Expr | None) -> Self:
+        return cls(episodes=episodes, on_truncated=agent.on_truncated, on_void_turn=agent.on_void_turn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

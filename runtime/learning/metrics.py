@@ -84,7 +84,6 @@ def _success_by_environment(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def group_metrics(groups: Sequence[Sequence[Scored]]) -> dict[str, float]:
-    """Compute metrics over groups as groups."""
     totals = [[scored.total for scored in group] for group in groups if group]
     if not totals:
         return {}
@@ -125,7 +124,6 @@ def pass_at(k: int, samples: int, successes: int) -> float:
 
 
 def train_metrics(updates: Sequence[UpdateMetrics]) -> dict[str, float | int]:
-    """Compute means over a step's updates."""
     if not updates:
         return {"train/updates": 0}
     return {

@@ -87,11 +87,7 @@ class PairDataset:
 
 def apply_masks(group: Sequence[Scored], stage: Stage, step_names: StepNames) -> list[tuple[Scored, LossMask]]:
     """Attach each episode's loss mask under the recipe's policies."""
-    policies = MaskPolicies(
-        episodes=stage.algorithm.data.keep,
-        on_truncated=stage.agent.on_truncated,
-        on_void_turn=stage.agent.on_void_turn,
-    )
+    policies = MaskPolicies.of(stage.agent, stage.algorithm.data.keep)
     return [(each, mask_episode(each, policies, step_names)) for each in group]
 
 
@@ -131,8 +127,8 @@ def _episode_response(scored: Scored, mask: LossMask) -> Iterator[Response]:
 def _turn_responses(scored: Scored, mask: LossMask) -> Iterator[Response]:
     """Yield each turn from a named state, scored by the rewards from it on."""
     turns, rewards = scored.episode.turns, assign_turn_rewards(scored).rewards
-    spoken = [k for k, turn in enumerate(turns) if turn.end > turn.start]
-    for at, k in enumerate(spoken):
+    sampled = [k for k, turn in enumerate(turns) if turn.end > turn.start]
+    for at, k in enumerate(sampled):
         if mask.turns[k] and turns[k].state:
             only = tuple(other == k for other in range(len(turns)))
             yield Response(

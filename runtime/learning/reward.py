@@ -193,11 +193,13 @@ class Moments:
     def updated(self, values: Sequence[float]) -> Moments:
         """Add further values, in any order."""
         count, mean = len(values), mean_of(values)
-        total, apart = self.count + count, mean - self.mean
+        total, difference = self.count + count, mean - self.mean
         return Moments(
             count=total,
-            mean=self.mean + apart * count / total,
-            squares=fsum((self.squares, *((v - mean) ** 2 for v in values), apart**2 * self.count * count / total)),
+            mean=self.mean + difference * count / total,
+            squares=fsum(
+                (self.squares, *((v - mean) ** 2 for v in values), difference**2 * self.count * count / total)
+            ),
         )
 
     @property

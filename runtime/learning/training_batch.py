@@ -77,11 +77,7 @@ def build_training_batch(groups: Sequence[Sequence[Scored]], stage: Stage, step_
     settings = stage.algorithm
     kept = [group for group in groups if keeps_group(group, settings.filter, step_names)]
     kept = [kept[place] for place in top_groups(kept, settings.filter.top_share)]
-    policies = MaskPolicies(
-        episodes=settings.filter.episodes,
-        on_truncated=stage.agent.on_truncated,
-        on_void_turn=stage.agent.on_void_turn,
-    )
+    policies = MaskPolicies.of(stage.agent, settings.filter.episodes)
     masks = [[mask_episode(each, policies, step_names) for each in group] for group in kept]
     turn_rewards = [
         [assign_turn_rewards(each, loss_mask=mask.turns) for each, mask in zip(group, group_masks, strict=True)]

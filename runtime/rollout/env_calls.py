@@ -141,7 +141,7 @@ async def _open(env: ConnectedEnv, task: Task) -> Session:
     except EnvFault:
         raise
     except EnvError as error:
-        # a task that it does not have, a token that it does not know: no retry mends these
+        # a task that it does not have, a token that it does not know: no retry helps
         raise StepRefused(f"environment '{env.name}', task '{task.id}': {error}") from error
 
 

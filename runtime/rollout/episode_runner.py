@@ -98,14 +98,14 @@ class EpisodeRunner:
         reflection = self.player.reflection
         if reflection is None or self._attempts_left < 1 or not self._view or self._succeeded or not self._can_retry():
             return False
-        # with what was shown last, if there is room for that
+        # with the last observation, if there is room for it
         options = [self._render_next(_add_question(messages, prompts.LEARN)) for messages in (self._pending, ())]
         room = self.limits.context_tokens - len(self._buffer.ids) - reflection.tokens
         follow = next((ids for ids in options if len(ids) <= room), None)
         if follow is None:
             return False
         self._lessons.append(await self._sample_note(Purpose.LESSON, reflection.tokens, follow))
-        # read again, a text may be of more tokens than it was said in
+        # encoded again, a text may have more tokens than it was sampled in
         return self._fits_opening(self._lessons, 0, self._attempts_left)
 
     def build_episode(self) -> Episode:
@@ -147,10 +147,8 @@ class EpisodeRunner:
     def _begin_attempt(self, first: Observation) -> None:
         self._turns_before, self._rewards, self._view, self._pending = len(self.turns), [], [], ()
         self._plan, self._summary, self._turns_since_plan, self._invalid_in_a_row = "", "", 0, 0
-        self._state, self._view_limit = (
-            _name_state("", first.text),
-            self.limits.context_tokens - self._reserve_tokens(self._attempts_left),
-        )
+        self._view_limit = self.limits.context_tokens - self._reserve_tokens(self._attempts_left)
+        self._state = _name_state("", first.text)
         self._first_observation, self._valid = self._truncate(first), first.valid_actions
         self._prompt = self._compose_start(self._lessons)
         opening = self._compose_opening(self._prompt)
@@ -177,8 +175,8 @@ class EpisodeRunner:
             default=0,
         )
 
-    def _compose_opening(self, said: str) -> tuple[Message, ...]:
-        opening = self.player.format.opening(self.env.spec.prompt, said, self.player.prompt)
+    def _compose_opening(self, text: str) -> tuple[Message, ...]:
+        opening = self.player.format.opening(self.env.spec.prompt, text, self.player.prompt)
         if not self.examples:
             return opening
         *system, user = opening

@@ -535,7 +535,7 @@ def echo() -> type[Echo]:
 def player_of() -> Callable[..., Any]:
     """`player_of(sampler, phases, table=...)`: an agent at play without a run around it."""
     from agym.dsl.model.recipe import Format
-    from agym.runtime.agents.formats import FORMATS
+    from agym.runtime.agents.formats import agent_format
     from agym.runtime.protocols import SamplingSettings
     from agym.runtime.rollout.env_calls import ConcurrencyLimits, Timeouts
     from agym.runtime.rollout.groups import Player
@@ -546,7 +546,7 @@ def player_of() -> Callable[..., Any]:
         return Player(
             sampler=sampler,
             chat=Chat(Words()),
-            format=FORMATS[Format.PLAIN],
+            format=agent_format(Format.PLAIN),
             prompt=None,
             draw=replace(SamplingSettings(), stop_ids=(0,)),
             timeouts=timeouts,

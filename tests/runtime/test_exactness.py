@@ -13,7 +13,7 @@ import pytest
 from agym.dsl.model.recipe import Format
 from agym.envs.clients.client import InlineEnv
 from agym.runtime.agents.chat import Chat, TemplateError
-from agym.runtime.agents.formats import FORMATS
+from agym.runtime.agents.formats import agent_format
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, SamplingSettings
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv, Timeouts
@@ -106,7 +106,7 @@ def babbled(chat: Chat, sampler: Any, env: Any) -> Episode:
         player = Player(
             sampler=sampler,
             chat=chat,
-            format=FORMATS[Format.PLAIN],
+            format=agent_format(Format.PLAIN),
             prompt=None,
             draw=SamplingSettings(stop_ids=(chat.end_of_reply,)),
             timeouts=Timeouts(),

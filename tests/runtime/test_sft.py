@@ -17,7 +17,7 @@ from agym.envs.clients.client import InlineEnv
 from agym.envs.errors import EnvFault
 from agym.envs.protocol import Observation, Reached
 from agym.runtime.agents.chat import Chat
-from agym.runtime.agents.formats import FORMATS
+from agym.runtime.agents.formats import agent_format
 from agym.runtime.agents.messages import Message
 from agym.runtime.data.dataset import Conversation, ConversationReply, read_conversations, read_episodes
 from agym.runtime.data.demonstrations import Demonstrator, NoExpert, NoHindsight
@@ -38,7 +38,7 @@ def demonstrator(words: Any) -> Demonstrator:
     return Demonstrator(
         chat=Chat(words),
         encode=words.encode_known,
-        format=FORMATS[Format.PLAIN],
+        format=agent_format(Format.PLAIN),
         prompt=None,
         timeouts=Timeouts(retries=0),
         concurrency=ConcurrencyLimits.of(Timeouts()),

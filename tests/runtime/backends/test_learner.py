@@ -257,7 +257,7 @@ def test_exported_model_is_the_one_that_learnt(tmp_path: Path, learner: Make, se
     assert AutoTokenizer.from_pretrained(tmp_path).chat_template
 
 
-def test_reference_follows_the_learner_when_told_and_not_before(learner: Make, model: Path, sequences: Sequences):
+def test_reference_stays_as_it_was_while_the_learner_learns(learner: Make, model: Path, sequences: Sequences):
     from agym.runtime.backends.policy import FrozenPolicy
 
     engine, reference = learner(), FrozenPolicy(LearnerSettings(model=model), torch.device("cpu"))
@@ -266,5 +266,4 @@ def test_reference_follows_the_learner_when_told_and_not_before(learner: Make, m
     np.testing.assert_array_equal(at_first[0], engine.logprobs(batch, 1.0)[0])
     engine.update(batch, STEP)
     np.testing.assert_array_equal(reference.logprobs(batch, 1.0)[0], at_first[0])
-    reference.follow(engine.weights())
-    np.testing.assert_array_equal(reference.logprobs(batch, 1.0)[0], engine.logprobs(batch, 1.0)[0])
+    assert (engine.logprobs(batch, 1.0)[0] != at_first[0]).any()
