@@ -203,7 +203,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             (
                 world(Environment(use="textcraft", options={"max_depth": 0})),
                 "environments.craft.options.max_depth",
-                "option 'max_depth': expected at least 1, got 0",
+                "option 'max_depth': must be at least 1, got 0",
             ),
             (
                 world(Environment(use="textcraft", options={"max_depth": "x" * 300})),
