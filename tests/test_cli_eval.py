@@ -33,7 +33,7 @@ from .conftest import Agym
         (("a.yaml", "--temperature", "-1"), 1, "must be at least 0, got -1"),
         (("a.yaml", "--output", "a.yaml"), 2, "is there already: name a new file"),
         (("a.yaml", "--output", "far/away.json"), 2, "is not there"),
-        (("nowhere",), 1, "there is no file or shipped recipe 'nowhere'"),
+        (("nowhere",), 1, "no file or shipped recipe 'nowhere'"),
     ],
 )
 def test_what_cannot_be_measured_is_told_before_anything_starts(

@@ -89,7 +89,7 @@ def _emptied(tree: MapNode) -> Iterator[Diagnostic]:
                     code="wrong-type",
                     message="expected a map or text, got nothing",
                     span=entry.value.span,
-                    help=f"write {entry.name}: {{use: ...}}, or {entry.name}: null to leave it out",
+                    help=f"write {entry.name}: {{use: ...}}, or {entry.name}: null to remove it",
                 )
 
 

@@ -80,4 +80,4 @@ def _unless_any(places: Places, base: Path, keys: Keys[C], settings: Sequence[C]
 
 def _report(places: Places, path: Path, reason: str) -> Diagnostic:
     message = f"'{dotted(path)}' has no effect: {reason}"
-    return Diagnostic(code="no-effect", message=message, span=places.key(*path), help="leave it out")
+    return Diagnostic(code="no-effect", message=message, span=places.key(*path), help="remove it")

@@ -91,7 +91,7 @@ def _with_variables(tree: MapNode, environ: Mapping[str, str]) -> Interpolator:
         interpolator.diagnostics += _literal_secrets(variables)
         interpolator.check_variables()
     elif variables is not None and not _is_null(variables):
-        message = "expected a map from names to values"
+        message = "expected a map of names to values"
         span = variables.span
         interpolator.diagnostics.append(
             Diagnostic(code="wrong-type", message=message, span=span, help="write vars: {name: value}")
@@ -104,7 +104,7 @@ def _variant(tree: MapNode, choices: tuple[Choice, ...], interpolator: Interpola
     size, depth = interpolator.measure.of(body)
     if size > MAX_NODES or depth > MAX_DEPTH:
         code = "too-large" if size > MAX_NODES else "too-deep"
-        message = f"this recipe grows to {size} values, {depth} deep; expected at most {MAX_NODES} and {MAX_DEPTH}"
+        message = f"expands to {size} values, nested {depth} deep; the limits are {MAX_NODES} and {MAX_DEPTH}"
         span = tree.span.source.span(tree.span.start, tree.span.start)
         interpolator.diagnostics.append(Diagnostic(code=code, message=message, span=span, help="use vars less often"))
         return None
@@ -136,7 +136,7 @@ def _literal_secrets(variables: Node) -> Iterator[Diagnostic]:
                 name = re.sub(r"\W+", "_", entry.name).upper()
                 yield Diagnostic(
                     code="literal-secret",
-                    message=f"'{entry.name}' looks like a secret, which must not stand in a recipe",
+                    message=f"'{entry.name}' looks like a secret, and secrets do not belong in a recipe",
                     span=entry.key.span,
                     help=f"write {entry.name}: ${{env:{name}}}",
                 )

@@ -72,8 +72,8 @@ def recipe_root(source: Source) -> tuple[MapNode | None, tuple[Diagnostic, ...]]
         return None, parsed.diagnostics
     what = "a list" if isinstance(parsed.root, ListNode) else shown(parsed.root.text.value)
     span = _first_line(parsed.root.span)
-    message = f"expected a recipe, a map of keys, found {what}"
-    wrong = Diagnostic(code="wrong-type", message=message, span=span, help="begin with 'agym: 1'")
+    message = f"expected a recipe, a map of keys, got {what}"
+    wrong = Diagnostic(code="wrong-type", message=message, span=span, help="start with 'agym: 1'")
     return None, (*parsed.diagnostics, wrong)
 
 
@@ -115,13 +115,13 @@ class _Loader:
             if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
                 self.report(
                     "wrong-type",
-                    "expected the name of a recipe, or a list of names",
+                    "expected the name of a recipe or a list of names",
                     node.span,
                     "write extends: base.yaml",
                 )
             elif "${" in node.value:
-                message = "'extends' cannot hold '${...}': it is read before they are replaced"
-                self.report("bad-reference", message, node.span, "write the path itself")
+                message = "'extends' cannot contain '${...}': it is read before references are replaced"
+                self.report("bad-reference", message, node.span, "write the path out")
             else:
                 yield node
                 continue
@@ -130,8 +130,8 @@ class _Loader:
     def base(self, node: ScalarNode, source: Source, chain: tuple[_Link, ...]) -> MapNode | None:
         chain = (*chain, _Link(source, node.span))
         if len(chain) > MAX_CHAIN:
-            message = f"a chain of more than {MAX_CHAIN} recipes, each extending the next"
-            self.report("extends-too-long", message, node.span, "extend fewer, or a list of them")
+            message = f"more than {MAX_CHAIN} recipes extend one another in a chain"
+            self.report("extends-too-long", message, node.span, "shorten the chain, or extend a list of recipes")
             return None
         self.num_reads += 1
         if self.num_reads > MAX_READS:
@@ -163,8 +163,8 @@ class _Loader:
         if len(names) == 1:
             self.report("extends-cycle", "a recipe cannot extend itself", node.span, "name another recipe")
             return
-        message = f"recipes extend each other: {' -> '.join([*names, names[0]])}"
-        note = Note("the cycle begins here", closing.leads_on)
+        message = f"recipes extend each other in a cycle: {' -> '.join([*names, names[0]])}"
+        note = Note("the cycle starts here", closing.leads_on)
         self.report("extends-cycle", message, node.span, "remove one of these 'extends'", note)
 
     def report(self, code: str, message: str, span: Span, help: str | None, *notes: Note) -> None:  # noqa: A002

@@ -104,7 +104,7 @@ class Interpolator:
 
     def _deeper(self, node: Node) -> Node:
         if self._depth >= MAX_NESTING:
-            self._report("too-deep", "values and variables are nested too deep here", node.span, None)
+            self._report("too-deep", "values and variables are nested too deeply here", node.span, None)
             return node
         self._depth += 1
         try:
@@ -118,7 +118,7 @@ class Interpolator:
         entries = []
         for entry in node.entries:
             if "${" in entry.name:
-                self._report("bad-reference", "a key cannot hold '${...}'", entry.key.span, "write the key itself")
+                self._report("bad-reference", "a key cannot contain '${...}'", entry.key.span, "write the key out")
             value = self.node(entry.value)
             entries.append(entry if value is entry.value else Entry(key=entry.key, value=value))
         same = all(new is old for new, old in zip(entries, node.entries, strict=True))
@@ -141,7 +141,7 @@ class Interpolator:
         parts = list(self._parts(node))
         length = sum(len(part.value) for part, _ in parts)
         if length > MAX_SCALAR:
-            message = f"this becomes a text of {length} characters, expected at most {MAX_SCALAR}"
+            message = f"expands to {length:,} characters; the limit is {MAX_SCALAR:,}"
             self._report("too-large", message, node.span, None)
             return node
         text = Text.joined((part for part, _ in parts), node.span)
@@ -173,16 +173,18 @@ class Interpolator:
             return Text.made(found.text.value, reference.span), found.redacted
         if found is not None:
             what = {MapNode: "a map", ListNode: "a list"}.get(type(found), "null")
-            message = f"{shown(reference.written)} is {what}, which cannot stand inside text"
+            message = f"{shown(reference.written)} is {what}, which cannot be part of a text"
             self._report("bad-reference", message, reference.span, "make it the whole value, or refer to a part of it")
         return reference.node.text.part(reference.start, reference.end), None
 
     def _report_open(self, node: ScalarNode, match: re.Match[str]) -> None:
         closes = "}" in node.text.value[match.end() :]
-        message = "'${...}' cannot hold braces" if closes else "'${' is never closed"
+        message = "'${...}' cannot contain braces" if closes else "'${' is never closed"
         end = node.text.value.index("}", match.end()) + 1 if closes else match.end()
         advice = (
-            "give what is inside a name under vars" if closes else "write '}' at its end, or '$${' for the text itself"
+            "put the inner part into a variable under vars"
+            if closes
+            else "close it with '}', or write '$${' for the literal text"
         )
         self._report("bad-reference", message, node.text.span(match.start(), end), advice)
 
@@ -207,7 +209,7 @@ class Interpolator:
             self._not_set(reference, match)
             return None
         if SURROGATE.search(value):
-            message = f"the environment variable '{name}' holds bytes that are not UTF-8"
+            message = f"environment variable '{name}' is not UTF-8"
             self._report("bad-reference", message, reference.span, None)
             return None
         text = Text.made(value, reference.span)
@@ -223,7 +225,7 @@ class Interpolator:
 
     def _not_set(self, reference: _Reference, match: re.Match[str]) -> None:
         name, reason = match["name"], (match["rest"] or "").strip()
-        message = f"the environment variable '{name}' is not set" + (f": {reason[:120]}" if reason else "")
+        message = f"environment variable '{name}' is not set" + (f": {reason[:120]}" if reason else "")
         advice = f"set {name}, or write ${{env:{name}:-default}}"
         self._report("env-not-set", message, reference.span, advice)
 
@@ -232,11 +234,11 @@ class Interpolator:
         env = NOT_ENV.fullmatch(inner)
         name = re.split(r"[.:]", inner, maxsplit=1)[-1]
         variable = nearest(name, self._by_name) if name and len(self.diagnostics) < MAX_ADVICE else None
-        forms = "write ${vars.NAME}, ${env:NAME} or ${env:NAME:-default}, or '$${' for the text '${'"
+        forms = "write ${vars.NAME}, ${env:NAME} or ${env:NAME:-default}, or '$${' for a literal '${'"
         advice = f"did you mean '${{vars.{variable}}}'?" if variable else forms
         if env and not variable:
             advice = f"did you mean '${{env:{env.group(1) or env.group(2)}}}'?"
-        message = f"{shown(reference.written)} refers to nothing: only vars and env can be referred to"
+        message = f"unknown reference {shown(reference.written)}: only vars and env can be referred to"
         self._report("bad-reference", message, reference.span, advice)
 
     def _variable(self, reference: _Reference) -> Node | None:
@@ -275,10 +277,10 @@ class Interpolator:
     def _bounded(self, value: Node, step: Step) -> Node | None:
         size, depth = self.measure.of(value)
         if size > MAX_NODES:
-            self._report("too-large", f"this variable holds more than {MAX_NODES} values", step.span, None)
+            self._report("too-large", f"this variable has more than {MAX_NODES:,} values", step.span, None)
             return None
         if depth > MAX_DEPTH:
-            self._report("too-deep", f"this variable is nested more than {MAX_DEPTH} deep", step.span, None)
+            self._report("too-deep", f"this variable is nested more than {MAX_DEPTH} levels deep", step.span, None)
             return None
         return value
 
@@ -286,16 +288,16 @@ class Interpolator:
         names = list(self._open)
         chain = [self._open[key] for key in names[names.index(id(target)) :]]
         way = " -> ".join([name for name, _ in chain[:8]] + [reference.inner])
-        note = Note("the cycle begins here", chain[0][1])
+        note = Note("the cycle starts here", chain[0][1])
         self._report("vars-cycle", f"a variable refers to itself: {way[:200]}", reference.span, None, note)
 
     def _unknown_variable(self, reference: _Reference, step: Step, inside: Node | None) -> None:
         names = [entry.name for entry in inside.entries] if isinstance(inside, MapNode) else []
         where = f"'{step.name}' is not in {shown(reference.written)}" if inside is not self.variables else None
-        message = where or f"there is no variable '{step.name}'"
+        message = where or f"unknown variable '{step.name}'"
         known = did_you_mean(step.name, names) if len(self.diagnostics) < MAX_ADVICE else None
         if isinstance(inside, ListNode):
-            known = f"it holds {len(inside.items)}, counted from 0"
+            known = f"it has {len(inside.items)} item{'s' * (len(inside.items) != 1)}, counted from 0"
         advice = known or f"write vars: {{{step.name}: ...}} at the top of the recipe"
         self._report("unknown-var", message, step.span, advice)
 

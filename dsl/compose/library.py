@@ -116,30 +116,30 @@ class _Words:
 WORDS: Mapping[Trouble, _Words] = {
     Trouble.MISSING: _Words(
         code="file-not-found",
-        message="there is no file or shipped recipe {what}",
-        help="paths count from the folder of this file",
+        message="no file or shipped recipe {what}",
+        help="paths are relative to the folder of this file",
     ),
     Trouble.FOLDER: _Words(
         code="file-refused", message="{what} is a folder, expected a file", help="name a file in it"
     ),
     Trouble.URL: _Words(
         code="file-refused",
-        message="{what} is a URL, and nothing is fetched while a recipe is read",
-        help="save it beside this file and name that",
+        message="{what} is a URL, and recipes are never fetched",
+        help="save a copy next to this file and name that",
     ),
     Trouble.ABSOLUTE: _Words(
         code="file-refused",
-        message="{what} is an absolute path, which means something else on every machine",
-        help="write a path that counts from the folder of this file",
+        message="{what} is an absolute path, which differs from machine to machine",
+        help="write a path relative to the folder of this file",
     ),
     Trouble.OUTSIDE: _Words(
         code="file-refused",
-        message="{what} leads out of the project",
-        help="the project is the nearest folder above the recipe that holds .git or pyproject.toml, or its own folder",
+        message="{what} is outside the project",
+        help="the project is the nearest folder above the recipe with .git or pyproject.toml, else its own folder",
     ),
     Trouble.UNREADABLE: _Words(code="file-refused", message="{what} cannot be read", help="check its permissions"),
     Trouble.BAD_NAME: _Words(
-        code="file-refused", message="{what} is not the name of a file", help="write a path like base.yaml"
+        code="file-refused", message="{what} is not a file name", help="write a path like base.yaml"
     ),
 }
 

@@ -68,12 +68,12 @@ def parse_path(path: Text, code: str, expected: str) -> tuple[Step, ...] | Diagn
 
 
 def _bad_path(path: Text, at: int, code: str, expected: str) -> Diagnostic:
-    found = f"found {shown(path.value[at:])}" if at < len(path.value) else "found nothing"
+    found = f"got {shown(path.value[at:])}" if at < len(path.value) else "got nothing"
     return Diagnostic(
         code=code,
         message=f"expected {expected}, {found}",
         span=path.span(at, at + 1),
-        help="write names with '.' between them and places in a list as [0]",
+        help="separate names by '.', and write list items as [0]",
     )
 
 
@@ -119,24 +119,22 @@ def _placed(node: Node | None, steps: tuple[Step, ...], value: Node, shorthand: 
 def _as_map(node: Node | None, step: Step, shorthand: Shorthand, path: Path) -> MapNode:
     where = _where(path)
     if step.is_index:
-        raise _WrongPath(step, f"{where} is no list", "write a key after a '.'")
+        raise _WrongPath(step, f"{where} is not a list", "write '.' and a key")
     if node is None or (isinstance(node, ScalarNode) and node.value is None):
         return MapNode(entries=(), span=step.span)
     inside = opened(node, shorthand, path)
     if inside is None:
         written = node.text.value if isinstance(node, ScalarNode) else ""
-        raise _WrongPath(
-            step, f"{where} is {shown(written)}, not a map", f"set {path[-1]} itself to a map" if path else None
-        )
+        raise _WrongPath(step, f"{where} is {shown(written)}, not a map", f"set {path[-1]} to a map" if path else None)
     return inside
 
 
 def _index(step: Step, node: ListNode, path: Path) -> int:
     count = len(node.items)
     if not step.name.isdecimal():
-        raise _WrongPath(step, f"{_where(path)} is a list, expected a number from 0", f"write [0] to [{count - 1}]")
+        raise _WrongPath(step, f"{_where(path)} is a list: expected an index", f"write [0] to [{count - 1}]")
     if int(step.name) >= count:
-        message = f"{_where(path)} has {count} item{'s' * (count != 1)}, and counting begins at 0"
+        message = f"{_where(path)} has {count} item{'s' * (count != 1)}, counted from 0"
         raise _WrongPath(step, message, f"the last one is [{count - 1}]" if count else None)
     return int(step.name)
 
@@ -165,7 +163,7 @@ def _apply(tree: MapNode, source: Source, shorthand: Shorthand) -> Assigned | tu
     if isinstance(setting, tuple):
         return setting
     if setting.steps[0].name == "extends":
-        message = "'extends' cannot be set: it is read before settings are"
+        message = "'extends' cannot be set: it is read before settings are applied"
         return (Diagnostic(code="bad-setting", message=message, span=setting.steps[0].span, help="write it in a file"),)
     changed = assign(tree, _matrix_axis(setting), setting.value, "bad-setting", shorthand)
     if isinstance(changed, Diagnostic):
@@ -187,7 +185,7 @@ def _read_setting(source: Source) -> _Setting | tuple[Diagnostic, ...]:
         return (foreign,)
     equals = source.text.find("=")
     if equals < 0:
-        message = f"expected KEY=VALUE, found {shown(source.text)}"
+        message = f"expected KEY=VALUE, got {shown(source.text)}"
         return (Diagnostic(code="bad-setting", message=message, span=source.span(0, len(source.text)), help=HOW),)
     path = Text.exact(source.span(0, equals))
     steps = parse_path(path, "bad-setting", "a key like algorithm.lr or schedule[0].turns")

@@ -34,7 +34,7 @@ def at_least_one(case: Case) -> Iterator[Diagnostic]:
         return
     for base, stage in case.stages():
         if not stage.environments:
-            yield case.error("bad-value", "this stage leaves out every environment", *base, "environments")
+            yield case.error("bad-value", "this stage has no environment left", *base, "environments")
 
 
 def one_origin(case: Case) -> Iterator[Diagnostic]:
@@ -43,12 +43,12 @@ def one_origin(case: Case) -> Iterator[Diagnostic]:
             yield case.missing(
                 f"environment '{path[-1]}' needs 'use' or 'url'",
                 *path,
-                hint="'use' names a registered one, 'url' a server that runs already",
+                hint="'use' names a registered environment, 'url' a server that is already running",
             )
         if environment.use is not None and environment.url is not None:
             yield case.error(
                 "conflict",
-                "'url' is of a server that runs already and 'use' starts one: expected one of them",
+                "'use' starts a server and 'url' names one that is already running: give only one of them",
                 *path,
                 "url",
                 notes=(case.note("'use' is here", *path, "use"),),
@@ -65,7 +65,7 @@ def kind_given(case: Case) -> Iterator[Diagnostic]:
     for path, environment in case.environments():
         if environment.url is not None and environment.dialect is Dialect.AGENTGYM and environment.kind is None:
             yield case.missing(
-                "'dialect: agentgym' needs 'kind': its servers reply differently",
+                "'dialect: agentgym' needs 'kind': each kind replies differently",
                 *path,
                 hint="for example 'kind: babyai'",
             )
@@ -103,7 +103,7 @@ def options_right(case: Case) -> Iterator[Diagnostic]:
         for name, value in environment.options.items():
             if name in info.options:
                 for found in _option_errors(case, (*path, "options", name), value, info.options[name]):
-                    yield replace(found, help=found.help or f"'agym envs list {info.name}' tells what it can be")
+                    yield replace(found, help=found.help or f"'agym envs list {info.name}' shows what it takes")
 
 
 def _option_errors(case: Case, path: Path, value: Any, schema: Mapping[str, Any]) -> Iterator[Diagnostic]:
@@ -157,7 +157,7 @@ def selections_whole(case: Case) -> Iterator[Diagnostic]:
             yield case.missing("expected a selection of tasks: 'split', 'ids' or 'file'", *path)
         for extra in ways[1:]:
             yield case.error(
-                "conflict", f"'{extra}' takes the place of '{ways[0]}': expected one of them", *path, extra
+                "conflict", f"'{ways[0]}' and '{extra}' both select the tasks: give only one of them", *path, extra
             )
         if selection.ids is not None and not selection.ids:
             yield case.error("bad-value", "expected at least one task", *path, "ids")
@@ -183,9 +183,11 @@ def ranges_fit(case: Case) -> Iterator[Diagnostic]:
         first, end = selection.range
         size = info.splits.get(selection.split or "") if info else None
         if first >= end:
-            yield case.error("bad-range", f"expected a first task below {end}, not {first}", *path, "range")
+            yield case.error("bad-range", f"the range must start below its end ({end}), got {first}", *path, "range")
         elif size is not None and end > size:
-            yield case.error("bad-range", f"split '{selection.split}' has {size} tasks, not {end}", *path, "range")
+            yield case.error(
+                "bad-range", f"the range ends at {end}, but split '{selection.split}' has {size} tasks", *path, "range"
+            )
 
 
 def not_measured_on_training_tasks(case: Case) -> Iterator[Diagnostic]:
@@ -205,10 +207,10 @@ def not_measured_on_training_tasks(case: Case) -> Iterator[Diagnostic]:
 def _on_train(case: Case, what: str, train: Path, measured: Path) -> Diagnostic:
     return case.error(
         "eval-on-train",
-        f"{what} is both learnt from and measured on",
+        f"{what} is used for both training and evaluation",
         *measured,
-        hint="measure on another split, or give each its own 'range'",
-        notes=(case.note("learnt from here", *train),),
+        hint="evaluate on another split, or give each its own 'range'",
+        notes=(case.note("used for training here", *train),),
     )
 
 
@@ -236,7 +238,7 @@ def some_weight(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if stage.environments and all(is_zero(each.weight) for each in stage.environments.values()):
             at = (*base, "environments", next(iter(stage.environments)), "weight")
-            yield case.error("bad-value", "every environment has weight 0: expected one above 0", *at)
+            yield case.error("bad-value", "every environment has weight 0: at least one must be above 0", *at)
 
 
 def experts_there(case: Case) -> Iterator[Diagnostic]:
@@ -253,7 +255,7 @@ def experts_there(case: Case) -> Iterator[Diagnostic]:
 
 
 def _no_expert(case: Case, name: str, path: Path) -> Diagnostic:
-    return case.error("no-expert", f"environment '{name}' is a foreign server and has no scripted solutions", *path)
+    return case.error("no-expert", f"environment '{name}' is an external server without scripted solutions", *path)
 
 
 def _registered(case: Case) -> Iterator[tuple[Path, Environment, EnvironmentInfo]]:

@@ -20,7 +20,7 @@ __all__ = ["no_environment", "no_sink", "no_split", "unknown_names"]
 
 def no_environment(name: str, span: Span, catalog: Catalog) -> Diagnostic:
     message = f"environment {shown(name)} is not registered"
-    help_text = did_you_mean(name, catalog.environments) or "'agym envs list' shows those that are"
+    help_text = did_you_mean(name, catalog.environments) or "'agym envs list' shows the registered ones"
     return Diagnostic(code="unknown-environment", message=message, span=span, help=help_text)
 
 
@@ -30,7 +30,7 @@ def no_split(name: str, span: Span, info: EnvironmentInfo) -> Diagnostic:
 
 
 def no_sink(name: str, span: Span, catalog: Catalog) -> Diagnostic:
-    message = f"no sink is called {shown(name)}"
+    message = f"unknown sink {shown(name)}"
     return Diagnostic(code="unknown-name", message=message, span=span, help=did_you_mean(name, catalog.sinks))
 
 

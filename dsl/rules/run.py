@@ -34,11 +34,11 @@ def eval_stages_have_settings(case: Case) -> Iterator[Diagnostic]:
         if case.recipe.eval is None and kind_of(stage.algorithm) is Kind.EVAL:
             yield case.error(
                 "conflict",
-                f"stage '{stage.stage}' measures as 'eval' says, and 'eval' is null",
+                f"stage '{stage.stage}' evaluates by the settings of 'eval', but 'eval' is null",
                 *base,
                 "algorithm",
                 "use",
-                hint="write 'eval: {}', or leave this stage out",
+                hint="write 'eval: {}', or remove this stage",
             )
 
 
@@ -55,7 +55,7 @@ def samples_differ(case: Case) -> Iterator[Diagnostic]:
             hint="write 'samples: 1', or a temperature above 0",
         )
     if evaluation.greedy:
-        yield case.error("no-effect", "'temperature: 0' is greedy already", "eval", "greedy", hint="leave it out")
+        yield case.error("no-effect", "'temperature: 0' is greedy already", "eval", "greedy", hint="remove it")
 
 
 def best_metric_is_measured(case: Case) -> Iterator[Diagnostic]:
@@ -65,9 +65,11 @@ def best_metric_is_measured(case: Case) -> Iterator[Diagnostic]:
     path = ("checkpoint", "best")
     example = f"for example 'eval/{next(iter(case.recipe.environments), 'all')}/success'"
     if not METRIC.fullmatch(best):
-        yield case.error("unknown-metric", f"expected a metric as 'group/name', not {shown(best)}", *path, hint=example)
+        yield case.error(
+            "unknown-metric", f"expected a metric written 'group/name', got {shown(best)}", *path, hint=example
+        )
     elif best.startswith("eval/") and case.recipe.eval is None:
-        yield case.error("unknown-metric", f"nothing is measured, so that there is no {shown(best)}", *path)
+        yield case.error("unknown-metric", f"no metric {shown(best)}: this recipe has no 'eval' section", *path)
     elif best.startswith("eval/"):
         yield from _eval_metric(case, path, best, example)
 
@@ -76,19 +78,19 @@ def _eval_metric(case: Case, path: Path, best: str, example: str) -> Iterator[Di
     parts = best.split("/")
     if len(parts) != 3:
         yield case.error(
-            "unknown-metric", f"expected 'eval/environment/metric', not {shown(best)}", *path, hint=example
+            "unknown-metric", f"expected 'eval/environment/metric', got {shown(best)}", *path, hint=example
         )
         return
     _, environment, metric = parts
     known = (*case.recipe.environments, "all")
     if environment not in known:
-        message = f"there is no environment {shown(environment)} to measure in"
+        message = f"no environment {shown(environment)} in this recipe"
         at = _part(case.places.value(*path), best, len("eval/"), environment)
         yield Diagnostic(code="unknown-metric", message=message, span=at, help=did_you_mean(environment, known))
     if metric not in EVAL_METRICS and not COUNTED_METRIC.fullmatch(metric):
         hint = did_you_mean(metric, (*EVAL_METRICS, "pass@1", "avg@1"))
         at = _part(case.places.value(*path), best, len(f"eval/{environment}/"), metric)
-        message = f"no measurement is called {shown(metric)}"
+        message = f"unknown evaluation metric {shown(metric)}"
         yield Diagnostic(code="unknown-metric", message=message, span=at, help=hint)
 
 
@@ -111,7 +113,7 @@ def sinks_exist(case: Case) -> Iterator[Diagnostic]:
         elif before != index:
             yield case.error(
                 "duplicate-name",
-                f"metrics go to {shown(sink.use)} twice",
+                f"sink {shown(sink.use)} is listed twice",
                 "logging",
                 index,
                 "use",

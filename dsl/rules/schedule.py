@@ -38,7 +38,7 @@ def names_differ(case: Case) -> Iterator[Diagnostic]:
         if before != index:
             yield case.error(
                 "duplicate-name",
-                f"two stages are called {shown(stage.stage)}",
+                f"two stages are named {shown(stage.stage)}",
                 "schedule",
                 index,
                 "stage",
@@ -50,7 +50,9 @@ def stages_end(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if stage.until is None and kind_of(stage.algorithm) not in (Kind.EVAL, Kind.EVOLVE):
             yield case.missing(
-                f"stage '{stage.stage}' needs 'until': when it ends", *base, hint="for example 'until: step >= 100'"
+                f"stage '{stage.stage}' needs 'until', its end condition",
+                *base,
+                hint="for example 'until: step >= 100'",
             )
 
 
@@ -65,7 +67,7 @@ def ends_are_bounded(case: Case) -> Iterator[Diagnostic]:
         elif span.steps is None:
             yield case.warning(
                 "unbounded-stage",
-                f"no number of steps is sure to end stage '{stage.stage}'",
+                f"stage '{stage.stage}' may never end: 'until' has no step limit",
                 *base,
                 "until",
                 hint=_bounded(stage.until.text),
@@ -74,12 +76,12 @@ def ends_are_bounded(case: Case) -> Iterator[Diagnostic]:
 
 def _bounded(until: str) -> str:
     whole = f"write '{until} or step >= 1000'"
-    return whole if len(until) <= LONGEST_HINT and "\n" not in until else "add 'or step >= 1000' at its end"
+    return whole if len(until) <= LONGEST_HINT and "\n" not in until else "add 'or step >= 1000' at the end"
 
 
 def _constant_end(case: Case, base: Path, always: bool) -> Diagnostic:
-    what = "is always true, so that the stage ends after one step" if always else "is never true: the stage never ends"
-    return case.error("constant-until", f"this {what}", *base, "until", hint="for example 'step >= 100'")
+    what = "always true: the stage ends after one step" if always else "never true: the stage never ends"
+    return case.error("constant-until", f"'until' is {what}", *base, "until", hint="for example 'step >= 100'")
 
 
 # --- the horizon ---------------------------------------------------------------------------------------------------
@@ -90,7 +92,7 @@ def turns_are_given(case: Case) -> Iterator[Diagnostic]:
         without = [name for name, each in stage.environments.items() if each.turns is None]
         if is_played(stage.algorithm) and stage.turns is None and without:
             yield case.missing(
-                f"stage '{stage.stage}' needs 'turns': how many an episode may take",
+                f"stage '{stage.stage}' needs 'turns', the most an episode may take",
                 *base,
                 hint="for example 'turns: 20'",
             )
@@ -101,7 +103,7 @@ def horizon_is_a_turn_or_more(case: Case) -> Iterator[Diagnostic]:
         for name, turns in horizons(stage) if is_played(stage.algorithm) else ():
             low = next(((step, value) for step, value in horizon(turns, span) or () if value < 1), None)
             if low is not None:
-                message = f"expected at least 1, and at step {low[0]} this is {low[1]}"
+                message = f"must be at least 1, but at step {low[0]} it is {low[1]}"
                 yield case.error("out-of-range", message, *_turns_path(base, stage, name), hint="write max(1, ...)")
 
 
@@ -116,9 +118,9 @@ def horizon_grows(case: Case) -> Iterator[Diagnostic]:
             path = _turns_path(base, stage, name)
             before = reached.get(name)
             if not stage.shrink and before is not None and _falls(*before, turns, span):
-                yield _shrinks(case, path, "the stage before allows more turns")
+                yield _shrinks(case, path, "the stage before ends with more turns")
             if not stage.shrink and _falls_within(turns, span):
-                yield _shrinks(case, path, "the horizon falls within this stage")
+                yield _shrinks(case, path, "the horizon shrinks within this stage")
             reached[name] = (turns, span)
 
 
@@ -128,9 +130,7 @@ def _turns_path(base: Path, stage: Stage, name: str) -> Path:
 
 
 def _shrinks(case: Case, path: Path, message: str) -> Diagnostic:
-    return case.error(
-        "horizon-shrinks", message, *path, hint="write 'shrink: true' in this stage if that is what you want"
-    )
+    return case.error("horizon-shrinks", message, *path, hint="write 'shrink: true' in this stage if this is intended")
 
 
 def _falls(before: Number, span_before: Span, turns: Number, span: Span) -> bool:
@@ -166,7 +166,8 @@ def a_turn_fits_the_context(case: Case) -> Iterator[Diagnostic]:
             if size >= agent.context_tokens:
                 yield case.error(
                     "over-budget",
-                    f"{size} tokens at a time do not fit in an episode of {agent.context_tokens}",
+                    f"'{key}' ({size}) {'exceeds' if size > agent.context_tokens else 'leaves no room in'}"
+                    f" 'agent.context_tokens' ({agent.context_tokens})",
                     *base,
                     "agent",
                     *key.split("."),
@@ -178,7 +179,7 @@ def guided_replies_are_lists(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if stage.agent.guided and stage.agent.format is Format.CODE:
             yield case.error(
-                "conflict", "'guided' needs actions that can be listed, and code cannot", *base, "agent", "guided"
+                "conflict", "'guided' needs a list of valid actions, and code has none", *base, "agent", "guided"
             )
 
 
@@ -187,11 +188,11 @@ def guided_replies_are_not_learnt(case: Case) -> Iterator[Diagnostic]:
         if stage.agent.guided and samples(stage.algorithm) and learns(stage.algorithm):
             yield case.error(
                 "conflict",
-                "what is drawn from valid actions alone has other log-probs than the learner computes",
+                "guided sampling changes the log-probs, so its episodes cannot be trained on",
                 *base,
                 "agent",
                 "guided",
-                hint="measure with it, in a stage of 'algorithm: {use: eval}'",
+                hint="use it for evaluation only, in a stage with 'algorithm: {use: eval}'",
             )
 
 
@@ -201,7 +202,7 @@ def guided_replies_hold_the_action_alone(case: Case) -> Iterator[Diagnostic]:
         if agent.guided and agent.thinking and agent.format in (Format.REACT, Format.TOOLS):
             yield case.error(
                 "conflict",
-                f"a guided reply holds the action alone, and under 'format: {agent.format}' there is room for thoughts",
+                f"a guided reply is the action alone, but 'format: {agent.format}' allows thoughts",
                 *base,
                 "agent",
                 "guided",
@@ -216,10 +217,10 @@ def told_otherwise_in_one_piece(case: Case) -> Iterator[Diagnostic]:
         pieces = _in_pieces(agent)
         plans = "planning" if agent.planning is not None else None
         if samples(algorithm) and algorithm.data.relabel is not Relabel.NONE and (key := pieces or plans):
-            message = f"what was played with '{key}' for one goal cannot be told as if it had been for another"
+            message = f"an episode with '{key}' cannot be relabelled for another goal"
             yield case.error("conflict", message, *base, "algorithm", "data", "relabel")
         if algorithm.use is Preset.TURN_DPO and algorithm.critic.privileged and pieces:
-            message = f"the critic's solution stands in the first opening, and '{pieces}' makes several"
+            message = f"the solution is shown to the critic in the first prompt, but '{pieces}' makes several prompts"
             yield case.error("conflict", message, *base, "algorithm", "critic", "privileged")
 
 

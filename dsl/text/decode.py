@@ -77,5 +77,5 @@ def _wide(data: bytes) -> str | None:
 
 
 def _not_text(span: Span, encoding: str) -> Diagnostic:
-    message = f"the file is {encoding}, expected UTF-8"
+    message = f"the file is {encoding}; recipes are UTF-8"
     return Diagnostic(code="not-utf8", message=message, span=span, help="save the file as UTF-8")

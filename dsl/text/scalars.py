@@ -51,7 +51,7 @@ def resolve(text: str) -> ScalarValue | Refused:
     if FLOAT.fullmatch(text):
         return _float(text)
     if SPECIAL.fullmatch(text):
-        return Refused("bad-number", f"'{text}' is not a number that a recipe can use", "write a finite number")
+        return Refused("bad-number", f"'{text}' is not allowed in a recipe", "write a finite number")
     base, pattern = BASES.get(text[:2], (0, None))
     return _bounded(text, base) if pattern and pattern.fullmatch(text) else text
 
@@ -62,7 +62,7 @@ def _decimal(text: str) -> int | Refused:
         short = (digits.lstrip("0") or "0")[:20]
         return Refused(
             "ambiguous-number",
-            f"'{text[:20]}' begins with 0: octal to some readers, decimal to others",
+            f"'{text[:20]}' starts with 0: octal to some readers, decimal to others",
             f"write {short} for the number, or '{text[:20]}' in quotes for text",
         )
     return _bounded(text, 10)
@@ -78,10 +78,10 @@ def _float(text: str) -> float | Refused:
     if math.isinf(value):
         return _too_large(text)
     if value == 0 and re.search("[1-9]", re.split("[eE]", text)[0]):
-        return Refused("bad-number", f"'{text[:20]}' is too close to 0 to be kept", "write 0, or a larger number")
+        return Refused("bad-number", f"'{text[:20]}' is too small for a double", "write 0, or a larger number")
     return value
 
 
 def _too_large(text: str) -> Refused:
     shown = text if len(text) <= 20 else text[:17] + "..."
-    return Refused("bad-number", f"'{shown}' is too large", "write a smaller number, or quotes around it for text")
+    return Refused("bad-number", f"'{shown}' is too large", "write a smaller number, or quote it for text")

@@ -169,11 +169,11 @@ class _Builder:
             if handler:
                 handler(self, event)
         if self.root is None or (isinstance(self.root, ScalarNode) and self.root.plain and not self.root.text.value):
-            self.stop("empty-file", "the file holds no recipe", self.offset, self.offset, "begin with 'agym: 1'")
+            self.stop("empty-file", "no recipe in this file", self.offset, self.offset, "start with 'agym: 1'")
 
     def check_text(self) -> None:
         if len(self.text) > MAX_BYTES:
-            message = f"the text has {len(self.text)} characters, expected at most {MAX_BYTES}"
+            message = f"the text has {len(self.text):,} characters; the limit is {MAX_BYTES:,}"
             self.stop("too-large", message, 0, 0, "is this a recipe?")
         foreign = foreign_character(self.source, self.offset)
         if foreign:
@@ -208,8 +208,8 @@ class _Builder:
         if start == end:
             start = end = self.empty_place(start)
         if end - start > MAX_SCALAR:
-            message = f"a text of {end - start} characters, expected at most {MAX_SCALAR}"
-            self.stop("too-large", message, start, start + 1, "put it into a file of its own")
+            message = f"this text has {end - start:,} characters; the limit is {MAX_SCALAR:,}"
+            self.stop("too-large", message, start, start + 1, "move it to a file of its own")
         self.add(1)
         self.last = (start, end, style)
         node = self.quoted(start, end, style, event.value) if style else self.plain(start, end, event.value)
@@ -270,12 +270,12 @@ class _Builder:
         anchor = self.anchors.get(event.anchor)
         if anchor is None:
             known = did_you_mean(event.anchor, self.anchors) if len(self.diagnostics) < MAX_ADVICE else None
-            self.report("unknown-alias", f"no anchor '&{event.anchor}' stands above this alias", span, known)
+            self.report("unknown-alias", f"no anchor '&{event.anchor}' above this alias", span, known)
         elif anchor.node is None:
-            self.report("recursive-alias", f"'*{event.anchor}' stands inside the value it refers to", span)
+            self.report("recursive-alias", f"'*{event.anchor}' is inside the value it refers to", span)
         frame = self.frames[-1] if self.frames else None
         if frame and frame.is_map and frame.key is None:
-            self.report("key-type", "expected a key, found an alias", span, "write the key itself")
+            self.report("key-type", "expected a key, got an alias", span, "write the key out")
             frame.key, frame.key_end, frame.drop = self.nothing(span), end, True
         elif anchor is None or anchor.node is None:
             self.attach(self.nothing(span), 1, 1)
@@ -328,7 +328,7 @@ class _Builder:
     def add(self, size: int) -> None:
         self.count += size
         if self.count > MAX_NODES:
-            message = f"more than {MAX_NODES} values, aliases counted as often as they are used"
+            message = f"more than {MAX_NODES:,} values, counting each use of an alias"
             self.stop("too-large", message, self.end, self.end, "split it, or remove aliases of aliases")
 
     def attach(self, node: Node, size: int, depth: int) -> None:
@@ -348,8 +348,8 @@ class _Builder:
             self.take_value(frame, frame.key, node)
 
     def too_deep(self, at: int) -> None:
-        message = f"nested more than {MAX_DEPTH} deep"
-        self.stop("too-deep", message, at, at + 1, "a recipe needs no more than ten levels")
+        message = f"nested more than {MAX_DEPTH} levels deep"
+        self.stop("too-deep", message, at, at + 1, "a recipe needs at most ten levels")
 
     def take_key(self, frame: _Frame, node: Node) -> None:
         frame.key, frame.key_end, frame.drop = node, self.end, not isinstance(node, ScalarNode)
@@ -357,7 +357,7 @@ class _Builder:
             template = TEMPLATE.match(self.text, max(node.span.start - 1, 0))
             advice = 'write "${vars.NAME}" for a variable' if template else "write the key as text"
             span = self.source.span(*template.span()) if template else node.span
-            self.report("key-type", "expected a key that is text, found a list or map", span, advice)
+            self.report("key-type", "expected text as a key, got a list or map", span, advice)
         elif isinstance(node, ScalarNode) and node.plain and (blank := foreign_blank(node.span)):
             self.diagnostics.append(blank)
             text = node.text.part(0, blank.span.start - node.span.start)
@@ -374,7 +374,7 @@ class _Builder:
             frame.entries.append(Entry(key=key, value=value))
         else:
             what = shown(key.text.value) if key.text.value else "nothing"
-            self.report("key-type", f"expected a key that is text, found {what}", key.span, "put the key in quotes")
+            self.report("key-type", f"expected text as a key, got {what}", key.span, "quote the key")
 
     def without_value(self, frame: _Frame, key: ScalarNode) -> None:
         """`{until: step >= 100, x}`: what a comma cut off, or an entry that someone forgot to finish."""

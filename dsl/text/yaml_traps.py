@@ -44,9 +44,9 @@ def foreign_character(source: Source, start: int) -> Diagnostic | None:
         code = f"U+{ord(match.group()):04X}"
         return Diagnostic(
             code="control-character",
-            message=f"the character {code} cannot stand in a recipe",
+            message=f"the character {code} is not allowed in a recipe",
             span=source.span(*match.span()),
-            help=f'remove it, or write "\\u{ord(match.group()):04x}" inside double quotes',
+            help=f'remove it, or write "\\u{ord(match.group()):04x}" in double quotes',
         )
     directive = DIRECTIVE.search(source.text, start)
     if directive is None or not _only_comments(source.text[start : directive.start()]):
@@ -59,7 +59,7 @@ def _only_comments(text: str) -> bool:
 
 
 def yaml_directive(span: Span) -> Diagnostic:
-    message = f"the directive {shown(span.text)} has no meaning in a recipe"
+    message = f"the directive {shown(span.text)} is not allowed in a recipe"
     return Diagnostic(code="yaml-directive", message=message, span=span, help="remove the line; recipes are YAML 1.2")
 
 
@@ -85,7 +85,7 @@ def _lookalike(span: Span) -> Diagnostic:
     quotes = plain in ("'", '"')
     return Diagnostic(
         code="smart-quotes" if quotes else "control-character",
-        message=f"'{char}' is no quote to YAML" if quotes else f"the character U+{ord(char):04X} is no space to YAML",
+        message=f"'{char}' is not a quote in YAML" if quotes else f"character U+{ord(char):04X} is not a space in YAML",
         span=span,
         help=f"write {plain} instead" if quotes else "write a normal space",
     )
@@ -119,9 +119,9 @@ def _swallowed_item(span: Span) -> Diagnostic | None:
         return None
     return Diagnostic(
         code="bad-indentation",
-        message=f"{shown(match.group(1))} is indented like a part of the value above it",
+        message=f"{shown(match.group(1))} is indented as if it were part of the value above",
         span=span.source.span(span.start + match.start(1), span.start + match.end(1)),
-        help="give it as many spaces as the items beside it, or put it under a key",
+        help="indent it like the items around it, or put it under a key",
     )
 
 
@@ -130,7 +130,7 @@ def torn_by_comma(whole: Span, key: str | None) -> Diagnostic:
     fixed = in_quotes(whole.text)
     return Diagnostic(
         code="comma-in-flow",
-        message=f"a comma ends a plain value inside '{{...}}' and '[...]': {shown(whole.text)} is torn apart",
+        message=f"a comma ends an unquoted value inside '{{...}}' and '[...]': {shown(whole.text)} is split",
         span=whole,
         help=f"write {key}: {fixed}" if key else f"write {fixed}",
     )
@@ -140,7 +140,7 @@ def without_colon(span: Span) -> Diagnostic:
     """An entry of `{...}` that has no value."""
     return without_space(span) or Diagnostic(
         code="missing-value",
-        message=f"expected 'key: value' inside '{{...}}', found {shown(span.text)}",
+        message=f"expected 'key: value' inside '{{...}}', got {shown(span.text)}",
         span=span,
         help="write '${vars.NAME}' for a variable" if span.text.startswith("{") else f"write '{span.text[:40]}: ...'",
     )
@@ -149,7 +149,7 @@ def without_colon(span: Span) -> Diagnostic:
 def yaml_tag(span: Span) -> Diagnostic:
     return Diagnostic(
         code="yaml-tag",
-        message=f"the tag {shown(span.text)} has no meaning in a recipe",
+        message=f"the tag {shown(span.text)} is not allowed in a recipe",
         span=span,
         help="write the value alone; quotes make it text",
     )
@@ -158,18 +158,18 @@ def yaml_tag(span: Span) -> Diagnostic:
 def bad_escape(span: Span) -> Diagnostic:
     return Diagnostic(
         code="bad-escape",
-        message=f"{shown(span.text)} is not an escape of a double-quoted text",
+        message=f"{shown(span.text)} is not an escape in double-quoted text",
         span=span,
-        help="write \\\\ for a backslash, or use single quotes, which know no escapes",
+        help="write \\\\ for a backslash, or use single quotes, which have no escapes",
     )
 
 
 def several_documents(span: Span) -> Diagnostic:
     return Diagnostic(
         code="several-documents",
-        message="a second document begins here, expected one recipe in a file",
+        message="a second document starts here; a file holds one recipe",
         span=span,
-        help="put it into a file of its own, or remove the '---'",
+        help="move it to a file of its own, or remove the '---'",
     )
 
 

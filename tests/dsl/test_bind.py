@@ -214,7 +214,7 @@ def test_environments_are_merged_by_name_left_out_by_null_and_added() -> None:
 
 def test_an_environment_with_nothing_after_its_name_is_asked_for() -> None:
     report = only("", top=TOP.replace("{craft: textcraft}", "{craft: textcraft, web: }"))
-    assert (report.code, report.help) == ("wrong-type", "write web: {use: ...}, or web: null to leave it out")
+    assert (report.code, report.help) == ("wrong-type", "write web: {use: ...}, or web: null to remove it")
 
 
 def test_what_a_stage_still_lacks_with_all_that_it_inherits_is_reported() -> None:

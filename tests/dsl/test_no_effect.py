@@ -389,7 +389,7 @@ def test_the_message_names_the_key_and_the_reason(recipe: Recipe) -> None:
     assert [diagnostic.message for diagnostic in found] == [
         "'algorithm.advantage.lam' has no effect: only 'gae' and 'bilevel_gae' have a lambda"
     ]
-    assert found[0].help == "leave it out"
+    assert found[0].help == "remove it"
 
 
 # --- for inheriting ------------------------------------------------------------------------------------------------
