@@ -64,6 +64,7 @@ CODES: Mapping[str, str] = {
     "out-of-range": "a number is larger or smaller than its key takes",
     "over-budget": "a part exceeds the whole that it must fit in",
     "recursive-alias": "an alias is inside the value it refers to",
+    "renamed-key": "a key has a new name in this version",
     "reserved-character": "an unquoted value starts with a character that YAML reserves",
     "several-documents": "a file contains more than one recipe",
     "smart-quotes": "a value starts with a typographic quote, which is not a quote in YAML",

@@ -252,7 +252,7 @@ STAGE: tuple[Condition[Stage], ...] = (
     ),
     *(
         Condition(key, lambda s: samples(s.algorithm), _NO_LESSON)
-        for key in ("agent.on_truncated", "agent.on_void_turn", "reward")
+        for key in ("agent.on_truncated", "agent.on_invalid_turn", "reward")
     ),
     Condition(
         "reward.judge",

@@ -22,6 +22,7 @@ from .extends import extend, recipe_root
 from .interpolate import Interpolator
 from .library import Library
 from .matrix import Choice, Expanded, expand
+from .renames import rename_keys
 from .settings import apply_settings
 
 __all__ = ["Composed", "Variant", "compose"]
@@ -109,7 +110,11 @@ def _variant(tree: MapNode, choices: tuple[Choice, ...], interpolator: Interpola
         interpolator.diagnostics.append(Diagnostic(code=code, message=message, span=span, help="use vars less often"))
         return None
     labels = tuple((choice.axis, _label(interpolator.node(choice.value))) for choice in choices)
-    return Variant(body, labels) if isinstance(body, MapNode) else None
+    if not isinstance(body, MapNode):
+        return None
+    body, renamed = rename_keys(body)
+    interpolator.diagnostics += renamed
+    return Variant(body, labels)
 
 
 def _label(node: Node) -> str:

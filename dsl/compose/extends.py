@@ -18,6 +18,7 @@ from ..text.decode import decode
 from ..text.edit import Shorthand, merge, no_shorthand, without
 from ..text.tree import ListNode, MapNode, Node, ScalarNode, get, parse
 from .library import Found, Library, Refusal, explain
+from .renames import rename_keys
 
 __all__ = ["MAX_CHAIN", "Extended", "extend", "on_its_way", "recipe_root"]
 
@@ -66,8 +67,11 @@ def on_its_way(diagnostic: Diagnostic, ways: Mapping[Source, Source]) -> Diagnos
 def recipe_root(source: Source) -> tuple[MapNode | None, tuple[Diagnostic, ...]]:
     """The map that a recipe is."""
     parsed = parse(source)
-    if parsed.root is None or isinstance(parsed.root, MapNode):
-        return parsed.root, parsed.diagnostics
+    if isinstance(parsed.root, MapNode):
+        root, renamed = rename_keys(parsed.root)
+        return root, (*parsed.diagnostics, *renamed)
+    if parsed.root is None:
+        return None, parsed.diagnostics
     if parsed.diagnostics:  # the value is wrong already, such as 'turns:10' without its space
         return None, parsed.diagnostics
     what = "a list" if isinstance(parsed.root, ListNode) else shown(parsed.root.text.value)

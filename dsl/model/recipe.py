@@ -63,8 +63,8 @@ __all__ = [
     "Offload",
     "OnFault",
     "OnInvalid",
+    "OnInvalidTurn",
     "OnTruncated",
-    "OnVoidTurn",
     "Overlong",
     "Planning",
     "Recipe",
@@ -144,7 +144,7 @@ class OnInvalid(StrEnum):
     END = "end"
 
 
-class OnVoidTurn(StrEnum):
+class OnInvalidTurn(StrEnum):
     KEEP = "keep"
     MASK_TURN = "mask_turn"
     MASK_EPISODE = "mask_episode"
@@ -438,6 +438,7 @@ class Agent:
     """How a model becomes an agent: its prompt, its budgets, what happens when it errs."""
 
     SHORTHAND: ClassVar[str] = "format"
+    RENAMED: ClassVar[Mapping[str, str]] = {"on_void_turn": "on_invalid_turn"}
 
     format: Format = Format.REACT
     """`react`: a thought, then an action. `tools`: the model's own tool calls. `code`: a code block. `plain`: the
@@ -462,7 +463,7 @@ class Agent:
     """What follows a reply that holds no action: the agent is told, or the episode ends."""
     invalid_limit: Annotated[int, Bounds(at_least=1), Example(3)] | None = None
     """Ends the episode after so many such replies in a row."""
-    on_void_turn: OnVoidTurn = OnVoidTurn.KEEP
+    on_invalid_turn: OnInvalidTurn = OnInvalidTurn.KEEP
     """Whether a reply that holds no action is learnt from; masked episodes stay in the baseline."""
     on_truncated: OnTruncated = OnTruncated.TRAIN
     """Whether an episode that ran out of turns or tokens is learnt from."""

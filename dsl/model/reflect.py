@@ -111,6 +111,8 @@ class Record:
     shorthand: str | None
     """The key that a bare scalar stands for."""
     fields: Mapping[str, Field]
+    renamed: Mapping[str, str]
+    """Names of keys in an earlier version, and what each is called now."""
 
 
 @frozen(eq=False)
@@ -173,7 +175,8 @@ def record(cls: type) -> Record:
     hints = get_type_hints(cls, include_extras=True)
     made = {each.name: _field(each.name, hints[each.name], _default(each)) for each in fields(cls)}
     doc = " ".join((cls.__doc__ or "").split())
-    return Record(cls=cls, doc=doc, shorthand=getattr(cls, "SHORTHAND", None), fields=made)
+    renamed: Mapping[str, str] = getattr(cls, "RENAMED", {})
+    return Record(cls=cls, doc=doc, shorthand=getattr(cls, "SHORTHAND", None), fields=made, renamed=renamed)
 
 
 def records(start: Record) -> Iterator[Record]:

@@ -159,7 +159,13 @@ def _demands_of(type_: Type) -> Schema:
 
 def _properties(each: Record) -> dict[str, Schema]:
     docs = _docs(each.cls)
-    return {name: _property(field, docs[name], each.cls) for name, field in each.fields.items()}
+    properties = {name: _property(field, docs[name], each.cls) for name, field in each.fields.items()}
+    return properties | {old: _old_name(properties[new], old, new) for old, new in each.renamed.items()}
+
+
+def _old_name(property_: Schema, old: str, new: str) -> Schema:
+    doc = f"Renamed to `{new}`."
+    return property_ | {"title": old, "description": doc, "deprecated": True, "deprecationMessage": doc}
 
 
 def _property(field: Field, doc: str, owner: type) -> Schema:

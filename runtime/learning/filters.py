@@ -17,7 +17,7 @@ import numpy as np
 
 from ...dsl.expression.expr import Expr
 from ...dsl.model.algorithm import Filter
-from ...dsl.model.recipe import OnTruncated, OnVoidTurn
+from ...dsl.model.recipe import OnInvalidTurn, OnTruncated
 from ..rollout.episode import Episode
 from .baselines import spread_of
 from .reward import Scored, StepNames, episode_facts, group_facts
@@ -43,8 +43,8 @@ class MaskReason(StrEnum):
     """`filter.episodes` was not true of it."""
     TRUNCATED = "truncated"
     """It ran out of turns or tokens, under `on_truncated: mask`."""
-    VOID_TURN = "void_turn"
-    """A reply of it held no action, under `on_void_turn: mask_episode`."""
+    INVALID_TURN = "invalid_turn"
+    """A reply of it held no action, under `on_invalid_turn: mask_episode`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class MaskPolicies:
 
     episodes: Expr | None = None
     on_truncated: OnTruncated = OnTruncated.TRAIN
-    on_void_turn: OnVoidTurn = OnVoidTurn.KEEP
+    on_invalid_turn: OnInvalidTurn = OnInvalidTurn.KEEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +108,8 @@ def mask_episode(scored: Scored, policies: MaskPolicies, clock: StepNames) -> Lo
     reason = next((reason for reason, applies in _REASONS.items() if applies(scored.episode, policies, clock)), None)
     if reason is not None:
         return LossMask(turns=(False,) * len(scored.episode.turns), reason=reason)
-    void_too = policies.on_void_turn is not OnVoidTurn.MASK_TURN
-    return LossMask(turns=tuple(void_too or not turn.invalid for turn in scored.episode.turns))
+    invalid_too = policies.on_invalid_turn is not OnInvalidTurn.MASK_TURN
+    return LossMask(turns=tuple(invalid_too or not turn.invalid for turn in scored.episode.turns))
 
 
 def _fails_rule(episode: Episode, policies: MaskPolicies, clock: StepNames) -> bool:
@@ -120,13 +120,13 @@ def _cut_off(episode: Episode, policies: MaskPolicies, clock: StepNames) -> bool
     return policies.on_truncated is OnTruncated.MASK and episode.ending.truncated
 
 
-def _has_void_turn(episode: Episode, policies: MaskPolicies, clock: StepNames) -> bool:
-    return policies.on_void_turn is OnVoidTurn.MASK_EPISODE and episode.invalid_turns > 0
+def _has_invalid_turn(episode: Episode, policies: MaskPolicies, clock: StepNames) -> bool:
+    return policies.on_invalid_turn is OnInvalidTurn.MASK_EPISODE and episode.invalid_turns > 0
 
 
 _REASONS: Mapping[MaskReason, Callable[[Episode, MaskPolicies, StepNames], bool]] = {
     MaskReason.TRUNCATED: _cut_off,
-    MaskReason.VOID_TURN: _has_void_turn,
+    MaskReason.INVALID_TURN: _has_invalid_turn,
     MaskReason.RULE: _fails_rule,
 }
 """The first that applies is the one that is counted."""

@@ -91,7 +91,7 @@ def apply_masks(group: Sequence[Scored], stage: Stage, clock: StepNames) -> list
     policies = MaskPolicies(
         episodes=stage.algorithm.data.keep,
         on_truncated=stage.agent.on_truncated,
-        on_void_turn=stage.agent.on_void_turn,
+        on_invalid_turn=stage.agent.on_invalid_turn,
     )
     return [(each, mask_episode(each, policies, clock)) for each in group]
 

@@ -84,7 +84,7 @@ def build_training_batch(book: Sequence[Sequence[Scored]], stage: Stage, clock: 
     policies = MaskPolicies(
         episodes=settings.filter.episodes,
         on_truncated=stage.agent.on_truncated,
-        on_void_turn=stage.agent.on_void_turn,
+        on_invalid_turn=stage.agent.on_invalid_turn,
     )
     masks = [[mask_episode(each, policies, clock) for each in group] for group in kept]
     credit = [

@@ -165,7 +165,9 @@ async def harvest(context: StageContext, keep: Expr) -> Harvest:
     batch, stage = await next_batch(context), context.stage
     book = scored_groups(context, batch.groups)
     context.progress.scales = dict(book.scales)
-    policies = MaskPolicies(episodes=keep, on_truncated=stage.agent.on_truncated, on_void_turn=stage.agent.on_void_turn)
+    policies = MaskPolicies(
+        episodes=keep, on_truncated=stage.agent.on_truncated, on_invalid_turn=stage.agent.on_invalid_turn
+    )
     played = [each for group in book.groups for each in group]
     shown = [_shown(each.episode, stage.algorithm.data.loss_on) for each in played]
     own = [

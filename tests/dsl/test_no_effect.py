@@ -189,7 +189,7 @@ STAGE: Cases = {
     "sampling.top_k": ([SFT], [{}]),
     "sampling.min_p": ([SFT], [{}]),
     "agent.on_truncated": ([SFT, EVAL], [{}]),
-    "agent.on_void_turn": ([SFT], [{}]),
+    "agent.on_invalid_turn": ([SFT], [{}]),
     "reward": ([SFT, DPO, EVAL], [{}, PLAYED_DPO]),
     "reward.judge": ([{"schedule.*.reward.judge": JUDGE}], [JUDGED, PAIRWISE]),
     "reward.judge.scope": ([PAIRWISE], [JUDGED]),
