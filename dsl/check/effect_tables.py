@@ -1,7 +1,6 @@
-"""Which keys have an effect in which recipe, and why not in the others: tables, a row for each condition.
+"""Tables of conditions under which keys have an effect, and why they have none otherwise.
 
-A row reads: this key matters where that holds, and where it does not, for this reason. Where a section has none, its
-keys have none.
+Where a section has no effect, neither do its keys.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ __all__ = [
 
 @frozen(kw_only=False)
 class Setting:
-    """An algorithm in a stage of a kind."""
+    """An algorithm and the kind of its stage."""
 
     a: Algorithm
     kind: Kind
@@ -274,7 +273,7 @@ STAGE: tuple[Condition[Stage], ...] = (
 
 @frozen
 class Entry:
-    """A stage as a recipe's schedule has it."""
+    """A stage in the recipe's schedule."""
 
     is_first: bool
     learns: bool
@@ -290,7 +289,7 @@ ENTRY: tuple[Condition[Entry], ...] = (
 
 @frozen(kw_only=False)
 class World:
-    """An environment as a stage has it."""
+    """An environment in a stage."""
 
     e: Environment
     stage: Stage

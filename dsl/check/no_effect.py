@@ -1,7 +1,6 @@
-"""Keys without effect: one that a person wrote in vain is a mistake. The tables of `effects` say why.
+"""Keys without effect, which are errors where a person wrote them.
 
-Enters: a Recipe and where its keys stand. Leaves: diagnostics at those keys. A key of the recipe itself must matter in
-at least one stage; a key of a stage in that stage.
+A key of the recipe must matter in at least one stage, a key of a stage in that stage.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _SINK = nested(effects.SINK)
 
 
 def relevant(path: Path, algorithm: Algorithm, kind: Kind | None = None) -> str | None:
-    """Why a key of `algorithm` has no effect with these settings; None if it has one."""
+    """The reason why a key of `algorithm` has no effect with these settings; None if it has one."""
     keys = _ALGORITHM
     for step in path[1:] if path[:1] == ("algorithm",) else path:
         inner = keys.below.get(str(step))
@@ -43,7 +42,7 @@ def relevant(path: Path, algorithm: Algorithm, kind: Kind | None = None) -> str 
 
 
 def check(recipe: Recipe, places: Places) -> Iterator[Diagnostic]:
-    """A diagnostic for each key, or whole section, that a person wrote and that changes nothing."""
+    """Report each key or whole section without effect that a person wrote."""
     yield from _stages(places, (), recipe.schedule, recipe.environments)
     for index, stage in enumerate(recipe.schedule):
         yield from _stages(places, ("schedule", index), [stage], stage.environments)
@@ -55,7 +54,7 @@ def check(recipe: Recipe, places: Places) -> Iterator[Diagnostic]:
 
 
 def _stages(places: Places, base: Path, stages: Sequence[Stage], worlds: Iterable[str]) -> Iterator[Diagnostic]:
-    """What is written at `base` for the stages: in the recipe for all of them, or in one of them."""
+    """Check what is written at `base` for the stages: in the recipe for all of them, or in one of them."""
     settings = [Setting(each.algorithm, kind_of(each.algorithm)) for each in stages]
     yield from _unless_any(places, (*base, "algorithm"), _ALGORITHM, settings)
     yield from _unless_any(places, (*base, "agent"), _AGENT, [each.agent for each in stages])
@@ -66,7 +65,7 @@ def _stages(places: Places, base: Path, stages: Sequence[Stage], worlds: Iterabl
 
 
 def _unless_any(places: Places, base: Path, keys: Keys[C], settings: Sequence[C]) -> Iterator[Diagnostic]:
-    """Reports what has an effect in none of the settings; a section once, without its keys."""
+    """Report what has no effect in any of the settings; a section once, without its keys."""
     for name in places.written(*base):
         inner = keys.below.get(name)
         if inner is None:

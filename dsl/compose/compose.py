@@ -1,8 +1,7 @@
-"""One recipe from all that it is put together of: `extends`, `--set`, `matrix`, `vars`, `${...}`.
+"""Composition of a recipe from `extends`, `--set`, `matrix`, `vars` and `${...}`: one tree per run.
 
-Enters: a Source, the Library, settings, the environment. Leaves: one tree per run, in which `extends`, `vars`, `matrix`
-and every `${...}` are gone and each node knows where it was written, and all that was wrong on the way. A part that
-fails leaves the others to be checked.
+In the result `extends`, `vars`, `matrix` and every `${...}` are gone, and each node knows where it was written. A part
+that fails leaves the others to be checked.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Variant:
 
 @frozen(kw_only=False)
 class Composed:
-    """All runs, and all that is wrong."""
+    """All runs, and all diagnostics."""
 
     variants: tuple[Variant, ...]
     """Also where there are errors, so that later checks can find more; none where the recipe itself cannot be read."""
@@ -57,7 +56,7 @@ def compose(
     environ: Mapping[str, str] = MappingProxyType({}),
     shorthand: Shorthand = no_shorthand,
 ) -> Composed:
-    """`shorthand` tells what a bare scalar stands for, so that `algorithm: grpo` can be merged with a map."""
+    """Compose a recipe; by `shorthand`, the key of a bare scalar, `algorithm: grpo` merges with a map."""
     root, diagnostics = recipe_root(source)
     if root is None:
         return Composed((), diagnostics)
@@ -118,7 +117,7 @@ def _variant(tree: MapNode, choices: tuple[Choice, ...], interpolator: Interpola
 
 
 def _label(node: Node) -> str:
-    """A value as short text, for the name of a run."""
+    """Shorten a value for the name of a run."""
     if isinstance(node, ScalarNode):
         return node.redacted or node.text.value
     return " ".join(node.span.text.split())
@@ -134,7 +133,7 @@ VOCABULARY = {"bos", "eos", "pad", "unk", "sep", "cls", "mask", "stop", "start",
 
 
 def _literal_secrets(variables: Node) -> Iterator[Diagnostic]:
-    """Variables that are secrets by their name, and stand in the file for everyone to read."""
+    """Report variables with the name of a secret and a literal value."""
     if isinstance(variables, MapNode):
         for entry in variables.entries:
             if _names_secret(entry.name) and _is_literal(entry.value):

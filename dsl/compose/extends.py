@@ -1,8 +1,4 @@
-"""`extends`: the recipes that a recipe is laid over.
-
-Enters: a recipe's tree and the library. Leaves: one tree with all of them merged, left to right and the recipe itself
-on top, without the key. Each file is read once; a chain that closes, or grows too long, is reported where it does.
-"""
+"""`extends`: bases merged left to right, with the recipe itself on top. Each file is read once."""
 
 from __future__ import annotations
 
@@ -28,7 +24,7 @@ MAX_READS = 64
 
 @frozen(kw_only=False)
 class Extended:
-    """A recipe with its bases."""
+    """A recipe merged with its bases."""
 
     tree: MapNode
     partial: bool
@@ -40,7 +36,7 @@ class Extended:
 
 @frozen(kw_only=False)
 class _Link:
-    """A file on the way to the current one."""
+    """A file in the chain that leads to the current one."""
 
     source: Source
     leads_on: Span
@@ -48,14 +44,14 @@ class _Link:
 
 
 def extend(tree: MapNode, source: Source, library: Library, shorthand: Shorthand = no_shorthand) -> Extended:
-    """`tree` is what `source` holds."""
+    """Merge the tree of `source` with its bases."""
     loader = _Loader(library, shorthand)
     merged = loader.with_bases(tree, source, ())
     return Extended(merged, loader.partial, tuple(loader.diagnostics), loader.ways)
 
 
 def on_its_way(diagnostic: Diagnostic, ways: Mapping[Source, Source]) -> Diagnostic:
-    """A mistake in a base, with the way there from this recipe: the base is shared by all that extend it."""
+    """Add the `extends` chain of this recipe to a diagnostic in a base, which all that extend it share."""
 
     def led(span: Span) -> Span:
         return Span(ways.get(span.source, span.source), span.start, span.end)
@@ -65,7 +61,7 @@ def on_its_way(diagnostic: Diagnostic, ways: Mapping[Source, Source]) -> Diagnos
 
 
 def recipe_root(source: Source) -> tuple[MapNode | None, tuple[Diagnostic, ...]]:
-    """The map that a recipe is."""
+    """Parse a source to the map of a recipe."""
     parsed = parse(source)
     if isinstance(parsed.root, MapNode):
         root, renamed = rename_keys(parsed.root)
@@ -87,7 +83,7 @@ def _first_line(span: Span) -> Span:
 
 @lru_cache(maxsize=256)
 def _base(name: str, data: bytes, key: str) -> tuple[Source, MapNode | None, tuple[Diagnostic, ...]]:
-    """What a base holds, for all recipes that extend it: it knows no way that led there."""
+    """Parse a base once for all recipes that extend it."""
     source = decode(name, data, key=key)
     return (source.span.source, None, (source,)) if isinstance(source, Diagnostic) else (source, *recipe_root(source))
 

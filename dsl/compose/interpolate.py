@@ -1,8 +1,8 @@
-"""`${vars.x}` and `${env:NAME}`: what they stand for.
+"""Interpolation of `${vars.x}` and `${env:NAME}`.
 
-Enters: a tree, the variables, the environment. Leaves: the tree without references. A value that is one reference takes
-over the node it names, with its type and its place; inside text a reference becomes text, and errors in that text point
-at the reference. `$${` is a literal `${`. What came from the environment is marked, so that it is never shown.
+A value that is a single reference becomes the node it names, with its type and position; inside text a reference
+becomes text, and errors in that text point at the reference. `$${` is a literal `${`. Values from the environment are
+marked, so that they are never shown.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ MAX_NESTING = MAX_DEPTH + 32
 
 
 def escape(text: str) -> str:
-    """Text that reads as itself in a recipe."""
+    """Escape text so that a recipe reads it literally."""
     return text.replace("${", "$${")
 
 
 @frozen(kw_only=False)
 class _Reference:
-    """One `${...}`, and the value it stands in."""
+    """A `${...}` and the value that contains it."""
 
     node: ScalarNode
     start: int
@@ -67,7 +67,7 @@ class _Reference:
         return self.node.text.value[self.start : self.end]
 
     def text(self, start: int, end: int) -> Text:
-        """A part of what stands between the braces."""
+        """A part of the text between the braces."""
         return self.node.text.part(self.inner_start + start, self.inner_start + end)
 
 
@@ -87,14 +87,14 @@ class Interpolator:
         self._depth = 0
 
     def check_variables(self) -> None:
-        """All of them, also those that nothing refers to: a mistake in one is a mistake before it is used."""
+        """Resolve every variable, used or not, so that mistakes are found before a variable is used."""
         for entry in self.variables.entries if self.variables else ():
             self._open[id(entry.value)] = (f"vars.{entry.name}", entry.key.span)
             self.node(entry.value)
             self._open.clear()
 
     def node(self, node: Node) -> Node:
-        """The node without references; the same object where it has none."""
+        """Replace the references in a node; return the same object if it has none."""
         if _is_literal(node):
             return node
         done = self._done.get(id(node))
@@ -150,7 +150,7 @@ class Interpolator:
         return replace(node, value=text.value, text=text, redacted="".join(kept) if secret else None)
 
     def _parts(self, node: ScalarNode) -> Iterator[tuple[Text, str | None]]:
-        """The text in order, each part with what to show instead of it where it is secret."""
+        """The text in order, each part with its redacted form if it is secret."""
         at = 0
         for match in TOKEN.finditer(node.text.value):
             if at < match.start():
@@ -191,7 +191,7 @@ class Interpolator:
     # References
 
     def _resolved(self, reference: _Reference) -> Node | None:
-        """What a reference stands for; None where that is wrong, which is then reported."""
+        """Resolve a reference; None after an error, which is reported."""
         if reference.inner.startswith("vars."):
             return self._variable(reference)
         env = ENV.fullmatch(reference.inner)
@@ -263,7 +263,7 @@ class Interpolator:
         return self._worked_out(target, reference, steps[-1])
 
     def _worked_out(self, target: Node, reference: _Reference, step: Step) -> Node | None:
-        """The value of a variable, whose own references are followed; a cycle among them is reported once."""
+        """Resolve the references in a variable; a cycle is reported once."""
         if id(target) in self._open:
             self._cycle(target, reference)
             return None
@@ -306,7 +306,7 @@ class Interpolator:
 
 
 def _is_literal(node: Node) -> bool:
-    """Whether there is no reference in it, nor anything that looks like one."""
+    """Whether a node contains no reference, nor anything that looks like one."""
     if isinstance(node, ScalarNode):
         return not isinstance(node.value, str) or "${" not in node.value
     return _all_literal(node)
@@ -314,7 +314,7 @@ def _is_literal(node: Node) -> bool:
 
 @lru_cache(maxsize=1024)
 def _all_literal(node: MapNode | ListNode) -> bool:
-    """Asked again and again of bases that many recipes share."""
+    """Cached because bases are shared by many recipes."""
     keys = node.entries if isinstance(node, MapNode) else ()
     return all("${" not in entry.name for entry in keys) and all(map(_is_literal, children(node)))
 
@@ -331,6 +331,6 @@ def _child(node: Node | None, step: Step) -> Node | None:
 
 
 def _typed(value: str, plain: bool) -> ScalarValue:
-    """As YAML reads it where the reference is not quoted; an empty one is empty text, and not null."""
+    """Resolve an unquoted value as YAML does; empty text stays empty text."""
     known = resolve(value) if plain and value else value
     return value if isinstance(known, Refused) else known

@@ -1,7 +1,6 @@
-"""`matrix: {seed: [0, 1], algorithm.lr: [1e-6, 3e-6]}`: one run per combination.
+"""`matrix: {seed: [0, 1], algorithm.lr: [1e-6, 3e-6]}`: one run per combination, the first axis slowest.
 
-Enters: a tree with its settings applied. Leaves: one tree per combination, in written order with the first axis
-slowest, or what is wrong with the matrix and one tree to go on checking with. Trees share what the axes do not touch.
+Trees share what the axes do not touch. A wrong matrix leaves one tree to go on checking with.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Choice:
 
 @frozen(kw_only=False)
 class Expanded:
-    """The trees of all combinations, and which values each was made with."""
+    """The trees of all combinations, with the values chosen for each."""
 
     trees: tuple[tuple[MapNode, tuple[Choice, ...]], ...]
     touches_vars: bool
@@ -53,7 +52,7 @@ class _Axis:
 
 
 def expand(tree: MapNode, settings: Sequence[tuple[Step, ...]] = (), shorthand: Shorthand = no_shorthand) -> Expanded:
-    """`settings` are the paths that `--set` wrote to: an axis would undo them."""
+    """Expand the matrix; `settings` are the paths set by `--set`, which an axis would undo."""
     entry = get(tree, "matrix")
     body = without(tree, "matrix")
     if entry is None or (isinstance(entry.value, ScalarNode) and entry.value.value is None):
@@ -88,7 +87,7 @@ def _multiplied(
 
 
 class _Reader:
-    """The axes of a matrix, as far as they are right."""
+    """Reads the axes of a matrix."""
 
     def __init__(self, settings: Sequence[tuple[Step, ...]]) -> None:
         self.settings = settings

@@ -16,7 +16,7 @@ __all__ = ["rename_keys"]
 
 
 def rename_keys(tree: MapNode) -> tuple[MapNode, tuple[Diagnostic, ...]]:
-    """The tree with today's keys only, and a diagnostic for each old one; the same tree where there is none."""
+    """Replace old keys by today's, with a diagnostic for each; return the same tree if there are none."""
     found: list[Diagnostic] = []
     tree = _in_sections(tree, found)
     schedule = get(tree, "schedule")

@@ -1,7 +1,6 @@
-"""`--set algorithm.lr=3e-6`: a value put into a tree from outside; also the paths that a matrix and `${vars...}` use.
+"""`--set algorithm.lr=3e-6`: values assigned into a tree, and the paths that a matrix and `${vars...}` use too.
 
-Enters: a tree, paths, values. Leaves: a new tree, or what is wrong with the path, at its exact step. Each `--set` is a
-source of its own, so that its values know where they came from. Unknown keys are not known here.
+Each `--set` is a source of its own, so its values know where they came from. Whether a key exists is checked later.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Step:
 
 @frozen(kw_only=False)
 class Assigned:
-    """A tree after settings, and which paths they went to."""
+    """A tree after settings, and the paths that were set."""
 
     tree: MapNode
     paths: tuple[tuple[Step, ...], ...]
@@ -53,7 +52,7 @@ HOW = "write KEY=VALUE, as in algorithm.lr=3e-6 or schedule[0].turns=5"
 
 
 def parse_path(path: Text, code: str, expected: str) -> tuple[Step, ...] | Diagnostic:
-    """`a.b[0]."c.d"` in steps; `code` and what was `expected` are for the error."""
+    """Split `a.b[0]."c.d"` into steps; `code` and `expected` are for the error."""
     steps: list[Step] = []
     at = 0
     while at < len(path.value) or not steps:
@@ -78,12 +77,12 @@ def _bad_path(path: Text, at: int, code: str, expected: str) -> Diagnostic:
 
 
 def path_name(steps: Sequence[Step]) -> str:
-    """A path as one would write it."""
+    """Write a path as a person would."""
     return ".".join(step.name for step in steps)
 
 
 class _WrongPath(Exception):
-    """A step that leads nowhere; caught where the path began."""
+    """A step that leads nowhere; caught where the path starts."""
 
     def __init__(self, step: Step, message: str, advice: str | None) -> None:
         self.step, self.message, self.advice = step, message, advice
@@ -93,7 +92,7 @@ class _WrongPath(Exception):
 def assign(
     tree: MapNode, steps: Sequence[Step], value: Node, code: str, shorthand: Shorthand = no_shorthand
 ) -> MapNode | Diagnostic:
-    """The tree with `value` at a path; maps on the way are made, lists must be long enough."""
+    """Put `value` at a path; missing maps are created, lists must be long enough."""
     try:
         result = _placed(tree, tuple(steps), value, shorthand, ())
     except _WrongPath as wrong:
@@ -144,7 +143,7 @@ def _where(path: Path) -> str:
 
 
 def apply_settings(tree: MapNode, settings: Sequence[str], shorthand: Shorthand = no_shorthand) -> Assigned:
-    """Each setting in turn; a later one wins over an earlier one."""
+    """Apply each setting in turn; later ones override earlier ones."""
     diagnostics: list[Diagnostic] = []
     paths: list[tuple[Step, ...]] = []
     for number, setting in enumerate(settings, start=1):
@@ -200,7 +199,7 @@ def _read_setting(source: Source) -> _Setting | tuple[Diagnostic, ...]:
 
 
 def _matrix_axis(setting: _Setting) -> tuple[Step, ...]:
-    """The steps, with `matrix.algorithm.lr` as two of them: an axis is one key, dots and all."""
+    """Join `algorithm.lr` in `matrix.algorithm.lr`: an axis is a single key, dots included."""
     steps = setting.steps
     if steps[0].name != "matrix" or len(steps) < 3:
         return steps

@@ -1,7 +1,6 @@
-"""Which settings of `advantage` go together, and which of its numbers each estimator reads.
+"""Supported combinations of `advantage` settings, and the numbers that each estimator reads.
 
-Enters: an Advantage. Leaves: None, or the reason why its parts have no meaning together. A combination that is not
-refused here has exactly one meaning, that of `runtime/learning/advantage.py`.
+A combination that is not refused here has exactly one meaning, that of `runtime/learning/advantage.py`.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ READS: Mapping[Estimator, frozenset[str]] = {
 
 
 def supported(settings: Advantage) -> str | None:
-    """Why these parts do not go together; None if they do."""
+    """The reason why these settings conflict; None if they do not."""
     if settings.baseline not in BASELINES[settings.estimator]:
         return (
             f"estimator '{settings.estimator}' takes baseline {_either(BASELINES[settings.estimator])}, "

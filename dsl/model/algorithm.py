@@ -1,6 +1,6 @@
-"""What an algorithm is in a recipe: composable parts. `presets.yaml` names the combinations that the literature names.
+"""The algorithm section of a recipe: composable parts. `presets.yaml` names the combinations of the literature.
 
-Defaults here are those of `grpo`'s skeleton; a preset replaces some, the recipe's own keys win over both.
+The defaults here are those of `grpo`; a preset replaces some, and the recipe's own keys override both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""A Plan: what the machine runs. Frozen and serialisable; made by `lower.py`, read by `runtime`.
+"""The Plan: what the machine runs. Frozen and serialisable; `lower.py` makes it, `runtime` executes it.
 
-A plan holds complete settings and refers to nothing outside itself but model folders, data files and environments.
-`verify.verify_plan` proves that it can run.
+A plan holds complete settings and refers only to model folders, data files and environments.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ class Placement:
 
 
 class Phase(StrEnum):
-    """When a part of a card's memory is in use; only one phase besides `resident` at a time."""
+    """When a part of a GPU's memory is in use; besides `resident`, only one phase at a time."""
 
     RESIDENT = "resident"
     SAMPLING = "sampling"
@@ -161,7 +160,7 @@ class MemoryUse:
 
 @frozen
 class StageBudget:
-    """What a step of a stage costs, at its largest horizon."""
+    """Costs of a step of a stage, at its largest horizon."""
 
     episodes_per_step: int
     """Episodes of training tasks; 0 where none is played. Resampled groups come on top."""
@@ -179,7 +178,7 @@ class StageBudget:
 
 @frozen
 class Budget:
-    """What the run takes."""
+    """Resources of the run."""
 
     parameters: int | None
     """None where the model's sizes are not known here."""
@@ -191,7 +190,7 @@ class Budget:
 
 @frozen
 class PlanStage:
-    """A stage: its settings, whole, and what is done in each step."""
+    """A stage: its complete settings, and the ops of each step."""
 
     index: int
     kind: Kind
@@ -202,7 +201,7 @@ class PlanStage:
 
 @frozen
 class Plan:
-    """A run, whole."""
+    """A complete run."""
 
     version: int
     recipe_sha256: str
@@ -231,7 +230,7 @@ class Plan:
 
 
 def peaks(uses: Iterable[MemoryUse], layout: Layout) -> Mapping[Role, int]:
-    """The most that a card holds at once: one figure for all roles where they share cards, named after the learner.
+    """The peak memory of a GPU: one figure for all roles that share GPUs, named after the learner.
 
     Everything resident counts at all times; of the phases only the largest does.
     """

@@ -1,7 +1,6 @@
-"""What a recipe is, key by key: frozen dataclasses whose defaults live here and nowhere else.
+"""The recipe, key by key: frozen dataclasses, the only place where defaults live.
 
-`bind.py` makes one from a checked node tree; `rules.py` reads it; `lower.py` turns it into a Plan. A stage holds
-complete settings: what it does not say itself it has inherited before it gets here.
+A stage holds complete settings: it has already inherited what it does not set itself.
 """
 
 from __future__ import annotations

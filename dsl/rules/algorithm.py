@@ -1,4 +1,4 @@
-"""Rules about how the weights learn: parts that need or exclude each other, signals that are always 0."""
+"""Rules about training: parts that need or exclude each other, and signals that are always 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about environments: that they exist, which tasks and options they have, what is learnt from and measured."""
+"""Rules about environments: registration, tasks, options, and overlap of training and evaluation."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _option_errors(case: Case, path: Path, value: Any, schema: Mapping[str, Any]
 
 
 def _node(case: Case, value: Any, path: Path) -> Node:
-    """A value of an option as it stands in the recipe."""
+    """Rebuild the node of an option value from the bound recipe."""
     span = case.places.value(*path)
     if isinstance(value, Mapping):
         keys = [_scalar(name, case.places.key(*path, name)) for name in value]
@@ -132,7 +132,7 @@ def _scalar(value: Any, span: Span) -> ScalarNode:
 
 
 def _clearly_right(value: Any, schema: Mapping[str, Any]) -> bool:
-    """A name, a flag or a number within limits, where that is all that is asked for: no need to load jsonschema."""
+    """Whether a simple schema accepts the value, without loading jsonschema."""
     asked = {word: schema[word] for word in schema if word not in _SAID_ONLY}
     if asked.keys() == {"enum"}:
         return isinstance(value, str) and value in asked["enum"]
@@ -191,7 +191,7 @@ def ranges_fit(case: Case) -> Iterator[Diagnostic]:
 
 
 def not_measured_on_training_tasks(case: Case) -> Iterator[Diagnostic]:
-    """Where the same split, or the same ids, would be both; what files hold is known only when the run starts."""
+    """Refuse an overlap of splits or ids; the contents of files are checked when the run starts."""
     evaluation = case.recipe.eval
     if evaluation is None:
         return
@@ -242,7 +242,7 @@ def some_weight(case: Case) -> Iterator[Diagnostic]:
 
 
 def experts_there(case: Case) -> Iterator[Diagnostic]:
-    """Other people's servers play no scripted solutions."""
+    """External servers have no scripted solutions."""
     for base, stage in case.stages():
         expert = is_offline(stage.algorithm) and stage.algorithm.data.source is DataSource.EXPERT
         for name, environment in stage.environments.items():

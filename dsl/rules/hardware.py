@@ -1,4 +1,4 @@
-"""Rules about machines: how GPUs are shared out, what the engines demand, whether everything fits in a card."""
+"""Rules about hardware: how GPUs are divided, what the engines require, whether everything fits in memory."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def micro_batch_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
 
 
 def cache_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
-    """On a CPU the cache has a size of its own."""
+    """Check the fixed size of the KV cache on a CPU."""
     asked = case.recipe.hardware.rollout.kv_cache_gb
     if asked is None or case.shape is None or case.recipe.hardware.gpus_per_node:
         return
@@ -200,7 +200,7 @@ def _too_large(case: Case, role: Role, peak: int, capacity: int, uses: Iterable[
 
 
 def _gpu(case: Case) -> str:
-    """The GPU by name and article, as far as its memory is the one that the name stands for."""
+    """Name the GPU, unless its memory is overridden."""
     hardware = case.recipe.hardware
     if hardware.gpu is None or hardware.gpu_memory_gb is not None:
         return "the GPU"

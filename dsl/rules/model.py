@@ -1,4 +1,4 @@
-"""Rules about the model: where it comes from, how its sizes divide, what its precision and adapters allow."""
+"""Rules about the model: its origin, divisibility of its sizes, precision and adapters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about the run around the learning: measuring, saving, sinks, and parts that are not built yet."""
+"""Rules about the run around training: evaluation, checkpoints, sinks, and parts that are not built yet."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _eval_metric(case: Case, path: Path, best: str, example: str) -> Iterator[Di
 
 
 def _part(written: Span, whole: str, offset: int, part: str) -> Span:
-    """Where a part of a text stands; the whole value if it is not written as it is."""
+    """The span of a part of a text; the whole value if it is not written literally."""
     found = written.text.find(whole)
     start = written.start + found + offset
     return written if found < 0 else written.source.span(start, start + len(part))
@@ -138,7 +138,7 @@ def built_parts(case: Case) -> Iterator[Diagnostic]:
 
 @dataclass(slots=True)
 class _Wanted:
-    """Parts that a key can stand for."""
+    """Unbuilt parts by key."""
 
     parts: dict[str, str] = field(default_factory=dict)
     """By `=value`, by `>number`, or by nothing for all but the default."""

@@ -1,4 +1,4 @@
-"""Rules about stages and budgets: each ends, its horizon is given and grows, and an episode fits its context."""
+"""Rules about stages and budgets: stages end, horizons exist and grow, an episode fits its context."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def stages_end(case: Case) -> Iterator[Diagnostic]:
 
 
 def ends_are_bounded(case: Case) -> Iterator[Diagnostic]:
-    """A stage that waits for a metric may wait for ever."""
+    """Warn of a stage that waits for a metric and may never end."""
     for (base, stage), span in zip(case.stages(), stage_spans(case.recipe), strict=True):
         if stage.until is None or not learns(stage.algorithm):
             continue
@@ -108,7 +108,7 @@ def horizon_is_a_turn_or_more(case: Case) -> Iterator[Diagnostic]:
 
 
 def horizon_grows(case: Case) -> Iterator[Diagnostic]:
-    """Within a stage and from each to the next, environment by environment, as far as it is known before the run."""
+    """Compare horizons within a stage and between stages, per environment, as far as they are known before the run."""
     spans = stage_spans(case.recipe)
     reached: dict[str, tuple[Number, Span]] = {}
     for (base, stage), span in zip(case.stages(), spans, strict=True):
@@ -134,14 +134,14 @@ def _shrinks(case: Case, path: Path, message: str) -> Diagnostic:
 
 
 def _falls(before: Number, span_before: Span, turns: Number, span: Span) -> bool:
-    """Whether the last horizon of one stage is sure to be above the first of the next."""
+    """Whether the last horizon of one stage certainly exceeds the first of the next."""
     table, first = horizon(before, span_before), horizon(turns, span)
     lowest = first[0][1] if first else limits(turns)[1]
     return (_reached(table, span_before) if table else limits(before)[0]) > lowest
 
 
 def _reached(table: Steps, span: Span) -> int:
-    """The horizon at a stage's end; of one that may end at any step, the lowest that it can be."""
+    """The horizon at the end of a stage; the lowest one if it may end at any step."""
     return table[-1][1] if span.steps is not None else min(turns for _, turns in table)
 
 
@@ -211,7 +211,7 @@ def guided_replies_hold_the_action_alone(case: Case) -> Iterator[Diagnostic]:
 
 
 def told_otherwise_in_one_piece(case: Case) -> Iterator[Diagnostic]:
-    """An episode is told as that of another goal, or with its solution, by putting another opening before it."""
+    """Relabelling and a privileged critic replace the first prompt, which needs an episode in one sequence."""
     for base, stage in case.stages():
         agent, algorithm = stage.agent, stage.algorithm
         pieces = _in_pieces(agent)
@@ -225,7 +225,7 @@ def told_otherwise_in_one_piece(case: Case) -> Iterator[Diagnostic]:
 
 
 def _in_pieces(agent: Agent) -> str | None:
-    """What makes several token sequences of one episode."""
+    """The setting that splits an episode into several token sequences."""
     if agent.reflection is not None:
         return "reflection"
     return None if agent.memory.kind is MemoryKind.FULL else "memory"

@@ -1,8 +1,7 @@
-"""Why the YAML parser gave up, and what to write instead.
+"""Explanations of YAML syntax errors, at the character that causes each.
 
-Enters: where it stopped, and the value that it had read last. Leaves: one Diagnostic at the character that causes it,
-which is often not where the parser noticed. Rules are tried in order; each looks at the text rather than at the
-parser's words where it can, so that both parsers lead to the same sentence.
+That is often not where the parser noticed. Rules are tried in order; where possible each looks at the text rather than
+at the wording of the parser, so that both parsers lead to the same message.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: Any, start: int) -> Failure:
-        """From an exception of either parser; `start` is the offset of the text that it was given."""
+        """Convert an exception of either parser; `start` is the offset of the text that it was given."""
         problem_mark, context_mark = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
         return cls(
             problem=str(getattr(error, "problem", None) or error),
@@ -65,7 +64,7 @@ class Seen:
 
 @frozen(kw_only=False)
 class _Scene:
-    """All that a rule may look at."""
+    """What a rule may look at."""
 
     source: Source
     failure: Failure
@@ -96,7 +95,7 @@ Rule = Callable[[_Scene], Diagnostic | None]
 
 
 def explain_failure(source: Source, failure: Failure, last: Seen) -> Diagnostic:
-    """What is wrong where the parser gave up."""
+    """Explain why the parser gave up."""
     if failure.at < 0:
         failure = Failure(failure.problem, failure.context, last.end, failure.context_at)
     scene = _Scene(source, failure, last)
@@ -320,7 +319,7 @@ def _block(scene: _Scene) -> Diagnostic | None:
 
 
 def _misplaced(scene: _Scene) -> Diagnostic:
-    """Something that stands where nothing above it can go on."""
+    """Report something that cannot follow what is above it."""
     start = around.line_start(scene.text, scene.at)
     end = around.content_end(scene.text, scene.at)
     token = scene.text[scene.at : end]

@@ -1,8 +1,7 @@
-"""What a plain value means: the core schema of YAML 1.2, without what a recipe has no use for.
+"""Values of plain scalars: the core schema of YAML 1.2, minus what recipes do not need.
 
-Enters: the characters of an unquoted value. Leaves: text, a number, true, false or null, or why it is none of them.
-`yes`, `on`, `1_000`, `1:30` and dates are text, as in YAML 1.2; `010`, infinities and numbers that no machine word
-holds are refused, for every reader takes them for something else.
+`yes`, `on`, `1_000`, `1:30` and dates are text, as in YAML 1.2; `010`, infinities and numbers too large for a machine
+word are refused, because readers disagree on them.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MAX_DIGITS = 400
 
 @frozen(kw_only=False)
 class Refused:
-    """A value that reads like a number but must not be taken for one."""
+    """A value that looks like a number but must not be read as one."""
 
     code: str
     message: str
@@ -41,7 +40,7 @@ class Refused:
 
 
 def resolve(text: str) -> ScalarValue | Refused:
-    """The value that `text` stands for where it is not quoted."""
+    """Resolve the value of unquoted text."""
     if text in WORDS:
         return WORDS[text]
     if text[0] not in "+-.0123456789":

@@ -1,10 +1,8 @@
 """YAML text to a tree of nodes in which every key and value knows its span.
 
-Enters: a Source. Leaves: a Node, and the diagnostics of what is wrong with it. No value is interpreted beyond the YAML
-1.2 core types; what a key means is not known here.
-
-The tree is built from the parser's events, one at a time and without recursion, so that nesting, aliases and sheer size
-are stopped by a limit before they cost anything. An alias shares the nodes of its anchor, which keep their own spans.
+The tree is built from parser events, one at a time and without recursion, so that limits on nesting, aliases and size
+act before they cost anything. An alias shares the nodes of its anchor, which keep their own spans. Values are read as
+YAML 1.2 core types; keys have no meaning yet.
 """
 
 from __future__ import annotations
@@ -70,17 +68,17 @@ MAX_SCALAR = 1 << 16
 
 @frozen(kw_only=False)
 class Parsed:
-    """A tree as far as there is one, and everything wrong with it."""
+    """A tree, as far as it could be read, and all diagnostics."""
 
     root: Node | None
     diagnostics: tuple[Diagnostic, ...]
 
 
 def parse(source: Source, start: int = 0, *, fast: bool = True) -> Parsed:
-    """The tree of the text from `start` on; spans count from the beginning of the source all the same.
+    """Parse the text from `start` on; spans still count from the beginning of the source.
 
-    `fast` takes libyaml where it is installed; the parser written in Python gives the same nodes ten times slower, and
-    refuses tabs that separate.
+    `fast` uses libyaml if it is installed; the pure-Python parser gives the same nodes ten times slower, and refuses
+    tabs as separators.
     """
     builder = _Builder(source, start)
     try:
@@ -91,11 +89,11 @@ def parse(source: Source, start: int = 0, *, fast: bool = True) -> Parsed:
 
 
 class _Stopped(Exception):
-    """The rest cannot be read; why is in the diagnostics."""
+    """Ends parsing; the reason is in the diagnostics."""
 
 
 def _events(source: Source, start: int, fast: bool) -> Iterator[Any]:
-    """The parser's events, and at last its Failure if it gave up."""
+    """The events of the parser, and a final Failure if it gave up."""
     import yaml  # costs 20 ms, which `agym --help` should not pay
 
     loader_type: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader) if fast else yaml.BaseLoader
@@ -137,7 +135,7 @@ class _Frame:
 
 @frozen(kw_only=False)
 class _Anchor:
-    """What an alias stands for; no node while it is still open."""
+    """The target of an alias; no node while it is still open."""
 
     node: Node | None = None
     size: int = 0
@@ -145,7 +143,7 @@ class _Anchor:
 
 
 class _Builder:
-    """Puts nodes together as events come in."""
+    """Builds nodes from events."""
 
     def __init__(self, source: Source, start: int) -> None:
         self.source = source
@@ -246,14 +244,14 @@ class _Builder:
         return ScalarNode(value=known, text=text, span=span)
 
     def on_own_line(self, start: int) -> bool:
-        """Whether a value stands on a later line than its key, or is the whole text."""
+        """Whether a value is on a later line than its key, or is the whole text."""
         if not self.frames:
             return self.offset == 0
         frame = self.frames[-1]
         return frame.is_map and not frame.flow and frame.key is not None and "\n" in self.text[frame.key_end : start]
 
     def empty_place(self, start: int) -> int:
-        """Where a value that is not there should have been: after the colon of its key."""
+        """The place of a missing value: after the colon of its key."""
         frame = self.frames[-1] if self.frames else None
         if frame is None or not frame.is_map or frame.key is None:
             return start
@@ -311,7 +309,7 @@ class _Builder:
     # Parts
 
     def place(self, event: Any) -> tuple[int, int]:
-        """The range of a value without its anchor; its tag is reported."""
+        """The range of a value without its anchor; a tag is reported."""
         start, end = self.offset + event.start_mark.index, self.offset + event.end_mark.index
         if event.anchor or event.tag:
             properties = PROPERTIES.match(self.text, start)
@@ -332,7 +330,7 @@ class _Builder:
             self.stop("too-large", message, self.end, self.end, "split it, or remove aliases of aliases")
 
     def attach(self, node: Node, size: int, depth: int) -> None:
-        """Hands a finished node to the list or map around it."""
+        """Add a finished node to the list or map around it."""
         if len(self.frames) + depth - 1 > MAX_DEPTH:
             self.too_deep(self.end)
         if not self.frames:
@@ -377,7 +375,7 @@ class _Builder:
             self.report("key-type", f"expected text as a key, got {what}", key.span, "quote the key")
 
     def without_value(self, frame: _Frame, key: ScalarNode) -> None:
-        """`{until: step >= 100, x}`: what a comma cut off, or an entry that someone forgot to finish."""
+        """Handle `{until: step >= 100, x}`: the rest of a split value, or an unfinished entry."""
         if self.text[frame.start - 1 : frame.start] == "{":
             return  # `{{ x }}`: the map around it reports that it has a map for a key
         index = len(frame.entries) - 1

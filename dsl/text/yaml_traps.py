@@ -1,7 +1,4 @@
-"""What YAML reads without complaint and nobody means, and what no recipe may hold.
-
-Enters: a place in a source. Leaves: the Diagnostic that says what happened there and what to write.
-"""
+"""YAML traps: text that YAML reads differently than its author meant, and constructs that recipes do not allow."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ GLUED_ITEM = re.compile(r"-([A-Za-z\"'\[{].*)", re.DOTALL)
 
 
 def foreign_character(source: Source, start: int) -> Diagnostic | None:
-    """The first character or line that no recipe may hold, whatever it means to YAML."""
+    """Report the first character or line that recipes do not allow, even if YAML does."""
     match = FOREIGN.search(source.text, start)
     if match:
         code = f"U+{ord(match.group()):04X}"
@@ -64,7 +61,7 @@ def yaml_directive(span: Span) -> Diagnostic:
 
 
 def explain_plain(span: Span, own_line: bool) -> Diagnostic | None:
-    """A plain value that YAML takes for text and its writer meant otherwise; `own_line`: it does not follow its key."""
+    """Report a plain value that YAML reads otherwise than meant; `own_line`: it is not on the line of its key."""
     text = span.text
     if text[0] in LOOKALIKES:
         return _lookalike(span.source.span(span.start, span.start + 1))
@@ -74,7 +71,7 @@ def explain_plain(span: Span, own_line: bool) -> Diagnostic | None:
 
 
 def foreign_blank(span: Span) -> Diagnostic | None:
-    """The first character of a text that looks like a space and is none to YAML."""
+    """Report the first character that looks like a space but is not one in YAML."""
     found = BLANK.search(span.text)
     return _lookalike(span.source.span(span.start + found.start(), span.start + found.end())) if found else None
 
@@ -92,7 +89,7 @@ def _lookalike(span: Span) -> Diagnostic:
 
 
 def without_space(span: Span) -> Diagnostic | None:
-    """`turns:10` and `-item`: text to YAML, for the space is missing."""
+    """Report `turns:10` and `-item`, which are text to YAML because the space is missing."""
     first_line = span.text.split("\n", 1)[0].rstrip()
     key, item = GLUED_KEY.fullmatch(first_line), GLUED_ITEM.fullmatch(first_line)
     if key:
@@ -113,7 +110,7 @@ def without_space(span: Span) -> Diagnostic | None:
 
 
 def _swallowed_item(span: Span) -> Diagnostic | None:
-    """A `- ` further in than the item above it: YAML reads both as one text."""
+    """Report a `- ` indented further than the item above it: YAML reads both as one text."""
     match = re.search(r"\n *(- [^\r\n]*)", span.text)
     if match is None:
         return None
@@ -126,7 +123,7 @@ def _swallowed_item(span: Span) -> Diagnostic | None:
 
 
 def torn_by_comma(whole: Span, key: str | None) -> Diagnostic:
-    """A plain value in `{...}` or `[...]` that a comma ended."""
+    """Report a plain value in `{...}` or `[...]` that a comma ended."""
     fixed = in_quotes(whole.text)
     return Diagnostic(
         code="comma-in-flow",
@@ -137,7 +134,7 @@ def torn_by_comma(whole: Span, key: str | None) -> Diagnostic:
 
 
 def without_colon(span: Span) -> Diagnostic:
-    """An entry of `{...}` that has no value."""
+    """Report an entry of `{...}` without a value."""
     return without_space(span) or Diagnostic(
         code="missing-value",
         message=f"expected 'key: value' inside '{{...}}', got {shown(span.text)}",
@@ -174,6 +171,6 @@ def several_documents(span: Span) -> Diagnostic:
 
 
 def in_quotes(text: str) -> str:
-    """A value in quotes, as a person would write it."""
+    """Quote a value as a person would."""
     flat = " ".join(text.split())[:120]
     return f"'{flat}'" if '"' in flat or "\\" in flat else f'"{flat}"'
