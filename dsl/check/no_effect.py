@@ -43,28 +43,28 @@ def relevant(path: Path, algorithm: Algorithm, kind: Kind | None = None) -> str 
 
 def check(recipe: Recipe, places: Places) -> Iterator[Diagnostic]:
     """Report each key or whole section without effect that a person wrote."""
-    yield from _stages(places, (), recipe.schedule, recipe.environments)
+    yield from _check_stages(places, (), recipe.schedule, recipe.environments)
     for index, stage in enumerate(recipe.schedule):
-        yield from _stages(places, ("schedule", index), [stage], stage.environments)
+        yield from _check_stages(places, ("schedule", index), [stage], stage.environments)
         entry = Entry(is_first=index == 0, learns=learns(stage.algorithm), measures=recipe.eval is not None)
-        yield from _unless_any(places, ("schedule", index), _ENTRY, [entry])
-    yield from _unless_any(places, (), _RECIPE, [recipe])
+        yield from _report_keys(places, ("schedule", index), _ENTRY, [entry])
+    yield from _report_keys(places, (), _RECIPE, [recipe])
     for index, sink in enumerate(recipe.logging):
-        yield from _unless_any(places, ("logging", index), _SINK, [sink])
+        yield from _report_keys(places, ("logging", index), _SINK, [sink])
 
 
-def _stages(places: Places, base: Path, stages: Sequence[Stage], worlds: Iterable[str]) -> Iterator[Diagnostic]:
+def _check_stages(places: Places, base: Path, stages: Sequence[Stage], worlds: Iterable[str]) -> Iterator[Diagnostic]:
     """Check what is written at `base` for the stages: in the recipe for all of them, or in one of them."""
     settings = [Setting(each.algorithm, kind_of(each.algorithm)) for each in stages]
-    yield from _unless_any(places, (*base, "algorithm"), _ALGORITHM, settings)
-    yield from _unless_any(places, (*base, "agent"), _AGENT, [each.agent for each in stages])
-    yield from _unless_any(places, base, _STAGE, stages)
+    yield from _report_keys(places, (*base, "algorithm"), _ALGORITHM, settings)
+    yield from _report_keys(places, (*base, "agent"), _AGENT, [each.agent for each in stages])
+    yield from _report_keys(places, base, _STAGE, stages)
     for name in worlds:
         present = [World(each.environments[name], each) for each in stages if name in each.environments]
-        yield from _unless_any(places, (*base, "environments", name), _ENVIRONMENT, present)
+        yield from _report_keys(places, (*base, "environments", name), _ENVIRONMENT, present)
 
 
-def _unless_any(places: Places, base: Path, keys: Keys[C], settings: Sequence[C]) -> Iterator[Diagnostic]:
+def _report_keys(places: Places, base: Path, keys: Keys[C], settings: Sequence[C]) -> Iterator[Diagnostic]:
     """Report what has no effect in any of the settings; a section once, without its keys."""
     for name in places.written(*base):
         inner = keys.below.get(name)
@@ -74,7 +74,7 @@ def _unless_any(places: Places, base: Path, keys: Keys[C], settings: Sequence[C]
         if reason is not None:
             yield _report(places, (*base, name), reason)
         elif inner.below:
-            yield from _unless_any(places, (*base, name), inner, settings)
+            yield from _report_keys(places, (*base, name), inner, settings)
 
 
 def _report(places: Places, path: Path, reason: str) -> Diagnostic:

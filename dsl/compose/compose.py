@@ -46,7 +46,7 @@ class Composed:
     partial: bool = False
     """Whether a base could not be read: what is missing from the trees may be there."""
     ways: Mapping[Source, Source] = field(default_factory=dict)
-    """By base, the same with the `extends` value that led to it: for `on_its_way`."""
+    """By base, the same with the `extends` value that led to it: for `add_route`."""
 
 
 def compose(
@@ -64,23 +64,23 @@ def compose(
     assigned = apply_settings(extended.tree, settings, shorthand)
     expanded = expand(assigned.tree, assigned.paths, shorthand)
     found = [*diagnostics, *extended.diagnostics, *assigned.diagnostics, *expanded.diagnostics]
-    variants = tuple(_variants(expanded, environ, found))
+    variants = tuple(_make_variants(expanded, environ, found))
     return Composed(variants, tuple(in_file_order(found)), extended.partial, extended.ways)
 
 
-def _variants(expanded: Expanded, environ: Mapping[str, str], found: list[Diagnostic]) -> Iterator[Variant]:
+def _make_variants(expanded: Expanded, environ: Mapping[str, str], found: list[Diagnostic]) -> Iterator[Variant]:
     interpolator: Interpolator | None = None
     for tree, choices in expanded.trees:
         if interpolator is None or expanded.touches_vars:
-            interpolator = _with_variables(tree, environ)
-        variant = _variant(tree, choices, interpolator)
+            interpolator = _make_interpolator(tree, environ)
+        variant = _make_variant(tree, choices, interpolator)
         found += dict.fromkeys(interpolator.diagnostics)
         interpolator.diagnostics.clear()
         if variant is not None:
             yield variant
 
 
-def _with_variables(tree: MapNode, environ: Mapping[str, str]) -> Interpolator:
+def _make_interpolator(tree: MapNode, environ: Mapping[str, str]) -> Interpolator:
     # of a misspelt `vars` it is enough to hear once
     maps = (entry for entry in tree.entries if isinstance(entry.value, MapNode))
     slips = (entry for entry in maps if entry.name.isidentifier() and closest(entry.name, ["vars"]))
@@ -88,7 +88,7 @@ def _with_variables(tree: MapNode, environ: Mapping[str, str]) -> Interpolator:
     variables = entry.value if entry else None
     interpolator = Interpolator(variables, environ)
     if isinstance(variables, MapNode):
-        interpolator.diagnostics += _literal_secrets(variables)
+        interpolator.diagnostics += _find_literal_secrets(variables)
         interpolator.check_variables()
     elif variables is not None and not _is_null(variables):
         message = "expected a map of names to values"
@@ -99,7 +99,7 @@ def _with_variables(tree: MapNode, environ: Mapping[str, str]) -> Interpolator:
     return interpolator
 
 
-def _variant(tree: MapNode, choices: tuple[Choice, ...], interpolator: Interpolator) -> Variant | None:
+def _make_variant(tree: MapNode, choices: tuple[Choice, ...], interpolator: Interpolator) -> Variant | None:
     body = interpolator.node(without(tree, "vars"))
     size, depth = interpolator.measure.of(body)
     if size > MAX_NODES or depth > MAX_DEPTH:
@@ -132,7 +132,7 @@ SECRET_PAIRS = {("api", "key"), ("access", "key"), ("secret", "key"), ("private"
 VOCABULARY = {"bos", "eos", "pad", "unk", "sep", "cls", "mask", "stop", "start", "end", "special", "think", "image"}
 
 
-def _literal_secrets(variables: Node) -> Iterator[Diagnostic]:
+def _find_literal_secrets(variables: Node) -> Iterator[Diagnostic]:
     """Report variables with the name of a secret and a literal value."""
     if isinstance(variables, MapNode):
         for entry in variables.entries:
@@ -145,7 +145,7 @@ def _literal_secrets(variables: Node) -> Iterator[Diagnostic]:
                     help=f"write {entry.name}: ${{env:{name}}}",
                 )
     for child in children(variables):
-        yield from _literal_secrets(child)
+        yield from _find_literal_secrets(child)
 
 
 def _names_secret(name: str) -> bool:

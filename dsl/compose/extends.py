@@ -16,7 +16,7 @@ from ..text.tree import ListNode, MapNode, Node, ScalarNode, get, parse
 from .library import Found, Library, Refusal, explain
 from .renames import rename_keys
 
-__all__ = ["MAX_CHAIN", "Extended", "extend", "on_its_way", "recipe_root"]
+__all__ = ["MAX_CHAIN", "Extended", "add_route", "extend", "recipe_root"]
 
 MAX_CHAIN = 16
 MAX_READS = 64
@@ -50,7 +50,7 @@ def extend(tree: MapNode, source: Source, library: Library, shorthand: Shorthand
     return Extended(merged, loader.partial, tuple(loader.diagnostics), loader.ways)
 
 
-def on_its_way(diagnostic: Diagnostic, ways: Mapping[Source, Source]) -> Diagnostic:
+def add_route(diagnostic: Diagnostic, ways: Mapping[Source, Source]) -> Diagnostic:
     """Add the `extends` chain of this recipe to a diagnostic in a base, which all that extend it share."""
 
     def led(span: Span) -> Span:
@@ -82,7 +82,7 @@ def _first_line(span: Span) -> Span:
 
 
 @lru_cache(maxsize=256)
-def _base(name: str, data: bytes, key: str) -> tuple[Source, MapNode | None, tuple[Diagnostic, ...]]:
+def _parse_base(name: str, data: bytes, key: str) -> tuple[Source, MapNode | None, tuple[Diagnostic, ...]]:
     """Parse a base once for all recipes that extend it."""
     source = decode(name, data, key=key)
     return (source.span.source, None, (source,)) if isinstance(source, Diagnostic) else (source, *recipe_root(source))
@@ -152,7 +152,7 @@ class _Loader:
         return self.loaded[found.key]
 
     def load(self, found: Found, leads_here: Span, chain: tuple[_Link, ...]) -> MapNode | None:
-        source, root, diagnostics = _base(found.name, found.data, found.key)
+        source, root, diagnostics = _parse_base(found.name, found.data, found.key)
         before = self.ways.get(leads_here.source, leads_here.source)
         self.ways[source] = replace(source, included_from=Span(before, leads_here.start, leads_here.end))
         self.diagnostics += diagnostics

@@ -99,10 +99,10 @@ class Interpolator:
             return node
         done = self._done.get(id(node))
         if done is None:
-            done = self._done[id(node)] = (node, self._deeper(node))
+            done = self._done[id(node)] = (node, self._descend(node))
         return done[1]
 
-    def _deeper(self, node: Node) -> Node:
+    def _descend(self, node: Node) -> Node:
         if self._depth >= MAX_NESTING:
             self._report("too-deep", "values and variables are nested too deeply here", node.span, None)
             return node
@@ -134,10 +134,10 @@ class Interpolator:
             return node
         whole = TOKEN.fullmatch(node.value)
         if whole and whole["inner"] is not None:
-            return self._resolved(_reference(node, whole)) or node
-        return self._spliced(node)
+            return self._resolve(_reference(node, whole)) or node
+        return self._splice(node)
 
-    def _spliced(self, node: ScalarNode) -> ScalarNode:
+    def _splice(self, node: ScalarNode) -> ScalarNode:
         parts = list(self._parts(node))
         length = sum(len(part.value) for part, _ in parts)
         if length > MAX_SCALAR:
@@ -168,7 +168,7 @@ class Interpolator:
             yield node.text.part(at, len(node.text.value)), None
 
     def _part(self, reference: _Reference) -> tuple[Text, str | None]:
-        found = self._resolved(reference)
+        found = self._resolve(reference)
         if isinstance(found, ScalarNode) and found.value is not None:
             return Text.made(found.text.value, reference.span), found.redacted
         if found is not None:
@@ -190,7 +190,7 @@ class Interpolator:
 
     # References
 
-    def _resolved(self, reference: _Reference) -> Node | None:
+    def _resolve(self, reference: _Reference) -> Node | None:
         """Resolve a reference; None after an error, which is reported."""
         if reference.inner.startswith("vars."):
             return self._variable(reference)
@@ -251,7 +251,7 @@ class Interpolator:
         finished = False
         for step in steps:
             if isinstance(target, ScalarNode) and not finished:
-                target, finished = self._worked_out(target, reference, step), True
+                target, finished = self._resolve_variable(target, reference, step), True
             at_top = target is self.variables and not step.is_index
             below = self._by_name.get(step.name) if at_top else _child(target, step)
             if below is None:
@@ -260,9 +260,9 @@ class Interpolator:
             target = below
         if target is None or finished:
             return target
-        return self._worked_out(target, reference, steps[-1])
+        return self._resolve_variable(target, reference, steps[-1])
 
-    def _worked_out(self, target: Node, reference: _Reference, step: Step) -> Node | None:
+    def _resolve_variable(self, target: Node, reference: _Reference, step: Step) -> Node | None:
         """Resolve the references in a variable; a cycle is reported once."""
         if id(target) in self._open:
             self._cycle(target, reference)
@@ -272,9 +272,9 @@ class Interpolator:
             value = self.node(target)
         finally:
             del self._open[id(target)]
-        return self._bounded(value, step)
+        return self._within_bounds(value, step)
 
-    def _bounded(self, value: Node, step: Step) -> Node | None:
+    def _within_bounds(self, value: Node, step: Step) -> Node | None:
         size, depth = self.measure.of(value)
         if size > MAX_NODES:
             self._report("too-large", f"this variable has more than {MAX_NODES:,} values", step.span, None)

@@ -62,13 +62,13 @@ def expand(tree: MapNode, settings: Sequence[tuple[Step, ...]] = (), shorthand: 
     combinations: list[tuple[MapNode, tuple[Choice, ...]]] = [(body, ())]
     for axis in axes:
         items = axis.items[:1] if reader.diagnostics else axis.items
-        combinations = list(_multiplied(combinations, axis, items, reader, shorthand))
+        combinations = list(_multiply(combinations, axis, items, reader, shorthand))
     if reader.diagnostics:
         combinations = combinations[:1] or [(body, ())]
     return Expanded(tuple(combinations), any(axis.path[0] == "vars" for axis in axes), tuple(reader.diagnostics))
 
 
-def _multiplied(
+def _multiply(
     combinations: Sequence[tuple[MapNode, tuple[Choice, ...]]],
     axis: _Axis,
     items: Sequence[Node],

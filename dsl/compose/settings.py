@@ -94,23 +94,23 @@ def assign(
 ) -> MapNode | Diagnostic:
     """Put `value` at a path; missing maps are created, lists must be long enough."""
     try:
-        result = _placed(tree, tuple(steps), value, shorthand, ())
+        result = _place(tree, tuple(steps), value, shorthand, ())
     except _WrongPath as wrong:
         return Diagnostic(code=code, message=wrong.message, span=wrong.step.span, help=wrong.advice)
     return result if isinstance(result, MapNode) else tree
 
 
-def _placed(node: Node | None, steps: tuple[Step, ...], value: Node, shorthand: Shorthand, path: Path) -> Node:
+def _place(node: Node | None, steps: tuple[Step, ...], value: Node, shorthand: Shorthand, path: Path) -> Node:
     if not steps:
         return value
     step, rest = steps[0], steps[1:]
     if isinstance(node, ListNode):
         index = _index(step, node, path)
-        item = _placed(node.items[index], rest, value, shorthand, (*path, index))
+        item = _place(node.items[index], rest, value, shorthand, (*path, index))
         return ListNode(items=(*node.items[:index], item, *node.items[index + 1 :]), span=node.span)
     inside = _as_map(node, step, shorthand, path)
     entry = get(inside, step.name)
-    inner = _placed(entry.value if entry else None, rest, value, shorthand, (*path, step.name))
+    inner = _place(entry.value if entry else None, rest, value, shorthand, (*path, step.name))
     key = ScalarNode(value=step.name, text=step.text, span=step.span)
     return with_entry(inside, Entry(key=key, value=inner))
 

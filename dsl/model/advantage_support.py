@@ -12,15 +12,15 @@ from .algorithm import Advantage, Baseline, Estimator, Normalise
 __all__ = ["BASELINES", "NORMALISATIONS", "READS", "supported"]
 
 _COMPARING = frozenset({Baseline.GROUP_MEAN, Baseline.LEAVE_ONE_OUT})
-_SAMPLED = _COMPARING | {Baseline.NONE, Baseline.BATCH_MEAN, Baseline.GREEDY}
-_LEARNT = frozenset({Baseline.CRITIC})
+_FROM_SAMPLES = _COMPARING | {Baseline.NONE, Baseline.BATCH_MEAN, Baseline.GREEDY}
+_CRITIC = frozenset({Baseline.CRITIC})
 
 BASELINES: Mapping[Estimator, frozenset[Baseline]] = {
-    Estimator.OUTCOME: _SAMPLED,
-    Estimator.REWARD_TO_GO: _SAMPLED,
-    Estimator.TURN_RETURNS: _SAMPLED,
-    Estimator.GAE: _LEARNT,
-    Estimator.BILEVEL_GAE: _LEARNT,
+    Estimator.OUTCOME: _FROM_SAMPLES,
+    Estimator.REWARD_TO_GO: _FROM_SAMPLES,
+    Estimator.TURN_RETURNS: _FROM_SAMPLES,
+    Estimator.GAE: _CRITIC,
+    Estimator.BILEVEL_GAE: _CRITIC,
     # steps from one state are compared with each other: no other baseline has anything to say about them
     Estimator.STEP_GROUPS: _COMPARING,
 }

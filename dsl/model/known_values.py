@@ -8,7 +8,7 @@ from ..expression.check import examine
 from ..expression.expr import Expr, StageStart, names, step_bound, table, value_range
 from ..frozen import frozen
 
-__all__ = ["Number", "Span", "Steps", "horizon", "is_zero", "known", "limits", "settled", "spans"]
+__all__ = ["Number", "Span", "Steps", "constant_truth", "constant_value", "horizon", "is_zero", "limits", "spans"]
 
 Number = int | float | Expr
 
@@ -29,7 +29,7 @@ class Span:
     """The most that it can take; None without a bound."""
 
 
-def known(value: Number) -> float | None:
+def constant_value(value: Number) -> float | None:
     """The number, if it is the same at every step."""
     if not isinstance(value, Expr):
         return float(value)
@@ -39,7 +39,7 @@ def known(value: Number) -> float | None:
 
 def is_zero(value: Number) -> bool:
     """Whether it is 0 at every step."""
-    return known(value) == 0
+    return constant_value(value) == 0
 
 
 def limits(value: Number) -> tuple[float, float]:
@@ -47,7 +47,7 @@ def limits(value: Number) -> tuple[float, float]:
     return value_range(value, "schedule") if isinstance(value, Expr) else (float(value), float(value))
 
 
-def settled(condition: Expr, scope: str) -> bool | None:
+def constant_truth(condition: Expr, scope: str) -> bool | None:
     """The value of a condition that is always true or always false; None if it depends."""
     constant = examine(condition.text, scope, None)[0].constant
     return constant if isinstance(constant, bool) else None

@@ -184,7 +184,7 @@ class Budget:
     """None where the model's sizes are not known here."""
     trainable_parameters: int | None
     capacity_bytes: int | None
-    """Memory of one card; None on a CPU or an unknown card."""
+    """Memory of one GPU; None on a CPU or an unknown GPU."""
     memory: tuple[MemoryUse, ...]
 
 
@@ -234,19 +234,19 @@ def peaks(uses: Iterable[MemoryUse], layout: Layout) -> Mapping[Role, int]:
 
     Everything resident counts at all times; of the phases only the largest does.
     """
-    cards: dict[Role, dict[Phase, int]] = {}
+    by_role: dict[Role, dict[Phase, int]] = {}
     for use in uses:
         if use.host:
             continue
-        card = cards.setdefault(_card_of(use.role, layout), dict.fromkeys(Phase, 0))
+        held = by_role.setdefault(_gpu_of(use.role, layout), dict.fromkeys(Phase, 0))
         for item in use.items:
-            card[item.phase] += item.bytes
-    return {role: _peak(card) for role, card in cards.items()}
+            held[item.phase] += item.bytes
+    return {role: _peak(held) for role, held in by_role.items()}
 
 
-def _card_of(role: Role, layout: Layout) -> Role:
+def _gpu_of(role: Role, layout: Layout) -> Role:
     return Role.ROLLOUT if role is Role.ROLLOUT and layout is Layout.SPLIT else Role.LEARNER
 
 
-def _peak(card: Mapping[Phase, int]) -> int:
-    return card[Phase.RESIDENT] + max(size for phase, size in card.items() if phase is not Phase.RESIDENT)
+def _peak(held: Mapping[Phase, int]) -> int:
+    return held[Phase.RESIDENT] + max(size for phase, size in held.items() if phase is not Phase.RESIDENT)

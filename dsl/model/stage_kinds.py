@@ -104,4 +104,4 @@ def roles(model: Model, stages: Iterable[Stage], evaluates: bool) -> tuple[Role,
         # adapters switched off are the reference: no second copy is held
         Role.REFERENCE: model.lora is None and any(has_reference(each) for each in algorithms),
     }
-    return tuple(role for role, wanted in needed.items() if wanted)
+    return tuple(role for role, is_needed in needed.items() if is_needed)

@@ -21,7 +21,7 @@ from ..model.algorithm import (
     Preset,
     Relabel,
 )
-from ..model.known_values import known
+from ..model.known_values import constant_value
 from ..model.recipe import Reward, RewardSource
 from ..model.stage_kinds import is_given, is_offline, kind_of, pulls_to_reference, samples
 from ..suggest import shown
@@ -61,7 +61,7 @@ def _divisors(number: int) -> str:
     return ", ".join(map(str, found[-8:]))
 
 
-def groups_have_someone_to_compare(case: Case) -> Iterator[Diagnostic]:
+def groups_have_a_comparison(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.RL):
         if algorithm.group_size > 1:
             continue
@@ -221,7 +221,7 @@ def weights_have_a_range(case: Case) -> Iterator[Diagnostic]:
 
 def sampling_explores(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
-        if samples(stage.algorithm) and known(stage.sampling.temperature) == 0:
+        if samples(stage.algorithm) and constant_value(stage.sampling.temperature) == 0:
             yield case.error(
                 "no-signal",
                 "at temperature 0 all attempts are the same, so there is nothing to compare",
@@ -382,7 +382,7 @@ def candidates_can_be_drawn(case: Case) -> Iterator[Diagnostic]:
 
 ALGORITHM_RULES: tuple[Rule, ...] = (
     updates_divide_a_step,
-    groups_have_someone_to_compare,
+    groups_have_a_comparison,
     groups_pass_the_filter,
     estimator_has_its_baseline,
     a_run_has_one_critic,

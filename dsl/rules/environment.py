@@ -74,7 +74,7 @@ def kind_given(case: Case) -> Iterator[Diagnostic]:
 # --- options -------------------------------------------------------------------------------------------------------
 
 
-def options_known(case: Case) -> Iterator[Diagnostic]:
+def options_are_known(case: Case) -> Iterator[Diagnostic]:
     for path, environment, info in _registered(case):
         for name in environment.options:
             if name not in info.options:
@@ -86,7 +86,7 @@ def options_known(case: Case) -> Iterator[Diagnostic]:
                 )
 
 
-def options_there(case: Case) -> Iterator[Diagnostic]:
+def required_options_are_given(case: Case) -> Iterator[Diagnostic]:
     for path, environment, info in _registered(case):
         for name in info.required:
             if name not in environment.options:
@@ -98,7 +98,7 @@ def options_there(case: Case) -> Iterator[Diagnostic]:
                 )
 
 
-def options_right(case: Case) -> Iterator[Diagnostic]:
+def options_are_valid(case: Case) -> Iterator[Diagnostic]:
     for path, environment, info in _registered(case):
         for name, value in environment.options.items():
             if name in info.options:
@@ -133,17 +133,17 @@ def _scalar(value: Any, span: Span) -> ScalarNode:
 
 def _clearly_right(value: Any, schema: Mapping[str, Any]) -> bool:
     """Whether a simple schema accepts the value, without loading jsonschema."""
-    asked = {word: schema[word] for word in schema if word not in _SAID_ONLY}
-    if asked.keys() == {"enum"}:
-        return isinstance(value, str) and value in asked["enum"]
-    kind = asked.pop("type", None)
+    keywords = {word: schema[word] for word in schema if word not in _ANNOTATIONS}
+    if keywords.keys() == {"enum"}:
+        return isinstance(value, str) and value in keywords["enum"]
+    kind = keywords.pop("type", None)
     if not isinstance(kind, str) or type(value) not in _KINDS.get(kind, ()):
         return False
-    low, high = asked.pop("minimum", value), asked.pop("maximum", value)
-    return not asked and bool(low <= value <= high)
+    low, high = keywords.pop("minimum", value), keywords.pop("maximum", value)
+    return not keywords and bool(low <= value <= high)
 
 
-_SAID_ONLY = ("description", "default", "examples")
+_ANNOTATIONS = ("description", "default", "examples")
 _KINDS: Mapping[str, tuple[type, ...]] = {"boolean": (bool,), "integer": (int,), "number": (int, float)}
 
 
@@ -170,10 +170,10 @@ def splits_known(case: Case) -> Iterator[Diagnostic]:
 
 
 def eval_split_known(case: Case) -> Iterator[Diagnostic]:
-    measured = case.recipe.eval.tasks if case.recipe.eval else None
+    evaluated = case.recipe.eval.tasks if case.recipe.eval else None
     for _, _, info in _registered(case):
-        if info.splits and measured is not None and measured not in info.splits:
-            yield no_split(measured, case.places.value("eval", "tasks"), info)
+        if info.splits and evaluated is not None and evaluated not in info.splits:
+            yield no_split(evaluated, case.places.value("eval", "tasks"), info)
 
 
 def ranges_fit(case: Case) -> Iterator[Diagnostic]:
@@ -190,39 +190,39 @@ def ranges_fit(case: Case) -> Iterator[Diagnostic]:
             )
 
 
-def not_measured_on_training_tasks(case: Case) -> Iterator[Diagnostic]:
+def not_evaluated_on_training_tasks(case: Case) -> Iterator[Diagnostic]:
     """Refuse an overlap of splits or ids; the contents of files are checked when the run starts."""
     evaluation = case.recipe.eval
     if evaluation is None:
         return
     for path, environment in case.environments():
-        train, measured = environment.tasks.train, environment.tasks.eval
+        train, evaluated = environment.tasks.train, environment.tasks.eval
         if evaluation.tasks is not None:
             if evaluation.tasks == train.split and train.range is None:
                 yield _on_train(case, f"split '{train.split}'", (*path, "tasks", "train"), ("eval", "tasks"))
-        elif overlap := _overlap(train, measured):
+        elif overlap := _overlap(train, evaluated):
             yield _on_train(case, overlap, (*path, "tasks", "train"), (*path, "tasks", "eval"))
 
 
-def _on_train(case: Case, what: str, train: Path, measured: Path) -> Diagnostic:
+def _on_train(case: Case, what: str, train: Path, evaluated: Path) -> Diagnostic:
     return case.error(
         "eval-on-train",
         f"{what} is used for both training and evaluation",
-        *measured,
+        *evaluated,
         hint="evaluate on another split, or give each its own 'range'",
         notes=(case.note("used for training here", *train),),
     )
 
 
-def _overlap(train: TaskSelection, measured: TaskSelection) -> str | None:
-    both = set(train.ids or ()) & set(measured.ids or ())
+def _overlap(train: TaskSelection, evaluated: TaskSelection) -> str | None:
+    both = set(train.ids or ()) & set(evaluated.ids or ())
     if both:
         return f"task {shown(min(both))}"
-    if train.file is not None and train.file == measured.file:
+    if train.file is not None and train.file == evaluated.file:
         return f"file {shown(train.file)}"
-    if train.split is None or train.split != measured.split:
+    if train.split is None or train.split != evaluated.split:
         return None
-    if train.range is not None and measured.range is not None and not _ranges_overlap(train.range, measured.range):
+    if train.range is not None and evaluated.range is not None and not _ranges_overlap(train.range, evaluated.range):
         return None
     return f"split {shown(train.split)}"
 
@@ -241,7 +241,7 @@ def some_weight(case: Case) -> Iterator[Diagnostic]:
             yield case.error("bad-value", "every environment has weight 0: at least one must be above 0", *at)
 
 
-def experts_there(case: Case) -> Iterator[Diagnostic]:
+def experts_exist(case: Case) -> Iterator[Diagnostic]:
     """External servers have no scripted solutions."""
     for base, stage in case.stages():
         expert = is_offline(stage.algorithm) and stage.algorithm.data.source is DataSource.EXPERT
@@ -277,14 +277,14 @@ ENVIRONMENT_RULES: tuple[Rule, ...] = (
     one_origin,
     registered,
     kind_given,
-    options_known,
-    options_there,
-    options_right,
+    options_are_known,
+    required_options_are_given,
+    options_are_valid,
     selections_whole,
     splits_known,
     eval_split_known,
     ranges_fit,
-    not_measured_on_training_tasks,
+    not_evaluated_on_training_tasks,
     some_weight,
-    experts_there,
+    experts_exist,
 )

@@ -145,14 +145,14 @@ def cache_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
         )
 
 
-def everything_fits_in_a_card(case: Case) -> Iterator[Diagnostic]:
+def everything_fits_in_gpu_memory(case: Case) -> Iterator[Diagnostic]:
     size = _sized(case)
     if size is None or size.capacity is None:
         return
     uses = estimate(size)
     for role, peak in peaks(uses, case.recipe.hardware.layout).items():
         if peak > size.capacity:
-            yield _too_large(case, role, peak, size.capacity, uses)
+            yield _out_of_memory(case, role, peak, size.capacity, uses)
 
 
 def engine_fits_its_share(case: Case) -> Iterator[Diagnostic]:
@@ -185,7 +185,7 @@ def _sized(case: Case) -> Sizing | None:
     return sizing(case.recipe, case.shape)
 
 
-def _too_large(case: Case, role: Role, peak: int, capacity: int, uses: Iterable[MemoryUse]) -> Diagnostic:
+def _out_of_memory(case: Case, role: Role, peak: int, capacity: int, uses: Iterable[MemoryUse]) -> Diagnostic:
     hardware = case.recipe.hardware
     split = hardware.layout is Layout.SPLIT
     here = [use for use in uses if not use.host and (not split or (use.role is Role.ROLLOUT) is (role is Role.ROLLOUT))]
@@ -235,6 +235,6 @@ HARDWARE_RULES: tuple[Rule, ...] = (
     overlap_needs_room,
     micro_batch_holds_an_episode,
     cache_holds_an_episode,
-    everything_fits_in_a_card,
+    everything_fits_in_gpu_memory,
     engine_fits_its_share,
 )

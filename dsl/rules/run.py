@@ -58,7 +58,7 @@ def samples_differ(case: Case) -> Iterator[Diagnostic]:
         yield case.error("no-effect", "'temperature: 0' is greedy already", "eval", "greedy", hint="remove it")
 
 
-def best_metric_is_measured(case: Case) -> Iterator[Diagnostic]:
+def best_metric_exists(case: Case) -> Iterator[Diagnostic]:
     best = case.recipe.checkpoint.best
     if best is None:
         return
@@ -125,51 +125,51 @@ def sinks_exist(case: Case) -> Iterator[Diagnostic]:
 
 
 def built_parts(case: Case) -> Iterator[Diagnostic]:
-    parts = _by_key(tuple(case.catalog.unbuilt))
+    parts = _index_by_key(tuple(case.catalog.unbuilt))
     # what stages have is looked at in each of them, all else in the recipe itself
     of_recipe = {key: inner for key, inner in parts.items() if key not in record(Stage).fields}
-    used = [*_used(case.recipe, (), of_recipe)]
+    used = [*_find_used(case.recipe, (), of_recipe)]
     for base, stage in case.stages():
-        used += _used(stage, base, parts)
+        used += _find_used(stage, base, parts)
     for path, part in used:
         message = f"this version cannot run '{part}' yet: {case.catalog.unbuilt[part]}"
         yield case.warning("not-built", message, *path)
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _UnbuiltParts:
     """Unbuilt parts by key."""
 
     parts: dict[str, str] = field(default_factory=dict)
     """By `=value`, by `>number`, or by nothing for all but the default."""
-    below: dict[str, _Wanted] = field(default_factory=dict)
+    below: dict[str, _UnbuiltParts] = field(default_factory=dict)
     """By the next name of the key, `*` being any."""
 
 
 @lru_cache(maxsize=16)
-def _by_key(parts: tuple[str, ...]) -> Mapping[str, _Wanted]:
-    root = _Wanted()
+def _index_by_key(parts: tuple[str, ...]) -> Mapping[str, _UnbuiltParts]:
+    root = _UnbuiltParts()
     for part in parts:
         key = re.split("[=>]", part)[0]
-        wanted = root
+        unbuilt = root
         for name in key.split("."):
-            wanted = wanted.below.setdefault(name, _Wanted())
-        wanted.parts[part.removeprefix(key)] = part
+            unbuilt = unbuilt.below.setdefault(name, _UnbuiltParts())
+        unbuilt.parts[part.removeprefix(key)] = part
     return root.below
 
 
-def _used(holder: Any, base: Path, wanted: Mapping[str, _Wanted]) -> Iterator[tuple[Path, str]]:
-    for head, key in wanted.items():
+def _find_used(holder: Any, base: Path, unbuilt: Mapping[str, _UnbuiltParts]) -> Iterator[tuple[Path, str]]:
+    for head, key in unbuilt.items():
         for name, value, default in _items(holder, head):
             path = (*base, name)
             for which, part in key.parts.items():
-                if _is_it(which, value, default):
+                if _matches(which, value, default):
                     yield path, part
             if key.below:
-                yield from _used(value, path, key.below)
+                yield from _find_used(value, path, key.below)
 
 
-def _is_it(which: str, value: Any, default: Any) -> bool:
+def _matches(which: str, value: Any, default: Any) -> bool:
     if which.startswith(">"):
         return isinstance(value, int) and value > int(which[1:])
     return which == f"={_text(value)}" if which else value != default
@@ -191,7 +191,7 @@ def _text(value: Any) -> str:
 RUN_RULES: tuple[Rule, ...] = (
     eval_stages_have_settings,
     samples_differ,
-    best_metric_is_measured,
+    best_metric_exists,
     sinks_exist,
     built_parts,
 )

@@ -8,7 +8,7 @@ from itertools import pairwise
 from ..check.spans import Path
 from ..diagnostics import Diagnostic
 from ..model.algorithm import Kind, Preset, Relabel
-from ..model.known_values import Number, Span, Steps, horizon, limits, settled
+from ..model.known_values import Number, Span, Steps, constant_truth, horizon, limits
 from ..model.recipe import Agent, Format, MemoryKind, Stage
 from ..model.stage_kinds import is_played, kind_of, learns, samples
 from ..planning.budgets import horizons, stage_spans, turn_tokens
@@ -61,7 +61,7 @@ def ends_are_bounded(case: Case) -> Iterator[Diagnostic]:
     for (base, stage), span in zip(case.stages(), stage_spans(case.recipe), strict=True):
         if stage.until is None or not learns(stage.algorithm):
             continue
-        always = settled(stage.until, "until")
+        always = constant_truth(stage.until, "until")
         if always is not None:
             yield _constant_end(case, base, always)
         elif span.steps is None:
@@ -183,7 +183,7 @@ def guided_replies_are_lists(case: Case) -> Iterator[Diagnostic]:
             )
 
 
-def guided_replies_are_not_learnt(case: Case) -> Iterator[Diagnostic]:
+def guided_replies_are_not_trained_on(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if stage.agent.guided and samples(stage.algorithm) and learns(stage.algorithm):
             yield case.error(
@@ -210,7 +210,7 @@ def guided_replies_hold_the_action_alone(case: Case) -> Iterator[Diagnostic]:
             )
 
 
-def told_otherwise_in_one_piece(case: Case) -> Iterator[Diagnostic]:
+def relabelled_episodes_are_one_sequence(case: Case) -> Iterator[Diagnostic]:
     """Relabelling and a privileged critic replace the first prompt, which needs an episode in one sequence."""
     for base, stage in case.stages():
         agent, algorithm = stage.agent, stage.algorithm
@@ -241,7 +241,7 @@ SCHEDULE_RULES: tuple[Rule, ...] = (
     horizon_grows,
     a_turn_fits_the_context,
     guided_replies_are_lists,
-    guided_replies_are_not_learnt,
+    guided_replies_are_not_trained_on,
     guided_replies_hold_the_action_alone,
-    told_otherwise_in_one_piece,
+    relabelled_episodes_are_one_sequence,
 )

@@ -10,7 +10,7 @@ from ..source import Source, Span
 __all__ = ["MAX_BYTES", "decode", "without_surrogates"]
 
 MAX_BYTES = 1 << 20
-"""A recipe is a page or two; whatever is larger is another kind of file."""
+"""A recipe is a page or two; a larger file is something else."""
 
 BOM = "\ufeff"
 SURROGATE = re.compile("[\ud800-\udfff]")

@@ -187,7 +187,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         [(world(replace(FOREIGN, kind=None)), "environments.craft", "needs 'kind'")],
         [{}, world(FOREIGN), world(Environment(url="http://x"))],
     ),
-    "environment.options_known": (
+    "environment.options_are_known": (
         [
             (
                 world(Environment(use="textcraft", options={"max_dept": 3})),
@@ -197,7 +197,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [world(Environment(use="textcraft", options={"max_depth": 3})), world(Environment(use="?", options={"a": 1}))],
     ),
-    "environment.options_there": (
+    "environment.required_options_are_given": (
         [
             (world(Environment(use="gym")), "environments.craft", "environment 'gym' needs the option 'id'"),
             (
@@ -208,7 +208,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [world(Environment(use="gym", options={"id": "Taxi-v4"})), world(Environment(use="textcraft"))],
     ),
-    "environment.options_right": (
+    "environment.options_are_valid": (
         [
             (
                 world(Environment(use="textcraft", options={"max_depth": 0})),
@@ -258,7 +258,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [tasks(train=TaskSelection(split="train", range=(0, 400)))],
     ),
-    "environment.not_measured_on_training_tasks": (
+    "environment.not_evaluated_on_training_tasks": (
         [
             (
                 tasks(eval=TaskSelection(split="train")),
@@ -295,7 +295,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         [({"schedule.*.environments.craft.weight": 0}, "environments", "every environment has weight 0")],
         [{}, {"schedule.*.environments.craft.weight": Expr("linear(0, 1, 10)")}],
     ),
-    "environment.experts_there": (
+    "environment.experts_exist": (
         [
             (SFT | world(FOREIGN), "algorithm.data.source", "without scripted solutions"),
             (
@@ -318,7 +318,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [{}, al(groups_per_update=None), SFT | al(groups_per_update=5)],
     ),
-    "algorithm.groups_have_someone_to_compare": (
+    "algorithm.groups_have_a_comparison": (
         [
             (al(group_size=1), "algorithm.group_size", "advantage 0"),
             (al(group_size=1, advantage__baseline=Baseline.CRITIC), "algorithm.group_size", "advantage 0"),
@@ -565,7 +565,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [{GUIDED: True}, {"schedule.*.agent.format": Format.CODE}],
     ),
-    "schedule.guided_replies_are_not_learnt": (
+    "schedule.guided_replies_are_not_trained_on": (
         [({GUIDED: True}, "agent.guided", "guided sampling changes the log-probs")],
         [{}, {GUIDED: True, **al(use=Preset.EVAL)}, {GUIDED: True, **al(use=Preset.SFT)}],
     ),
@@ -577,7 +577,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             {GUIDED: True, "schedule.*.agent.format": Format.PLAIN},
         ],
     ),
-    "schedule.told_otherwise_in_one_piece": (
+    "schedule.relabelled_episodes_are_one_sequence": (
         [
             (
                 {**RELABELLED, MEMORY: MemoryKind.WINDOW},
@@ -699,7 +699,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [{}, {"hardware.rollout.kv_cache_gb": 0.21}, {"hardware.rollout.kv_cache_gb": 1e-6, "model.path": "./mine"}],
     ),
-    "hardware.everything_fits_in_a_card": (
+    "hardware.everything_fits_in_gpu_memory": (
         [
             (
                 H100 | {"model.path": "Qwen/Qwen2.5-72B-Instruct", "hardware.train.zero": 3},
@@ -738,7 +738,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [{}, {"eval": None}, {"eval": Eval(temperature=0)}, {"eval": Eval(samples=8, greedy=True)}],
     ),
-    "run.best_metric_is_measured": (
+    "run.best_metric_exists": (
         [
             ({BEST: "success"}, BEST, "expected a metric written 'group/name', got 'success'"),
             ({BEST: "eval/success"}, BEST, "expected 'eval/environment/metric'"),
@@ -858,7 +858,7 @@ def test_a_long_condition_is_not_cut_in_the_middle(say: Callable[..., list[Diagn
 def test_near_names_are_offered(say: Callable[..., list[Diagnostic]]) -> None:
     helps = {
         "environment.registered": "did you mean 'textcraft'?",
-        "environment.options_known": "did you mean 'max_depth'?",
+        "environment.options_are_known": "did you mean 'max_depth'?",
         "environment.splits_known": "did you mean 'train'?",
         "environment.eval_split_known": "did you mean 'test'?",
         "run.sinks_exist": "did you mean 'tensorboard'?",
@@ -874,7 +874,7 @@ def test_the_first_of_two_stages_is_pointed_at(say: Callable[..., list[Diagnosti
 
 def test_memory_comes_with_its_table_and_what_helps(say: Callable[..., list[Diagnostic]]) -> None:
     learner = SEVEN | FOUR | {"hardware.gpu_memory_gb": 30.0, "hardware.layout": Layout.SPLIT}
-    found = {each.message: each.help for each in say("hardware.everything_fits_in_a_card", learner)}
+    found = {each.message: each.help for each in say("hardware.everything_fits_in_gpu_memory", learner)}
     # 15.23 + 15.23 / 2 + 91.39 / 2 + 0.8 + 3.49 + 1.87 + 1.5
     (message,) = found
     assert message == "needs 76.2 GB per GPU; the GPU has 30.0 GB"
