@@ -19,7 +19,7 @@ from .check.bind import Bound, bind
 from .check.json_schema import check as check_shape
 from .check.paths import rebased
 from .compose.compose import Variant, compose
-from .compose.extends import on_its_way
+from .compose.extends import add_route
 from .compose.library import Found, Library
 from .diagnostics import Diagnostic, Severity, in_file_order
 from .frozen import frozen
@@ -101,7 +101,7 @@ def compile_recipe(
     sound = () if _has_errors(composed.diagnostics) else tuple(variants)
     return Compiled(
         variants=sound,
-        diagnostics=_unique(on_its_way(each, composed.ways) for each in found),
+        diagnostics=_unique(add_route(each, composed.ways) for each in found),
         num_runs=len(composed.variants),
     )
 

@@ -1,7 +1,4 @@
-"""What is said to the person who wrote a recipe: one Diagnostic per mistake, collected, never raised one by one.
-
-Enters: a code, a sentence, a span. Leaves: a value that the reporters of `cli` print.
-"""
+"""Messages to the author of a recipe: one Diagnostic per mistake, collected rather than raised one by one."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ class Severity(StrEnum):
 
 @frozen(kw_only=False)
 class Note:
-    """A second place that explains the first: where a cycle closes, where a duplicate stood before."""
+    """A second place that explains the first: the start of a cycle, the earlier duplicate."""
 
     message: str
     span: Span
@@ -43,7 +40,7 @@ class Diagnostic:
 
 
 class RecipeError(Exception):
-    """Carries the diagnostics of a phase that could not go on."""
+    """Diagnostics that end a phase."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = tuple(diagnostics)
@@ -51,7 +48,7 @@ class RecipeError(Exception):
 
 
 def in_file_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """By file in order of first appearance, then by place, then by code; exact repeats once."""
+    """Sort by file in order of first appearance, then by place and code; drop exact repeats."""
     unique = list(dict.fromkeys(diagnostics))
     files = {name: i for i, name in enumerate(dict.fromkeys(d.span.source.name for d in unique))}
     return sorted(unique, key=lambda d: (files[d.span.source.name], d.span.start, d.span.end, d.code, d.message))

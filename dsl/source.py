@@ -1,7 +1,6 @@
-"""Where a piece of text stands: a Source is one text, a Span a range of characters in it.
+"""Positions in text: a Source is one text, a Span a range of characters in it.
 
-Enters: text with a name to show. Leaves: line and column of any offset, and an excerpt with a caret under it.
-Offsets count characters (code points), lines and columns count from 1.
+Offsets count characters (code points); lines and columns count from 1.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Source:
         return tuple(starts)
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Line and column, both from 1, of a character."""
+        """Line and column of a character, both from 1."""
         line = bisect_right(self.line_starts, offset)
         return line, offset - self.line_starts[line - 1] + 1
 
@@ -91,7 +90,7 @@ class Span:
 
 @frozen(kw_only=False)
 class Text:
-    """A string that knows where each of its characters stands, also after quotes, folds and `${...}` were undone."""
+    """A string with the source position of each of its characters, even after quotes, folds and `${...}` are undone."""
 
     value: str
     pieces: tuple[Piece, ...]
@@ -99,31 +98,31 @@ class Text:
 
     @classmethod
     def exact(cls, span: Span) -> Text:
-        """The characters of a span, each at its place."""
+        """The text of a span, each character at its own place."""
         return cls(span.text, (Piece(span.end - span.start, span, True),))
 
     @classmethod
     def made(cls, value: str, origin: Span) -> Text:
-        """Characters that all come from one place, none at a place of its own."""
+        """Text whose characters all come from one place."""
         return cls(value, (Piece(len(value), origin, False),))
 
     @classmethod
     def joined(cls, parts: Iterable[Text], empty_at: Span) -> Text:
-        """Texts in a row; `empty_at` is where the result stands when nothing is left of them."""
+        """Concatenate texts; `empty_at` is the place of an empty result."""
         parts = tuple(parts)
         pieces = tuple(piece for part in parts for piece in part.pieces if piece.length)
         return cls("".join(part.value for part in parts), pieces or (Piece(0, empty_at, False),))
 
     def part(self, start: int, end: int) -> Text:
-        """`value[start:end]`, with its places."""
+        """`value[start:end]`, with its positions."""
         pieces = tuple(piece.part(low, high) for piece, low, high in self._cut(start, end))
         return Text(self.value[start:end], pieces or (Piece(0, self.span(start, start), False),))
 
     def span(self, start: int, end: int) -> Span:
-        """The place of `value[start:end]`.
+        """The span of `value[start:end]`.
 
-        Where it crosses pieces: from the first place to the last if they follow each other in one source, as the lines
-        of a block do; else the first piece's place to its end.
+        Across pieces: from the first place to the last if they follow each other in one source, as the lines of a block
+        do; else the place of the first piece.
         """
         places = [piece.place(low, high) for piece, low, high in self._cut(start, end)]
         if not places:
@@ -133,7 +132,7 @@ class Text:
         return Span(first.source, first.start, last.end if in_order else first.end)
 
     def _cut(self, start: int, end: int) -> Iterator[tuple[Piece, int, int]]:
-        """The pieces that `value[start:end]` touches, each with the range taken of it."""
+        """The pieces within `value[start:end]`, each with the range that is inside."""
         at = 0
         for piece in self.pieces:
             low, high = max(start - at, 0), min(end - at, piece.length)
@@ -144,7 +143,7 @@ class Text:
                 return
 
     def _point(self, offset: int) -> Span:
-        """The empty place before the character at `offset`, or after the last one."""
+        """The empty span before the character at `offset`, or after the last one."""
         at = 0
         for piece in self.pieces:
             if offset < at + piece.length:
@@ -157,7 +156,7 @@ class Text:
 
 @frozen(kw_only=False)
 class Piece:
-    """Characters of a Text that come from one place: one to one from `origin.start` on, or all from `origin`."""
+    """Characters of a Text from one place: one to one from `origin.start` on, or all from `origin`."""
 
     length: int
     origin: Span

@@ -1,7 +1,4 @@
-"""Words for an error: what a person probably meant, and their own text cut to a readable length.
-
-Enters: what was written and what is known. Leaves: a help line, or None where nothing known is near.
-"""
+"""Suggestions for messages: the name that was probably meant, and text quoted at a readable length."""
 
 from __future__ import annotations
 
@@ -17,13 +14,13 @@ MAX_KNOWN = 200
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known name that `word` is most likely a slip of."""
+    """Find the known name that `word` is most likely a misspelling of."""
     matches = closest(word, islice(known, MAX_KNOWN))
     return matches[0][1] if matches else None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """The help line for an unknown name: the near one, or all where they are few."""
+    """Make the help line for an unknown name: the nearest known one, or all of them if there are few."""
     names = sorted(known)
     near = nearest(word, names)
     if near is not None:
@@ -32,6 +29,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
 
 
 def shown(text: str, limit: int = 40) -> str:
-    """A person's text in quotes, on one line and not too long."""
+    """Quote a person's text, on one line and shortened."""
     flat = " ".join(text[: 4 * limit].split())
     return f"'{flat}'" if len(flat) <= limit and len(text) <= 4 * limit else f"'{flat[: limit - 3]}...'"

@@ -29,11 +29,11 @@ from .conftest import Agym
         (("a.yaml", "--turns", "4-8"), 2, "expected numbers with commas between them, as in 4,8,12, got '4-8'"),
         (("a.yaml", "--checkpoint", "best", "--model", "m"), 2, "not allowed with"),
         (("a.yaml", "-k", "3", "--temperature", "0"), 1, "at temperature 0 all 3 samples of a task are the same"),
-        (("a.yaml", "-k", "0"), 1, "expected at least 1, got 0"),
-        (("a.yaml", "--temperature", "-1"), 1, "expected at least 0, got -1"),
+        (("a.yaml", "-k", "0"), 1, "must be at least 1, got 0"),
+        (("a.yaml", "--temperature", "-1"), 1, "must be at least 0, got -1"),
         (("a.yaml", "--output", "a.yaml"), 2, "is there already: name a new file"),
         (("a.yaml", "--output", "far/away.json"), 2, "is not there"),
-        (("nowhere",), 1, "there is no file or shipped recipe 'nowhere'"),
+        (("nowhere",), 1, "no file or shipped recipe 'nowhere'"),
     ],
 )
 def test_what_cannot_be_measured_is_told_before_anything_starts(

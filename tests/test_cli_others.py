@@ -32,7 +32,7 @@ def test_schema_is_that_of_recipes_unless_another_is_named(agym: Agym) -> None:
 
 def test_a_field_is_explained_with_type_default_example_and_keys(agym: Agym) -> None:
     out = agym("schema", "--field", "algorithm.kl").out
-    assert out.startswith("algorithm.kl\n  Divergence from a reference")
+    assert out.startswith("algorithm.kl\n  KL penalty towards a reference policy")
     assert "  keys\n    coef" in out
     assert "number" in agym("schema", "--field", "algorithm.kl.coef").out
 

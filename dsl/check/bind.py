@@ -89,7 +89,7 @@ def _emptied(tree: MapNode) -> Iterator[Diagnostic]:
                     code="wrong-type",
                     message="expected a map or text, got nothing",
                     span=entry.value.span,
-                    help=f"write {entry.name}: {{use: ...}}, or {entry.name}: null to leave it out",
+                    help=f"write {entry.name}: {{use: ...}}, or {entry.name}: null to remove it",
                 )
 
 
@@ -229,7 +229,7 @@ class _Reader:
         limit = _passed(value, value, type_.bounds)
         if limit is None:
             return value
-        reports.append(Diagnostic(code="out-of-range", message=f"expected {limit}, got {value:g}", span=node.span))
+        reports.append(Diagnostic(code="out-of-range", message=f"must be {limit}, got {value:g}", span=node.span))
         return BAD
 
     def calculated(self, node: ScalarNode, type_: Number) -> Any:
@@ -242,7 +242,7 @@ class _Reader:
         made = Expr(node.text.value)
         limit = _passed(*expr.value_range(made, type_.scope or "constant"), type_.bounds)
         if limit is not None:
-            return self.report("out-of-range", f"expected {limit}, which this never is", node.span)
+            return self.report("out-of-range", f"must be {limit}, but {found(node)} never is", node.span)
         return made
 
     def formula(self, node: Node, type_: Formula, seat: Seat) -> Any:
@@ -257,7 +257,7 @@ class _Reader:
             return False
         problems = expr.check(text or node.text, scope, want)
         if node.secret and _has_errors(problems):
-            message = f"what {found(node).removeprefix('the text ')} stands for is not {_a(want)}"
+            message = f"the value of {found(node)} is not {_a(want)}"
             self.report("wrong-type", message, node.span)
             return False
         self.diagnostics += problems
@@ -319,7 +319,7 @@ class _Reader:
     def demand(self, node: MapNode, missing: list[str], seat: Seat) -> None:
         span = node.span.source.span(node.span.start, node.span.start)
         for name in missing:
-            message = f"the key '{name}' is missing" + (f" in '{seat.key}'" if seat.key else "")
+            message = f"missing key '{name}'" + (f" in '{seat.key}'" if seat.key else "")
             report = Diagnostic(code="missing-key", message=message, span=span, help=f"add {name}: ...")
             (self.diagnostics if seat.in_stage and seat.key else self.rejected).append(report)
 
@@ -395,7 +395,7 @@ def _passed(low: float, high: float, bounds: Bounds) -> str | None:
     broken = (
         ("at least", bounds.at_least, bounds.at_least is not None and high < bounds.at_least),
         ("at most", bounds.at_most, bounds.at_most is not None and low > bounds.at_most),
-        ("more than", bounds.above, bounds.above is not None and high <= bounds.above),
+        ("greater than", bounds.above, bounds.above is not None and high <= bounds.above),
         ("less than", bounds.below, bounds.below is not None and low >= bounds.below),
     )
     return next((f"{words} {limit:.12g}" for words, limit, is_broken in broken if is_broken), None)

@@ -1,7 +1,4 @@
-"""A key of a recipe and when it has an effect; what makes a tree of such keys.
-
-Enters: a table of conditions. Leaves: the same by section, which says of any settings why a key is in vain there.
-"""
+"""Conditions on keys, and the tree of keys made from a table of them."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ C = TypeVar("C")
 
 @frozen(kw_only=False)
 class Condition(Generic[C]):
-    """A key, or a section with all its keys, and when it has an effect."""
+    """A key, or a section with all its keys, and the condition under which it has an effect."""
 
     key: str
     applies: Callable[[C], bool]
@@ -27,13 +24,13 @@ class Condition(Generic[C]):
 
 @frozen(kw_only=False)
 class Keys(Generic[C]):
-    """The conditions on a key and on the sections that hold it, in the order of the table; and the keys below it."""
+    """The conditions of a key and of its sections, in table order; and the keys below it."""
 
     conditions: tuple[Condition[C], ...]
     below: Mapping[str, Keys[C]]
 
     def in_vain(self, settings: Iterable[C]) -> str | None:
-        """Why the key matters in none of the settings; the one that comes closest says best what is missing."""
+        """The reason why the key matters in none of the settings, taken from the setting that comes closest."""
         furthest = -1
         for each in settings:
             for place, condition in enumerate(self.conditions):

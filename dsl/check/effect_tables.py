@@ -1,7 +1,6 @@
-"""Which keys have an effect in which recipe, and why not in the others: tables, a row for each condition.
+"""Tables of conditions under which keys have an effect, and why they have none otherwise.
 
-A row reads: this key matters where that holds, and where it does not, for this reason. Where a section has none, its
-keys have none.
+Where a section has no effect, neither do its keys.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ __all__ = [
 
 @frozen(kw_only=False)
 class Setting:
-    """An algorithm in a stage of a kind."""
+    """An algorithm and the kind of its stage."""
 
     a: Algorithm
     kind: Kind
@@ -88,7 +87,7 @@ class Setting:
 
 
 def _rl_only(key: str) -> Condition[Setting]:
-    return Condition(key, lambda s: s.is_rl, "only stages that learn by reinforcement use it")
+    return Condition(key, lambda s: s.is_rl, "only reinforcement learning uses it")
 
 
 def _read(key: str, reason: str) -> Condition[Setting]:
@@ -101,7 +100,7 @@ def _learning(key: str) -> Condition[Setting]:
 
 _NO_KL = "'kl.coef' is 0"
 _NO_RATIO = "'policy_gradient' has no ratio to clip"
-_GIVEN = "the pairs are given, line by line of 'data.path'"
+_GIVEN = "'data.path' gives the pairs, one per line"
 
 ALGORITHM: tuple[Condition[Setting], ...] = (
     _learning("lr"),
@@ -110,14 +109,14 @@ ALGORITHM: tuple[Condition[Setting], ...] = (
     Condition(
         "group_size",
         lambda s: s.is_rl or (s.kind is Kind.PREFERENCE and samples(s.a)),
-        "this kind of stage plays no groups; 'evolve.samples' sets the episodes per task of 'agent_evol'",
+        "this kind of stage plays no groups; for 'agent_evol' set 'evolve.samples'",
     ),
     Condition("groups_per_step", lambda s: s.is_rl or samples(s.a), "this stage plays no training tasks"),
     _rl_only("groups_per_update"),
     Condition("batch_size", lambda s: s.is_offline, "'groups_per_update' sets the size of an update here"),
-    Condition("epochs", lambda s: s.is_rl or samples(s.a), "this stage sees its data again and again until it ends"),
+    Condition("epochs", lambda s: s.is_rl or samples(s.a), "this stage repeats its data until it ends"),
     _rl_only("kl_stop"),
-    Condition("kl_stop", lambda s: s.many_updates, "a step makes a single update; there is nothing to end early"),
+    Condition("kl_stop", lambda s: s.many_updates, "a step makes a single update, so there is nothing to stop early"),
     _rl_only("advantage"),
     _read("gamma", "this estimator does not discount between tokens"),
     _read("lam", "only 'gae' and 'bilevel_gae' have a lambda"),
@@ -136,18 +135,18 @@ ALGORITHM: tuple[Condition[Setting], ...] = (
     Condition(
         "kl",
         lambda s: s.is_rl or s.kind is Kind.PREFERENCE,
-        "only stages that learn by reinforcement or from pairs use it",
+        "only reinforcement learning and preference learning use it",
     ),
     *(
-        Condition(f"kl.{key}", lambda s: s.is_rl, "'preference.beta' is what holds a stage that learns from pairs")
+        Condition(f"kl.{key}", lambda s: s.is_rl, "preference learning uses 'preference.beta' instead")
         for key in ("coef", "estimator", "place", "clamp", "target", "target_steps", "previous_coef")
     ),
-    Condition("kl.estimator", lambda s: s.measures_kl, f"{_NO_KL} and so is 'kl.previous_coef'"),
-    Condition("kl.clamp", lambda s: s.measures_kl, f"{_NO_KL} and so is 'kl.previous_coef'"),
-    Condition("kl.place", lambda s: s.pulls, f"{_NO_KL}; that from the policy before a step is always in the loss"),
-    Condition("kl.previous_coef", lambda s: s.many_updates, "a step makes a single update, at the policy before it"),
+    Condition("kl.estimator", lambda s: s.measures_kl, f"{_NO_KL}, and so is 'kl.previous_coef'"),
+    Condition("kl.clamp", lambda s: s.measures_kl, f"{_NO_KL}, and so is 'kl.previous_coef'"),
+    Condition("kl.place", lambda s: s.pulls, f"{_NO_KL}; 'kl.previous_coef' always acts in the loss"),
+    Condition("kl.previous_coef", lambda s: s.many_updates, "a step makes a single update, where this KL is always 0"),
     Condition("kl.reference", lambda s: s.pulls or s.kind is Kind.PREFERENCE, _NO_KL),
-    Condition("kl.target", lambda s: s.pulls, f"{_NO_KL}, and no factor makes it anything else"),
+    Condition("kl.target", lambda s: s.pulls, f"{_NO_KL}, and scaling leaves it 0"),
     Condition("kl.target_steps", lambda s: s.pulls and s.a.kl.target is not None, "there is no 'kl.target'"),
     _rl_only("entropy"),
     _rl_only("filter"),
@@ -173,12 +172,12 @@ ALGORITHM: tuple[Condition[Setting], ...] = (
     ),
     *(
         Condition(
-            f"critic.{key}", lambda s: s.is_rl, "the critic of 'turn_dpo' begins as the policy, and has no values"
+            f"critic.{key}", lambda s: s.is_rl, "the critic of 'turn_dpo' starts from the policy and predicts no values"
         )
         for key in ("path", "clip")
     ),
-    Condition("critic.privileged", lambda s: not s.is_rl, "only the critic of 'turn_dpo' is told more than the policy"),
-    Condition("data", lambda s: s.is_offline, "only stages that learn from given episodes read it"),
+    Condition("critic.privileged", lambda s: not s.is_rl, "only the critic of 'turn_dpo' can see more than the policy"),
+    Condition("data", lambda s: s.is_offline, "only 'sft', preference and 'evolve' stages read it"),
     Condition(
         "data.path",
         lambda s: is_given(s.a.data),
@@ -192,14 +191,14 @@ ALGORITHM: tuple[Condition[Setting], ...] = (
     Condition(
         "data.noise", lambda s: s.a.data.source is DataSource.EXPERT, "only 'source: expert' plays actions itself"
     ),
-    Condition("data.loss_on", lambda s: s.kind is not Kind.PREFERENCE, "the loss is that of pairs"),
+    Condition("data.loss_on", lambda s: s.kind is not Kind.PREFERENCE, "preference learning has its own loss"),
     Condition(
         "data.loss_on",
         lambda s: s.a.data.loss_on is LossOn.ALL or s.has_noise,
         "without 'data.noise' all actions are the expert's",
     ),
     Condition("data.relabel", lambda s: s.kind is not Kind.PREFERENCE, "pairs are not relabelled"),
-    Condition("data.keep", lambda s: not s.only_explores, "'evolve.keep' says what is kept of what was explored"),
+    Condition("data.keep", lambda s: not s.only_explores, "'evolve.keep' selects the explored episodes"),
     Condition("preference", lambda s: s.kind is Kind.PREFERENCE, "only 'dpo' and 'turn_dpo' learn from pairs"),
     Condition("data.keep", lambda s: not s.has_given_pairs, _GIVEN),
     *(
@@ -220,27 +219,37 @@ def _plays(stage: Stage) -> bool:
 
 
 _NOT_PLAYED = "this stage plays no tasks"
-_NO_LESSON = "no episode that is played here is learnt from"
+_NO_LESSON = "no episode played in this stage is used for training"
 
 AGENT: tuple[Condition[Agent], ...] = (
     Condition(
-        "parallel_calls", lambda a: a.format is Format.TOOLS, "only 'format: tools' has several calls in a reply"
+        "parallel_calls", lambda a: a.format is Format.TOOLS, "only 'format: tools' allows several calls in one reply"
     ),
     Condition("memory.turns", lambda a: a.memory.kind is not MemoryKind.FULL, "'memory.kind: full' keeps every turn"),
-    Condition("memory.tokens", lambda a: a.memory.kind is MemoryKind.SUMMARY, "only 'memory.kind: summary' writes one"),
-    Condition("invalid_limit", lambda a: a.on_invalid is OnInvalid.TELL, "'on_invalid: end' ends it at the first"),
+    Condition(
+        "memory.tokens", lambda a: a.memory.kind is MemoryKind.SUMMARY, "only 'memory.kind: summary' writes a summary"
+    ),
+    Condition(
+        "invalid_limit",
+        lambda a: a.on_invalid is OnInvalid.TELL,
+        "'on_invalid: end' ends at the first",
+    ),
 )
 
 STAGE: tuple[Condition[Stage], ...] = (
     Condition("turns", _plays, _NOT_PLAYED),
-    Condition("until", lambda s: learns(s.algorithm), "an 'eval' stage ends by itself"),
+    Condition("until", lambda s: learns(s.algorithm), "an 'eval' stage ends on its own"),
     *(
-        Condition(f"sampling.{key}", lambda s: samples(s.algorithm), "no training task is played; 'eval' has its own")
+        Condition(
+            f"sampling.{key}",
+            lambda s: samples(s.algorithm),
+            "this stage trains on no tasks; 'eval' has its own",
+        )
         for key in ("temperature", "top_p", "top_k", "min_p")
     ),
     *(
         Condition(key, lambda s: samples(s.algorithm), _NO_LESSON)
-        for key in ("agent.on_truncated", "agent.on_void_turn", "reward")
+        for key in ("agent.on_truncated", "agent.on_invalid_turn", "reward")
     ),
     Condition(
         "reward.judge",
@@ -255,14 +264,14 @@ STAGE: tuple[Condition[Stage], ...] = (
     Condition(
         "reward.judge.scale",
         lambda s: s.reward.source is RewardSource.JUDGE,
-        "'source: pairwise' asks which is better, not for a score",
+        "'source: pairwise' asks which episode is better, not for a score",
     ),
 )
 
 
 @frozen
 class Entry:
-    """A stage as a recipe's schedule has it."""
+    """A stage in the recipe's schedule."""
 
     is_first: bool
     learns: bool
@@ -272,13 +281,13 @@ class Entry:
 ENTRY: tuple[Condition[Entry], ...] = (
     Condition("shrink", lambda e: not e.is_first, "there is no stage before the first"),
     Condition("eval_every", lambda e: e.measures, "'eval' is null"),
-    Condition("eval_every", lambda e: e.learns, "an 'eval' stage measures once"),
+    Condition("eval_every", lambda e: e.learns, "an 'eval' stage evaluates once"),
 )
 
 
 @frozen(kw_only=False)
 class World:
-    """An environment as a stage has it."""
+    """An environment in a stage."""
 
     e: Environment
     stage: Stage
@@ -289,9 +298,9 @@ ENVIRONMENT: tuple[Condition[World], ...] = (
     Condition("kind", lambda w: w.e.url is not None, "there is no 'url'"),
     Condition("kind", lambda w: w.e.dialect is Dialect.AGENTGYM, "only 'dialect: agentgym' has kinds"),
     Condition("token", lambda w: w.e.url is not None, "there is no 'url'"),
-    Condition("replicas", lambda w: w.e.url is None, "the server at 'url' runs already"),
+    Condition("replicas", lambda w: w.e.url is None, "the server at 'url' is already running"),
     Condition("transport", lambda w: w.e.url is None, "a server at 'url' is always reached over HTTP"),
-    Condition("options", lambda w: w.e.url is None, "the server at 'url' has been set up already"),
+    Condition("options", lambda w: w.e.url is None, "the server at 'url' is already set up"),
     Condition("weight", lambda w: samples(w.stage.algorithm), "this stage plays no training tasks"),
     Condition("replicas", lambda w: w.e.transport is not Transport.INLINE, "'transport: inline' starts no server"),
 )
@@ -335,18 +344,18 @@ def _may_roll_back(recipe: Recipe) -> bool:
 
 
 _CPU = "'hardware.gpus_per_node' is 0"
-_NOT_SPLIT = "only 'layout: split' gives sampling and learning their own GPUs"
+_NOT_SPLIT = "only 'layout: split' gives sampling and learning separate GPUs"
 _NO_LEARNING = "no stage changes any weights"
-_NO_RL = "no stage learns by reinforcement"
+_NO_RL = "no stage uses reinforcement learning"
 
 RECIPE: tuple[Condition[Recipe], ...] = (
     Condition("model.revision", lambda r: r.model.init is None, "'model.init' makes a model from scratch"),
     Condition("model.trust_remote_code", lambda r: r.model.init is None, "'model.init' makes a model from scratch"),
-    Condition("model.shape", lambda r: r.model.init is None, "'model.init' has the sizes"),
+    Condition("model.shape", lambda r: r.model.init is None, "'model.init' gives the sizes"),
     Condition(
         "model.revision", lambda r: r.model.path is None or not is_folder(r.model.path), "'model.path' names a folder"
     ),
-    Condition("model.init.tokenizer", lambda r: r.model.tokenizer is None, "'model.tokenizer' takes its place"),
+    Condition("model.init.tokenizer", lambda r: r.model.tokenizer is None, "'model.tokenizer' replaces it"),
     Condition("rollout.limits.score", _is_judged, "no reward comes from a judge"),
     Condition("hardware.train", _learns_at_all, _NO_LEARNING),
     Condition("hardware.gpu", _has_gpus, _CPU),
@@ -360,7 +369,7 @@ RECIPE: tuple[Condition[Recipe], ...] = (
     Condition(
         "hardware.rollout.eager",
         lambda r: _has_gpus(r) or r.hardware.rollout.eager is not False,
-        f"{_CPU}, and there no graph is captured",
+        f"{_CPU}, and a CPU captures no graphs",
     ),
     Condition("hardware.rollout.gpus", _is_split, _NOT_SPLIT),
     Condition("hardware.train.gpus", _is_split, _NOT_SPLIT),
@@ -369,16 +378,16 @@ RECIPE: tuple[Condition[Recipe], ...] = (
         "hardware.ray_address", lambda r: launcher(r.hardware) is Launcher.RAY, "'hardware.launcher' is 'inline'"
     ),
     Condition(
-        "hardware.staleness", lambda r: _has_rl(r) or r.hardware.staleness == 0, f"{_NO_RL}; nothing is sampled ahead"
+        "hardware.staleness",
+        lambda r: _has_rl(r) or r.hardware.staleness == 0,
+        f"{_NO_RL}; nothing is sampled ahead",
     ),
     Condition("guards", _learns_at_all, _NO_LEARNING),
     Condition("guards.on_kl", lambda r: r.guards.kl_max is not None, "there is no 'guards.kl_max'"),
     Condition(
         "guards.on_grad_norm", lambda r: r.guards.grad_norm_max is not None, "there is no 'guards.grad_norm_max'"
     ),
-    Condition(
-        "guards.patience", _stays, "it serves 'entropy_min', 'zero_std_max' and 'invalid_max', and none of them is set"
-    ),
+    Condition("guards.patience", _stays, "none of 'entropy_min', 'zero_std_max' and 'invalid_max' is set"),
     Condition("guards.max_roll_backs", _may_roll_back, "no guard rolls back"),
     *(
         Condition(f"guards.{key}", _has_rl, _NO_RL)

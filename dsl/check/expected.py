@@ -69,7 +69,7 @@ def found(node: Node) -> str:
     if node.value is None:
         return "null" if node.text.value else "nothing"
     if isinstance(node.value, str):
-        return f"the text {shown(written(node))}" if written(node).strip() else "empty text"
+        return shown(written(node)) if written(node).strip() else "empty text"
     return shown(written(node))[1:-1]
 
 
@@ -133,7 +133,7 @@ def _digit(case: Mistyped) -> str | None:
 def _nothing(case: Mistyped) -> str | None:
     if not isinstance(case.node, ScalarNode) or case.node.value is not None:
         return None
-    return "write a value, or leave the key out"
+    return "write a value, or remove the key"
 
 
 def _unquoted(case: Mistyped) -> str | None:
@@ -176,7 +176,7 @@ def _one_item(case: Mistyped) -> str | None:
     if case.wants("object") and case.node.items and all(isinstance(item, MapNode) for item in case.node.items):
         return "write a map, without the dashes"
     is_one = len(case.node.items) == 1 and isinstance(case.node.items[0], ScalarNode)
-    return "write the item alone, without a list" if is_one else "only one can be given here"
+    return "write the item alone, without a list" if is_one else "only one is allowed here"
 
 
 def _one_entry(case: Mistyped) -> str | None:

@@ -41,8 +41,8 @@ def check(tree: Node, schema: Schema) -> tuple[Diagnostic, ...]:
 
 
 def _too_many(first: Diagnostic) -> Diagnostic:
-    message = f"more than {MOST} mistakes; those from here on are not shown"
-    return Diagnostic(code="too-many-errors", message=message, span=first.span, help="mend the others first")
+    message = f"more than {MOST} errors; the rest are not shown"
+    return Diagnostic(code="too-many-errors", message=message, span=first.span, help="fix these first")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,7 +177,7 @@ def _missing_key(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
         if name in error.instance or any((each.path, each.name) == (path, name) for each in scene.missing):
             continue
         where = scene.key_of(path)
-        message = f"the key '{name}' is missing" + (f" in {shown(where)}" if where else "")
+        message = f"missing key '{name}'" + (f" in {shown(where)}" if where else "")
         report = Diagnostic(
             code="missing-key", message=message, span=scene.start(path), help=_addition(scene, path, name)
         )
@@ -249,14 +249,14 @@ def _not_constant(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
 LIMITS = {
     "minimum": "at least",
     "maximum": "at most",
-    "exclusiveMinimum": "more than",
+    "exclusiveMinimum": "greater than",
     "exclusiveMaximum": "less than",
 }
 
 
 def _out_of_range(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
     node = scene.node(error)
-    message = f"expected {LIMITS[error.validator]} {error.validator_value:.12g}, got {written(node)}"
+    message = f"must be {LIMITS[error.validator]} {error.validator_value:.12g}, got {written(node)}"
     yield Diagnostic(code="out-of-range", message=message, span=node.span)
 
 
@@ -268,7 +268,7 @@ def _bad_format(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
     if error.schema.get("x-secret"):
         yield from _literal_secret(scene, error, node)
         return
-    expected = error.schema.get("x-expected", "text of another form")
+    expected = error.schema.get("x-expected", "text that matches the pattern")
     message = f"expected {expected}, got {found(node)}"
     help_text = _reformed(written(node), error.validator_value)
     yield Diagnostic(code="bad-format", message=message, span=node.span, help=help_text)
@@ -278,7 +278,7 @@ def _literal_secret(scene: _Scene, error: Any, node: Node) -> Iterator[Diagnosti
     if isinstance(node, ScalarNode) and node.secret:
         return
     key = scene.key_of(tuple(error.absolute_path)) or "token"
-    message = f"expected '{key}' from an environment variable, for a recipe is no place for a secret"
+    message = f"'{key}' must come from an environment variable: secrets do not belong in a recipe"
     help_text = f"write {key}: ${{env:{folded(key).upper()}}}"
     yield Diagnostic(code="literal-secret", message=message, span=node.span, help=help_text)
 

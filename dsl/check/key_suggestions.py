@@ -45,7 +45,8 @@ class Keys:
         if len(at) > DEEPEST:
             return
         for part in self.maps(schema):
-            for name, inner in part.get("properties", {}).items():
+            current = {name: inner for name, inner in part.get("properties", {}).items() if "deprecated" not in inner}
+            for name, inner in current.items():
                 yield (*at, name), inner
                 yield from self._walk(inner, (*at, name))
             rest = part.get("additionalProperties")

@@ -1,7 +1,6 @@
-"""Keys without effect: one that a person wrote in vain is a mistake. The tables of `effects` say why.
+"""Keys without effect, which are errors where a person wrote them.
 
-Enters: a Recipe and where its keys stand. Leaves: diagnostics at those keys. A key of the recipe itself must matter in
-at least one stage; a key of a stage in that stage.
+A key of the recipe must matter in at least one stage, a key of a stage in that stage.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _RECIPE = nested(effects.RECIPE)
 
 
 def relevant(path: Path, algorithm: Algorithm, kind: Kind | None = None) -> str | None:
-    """Why a key of `algorithm` has no effect with these settings; None if it has one."""
+    """The reason why a key of `algorithm` has no effect with these settings; None if it has one."""
     keys = _ALGORITHM
     for step in path[1:] if path[:1] == ("algorithm",) else path:
         inner = keys.below.get(str(step))
@@ -43,13 +42,13 @@ def relevant(path: Path, algorithm: Algorithm, kind: Kind | None = None) -> str 
 
 
 def check(recipe: Recipe, places: Places, sinks: Mapping[str, SinkInfo]) -> Iterator[Diagnostic]:
-    """A diagnostic for each key, or whole section, that a person wrote and that changes nothing."""
-    yield from _stages(places, (), recipe.schedule, recipe.environments)
+    """Report each key or whole section without effect that a person wrote."""
+    yield from _check_stages(places, (), recipe.schedule, recipe.environments)
     for index, stage in enumerate(recipe.schedule):
-        yield from _stages(places, ("schedule", index), [stage], stage.environments)
+        yield from _check_stages(places, ("schedule", index), [stage], stage.environments)
         entry = Entry(is_first=index == 0, learns=learns(stage.algorithm), measures=recipe.eval is not None)
-        yield from _unless_any(places, ("schedule", index), _ENTRY, [entry])
-    yield from _unless_any(places, (), _RECIPE, [recipe])
+        yield from _report_keys(places, ("schedule", index), _ENTRY, [entry])
+    yield from _report_keys(places, (), _RECIPE, [recipe])
     for index, sink in enumerate(recipe.logging):
         yield from _unread(places, ("logging", index), sinks.get(sink.use))
 
@@ -64,19 +63,19 @@ def _unread(places: Places, base: Path, sink: SinkInfo | None) -> Iterator[Diagn
             yield _report(places, (*base, name), f"'{sink.name}' reads {reads}")
 
 
-def _stages(places: Places, base: Path, stages: Sequence[Stage], worlds: Iterable[str]) -> Iterator[Diagnostic]:
-    """What is written at `base` for the stages: in the recipe for all of them, or in one of them."""
+def _check_stages(places: Places, base: Path, stages: Sequence[Stage], worlds: Iterable[str]) -> Iterator[Diagnostic]:
+    """Check what is written at `base` for the stages: in the recipe for all of them, or in one of them."""
     settings = [Setting(each.algorithm, kind_of(each.algorithm)) for each in stages]
-    yield from _unless_any(places, (*base, "algorithm"), _ALGORITHM, settings)
-    yield from _unless_any(places, (*base, "agent"), _AGENT, [each.agent for each in stages])
-    yield from _unless_any(places, base, _STAGE, stages)
+    yield from _report_keys(places, (*base, "algorithm"), _ALGORITHM, settings)
+    yield from _report_keys(places, (*base, "agent"), _AGENT, [each.agent for each in stages])
+    yield from _report_keys(places, base, _STAGE, stages)
     for name in worlds:
         present = [World(each.environments[name], each) for each in stages if name in each.environments]
-        yield from _unless_any(places, (*base, "environments", name), _ENVIRONMENT, present)
+        yield from _report_keys(places, (*base, "environments", name), _ENVIRONMENT, present)
 
 
-def _unless_any(places: Places, base: Path, keys: Keys[C], settings: Sequence[C]) -> Iterator[Diagnostic]:
-    """Reports what has an effect in none of the settings; a section once, without its keys."""
+def _report_keys(places: Places, base: Path, keys: Keys[C], settings: Sequence[C]) -> Iterator[Diagnostic]:
+    """Report what has no effect in any of the settings; a section once, without its keys."""
     for name in places.written(*base):
         inner = keys.below.get(name)
         if inner is None:
@@ -85,9 +84,9 @@ def _unless_any(places: Places, base: Path, keys: Keys[C], settings: Sequence[C]
         if reason is not None:
             yield _report(places, (*base, name), reason)
         elif inner.below:
-            yield from _unless_any(places, (*base, name), inner, settings)
+            yield from _report_keys(places, (*base, name), inner, settings)
 
 
 def _report(places: Places, path: Path, reason: str) -> Diagnostic:
     message = f"'{dotted(path)}' has no effect: {reason}"
-    return Diagnostic(code="no-effect", message=message, span=places.key(*path), help="leave it out")
+    return Diagnostic(code="no-effect", message=message, span=places.key(*path), help="remove it")

@@ -1,1 +1,1 @@
-"""From the files of a recipe to whole trees: bases, settings, the matrix, references."""
+"""Files of a recipe to complete trees: bases, settings, the matrix, references."""

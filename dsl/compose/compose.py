@@ -1,8 +1,7 @@
-"""One recipe from all that it is put together of: `extends`, `--set`, `matrix`, `vars`, `${...}`.
+"""Composition of a recipe from `extends`, `--set`, `matrix`, `vars` and `${...}`: one tree per run.
 
-Enters: a Source, the Library, settings, the environment. Leaves: one tree per run, in which `extends`, `vars`, `matrix`
-and every `${...}` are gone and each node knows where it was written, and all that was wrong on the way. A part that
-fails leaves the others to be checked.
+In the result `extends`, `vars`, `matrix` and every `${...}` are gone, and each node knows where it was written. A part
+that fails leaves the others to be checked.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from .extends import extend, recipe_root
 from .interpolate import Interpolator
 from .library import Library
 from .matrix import Choice, Expanded, expand
+from .renames import rename_keys
 from .settings import apply_settings
 
 __all__ = ["Composed", "Variant", "compose"]
@@ -38,7 +38,7 @@ class Variant:
 
 @frozen(kw_only=False)
 class Composed:
-    """All runs, and all that is wrong."""
+    """All runs, and all diagnostics."""
 
     variants: tuple[Variant, ...]
     """Also where there are errors, so that later checks can find more; none where the recipe itself cannot be read."""
@@ -46,7 +46,7 @@ class Composed:
     partial: bool = False
     """Whether a base could not be read: what is missing from the trees may be there."""
     ways: Mapping[Source, Source] = field(default_factory=dict)
-    """By base, the same with the `extends` value that led to it: for `on_its_way`."""
+    """By base, the same with the `extends` value that led to it: for `add_route`."""
 
 
 def compose(
@@ -56,7 +56,7 @@ def compose(
     environ: Mapping[str, str] = MappingProxyType({}),
     shorthand: Shorthand = no_shorthand,
 ) -> Composed:
-    """`shorthand` tells what a bare scalar stands for, so that `algorithm: grpo` can be merged with a map."""
+    """Compose a recipe; by `shorthand`, the key of a bare scalar, `algorithm: grpo` merges with a map."""
     root, diagnostics = recipe_root(source)
     if root is None:
         return Composed((), diagnostics)
@@ -64,23 +64,23 @@ def compose(
     assigned = apply_settings(extended.tree, settings, shorthand)
     expanded = expand(assigned.tree, assigned.paths, shorthand)
     found = [*diagnostics, *extended.diagnostics, *assigned.diagnostics, *expanded.diagnostics]
-    variants = tuple(_variants(expanded, environ, found))
+    variants = tuple(_make_variants(expanded, environ, found))
     return Composed(variants, tuple(in_file_order(found)), extended.partial, extended.ways)
 
 
-def _variants(expanded: Expanded, environ: Mapping[str, str], found: list[Diagnostic]) -> Iterator[Variant]:
+def _make_variants(expanded: Expanded, environ: Mapping[str, str], found: list[Diagnostic]) -> Iterator[Variant]:
     interpolator: Interpolator | None = None
     for tree, choices in expanded.trees:
         if interpolator is None or expanded.touches_vars:
-            interpolator = _with_variables(tree, environ)
-        variant = _variant(tree, choices, interpolator)
+            interpolator = _make_interpolator(tree, environ)
+        variant = _make_variant(tree, choices, interpolator)
         found += dict.fromkeys(interpolator.diagnostics)
         interpolator.diagnostics.clear()
         if variant is not None:
             yield variant
 
 
-def _with_variables(tree: MapNode, environ: Mapping[str, str]) -> Interpolator:
+def _make_interpolator(tree: MapNode, environ: Mapping[str, str]) -> Interpolator:
     # of a misspelt `vars` it is enough to hear once
     maps = (entry for entry in tree.entries if isinstance(entry.value, MapNode))
     slips = (entry for entry in maps if entry.name.isidentifier() and closest(entry.name, ["vars"]))
@@ -88,10 +88,10 @@ def _with_variables(tree: MapNode, environ: Mapping[str, str]) -> Interpolator:
     variables = entry.value if entry else None
     interpolator = Interpolator(variables, environ)
     if isinstance(variables, MapNode):
-        interpolator.diagnostics += _literal_secrets(variables)
+        interpolator.diagnostics += _find_literal_secrets(variables)
         interpolator.check_variables()
     elif variables is not None and not _is_null(variables):
-        message = "expected a map from names to values"
+        message = "expected a map of names to values"
         span = variables.span
         interpolator.diagnostics.append(
             Diagnostic(code="wrong-type", message=message, span=span, help="write vars: {name: value}")
@@ -99,21 +99,25 @@ def _with_variables(tree: MapNode, environ: Mapping[str, str]) -> Interpolator:
     return interpolator
 
 
-def _variant(tree: MapNode, choices: tuple[Choice, ...], interpolator: Interpolator) -> Variant | None:
+def _make_variant(tree: MapNode, choices: tuple[Choice, ...], interpolator: Interpolator) -> Variant | None:
     body = interpolator.node(without(tree, "vars"))
     size, depth = interpolator.measure.of(body)
     if size > MAX_NODES or depth > MAX_DEPTH:
         code = "too-large" if size > MAX_NODES else "too-deep"
-        message = f"this recipe grows to {size} values, {depth} deep; expected at most {MAX_NODES} and {MAX_DEPTH}"
+        message = f"expands to {size} values, nested {depth} deep; the limits are {MAX_NODES} and {MAX_DEPTH}"
         span = tree.span.source.span(tree.span.start, tree.span.start)
         interpolator.diagnostics.append(Diagnostic(code=code, message=message, span=span, help="use vars less often"))
         return None
     labels = tuple((choice.axis, _label(interpolator.node(choice.value))) for choice in choices)
-    return Variant(body, labels) if isinstance(body, MapNode) else None
+    if not isinstance(body, MapNode):
+        return None
+    body, renamed = rename_keys(body)
+    interpolator.diagnostics += renamed
+    return Variant(body, labels)
 
 
 def _label(node: Node) -> str:
-    """A value as short text, for the name of a run."""
+    """Shorten a value for the name of a run."""
     if isinstance(node, ScalarNode):
         return node.redacted or node.text.value
     return " ".join(node.span.text.split())
@@ -128,20 +132,20 @@ SECRET_PAIRS = {("api", "key"), ("access", "key"), ("secret", "key"), ("private"
 VOCABULARY = {"bos", "eos", "pad", "unk", "sep", "cls", "mask", "stop", "start", "end", "special", "think", "image"}
 
 
-def _literal_secrets(variables: Node) -> Iterator[Diagnostic]:
-    """Variables that are secrets by their name, and stand in the file for everyone to read."""
+def _find_literal_secrets(variables: Node) -> Iterator[Diagnostic]:
+    """Report variables with the name of a secret and a literal value."""
     if isinstance(variables, MapNode):
         for entry in variables.entries:
             if _names_secret(entry.name) and _is_literal(entry.value):
                 name = re.sub(r"\W+", "_", entry.name).upper()
                 yield Diagnostic(
                     code="literal-secret",
-                    message=f"'{entry.name}' looks like a secret, which must not stand in a recipe",
+                    message=f"'{entry.name}' looks like a secret, and secrets do not belong in a recipe",
                     span=entry.key.span,
                     help=f"write {entry.name}: ${{env:{name}}}",
                 )
     for child in children(variables):
-        yield from _literal_secrets(child)
+        yield from _find_literal_secrets(child)
 
 
 def _names_secret(name: str) -> bool:

@@ -1,8 +1,4 @@
-"""`extends`: the recipes that a recipe is laid over.
-
-Enters: a recipe's tree and the library. Leaves: one tree with all of them merged, left to right and the recipe itself
-on top, without the key. Each file is read once; a chain that closes, or grows too long, is reported where it does.
-"""
+"""`extends`: bases merged left to right, with the recipe itself on top. Each file is read once."""
 
 from __future__ import annotations
 
@@ -18,8 +14,9 @@ from ..text.decode import decode
 from ..text.edit import Shorthand, merge, no_shorthand, without
 from ..text.tree import ListNode, MapNode, Node, ScalarNode, get, parse
 from .library import Found, Library, Refusal, explain
+from .renames import rename_keys
 
-__all__ = ["MAX_CHAIN", "Extended", "extend", "on_its_way", "recipe_root"]
+__all__ = ["MAX_CHAIN", "Extended", "add_route", "extend", "recipe_root"]
 
 MAX_CHAIN = 16
 MAX_READS = 64
@@ -27,7 +24,7 @@ MAX_READS = 64
 
 @frozen(kw_only=False)
 class Extended:
-    """A recipe with its bases."""
+    """A recipe merged with its bases."""
 
     tree: MapNode
     partial: bool
@@ -39,7 +36,7 @@ class Extended:
 
 @frozen(kw_only=False)
 class _Link:
-    """A file on the way to the current one."""
+    """A file in the chain that leads to the current one."""
 
     source: Source
     leads_on: Span
@@ -47,14 +44,14 @@ class _Link:
 
 
 def extend(tree: MapNode, source: Source, library: Library, shorthand: Shorthand = no_shorthand) -> Extended:
-    """`tree` is what `source` holds."""
+    """Merge the tree of `source` with its bases."""
     loader = _Loader(library, shorthand)
     merged = loader.with_bases(tree, source, ())
     return Extended(merged, loader.partial, tuple(loader.diagnostics), loader.ways)
 
 
-def on_its_way(diagnostic: Diagnostic, ways: Mapping[Source, Source]) -> Diagnostic:
-    """A mistake in a base, with the way there from this recipe: the base is shared by all that extend it."""
+def add_route(diagnostic: Diagnostic, ways: Mapping[Source, Source]) -> Diagnostic:
+    """Add the `extends` chain of this recipe to a diagnostic in a base, which all that extend it share."""
 
     def led(span: Span) -> Span:
         return Span(ways.get(span.source, span.source), span.start, span.end)
@@ -64,16 +61,19 @@ def on_its_way(diagnostic: Diagnostic, ways: Mapping[Source, Source]) -> Diagnos
 
 
 def recipe_root(source: Source) -> tuple[MapNode | None, tuple[Diagnostic, ...]]:
-    """The map that a recipe is."""
+    """Parse a source to the map of a recipe."""
     parsed = parse(source)
-    if parsed.root is None or isinstance(parsed.root, MapNode):
-        return parsed.root, parsed.diagnostics
+    if isinstance(parsed.root, MapNode):
+        root, renamed = rename_keys(parsed.root)
+        return root, (*parsed.diagnostics, *renamed)
+    if parsed.root is None:
+        return None, parsed.diagnostics
     if parsed.diagnostics:  # the value is wrong already, such as 'turns:10' without its space
         return None, parsed.diagnostics
     what = "a list" if isinstance(parsed.root, ListNode) else shown(parsed.root.text.value)
     span = _first_line(parsed.root.span)
-    message = f"expected a recipe, a map of keys, found {what}"
-    wrong = Diagnostic(code="wrong-type", message=message, span=span, help="begin with 'agym: 1'")
+    message = f"expected a recipe, a map of keys, got {what}"
+    wrong = Diagnostic(code="wrong-type", message=message, span=span, help="start with 'agym: 1'")
     return None, (*parsed.diagnostics, wrong)
 
 
@@ -82,8 +82,8 @@ def _first_line(span: Span) -> Span:
 
 
 @lru_cache(maxsize=256)
-def _base(name: str, data: bytes, key: str) -> tuple[Source, MapNode | None, tuple[Diagnostic, ...]]:
-    """What a base holds, for all recipes that extend it: it knows no way that led there."""
+def _parse_base(name: str, data: bytes, key: str) -> tuple[Source, MapNode | None, tuple[Diagnostic, ...]]:
+    """Parse a base once for all recipes that extend it."""
     source = decode(name, data, key=key)
     return (source.span.source, None, (source,)) if isinstance(source, Diagnostic) else (source, *recipe_root(source))
 
@@ -115,13 +115,13 @@ class _Loader:
             if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
                 self.report(
                     "wrong-type",
-                    "expected the name of a recipe, or a list of names",
+                    "expected the name of a recipe or a list of names",
                     node.span,
                     "write extends: base.yaml",
                 )
             elif "${" in node.value:
-                message = "'extends' cannot hold '${...}': it is read before they are replaced"
-                self.report("bad-reference", message, node.span, "write the path itself")
+                message = "'extends' cannot contain '${...}': it is read before references are replaced"
+                self.report("bad-reference", message, node.span, "write the path out")
             else:
                 yield node
                 continue
@@ -130,8 +130,8 @@ class _Loader:
     def base(self, node: ScalarNode, source: Source, chain: tuple[_Link, ...]) -> MapNode | None:
         chain = (*chain, _Link(source, node.span))
         if len(chain) > MAX_CHAIN:
-            message = f"a chain of more than {MAX_CHAIN} recipes, each extending the next"
-            self.report("extends-too-long", message, node.span, "extend fewer, or a list of them")
+            message = f"more than {MAX_CHAIN} recipes extend one another in a chain"
+            self.report("extends-too-long", message, node.span, "shorten the chain, or extend a list of recipes")
             return None
         self.num_reads += 1
         if self.num_reads > MAX_READS:
@@ -152,7 +152,7 @@ class _Loader:
         return self.loaded[found.key]
 
     def load(self, found: Found, leads_here: Span, chain: tuple[_Link, ...]) -> MapNode | None:
-        source, root, diagnostics = _base(found.name, found.data, found.key)
+        source, root, diagnostics = _parse_base(found.name, found.data, found.key)
         before = self.ways.get(leads_here.source, leads_here.source)
         self.ways[source] = replace(source, included_from=Span(before, leads_here.start, leads_here.end))
         self.diagnostics += diagnostics
@@ -163,8 +163,8 @@ class _Loader:
         if len(names) == 1:
             self.report("extends-cycle", "a recipe cannot extend itself", node.span, "name another recipe")
             return
-        message = f"recipes extend each other: {' -> '.join([*names, names[0]])}"
-        note = Note("the cycle begins here", closing.leads_on)
+        message = f"recipes extend each other in a cycle: {' -> '.join([*names, names[0]])}"
+        note = Note("the cycle starts here", closing.leads_on)
         self.report("extends-cycle", message, node.span, "remove one of these 'extends'", note)
 
     def report(self, code: str, message: str, span: Span, help: str | None, *notes: Note) -> None:  # noqa: A002

@@ -1,8 +1,8 @@
-"""`${vars.x}` and `${env:NAME}`: what they stand for.
+"""Interpolation of `${vars.x}` and `${env:NAME}`.
 
-Enters: a tree, the variables, the environment. Leaves: the tree without references. A value that is one reference takes
-over the node it names, with its type and its place; inside text a reference becomes text, and errors in that text point
-at the reference. `$${` is a literal `${`. What came from the environment is marked, so that it is never shown.
+A value that is a single reference becomes the node it names, with its type and position; inside text a reference
+becomes text, and errors in that text point at the reference. `$${` is a literal `${`. Values from the environment are
+marked, so that they are never shown.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ MAX_NESTING = MAX_DEPTH + 32
 
 
 def escape(text: str) -> str:
-    """Text that reads as itself in a recipe."""
+    """Escape text so that a recipe reads it literally."""
     return text.replace("${", "$${")
 
 
 @frozen(kw_only=False)
 class _Reference:
-    """One `${...}`, and the value it stands in."""
+    """A `${...}` and the value that contains it."""
 
     node: ScalarNode
     start: int
@@ -67,7 +67,7 @@ class _Reference:
         return self.node.text.value[self.start : self.end]
 
     def text(self, start: int, end: int) -> Text:
-        """A part of what stands between the braces."""
+        """A part of the text between the braces."""
         return self.node.text.part(self.inner_start + start, self.inner_start + end)
 
 
@@ -87,24 +87,24 @@ class Interpolator:
         self._depth = 0
 
     def check_variables(self) -> None:
-        """All of them, also those that nothing refers to: a mistake in one is a mistake before it is used."""
+        """Resolve every variable, used or not, so that mistakes are found before a variable is used."""
         for entry in self.variables.entries if self.variables else ():
             self._open[id(entry.value)] = (f"vars.{entry.name}", entry.key.span)
             self.node(entry.value)
             self._open.clear()
 
     def node(self, node: Node) -> Node:
-        """The node without references; the same object where it has none."""
+        """Replace the references in a node; return the same object if it has none."""
         if _is_literal(node):
             return node
         done = self._done.get(id(node))
         if done is None:
-            done = self._done[id(node)] = (node, self._deeper(node))
+            done = self._done[id(node)] = (node, self._descend(node))
         return done[1]
 
-    def _deeper(self, node: Node) -> Node:
+    def _descend(self, node: Node) -> Node:
         if self._depth >= MAX_NESTING:
-            self._report("too-deep", "values and variables are nested too deep here", node.span, None)
+            self._report("too-deep", "values and variables are nested too deeply here", node.span, None)
             return node
         self._depth += 1
         try:
@@ -118,7 +118,7 @@ class Interpolator:
         entries = []
         for entry in node.entries:
             if "${" in entry.name:
-                self._report("bad-reference", "a key cannot hold '${...}'", entry.key.span, "write the key itself")
+                self._report("bad-reference", "a key cannot contain '${...}'", entry.key.span, "write the key out")
             value = self.node(entry.value)
             entries.append(entry if value is entry.value else Entry(key=entry.key, value=value))
         same = all(new is old for new, old in zip(entries, node.entries, strict=True))
@@ -134,14 +134,14 @@ class Interpolator:
             return node
         whole = TOKEN.fullmatch(node.value)
         if whole and whole["inner"] is not None:
-            return self._resolved(_reference(node, whole)) or node
-        return self._spliced(node)
+            return self._resolve(_reference(node, whole)) or node
+        return self._splice(node)
 
-    def _spliced(self, node: ScalarNode) -> ScalarNode:
+    def _splice(self, node: ScalarNode) -> ScalarNode:
         parts = list(self._parts(node))
         length = sum(len(part.value) for part, _ in parts)
         if length > MAX_SCALAR:
-            message = f"this becomes a text of {length} characters, expected at most {MAX_SCALAR}"
+            message = f"expands to {length:,} characters; the limit is {MAX_SCALAR:,}"
             self._report("too-large", message, node.span, None)
             return node
         text = Text.joined((part for part, _ in parts), node.span)
@@ -150,7 +150,7 @@ class Interpolator:
         return replace(node, value=text.value, text=text, redacted="".join(kept) if secret else None)
 
     def _parts(self, node: ScalarNode) -> Iterator[tuple[Text, str | None]]:
-        """The text in order, each part with what to show instead of it where it is secret."""
+        """The text in order, each part with its redacted form if it is secret."""
         at = 0
         for match in TOKEN.finditer(node.text.value):
             if at < match.start():
@@ -168,28 +168,30 @@ class Interpolator:
             yield node.text.part(at, len(node.text.value)), None
 
     def _part(self, reference: _Reference) -> tuple[Text, str | None]:
-        found = self._resolved(reference)
+        found = self._resolve(reference)
         if isinstance(found, ScalarNode) and found.value is not None:
             return Text.made(found.text.value, reference.span), found.redacted
         if found is not None:
             what = {MapNode: "a map", ListNode: "a list"}.get(type(found), "null")
-            message = f"{shown(reference.written)} is {what}, which cannot stand inside text"
+            message = f"{shown(reference.written)} is {what}, which cannot be part of a text"
             self._report("bad-reference", message, reference.span, "make it the whole value, or refer to a part of it")
         return reference.node.text.part(reference.start, reference.end), None
 
     def _report_open(self, node: ScalarNode, match: re.Match[str]) -> None:
         closes = "}" in node.text.value[match.end() :]
-        message = "'${...}' cannot hold braces" if closes else "'${' is never closed"
+        message = "'${...}' cannot contain braces" if closes else "'${' is never closed"
         end = node.text.value.index("}", match.end()) + 1 if closes else match.end()
         advice = (
-            "give what is inside a name under vars" if closes else "write '}' at its end, or '$${' for the text itself"
+            "put the inner part into a variable under vars"
+            if closes
+            else "close it with '}', or write '$${' for the literal text"
         )
         self._report("bad-reference", message, node.text.span(match.start(), end), advice)
 
     # References
 
-    def _resolved(self, reference: _Reference) -> Node | None:
-        """What a reference stands for; None where that is wrong, which is then reported."""
+    def _resolve(self, reference: _Reference) -> Node | None:
+        """Resolve a reference; None after an error, which is reported."""
         if reference.inner.startswith("vars."):
             return self._variable(reference)
         env = ENV.fullmatch(reference.inner)
@@ -207,7 +209,7 @@ class Interpolator:
             self._not_set(reference, match)
             return None
         if SURROGATE.search(value):
-            message = f"the environment variable '{name}' holds bytes that are not UTF-8"
+            message = f"environment variable '{name}' is not UTF-8"
             self._report("bad-reference", message, reference.span, None)
             return None
         text = Text.made(value, reference.span)
@@ -223,7 +225,7 @@ class Interpolator:
 
     def _not_set(self, reference: _Reference, match: re.Match[str]) -> None:
         name, reason = match["name"], (match["rest"] or "").strip()
-        message = f"the environment variable '{name}' is not set" + (f": {reason[:120]}" if reason else "")
+        message = f"environment variable '{name}' is not set" + (f": {reason[:120]}" if reason else "")
         advice = f"set {name}, or write ${{env:{name}:-default}}"
         self._report("env-not-set", message, reference.span, advice)
 
@@ -232,11 +234,11 @@ class Interpolator:
         env = NOT_ENV.fullmatch(inner)
         name = re.split(r"[.:]", inner, maxsplit=1)[-1]
         variable = nearest(name, self._by_name) if name and len(self.diagnostics) < MAX_ADVICE else None
-        forms = "write ${vars.NAME}, ${env:NAME} or ${env:NAME:-default}, or '$${' for the text '${'"
+        forms = "write ${vars.NAME}, ${env:NAME} or ${env:NAME:-default}, or '$${' for a literal '${'"
         advice = f"did you mean '${{vars.{variable}}}'?" if variable else forms
         if env and not variable:
             advice = f"did you mean '${{env:{env.group(1) or env.group(2)}}}'?"
-        message = f"{shown(reference.written)} refers to nothing: only vars and env can be referred to"
+        message = f"unknown reference {shown(reference.written)}: only vars and env can be referred to"
         self._report("bad-reference", message, reference.span, advice)
 
     def _variable(self, reference: _Reference) -> Node | None:
@@ -249,7 +251,7 @@ class Interpolator:
         finished = False
         for step in steps:
             if isinstance(target, ScalarNode) and not finished:
-                target, finished = self._worked_out(target, reference, step), True
+                target, finished = self._resolve_variable(target, reference, step), True
             at_top = target is self.variables and not step.is_index
             below = self._by_name.get(step.name) if at_top else _child(target, step)
             if below is None:
@@ -258,10 +260,10 @@ class Interpolator:
             target = below
         if target is None or finished:
             return target
-        return self._worked_out(target, reference, steps[-1])
+        return self._resolve_variable(target, reference, steps[-1])
 
-    def _worked_out(self, target: Node, reference: _Reference, step: Step) -> Node | None:
-        """The value of a variable, whose own references are followed; a cycle among them is reported once."""
+    def _resolve_variable(self, target: Node, reference: _Reference, step: Step) -> Node | None:
+        """Resolve the references in a variable; a cycle is reported once."""
         if id(target) in self._open:
             self._cycle(target, reference)
             return None
@@ -270,15 +272,15 @@ class Interpolator:
             value = self.node(target)
         finally:
             del self._open[id(target)]
-        return self._bounded(value, step)
+        return self._within_bounds(value, step)
 
-    def _bounded(self, value: Node, step: Step) -> Node | None:
+    def _within_bounds(self, value: Node, step: Step) -> Node | None:
         size, depth = self.measure.of(value)
         if size > MAX_NODES:
-            self._report("too-large", f"this variable holds more than {MAX_NODES} values", step.span, None)
+            self._report("too-large", f"this variable has more than {MAX_NODES:,} values", step.span, None)
             return None
         if depth > MAX_DEPTH:
-            self._report("too-deep", f"this variable is nested more than {MAX_DEPTH} deep", step.span, None)
+            self._report("too-deep", f"this variable is nested more than {MAX_DEPTH} levels deep", step.span, None)
             return None
         return value
 
@@ -286,16 +288,16 @@ class Interpolator:
         names = list(self._open)
         chain = [self._open[key] for key in names[names.index(id(target)) :]]
         way = " -> ".join([name for name, _ in chain[:8]] + [reference.inner])
-        note = Note("the cycle begins here", chain[0][1])
+        note = Note("the cycle starts here", chain[0][1])
         self._report("vars-cycle", f"a variable refers to itself: {way[:200]}", reference.span, None, note)
 
     def _unknown_variable(self, reference: _Reference, step: Step, inside: Node | None) -> None:
         names = [entry.name for entry in inside.entries] if isinstance(inside, MapNode) else []
         where = f"'{step.name}' is not in {shown(reference.written)}" if inside is not self.variables else None
-        message = where or f"there is no variable '{step.name}'"
+        message = where or f"unknown variable '{step.name}'"
         known = did_you_mean(step.name, names) if len(self.diagnostics) < MAX_ADVICE else None
         if isinstance(inside, ListNode):
-            known = f"it holds {len(inside.items)}, counted from 0"
+            known = f"it has {len(inside.items)} item{'s' * (len(inside.items) != 1)}, counted from 0"
         advice = known or f"write vars: {{{step.name}: ...}} at the top of the recipe"
         self._report("unknown-var", message, step.span, advice)
 
@@ -304,7 +306,7 @@ class Interpolator:
 
 
 def _is_literal(node: Node) -> bool:
-    """Whether there is no reference in it, nor anything that looks like one."""
+    """Whether a node contains no reference, nor anything that looks like one."""
     if isinstance(node, ScalarNode):
         return not isinstance(node.value, str) or "${" not in node.value
     return _all_literal(node)
@@ -312,7 +314,7 @@ def _is_literal(node: Node) -> bool:
 
 @lru_cache(maxsize=1024)
 def _all_literal(node: MapNode | ListNode) -> bool:
-    """Asked again and again of bases that many recipes share."""
+    """Cached because bases are shared by many recipes."""
     keys = node.entries if isinstance(node, MapNode) else ()
     return all("${" not in entry.name for entry in keys) and all(map(_is_literal, children(node)))
 
@@ -329,6 +331,6 @@ def _child(node: Node | None, step: Step) -> Node | None:
 
 
 def _typed(value: str, plain: bool) -> ScalarValue:
-    """As YAML reads it where the reference is not quoted; an empty one is empty text, and not null."""
+    """Resolve an unquoted value as YAML does; empty text stays empty text."""
     known = resolve(value) if plain and value else value
     return value if isinstance(known, Refused) else known

@@ -1,7 +1,6 @@
-"""The one seam to files: where `extends` and other references in a recipe are looked up.
+"""Access to files: resolves `extends` and other references in a recipe.
 
-Enters: a reference as a person wrote it, and the source that it stands in. Leaves: what the file holds, or a Refusal
-that says why it may not be read. The rules about paths are here and pure; only reading itself is left to the libraries.
+The rules about paths are here and pure; only reading itself is left to implementations of Library.
 """
 
 from __future__ import annotations
@@ -56,14 +55,14 @@ class Refusal:
 
 
 class Library(Protocol):
-    """Whatever holds recipes and the texts they refer to."""
+    """A source of recipes and the texts they refer to."""
 
     def read(self, reference: str, base: Source | None) -> Found | Refusal:
-        """`reference` as written in `base`; None for one from the command line, which may lead anywhere."""
+        """Read `reference` as written in `base`; None for one from the command line, which may lead anywhere."""
         ...
 
     def folder(self, source: Source) -> str:
-        """From which the paths in a source count; absolute, or all relative to one place."""
+        """The folder to which the paths in a source are relative; absolute, or all relative to one place."""
         ...
 
 
@@ -74,9 +73,9 @@ SUFFIXES = (".yaml", ".yml")
 
 
 def candidates(reference: str, folder: str, project: str) -> tuple[str, ...] | Trouble:
-    """The paths where a reference may lie, best first; none of them outside `project`.
+    """List the paths where a reference may be, best first; none of them outside `project`.
 
-    Paths are absolute or all relative to one place, with '/'. `folder` is that of the file that refers.
+    Paths are absolute or all relative to one place, with '/'. `folder` is that of the referring file.
     """
     trouble = _not_a_path(reference)
     if trouble is not None:
@@ -106,7 +105,7 @@ def _inside(path: str, project: str) -> bool:
 
 @frozen
 class _Words:
-    """How a trouble is told; `{what}` is the reference."""
+    """Message of a trouble; `{what}` is the reference."""
 
     code: str
     message: str
@@ -116,36 +115,36 @@ class _Words:
 WORDS: Mapping[Trouble, _Words] = {
     Trouble.MISSING: _Words(
         code="file-not-found",
-        message="there is no file or shipped recipe {what}",
-        help="paths count from the folder of this file",
+        message="no file or shipped recipe {what}",
+        help="paths are relative to the folder of this file",
     ),
     Trouble.FOLDER: _Words(
         code="file-refused", message="{what} is a folder, expected a file", help="name a file in it"
     ),
     Trouble.URL: _Words(
         code="file-refused",
-        message="{what} is a URL, and nothing is fetched while a recipe is read",
-        help="save it beside this file and name that",
+        message="{what} is a URL, and recipes are never fetched",
+        help="save a copy next to this file and name that",
     ),
     Trouble.ABSOLUTE: _Words(
         code="file-refused",
-        message="{what} is an absolute path, which means something else on every machine",
-        help="write a path that counts from the folder of this file",
+        message="{what} is an absolute path, which differs from machine to machine",
+        help="write a path relative to the folder of this file",
     ),
     Trouble.OUTSIDE: _Words(
         code="file-refused",
-        message="{what} leads out of the project",
-        help="the project is the nearest folder above the recipe that holds .git or pyproject.toml, or its own folder",
+        message="{what} is outside the project",
+        help="the project is the nearest folder above the recipe with .git or pyproject.toml, else its own folder",
     ),
     Trouble.UNREADABLE: _Words(code="file-refused", message="{what} cannot be read", help="check its permissions"),
     Trouble.BAD_NAME: _Words(
-        code="file-refused", message="{what} is not the name of a file", help="write a path like base.yaml"
+        code="file-refused", message="{what} is not a file name", help="write a path like base.yaml"
     ),
 }
 
 
 def explain(refusal: Refusal, reference: str, span: Span, advice: str | None = None) -> Diagnostic:
-    """What to tell the person who wrote the reference at `span`; in place of our advice there may be another."""
+    """Make the diagnostic of a refused reference; `advice` replaces the default help."""
     words = WORDS[refusal.trouble]
     near = nearest(reference, refusal.known) if refusal.trouble is Trouble.MISSING else None
     detail = f": {refusal.detail}" if refusal.detail else ""
@@ -159,7 +158,7 @@ def explain(refusal: Refusal, reference: str, span: Span, advice: str | None = N
 
 @frozen(kw_only=False)
 class MemoryLibrary:
-    """Files by path, and shipped recipes by name, held in memory: for tests and for editors with unsaved text."""
+    """Files by path and shipped recipes by name, held in memory: for tests, and for editors with unsaved text."""
 
     files: Mapping[str, str | bytes]
     shipped: Mapping[str, str | bytes] = field(default_factory=dict)

@@ -1,7 +1,6 @@
-"""`matrix: {seed: [0, 1], algorithm.lr: [1e-6, 3e-6]}`: one run per combination.
+"""`matrix: {seed: [0, 1], algorithm.lr: [1e-6, 3e-6]}`: one run per combination, the first axis slowest.
 
-Enters: a tree with its settings applied. Leaves: one tree per combination, in written order with the first axis
-slowest, or what is wrong with the matrix and one tree to go on checking with. Trees share what the axes do not touch.
+Trees share what the axes do not touch. A wrong matrix leaves one tree to go on checking with.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Choice:
 
 @frozen(kw_only=False)
 class Expanded:
-    """The trees of all combinations, and which values each was made with."""
+    """The trees of all combinations, with the values chosen for each."""
 
     trees: tuple[tuple[MapNode, tuple[Choice, ...]], ...]
     touches_vars: bool
@@ -53,7 +52,7 @@ class _Axis:
 
 
 def expand(tree: MapNode, settings: Sequence[tuple[Step, ...]] = (), shorthand: Shorthand = no_shorthand) -> Expanded:
-    """`settings` are the paths that `--set` wrote to: an axis would undo them."""
+    """Expand the matrix; `settings` are the paths set by `--set`, which an axis would undo."""
     entry = get(tree, "matrix")
     body = without(tree, "matrix")
     if entry is None or (isinstance(entry.value, ScalarNode) and entry.value.value is None):
@@ -63,13 +62,13 @@ def expand(tree: MapNode, settings: Sequence[tuple[Step, ...]] = (), shorthand: 
     combinations: list[tuple[MapNode, tuple[Choice, ...]]] = [(body, ())]
     for axis in axes:
         items = axis.items[:1] if reader.diagnostics else axis.items
-        combinations = list(_multiplied(combinations, axis, items, reader, shorthand))
+        combinations = list(_multiply(combinations, axis, items, reader, shorthand))
     if reader.diagnostics:
         combinations = combinations[:1] or [(body, ())]
     return Expanded(tuple(combinations), any(axis.path[0] == "vars" for axis in axes), tuple(reader.diagnostics))
 
 
-def _multiplied(
+def _multiply(
     combinations: Sequence[tuple[MapNode, tuple[Choice, ...]]],
     axis: _Axis,
     items: Sequence[Node],
@@ -88,7 +87,7 @@ def _multiplied(
 
 
 class _Reader:
-    """The axes of a matrix, as far as they are right."""
+    """Reads the axes of a matrix."""
 
     def __init__(self, settings: Sequence[tuple[Step, ...]]) -> None:
         self.settings = settings
@@ -96,11 +95,11 @@ class _Reader:
 
     def axes(self, entry: Entry) -> list[_Axis]:
         if not isinstance(entry.value, MapNode):
-            self.report("bad-matrix", "expected a map from paths to lists", entry.value, "write matrix: {seed: [0, 1]}")
+            self.report("bad-matrix", "expected a map of paths to lists", entry.value, "write matrix: {seed: [0, 1]}")
             return []
         if len(entry.value.entries) > MAX_AXES:
-            message = f"the matrix has {len(entry.value.entries)} axes, expected at most {MAX_AXES}"
-            self.report("matrix-too-large", message, entry.key, "remove some")
+            message = f"the matrix has {len(entry.value.entries)} axes; the limit is {MAX_AXES}"
+            self.report("matrix-too-large", message, entry.key, "remove some of them")
             return []
         read = (self.axis(inner) for inner in entry.value.entries)
         axes = [axis for axis in read if axis is not None]
@@ -116,7 +115,7 @@ class _Reader:
             self.diagnostics.append(steps)
             return None
         if steps[0].name in RESERVED:
-            self.report("bad-matrix", f"'{steps[0].name}' cannot vary within a matrix", entry.key, None)
+            self.report("bad-matrix", f"'{steps[0].name}' cannot be an axis of a matrix", entry.key, None)
             return None
         return _Axis(entry.key, steps, items) if items else None
 
@@ -130,7 +129,7 @@ class _Reader:
         )
         inner = value.entries[0].name if isinstance(value, MapNode) and value.entries else None
         advice = f"write {entry.name}.{inner}: [...]" if inner else f"write {entry.name}: [..., ...]"
-        self.report("bad-matrix", f"expected a list of values for '{entry.name}', found {what}", value, advice)
+        self.report("bad-matrix", f"expected a list of values for '{entry.name}', got {what}", value, advice)
         return ()
 
     def check_repeats(self, items: Sequence[Node]) -> None:
@@ -150,7 +149,7 @@ class _Reader:
                 if axis.path[:length] == earlier.path[:length]:
                     note = Note("the other axis", earlier.key.span)
                     message = f"this axis sets the same place as '{path_name(earlier.steps)}'"
-                    self.report("bad-matrix", message, axis.key, "make one list of maps of both", note)
+                    self.report("bad-matrix", message, axis.key, "merge both into one list of maps", note)
 
     def check_settings(self, axes: Sequence[_Axis]) -> None:
         for steps in self.settings:
@@ -162,7 +161,7 @@ class _Reader:
                 self.diagnostics.append(
                     Diagnostic(
                         code="no-effect",
-                        message=f"the matrix sets '{path_name(axis.steps)}' in every run, so this changes nothing",
+                        message=f"no effect: the matrix sets '{path_name(axis.steps)}' in every run",
                         span=span,
                         help=f"write --set matrix.{name}=[...], or --set matrix=null",
                         notes=(Note("the axis", axis.key.span),),
@@ -172,7 +171,7 @@ class _Reader:
     def check_size(self, entry: Entry, axes: Sequence[_Axis]) -> None:
         count = prod(len(axis.items) for axis in axes)
         if count > MAX_RUNS:
-            message = f"the matrix makes {count} runs, expected at most {MAX_RUNS}"
+            message = f"the matrix makes {count} runs; the limit is {MAX_RUNS}"
             self.report("matrix-too-large", message, entry.key, "shorten a list or remove an axis")
 
     def report(self, code: str, message: str, node: Node, help: str | None, *notes: Note) -> None:  # noqa: A002

@@ -1,7 +1,6 @@
-"""`--set algorithm.lr=3e-6`: a value put into a tree from outside; also the paths that a matrix and `${vars...}` use.
+"""`--set algorithm.lr=3e-6`: values assigned into a tree, and the paths that a matrix and `${vars...}` use too.
 
-Enters: a tree, paths, values. Leaves: a new tree, or what is wrong with the path, at its exact step. Each `--set` is a
-source of its own, so that its values know where they came from. Unknown keys are not known here.
+Each `--set` is a source of its own, so its values know where they came from. Whether a key exists is checked later.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Step:
 
 @frozen(kw_only=False)
 class Assigned:
-    """A tree after settings, and which paths they went to."""
+    """A tree after settings, and the paths that were set."""
 
     tree: MapNode
     paths: tuple[tuple[Step, ...], ...]
@@ -53,7 +52,7 @@ HOW = "write KEY=VALUE, as in algorithm.lr=3e-6 or schedule[0].turns=5"
 
 
 def parse_path(path: Text, code: str, expected: str) -> tuple[Step, ...] | Diagnostic:
-    """`a.b[0]."c.d"` in steps; `code` and what was `expected` are for the error."""
+    """Split `a.b[0]."c.d"` into steps; `code` and `expected` are for the error."""
     steps: list[Step] = []
     at = 0
     while at < len(path.value) or not steps:
@@ -68,22 +67,22 @@ def parse_path(path: Text, code: str, expected: str) -> tuple[Step, ...] | Diagn
 
 
 def _bad_path(path: Text, at: int, code: str, expected: str) -> Diagnostic:
-    found = f"found {shown(path.value[at:])}" if at < len(path.value) else "found nothing"
+    found = f"got {shown(path.value[at:])}" if at < len(path.value) else "got nothing"
     return Diagnostic(
         code=code,
         message=f"expected {expected}, {found}",
         span=path.span(at, at + 1),
-        help="write names with '.' between them and places in a list as [0]",
+        help="separate names by '.', and write list items as [0]",
     )
 
 
 def path_name(steps: Sequence[Step]) -> str:
-    """A path as one would write it."""
+    """Write a path as a person would."""
     return ".".join(step.name for step in steps)
 
 
 class _WrongPath(Exception):
-    """A step that leads nowhere; caught where the path began."""
+    """A step that leads nowhere; caught where the path starts."""
 
     def __init__(self, step: Step, message: str, advice: str | None) -> None:
         self.step, self.message, self.advice = step, message, advice
@@ -93,25 +92,25 @@ class _WrongPath(Exception):
 def assign(
     tree: MapNode, steps: Sequence[Step], value: Node, code: str, shorthand: Shorthand = no_shorthand
 ) -> MapNode | Diagnostic:
-    """The tree with `value` at a path; maps on the way are made, lists must be long enough."""
+    """Put `value` at a path; missing maps are created, lists must be long enough."""
     try:
-        result = _placed(tree, tuple(steps), value, shorthand, ())
+        result = _place(tree, tuple(steps), value, shorthand, ())
     except _WrongPath as wrong:
         return Diagnostic(code=code, message=wrong.message, span=wrong.step.span, help=wrong.advice)
     return result if isinstance(result, MapNode) else tree
 
 
-def _placed(node: Node | None, steps: tuple[Step, ...], value: Node, shorthand: Shorthand, path: Path) -> Node:
+def _place(node: Node | None, steps: tuple[Step, ...], value: Node, shorthand: Shorthand, path: Path) -> Node:
     if not steps:
         return value
     step, rest = steps[0], steps[1:]
     if isinstance(node, ListNode):
         index = _index(step, node, path)
-        item = _placed(node.items[index], rest, value, shorthand, (*path, index))
+        item = _place(node.items[index], rest, value, shorthand, (*path, index))
         return ListNode(items=(*node.items[:index], item, *node.items[index + 1 :]), span=node.span)
     inside = _as_map(node, step, shorthand, path)
     entry = get(inside, step.name)
-    inner = _placed(entry.value if entry else None, rest, value, shorthand, (*path, step.name))
+    inner = _place(entry.value if entry else None, rest, value, shorthand, (*path, step.name))
     key = ScalarNode(value=step.name, text=step.text, span=step.span)
     return with_entry(inside, Entry(key=key, value=inner))
 
@@ -119,24 +118,22 @@ def _placed(node: Node | None, steps: tuple[Step, ...], value: Node, shorthand: 
 def _as_map(node: Node | None, step: Step, shorthand: Shorthand, path: Path) -> MapNode:
     where = _where(path)
     if step.is_index:
-        raise _WrongPath(step, f"{where} is no list", "write a key after a '.'")
+        raise _WrongPath(step, f"{where} is not a list", "write '.' and a key")
     if node is None or (isinstance(node, ScalarNode) and node.value is None):
         return MapNode(entries=(), span=step.span)
     inside = opened(node, shorthand, path)
     if inside is None:
         written = node.text.value if isinstance(node, ScalarNode) else ""
-        raise _WrongPath(
-            step, f"{where} is {shown(written)}, not a map", f"set {path[-1]} itself to a map" if path else None
-        )
+        raise _WrongPath(step, f"{where} is {shown(written)}, not a map", f"set {path[-1]} to a map" if path else None)
     return inside
 
 
 def _index(step: Step, node: ListNode, path: Path) -> int:
     count = len(node.items)
     if not step.name.isdecimal():
-        raise _WrongPath(step, f"{_where(path)} is a list, expected a number from 0", f"write [0] to [{count - 1}]")
+        raise _WrongPath(step, f"{_where(path)} is a list: expected an index", f"write [0] to [{count - 1}]")
     if int(step.name) >= count:
-        message = f"{_where(path)} has {count} item{'s' * (count != 1)}, and counting begins at 0"
+        message = f"{_where(path)} has {count} item{'s' * (count != 1)}, counted from 0"
         raise _WrongPath(step, message, f"the last one is [{count - 1}]" if count else None)
     return int(step.name)
 
@@ -146,7 +143,7 @@ def _where(path: Path) -> str:
 
 
 def apply_settings(tree: MapNode, settings: Sequence[str], shorthand: Shorthand = no_shorthand) -> Assigned:
-    """Each setting in turn; a later one wins over an earlier one."""
+    """Apply each setting in turn; later ones override earlier ones."""
     diagnostics: list[Diagnostic] = []
     paths: list[tuple[Step, ...]] = []
     for number, setting in enumerate(settings, start=1):
@@ -165,7 +162,7 @@ def _apply(tree: MapNode, source: Source, shorthand: Shorthand) -> Assigned | tu
     if isinstance(setting, tuple):
         return setting
     if setting.steps[0].name == "extends":
-        message = "'extends' cannot be set: it is read before settings are"
+        message = "'extends' cannot be set: it is read before settings are applied"
         return (Diagnostic(code="bad-setting", message=message, span=setting.steps[0].span, help="write it in a file"),)
     changed = assign(tree, _matrix_axis(setting), setting.value, "bad-setting", shorthand)
     if isinstance(changed, Diagnostic):
@@ -187,7 +184,7 @@ def _read_setting(source: Source) -> _Setting | tuple[Diagnostic, ...]:
         return (foreign,)
     equals = source.text.find("=")
     if equals < 0:
-        message = f"expected KEY=VALUE, found {shown(source.text)}"
+        message = f"expected KEY=VALUE, got {shown(source.text)}"
         return (Diagnostic(code="bad-setting", message=message, span=source.span(0, len(source.text)), help=HOW),)
     path = Text.exact(source.span(0, equals))
     steps = parse_path(path, "bad-setting", "a key like algorithm.lr or schedule[0].turns")
@@ -202,7 +199,7 @@ def _read_setting(source: Source) -> _Setting | tuple[Diagnostic, ...]:
 
 
 def _matrix_axis(setting: _Setting) -> tuple[Step, ...]:
-    """The steps, with `matrix.algorithm.lr` as two of them: an axis is one key, dots and all."""
+    """Join `algorithm.lr` in `matrix.algorithm.lr`: an axis is a single key, dots included."""
     steps = setting.steps
     if steps[0].name != "matrix" or len(steps) < 3:
         return steps

@@ -78,7 +78,7 @@ def _unknown(checker: Checker, node: Call, narrow: _Narrow) -> Shape:
 
 
 def _wrong_count(checker: Checker, node: Call, wanted: str, signature: str) -> Shape:
-    message = f"'{node.function}' wants {wanted}, not {len(node.arguments)}"
+    message = f"'{node.function}' takes {wanted}; got {len(node.arguments)}"
     return checker.say("expr-call", message, _at_name(node), f"write {signature}")
 
 
@@ -93,7 +93,7 @@ def _plain(checker: Checker, node: Call, function: Plain, narrow: _Narrow) -> Sh
         return POISON
     if node.function == "clip" and shapes[1].limits[0] > shapes[2].limits[1]:
         at = Place(node.arguments[1].start, node.arguments[2].end)
-        return checker.say("expr-call", "the low limit of 'clip' is above the high one", at, function.signature)
+        return checker.say("expr-call", "the lower limit of 'clip' is above the upper one", at, function.signature)
     limits = tidy(function.limits(*(shape.limits for shape in shapes)))
     doubt = _domain_doubt(checker, node, function, shapes[0])
     return checker.computed(node, shapes, Shape(result_type(function.whole, shapes), limits, doubt), function.compute)
@@ -115,9 +115,9 @@ def _signature(checker: Checker, node: Call, function: Plain) -> str:
 def _domain_doubt(checker: Checker, node: Call, function: Plain, argument: Shape) -> Problem | None:
     if function.above == -math.inf or argument.limits[0] > function.above:
         return None
-    least = "below 0" if function.above < 0 else "0 or below"
+    least = "below 0" if function.above < 0 else "0 or less"
     shown_argument = checker.shown(node.arguments[0])
-    return checker.doubt(node, f"{checker.shown(node)} has no value when {shown_argument} is {least}")
+    return checker.doubt(node, f"{checker.shown(node)} is undefined when {shown_argument} is {least}")
 
 
 def _default(checker: Checker, node: Call, narrow: _Narrow) -> Shape:
@@ -139,13 +139,13 @@ def _schedule(checker: Checker, node: Call, function: Schedule, narrow: _Narrow)
     if not function.fits(len(arguments)):
         return _wrong_count(checker, node, function.wants, function.signature)
     if checker.scope is CONSTANT:
-        message = f"'{node.function}' changes with the steps of a run, and this value may not"
+        message = f"'{node.function}' changes during a run; this value must be constant"
         return checker.say("not-constant", message, _at_name(node))
     if any(shape.type is None for shape in (*shapes, *counted)):
         return POISON
     if counter and counted[0].constant is not None:
-        message = f"the last argument of '{node.function}' is what is counted here, and it never changes"
-        help_text = f"write {function.signature}, where count is total_step, or step - 20 to begin at step 20"
+        message = f"the last argument of '{node.function}' is the counter here, but it never changes"
+        help_text = f"write {function.signature}, where count is total_step, or step - 20 to start at step 20"
         return checker.say("expr-call", message, counter, help_text)
     return _scheduled(checker, node, arguments, shapes, first_doubt(*shapes, *counted))
 
@@ -158,7 +158,7 @@ def _scheduled(
     for index in points:
         if shapes[index].constant is None:
             moving = checker.shown(arguments[index])
-            message = f"the steps of '{node.function}' must be fixed numbers, and {moving} changes"
+            message = f"the steps of '{node.function}' must be fixed numbers, but {moving} changes"
             return checker.say("expr-call", message, arguments[index], function.signature)
     if flaw := function.flaw([shapes[index].limits[0] for index in points]):
         at = Place(arguments[points[0]].start, arguments[points[-1]].end)
@@ -192,9 +192,9 @@ def _window(checker: Checker, node: Call, function: Window) -> Shape:
 
 def _no_metrics(checker: Checker, node: Call) -> Shape:
     if checker.scope is CONSTANT:
-        message = f"'{node.function}' looks back over a run, and this value may not change"
+        message = f"'{node.function}' looks back over the run; this value must be constant"
         return checker.say("not-constant", message, _at_name(node))
-    message = f"'{node.function}' looks back over a metric, and there is none in {checker.scope.place}"
+    message = f"'{node.function}' looks back over a metric, but there are none in {checker.scope.place}"
     fact = checker.scope.facts.get(node.function)
     help_text = f"{node.function} without parentheses is the {fact.doc}" if fact else None
     return checker.say("expr-call", message, _at_name(node), help_text)
@@ -204,13 +204,13 @@ def _not_a_metric(checker: Checker, node: Call) -> Shape:
     first = node.arguments[0]
     names = [name for name, fact in checker.scope.facts.items() if fact.metric]
     near = did_you_mean(first.name, names) if isinstance(first, Name) else None
-    message = f"'{node.function}' wants the name of a metric, not {checker.shown(first)}"
+    message = f"the first argument of '{node.function}' must be a metric, not {checker.shown(first)}"
     return checker.say("expr-call", message, first, near or f"metrics: {', '.join(names)}")
 
 
 def _size_is_right(checker: Checker, node: Call, function: Window, size: Node) -> bool:
     if not isinstance(size, Literal) or not size.whole:
-        message = f"'{node.function}' wants a written-out whole number of values, not {checker.shown(size)}"
+        message = f"the second argument of '{node.function}' must be a literal whole number, not {checker.shown(size)}"
         checker.say("expr-call", message, size, f"write {function.signature}")
         return False
     number = size_of(node)

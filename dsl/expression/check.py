@@ -22,6 +22,7 @@ from .inferred import (
     binary_type,
     first_doubt,
     fits,
+    kind_words,
     power_is_safe,
     range_words,
     tidy,
@@ -109,7 +110,7 @@ class Checker:
 
     def doubt(self, node: Node, message: str, help_text: str | None = None) -> Problem:
         """Said only if it is a number that matters, and nothing around it says what to do then."""
-        default = f"write default({self.short(node) or '...'}, x) with the value to use then"
+        default = f"write default({self.short(node) or '...'}, x), where x is the value to use instead"
         return Problem(
             code="expr-value", message=message, start=node.start, end=node.end, help=(help_text or "") + default
         )
@@ -125,9 +126,9 @@ class Checker:
             self.problems.append(shape.doubt)
 
     def _wrong_type(self, node: Node, shape: Shape, want: ExprType) -> None:
-        message = f"expected {type_words(want)}, and {self.shown(node)} is {type_words(shape.type)}"
+        message = f"expected {type_words(want)}, but {self.shown(node)} is {type_words(shape.type)}"
         if want is ExprType.INTEGER and shape.type is ExprType.NUMBER:
-            message = f"expected a whole number, and {self.shown(node)} may have a fraction"
+            message = f"expected a whole number, but {self.shown(node)} may be fractional"
         self.say("expr-type", message, node, self._type_help(node, shape, want))
 
     def _type_help(self, node: Node, shape: Shape, want: ExprType) -> str | None:
@@ -136,16 +137,16 @@ class Checker:
             return f"write 1 if {text} else 0"
         if want is ExprType.BOOLEAN and shape.is_number:
             if shape.constant is None:
-                return f"compare it with something: {text} > 0"
+                return f"compare it with a number: {text} > 0"
             return f"write step >= {text}" if self.scope.bare_metrics else "write a condition, or 'true' for always"
         if want is ExprType.INTEGER and isinstance(node, Binary) and node.operator == "/":
-            return f"write '//' to divide without remainder, or round({text})"
+            return f"write '//' for whole-number division, or round({text})"
         return f"write round({text})" if want is ExprType.INTEGER and shape.is_number else None
 
     def require_cost(self, tree: Node) -> None:
         cost = sum(size_of(n) for n in walk(tree) if isinstance(n, Call) and is_window(n, self.scope))
         if cost > MAX_COST:
-            self.say("expr-bound", f"the windows look back over {cost} values, and at most {MAX_COST} may be", tree)
+            self.say("expr-bound", f"the windows look back over {cost} values; the limit is {MAX_COST}", tree)
 
     # --- leaves ---
 
@@ -162,35 +163,35 @@ class Checker:
         if fact is None:
             return self._unknown_name(node)
         if fact.metric and not self.scope.bare_metrics:
-            message = f"'{node.name}' is measured after each step, and here it must be said which value is meant"
+            message = f"'{node.name}' is a series; choose a value"
             return self.say("expr-name", message, node, f"write last({node.name}) or mean({node.name}, 10)")
         doubt = None if fact.sure else self.unmeasured(node, node.name)
         return Shape(fact.type, narrow.get(node.name, (fact.low, fact.high)), doubt)
 
     def unmeasured(self, node: Node, name: str) -> Problem:
-        when = "before it is first measured" if self.scope.facts[name].metric else "at times"
-        return self.doubt(node, f"{self.shown(node)} is unknown {when}, and this number must always be known")
+        when = "at first" if self.scope.facts[name].metric else "at times"
+        return self.doubt(node, f"{self.shown(node)} has no value {when}, but one is always needed here")
 
     def _unknown_name(self, node: Name) -> Shape:
         name = node.name
         elsewhere = [key for key, scope in SCOPES.items() if name in scope.facts]
         if elsewhere and self.scope is CONSTANT:
-            return self.say("not-constant", f"'{name}' changes during a run, and this value may not", node)
+            return self.say("not-constant", f"'{name}' changes during a run; this value must be constant", node)
         if name in SIGNATURES:
-            message = f"'{name}' is a function and wants arguments"
+            message = f"'{name}' is a function and needs arguments"
             return self.say("expr-name", message, node, f"write {SIGNATURES[name]}")
         if elsewhere:
             return self._elsewhere(node, elsewhere)
         if name.lower() in ("true", "false"):
             return self.say("expr-name", f"unknown name '{name}'", node, f"write '{name.lower()}'")
         if self.scope is CONSTANT:
-            return self.say("expr-name", f"expected a number that never changes, not {shown(name)}", node)
+            return self.say("expr-name", f"expected a constant number, not {shown(name)}", node)
         help_text = did_you_mean(name, self.scope.facts) or f"known here: {', '.join(self.scope.facts)}"
         return self.say("expr-name", f"unknown name {shown(name)}", node, help_text)
 
     def _elsewhere(self, node: Name, scopes: list[str]) -> Shape:
         metric = all(SCOPES[key].facts[node.name].metric for key in scopes)
-        known = "is known only after a step, and not" if metric else "is not known"
+        known = "is known only after a step, not" if metric else "is not available"
         message = f"'{node.name}' {known} in {self.scope.place}"
         bare = [key for key in scopes if SCOPES[key].bare_metrics or not SCOPES[key].facts[node.name].metric]
         return self.say("expr-name", message, node, f"use it in {' or '.join(SCOPES[key].keys[0] for key in bare)}")
@@ -203,7 +204,7 @@ class Checker:
             return shape
         text = self.short(node)
         help_text = f"write (1 if {text} else 0)" if text and shape.type is ExprType.BOOLEAN else None
-        message = f"'{wanted_by}' wants numbers, and {self.shown(node)} is {type_words(shape.type)}"
+        message = f"'{wanted_by}' takes numbers, but {self.shown(node)} is {type_words(shape.type)}"
         return self.say("expr-type", message, node, help_text)
 
     def computed(self, node: Node, parts: list[Shape], shape: Shape, compute: Callable[..., float]) -> Shape:
@@ -215,7 +216,7 @@ class Checker:
         if value == value:
             return replace(shape, doubt=None, limits=(value, value), constant=value)
         if shape.doubt:
-            return self.say("expr-value", f"{self.shown(node)} has no value", node)
+            return self.say("expr-value", f"{self.shown(node)} is undefined", node)
         return self.say("expr-bound", f"{self.shown(node)} is too large for a number", node)
 
     def unary(self, node: Unary, narrow: Narrow) -> Shape:
@@ -244,10 +245,10 @@ class Checker:
         if node.operator in _DIVISIONS and low <= 0 <= high:
             divisor = self.short(node.right)
             counts = divisor and right.type is ExprType.INTEGER and low == 0
-            message = f"{self.shown(node)} has no value when {self.shown(node.right)} is 0"
+            message = f"{self.shown(node)} is undefined when {self.shown(node.right)} is 0"
             return self.doubt(node, message, f"divide by max({divisor}, 1), or " if counts else None)
         if node.operator == "**" and not power_is_safe(left, right):
-            return self.doubt(node, f"{self.shown(node)} has no value for some values of {self.shown(node.left)}")
+            return self.doubt(node, f"{self.shown(node)} is undefined for some values of {self.shown(node.left)}")
         return None
 
     # --- conditions ---
@@ -257,8 +258,8 @@ class Checker:
         if shape.type in (None, ExprType.BOOLEAN):
             return shape
         text = self.short(node)
-        help_text = f"compare it with something: {text} > 0" if text and shape.is_number else None
-        message = f"'{wanted_by}' wants conditions, and {self.shown(node)} is {type_words(shape.type)}"
+        help_text = f"compare it with a number: {text} > 0" if text and shape.is_number else None
+        message = f"'{wanted_by}' needs a condition, but {self.shown(node)} is {type_words(shape.type)}"
         return self.say("expr-type", message, node, help_text)
 
     def compare(self, node: Compare, narrow: Narrow) -> Shape:
@@ -289,11 +290,11 @@ class Checker:
 
     def _comparable(self, left: Node, operator: str, right: Node, a: Shape, b: Shape, at: Node | Place) -> bool:
         if not a.is_like(b):
-            what = f"{self.shown(left)} is {type_words(a.type)} and {self.shown(right)} is {type_words(b.type)}"
-            self.say("expr-type", f"'{operator}' wants two of a kind, and {what}", at)
+            both = f"{kind_words(a.type)} ({self.shown(left)}) with {kind_words(b.type)} ({self.shown(right)})"
+            self.say("expr-type", f"cannot compare {both}", at)
             return False
         if not a.is_number and operator not in ("==", "!="):
-            message = f"'{operator}' wants numbers, and {self.shown(left)} is {type_words(a.type)}"
+            message = f"'{operator}' takes numbers, but {self.shown(left)} is {type_words(a.type)}"
             self.say("expr-type", message, at, "compare with '==' or '!='")
             return False
         return True
@@ -359,7 +360,9 @@ class Checker:
         if a.type is None or b.type is None:
             return POISON
         if not a.is_like(b):
-            message = f"both values must be of a kind, and one is {type_words(a.type)}, the other {type_words(b.type)}"
+            message = (
+                f"both values must have the same type: one is {type_words(a.type)}, the other {type_words(b.type)}"
+            )
             return self.say("expr-type", message, node)
         return Shape(a.type if a.type is b.type else ExprType.NUMBER, hull(a.limits, b.limits), doubt)
 

@@ -148,7 +148,7 @@ _TINIEST = math.ulp(0.0)
 PLAIN: Mapping[str, Plain] = {
     "min": Plain(
         signature="min(a, b, ...)",
-        doc="the least of two or more numbers",
+        doc="the smallest of two or more numbers",
         fewest=2,
         most=None,
         compute=_least,
@@ -157,7 +157,7 @@ PLAIN: Mapping[str, Plain] = {
     ),
     "max": Plain(
         signature="max(a, b, ...)",
-        doc="the greatest of two or more numbers",
+        doc="the largest of two or more numbers",
         fewest=2,
         most=None,
         compute=_greatest,
@@ -166,7 +166,7 @@ PLAIN: Mapping[str, Plain] = {
     ),
     "clip": Plain(
         signature="clip(x, low, high)",
-        doc="x, or the limit that it passes",
+        doc="x limited to the range from low to high",
         fewest=3,
         most=3,
         compute=_clip,
@@ -184,7 +184,7 @@ PLAIN: Mapping[str, Plain] = {
     ),
     "floor": Plain(
         signature="floor(x)",
-        doc="the next whole number below, or x",
+        doc="x rounded down to a whole number",
         fewest=1,
         most=1,
         compute=_total(lambda x: float(math.floor(x))),
@@ -193,7 +193,7 @@ PLAIN: Mapping[str, Plain] = {
     ),
     "ceil": Plain(
         signature="ceil(x)",
-        doc="the next whole number above, or x",
+        doc="x rounded up to a whole number",
         fewest=1,
         most=1,
         compute=_total(lambda x: float(math.ceil(x))),
@@ -202,7 +202,7 @@ PLAIN: Mapping[str, Plain] = {
     ),
     "round": Plain(
         signature="round(x)",
-        doc="the nearest whole number; a half goes to the even one, as in Python",
+        doc="the nearest whole number; halves round to even, as in Python",
         fewest=1,
         most=1,
         compute=_total(lambda x: float(round(x))),
@@ -296,21 +296,21 @@ WINDOWS: Mapping[str, Window] = {
     ),
     "min": Window(
         signature="min(metric, n)",
-        doc="least of the last n values",
+        doc="smallest of the last n values",
         compute=min,
         limits=lambda x: x,
         smallest=2,
     ),
     "max": Window(
         signature="max(metric, n)",
-        doc="greatest of the last n values",
+        doc="largest of the last n values",
         compute=max,
         limits=lambda x: x,
         smallest=2,
     ),
     "slope": Window(
         signature="slope(metric, n)",
-        doc="rise per value of the straight line through the last n values",
+        doc="slope, per value, of the straight line through the last n values",
         compute=_total(_slope),
         limits=lambda x: (-_width(x), _width(x)),
         smallest=2,
@@ -399,7 +399,7 @@ def _must_last(points: Sequence[float]) -> str | None:
 
 
 def _must_rise(points: Sequence[float]) -> str | None:
-    return None if all(a < b for a, b in pairwise(points)) else "wants steps that rise from one to the next"
+    return None if all(a < b for a, b in pairwise(points)) else "needs steps in increasing order"
 
 
 SCHEDULES: Mapping[str, Schedule] = {
@@ -408,7 +408,7 @@ SCHEDULES: Mapping[str, Schedule] = {
         doc="a straight line from first to last over so many steps, then last",
         points=lambda _: (2,),
         fits=lambda n: n == 3,
-        wants="3 arguments, or 4 with what is counted",
+        wants="3 arguments, or 4 with a counter",
         flaw=_must_last,
         compute=_linear,
     ),
@@ -417,7 +417,7 @@ SCHEDULES: Mapping[str, Schedule] = {
         doc="half a cosine wave from first to last over so many steps, then last",
         points=lambda _: (2,),
         fits=lambda n: n == 3,
-        wants="3 arguments, or 4 with what is counted",
+        wants="3 arguments, or 4 with a counter",
         flaw=_must_last,
         compute=_cosine,
     ),
@@ -426,7 +426,7 @@ SCHEDULES: Mapping[str, Schedule] = {
         doc="first until the step start, a straight line until the step end, then last",
         points=lambda _: (2, 3),
         fits=lambda n: n == 4,
-        wants="4 arguments, or 5 with what is counted",
+        wants="4 arguments, or 5 with a counter",
         flaw=_must_rise,
         compute=_ramp,
     ),

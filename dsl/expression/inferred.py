@@ -19,6 +19,7 @@ __all__ = [
     "binary_type",
     "first_doubt",
     "fits",
+    "kind_words",
     "power_is_safe",
     "range_words",
     "result_type",
@@ -91,6 +92,11 @@ def power_is_safe(base: Shape, exponent: Shape) -> bool:
 
 def type_words(type_: ExprType | None) -> str:
     return f"a {type_}" if type_ in NUMBERS else str(type_)
+
+
+def kind_words(type_: ExprType | None) -> str:
+    """Kind of a value, whole or not, condition or text."""
+    return "a number" if type_ in NUMBERS else "a condition" if type_ is ExprType.BOOLEAN else "text"
 
 
 def range_words(limits: Interval) -> str:

@@ -60,7 +60,7 @@ def parse(text: str) -> Node | Problem:
 
 def _require_length(text: str) -> None:
     if len(text) > MAX_LENGTH:
-        raise Failure(_bound(f"an expression has at most {MAX_LENGTH} characters, not {len(text)}", 0, len(text)))
+        raise Failure(_bound(f"the expression is {len(text)} characters long; the limit is {MAX_LENGTH}", 0, len(text)))
 
 
 def _require_depth(tree: Node) -> None:
@@ -91,7 +91,7 @@ def _tokens(text: str) -> list[Token]:
             tokens.append(Token(KEYWORDS.get(word, kind), word, at, match.end()))
         at = match.end()
     if len(tokens) > MAX_TOKENS:
-        raise Failure(_bound(f"an expression has at most {MAX_TOKENS} words and signs", tokens[MAX_TOKENS].start, at))
+        raise Failure(_bound(f"the expression has over {MAX_TOKENS} words and signs", tokens[MAX_TOKENS].start, at))
     return tokens
 
 
@@ -140,7 +140,7 @@ def _number(parts: list[Any]) -> Literal:
     if value == float("inf"):
         raise Failure(_bound(f"{shown(token.text)} is too large for a number", token.start, token.end))
     if whole and int(token.text) > MAX_WHOLE:
-        message = f"whole numbers are exact up to 2**53 only, and {shown(token.text)} is larger"
+        message = f"{shown(token.text)} is too large: whole numbers are exact only up to 2**53"
         raise Failure(_bound(message, token.start, token.end))
     return Literal(token.start, token.end, value, whole)
 

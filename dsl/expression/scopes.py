@@ -86,11 +86,11 @@ _METRICS = {
     "reward": _metric("mean reward of the step's episodes"),
     "turns": _metric("mean turns per episode", 0),
     "length": _metric("mean sampled tokens per episode", 0),
-    "kl": _metric("mean divergence from the reference, per token"),
+    "kl": _metric("mean KL from the reference, per token"),
     "entropy": _metric("mean entropy per sampled token", 0),
     "loss": _metric("loss of the step's last update"),
     "grad_norm": _metric("norm of the gradient before it is scaled down", 0),
-    "invalid_rate": _metric("share of replies that hold no action", 0, 1),
+    "invalid_rate": _metric("share of replies without an action", 0, 1),
     "truncated_rate": _metric("share of episodes that ran out of turns or tokens", 0, 1),
     "zero_std_frac": _metric("share of groups whose episodes all have the same reward", 0, 1),
     "eval_success": _metric("share of the last evaluation's episodes that succeeded", 0, 1),
@@ -102,19 +102,19 @@ _EPISODE = {
     "turns": _count("turns taken"),
     "sampled_tokens": _count("tokens that the model sampled"),
     "total_tokens": _count("all tokens: prompt, actions and observations", 1),
-    "invalid_turns": _count("replies that held no action"),
-    "horizon": _count("turns that were allowed", 1),
+    "invalid_turns": _count("replies without an action"),
+    "horizon": _count("turns allowed", 1),
     "done": _yes("whether the environment ended the episode"),
     "truncated": _yes("whether it ran out of turns or tokens"),
     "ending": _text("why it ended", "done", "horizon", "budget", "invalid", "env_fault", "unscored", "cancelled"),
     "environment": _text("name of the environment in the recipe"),
-    "difficulty": _number("what the environment says of the task; unknown if it says nothing", sure=False),
+    "difficulty": _number("difficulty of the task, as given by the environment; unknown if it gives none", sure=False),
 }
 
 _TURN = {
-    "turn_reward": _number("what the environment gave for this turn, or the judge of turns"),
+    "turn_reward": _number("reward for this turn, from the environment or the turn judge"),
     "turn_index": _count("turns before this one; 0 for the first"),
-    "turn_invalid": _yes("whether this reply held no action"),
+    "turn_invalid": _yes("whether this reply had no action"),
     "turn_tokens": _count("tokens sampled in this turn"),
 }
 
@@ -162,5 +162,5 @@ SCOPES: Mapping[str, Scope] = {
     ),
 }
 
-CONSTANT = Scope(place="a value that may not change during a run", keys=())
+CONSTANT = Scope(place="a constant value", keys=())
 """No names at all."""

@@ -30,19 +30,19 @@ _SIGNS = {
     "!": ("'!' is not an operator", "write 'not'"),
     "^": ("'^' is not an operator", "write '**' for a power"),
     "~": ("'~' is not an operator", "write 'not'"),
-    ";": ("';' means nothing here, an expression is one value", "join conditions with 'and' or 'or'"),
-    ":": ("':' means nothing in an expression", "write 'a if condition else b' for a choice"),
-    "?": ("'?' means nothing in an expression", "write 'a if condition else b' for a choice"),
-    ".": ("'.' means nothing here, names have no dots", None),
-    "[": ("'[' means nothing in an expression", "lists stand in parentheses: ending in ('done', 'horizon')"),
-    "]": ("']' means nothing in an expression", None),
-    "{": ("'{' means nothing in an expression", "group with parentheses"),
-    "}": ("'}' means nothing in an expression", None),
-    "$": ("'$' means nothing in an expression", "write '${vars.NAME}' to put in a variable"),
-    "#": ("'#' means nothing in an expression", "put a comment outside of the quotes, after a space"),
-    "@": ("'@' means nothing in an expression", None),
-    "\\": ("'\\' means nothing in an expression", None),
-    "`": ("'`' is not a quotation mark here", "write 'text' or \"text\""),
+    ";": ("unexpected ';': an expression is a single value", "join conditions with 'and' or 'or'"),
+    ":": ("unexpected ':' in an expression", "write 'a if condition else b' for a choice"),
+    "?": ("unexpected '?' in an expression", "write 'a if condition else b' for a choice"),
+    ".": ("unexpected '.': names cannot contain dots", None),
+    "[": ("unexpected '[' in an expression", "write lists in parentheses: ending in ('done', 'horizon')"),
+    "]": ("unexpected ']' in an expression", None),
+    "{": ("unexpected '{' in an expression", "group with parentheses"),
+    "}": ("unexpected '}' in an expression", None),
+    "$": ("unexpected '$' in an expression", "write '${vars.NAME}' to insert a variable"),
+    "#": ("unexpected '#' in an expression", "put comments outside the quotes, after a space"),
+    "@": ("unexpected '@' in an expression", None),
+    "\\": ("unexpected '\\' in an expression", None),
+    "`": ("'`' is not a quote", "write 'text' or \"text\""),
     "≥": ("'≥' is not an operator", "write '>='"),
     "≤": ("'≤' is not an operator", "write '<='"),
     "≠": ("'≠' is not an operator", "write '!='"),
@@ -51,21 +51,21 @@ _SIGNS = {
     "÷": ("'÷' is not an operator", "write '/'"),
     "−": ("'−' is a typographic minus", "write '-'"),
     "–": ("'–' is a dash", "write '-'"),
-    **dict.fromkeys("“”„«»", ("a typographic quotation mark means nothing here", 'write "text"')),
-    **dict.fromkeys("‘’‚", ("a typographic quotation mark means nothing here", "write 'text'")),
-    **dict.fromkeys("\u00a0\u2009\u200b\ufeff", ("an invisible character stands here", "write a plain space")),
+    **dict.fromkeys("“”„«»", ("typographic quotes do not work in an expression", 'write "text"')),
+    **dict.fromkeys("‘’‚", ("typographic quotes do not work in an expression", "write 'text'")),
+    **dict.fromkeys("\u00a0\u2009\u200b\ufeff", ("unexpected invisible character", "write a plain space")),
 }
 """What people write in place of the language's own signs; longer ones first."""
 
 _WORDS = {
-    **{w: (f"'{w}' is not a word of expressions", f"write '{w.lower()}'") for w in ("AND", "And", "OR", "Or", "NOT")},
-    **{w: (f"'{w}' is not a word of expressions", f"write '{w.lower()}'") for w in ("Not", "IN", "IF", "ELSE")},
-    "is": ("'is' is not a word of expressions", "write '==' to compare"),
-    "then": ("'then' is not a word of expressions", "write 'a if condition else b' for a choice"),
-    "elif": ("'elif' is not a word of expressions", "write 'a if x else b if y else c'"),
-    "xor": ("'xor' is not a word of expressions", "write '!=' between two conditions"),
-    "mod": ("'mod' is not a word of expressions", "write '%'"),
-    "div": ("'div' is not a word of expressions", "write '//'"),
+    **{w: (f"'{w}' is not a keyword", f"write '{w.lower()}'") for w in ("AND", "And", "OR", "Or", "NOT")},
+    **{w: (f"'{w}' is not a keyword", f"write '{w.lower()}'") for w in ("Not", "IN", "IF", "ELSE")},
+    "is": ("'is' is not a keyword", "write '==' to compare"),
+    "then": ("'then' is not a keyword", "write 'a if condition else b' for a choice"),
+    "elif": ("'elif' is not a keyword", "write 'a if x else b if y else c'"),
+    "xor": ("'xor' is not a keyword", "write '!=' between two conditions"),
+    "mod": ("'mod' is not a keyword", "write '%'"),
+    "div": ("'div' is not a keyword", "write '//'"),
 }
 
 _GLUED = re.compile(r"[0-9.][\w.]*")
@@ -79,18 +79,18 @@ def _syntax(message: str, start: int, end: int, help_text: str | None = None) ->
 def bad_character(text: str, at: int, before: Sequence[Token]) -> Problem:
     """What stands at `at`, where no word of the language begins."""
     if text[at] in "'\"":
-        return _syntax(f"the text that {text[at]} opens is never closed", at, at + 1, f"close it with {text[at]}")
+        return _syntax(f"the quote {text[at]} is never closed", at, at + 1, f"close it with {text[at]}")
     if text[at].isdigit() or re.match(r"\.[0-9]", text[at : at + 2]):
         return _bad_number(text, at)
     sign = next((s for s in _SIGNS if text.startswith(s, at)), None)
     if sign is None:
-        return _syntax(f"{_shown(text[at])} means nothing in an expression", at, at + 1)
+        return _syntax(f"unexpected {_shown(text[at])} in an expression", at, at + 1)
     message, help_text = _SIGNS[sign]
     return _syntax(message, at, at + len(sign), help_text)
 
 
 def _shown(character: str) -> str:
-    return f"'{character}'" if character.isprintable() else f"the character U+{ord(character):04X}"
+    return f"'{character}'" if character.isprintable() else f"character U+{ord(character):04X}"
 
 
 def _bad_number(text: str, at: int) -> Problem:
@@ -168,7 +168,7 @@ def unexpected(text: str, tokens: Sequence[Token], index: int, accepted: frozens
 
 
 def _nothing(stop: _Stop) -> Problem | None:
-    return None if stop.tokens else _syntax("expected an expression, and there is none", 0, len(stop.text))
+    return None if stop.tokens else _syntax("expected an expression, got nothing", 0, len(stop.text))
 
 
 def _dangling(stop: _Stop) -> Problem | None:
@@ -196,11 +196,11 @@ def _never_closed(stop: _Stop) -> Problem | None:
 
 def _no_else(stop: _Stop) -> Problem | None:
     choice = next(t for t in reversed(stop.tokens) if t.type == "IF")
-    return _syntax("'if' wants an 'else'", choice.start, choice.end, "write 'a if condition else b'")
+    return _syntax("'if' needs an 'else'", choice.start, choice.end, "write 'a if condition else b'")
 
 
 def _closes_nothing(stop: _Stop) -> Problem | None:
-    return stop.here("')' closes nothing") if stop.token.type == "RPAR" and not stop.open else None
+    return stop.here("unmatched ')'") if stop.token.type == "RPAR" and not stop.open else None
 
 
 def _word(stop: _Stop) -> Problem | None:
@@ -223,14 +223,14 @@ def _list(stop: _Stop) -> Problem | None:
     if stop.accepted == {"LPAR"} and stop.before and stop.before.type == "IN":
         return stop.here(f"expected '(' after 'in', not {shown(stop.token.text)}", "write in ('a', 'b')")
     if stop.wants_value and stop.opens("IN"):
-        return stop.here(f"expected a written-out value in the list after 'in', not {shown(stop.token.text)}")
+        return stop.here(f"expected a literal value in the list after 'in', not {shown(stop.token.text)}")
     return None
 
 
 def _not_here(stop: _Stop) -> Problem | None:
     if not stop.wants_value or stop.token.type != "NOT":
         return None
-    return stop.here("'not' must stand in parentheses here", "write (not ...)")
+    return stop.here("'not' needs parentheses here", "write (not ...)")
 
 
 def _no_value(stop: _Stop) -> Problem | None:
@@ -245,7 +245,7 @@ def _comma(stop: _Stop) -> Problem | None:
         return None
     if stop.opens("NAME", "IN"):
         return None
-    return stop.here("',' may stand only between the arguments of a function or the items of a list")
+    return stop.here("',' can only separate function arguments or list items")
 
 
 def _no_operator(stop: _Stop) -> Problem | None:
@@ -265,7 +265,7 @@ def _not_in(stop: _Stop) -> Problem | None:
 def _anything(stop: _Stop) -> Problem | None:
     if "ELSE" in stop.accepted:
         return stop.here(f"expected 'else', not {shown(stop.token.text)}", "write 'a if condition else b'")
-    return stop.here(f"{shown(stop.token.text)} cannot stand here")
+    return stop.here(f"unexpected {shown(stop.token.text)}")
 
 
 _Explain = Callable[[_Stop], Problem | None]

@@ -1,7 +1,6 @@
-"""Which settings of `advantage` go together, and which of its numbers each estimator reads.
+"""Supported combinations of `advantage` settings, and the numbers that each estimator reads.
 
-Enters: an Advantage. Leaves: None, or the reason why its parts have no meaning together. A combination that is not
-refused here has exactly one meaning, that of `runtime/learning/advantage.py`.
+A combination that is not refused here has exactly one meaning, that of `runtime/learning/advantage.py`.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from .algorithm import Advantage, Baseline, Estimator, Normalise
 __all__ = ["BASELINES", "NORMALISATIONS", "READS", "supported"]
 
 _COMPARING = frozenset({Baseline.GROUP_MEAN, Baseline.LEAVE_ONE_OUT})
-_SAMPLED = _COMPARING | {Baseline.NONE, Baseline.BATCH_MEAN, Baseline.GREEDY}
-_LEARNT = frozenset({Baseline.CRITIC})
+_FROM_SAMPLES = _COMPARING | {Baseline.NONE, Baseline.BATCH_MEAN, Baseline.GREEDY}
+_CRITIC = frozenset({Baseline.CRITIC})
 
 BASELINES: Mapping[Estimator, frozenset[Baseline]] = {
-    Estimator.OUTCOME: _SAMPLED,
-    Estimator.REWARD_TO_GO: _SAMPLED,
-    Estimator.TURN_RETURNS: _SAMPLED,
-    Estimator.GAE: _LEARNT,
-    Estimator.BILEVEL_GAE: _LEARNT,
+    Estimator.OUTCOME: _FROM_SAMPLES,
+    Estimator.REWARD_TO_GO: _FROM_SAMPLES,
+    Estimator.TURN_RETURNS: _FROM_SAMPLES,
+    Estimator.GAE: _CRITIC,
+    Estimator.BILEVEL_GAE: _CRITIC,
     # steps from one state are compared with each other: no other baseline has anything to say about them
     Estimator.STEP_GROUPS: _COMPARING,
 }
@@ -45,7 +44,7 @@ READS: Mapping[Estimator, frozenset[str]] = {
 
 
 def supported(settings: Advantage) -> str | None:
-    """Why these parts do not go together; None if they do."""
+    """The reason why these settings conflict; None if they do not."""
     if settings.baseline not in BASELINES[settings.estimator]:
         return (
             f"estimator '{settings.estimator}' takes baseline {_either(BASELINES[settings.estimator])}, "

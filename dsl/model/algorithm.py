@@ -1,6 +1,6 @@
-"""What an algorithm is in a recipe: composable parts. `presets.yaml` names the combinations that the literature names.
+"""The algorithm section of a recipe: composable parts. `presets.yaml` names the combinations of the literature.
 
-Defaults here are those of `grpo`'s skeleton; a preset replaces some, the recipe's own keys win over both.
+The defaults here are those of `grpo`; a preset replaces some, and the recipe's own keys override both.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _SUCCESS = Expr("success")
 
 
 class Preset(StrEnum):
-    """Names that a recipe may write after `use:`; each is an entry of `presets.yaml`."""
+    """Names for `use:`; each is an entry of `presets.yaml`."""
 
     PPO = "ppo"
     GRPO = "grpo"
@@ -194,49 +194,49 @@ class Optimizer:
         0.9,
         0.999,
     )
-    """Decay of the running mean of the gradient and of its square."""
+    """Decay rates of the running means of the gradient and of its square."""
     eps: Positive = 1e-8
-    """Added to the denominator of the update."""
+    """Constant added to the denominator of the update."""
     weight_decay: NonNegative = 0.0
     """Decoupled weight decay; norms and biases are never decayed."""
     warmup_steps: Count = 0
-    """Updates over which the learning rate rises linearly from 1/(n+1) of itself; the first update is never 0."""
+    """Updates over which the learning rate rises linearly, from 1/(n+1) of its value; the first update is never 0."""
 
 
 @frozen
 class Advantage:
-    """How rewards become one number per sampled token."""
+    """How rewards become one advantage per sampled token."""
 
     estimator: Estimator = Estimator.OUTCOME
-    """How credit travels back from a reward to the tokens before it."""
+    """How credit propagates from a reward to earlier tokens."""
     baseline: Baseline = Baseline.GROUP_MEAN
     """What is subtracted from the return; a group of one has advantage 0."""
     normalise: Normalise = Normalise.GROUP_STD
     """What the difference is divided by."""
     gamma: Fraction = 1.0
-    """Discount from one sampled token to the one before; observation tokens cost nothing."""
+    """Discount per sampled token; observation tokens are not discounted."""
     lam: Fraction = 1.0
     """Lambda of generalised advantage estimation over tokens."""
     turn_gamma: Fraction = 1.0
-    """Discount from one turn to the turn before."""
+    """Discount per turn."""
     turn_lam: Fraction = 1.0
     """Lambda of generalised advantage estimation over turns."""
     step_weight: NonNegative = 1.0
-    """Weight of the advantage among steps taken from the same state, beside the episode's own."""
+    """Weight of the advantage among steps from the same state, added to the episode's own."""
     drop_below: NonNegative = 0.0
-    """Episodes whose advantage is smaller in size than this are left out of the update."""
+    """Absolute advantage below which an episode is left out of the update."""
 
 
 @frozen
 class Clip:
-    """How far the ratio of new to old probability may move before its gradient is cut."""
+    """Range of the ratio of new to old probability outside which its gradient is cut."""
 
     low: DynNonNegative = 0.2
-    """The ratio is cut below 1 - low."""
+    """Lower margin: the ratio is clipped below 1 - low."""
     high: DynNonNegative = 0.2
-    """The ratio is cut above 1 + high."""
+    """Upper margin: the ratio is clipped above 1 + high."""
     dual: Annotated[float, Bounds(above=1), Example(3.0)] | None = None
-    """Bound on the loss of a token with negative advantage, as a multiple of that advantage."""
+    """Bound on the loss of a token with a negative advantage, as a multiple of that advantage."""
 
 
 @frozen
@@ -244,9 +244,9 @@ class Loss:
     """The objective of one update."""
 
     kind: LossKind = LossKind.PPO_CLIP
-    """The form of the surrogate."""
+    """Form of the surrogate."""
     ratio: Level = Level.TOKEN
-    """What one importance ratio covers."""
+    """Span of one importance ratio."""
     clip: Clip = field(default_factory=Clip)
     """Clipping of the ratio."""
     aggregation: Aggregation = Aggregation.TOKEN_MEAN
@@ -257,30 +257,30 @@ class Loss:
 
 @frozen
 class KL:
-    """A pull towards a reference policy; where nothing is measured from it, none is loaded."""
+    """A KL penalty towards a reference policy, which is loaded only if it is used."""
 
     coef: DynNonNegative = 0.0
-    """Weight of the divergence from the reference."""
+    """Weight of the KL from the reference."""
     estimator: KLEstimator = KLEstimator.K3
     """k1 is the plain log-ratio, k2 half its square, k3 the unbiased one that is never negative."""
     place: KLPlace = KLPlace.LOSS
-    """Whether it is added to the loss or taken off the reward of each token."""
+    """Whether it is added to the loss or subtracted from the reward of each token."""
     clamp: Annotated[float, Bounds(above=0), Example(10.0)] | None = None
-    """Bound on the size of the estimate of one token."""
+    """Bound on the absolute estimate of one token."""
     target: Annotated[float, Bounds(above=0), Example(0.05)] | None = None
-    """Adapts the weight so that the mean divergence stays near this value."""
+    """Mean KL that an adaptive weight aims for."""
     target_steps: Size = 100
     """Updates over which the adaptive weight may double."""
     reference: Reference = Reference.START
-    """`start`: the policy that the run began with, or where stages imitated before, the one that they led to. `stage`:
-    that at the start of the stage."""
+    """`start`: the policy at the start of the run, or after the imitation stages that precede this one. `stage`: the
+    policy at the start of the stage."""
     previous_coef: DynNonNegative = 0.0
-    """Weight of a second divergence, from the policy before this step; always in the loss."""
+    """Weight of a second KL, from the policy before this step; always in the loss."""
 
 
 @frozen
 class Entropy:
-    """A reward for staying undecided."""
+    """An entropy bonus."""
 
     SHORTHAND: ClassVar[str] = "coef"
 
@@ -290,50 +290,50 @@ class Entropy:
 
 @frozen
 class Critic:
-    """The value network of PPO and its kin."""
+    """The value network of PPO and its relatives."""
 
     path: Annotated[HubPath, Example("Qwen/Qwen2.5-0.5B-Instruct")] | None = None
-    """Folder or hub id of its backbone, one for all stages; begins as the policy when first needed if not given."""
+    """Folder or hub id of its backbone, one for all stages; a copy of the policy at first use if not given."""
     lr: DynPositive = 1e-5
-    """Its own learning rate; it has the optimiser's other constants, and no warm-up of it."""
+    """Learning rate of the critic; its other constants are the optimiser's, without warm-up."""
     clip: Annotated[float, Bounds(above=0), Example(0.2)] | None = 0.2
-    """How far a value may move from the old one before its gradient is cut; null for no cut."""
+    """How far a value may move from the old one before its gradient is cut; null for no limit."""
     epochs: Size = 1
     """Passes over each batch."""
     warmup_steps: Count = 0
     """Steps at the start of the stage in which only the critic learns."""
     max_grad_norm: Positive = 1.0
-    """Gradients are scaled down to this norm."""
+    """Maximum gradient norm; larger gradients are scaled down."""
     privileged: bool = False
-    """The critic of `turn_dpo` also reads what the environment tells only to it: a solution."""
+    """Whether the critic of `turn_dpo` also sees the solution, which the policy never does."""
 
 
 @frozen
 class Filter:
-    """Which groups and episodes an update learns from."""
+    """Groups and episodes that an update trains on."""
 
     SHORTHAND: ClassVar[str] = "groups"
 
     groups: Annotated[Expr, Scope("group"), Example("std > 0")] = _UNEQUAL
-    """Groups for which this is false are left out."""
+    """Condition that a group must meet."""
     episodes: Annotated[Expr, Scope("episode"), Example("invalid_turns < 3")] | None = None
-    """Episodes for which this is false are left out of the loss, and kept in the baseline."""
+    """Condition that an episode must meet to be in the loss; the others stay in the baseline."""
     top_share: Annotated[float, Bounds(above=0, at_most=1), Example(0.25)] = 1.0
-    """Of the groups that remain, the share with the highest standard deviation of reward that is kept."""
+    """Share of the remaining groups to keep, those with the highest standard deviation of reward."""
     resample: bool = False
-    """Sample further groups until the step is full again."""
+    """Whether to sample more groups until the step is full again."""
     max_resamples: Size = 4
-    """Rounds of further sampling in one step, at the most."""
+    """Maximum rounds of resampling in one step."""
 
 
 @frozen
 class Importance:
-    """Correction for sampling by another engine, at another precision or an older version of the weights."""
+    """Correction for sampling by another engine, at another precision or with older weights."""
 
     correction: Correction = Correction.TRUNCATE
-    """Cap the weight at `cap`, or leave out what lies outside `floor` to `cap`."""
+    """Whether to cap the weight at `cap`, or to mask weights outside `floor` to `cap`."""
     level: Level = Level.TOKEN
-    """What one weight covers."""
+    """Span of one weight."""
     cap: Positive = 2.0
     """Upper bound of a weight."""
     floor: NonNegative = 0.0
@@ -342,106 +342,107 @@ class Importance:
 
 @frozen
 class Data:
-    """Where the episodes of an offline stage come from."""
+    """Source of the episodes of an offline stage."""
 
     SHORTHAND: ClassVar[str] = "source"
 
     source: DataSource = DataSource.EXPERT
-    """The environments' scripted solutions, a JSON-lines file, the saved episodes of a run, or fresh rollouts, which
-    each step plays with the present policy; `agent_evol` explores in any case, and takes this for no others."""
+    """The environments' scripted solutions, a JSON-lines file, the saved episodes of a run, or fresh rollouts of the
+    current policy in each step; `agent_evol` explores in any case, and `rollout` then adds no others."""
     path: Annotated[FilePath, Example("data/demonstrations.jsonl")] | None = None
-    """The file, or the run folder, that `source` reads."""
+    """File or run folder that `source` reads."""
     limit: Annotated[int, Bounds(at_least=1), Example(2000)] | None = None
-    """Episodes, or given pairs, to use, at the most."""
+    """Maximum number of episodes, or given pairs, to use."""
     noise: Fraction = 0.0
-    """Share of the expert's actions replaced by random well-formed ones, so that recovering is learnt too."""
+    """Share of the expert's actions replaced by random well-formed ones, to teach recovery."""
     loss_on: LossOn = LossOn.EXPERT
-    """Learns the expert's actions alone, all actions with the replaced ones, or prompts and observations as well."""
+    """Tokens in the loss: the expert's actions alone, all actions including replaced ones, or prompts and observations
+    as well."""
     relabel: Relabel = Relabel.NONE
-    """`hindsight` makes an episode that reached another goal of training on its way a demonstration of that one too."""
+    """`hindsight` makes an episode that reached another training goal on its way a demonstration of that goal too."""
     keep: Annotated[Expr, Scope("episode"), Example("success")] | None = None
-    """Episodes for which this is false are left out; where fresh rollouts are imitated, `success` if not given."""
+    """Condition that an episode must meet; `success` if not given where fresh rollouts are imitated."""
 
 
 @frozen
 class Preference:
-    """Learning from pairs, better and worse."""
+    """Learning from pairs of a better and a worse response."""
 
     beta: Positive = 0.1
     """Strength of the pull towards the reference."""
     level: Level = Level.EPISODE
-    """Whether a pair is two episodes or two turns from the same state, by what followed them."""
+    """What a pair consists of: two episodes, or two turns from the same state ranked by what followed."""
     margin: NonNegative = 0.0
-    """Smallest difference of score that makes a pair."""
+    """Smallest difference in score that makes a pair."""
     pairs_per_group: Size = 4
-    """Pairs taken from one group, at the most; the best against the worst first."""
+    """Maximum pairs per group; the best against the worst first."""
     label_smoothing: Annotated[float, Bounds(at_least=0, below=0.5)] = 0.0
-    """Share of pairs that are taken to be labelled the wrong way round."""
+    """Share of pairs assumed to be labelled the wrong way round."""
     sft_coef: NonNegative = 0.0
-    """Weight of the better one's mean log-likelihood per token, beside the preference."""
+    """Weight of the better response's mean log-likelihood per token, added to the preference loss."""
     candidates: Size = 4
     """Candidate actions per turn that a privileged critic ranks."""
 
 
 @frozen
 class Evolve:
-    """Explore, keep what succeeded, retrain; again."""
+    """Rounds of exploring, keeping what succeeded, and retraining."""
 
     rounds: Size = 3
-    """How often; each round is one step."""
+    """Number of rounds; each is one step."""
     samples: Size = 4
     """Episodes per task in each round of exploring."""
     keep: Annotated[Expr, Scope("episode"), Example("success")] = _SUCCESS
-    """Episodes for which this is true are learnt from."""
+    """Condition that an explored episode must meet to be trained on."""
     retrain_from: RetrainFrom = RetrainFrom.BASE
-    """Whether each round's training starts from the base weights or goes on from the last."""
+    """Whether each round's training starts from the base weights or from the last round's."""
     keep_demonstrations: bool = True
-    """Whether each round learns from the demonstrations of `data`, and not the first alone."""
+    """Whether every round trains on the demonstrations of `data`, or only the first."""
 
 
 @frozen
 class Algorithm:
-    """How the weights learn from episodes."""
+    """How the policy is trained on episodes."""
 
     SHORTHAND: ClassVar[str] = "use"
 
     use: Preset = Preset.GRPO
-    """A named combination of the parts below; every part can still be set on its own."""
+    """Named combination of the parts below; each part can still be set on its own."""
     group_size: Size = 8
-    """Episodes per task; what they have in common is the baseline."""
+    """Episodes per task; the group is the baseline."""
     groups_per_step: Size = 32
-    """Tasks drawn in one step."""
+    """Tasks drawn per step."""
     groups_per_update: Annotated[int, Bounds(at_least=1), Example(8)] | None = None
-    """Groups in one optimiser update; all of the step's if not given. Must divide `groups_per_step`."""
+    """Groups per optimiser update; all of the step's if not given. Must divide `groups_per_step`."""
     batch_size: Size = 32
-    """Sequences, or pairs, in one update of an offline stage."""
+    """Sequences, or pairs, per update of an offline stage."""
     epochs: Size = 1
     """Passes over the episodes of a step."""
     kl_stop: Annotated[float, Bounds(above=0), Example(0.05)] | None = None
-    """Ends the passes over a step early once the mean divergence from the sampling policy is above this."""
+    """Mean KL from the sampling policy above which the passes over a step stop early."""
     lr: DynPositive = 1e-6
     """Learning rate."""
     max_grad_norm: Positive = 1.0
-    """Gradients are scaled down to this norm."""
+    """Maximum gradient norm; larger gradients are scaled down."""
     optimizer: Optimizer = field(default_factory=Optimizer)
     """The optimiser."""
     advantage: Advantage = field(default_factory=Advantage)
-    """From rewards to advantages."""
+    """Advantages from rewards."""
     loss: Loss = field(default_factory=Loss)
-    """From advantages to a loss."""
+    """Loss from advantages."""
     kl: KL = field(default_factory=KL)
-    """Divergence from a reference."""
+    """KL penalty towards a reference policy."""
     entropy: Entropy = field(default_factory=Entropy)
     """Entropy bonus."""
     filter: Filter = field(default_factory=Filter)
-    """Which groups and episodes count."""
+    """Groups and episodes that an update trains on."""
     importance: Importance = field(default_factory=Importance)
     """Correction between the sampling and the learning policy."""
     critic: Critic = field(default_factory=Critic)
-    """The value network; only with `baseline: critic`, or for ranking in `turn_dpo`."""
+    """Value network; only with `baseline: critic`, or for ranking in `turn_dpo`."""
     data: Data = field(default_factory=Data)
     """Episodes of an offline stage."""
     preference: Preference = field(default_factory=Preference)
-    """Pairs."""
+    """Learning from pairs."""
     evolve: Evolve = field(default_factory=Evolve)
     """Rounds of exploring and retraining."""

@@ -1,11 +1,8 @@
-"""How a recipe's dataclasses say more than a type: limits, units, examples, and "may change while the run goes on".
+"""Field types of the recipe's dataclasses: limits, units, examples, and numbers that may change during a run.
 
-`recipe.py` and `algorithm.py` declare with these; `schema.py` writes the JSON Schema from them, `bind.py` reads values
-by them. Nothing here knows a particular key.
-
-Declaring: a class is `@frozen`; each field is followed by a string that documents it.
-`Annotated[...]` carries the metadata below. A class attribute `SHORTHAND: ClassVar[str]` names the field that a bare
-scalar stands for (`algorithm: grpo` is `algorithm: {use: grpo}`).
+A class is `@frozen`; each field is followed by a string that documents it, and `Annotated[...]` carries the metadata
+below. `SHORTHAND: ClassVar[str]` names the field that a bare scalar stands for (`algorithm: grpo` is
+`algorithm: {use: grpo}`), `RENAMED` the old names of fields.
 """
 
 from __future__ import annotations
@@ -55,7 +52,7 @@ class Bounds:
 
 @frozen(kw_only=False)
 class Pattern:
-    """A regular expression that the whole text must match, and what to call it in an error."""
+    """A regular expression that the whole text must match, and its name in messages."""
 
     regex: str
     what: str
@@ -63,14 +60,14 @@ class Pattern:
 
 @frozen(kw_only=False, eq=False)  # hashed by identity: a type hint must be hashable, a list is not
 class Example:
-    """A value worth showing in the schema; without one the default is shown."""
+    """An example for the schema; without one the default is shown."""
 
     value: Any
 
 
 @frozen(kw_only=False)
 class Scope:
-    """Which names an expression in this field may use: a key of `scopes.SCOPES`."""
+    """The names available to an expression in this field: a key of `scopes.SCOPES`."""
 
     name: str
     number: bool = False
@@ -79,7 +76,7 @@ class Scope:
 
 @frozen(kw_only=False)
 class Refers:
-    """Names a file or folder, by a path that counts from the folder of the file that it is written in."""
+    """A path to a file or folder, relative to the folder of the file that contains it."""
 
     hub: bool = False
     """Text that does not start with `.`, `/` or `~` is an id of the hub and no path."""
@@ -92,7 +89,7 @@ class Secret:
 
 @frozen(kw_only=False)
 class Wide:
-    """Not checked further here: the plugin named beside it brings the schema."""
+    """Not checked here: the schema of the named plugin applies."""
 
 
 @frozen(kw_only=False)

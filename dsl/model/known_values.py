@@ -1,8 +1,4 @@
-"""What numbers that change with the run come to, as far as it is known before the run.
-
-Enters: numbers and expressions of a recipe. Leaves: their value where it never changes, their limits, how long a stage
-lasts, and the horizon's table.
-"""
+"""Values known before a run: constants, limits of expressions, the length of a stage, the table of the horizon."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from ..expression.check import examine
 from ..expression.expr import Expr, StageStart, names, step_bound, table, value_range
 from ..frozen import frozen
 
-__all__ = ["Number", "Span", "Steps", "horizon", "is_zero", "known", "limits", "settled", "spans"]
+__all__ = ["Number", "Span", "Steps", "constant_truth", "constant_value", "horizon", "is_zero", "limits", "spans"]
 
 Number = int | float | Expr
 
@@ -33,7 +29,7 @@ class Span:
     """The most that it can take; None without a bound."""
 
 
-def known(value: Number) -> float | None:
+def constant_value(value: Number) -> float | None:
     """The number, if it is the same at every step."""
     if not isinstance(value, Expr):
         return float(value)
@@ -43,25 +39,25 @@ def known(value: Number) -> float | None:
 
 def is_zero(value: Number) -> bool:
     """Whether it is 0 at every step."""
-    return known(value) == 0
+    return constant_value(value) == 0
 
 
 def limits(value: Number) -> tuple[float, float]:
-    """Lowest and highest value that it can take; never too narrow."""
+    """Lowest and highest possible value; never too narrow."""
     return value_range(value, "schedule") if isinstance(value, Expr) else (float(value), float(value))
 
 
-def settled(condition: Expr, scope: str) -> bool | None:
-    """Whether a condition is true, or false, whatever happens; None if that depends."""
+def constant_truth(condition: Expr, scope: str) -> bool | None:
+    """The value of a condition that is always true or always false; None if it depends."""
     constant = examine(condition.text, scope, None)[0].constant
     return constant if isinstance(constant, bool) else None
 
 
 @lru_cache(maxsize=256)
 def spans(stages: tuple[tuple[str, Expr | None, int | None], ...]) -> tuple[Span, ...]:
-    """When each stage runs, from its name, its `until` and a bound of its own.
+    """Start and length of each stage, from its name, its `until` and a bound of its own.
 
-    Where a stage may end early, what comes after it starts at a step that nobody knows.
+    After a stage that may end early, start steps are unknown.
     """
     made: list[Span] = []
     total: int | None = 0
@@ -80,7 +76,7 @@ def _fewest(*bounds: int | None) -> int | None:
 
 
 def horizon(turns: Number, span: Span) -> Steps | None:
-    """The horizon from each step of a stage on; None if more than steps decide it, or the stage is too long."""
+    """The horizon from each step of a stage on; None if it depends on more than steps, or the stage is too long."""
     if not isinstance(turns, Expr):
         return ((0, int(turns)),)
     steps = LONGEST_TABLE if span.steps is None else span.steps

@@ -1,8 +1,4 @@
-"""Sizes of models: from the table of published ones, from `init`, from a recipe's `shape`, from a `config.json`.
-
-Enters: what a recipe says of its model, or the data of a `config.json`. Leaves: a ModelShape, or None where the sizes
-are not known here. Nothing is read or fetched.
-"""
+"""Sizes of models: from the table of published ones, `init`, a recipe's `shape`, or a `config.json`. Reads no files."""
 
 from __future__ import annotations
 
@@ -129,17 +125,17 @@ _BY_LOWER_CASE = {name.lower(): known for name, known in KNOWN.items()}
 
 
 def is_folder(path: str) -> bool:
-    """Whether a model's path names a folder rather than a hub id."""
+    """Whether the path of a model is a folder rather than a hub id."""
     return path.startswith((".", "/", "~"))
 
 
 def published(path: str | None) -> Published | None:
-    """A published model by its hub id, in any case, as the hub takes it."""
+    """Find a published model by its hub id, in any case, as the hub does."""
     return _BY_LOWER_CASE.get(path.lower()) if path is not None else None
 
 
 def shape_of(model: Model) -> ModelShape | None:
-    """Sizes of a recipe's model, as far as the recipe and the table tell."""
+    """Sizes of a recipe's model, as far as the recipe and the table give them."""
     if model.init is not None:
         return shape_from_init(model.init, model.tokenizer)
     if model.shape is not None:
@@ -149,7 +145,7 @@ def shape_of(model: Model) -> ModelShape | None:
 
 
 def shape_from_init(init: Init, tokenizer: str | None = None) -> ModelShape | None:
-    """Sizes of a model made from scratch; None if its vocabulary is that of an unknown tokenizer."""
+    """Sizes of a model made from scratch; None if its tokenizer is unknown."""
     vocab = _vocab(init, tokenizer)
     if vocab is None:
         return None
@@ -182,7 +178,7 @@ _FAMILIES: Mapping[str, Mapping[str, bool]] = {
 
 
 def shape_from_config(data: object) -> ModelShape | None:
-    """Sizes from the content of a `config.json`; None for an unknown family or missing sizes."""
+    """Sizes from a `config.json`; None for an unknown family or missing sizes."""
     if not isinstance(data, Mapping):
         return None
     family = _FAMILIES.get(str(data.get("model_type")))

@@ -1,7 +1,6 @@
-"""A Plan: what the machine runs. Frozen and serialisable; made by `lower.py`, read by `runtime`.
+"""The Plan: what the machine runs. Frozen and serialisable; `lower.py` makes it, `runtime` executes it.
 
-A plan holds complete settings and refers to nothing outside itself but model folders, data files and environments.
-`verify.verify_plan` proves that it can run.
+A plan holds complete settings and refers only to model folders, data files and environments.
 """
 
 from __future__ import annotations
@@ -157,7 +156,7 @@ class Placement:
 
 
 class Phase(StrEnum):
-    """When a part of a card's memory is in use; only one phase besides `resident` at a time."""
+    """When a part of a GPU's memory is in use; besides `resident`, only one phase at a time."""
 
     RESIDENT = "resident"
     SAMPLING = "sampling"
@@ -185,7 +184,7 @@ class MemoryUse:
 
 @frozen
 class StageBudget:
-    """What a step of a stage costs, at its largest horizon."""
+    """Costs of a step of a stage, at its largest horizon."""
 
     episodes_per_step: int
     """Episodes of training tasks; 0 where none is played. Resampled groups come on top."""
@@ -203,19 +202,19 @@ class StageBudget:
 
 @frozen
 class Budget:
-    """What the run takes."""
+    """Resources of the run."""
 
     parameters: int | None
     """None where the model's sizes are not known here."""
     trainable_parameters: int | None
     capacity_bytes: int | None
-    """Memory of one card; None on a CPU or an unknown card."""
+    """Memory of one GPU; None on a CPU or an unknown GPU."""
     memory: tuple[MemoryUse, ...]
 
 
 @frozen
 class PlanStage:
-    """A stage: its settings, whole, and what is done in each step."""
+    """A stage: its complete settings, and the ops of each step."""
 
     index: int
     kind: Kind
@@ -226,7 +225,7 @@ class PlanStage:
 
 @frozen
 class Plan:
-    """A run, whole."""
+    """A complete run."""
 
     version: int
     recipe_sha256: str
@@ -255,23 +254,23 @@ class Plan:
 
 
 def peaks(uses: Iterable[MemoryUse], layout: Layout) -> Mapping[Role, int]:
-    """The most that a card holds at once: one figure for all roles where they share cards, named after the learner.
+    """The peak memory of a GPU: one figure for all roles that share GPUs, named after the learner.
 
     Everything resident counts at all times; of the phases only the largest does.
     """
-    cards: dict[Role, dict[Phase, int]] = {}
+    by_role: dict[Role, dict[Phase, int]] = {}
     for use in uses:
         if use.host:
             continue
-        card = cards.setdefault(_card_of(use.role, layout), dict.fromkeys(Phase, 0))
+        held = by_role.setdefault(_gpu_of(use.role, layout), dict.fromkeys(Phase, 0))
         for item in use.items:
-            card[item.phase] += item.bytes
-    return {role: _peak(card) for role, card in cards.items()}
+            held[item.phase] += item.bytes
+    return {role: _peak(held) for role, held in by_role.items()}
 
 
-def _card_of(role: Role, layout: Layout) -> Role:
+def _gpu_of(role: Role, layout: Layout) -> Role:
     return Role.ROLLOUT if role is Role.ROLLOUT and layout is Layout.SPLIT else Role.LEARNER
 
 
-def _peak(card: Mapping[Phase, int]) -> int:
-    return card[Phase.RESIDENT] + max(size for phase, size in card.items() if phase is not Phase.RESIDENT)
+def _peak(held: Mapping[Phase, int]) -> int:
+    return held[Phase.RESIDENT] + max(size for phase, size in held.items() if phase is not Phase.RESIDENT)

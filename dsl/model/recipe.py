@@ -1,7 +1,6 @@
-"""What a recipe is, key by key: frozen dataclasses whose defaults live here and nowhere else.
+"""The recipe, key by key: frozen dataclasses, the only place where defaults live.
 
-`bind.py` makes one from a checked node tree; `rules.py` reads it; `lower.py` turns it into a Plan. A stage holds
-complete settings: what it does not say itself it has inherited before it gets here.
+A stage holds complete settings: it has already inherited what it does not set itself.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ __all__ = [
     "Offload",
     "OnFault",
     "OnInvalid",
+    "OnInvalidTurn",
     "OnTruncated",
-    "OnVoidTurn",
     "Overlong",
     "Planning",
     "Recipe",
@@ -144,7 +143,7 @@ class OnInvalid(StrEnum):
     END = "end"
 
 
-class OnVoidTurn(StrEnum):
+class OnInvalidTurn(StrEnum):
     KEEP = "keep"
     MASK_TURN = "mask_turn"
     MASK_EPISODE = "mask_episode"
@@ -207,7 +206,7 @@ class SaveEpisodes(StrEnum):
 
 
 class Gpu(StrEnum):
-    """Cards whose memory is known."""
+    """GPUs whose memory is known."""
 
     A10 = "a10"
     L4 = "l4"
@@ -232,9 +231,9 @@ class TokenizerInit:
     kind: TokenizerKind = TokenizerKind.BPE
     """`bpe` splits any text; `word` has one token per word of the corpus and refuses other words."""
     vocab: Annotated[int, Bounds(at_least=32)] = 512
-    """Size of the vocabulary, special tokens included; for `word` an upper bound."""
+    """Size of the vocabulary, special tokens included; an upper bound for `word`."""
     corpus: Annotated[FilePath, Example("data/corpus.txt")] | None = None
-    """A text file to train on; the prompts, observations and expert actions of the environments if not given."""
+    """Text file to train on; the environments' prompts, observations and expert actions if not given."""
 
 
 @frozen
@@ -250,7 +249,7 @@ class Init:
     heads: Size = 4
     """Attention heads."""
     kv_heads: Annotated[int, Bounds(at_least=1), Example(2)] | None = None
-    """Key and value heads; must divide `heads`, and is `heads` if not given."""
+    """Key and value heads; must divide `heads`. Defaults to `heads`."""
     intermediate: Annotated[int, Bounds(at_least=1), Example(384)] | None = None
     """Width of the feed-forward layer; three times `hidden` if not given."""
     tie_embeddings: bool = False
@@ -261,7 +260,7 @@ class Init:
 
 @frozen
 class ModelShape:
-    """Sizes of a model whose configuration is not at hand, for the plan's memory estimate."""
+    """Sizes of a model without a configuration at hand, for the plan's memory estimate."""
 
     layers: Size
     """Transformer blocks."""
@@ -276,7 +275,7 @@ class ModelShape:
     vocab: Size
     """Rows of the embedding."""
     head_dim: Annotated[int, Bounds(at_least=1), Example(128)] | None = None
-    """Width of a head; `hidden` over `heads` if not given."""
+    """Head size; `hidden` / `heads` if not given."""
     tie_embeddings: bool = False
     """Whether the output layer shares the weights of the input embedding."""
     attention_bias: bool = False
@@ -294,9 +293,9 @@ class Lora:
     alpha: Positive = 32.0
     """Scale; the adapter's output is multiplied by alpha / rank."""
     dropout: Annotated[float, Bounds(at_least=0, below=1)] = 0.0
-    """Share of an adapter's inputs set to 0 in training; above 0 sampler and learner no longer agree exactly."""
+    """Dropout on the adapters' inputs in training; above 0, sampler and learner no longer agree exactly."""
     targets: tuple[Name, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-    """Layers that get one."""
+    """Layers with an adapter."""
 
 
 @frozen
@@ -310,18 +309,19 @@ class Model:
     revision: Annotated[Name, Example("main")] | None = None
     """Branch, tag or commit on the hub."""
     init: Init | None = None
-    """Makes a model from scratch; instead of `path`."""
+    """A model made from scratch; instead of `path`."""
     tokenizer: Annotated[HubPath, Example("Qwen/Qwen2.5-7B-Instruct")] | None = None
-    """Folder or hub id of another tokenizer than the model's own."""
+    """Folder or hub id of a tokenizer to use instead of the model's own."""
     chat_template: Annotated[FilePath, Example("templates/plain.jinja")] | None = None
-    """A Jinja file to use instead of the tokenizer's own chat template."""
+    """Jinja file to use instead of the tokenizer's own chat template."""
     dtype: DType = DType.AUTO
     """Precision of weights and compute; `auto` is bf16 on GPUs and fp32 on a CPU."""
     lora: Lora | None = None
-    """Trains adapters instead of all weights. The reference is then the base model, or the base with the adapters of a
-    stage's start, and never a second model; a critic is a model of its own that learns by adapters of the same kind."""
+    """Adapters to train instead of all weights. The reference is then the base model, or the base with the adapters
+    from the start of the stage, never a second model; a critic is a model of its own that trains adapters of the same
+    kind."""
     trust_remote_code: bool = False
-    """Whether code that comes with a hub model may run."""
+    """Whether code shipped with a hub model may run."""
     shape: ModelShape | None = None
     """Sizes for the memory estimate, if neither the folder nor the table of known models has them."""
 
@@ -331,62 +331,62 @@ class Model:
 
 @frozen
 class TaskSelection:
-    """Which of an environment's tasks."""
+    """A selection of an environment's tasks."""
 
     SHORTHAND: ClassVar[str] = "split"
 
     split: Annotated[Name, Example("train")] | None = None
-    """A split that the environment names."""
+    """Split of the environment."""
     ids: Annotated[tuple[Name, ...], Example(["craft-oak-door", "craft-iron-lamp"])] | None = None
-    """These tasks, by their ids; instead of `split`."""
+    """Task ids; instead of `split`."""
     file: Annotated[FilePath, Example("tasks/mine.txt")] | None = None
-    """A file with one task id per line; instead of `split`."""
+    """File with one task id per line; instead of `split`."""
     range: Annotated[tuple[Count, Size], Example([0, 200])] | None = None
-    """From the first up to, not including, the second, of the split's ids, in their order."""
+    """Range of the split's ids in their order, the end excluded."""
     limit: Annotated[int, Bounds(at_least=1), Example(100)] | None = None
-    """So many, drawn by the recipe's seed."""
+    """Number of tasks, drawn with the recipe's seed."""
 
 
 @frozen
 class Tasks:
-    """Tasks to learn from and tasks to measure on; a run refuses an overlap."""
+    """Tasks for training and tasks for evaluation; a run refuses an overlap."""
 
     train: TaskSelection = field(default_factory=lambda: TaskSelection(split="train"))
-    """To learn from."""
+    """Tasks for training."""
     eval: TaskSelection = field(default_factory=lambda: TaskSelection(split="test"))
-    """To measure on."""
+    """Tasks for evaluation."""
 
 
 @frozen
 class Environment:
-    """A world that sets tasks and answers actions."""
+    """A world that sets tasks and responds to actions."""
 
     SHORTHAND: ClassVar[str] = "use"
 
     use: Annotated[Name, Example("textcraft")] | None = None
-    """A registered environment."""
+    """Name of a registered environment."""
     url: Annotated[str, _ADDRESS, Example("http://127.0.0.1:8200")] | None = None
-    """A server that runs already; instead of `use`."""
+    """Address of a server that is already running; instead of `use`."""
     dialect: Dialect = Dialect.NATIVE
-    """What the server at `url` speaks."""
+    """Protocol of the server at `url`."""
     kind: AgentGymKind | None = None
-    """Which of the AgentGym environments the server at `url` is; its replies differ by kind."""
+    """AgentGym environment behind the server at `url`; replies differ by kind."""
     token: Annotated[str, Secret(), Example("${env:ENV_TOKEN}")] | None = None
-    """Bearer token of the server at `url`."""
+    """Bearer token for the server at `url`."""
     tasks: Tasks = field(default_factory=Tasks)
-    """Which tasks."""
+    """Tasks for training and evaluation."""
     weight: DynNonNegative = 1.0
     """Share of a step's groups, relative to the other environments."""
     turns: DynInt | None = None
-    """Horizon in this environment, where it differs from the stage's."""
+    """Horizon in this environment, if not the stage's."""
     success_at: float = 1.0
-    """The score from which an episode counts as a success."""
+    """Lowest score that counts as a success."""
     replicas: Size = 1
-    """Server processes."""
+    """Number of server processes."""
     transport: Transport = Transport.AUTO
-    """In the trainer's process, or over HTTP; `auto` takes the process for light environments."""
+    """In the trainer's process or over HTTP; `auto` runs light environments in the process."""
     options: Annotated[Mapping[str, Json], Wide(), Example({"world": "small"})] = field(default_factory=dict)
-    """What the environment itself understands."""
+    """Options of the environment itself."""
 
 
 # --- agent ---------------------------------------------------------------------------------------------------------
@@ -394,100 +394,102 @@ class Environment:
 
 @frozen
 class Planning:
-    """A plan first, revised as things go."""
+    """A plan made first and revised along the way."""
 
     SHORTHAND: ClassVar[str] = "every"
 
     every: Annotated[int, Bounds(at_least=1), Example(5)] | None = None
-    """Revises the plan every so many turns; only at the start if not given."""
+    """Turns between revisions of the plan; only one plan at the start if not given."""
     on_failure: bool = True
-    """Also revises it after an action that the environment refused."""
+    """Whether to revise the plan after an action that the environment refused."""
     tokens: Size = 256
-    """Tokens of a plan, at the most."""
+    """Maximum length of a plan, in tokens."""
 
 
 @frozen
 class Reflection:
-    """After a failed attempt, another with the lesson."""
+    """Another attempt after a failure, with the lesson from it."""
 
     SHORTHAND: ClassVar[str] = "attempts"
 
     attempts: Annotated[int, Bounds(at_least=2)] = 2
     """Attempts in all."""
     tokens: Size = 256
-    """Tokens of a lesson, at the most."""
+    """Maximum length of a lesson, in tokens."""
 
 
 @frozen
 class Memory:
-    """What the agent still sees of its past turns."""
+    """How much of its past turns the agent still sees."""
 
     SHORTHAND: ClassVar[str] = "kind"
 
     kind: MemoryKind = MemoryKind.FULL
-    """All of it, the last turns, or the last turns and a summary of the others."""
+    """All turns, the last turns, or the last turns and a summary of the others."""
     turns: Size = 8
-    """Turns that stay in view under `window` and `summary`, a reply of several actions as one; the older ones leave it
-    once there are twice as many."""
+    """Turns kept in view under `window` and `summary`, a reply with several actions counting as one; older ones are
+    dropped once there are twice as many."""
     tokens: Size = 256
-    """Tokens of a summary, at the most."""
+    """Maximum length of a summary, in tokens."""
 
 
 @frozen
 class Agent:
-    """How a model becomes an agent: its prompt, its budgets, what happens when it errs."""
+    """How a model becomes an agent: its prompt, its budgets, and what happens when it errs."""
 
     SHORTHAND: ClassVar[str] = "format"
+    RENAMED: ClassVar[Mapping[str, str]] = {"on_void_turn": "on_invalid_turn"}
 
     format: Format = Format.REACT
     """`react`: a thought, then an action. `tools`: the model's own tool calls. `code`: a code block. `plain`: the
     whole reply is the action."""
     prompt: Annotated[FilePath, Example("prompts/terse.txt")] | None = None
-    """A file with the system prompt; the format's and the environment's own if not given."""
+    """File with the system prompt; the format's and the environment's own if not given."""
     tokens_per_turn: DynInt = 512
-    """Tokens sampled in one turn, at the most; what an unfinished reply says is not done."""
+    """Maximum tokens sampled per turn; the action in an unfinished reply is not taken."""
     context_tokens: Size = 8192
-    """Tokens in view: of a whole episode, or, where `memory` or `reflection` cut it, of each piece."""
+    """Context length in tokens: of a whole episode, or of each piece where `memory` or `reflection` splits it."""
     observation_tokens: Annotated[int, Bounds(at_least=1), Example(1024)] | None = None
-    """Longer observations are cut in the middle, and say so."""
+    """Maximum length of an observation; longer ones are cut in the middle and say so."""
     thinking: bool = True
-    """Whether the model may think before it acts; if not, a reply holds the action alone."""
+    """Whether the model may think before it acts; if not, a reply is the action alone."""
     parallel_calls: Size = 1
     """Actions taken from one reply under `tools`."""
     guided: bool = False
-    """Lets only valid actions be sampled, where the environment lists them; to measure with, not to learn from."""
+    """Whether only valid actions can be sampled, where the environment lists them; for evaluation, not for training."""
     demonstrations: Count = 0
     """Expert episodes of other training tasks shown in the prompt."""
     on_invalid: OnInvalid = OnInvalid.TELL
-    """What follows a reply that holds no action: the agent is told, or the episode ends."""
+    """Response to a reply without an action: tell the agent, or end the episode."""
     invalid_limit: Annotated[int, Bounds(at_least=1), Example(3)] | None = None
-    """Ends the episode after so many such replies in a row."""
-    on_void_turn: OnVoidTurn = OnVoidTurn.KEEP
-    """Whether a reply that holds no action is learnt from; masked episodes stay in the baseline."""
+    """Replies without an action in a row after which the episode ends."""
+    on_invalid_turn: OnInvalidTurn = OnInvalidTurn.KEEP
+    """Whether to train on a reply without an action; masked episodes stay in the baseline."""
     on_truncated: OnTruncated = OnTruncated.TRAIN
-    """Whether an episode that ran out of turns or tokens is learnt from."""
+    """Whether to train on an episode that ran out of turns or tokens."""
     planning: Planning | None = None
-    """Makes a plan before acting."""
+    """A plan before acting."""
     reflection: Reflection | None = None
-    """Tries again after a failure; the last attempt's score counts."""
+    """New attempts after a failure; the last attempt's score counts."""
     memory: Memory = field(default_factory=Memory)
-    """What stays in view."""
+    """Past turns that stay in view."""
 
 
 @frozen
 class Sampling:
-    """How tokens are drawn."""
+    """How tokens are sampled."""
 
     temperature: DynNonNegative = 1.0
-    """Flatter above 1, sharper below; 0 takes the likeliest, and cannot be learnt from."""
+    """Sampling temperature: above 1 flatter, below 1 sharper; 0 takes the likeliest token and cannot be used for
+    training."""
     top_p: Annotated[float, Bounds(above=0, at_most=1)] = 1.0
-    """Draws from the likeliest tokens that together have this probability."""
+    """Probability mass of the likeliest tokens to sample from."""
     top_k: Count = 0
-    """Draws from so many of the likeliest tokens; 0 for all."""
+    """Number of likeliest tokens to sample from; 0 for all."""
     min_p: Fraction = 0.0
-    """Leaves out tokens less likely than this share of the likeliest."""
+    """Smallest probability of a token, relative to the likeliest one's."""
     stop: Annotated[tuple[_Stop, ...], Nested(), Example(["</action>"])] = ()
-    """Texts that end a turn, beside the model's own end token."""
+    """Strings that end a turn, in addition to the model's own end token."""
 
 
 # --- reward --------------------------------------------------------------------------------------------------------
@@ -502,53 +504,53 @@ class Judge:
     model: Annotated[Name, Example("Qwen/Qwen2.5-72B-Instruct")]
     """Name of the judge at that endpoint."""
     prompt: Annotated[FilePath, Example("prompts/judge.txt")] | None = None
-    """A file with what to ask; a general rubric if not given."""
+    """File with the instructions to the judge; a general rubric if not given."""
     token: Annotated[str, Secret(), Example("${env:JUDGE_TOKEN}")] | None = None
     """Bearer token."""
     scope: JudgeScope = JudgeScope.EPISODE
-    """Scores whole episodes, or each turn."""
+    """What is scored: whole episodes or each turn."""
     scale: Annotated[tuple[float, float], Example([0, 10])] = (0.0, 10.0)
-    """Lowest and highest score; mapped to 0 and 1."""
+    """Lowest and highest score, mapped to 0 and 1."""
     samples: Size = 1
     """Verdicts per episode; their mean counts."""
     concurrency: Size = 16
-    """Requests at the same time, at the most."""
+    """Maximum number of concurrent requests."""
     timeout_s: Positive = 60.0
-    """Longest wait for a verdict."""
+    """Time limit for a verdict, in seconds."""
     retries: Count = 3
-    """Further tries after a failure; then the episode is left out and counted."""
+    """Retries after a failure; then the episode is left out and counted."""
     cache: bool = True
-    """Keeps verdicts in the run folder and never asks twice."""
+    """Whether to keep verdicts in the run folder and never ask twice."""
     max_calls: Annotated[int, Bounds(at_least=1), Example(100000)] | None = None
-    """Ends the run, resumable, after so many requests."""
+    """Number of requests after which the run stops, resumable."""
 
 
 @frozen
 class Overlong:
-    """A penalty that rises softly towards the token budget."""
+    """A penalty that rises gradually towards the token budget."""
 
     buffer: Size = 512
-    """Sampled tokens before the budget's end at which it begins."""
+    """Sampled tokens before the end of the budget at which the penalty starts."""
     penalty: NonNegative = 1.0
-    """What is taken off at the end of the budget."""
+    """Penalty at the end of the budget."""
 
 
 @frozen
 class Reward:
-    """What an episode is worth."""
+    """The reward of an episode."""
 
     SHORTHAND: ClassVar[str] = "episode"
 
     source: RewardSource = RewardSource.ENVIRONMENT
-    """Where `score` comes from: the environment, a judge, or a judge that compares the episodes of a group in pairs."""
+    """Source of `score`: the environment, a judge, or a judge that compares the episodes of a group in pairs."""
     episode: Annotated[Expr, Scope("episode", number=True), Example("score - 0.05 * invalid_turns")] = _SCORE
-    """The outcome, on the last action token of the episode."""
+    """Outcome reward, on the last action token of the episode."""
     turn: Annotated[Expr, Scope("turn", number=True), Example("0.1 * turn_reward")] | None = None
-    """A reward of each turn's own, on the turn's last action token; none if not given."""
+    """Reward of each turn, on the turn's last action token; none if not given."""
     invalid_turn: DynNonNegative = 0.0
-    """Taken off at each reply that holds no action."""
+    """Penalty for each reply without an action."""
     overlong: Overlong | None = None
-    """Taken off episodes that come close to the token budget."""
+    """Penalty for episodes close to the token budget."""
     clip: Annotated[tuple[float, float], Example([-1, 1])] | None = None
     """Bounds of the outcome, after all terms."""
     normalise: RewardNormalise = RewardNormalise.NONE
@@ -562,22 +564,22 @@ class Reward:
 
 @frozen
 class Stage:
-    """An entry of the schedule, complete: what it did not say it has from the recipe."""
+    """An entry of the schedule, complete: keys that it does not set come from the recipe."""
 
     stage: Annotated[Slug, Example("explore")]
-    """Its name; unique."""
+    """Name of the stage; unique."""
     turns: Annotated[int | Expr, Bounds(at_least=1), Scope("schedule"), Example(10)] | None = None
-    """The interaction horizon: turns allowed in an episode."""
+    """Interaction horizon: turns allowed in an episode."""
     until: Annotated[Expr, Scope("until"), Example("step >= 100 or mean(success, 10) >= 0.8")] | None = None
-    """The stage ends after the first step for which this is true."""
+    """End condition; the stage ends after the first step for which it is true."""
     shrink: bool = False
-    """Allows fewer turns than the stage before."""
+    """Whether fewer turns than in the stage before are allowed."""
     eval_every: Annotated[int, Bounds(at_least=1), Example(500)] | None = None
-    """Steps of the run between two measurements while this stage lasts; as `eval.every` says if not given."""
+    """Steps of the run between evaluations during this stage; `eval.every` if not given."""
     algorithm: Algorithm = field(default_factory=Algorithm)
     """Overrides of the recipe's `algorithm`."""
     environments: Mapping[str, Environment] = field(default_factory=dict)
-    """Overrides of the recipe's `environments`; null leaves one out of this stage."""
+    """Overrides of the recipe's `environments`; null removes one from this stage."""
     agent: Agent = field(default_factory=Agent)
     """Overrides of the recipe's `agent`."""
     sampling: Sampling = field(default_factory=Sampling)
@@ -591,230 +593,229 @@ class Stage:
 
 @frozen
 class Limits:
-    """Episodes that may be in the same phase at the same time; as many as there are slots if not given."""
+    """Episodes that may be in the same phase at once; as many as there are slots if not given."""
 
     reset: Annotated[int, Bounds(at_least=1), Example(8)] | None = None
-    """Starting a task."""
+    """Episodes starting a task."""
     step: Annotated[int, Bounds(at_least=1), Example(64)] | None = None
-    """Waiting for the environment's answer."""
+    """Episodes waiting for the environment."""
     score: Annotated[int, Bounds(at_least=1), Example(16)] | None = None
-    """Being scored."""
+    """Episodes being scored."""
 
 
 @frozen
 class Rollout:
-    """How episodes are run."""
+    """How episodes are played."""
 
     slots: Annotated[int, Bounds(at_least=1), Example(128)] | None = None
-    """Episodes in progress at the same time; a whole step's if not given."""
+    """Episodes in progress at once; those of a whole step if not given."""
     limits: Limits = field(default_factory=Limits)
     """Narrower limits per phase."""
     retries: Count = 2
-    """Further tries of an episode whose environment failed; then it is left out and counted."""
+    """Retries of an episode whose environment failed; then it is left out and counted."""
     reset_timeout_s: Positive = 60.0
-    """Longest wait for a task to start, and for its solution to be shown."""
+    """Time limit for starting a task, and for its solution, in seconds."""
     step_timeout_s: Positive = 30.0
-    """Longest wait for the answer to an action."""
+    """Time limit for the response to an action, in seconds."""
     episode_timeout_s: Positive = 1800.0
-    """Longest time of one episode."""
+    """Time limit for one episode, in seconds."""
     max_fault_share: Fraction = 0.5
-    """Ends the run, resumable, when more than this share of a step's episodes was lost to failing environments
-    or judges."""
+    """Share of a step's episodes lost to failing environments or judges above which the run stops, resumable."""
 
 
 @frozen
 class Eval:
-    """Measuring on tasks that are never learnt from."""
+    """Evaluation on tasks that are never used for training."""
 
     every: Size = 25
-    """Steps between two measurements."""
+    """Steps between evaluations."""
     at_start: bool = True
-    """Also before the first step."""
+    """Whether to evaluate before the first step."""
     at_end: bool = True
-    """Also after the last."""
+    """Whether to evaluate after the last step."""
     tasks: Annotated[Name, Example("test")] | None = None
-    """Another split than the environments' own `tasks.eval`."""
+    """Split to evaluate on instead of the environments' own `tasks.eval`."""
     limit: Annotated[int, Bounds(at_least=1), Example(100)] | None = None
-    """So many tasks of each environment, drawn by the recipe's seed."""
+    """Number of tasks per environment, drawn with the recipe's seed."""
     turns: Annotated[tuple[Size, ...], Nested(), Example([10, 20, 30])] | None = None
-    """Horizon, or several to measure at; the largest of the schedule if not given."""
+    """Horizon, or several; the largest of the schedule if not given."""
     samples: Size = 1
     """Episodes per task; `avg@k` is their mean, `pass@k` whether one succeeds."""
     temperature: NonNegative = 1.0
-    """At which tokens are drawn."""
+    """Sampling temperature for evaluation."""
     greedy: bool = False
-    """Also measures at temperature 0."""
+    """Whether to evaluate at temperature 0 as well."""
     confidence: Annotated[float, Bounds(above=0, below=1)] = 0.95
     """Coverage of the bootstrap intervals over tasks."""
 
 
 @frozen
 class Checkpoint:
-    """What is kept for a resume and for use."""
+    """What is saved for resuming and for use."""
 
     SHORTHAND: ClassVar[str] = "every"
 
     every: Size = 25
-    """Steps between two checkpoints."""
+    """Steps between checkpoints."""
     keep: Size = 2
-    """The newest so many are kept; exported weights of older ones stay."""
+    """Number of newest checkpoints to keep; exported weights of older ones stay."""
     best: Annotated[Name, Example("eval/textcraft/success")] | None = None
-    """Also keeps the checkpoint where this metric was highest."""
+    """Metric whose best checkpoint is kept as well."""
     export: bool = True
-    """Writes safetensors at every save."""
+    """Whether to write safetensors at every save."""
     episodes: SaveEpisodes = SaveEpisodes.EVAL
-    """Which episodes are saved for `agym view`."""
+    """Which episodes are saved in the run folder."""
 
 
 @frozen
 class RolloutHardware:
-    """The engines that sample."""
+    """The sampling engines."""
 
     tensor_parallel: Size = 1
-    """GPUs that share one engine; must divide the model's heads."""
+    """GPUs per engine; must divide the model's heads."""
     gpus: Annotated[int, Bounds(at_least=1), Example(4)] | None = None
-    """GPUs that sample, of all nodes together, under `layout: split`."""
+    """Sampling GPUs over all nodes, under `layout: split`."""
     memory_share: Annotated[float, Bounds(above=0, at_most=1)] = 0.85
-    """Share of a GPU's memory that an engine takes for weights and cache."""
+    """Share of a GPU's memory for an engine's weights and KV cache."""
     kv_cache_gb: Annotated[float, Bounds(above=0), Example(2.0)] | None = None
-    """Size of the cache on a CPU; what the slots need if not given."""
+    """Size of the KV cache on a CPU; what the slots need if not given."""
     block_size: Size = 32
-    """Tokens in one block of the cache."""
+    """Tokens per block of the KV cache."""
     eager: bool | None = None
-    """Skips graph capture: quicker to start, slower to sample. On a CPU always so."""
+    """Whether to skip graph capture: faster to start, slower to sample. Always so on a CPU."""
 
 
 @frozen
 class TrainHardware:
-    """The engines that learn."""
+    """The learning engines."""
 
     zero: Annotated[int, Bounds(at_least=0, at_most=3)] = 2
-    """ZeRO stage: what is split over the ranks. 1: optimiser. 2: and gradients. 3: and weights."""
+    """ZeRO stage: what is sharded over the ranks. 1: optimiser. 2: and gradients. 3: and weights."""
     gpus: Annotated[int, Bounds(at_least=1), Example(4)] | None = None
-    """GPUs that learn, of all nodes together, under `layout: split`."""
+    """Learning GPUs over all nodes, under `layout: split`."""
     offload: Offload = Offload.NONE
-    """What is kept in host memory between its uses."""
+    """What is kept in host memory while not in use."""
     tokens_per_micro_batch: Annotated[int, Bounds(at_least=1), Example(16384)] | None = None
-    """Packed tokens in one forward pass; one episode of full length if not given."""
+    """Packed tokens per forward pass; one episode of full length if not given."""
     activation_checkpointing: bool = True
-    """Computes activations again in the backward pass instead of keeping them."""
+    """Whether to recompute activations in the backward pass instead of keeping them."""
 
 
 @frozen
 class Hardware:
-    """What the run may use."""
+    """Machines and GPUs of the run."""
 
     nodes: Size = 1
-    """Machines."""
+    """Number of machines."""
     gpus_per_node: Count = 0
-    """GPUs on each; 0 runs on the CPU."""
+    """GPUs per machine; 0 runs on the CPU."""
     gpu: Gpu | None = None
-    """The card, for the memory estimate."""
+    """Model of the GPU, for the memory estimate."""
     gpu_memory_gb: Annotated[float, Bounds(above=0), Example(80.0)] | None = None
-    """Memory of a card that the table does not know."""
+    """Memory of a GPU that is not in the table."""
     threads: Annotated[int, Bounds(at_least=1), Example(1)] | None = None
-    """CPU threads of each engine; chosen by model size if not given."""
+    """CPU threads per engine; chosen by model size if not given."""
     layout: Layout = Layout.COLOCATED
-    """Sampling and learning take turns on the same GPUs, or have their own."""
+    """Whether sampling and learning take turns on the same GPUs or have separate ones."""
     launcher: Launcher = Launcher.AUTO
-    """Workers in this process, or as Ray actors; `auto` takes Ray from two GPUs on."""
+    """Workers in this process or as Ray actors; `auto` uses Ray for two GPUs or more."""
     ray_address: Annotated[Name, Example("auto")] | None = None
-    """A Ray cluster that runs already; one is started on this machine if not given."""
+    """Address of a running Ray cluster; one is started on this machine if not given."""
     staleness: Count = 0
     """Steps that sampling may lag behind; 0 is strictly on-policy."""
     rollout: RolloutHardware = field(default_factory=RolloutHardware)
-    """The engines that sample."""
+    """The sampling engines."""
     train: TrainHardware = field(default_factory=TrainHardware)
-    """The engines that learn."""
+    """The learning engines."""
 
 
 @frozen
 class Guards:
-    """What must not go unnoticed."""
+    """When to skip, roll back or stop: NaN, KL, gradient norm, entropy."""
 
     on_nan: OnFault = OnFault.ROLL_BACK
-    """After a loss or gradient that is not a number: skip the update, roll back to the last good checkpoint, stop."""
+    """Response to a NaN loss or gradient: skip the update, roll back to the last good checkpoint, or stop."""
     kl_max: Annotated[float, Bounds(above=0), Example(1.0)] | None = None
-    """Bound on the mean divergence from the sampling policy in one update."""
+    """Maximum mean KL from the sampling policy in one update."""
     on_kl: OnFault = OnFault.ROLL_BACK
-    """What follows when it is passed."""
+    """Response when `kl_max` is exceeded."""
     grad_norm_max: Annotated[float, Bounds(above=0), Example(50.0)] | None = None
-    """Bound on the norm of the gradient before it is scaled down."""
+    """Maximum gradient norm before clipping."""
     on_grad_norm: OnFault = OnFault.SKIP
-    """What follows when it is passed."""
+    """Response when `grad_norm_max` is exceeded."""
     entropy_min: Annotated[float, Bounds(above=0), Example(0.03)] | None = None
-    """Stops when the entropy per sampled token stays below this."""
+    """Minimum entropy per sampled token; the run stops after `patience` steps below it."""
     zero_std_max: Annotated[float, Bounds(above=0, at_most=1), Example(0.95)] | None = None
-    """Stops when the share of groups whose episodes all score the same stays above this."""
+    """Maximum share of groups with all scores equal; the run stops after `patience` steps above it."""
     invalid_max: Annotated[float, Bounds(above=0, at_most=1), Example(0.5)] | None = None
-    """Stops when the share of replies that hold no action stays above this."""
+    """Maximum share of replies without an action; the run stops after `patience` steps above it."""
     mismatch_max: Annotated[float, Bounds(above=0), Example(0.05)] | None = None
-    """Stops when the mean divergence between sampler and learner on the same tokens and weights is above this."""
+    """Maximum mean KL between sampler and learner on the same tokens and weights; the run stops above it."""
     patience: Size = 5
-    """Steps that "stays" means."""
+    """Steps in a row that `entropy_min`, `zero_std_max` and `invalid_max` tolerate."""
     max_roll_backs: Count = 3
-    """Roll-backs in one run, at the most; then it stops."""
+    """Maximum number of roll-backs in one run; then it stops."""
 
 
 @frozen
 class Sink:
-    """Where metrics go, beside the console and `metrics.jsonl`."""
+    """A destination of metrics, in addition to the console and `metrics.jsonl`."""
 
     SHORTHAND: ClassVar[str] = "use"
 
     use: Annotated[Name, Example("tensorboard")]
-    """`tensorboard`, `wandb`, `mlflow`, or one that a plugin brings."""
+    """`tensorboard`, `wandb`, `mlflow`, or one from a plugin."""
     project: Annotated[Name, Example("textcraft")] | None = None
-    """Project of wandb, experiment of mlflow; the recipe's name if not given."""
+    """wandb project or mlflow experiment; the recipe's name if not given."""
     entity: Annotated[Name, Example("my-team")] | None = None
-    """Account of wandb."""
+    """wandb entity."""
     uri: Annotated[Name, Example("file:./mlruns")] | None = None
-    """Tracking address of mlflow."""
+    """mlflow tracking URI."""
     offline: bool = False
-    """Writes to disk only, to be sent later."""
+    """Whether to write to disk only, to be synced later."""
     options: Annotated[Mapping[str, Json], Wide(), Example({"group": "ablation"})] = field(default_factory=dict)
-    """What a plugin's sink itself understands."""
+    """Options of a plugin's sink."""
 
 
 @frozen
 class Recipe:
-    """One training run, whole."""
+    """One training run."""
 
     agym: Literal[1]
     """Version of the recipe language."""
     name: Annotated[Slug, Example("textcraft-scaling-inter")]
     """Name of the run and of its folder."""
     description: Annotated[str, Example("GRPO with a growing horizon")] = ""
-    """One line, for people."""
+    """One line about the run, for people."""
     seed: Annotated[int, Bounds(at_least=0, at_most=2**32 - 1)] = 0
-    """Everything that is drawn is drawn from this."""
+    """Seed of everything random."""
     output: Annotated[Name, Example("runs")] = "runs"
-    """Folder in which the run's own folder is made."""
+    """Folder in which the run's own folder is created."""
     tags: Annotated[tuple[Name, ...], Nested(), Example(["ablation"])] = ()
-    """Words to find the run by."""
+    """Tags to find the run by."""
     model: Model
     """The policy."""
     environments: Annotated[Mapping[Slug, Environment], Example({"textcraft": {"use": "textcraft"}})]
-    """The worlds, by names of your own."""
+    """The environments, by names of your own."""
     agent: Agent = field(default_factory=Agent)
     """The agent around the model."""
     sampling: Sampling = field(default_factory=Sampling)
-    """How tokens are drawn in training."""
+    """How tokens are sampled in training."""
     reward: Reward = field(default_factory=Reward)
-    """What an episode is worth."""
+    """The reward of an episode."""
     algorithm: Algorithm = field(default_factory=Algorithm)
-    """How the weights learn."""
+    """How the policy is trained."""
     schedule: tuple[Stage, ...]
     """The stages, in order."""
     rollout: Rollout = field(default_factory=Rollout)
-    """How episodes are run."""
+    """How episodes are played."""
     eval: Eval | None = field(default_factory=Eval)
-    """Measuring; null for none."""
+    """Evaluation; null for none."""
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
-    """Saving."""
+    """What is saved, and how often."""
     hardware: Hardware = field(default_factory=Hardware)
-    """What the run may use."""
+    """Machines and GPUs of the run."""
     guards: Guards = field(default_factory=Guards)
-    """What must not go unnoticed."""
+    """When to skip, roll back or stop: NaN, KL, gradient norm, entropy."""
     logging: Annotated[tuple[Sink, ...], Nested(), Example(["tensorboard"])] = ()
-    """Where metrics go, beside the console and `metrics.jsonl`."""
+    """Destinations of metrics, in addition to the console and `metrics.jsonl`."""

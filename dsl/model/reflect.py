@@ -1,9 +1,4 @@
-"""What a recipe's dataclasses say about their keys, as data: the one reading of type hints that all of dsl shares.
-
-Enters: a class declared with `fields.py`. Leaves: a Record of Fields, each with the Type of its values. `schema.py`
-writes these as JSON Schema, `bind.py` reads nodes by them, `resolved.py` writes values by them; none of them knows a
-key.
-"""
+"""Reflection on the recipe's dataclasses: their keys and types as data, read from type hints once for all of dsl."""
 
 from __future__ import annotations
 
@@ -111,11 +106,13 @@ class Record:
     shorthand: str | None
     """The key that a bare scalar stands for."""
     fields: Mapping[str, Field]
+    renamed: Mapping[str, str]
+    """Names of keys in an earlier version, and what each is called now."""
 
 
 @frozen(eq=False)
 class Table:
-    """A map with names of the writer's own."""
+    """A map with names of the author's own."""
 
     names: Pattern | None
     item: Type
@@ -169,15 +166,16 @@ class Field:
 
 @cache
 def record(cls: type) -> Record:
-    """The description of a dataclass."""
+    """Describe a dataclass."""
     hints = get_type_hints(cls, include_extras=True)
     made = {each.name: _field(each.name, hints[each.name], _default(each)) for each in fields(cls)}
     doc = " ".join((cls.__doc__ or "").split())
-    return Record(cls=cls, doc=doc, shorthand=getattr(cls, "SHORTHAND", None), fields=made)
+    renamed: Mapping[str, str] = getattr(cls, "RENAMED", {})
+    return Record(cls=cls, doc=doc, shorthand=getattr(cls, "SHORTHAND", None), fields=made, renamed=renamed)
 
 
 def records(start: Record) -> Iterator[Record]:
-    """A record and all that are reachable from it, each once, in order of first use."""
+    """List a record and all that are reachable from it, each once, in order of first use."""
     found: dict[type, Record] = {}
 
     def visit(type_: Type) -> None:
@@ -209,7 +207,7 @@ def field_of(type_: Type, name: str) -> Field | None:
 
 
 def type_at(start: Type, path: tuple[str | int, ...]) -> Type | None:
-    """The type of what stands at a path, where a bare item counts as the list that it stands for; None for no type."""
+    """Find the type at a path, a bare item counting as a list; None if there is none."""
     found: Type | None = start
     for step in path:
         found = _below(found, step)

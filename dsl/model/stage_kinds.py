@@ -1,7 +1,4 @@
-"""What a stage's algorithm needs: which kind it is, whether it samples, learns, has a critic or a reference.
-
-Enters: an Algorithm or a Stage. Leaves: facts that relevance, rules and lowering agree on.
-"""
+"""Facts about a stage's algorithm: its kind, whether it samples or learns, whether it has a critic or a reference."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ OFFLINE = (Kind.SFT, Kind.PREFERENCE, Kind.EVOLVE)
 
 
 def kind_of(algorithm: Algorithm) -> Kind:
-    """What a stage with this algorithm does; every other preset is a policy gradient."""
+    """The kind of a stage with this algorithm; presets without an entry are policy gradients."""
     return _KINDS.get(algorithm.use, Kind.RL)
 
 
@@ -48,17 +45,17 @@ def learns(algorithm: Algorithm) -> bool:
 
 
 def is_offline(algorithm: Algorithm) -> bool:
-    """Whether updates are made in batches of sequences or pairs rather than in groups."""
+    """Whether updates use batches of sequences or pairs rather than groups."""
     return kind_of(algorithm) in OFFLINE
 
 
 def is_given(data: Data) -> bool:
-    """Whether what is learnt from is read from a path, rather than played."""
+    """Whether the training data is read from a path rather than played."""
     return data.source in (DataSource.FILE, DataSource.EPISODES)
 
 
 def samples(algorithm: Algorithm) -> bool:
-    """Whether the stage plays training tasks itself."""
+    """Whether the stage itself plays training tasks."""
     kind = kind_of(algorithm)
     if kind in (Kind.RL, Kind.EVOLVE):
         return True
@@ -66,39 +63,39 @@ def samples(algorithm: Algorithm) -> bool:
 
 
 def episodes_per_task(algorithm: Algorithm) -> int:
-    """Of a stage that plays training tasks itself."""
+    """Episodes per task of a stage that plays training tasks."""
     return {Kind.SFT: 1, Kind.EVOLVE: algorithm.evolve.samples}.get(kind_of(algorithm), algorithm.group_size)
 
 
 def own_end(algorithm: Algorithm) -> int | None:
-    """Steps after which the stage is over, whatever its `until` says; None where there is no such number."""
+    """Steps after which the stage ends, regardless of `until`; None if there is no such number."""
     return {Kind.EVAL: 1, Kind.EVOLVE: algorithm.evolve.rounds}.get(kind_of(algorithm))
 
 
 def is_played(algorithm: Algorithm) -> bool:
-    """Whether episodes are played for the stage itself, to learn from or to measure."""
+    """Whether the stage itself plays episodes, for training or evaluation."""
     return samples(algorithm) or kind_of(algorithm) is Kind.EVAL
 
 
 def has_critic(algorithm: Algorithm) -> bool:
-    """A baseline from a critic, or one that ranks candidate turns."""
+    """Whether a critic gives the baseline or ranks candidate turns."""
     if kind_of(algorithm) is Kind.RL:
         return algorithm.advantage.baseline is Baseline.CRITIC
     return algorithm.use is Preset.TURN_DPO
 
 
 def pulls_to_reference(algorithm: Algorithm) -> bool:
-    """Whether an RL stage measures its distance from a frozen policy."""
+    """Whether an RL stage has a KL penalty towards a frozen policy."""
     return kind_of(algorithm) is Kind.RL and not is_zero(algorithm.kl.coef)
 
 
 def has_reference(algorithm: Algorithm) -> bool:
-    """Whether log-probabilities of a frozen policy are needed."""
+    """Whether log-probs of a frozen policy are needed."""
     return pulls_to_reference(algorithm) or kind_of(algorithm) is Kind.PREFERENCE
 
 
 def roles(model: Model, stages: Iterable[Stage], evaluates: bool) -> tuple[Role, ...]:
-    """Workers that the stages need between them."""
+    """The workers that the stages need."""
     algorithms = [stage.algorithm for stage in stages]
     needed = {
         Role.ROLLOUT: evaluates or any(is_played(each) for each in algorithms),
@@ -107,4 +104,4 @@ def roles(model: Model, stages: Iterable[Stage], evaluates: bool) -> tuple[Role,
         # adapters switched off are the reference: no second copy is held
         Role.REFERENCE: model.lora is None and any(has_reference(each) for each in algorithms),
     }
-    return tuple(role for role, wanted in needed.items() if wanted)
+    return tuple(role for role, is_needed in needed.items() if is_needed)

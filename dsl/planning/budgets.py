@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 
 from ..model.algorithm import Algorithm, Baseline, Kind
-from ..model.known_values import Number, Span, Steps, horizon, known, limits, spans
+from ..model.known_values import Number, Span, Steps, constant_value, horizon, limits, spans
 from ..model.model_sizes import published
 from ..model.plan import StageBudget
 from ..model.recipe import Layout, MemoryKind, ModelShape, Recipe, Stage
@@ -129,7 +129,7 @@ def _per_turn(stage: Stage) -> int:
 
 def turn_tokens(stage: Stage) -> int | None:
     """Tokens of one turn, where they do not change with the run."""
-    tokens = known(stage.agent.tokens_per_turn)
+    tokens = constant_value(stage.agent.tokens_per_turn)
     return None if tokens is None else int(tokens)
 
 

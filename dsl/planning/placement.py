@@ -73,9 +73,9 @@ def misfit(hardware: Hardware) -> str | None:
     wanted = len(_sampling_cards(hardware)) // share
     left = len(_sampling_cards(hardware)) % share
     if left:
-        return f"{len(_sampling_cards(hardware))} GPUs cannot be shared out among engines of {share}"
+        return f"{len(_sampling_cards(hardware))} sampling GPUs do not divide into engines of {share}"
     if len(_engine_cards(hardware)) < wanted:
-        return f"an engine of {share} GPUs would have to reach over two machines"
+        return f"an engine of {share} GPUs would have to span two nodes"
     return None
 
 

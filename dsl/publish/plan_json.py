@@ -157,7 +157,8 @@ def _decode(data: Any, type_: Type, path: Path) -> Any:
 
 
 def _record(data: Any, type_: Record, path: Path) -> Any:
-    given = _object(data, path)
+    # a plan of an earlier version has the old names of keys
+    given = {type_.renamed.get(name, name): value for name, value in _object(data, path).items()}
     unknown = sorted(given.keys() - type_.fields.keys())
     if unknown:
         raise CodecError((*path, unknown[0]), "is not a known key")

@@ -84,7 +84,7 @@ def text() -> str:
 
 REFERENCE_TEXT: Schema = {
     "title": "reference",
-    "description": "Text with `${vars.NAME}` or `${env:NAME}` in it.",
+    "description": "Text that contains `${vars.NAME}` or `${env:NAME}`.",
     "type": "string",
     "pattern": r"\$\{.+\}",
     "examples": ["${vars.size}"],
@@ -93,7 +93,7 @@ REFERENCE_TEXT: Schema = {
 COMPOSITION: Mapping[str, Schema] = {
     "extends": {
         "title": "extends",
-        "description": "Recipes that this one is laid over: files beside it, or shipped recipes by name; a list merges "
+        "description": "Recipes that this one extends: files next to it, or shipped recipes by name; a list merges "
         "left to right.",
         "default": [],
         "examples": ["base/grpo-7b", ["base/grpo-7b", "./cluster.yaml"]],
@@ -104,7 +104,7 @@ COMPOSITION: Mapping[str, Schema] = {
     },
     "vars": {
         "title": "vars",
-        "description": "Values of your own, to be used as `${vars.NAME}`.",
+        "description": "Values of your own, used as `${vars.NAME}`.",
         "default": {},
         "examples": [{"last": 30}],
         "type": "object",
@@ -112,7 +112,7 @@ COMPOSITION: Mapping[str, Schema] = {
     },
     "matrix": {
         "title": "matrix",
-        "description": "One run for each combination: values to try, by the dotted key that they replace.",
+        "description": "One run per combination: lists of values by the dotted key that they replace.",
         "default": {},
         "examples": [{"seed": [0, 1, 2], "algorithm.lr": [1e-6, 3e-6]}],
         "type": "object",
@@ -159,7 +159,13 @@ def _demands_of(type_: Type) -> Schema:
 
 def _properties(each: Record) -> dict[str, Schema]:
     docs = _docs(each.cls)
-    return {name: _property(field, docs[name], each.cls) for name, field in each.fields.items()}
+    properties = {name: _property(field, docs[name], each.cls) for name, field in each.fields.items()}
+    return properties | {old: _old_name(properties[new], old, new) for old, new in each.renamed.items()}
+
+
+def _old_name(property_: Schema, old: str, new: str) -> Schema:
+    doc = f"Renamed to `{new}`."
+    return property_ | {"title": old, "description": doc, "deprecated": True, "deprecationMessage": doc}
 
 
 def _property(field: Field, doc: str, owner: type) -> Schema:

@@ -27,13 +27,13 @@ REFERENCE_FILE = Path(__file__).parents[2] / "docs" / "recipe-reference.md"
 
 INTRODUCTION = """# Recipe reference
 
-Every key of a recipe, with its type, its default and its meaning. This page is made from the schema by `make docs`; the
-same text stands behind `agym schema --field KEY` and in an editor that reads `schemas/recipe.v1.json`.
+Every key of a recipe, with its type, its default and its meaning. `make docs` generates this page from the schema;
+`agym schema --field KEY` and editors that read `schemas/recipe.v1.json` show the same text.
 
-Where a number is wanted, the text of an expression is one too. Most such numbers are fixed before the run begins; those
-marked *may change* are evaluated at every step; [Expressions](expressions.md) says how they are written. What each part
-of an algorithm computes, in formulas, and who computes something else: [Conventions](conventions.md). NAME stands
-for a name of your own. *`use` alone* means that `algorithm: grpo` is short for `algorithm: {use: grpo}`.
+Wherever a number is expected, an expression works too. Most such numbers are fixed before the run starts; those marked
+*may change* are evaluated at every step; [Expressions](expressions.md) explains how to write them. What each part of an
+algorithm computes, in formulas, and how others compute it: [Conventions](conventions.md). NAME stands for a name of
+your own. *`use` alone* means that `algorithm: grpo` is short for `algorithm: {use: grpo}`.
 """
 
 
@@ -185,7 +185,7 @@ def _list_word(branch: Schema) -> str:
 
 
 def _presets() -> Iterator[str]:
-    yield "## Algorithms by name\n\nWhat `algorithm.use` begins with; every part can still be set on its own."
+    yield "## Algorithms by name\n\nWhat each `algorithm.use` sets; every part can still be set on its own."
     head = ["| name | kind of stage | what it is | described in | needs |", "| --- | --- | --- | --- | --- |"]
     rows = [
         f"| `{each.name}` | {each.kind} | {each.summary} | {each.source} | {', '.join(each.needs)} |"

@@ -1,1 +1,1 @@
-"""What a schema cannot say."""
+"""Rules that a schema cannot express."""

@@ -1,4 +1,4 @@
-"""Rules about how the weights learn: parts that need or exclude each other, signals that are always 0."""
+"""Rules about training: parts that need or exclude each other, and signals that are always 0."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from ..model.algorithm import (
     Preset,
     Relabel,
 )
-from ..model.known_values import known
+from ..model.known_values import constant_value
 from ..model.recipe import Reward, RewardSource
 from ..model.stage_kinds import is_given, is_offline, kind_of, pulls_to_reference, samples
+from ..suggest import shown
 from .context import Case, Rule
 
 __all__ = ["ALGORITHM_RULES"]
@@ -48,10 +49,10 @@ def updates_divide_a_step(case: Case) -> Iterator[Diagnostic]:
         if part is not None and algorithm.groups_per_step % part:
             yield case.error(
                 "not-divisible",
-                f"updates of {part} groups do not divide a step of {algorithm.groups_per_step}",
+                f"'groups_per_update' ({part}) does not divide 'groups_per_step' ({algorithm.groups_per_step})",
                 *path,
                 "groups_per_update",
-                hint=f"{algorithm.groups_per_step} is divided by {_divisors(algorithm.groups_per_step)}",
+                hint=f"divisors of {algorithm.groups_per_step}: {_divisors(algorithm.groups_per_step)}",
             )
 
 
@@ -60,20 +61,20 @@ def _divisors(number: int) -> str:
     return ", ".join(map(str, found[-8:]))
 
 
-def groups_have_someone_to_compare(case: Case) -> Iterator[Diagnostic]:
+def groups_have_a_comparison(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.RL):
         if algorithm.group_size > 1:
             continue
         if _compares_a_group(algorithm):
             yield case.error(
                 "no-signal",
-                "a group of one has advantage 0, so that nothing would be learnt",
+                "a group of one always has advantage 0, so nothing is learned",
                 *path,
                 "group_size",
                 hint="write 2 or more, or another 'advantage.baseline' and 'advantage.normalise'",
             )
         elif algorithm.advantage.estimator is Estimator.STEP_GROUPS:
-            yield case.error("no-signal", "a group of one has no steps to compare with", *path, "group_size")
+            yield case.error("no-signal", "a group of one has no other steps to compare with", *path, "group_size")
 
 
 def _compares_a_group(algorithm: Algorithm) -> bool:
@@ -84,9 +85,10 @@ def _compares_a_group(algorithm: Algorithm) -> bool:
 def groups_pass_the_filter(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.RL):
         if algorithm.group_size == 1 and not _compares_a_group(algorithm) and _drops_groups_of_one(algorithm):
+            condition = shown(algorithm.filter.groups.text)
             yield case.error(
                 "no-signal",
-                "the rewards of a group of one have a standard deviation of 0, so that this leaves out every group",
+                f"{condition} drops every group: with 'group_size: 1' the standard deviation is always 0",
                 *path,
                 "filter",
                 "groups",
@@ -120,7 +122,7 @@ def estimator_has_its_baseline(case: Case) -> Iterator[Diagnostic]:
         if advantage.estimator is Estimator.STEP_GROUPS and critic:
             yield case.error(
                 "conflict",
-                "'step_groups' compares steps within a group, and a critic takes the group's place",
+                "'step_groups' compares steps within a group, so it takes no critic as its baseline",
                 *path,
                 "advantage",
                 "baseline",
@@ -134,11 +136,11 @@ def a_run_has_one_critic(case: Case) -> Iterator[Diagnostic]:
         if algorithm.critic.path != critics[0][1].critic.path:
             yield case.error(
                 "conflict",
-                "the critic of the stages before goes on in this one, and has another backbone",
+                "an earlier stage has a critic with another backbone, and a run has only one critic",
                 *path,
                 "critic",
                 "path",
-                hint="write the same 'critic.path' in all stages, or in 'algorithm' of the recipe",
+                hint="write the same 'critic.path' in every stage, or once in the recipe's 'algorithm'",
             )
 
 
@@ -164,7 +166,7 @@ def repeated_updates_have_a_ratio(case: Case) -> Iterator[Diagnostic]:
         if many and algorithm.loss.kind is LossKind.POLICY_GRADIENT:
             yield case.warning(
                 "off-policy",
-                "a step makes several updates, and 'policy_gradient' has no ratio that corrects the later ones",
+                "a step makes several updates, but 'policy_gradient' has no ratio to correct the later ones",
                 *path,
                 "loss",
                 "kind",
@@ -178,7 +180,7 @@ def penalty_has_tokens_to_sit_on(case: Case) -> Iterator[Diagnostic]:
         if in_reward and algorithm.advantage.estimator is Estimator.STEP_GROUPS:
             yield case.error(
                 "conflict",
-                "'step_groups' compares what the environment gave, which a divergence in the reward would blur",
+                "'step_groups' compares rewards from the environment, so the KL penalty cannot be part of the reward",
                 *path,
                 "kl",
                 "place",
@@ -197,7 +199,7 @@ def stale_episodes_are_corrected(case: Case) -> Iterator[Diagnostic]:
         if algorithm.importance.correction is Correction.NONE:
             yield case.error(
                 "off-policy",
-                f"episodes may be {staleness} versions old, and nothing corrects for it",
+                f"episodes may be up to {staleness} version{'s' * (staleness > 1)} old, with no correction for it",
                 *path,
                 "importance",
                 "correction",
@@ -210,7 +212,7 @@ def weights_have_a_range(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.RL):
         importance = algorithm.importance
         if importance.correction is Correction.MASK and importance.floor >= importance.cap:
-            message = f"expected a floor below the cap of {importance.cap:g}, not {importance.floor:g}"
+            message = f"'floor' ({importance.floor:g}) must be below 'cap' ({importance.cap:g})"
             yield case.error("bad-range", message, *path, "importance", "floor")
 
 
@@ -219,10 +221,10 @@ def weights_have_a_range(case: Case) -> Iterator[Diagnostic]:
 
 def sampling_explores(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
-        if samples(stage.algorithm) and known(stage.sampling.temperature) == 0:
+        if samples(stage.algorithm) and constant_value(stage.sampling.temperature) == 0:
             yield case.error(
                 "no-signal",
-                "at temperature 0 every attempt is the same, and nothing can be learnt from comparing them",
+                "at temperature 0 all attempts are the same, so there is nothing to compare",
                 *base,
                 "sampling",
                 "temperature",
@@ -238,7 +240,7 @@ def sampled_distribution_is_the_trained_one(case: Case) -> Iterator[Diagnostic]:
         for key in (key for key, is_cut in cut.items() if is_cut):
             yield case.warning(
                 "cut-sampling",
-                f"'{key}' leaves out tokens that the learner still counts, so that the two policies differ",
+                f"'{key}' drops tokens that the learner still counts, so the sampled and the trained policy differ",
                 *base,
                 "sampling",
                 key,
@@ -263,7 +265,7 @@ def judge_is_given(case: Case) -> Iterator[Diagnostic]:
                 *base,
                 "reward",
                 "source",
-                hint="write 'judge: {url: ..., model: ...}' beside it",
+                hint="add 'judge: {url: ..., model: ...}'",
             )
 
 
@@ -273,7 +275,7 @@ def pairs_are_compared(case: Case) -> Iterator[Diagnostic]:
         if algorithm.use is Preset.MTPO and not pairwise:
             yield case.error(
                 "conflict",
-                "'mtpo' learns from a judge that compares episodes in pairs",
+                "'mtpo' needs a judge that compares episodes in pairs",
                 *base,
                 "algorithm",
                 "use",
@@ -282,7 +284,7 @@ def pairs_are_compared(case: Case) -> Iterator[Diagnostic]:
         if pairwise and kind_of(algorithm) in (Kind.RL, Kind.PREFERENCE) and algorithm.group_size < 2:
             yield case.error(
                 "no-signal",
-                "a group of one holds no pair to compare",
+                "a group of one has no pair to compare",
                 *base,
                 "algorithm",
                 "group_size",
@@ -299,7 +301,7 @@ def reward_ranges_are_in_order(case: Case) -> Iterator[Diagnostic]:
 
 
 def _order(pair: tuple[float, float]) -> str:
-    return f"expected the lower bound first, not {pair[0]:g} and {pair[1]:g}"
+    return f"expected the lower bound first, got {pair[0]:g} and {pair[1]:g}"
 
 
 # --- learning from given episodes ----------------------------------------------------------------------------------
@@ -326,7 +328,7 @@ def hindsight_has_episodes(case: Case) -> Iterator[Diagnostic]:
         if data.relabel is Relabel.HINDSIGHT and is_given(data):
             yield case.error(
                 "conflict",
-                "only what the stage plays itself can be relabelled",
+                "only episodes that the stage itself plays can be relabelled",
                 *path,
                 "data",
                 "source",
@@ -339,16 +341,16 @@ def pairs_can_be_made(case: Case) -> Iterator[Diagnostic]:
         if algorithm.data.source is DataSource.EXPERT:
             yield case.error(
                 "conflict",
-                "a scripted solution is always the best one, and makes no pair with a worse",
+                "'source: expert' gives only the best episode of a task, with no worse one to pair it with",
                 *path,
                 "data",
                 "source",
-                hint="write 'source: rollout', or 'episodes' of a run",
+                hint="write 'source: rollout', or 'source: episodes' to use those of a run",
             )
         if samples(algorithm) and algorithm.group_size < 2:
-            yield case.error("no-signal", "a group of one holds no pair to learn from", *path, "group_size")
+            yield case.error("no-signal", "a group of one has no pair to learn from", *path, "group_size")
         if algorithm.preference.level is Level.TOKEN:
-            message = "a pair is two episodes or two turns: expected 'episode' or 'turn'"
+            message = "expected one of episode, turn, got 'token'"
             yield case.error("bad-value", message, *path, "preference", "level")
 
 
@@ -359,7 +361,7 @@ def candidates_can_be_drawn(case: Case) -> Iterator[Diagnostic]:
         if is_given(algorithm.data):
             yield case.error(
                 "conflict",
-                "candidates are drawn for turns that were just played",
+                "'turn_dpo' samples candidates for turns that were just played",
                 *path,
                 "data",
                 "source",
@@ -368,19 +370,19 @@ def candidates_can_be_drawn(case: Case) -> Iterator[Diagnostic]:
         if algorithm.preference.level is Level.EPISODE:
             yield case.error(
                 "conflict",
-                "the pairs of 'turn_dpo' are pairs of turns",
+                "'turn_dpo' pairs turns, not episodes",
                 *path,
                 "preference",
                 "level",
                 hint="write 'level: turn', or 'use: dpo'",
             )
         if algorithm.preference.candidates < 2:
-            yield case.error("no-signal", "one candidate is no pair to rank", *path, "preference", "candidates")
+            yield case.error("no-signal", "one candidate is not enough to rank", *path, "preference", "candidates")
 
 
 ALGORITHM_RULES: tuple[Rule, ...] = (
     updates_divide_a_step,
-    groups_have_someone_to_compare,
+    groups_have_a_comparison,
     groups_pass_the_filter,
     estimator_has_its_baseline,
     a_run_has_one_critic,

@@ -1,8 +1,4 @@
-"""What a schema cannot say of a recipe: divisibility, budgets, capabilities, parts that do not go together.
-
-Enters: a bound Recipe, where its keys stand, what is registered. Leaves: diagnostics in file order. Each rule is
-a small function in the module of its topic; RULES is all of them.
-"""
+"""All rules that a schema cannot express: divisibility, budgets, capabilities, parts that conflict."""
 
 from __future__ import annotations
 
@@ -33,10 +29,10 @@ RULES: tuple[Rule, ...] = (
 
 
 def check(recipe: Recipe, places: Places, catalog: Catalog, shape: ModelShape | None = None) -> tuple[Diagnostic, ...]:
-    """Everything that is wrong with a recipe whose keys and types are right.
+    """Check a recipe whose keys and types are right.
 
-    `shape` is for a model whose configuration the caller has read; the recipe and the table of known models are asked
-    without it.
+    `shape` is that of a model whose configuration the caller has read; without it, the recipe and the table of known
+    models are used.
     """
     case = Case(recipe=recipe, places=places, catalog=catalog, shape=shape or shape_of(recipe.model))
     found = [diagnostic for rule in RULES for diagnostic in rule(case)]

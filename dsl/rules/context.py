@@ -1,4 +1,4 @@
-"""What every rule looks at: a bound recipe, where it was written, what is registered, how large the model is."""
+"""Context of a rule: a bound recipe, its source positions, the catalog, and the size of the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Case", "Rule"]
 
 @frozen
 class Case:
-    """One recipe under examination."""
+    """The recipe under examination."""
 
     recipe: Recipe
     places: Places
@@ -24,7 +24,7 @@ class Case:
     """None where the model's sizes are not known here."""
 
     def stages(self) -> Iterator[tuple[Path, Stage]]:
-        """Each stage with its path; a path below one stands where an inherited value was written."""
+        """Each stage with its path."""
         for index, stage in enumerate(self.recipe.schedule):
             yield ("schedule", index), stage
 
@@ -43,11 +43,11 @@ class Case:
         hint: str | None = None,
         notes: tuple[Note, ...] = (),
     ) -> Diagnostic:
-        """At the value of a key."""
+        """Report an error at the value of a key."""
         return Diagnostic(code=code, message=message, span=self.places.value(*path), help=hint, notes=notes)
 
     def missing(self, message: str, *path: str | int, hint: str | None = None) -> Diagnostic:
-        """At the key of the section in which something is missing."""
+        """Report a missing key, at the key of its section."""
         return Diagnostic(code="missing-key", message=message, span=self.places.key(*path), help=hint)
 
     def warning(self, code: str, message: str, *path: str | int, hint: str | None = None) -> Diagnostic:

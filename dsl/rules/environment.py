@@ -1,4 +1,4 @@
-"""Rules about environments: that they exist, which tasks and options they have, what is learnt from and measured."""
+"""Rules about environments: registration, tasks, options, and overlap of training and evaluation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def at_least_one(case: Case) -> Iterator[Diagnostic]:
         return
     for base, stage in case.stages():
         if not stage.environments:
-            yield case.error("bad-value", "this stage leaves out every environment", *base, "environments")
+            yield case.error("bad-value", "this stage has no environment left", *base, "environments")
 
 
 def one_origin(case: Case) -> Iterator[Diagnostic]:
@@ -43,12 +43,12 @@ def one_origin(case: Case) -> Iterator[Diagnostic]:
             yield case.missing(
                 f"environment '{path[-1]}' needs 'use' or 'url'",
                 *path,
-                hint="'use' names a registered one, 'url' a server that runs already",
+                hint="'use' names a registered environment, 'url' a server that is already running",
             )
         if environment.use is not None and environment.url is not None:
             yield case.error(
                 "conflict",
-                "'url' is of a server that runs already and 'use' starts one: expected one of them",
+                "'use' starts a server and 'url' names one that is already running: give only one of them",
                 *path,
                 "url",
                 notes=(case.note("'use' is here", *path, "use"),),
@@ -65,7 +65,7 @@ def kind_given(case: Case) -> Iterator[Diagnostic]:
     for path, environment in case.environments():
         if environment.url is not None and environment.dialect is Dialect.AGENTGYM and environment.kind is None:
             yield case.missing(
-                "'dialect: agentgym' needs 'kind': its servers reply differently",
+                "'dialect: agentgym' needs 'kind': each kind replies differently",
                 *path,
                 hint="for example 'kind: babyai'",
             )
@@ -74,7 +74,7 @@ def kind_given(case: Case) -> Iterator[Diagnostic]:
 # --- options -------------------------------------------------------------------------------------------------------
 
 
-def options_known(case: Case) -> Iterator[Diagnostic]:
+def options_are_known(case: Case) -> Iterator[Diagnostic]:
     for path, environment, info in _registered(case):
         for name in environment.options:
             if name not in info.options:
@@ -86,7 +86,7 @@ def options_known(case: Case) -> Iterator[Diagnostic]:
                 )
 
 
-def options_there(case: Case) -> Iterator[Diagnostic]:
+def required_options_are_given(case: Case) -> Iterator[Diagnostic]:
     for path, environment, info in _registered(case):
         for name in info.required:
             if name not in environment.options:
@@ -98,12 +98,12 @@ def options_there(case: Case) -> Iterator[Diagnostic]:
                 )
 
 
-def options_right(case: Case) -> Iterator[Diagnostic]:
+def options_are_valid(case: Case) -> Iterator[Diagnostic]:
     for path, environment, info in _registered(case):
         for name, value in environment.options.items():
             if name in info.options:
                 for found in option_errors(case, (*path, "options", name), value, info.options[name]):
-                    yield replace(found, help=found.help or f"'agym envs list {info.name}' tells what it can be")
+                    yield replace(found, help=found.help or f"'agym envs list {info.name}' shows what it takes")
 
 
 def option_errors(case: Case, path: Path, value: Any, schema: Mapping[str, Any]) -> Iterator[Diagnostic]:
@@ -116,7 +116,7 @@ def option_errors(case: Case, path: Path, value: Any, schema: Mapping[str, Any])
 
 
 def _node(case: Case, value: Any, path: Path) -> Node:
-    """A value of an option as it stands in the recipe."""
+    """Rebuild the node of an option value from the bound recipe."""
     span = case.places.value(*path)
     if isinstance(value, Mapping):
         keys = [_scalar(name, case.places.key(*path, name)) for name in value]
@@ -133,18 +133,18 @@ def _scalar(value: Any, span: Span) -> ScalarNode:
 
 
 def _clearly_right(value: Any, schema: Mapping[str, Any]) -> bool:
-    """A name, a flag or a number within limits, where that is all that is asked for: no need to load jsonschema."""
-    asked = {word: schema[word] for word in schema if word not in _SAID_ONLY}
-    if asked.keys() == {"enum"}:
-        return isinstance(value, str) and value in asked["enum"]
-    kind = asked.pop("type", None)
+    """Whether a simple schema accepts the value, without loading jsonschema."""
+    keywords = {word: schema[word] for word in schema if word not in _ANNOTATIONS}
+    if keywords.keys() == {"enum"}:
+        return isinstance(value, str) and value in keywords["enum"]
+    kind = keywords.pop("type", None)
     if not isinstance(kind, str) or type(value) not in _KINDS.get(kind, ()):
         return False
-    low, high = asked.pop("minimum", value), asked.pop("maximum", value)
-    return not asked and bool(low <= value <= high)
+    low, high = keywords.pop("minimum", value), keywords.pop("maximum", value)
+    return not keywords and bool(low <= value <= high)
 
 
-_SAID_ONLY = ("description", "default", "examples")
+_ANNOTATIONS = ("description", "default", "examples")
 _KINDS: Mapping[str, tuple[type, ...]] = {"boolean": (bool,), "integer": (int,), "number": (int, float)}
 
 
@@ -158,7 +158,7 @@ def selections_whole(case: Case) -> Iterator[Diagnostic]:
             yield case.missing("expected a selection of tasks: 'split', 'ids' or 'file'", *path)
         for extra in ways[1:]:
             yield case.error(
-                "conflict", f"'{extra}' takes the place of '{ways[0]}': expected one of them", *path, extra
+                "conflict", f"'{ways[0]}' and '{extra}' both select the tasks: give only one of them", *path, extra
             )
         if selection.ids is not None and not selection.ids:
             yield case.error("bad-value", "expected at least one task", *path, "ids")
@@ -171,10 +171,10 @@ def splits_known(case: Case) -> Iterator[Diagnostic]:
 
 
 def eval_split_known(case: Case) -> Iterator[Diagnostic]:
-    measured = case.recipe.eval.tasks if case.recipe.eval else None
+    evaluated = case.recipe.eval.tasks if case.recipe.eval else None
     for _, _, info in _registered(case):
-        if info.splits and measured is not None and measured not in info.splits:
-            yield no_split(measured, case.places.value("eval", "tasks"), info)
+        if info.splits and evaluated is not None and evaluated not in info.splits:
+            yield no_split(evaluated, case.places.value("eval", "tasks"), info)
 
 
 def ranges_fit(case: Case) -> Iterator[Diagnostic]:
@@ -184,44 +184,46 @@ def ranges_fit(case: Case) -> Iterator[Diagnostic]:
         first, end = selection.range
         size = info.splits.get(selection.split or "") if info else None
         if first >= end:
-            yield case.error("bad-range", f"expected a first task below {end}, not {first}", *path, "range")
+            yield case.error("bad-range", f"the range must start below its end ({end}), got {first}", *path, "range")
         elif size is not None and end > size:
-            yield case.error("bad-range", f"split '{selection.split}' has {size} tasks, not {end}", *path, "range")
+            yield case.error(
+                "bad-range", f"the range ends at {end}, but split '{selection.split}' has {size} tasks", *path, "range"
+            )
 
 
-def not_measured_on_training_tasks(case: Case) -> Iterator[Diagnostic]:
-    """Where the same split, or the same ids, would be both; what files hold is known only when the run starts."""
+def not_evaluated_on_training_tasks(case: Case) -> Iterator[Diagnostic]:
+    """Refuse an overlap of splits or ids; the contents of files are checked when the run starts."""
     evaluation = case.recipe.eval
     if evaluation is None:
         return
     for path, environment in case.environments():
-        train, measured = environment.tasks.train, environment.tasks.eval
+        train, evaluated = environment.tasks.train, environment.tasks.eval
         if evaluation.tasks is not None:
             if evaluation.tasks == train.split and train.range is None:
                 yield _on_train(case, f"split '{train.split}'", (*path, "tasks", "train"), ("eval", "tasks"))
-        elif overlap := _overlap(train, measured):
+        elif overlap := _overlap(train, evaluated):
             yield _on_train(case, overlap, (*path, "tasks", "train"), (*path, "tasks", "eval"))
 
 
-def _on_train(case: Case, what: str, train: Path, measured: Path) -> Diagnostic:
+def _on_train(case: Case, what: str, train: Path, evaluated: Path) -> Diagnostic:
     return case.error(
         "eval-on-train",
-        f"{what} is both learnt from and measured on",
-        *measured,
-        hint="measure on another split, or give each its own 'range'",
-        notes=(case.note("learnt from here", *train),),
+        f"{what} is used for both training and evaluation",
+        *evaluated,
+        hint="evaluate on another split, or give each its own 'range'",
+        notes=(case.note("used for training here", *train),),
     )
 
 
-def _overlap(train: TaskSelection, measured: TaskSelection) -> str | None:
-    both = set(train.ids or ()) & set(measured.ids or ())
+def _overlap(train: TaskSelection, evaluated: TaskSelection) -> str | None:
+    both = set(train.ids or ()) & set(evaluated.ids or ())
     if both:
         return f"task {shown(min(both))}"
-    if train.file is not None and train.file == measured.file:
+    if train.file is not None and train.file == evaluated.file:
         return f"file {shown(train.file)}"
-    if train.split is None or train.split != measured.split:
+    if train.split is None or train.split != evaluated.split:
         return None
-    if train.range is not None and measured.range is not None and not _ranges_overlap(train.range, measured.range):
+    if train.range is not None and evaluated.range is not None and not _ranges_overlap(train.range, evaluated.range):
         return None
     return f"split {shown(train.split)}"
 
@@ -237,11 +239,11 @@ def some_weight(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if stage.environments and all(is_zero(each.weight) for each in stage.environments.values()):
             at = (*base, "environments", next(iter(stage.environments)), "weight")
-            yield case.error("bad-value", "every environment has weight 0: expected one above 0", *at)
+            yield case.error("bad-value", "every environment has weight 0: at least one must be above 0", *at)
 
 
-def experts_there(case: Case) -> Iterator[Diagnostic]:
-    """Other people's servers play no scripted solutions."""
+def experts_exist(case: Case) -> Iterator[Diagnostic]:
+    """External servers have no scripted solutions."""
     for base, stage in case.stages():
         expert = is_offline(stage.algorithm) and stage.algorithm.data.source is DataSource.EXPERT
         for name, environment in stage.environments.items():
@@ -254,7 +256,7 @@ def experts_there(case: Case) -> Iterator[Diagnostic]:
 
 
 def _no_expert(case: Case, name: str, path: Path) -> Diagnostic:
-    return case.error("no-expert", f"environment '{name}' is a foreign server and has no scripted solutions", *path)
+    return case.error("no-expert", f"environment '{name}' is an external server without scripted solutions", *path)
 
 
 def _registered(case: Case) -> Iterator[tuple[Path, Environment, EnvironmentInfo]]:
@@ -276,14 +278,14 @@ ENVIRONMENT_RULES: tuple[Rule, ...] = (
     one_origin,
     registered,
     kind_given,
-    options_known,
-    options_there,
-    options_right,
+    options_are_known,
+    required_options_are_given,
+    options_are_valid,
     selections_whole,
     splits_known,
     eval_split_known,
     ranges_fit,
-    not_measured_on_training_tasks,
+    not_evaluated_on_training_tasks,
     some_weight,
-    experts_there,
+    experts_exist,
 )

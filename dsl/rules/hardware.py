@@ -1,4 +1,4 @@
-"""Rules about machines: how GPUs are shared out, what the engines demand, whether everything fits in a card."""
+"""Rules about hardware: how GPUs are divided, what the engines require, whether everything fits in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def engines_fit_the_machines(case: Case) -> Iterator[Diagnostic]:
     if hardware.gpus_per_node == 0 or _split_fault(case):
         return
     if share > hardware.gpus_per_node:
-        message = f"an engine of {share} GPUs does not fit in a machine of {hardware.gpus_per_node}"
+        message = f"an engine needs {share} GPUs, but a node has only {hardware.gpus_per_node}"
     else:
         message = misfit(hardware) or ""
     if message:
@@ -43,7 +43,7 @@ def engines_fit_the_machines(case: Case) -> Iterator[Diagnostic]:
             "hardware",
             "rollout",
             "tensor_parallel",
-            hint="choose a number that divides the GPUs that sample on each machine",
+            hint="choose a divisor of the number of sampling GPUs on each node",
         )
 
 
@@ -64,9 +64,9 @@ def _split_fault(case: Case) -> str | None:
         return "'layout: split' needs at least two GPUs"
     learning, sampling = split_gpus(hardware)
     if min(learning, sampling) < 1:
-        return f"of {total} GPUs, {learning} would learn and {sampling} sample: expected at least one each"
+        return f"{learning} GPUs for learning and {sampling} for sampling, of {total}: each side needs at least one"
     if learning + sampling != total:
-        return f"{learning} GPUs that learn and {sampling} that sample are not the {total} that there are"
+        return f"{learning} GPUs for learning plus {sampling} for sampling do not add up to {total}"
     return None
 
 
@@ -75,13 +75,13 @@ def one_process_has_one_gpu(case: Case) -> Iterator[Diagnostic]:
     if launcher(hardware) is not Launcher.INLINE:
         return
     if hardware.nodes > 1 or hardware.gpus_per_node > 1:
-        what = f"{hardware.nodes} machines" if hardware.nodes > 1 else f"{hardware.gpus_per_node} GPUs"
+        what = f"{hardware.nodes} nodes" if hardware.nodes > 1 else f"{hardware.gpus_per_node} GPUs"
         yield case.error(
             "conflict",
             f"'launcher: inline' runs everything in one process, which cannot use {what}",
             "hardware",
             "launcher",
-            hint="write 'launcher: ray', or leave it out",
+            hint="write 'launcher: ray', or remove the key",
         )
 
 
@@ -105,7 +105,7 @@ def overlap_needs_room(case: Case) -> Iterator[Diagnostic]:
     if hardware.staleness and hardware.gpus_per_node and hardware.layout is Layout.COLOCATED:
         yield case.error(
             "conflict",
-            "sampling and learning take turns on the same GPUs, so that neither can run ahead",
+            "sampling and learning share the same GPUs, so sampling cannot run ahead",
             "hardware",
             "staleness",
             hint="write 'layout: split', or 'staleness: 0'",
@@ -118,11 +118,11 @@ def micro_batch_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
         if size is not None and size < stage.agent.context_tokens:
             yield case.error(
                 "over-budget",
-                f"an episode of {stage.agent.context_tokens} tokens does not fit in a forward pass of {size}",
+                f"'tokens_per_micro_batch' ({size}) is below 'agent.context_tokens' ({stage.agent.context_tokens})",
                 "hardware",
                 "train",
                 "tokens_per_micro_batch",
-                hint="raise it to 'agent.context_tokens' or more, or leave it out",
+                hint="raise it to 'agent.context_tokens' or more, or remove the key",
             )
 
 
@@ -130,7 +130,7 @@ def micro_batch_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
 
 
 def cache_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
-    """On a CPU the cache has a size of its own."""
+    """Check the fixed size of the KV cache on a CPU."""
     asked = case.recipe.hardware.rollout.kv_cache_gb
     if asked is None or case.shape is None or case.recipe.hardware.gpus_per_node:
         return
@@ -138,21 +138,21 @@ def cache_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
     if asked * 10**9 < needed:
         yield case.error(
             "out-of-memory",
-            f"the cache of one episode takes {_gb(needed)} GB, and there are {asked:g}",
+            f"the KV cache of one episode needs {_gb(needed)} GB, but 'kv_cache_gb' is {asked:g}",
             "hardware",
             "rollout",
             "kv_cache_gb",
         )
 
 
-def everything_fits_in_a_card(case: Case) -> Iterator[Diagnostic]:
+def everything_fits_in_gpu_memory(case: Case) -> Iterator[Diagnostic]:
     size = _sized(case)
     if size is None or size.capacity is None:
         return
     uses = estimate(size)
     for role, peak in peaks(uses, case.recipe.hardware.layout).items():
         if peak > size.capacity:
-            yield _too_large(case, role, peak, size.capacity, uses)
+            yield _out_of_memory(case, role, peak, size.capacity, uses)
 
 
 def engine_fits_its_share(case: Case) -> Iterator[Diagnostic]:
@@ -166,7 +166,7 @@ def engine_fits_its_share(case: Case) -> Iterator[Diagnostic]:
     if engine is not None and share < taken <= size.capacity and _limit(size, uses) == share:
         yield case.error(
             "out-of-memory",
-            f"an engine with the cache of one episode takes {_gb(taken)} GB, and its share of a card is {_gb(share)}",
+            f"an engine with one episode's KV cache needs {_gb(taken)} GB; its share of the GPU is {_gb(share)} GB",
             "hardware",
             "rollout",
             "memory_share",
@@ -185,18 +185,26 @@ def _sized(case: Case) -> Sizing | None:
     return sizing(case.recipe, case.shape)
 
 
-def _too_large(case: Case, role: Role, peak: int, capacity: int, uses: Iterable[MemoryUse]) -> Diagnostic:
+def _out_of_memory(case: Case, role: Role, peak: int, capacity: int, uses: Iterable[MemoryUse]) -> Diagnostic:
     hardware = case.recipe.hardware
     split = hardware.layout is Layout.SPLIT
     here = [use for use in uses if not use.host and (not split or (use.role is Role.ROLLOUT) is (role is Role.ROLLOUT))]
     sampling = role is Role.ROLLOUT or _phase(here, Phase.SAMPLING) > _phase(here, Phase.LEARNING)
     return case.error(
         "out-of-memory",
-        f"a card would have to hold {_gb(peak)} GB, and this one holds {_gb(capacity)}",
+        f"needs {_gb(peak)} GB per GPU; {_gpu(case)} has {_gb(capacity)} GB",
         "hardware",
         "gpu" if hardware.gpu_memory_gb is None else "gpu_memory_gb",
         hint=f"{'; '.join(map(_table, here))}: {_SAMPLING_ADVICE if sampling else _LEARNING_ADVICE}",
     )
+
+
+def _gpu(case: Case) -> str:
+    """Name the GPU, unless its memory is overridden."""
+    hardware = case.recipe.hardware
+    if hardware.gpu is None or hardware.gpu_memory_gb is not None:
+        return "the GPU"
+    return f"{'an' if hardware.gpu[0] in 'ahlr' else 'a'} {hardware.gpu}"  # as it is read aloud: an l4, a b200
 
 
 def _phase(uses: Iterable[MemoryUse], phase: Phase) -> int:
@@ -227,6 +235,6 @@ HARDWARE_RULES: tuple[Rule, ...] = (
     overlap_needs_room,
     micro_batch_holds_an_episode,
     cache_holds_an_episode,
-    everything_fits_in_a_card,
+    everything_fits_in_gpu_memory,
     engine_fits_its_share,
 )

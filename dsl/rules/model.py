@@ -1,4 +1,4 @@
-"""Rules about the model: where it comes from, how its sizes divide, what its precision and adapters allow."""
+"""Rules about the model: its origin, divisibility of its sizes, precision and adapters."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def one_origin(case: Case) -> Iterator[Diagnostic]:
     if model.path is not None and model.init is not None:
         yield case.error(
             "conflict",
-            "'init' makes a model from scratch and 'path' names one that exists: expected one of them",
+            "'path' loads a model and 'init' makes one from scratch: give only one of them",
             "model",
             "init",
-            hint="leave one of the two out",
+            hint="remove one of them",
             notes=(case.note("'path' is here", "model", "path"),),
         )
 
@@ -44,11 +44,13 @@ def heads_divide(case: Case) -> Iterator[Diagnostic]:
     if init is None:
         return
     if init.hidden % init.heads:
-        yield _not_divisible(case, "heads", f"{init.heads} heads do not divide a width of {init.hidden}")
+        yield _not_divisible(case, "heads", f"{init.heads} heads do not divide 'hidden' ({init.hidden})")
     elif (init.hidden // init.heads) % 2:
         # rotary embeddings turn the numbers of a head in pairs
         yield _not_divisible(
-            case, "heads", f"a head would be {init.hidden // init.heads} wide, and an even number is needed"
+            case,
+            "heads",
+            f"the head size must be even, but {init.hidden} / {init.heads} is {init.hidden // init.heads}",
         )
     if init.heads % _kv_heads(init):
         yield _not_divisible(case, "kv_heads", f"{_kv_heads(init)} key-value heads do not divide {init.heads} heads")
@@ -60,7 +62,7 @@ def heads_suit_a_cpu(case: Case) -> Iterator[Diagnostic]:
         return
     if init.hidden // init.heads not in HEADS_ON_A_CPU:
         counts = [str(init.hidden // width) for width in HEADS_ON_A_CPU if init.hidden % width == 0]
-        message = f"on a CPU the sampling engine has no heads that are {init.hidden // init.heads} wide"
+        message = f"vLLM on CPU does not support a head size of {init.hidden // init.heads}"
         hint = f"write {' or '.join(counts)}" if counts else "make 'hidden' a multiple of 32"
         yield case.error("conflict", message, "model", "init", "heads", hint=hint)
 
@@ -78,11 +80,11 @@ def shape_divides(case: Case) -> Iterator[Diagnostic]:
     if shape is not None and shape.head_dim is None and shape.hidden % shape.heads:
         yield case.error(
             "not-divisible",
-            f"{shape.heads} heads do not divide a width of {shape.hidden}",
+            f"{shape.heads} heads do not divide 'hidden' ({shape.hidden})",
             "model",
             "shape",
             "heads",
-            hint="give 'head_dim' if the model's heads are of another width",
+            hint="set 'head_dim' if the head size is not hidden / heads",
         )
     if shape is not None and shape.heads % shape.kv_heads:
         yield case.error(
@@ -100,8 +102,8 @@ def within_positions(case: Case) -> Iterator[Diagnostic]:
         if known is not None and stage.agent.context_tokens > known.max_positions:
             yield case.error(
                 "context-too-long",
-                f"{stage.agent.context_tokens} tokens of context are more than the {known.max_positions} that"
-                f" {shown(case.recipe.model.path or '')} can see",
+                f"{stage.agent.context_tokens} tokens exceed the context length of"
+                f" {shown(case.recipe.model.path or '')} ({known.max_positions})",
                 *base,
                 "agent",
                 "context_tokens",
@@ -113,7 +115,7 @@ def adapters_exist(case: Case) -> Iterator[Diagnostic]:
     if lora is None or case.shape is None:
         return
     if not lora.targets:
-        yield case.error("bad-value", "expected at least one layer that gets an adapter", "model", "lora", "targets")
+        yield case.error("bad-value", "expected at least one target layer", "model", "lora", "targets")
     for index, target in enumerate(lora.targets):
         if target not in LAYERS:
             yield case.error(
@@ -133,7 +135,7 @@ def precision_fits(case: Case) -> Iterator[Diagnostic]:
     if model.dtype is DType.FP16 and not on_gpus:
         yield case.error(
             "conflict",
-            "fp16 needs GPUs, and this recipe runs on the CPU",
+            "fp16 needs a GPU, but this recipe runs on the CPU",
             "model",
             "dtype",
             hint="write 'bf16' or 'fp32'",
@@ -142,7 +144,7 @@ def precision_fits(case: Case) -> Iterator[Diagnostic]:
     if width(model.dtype, on_gpus) == 2 and hardware.train.zero == 0:
         yield case.error(
             "conflict",
-            "ZeRO stage 0 takes a wrong first update in half precision: expected stage 1 or higher",
+            "ZeRO stage 0 gets the first update wrong in half precision: expected stage 1 or higher",
             "hardware",
             "train",
             "zero",

@@ -1,7 +1,6 @@
-"""Names of environments, splits and sinks, which must be registered.
+"""Names of environments, splits and sinks, checked against the catalog.
 
-Enters: a name and where it stands, or a whole tree of which no recipe could be made. Leaves: diagnostics in the same
-words either way.
+Used on a bound recipe, and on a tree from which no recipe could be made, with the same messages.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["no_environment", "no_sink", "no_split", "unknown_names"]
 
 def no_environment(name: str, span: Span, catalog: Catalog) -> Diagnostic:
     message = f"environment {shown(name)} is not registered"
-    help_text = did_you_mean(name, catalog.environments) or "'agym envs list' shows those that are"
+    help_text = did_you_mean(name, catalog.environments) or "'agym envs list' shows the registered ones"
     return Diagnostic(code="unknown-environment", message=message, span=span, help=help_text)
 
 
@@ -30,7 +29,7 @@ def no_split(name: str, span: Span, info: EnvironmentInfo) -> Diagnostic:
 
 
 def no_sink(name: str, span: Span, catalog: Catalog) -> Diagnostic:
-    message = f"no sink is called {shown(name)}"
+    message = f"unknown sink {shown(name)}"
     return Diagnostic(code="unknown-name", message=message, span=span, help=did_you_mean(name, catalog.sinks))
 
 
@@ -38,7 +37,7 @@ def no_sink(name: str, span: Span, catalog: Catalog) -> Diagnostic:
 
 
 def unknown_names(tree: Node, catalog: Catalog) -> Iterator[Diagnostic]:
-    """Of a tree with every shorthand written out; what is no name at all is left to others."""
+    """Report unknown names in a tree with every shorthand written out; other values are left to other checks."""
     known: dict[str, EnvironmentInfo] = {}
     for world in (*_at(tree, "environments", "*"), *_at(tree, "schedule", "*", "environments", "*")):
         for use in _names(world, "use"):
@@ -62,7 +61,7 @@ def _unknown_splits(splits: Iterator[ScalarNode], info: EnvironmentInfo) -> Iter
 
 
 def _at(node: Node, *path: str) -> Iterator[Node]:
-    """What stands at a path, `*` being every item of a list or value of a map."""
+    """The nodes at a path, `*` being every item of a list or value of a map."""
     if not path:
         yield node
         return

@@ -1,4 +1,4 @@
-"""Rules about the run around the learning: measuring, saving, sinks, and parts that are not built yet."""
+"""Rules about the run around training: evaluation, checkpoints, sinks, and parts that are not built yet."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def eval_stages_have_settings(case: Case) -> Iterator[Diagnostic]:
         if case.recipe.eval is None and kind_of(stage.algorithm) is Kind.EVAL:
             yield case.error(
                 "conflict",
-                f"stage '{stage.stage}' measures as 'eval' says, and 'eval' is null",
+                f"stage '{stage.stage}' evaluates by the settings of 'eval', but 'eval' is null",
                 *base,
                 "algorithm",
                 "use",
-                hint="write 'eval: {}', or leave this stage out",
+                hint="write 'eval: {}', or remove this stage",
             )
 
 
@@ -56,19 +56,21 @@ def samples_differ(case: Case) -> Iterator[Diagnostic]:
             hint="write 'samples: 1', or a temperature above 0",
         )
     if evaluation.greedy:
-        yield case.error("no-effect", "'temperature: 0' is greedy already", "eval", "greedy", hint="leave it out")
+        yield case.error("no-effect", "'temperature: 0' is greedy already", "eval", "greedy", hint="remove it")
 
 
-def best_metric_is_measured(case: Case) -> Iterator[Diagnostic]:
+def best_metric_exists(case: Case) -> Iterator[Diagnostic]:
     best = case.recipe.checkpoint.best
     if best is None:
         return
     path = ("checkpoint", "best")
     example = f"for example 'eval/{next(iter(case.recipe.environments), 'all')}/success'"
     if not METRIC.fullmatch(best):
-        yield case.error("unknown-metric", f"expected a metric as 'group/name', not {shown(best)}", *path, hint=example)
+        yield case.error(
+            "unknown-metric", f"expected a metric written 'group/name', got {shown(best)}", *path, hint=example
+        )
     elif best.startswith("eval/") and case.recipe.eval is None:
-        yield case.error("unknown-metric", f"nothing is measured, so that there is no {shown(best)}", *path)
+        yield case.error("unknown-metric", f"no metric {shown(best)}: this recipe has no 'eval' section", *path)
     elif best.startswith("eval/"):
         yield from _eval_metric(case, path, best, example)
 
@@ -77,24 +79,24 @@ def _eval_metric(case: Case, path: Path, best: str, example: str) -> Iterator[Di
     parts = best.split("/")
     if len(parts) != 3:
         yield case.error(
-            "unknown-metric", f"expected 'eval/environment/metric', not {shown(best)}", *path, hint=example
+            "unknown-metric", f"expected 'eval/environment/metric', got {shown(best)}", *path, hint=example
         )
         return
     _, environment, metric = parts
     known = (*case.recipe.environments, "all")
     if environment not in known:
-        message = f"there is no environment {shown(environment)} to measure in"
+        message = f"no environment {shown(environment)} in this recipe"
         at = _part(case.places.value(*path), best, len("eval/"), environment)
         yield Diagnostic(code="unknown-metric", message=message, span=at, help=did_you_mean(environment, known))
     if metric not in EVAL_METRICS and not COUNTED_METRIC.fullmatch(metric):
         hint = did_you_mean(metric, (*EVAL_METRICS, "pass@1", "avg@1"))
         at = _part(case.places.value(*path), best, len(f"eval/{environment}/"), metric)
-        message = f"no measurement is called {shown(metric)}"
+        message = f"unknown evaluation metric {shown(metric)}"
         yield Diagnostic(code="unknown-metric", message=message, span=at, help=hint)
 
 
 def _part(written: Span, whole: str, offset: int, part: str) -> Span:
-    """Where a part of a text stands; the whole value if it is not written as it is."""
+    """The span of a part of a text; the whole value if it is not written literally."""
     found = written.text.find(whole)
     start = written.start + found + offset
     return written if found < 0 else written.source.span(start, start + len(part))
@@ -112,7 +114,7 @@ def sinks_exist(case: Case) -> Iterator[Diagnostic]:
         elif before != index:
             yield case.error(
                 "duplicate-name",
-                f"metrics go to {shown(sink.use)} twice",
+                f"sink {shown(sink.use)} is listed twice",
                 "logging",
                 index,
                 "use",
@@ -141,51 +143,51 @@ def sink_options(case: Case) -> Iterator[Diagnostic]:
 
 
 def built_parts(case: Case) -> Iterator[Diagnostic]:
-    parts = _by_key(tuple(case.catalog.unbuilt))
+    parts = _index_by_key(tuple(case.catalog.unbuilt))
     # what stages have is looked at in each of them, all else in the recipe itself
     of_recipe = {key: inner for key, inner in parts.items() if key not in record(Stage).fields}
-    used = [*_used(case.recipe, (), of_recipe)]
+    used = [*_find_used(case.recipe, (), of_recipe)]
     for base, stage in case.stages():
-        used += _used(stage, base, parts)
+        used += _find_used(stage, base, parts)
     for path, part in used:
         message = f"this version cannot run '{part}' yet: {case.catalog.unbuilt[part]}"
         yield case.warning("not-built", message, *path)
 
 
 @dataclass(slots=True)
-class _Wanted:
-    """Parts that a key can stand for."""
+class _UnbuiltParts:
+    """Unbuilt parts by key."""
 
     parts: dict[str, str] = field(default_factory=dict)
     """By `=value`, by `>number`, or by nothing for all but the default."""
-    below: dict[str, _Wanted] = field(default_factory=dict)
+    below: dict[str, _UnbuiltParts] = field(default_factory=dict)
     """By the next name of the key, `*` being any."""
 
 
 @lru_cache(maxsize=16)
-def _by_key(parts: tuple[str, ...]) -> Mapping[str, _Wanted]:
-    root = _Wanted()
+def _index_by_key(parts: tuple[str, ...]) -> Mapping[str, _UnbuiltParts]:
+    root = _UnbuiltParts()
     for part in parts:
         key = re.split("[=>]", part)[0]
-        wanted = root
+        unbuilt = root
         for name in key.split("."):
-            wanted = wanted.below.setdefault(name, _Wanted())
-        wanted.parts[part.removeprefix(key)] = part
+            unbuilt = unbuilt.below.setdefault(name, _UnbuiltParts())
+        unbuilt.parts[part.removeprefix(key)] = part
     return root.below
 
 
-def _used(holder: Any, base: Path, wanted: Mapping[str, _Wanted]) -> Iterator[tuple[Path, str]]:
-    for head, key in wanted.items():
+def _find_used(holder: Any, base: Path, unbuilt: Mapping[str, _UnbuiltParts]) -> Iterator[tuple[Path, str]]:
+    for head, key in unbuilt.items():
         for name, value, default in _items(holder, head):
             path = (*base, name)
             for which, part in key.parts.items():
-                if _is_it(which, value, default):
+                if _matches(which, value, default):
                     yield path, part
             if key.below:
-                yield from _used(value, path, key.below)
+                yield from _find_used(value, path, key.below)
 
 
-def _is_it(which: str, value: Any, default: Any) -> bool:
+def _matches(which: str, value: Any, default: Any) -> bool:
     if which.startswith(">"):
         return isinstance(value, int) and value > int(which[1:])
     return which == f"={_text(value)}" if which else value != default
@@ -207,7 +209,7 @@ def _text(value: Any) -> str:
 RUN_RULES: tuple[Rule, ...] = (
     eval_stages_have_settings,
     samples_differ,
-    best_metric_is_measured,
+    best_metric_exists,
     sinks_exist,
     sink_options,
     built_parts,

@@ -1,4 +1,4 @@
-"""Rules about stages and budgets: each ends, its horizon is given and grows, and an episode fits its context."""
+"""Rules about stages and budgets: stages end, horizons exist and grow, an episode fits its context."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 from ..check.spans import Path
 from ..diagnostics import Diagnostic
 from ..model.algorithm import Kind, Preset, Relabel
-from ..model.known_values import Number, Span, Steps, horizon, limits, settled
+from ..model.known_values import Number, Span, Steps, constant_truth, horizon, limits
 from ..model.recipe import Agent, Format, MemoryKind, Stage
 from ..model.stage_kinds import is_played, kind_of, learns, samples
 from ..planning.budgets import horizons, stage_spans, turn_tokens
@@ -38,7 +38,7 @@ def names_differ(case: Case) -> Iterator[Diagnostic]:
         if before != index:
             yield case.error(
                 "duplicate-name",
-                f"two stages are called {shown(stage.stage)}",
+                f"two stages are named {shown(stage.stage)}",
                 "schedule",
                 index,
                 "stage",
@@ -50,22 +50,24 @@ def stages_end(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if stage.until is None and kind_of(stage.algorithm) not in (Kind.EVAL, Kind.EVOLVE):
             yield case.missing(
-                f"stage '{stage.stage}' needs 'until': when it ends", *base, hint="for example 'until: step >= 100'"
+                f"stage '{stage.stage}' needs 'until', its end condition",
+                *base,
+                hint="for example 'until: step >= 100'",
             )
 
 
 def ends_are_bounded(case: Case) -> Iterator[Diagnostic]:
-    """A stage that waits for a metric may wait for ever."""
+    """Warn of a stage that waits for a metric and may never end."""
     for (base, stage), span in zip(case.stages(), stage_spans(case.recipe), strict=True):
         if stage.until is None or not learns(stage.algorithm):
             continue
-        always = settled(stage.until, "until")
+        always = constant_truth(stage.until, "until")
         if always is not None:
             yield _constant_end(case, base, always)
         elif span.steps is None:
             yield case.warning(
                 "unbounded-stage",
-                f"no number of steps is sure to end stage '{stage.stage}'",
+                f"stage '{stage.stage}' may never end: 'until' has no step limit",
                 *base,
                 "until",
                 hint=_bounded(stage.until.text),
@@ -74,12 +76,12 @@ def ends_are_bounded(case: Case) -> Iterator[Diagnostic]:
 
 def _bounded(until: str) -> str:
     whole = f"write '{until} or step >= 1000'"
-    return whole if len(until) <= LONGEST_HINT and "\n" not in until else "add 'or step >= 1000' at its end"
+    return whole if len(until) <= LONGEST_HINT and "\n" not in until else "add 'or step >= 1000' at the end"
 
 
 def _constant_end(case: Case, base: Path, always: bool) -> Diagnostic:
-    what = "is always true, so that the stage ends after one step" if always else "is never true: the stage never ends"
-    return case.error("constant-until", f"this {what}", *base, "until", hint="for example 'step >= 100'")
+    what = "always true: the stage ends after one step" if always else "never true: the stage never ends"
+    return case.error("constant-until", f"'until' is {what}", *base, "until", hint="for example 'step >= 100'")
 
 
 # --- the horizon ---------------------------------------------------------------------------------------------------
@@ -90,7 +92,7 @@ def turns_are_given(case: Case) -> Iterator[Diagnostic]:
         without = [name for name, each in stage.environments.items() if each.turns is None]
         if is_played(stage.algorithm) and stage.turns is None and without:
             yield case.missing(
-                f"stage '{stage.stage}' needs 'turns': how many an episode may take",
+                f"stage '{stage.stage}' needs 'turns', the most an episode may take",
                 *base,
                 hint="for example 'turns: 20'",
             )
@@ -101,12 +103,12 @@ def horizon_is_a_turn_or_more(case: Case) -> Iterator[Diagnostic]:
         for name, turns in horizons(stage) if is_played(stage.algorithm) else ():
             low = next(((step, value) for step, value in horizon(turns, span) or () if value < 1), None)
             if low is not None:
-                message = f"expected at least 1, and at step {low[0]} this is {low[1]}"
+                message = f"must be at least 1, but at step {low[0]} it is {low[1]}"
                 yield case.error("out-of-range", message, *_turns_path(base, stage, name), hint="write max(1, ...)")
 
 
 def horizon_grows(case: Case) -> Iterator[Diagnostic]:
-    """Within a stage and from each to the next, environment by environment, as far as it is known before the run."""
+    """Compare horizons within a stage and between stages, per environment, as far as they are known before the run."""
     spans = stage_spans(case.recipe)
     reached: dict[str, tuple[Number, Span]] = {}
     for (base, stage), span in zip(case.stages(), spans, strict=True):
@@ -116,9 +118,9 @@ def horizon_grows(case: Case) -> Iterator[Diagnostic]:
             path = _turns_path(base, stage, name)
             before = reached.get(name)
             if not stage.shrink and before is not None and _falls(*before, turns, span):
-                yield _shrinks(case, path, "the stage before allows more turns")
+                yield _shrinks(case, path, "the stage before ends with more turns")
             if not stage.shrink and _falls_within(turns, span):
-                yield _shrinks(case, path, "the horizon falls within this stage")
+                yield _shrinks(case, path, "the horizon shrinks within this stage")
             reached[name] = (turns, span)
 
 
@@ -128,20 +130,18 @@ def _turns_path(base: Path, stage: Stage, name: str) -> Path:
 
 
 def _shrinks(case: Case, path: Path, message: str) -> Diagnostic:
-    return case.error(
-        "horizon-shrinks", message, *path, hint="write 'shrink: true' in this stage if that is what you want"
-    )
+    return case.error("horizon-shrinks", message, *path, hint="write 'shrink: true' in this stage if this is intended")
 
 
 def _falls(before: Number, span_before: Span, turns: Number, span: Span) -> bool:
-    """Whether the last horizon of one stage is sure to be above the first of the next."""
+    """Whether the last horizon of one stage certainly exceeds the first of the next."""
     table, first = horizon(before, span_before), horizon(turns, span)
     lowest = first[0][1] if first else limits(turns)[1]
     return (_reached(table, span_before) if table else limits(before)[0]) > lowest
 
 
 def _reached(table: Steps, span: Span) -> int:
-    """The horizon at a stage's end; of one that may end at any step, the lowest that it can be."""
+    """The horizon at the end of a stage; the lowest one if it may end at any step."""
     return table[-1][1] if span.steps is not None else min(turns for _, turns in table)
 
 
@@ -166,7 +166,8 @@ def a_turn_fits_the_context(case: Case) -> Iterator[Diagnostic]:
             if size >= agent.context_tokens:
                 yield case.error(
                     "over-budget",
-                    f"{size} tokens at a time do not fit in an episode of {agent.context_tokens}",
+                    f"'{key}' ({size}) {'exceeds' if size > agent.context_tokens else 'leaves no room in'}"
+                    f" 'agent.context_tokens' ({agent.context_tokens})",
                     *base,
                     "agent",
                     *key.split("."),
@@ -178,20 +179,20 @@ def guided_replies_are_lists(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if stage.agent.guided and stage.agent.format is Format.CODE:
             yield case.error(
-                "conflict", "'guided' needs actions that can be listed, and code cannot", *base, "agent", "guided"
+                "conflict", "'guided' needs a list of valid actions, and code has none", *base, "agent", "guided"
             )
 
 
-def guided_replies_are_not_learnt(case: Case) -> Iterator[Diagnostic]:
+def guided_replies_are_not_trained_on(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if stage.agent.guided and samples(stage.algorithm) and learns(stage.algorithm):
             yield case.error(
                 "conflict",
-                "what is drawn from valid actions alone has other log-probs than the learner computes",
+                "guided sampling changes the log-probs, so its episodes cannot be trained on",
                 *base,
                 "agent",
                 "guided",
-                hint="measure with it, in a stage of 'algorithm: {use: eval}'",
+                hint="use it for evaluation only, in a stage with 'algorithm: {use: eval}'",
             )
 
 
@@ -201,7 +202,7 @@ def guided_replies_hold_the_action_alone(case: Case) -> Iterator[Diagnostic]:
         if agent.guided and agent.thinking and agent.format in (Format.REACT, Format.TOOLS):
             yield case.error(
                 "conflict",
-                f"a guided reply holds the action alone, and under 'format: {agent.format}' there is room for thoughts",
+                f"a guided reply is the action alone, but 'format: {agent.format}' allows thoughts",
                 *base,
                 "agent",
                 "guided",
@@ -209,22 +210,22 @@ def guided_replies_hold_the_action_alone(case: Case) -> Iterator[Diagnostic]:
             )
 
 
-def told_otherwise_in_one_piece(case: Case) -> Iterator[Diagnostic]:
-    """An episode is told as that of another goal, or with its solution, by putting another opening before it."""
+def relabelled_episodes_are_one_sequence(case: Case) -> Iterator[Diagnostic]:
+    """Relabelling and a privileged critic replace the first prompt, which needs an episode in one sequence."""
     for base, stage in case.stages():
         agent, algorithm = stage.agent, stage.algorithm
         pieces = _in_pieces(agent)
         plans = "planning" if agent.planning is not None else None
         if samples(algorithm) and algorithm.data.relabel is not Relabel.NONE and (key := pieces or plans):
-            message = f"what was played with '{key}' for one goal cannot be told as if it had been for another"
+            message = f"an episode with '{key}' cannot be relabelled for another goal"
             yield case.error("conflict", message, *base, "algorithm", "data", "relabel")
         if algorithm.use is Preset.TURN_DPO and algorithm.critic.privileged and pieces:
-            message = f"the critic's solution stands in the first opening, and '{pieces}' makes several"
+            message = f"the solution is shown to the critic in the first prompt, but '{pieces}' makes several prompts"
             yield case.error("conflict", message, *base, "algorithm", "critic", "privileged")
 
 
 def _in_pieces(agent: Agent) -> str | None:
-    """What makes several token sequences of one episode."""
+    """The setting that splits an episode into several token sequences."""
     if agent.reflection is not None:
         return "reflection"
     return None if agent.memory.kind is MemoryKind.FULL else "memory"
@@ -240,7 +241,7 @@ SCHEDULE_RULES: tuple[Rule, ...] = (
     horizon_grows,
     a_turn_fits_the_context,
     guided_replies_are_lists,
-    guided_replies_are_not_learnt,
+    guided_replies_are_not_trained_on,
     guided_replies_hold_the_action_alone,
-    told_otherwise_in_one_piece,
+    relabelled_episodes_are_one_sequence,
 )

@@ -1,1 +1,1 @@
-"""YAML text to a tree of nodes that know where they stand."""
+"""YAML text to a tree of nodes with source positions."""

@@ -1,8 +1,4 @@
-"""Bytes to a Source.
-
-Enters: what a file holds. Leaves: a Source whose text is Unicode without a byte order mark, or the one Diagnostic that
-says why there is none. Line ends stay as they are, so that offsets match the file.
-"""
+"""Decoding of bytes to a Source: UTF-8 without a byte order mark; line ends stay, so that offsets match the file."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from ..source import Source, Span
 __all__ = ["MAX_BYTES", "decode", "without_surrogates"]
 
 MAX_BYTES = 1 << 20
-"""A recipe is a page or two; whatever is larger is another kind of file."""
+"""A recipe is a page or two; a larger file is something else."""
 
 BOM = "\ufeff"
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -29,7 +25,7 @@ WIDE_MARKS = {
 
 
 def decode(name: str, data: bytes, *, key: str | None = None) -> Source | Diagnostic:
-    """`name` is what a person sees; `key` what the library calls the file."""
+    """Decode a file; `name` is the name to show, `key` its identity in the library."""
     if len(data) > MAX_BYTES:
         nowhere = Source(name, "", key=key).span(0, 0)
         message = f"the file is larger than {MAX_BYTES >> 20} MiB"
@@ -45,9 +41,9 @@ def decode(name: str, data: bytes, *, key: str | None = None) -> Source | Diagno
 
 
 def without_surrogates(text: str) -> str:
-    """Text from the command line or the environment, in which the system hides bytes that are not UTF-8.
+    """Replace surrogates, in which the system hides bytes of arguments and variables that are not UTF-8.
 
-    Each becomes NUL, which can be printed and which no source may hold.
+    Each becomes NUL, which can be printed and which no source may contain.
     """
     return SURROGATE.sub("\0", text)
 
@@ -68,7 +64,7 @@ def _not_utf8(name: str, data: bytes, error: UnicodeDecodeError, key: str | None
 
 
 def _wide(data: bytes) -> str | None:
-    """Which encoding of two or four bytes per character this is; None for any other."""
+    """Detect an encoding of two or four bytes per character."""
     for mark, encoding in WIDE_MARKS.items():
         if data.startswith(mark):
             return encoding
@@ -77,5 +73,5 @@ def _wide(data: bytes) -> str | None:
 
 
 def _not_text(span: Span, encoding: str) -> Diagnostic:
-    message = f"the file is {encoding}, expected UTF-8"
+    message = f"the file is {encoding}; recipes are UTF-8"
     return Diagnostic(code="not-utf8", message=message, span=span, help="save the file as UTF-8")

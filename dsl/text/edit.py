@@ -1,8 +1,6 @@
-"""One recipe laid over another.
+"""Merging of trees: maps key by key, while lists, scalars and null replace what was there.
 
-Enters: a base and the recipe that extends it. Leaves: one tree in which maps are merged key by key, while lists,
-scalars and null of the upper one replace what was there; `eval: null` thus turns off what a base turned on. Every node
-keeps the span of the file it was written in.
+`eval: null` thus turns off what a base turned on. Every node keeps the span of the file it was written in.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ def no_shorthand(_path: Path) -> str | None:
 
 
 def merge(base: Node, over: Node, shorthand: Shorthand = no_shorthand, path: Path = ()) -> Node:
-    """`over` on top of `base`."""
+    """Merge `over` on top of `base`."""
     if not isinstance(over, MapNode):
         return over
     below = opened(base, shorthand, path)
@@ -42,7 +40,7 @@ def _merge_maps(base: MapNode, over: MapNode, shorthand: Shorthand, path: Path) 
 
 
 def opened(node: Node, shorthand: Shorthand, path: Path) -> MapNode | None:
-    """A node as a map, `algorithm: grpo` as `{use: grpo}`; None where it is no map in any way."""
+    """Write a node as a map, `algorithm: grpo` as `{use: grpo}`; None if it cannot be one."""
     if isinstance(node, MapNode):
         return node
     key = shorthand(path) if isinstance(node, ScalarNode) and node.value is not None else None
@@ -53,7 +51,7 @@ def opened(node: Node, shorthand: Shorthand, path: Path) -> MapNode | None:
 
 
 def with_entry(node: MapNode, entry: Entry) -> MapNode:
-    """The map with a value replaced where it stands, or added at the end."""
+    """Replace an entry in place, or add it at the end."""
     entries = {old.name: old for old in node.entries} | {entry.name: entry}
     return MapNode(entries=tuple(entries.values()), span=node.span)
 

@@ -1,7 +1,4 @@
-"""The entries of a map as they count: no key twice, and what `<<: *base` brings taken in.
-
-Enters: entries as they are written. Leaves: those that count, and diagnostics of the others.
-"""
+"""Entries of a map: duplicate keys reported, `<<: *base` merged in."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ Report = Callable[[Diagnostic], None]
 
 
 def merged(entries: Iterable[Entry], report: Report) -> tuple[Entry, ...]:
-    """Own keys win, then earlier maps over later ones."""
+    """Merge the entries of a map; own keys win, then earlier maps over later ones."""
     own = _without_duplicates(entries, report)
     return tuple(_taken_in(own, report) if any(_is_merge(entry) for entry in own) else own)
 

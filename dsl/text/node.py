@@ -1,8 +1,4 @@
-"""What a tree is made of, and how to find a way in it.
-
-Enters: values with their spans, from `tree.py` and from everything that changes a tree. Leaves: frozen nodes; a change
-makes new nodes along its path and shares the rest.
-"""
+"""Nodes of a tree, and lookup by path. Frozen: a change makes new nodes along its path and shares the rest."""
 
 from __future__ import annotations
 
@@ -32,7 +28,7 @@ Path = tuple[str | int, ...]
 
 @frozen(eq=False)
 class ScalarNode:
-    """One value."""
+    """A single value."""
 
     value: ScalarValue
     text: Text
@@ -59,7 +55,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The key as text, which every key is."""
+        """The key as text."""
         return self.key.text.value
 
 
@@ -83,7 +79,7 @@ Node = ScalarNode | MapNode | ListNode
 
 
 def get(node: Node | None, key: str) -> Entry | None:
-    """The entry of a key; None also where `node` is no map."""
+    """Find the entry of a key; None also if `node` is not a map."""
     if not isinstance(node, MapNode):
         return None
     for entry in node.entries:
@@ -93,7 +89,7 @@ def get(node: Node | None, key: str) -> Entry | None:
 
 
 def at(node: Node | None, path: Path) -> Node | None:
-    """The node at a path; None where the path leads nowhere."""
+    """Find the node at a path; None if there is none."""
     for step in path:
         node = _child(node, step)
     return node
@@ -108,7 +104,7 @@ def _child(node: Node | None, step: str | int) -> Node | None:
 
 
 def to_data(node: Node) -> Any:
-    """Plain data without spans: dict, list and scalars."""
+    """Convert to plain data without spans: dict, list and scalars."""
     if isinstance(node, MapNode):
         return {entry.key.text.value: to_data(entry.value) for entry in node.entries}
     if isinstance(node, ListNode):
@@ -117,14 +113,14 @@ def to_data(node: Node) -> Any:
 
 
 class Measure:
-    """How many nodes a tree has, shared ones counted each time, and how deep it is; each is visited once."""
+    """Counts the nodes of a tree, shared ones each time, and its depth; each node is visited once."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Node, int, int]] = {}
         """By identity; the node is held so that no other takes its identity."""
 
     def of(self, node: Node) -> tuple[int, int]:
-        """Size and depth."""
+        """Size and depth of a node."""
         if isinstance(node, ScalarNode):
             return 1, 1
         known = self._known.get(id(node))

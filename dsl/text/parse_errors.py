@@ -1,8 +1,7 @@
-"""Why the YAML parser gave up, and what to write instead.
+"""Explanations of YAML syntax errors, at the character that causes each.
 
-Enters: where it stopped, and the value that it had read last. Leaves: one Diagnostic at the character that causes it,
-which is often not where the parser noticed. Rules are tried in order; each looks at the text rather than at the
-parser's words where it can, so that both parsers lead to the same sentence.
+That is often not where the parser noticed. Rules are tried in order; where possible each looks at the text rather than
+at the wording of the parser, so that both parsers lead to the same message.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: Any, start: int) -> Failure:
-        """From an exception of either parser; `start` is the offset of the text that it was given."""
+        """Convert an exception of either parser; `start` is the offset of the text that it was given."""
         problem_mark, context_mark = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
         return cls(
             problem=str(getattr(error, "problem", None) or error),
@@ -65,7 +64,7 @@ class Seen:
 
 @frozen(kw_only=False)
 class _Scene:
-    """All that a rule may look at."""
+    """What a rule may look at."""
 
     source: Source
     failure: Failure
@@ -96,7 +95,7 @@ Rule = Callable[[_Scene], Diagnostic | None]
 
 
 def explain_failure(source: Source, failure: Failure, last: Seen) -> Diagnostic:
-    """What is wrong where the parser gave up."""
+    """Explain why the parser gave up."""
     if failure.at < 0:
         failure = Failure(failure.problem, failure.context, last.end, failure.context_at)
     scene = _Scene(source, failure, last)
@@ -111,7 +110,7 @@ def _tab(scene: _Scene) -> Diagnostic | None:
 
 
 def _tab_at(scene: _Scene, start: int) -> Diagnostic:
-    message = "a tab cannot indent or separate in YAML"
+    message = "tabs cannot indent or separate in YAML"
     end = around.skip(scene.text, start, " \t")
     return scene.error("tab-indentation", message, start, end, "write spaces instead of the tab")
 
@@ -133,9 +132,7 @@ def _quote_closed_too_late(scene: _Scene) -> Diagnostic | None:
 def _unclosed_quote(scene: _Scene, start: int) -> Diagnostic:
     quote = scene.text[start]
     message = f"the quote {quote} is not closed on its line"
-    return scene.error(
-        "unclosed-quote", message, start, around.line_end(scene.text, start), f"write {quote} at its end too"
-    )
+    return scene.error("unclosed-quote", message, start, around.line_end(scene.text, start), f"close it with {quote}")
 
 
 def _text_after_quote(scene: _Scene) -> Diagnostic | None:
@@ -161,7 +158,7 @@ def _interpolation_in_flow(scene: _Scene) -> Diagnostic | None:
     whole = scene.text[start : tail.end() if tail else end]
     return scene.error(
         "unquoted-interpolation",
-        "'${...}' inside '{...}' or '[...]' must be quoted: YAML takes its brace for a map",
+        "'${...}' inside '{...}' or '[...]' must be quoted: YAML reads its brace as a map",
         at - 1,
         end,
         f'write "{whole}"',
@@ -187,7 +184,7 @@ def _never_closed(scene: _Scene, start: int) -> Diagnostic:
         f"the bracket {bracket} is never closed",
         start,
         start + 1,
-        f"write '{around.PARTNER[bracket]}' where it ends",
+        f"write '{around.PARTNER[bracket]}' where it should end",
         *notes,
     )
 
@@ -198,22 +195,20 @@ def _comma_missing(scene: _Scene, start: int) -> Diagnostic:
     if scene.char == ":" and " " in scene.text[last.start : last.end].strip():
         # `{x: 1 y: 2}`: the comma belongs before the last word, which is the next key
         at = max(scene.text.rfind(" ", last.start, last.end), scene.text.rfind("\n", last.start, last.end))
-        return scene.error(
-            "missing-comma", f"a ',' is missing between {what}", at + 1, last.end, "write ', ' in front of it"
-        )
+        return scene.error("missing-comma", f"missing ',' between {what}", at + 1, last.end, "write ', ' before it")
     return scene.error(
         "missing-comma",
-        f"a ',' is missing between {what}",
+        f"missing ',' between {what}",
         scene.at,
         scene.at + 1,
-        "write ', ' in front of it, or quote the whole value",
+        "write ', ' before it, or quote the whole value",
     )
 
 
 def _closes_nothing(scene: _Scene) -> Diagnostic | None:
     if scene.char not in ("]", "}") or scene.failure.context_at is None or scene.says("flow|alias|anchor"):
         return None
-    message = f"'{scene.char}' closes nothing: no '{around.PARTNER[scene.char]}' is open here"
+    message = f"unmatched '{scene.char}': no '{around.PARTNER[scene.char]}' is open here"
     return scene.error("unopened-bracket", message, scene.at, scene.at + 1, "remove it, or quote the value")
 
 
@@ -225,11 +220,11 @@ def _colon(scene: _Scene) -> Diagnostic | None:
         return _key_swallowed(scene)
     if last.end == at and at - last.start > MAX_KEY:
         return scene.error(
-            "too-large", f"a key of {at - last.start} characters, expected at most {MAX_KEY}", last.start, at, None
+            "too-large", f"this key has {at - last.start} characters; the limit is {MAX_KEY}", last.start, at, None
         )
     line = scene.text[around.value_start(scene.text, last.start) : around.content_end(scene.text, at)]
     return scene.error(
-        "colon-in-value", f"a ':' cannot stand inside {shown(line)}", at, at + 1, f"quote the value: {in_quotes(line)}"
+        "colon-in-value", f"unexpected ':' in {shown(line)}", at, at + 1, f"quote the value: {in_quotes(line)}"
     )
 
 
@@ -244,13 +239,11 @@ def _key_swallowed(scene: _Scene) -> Diagnostic | None:
         return _missing_colon(scene, last.start)
     return scene.error(
         "bad-indentation",
-        f"{shown(key)} is indented like a part of the value above it",
+        f"{shown(key)} is indented as if it were part of the value above",
         key_start,
         scene.at,
-        "give it as many spaces as the keys beside it",
-        Note(
-            "the value that it would belong to", scene.source.span(last.start, around.line_end(scene.text, last.start))
-        ),
+        "indent it like the keys around it",
+        Note("the value it would be part of", scene.source.span(last.start, around.line_end(scene.text, last.start))),
     )
 
 
@@ -278,7 +271,7 @@ def _reserved(scene: _Scene) -> Diagnostic | None:
     value = scene.text[start : around.content_end(scene.text, start, flow=around.in_flow(scene.text, start))]
     return scene.error(
         "reserved-character",
-        f"a plain value cannot begin with '{scene.text[start : start + 1]}'",
+        f"an unquoted value cannot start with '{scene.text[start : start + 1]}'",
         start,
         start + len(value),
         f"quote it: {in_quotes(value)}",
@@ -289,7 +282,7 @@ def _dash(scene: _Scene) -> Diagnostic | None:
     if not scene.says("sequence entries are not allowed|mapping keys are not allowed"):
         return None
     message = f"'{scene.char} ' cannot follow a key on its line"
-    help_line = "put each '- item' on a line of its own, write [a, b], or quote the value"
+    help_line = "put each '- item' on its own line, write [a, b], or quote the value"
     return scene.error("bad-indentation", message, scene.at, scene.at + 1, help_line)
 
 
@@ -320,21 +313,21 @@ def _block(scene: _Scene) -> Diagnostic | None:
     if not scene.says("did not find expected (key|'-')|expected <block end>"):
         return None
     if scene.char == ":":
-        message = "expected a key in front of ':'"
+        message = "expected a key before ':'"
         return scene.error("missing-key", message, scene.at, scene.at + 1, "write 'key: value'")
     return _misplaced(scene)
 
 
 def _misplaced(scene: _Scene) -> Diagnostic:
-    """Something that stands where nothing above it can go on."""
+    """Report something that cannot follow what is above it."""
     start = around.line_start(scene.text, scene.at)
     end = around.content_end(scene.text, scene.at)
     token = scene.text[scene.at : end]
     if scene.text[start : scene.at].strip(" -"):
-        return scene.error("stray-text", f"{shown(token)} does not belong here", scene.at, end, "quote the whole value")
+        return scene.error("stray-text", f"{shown(token)} is out of place here", scene.at, end, "quote the whole value")
     message, help_line = _mixed(scene, token) or (
-        f"{shown(token)} is indented by {scene.at - start}, which is no level above it",
-        "give it as many spaces as the keys beside it",
+        f"{shown(token)} is indented by {scene.at - start}, which matches no level above",
+        "indent it like the keys around it",
     )
     return scene.error("bad-indentation", message, scene.at, end, help_line)
 
@@ -346,9 +339,9 @@ def _mixed(scene: _Scene, token: str) -> tuple[str, str] | None:
         return None
     in_map = scene.says("block mapping")
     if in_map and token.startswith("-"):
-        return "a list item stands among keys", "write it under its key, indented, or as 'key: value'"
+        return "list item among keys", "indent it under its key, or write 'key: value'"
     if not in_map:
-        return f"{shown(token)} stands among list items", "begin it with '- ', or give it the spaces of an outer key"
+        return f"{shown(token)} is among list items", "start it with '- ', or indent it like an outer key"
     return None
 
 
@@ -358,7 +351,7 @@ def _nothing_there(scene: _Scene) -> Diagnostic | None:
     unclosed = None if scene.char else around.innermost_open(scene.text)
     if unclosed is not None:
         return _never_closed(scene, unclosed)
-    found = f"found '{scene.char}'" if scene.char.strip() else "found nothing"
+    found = f"got '{scene.char}'" if scene.char.strip() else "got nothing"
     return scene.error("missing-value", f"expected a value, {found}", scene.at, scene.at + 1, "write a value or null")
 
 
@@ -369,10 +362,10 @@ def _block_header(scene: _Scene) -> Diagnostic | None:
     end = around.content_end(scene.text, start)
     return scene.error(
         "yaml-syntax",
-        f"expected nothing but '-', '+' or a digit after '{scene.text[start]}'",
+        f"expected only '-', '+' or a digit after '{scene.text[start]}'",
         start,
         end,
-        "begin the text on the next line, or quote it",
+        "start the text on the next line, or quote it",
     )
 
 

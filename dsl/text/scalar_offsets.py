@@ -1,8 +1,7 @@
-"""Where each character of a YAML scalar stands, once quotes, escapes and folds are undone.
+"""Source positions of the characters of a YAML scalar, after quotes, escapes and folds are undone.
 
-Enters: the range of a scalar in its source and the value that the YAML parser read from it. Leaves: a Text. The rules
-are those of the parser, run again for the positions it does not keep; a result that differs from its value is dropped
-for a Text that points at the whole scalar.
+This repeats the rules of the parser, which keeps no positions; if the result differs from its value, the Text points at
+the whole scalar instead.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LINE = re.compile(r"([^\r\n]*)(\r?\n|\Z)")
 
 
 def unfold(source: Source, start: int, end: int, style: str, value: str) -> Text:
-    """`style` is what opens the scalar: a quote, `|`, `>`, or nothing for a plain one."""
+    """Map a scalar to its source; `style` is what opens it: a quote, `|`, `>`, or nothing for a plain one."""
     inner = 1 if style in ("'", '"') else 0
     if style not in ("|", ">") and source.text[start + inner : end - inner] == value:
         return Text.exact(Span(source, start + inner, end - inner))
@@ -40,7 +39,7 @@ def unfold(source: Source, start: int, end: int, style: str, value: str) -> Text
 
 
 def _pieces(source: Source, runs: list[Run]) -> Iterator[Piece]:
-    """Neighbouring runs that stand side by side become one piece."""
+    """Join adjacent runs into one piece."""
     open_run: tuple[int, int] | None = None
     for chars, start, end in runs:
         exact = end - start == len(chars) and source.text[start:end] == chars
@@ -78,7 +77,7 @@ def _replaced(text: str, start: int, end: int, pattern: re.Pattern[str]) -> Iter
 
 
 def _undone(token: str) -> str:
-    """What a fold or an escape stands for."""
+    """Resolve a fold or an escape."""
     if token == "''":
         return "'"
     if token[0] != "\\":
@@ -106,7 +105,7 @@ def _block(text: str, start: int, end: int, value: str) -> Iterator[Run]:
 
 
 def _unindented(text: str, lines: list[tuple[int, int, int]], value: str) -> list[tuple[int, int, int]]:
-    """The lines without the indentation of the block: start, end of the characters, end of the line break."""
+    """Strip the indentation of the block: start, end of the characters, end of the line break."""
     first = next((text[a:b] for a, b, _ in lines if text[a:b].strip(" ")), "")
     kept = value.lstrip("\n")
     # an indentation indicator leaves the first line some spaces of its own; the value shows how many
@@ -115,7 +114,7 @@ def _unindented(text: str, lines: list[tuple[int, int, int]], value: str) -> lis
 
 
 def _folded_lines(text: str, lines: list[tuple[int, int, int]], header: str) -> Iterator[Run]:
-    """Lines and the breaks between them: kept in `|`, a space in `>` unless blank or indented lines are near."""
+    """Lines and the breaks between them: kept in `|`, a space in `>` unless blank or indented lines are adjacent."""
     folds = header[0] == ">"
     pending: Run | None = None
     blanks: list[Run] = []

@@ -1,8 +1,7 @@
-"""What a plain value means: the core schema of YAML 1.2, without what a recipe has no use for.
+"""Values of plain scalars: the core schema of YAML 1.2, minus what recipes do not need.
 
-Enters: the characters of an unquoted value. Leaves: text, a number, true, false or null, or why it is none of them.
-`yes`, `on`, `1_000`, `1:30` and dates are text, as in YAML 1.2; `010`, infinities and numbers that no machine word
-holds are refused, for every reader takes them for something else.
+`yes`, `on`, `1_000`, `1:30` and dates are text, as in YAML 1.2; `010`, infinities and numbers too large for a machine
+word are refused, because readers disagree on them.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MAX_DIGITS = 400
 
 @frozen(kw_only=False)
 class Refused:
-    """A value that reads like a number but must not be taken for one."""
+    """A value that looks like a number but must not be read as one."""
 
     code: str
     message: str
@@ -41,7 +40,7 @@ class Refused:
 
 
 def resolve(text: str) -> ScalarValue | Refused:
-    """The value that `text` stands for where it is not quoted."""
+    """Resolve the value of unquoted text."""
     if text in WORDS:
         return WORDS[text]
     if text[0] not in "+-.0123456789":
@@ -51,7 +50,7 @@ def resolve(text: str) -> ScalarValue | Refused:
     if FLOAT.fullmatch(text):
         return _float(text)
     if SPECIAL.fullmatch(text):
-        return Refused("bad-number", f"'{text}' is not a number that a recipe can use", "write a finite number")
+        return Refused("bad-number", f"'{text}' is not allowed in a recipe", "write a finite number")
     base, pattern = BASES.get(text[:2], (0, None))
     return _bounded(text, base) if pattern and pattern.fullmatch(text) else text
 
@@ -62,7 +61,7 @@ def _decimal(text: str) -> int | Refused:
         short = (digits.lstrip("0") or "0")[:20]
         return Refused(
             "ambiguous-number",
-            f"'{text[:20]}' begins with 0: octal to some readers, decimal to others",
+            f"'{text[:20]}' starts with 0: octal to some readers, decimal to others",
             f"write {short} for the number, or '{text[:20]}' in quotes for text",
         )
     return _bounded(text, 10)
@@ -78,10 +77,10 @@ def _float(text: str) -> float | Refused:
     if math.isinf(value):
         return _too_large(text)
     if value == 0 and re.search("[1-9]", re.split("[eE]", text)[0]):
-        return Refused("bad-number", f"'{text[:20]}' is too close to 0 to be kept", "write 0, or a larger number")
+        return Refused("bad-number", f"'{text[:20]}' is too small for a double", "write 0, or a larger number")
     return value
 
 
 def _too_large(text: str) -> Refused:
     shown = text if len(text) <= 20 else text[:17] + "..."
-    return Refused("bad-number", f"'{shown}' is too large", "write a smaller number, or quotes around it for text")
+    return Refused("bad-number", f"'{shown}' is too large", "write a smaller number, or quote it for text")

@@ -1,6 +1,6 @@
-"""Reading around a place in a text: its line, the brackets about it, where what stands there begins and ends.
+"""Text scanning around an offset: lines, matching brackets, where a value starts and ends.
 
-Enters: the text and an offset. Leaves: offsets. Knows as much of YAML as that quoted text and comments do not count.
+Of YAML it knows only that quoted text and comments do not count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOKEN = re.compile(r"""(?<![\w)\]}])"(?:\\.|[^"\\])*"|(?<![\w)\]}])'(?:''|[^'])*
 
 
 def closing(text: str, start: int) -> int | None:
-    """Where the bracket at `start` is closed; quoted text and comments do not count."""
+    """Find the bracket that closes the one at `start`; quoted text and comments do not count."""
     depth = 0
     for match in TOKEN.finditer(text, start):
         depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(match.group(), 0)
@@ -36,7 +36,7 @@ def closing(text: str, start: int) -> int | None:
 
 
 def innermost_open(text: str) -> int | None:
-    """The last bracket that is not closed."""
+    """Find the last unclosed bracket."""
     opened: list[int] = []
     for match in TOKEN.finditer(text):
         if match.group() in ("{", "["):
@@ -61,21 +61,21 @@ def column(text: str, at: int) -> int:
 
 
 def line_end(text: str, at: int) -> int:
-    """The end of the line, without the break and spaces before it."""
+    """The end of the line, without the break and the spaces before it."""
     end = text.find("\n", at)
     end = len(text) if end < 0 else end
     return at + len(text[at:end].rstrip())
 
 
 def content_end(text: str, at: int, flow: bool = False) -> int:
-    """The end of what stands on the line from `at` on, without a comment, or up to the next `,` or bracket."""
+    """The end of the content of the line after `at`: a comment, or with `flow` the next `,` or bracket, ends it."""
     end = line_end(text, at)
     stop = re.compile(r"\s+#|[,\]}]" if flow else r"\s+#").search(text, at, end)
     return stop.start() if stop else end
 
 
 def value_start(text: str, at: int) -> int:
-    """Where the value that holds `at` begins on its line: after its key, or after the `- ` of its item."""
+    """The start, on its line, of the value at `at`: after its key, or after the `- ` of its item."""
     match = re.compile(r"\s*(?:- +)*(?:[^\s:]+:\s+)?").match(text, line_start(text, at), at)
     return match.end() if match else at
 

@@ -1,7 +1,4 @@
-"""Values that a comma within `{...}` or `[...]` tore apart, put together again.
-
-Enters: the pieces, in their order. Leaves: one node, as if the value had been quoted, and a diagnostic of it.
-"""
+"""Values that a comma within `{...}` or `[...]` split, joined again as if they had been quoted."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def is_torn(value: ScalarNode, rest: ScalarNode) -> bool:
-    """Whether a comma cut `rest` off from a value, rather than someone forgot what belongs to a key."""
+    """Whether a comma split `rest` from a value, rather than `rest` being an unfinished entry."""
     is_plain = value.plain and value.value is not None
     return is_plain and (num_unclosed(value) > 0 or not WORD.fullmatch(rest.span.text))
 
@@ -39,7 +36,7 @@ def mended(pieces: Sequence[ScalarNode], key: str | None, report: Report) -> Sca
 
 
 def with_torn_items(items: Iterable[Node], report: Report) -> Iterator[Node]:
-    """Items of a list, of which a comma tore apart what stands in parentheses."""
+    """Join the items of a list that a comma split within parentheses."""
     pieces: list[ScalarNode] = []
     unclosed = 0
     for item in items:

@@ -1,10 +1,8 @@
 """YAML text to a tree of nodes in which every key and value knows its span.
 
-Enters: a Source. Leaves: a Node, and the diagnostics of what is wrong with it. No value is interpreted beyond the YAML
-1.2 core types; what a key means is not known here.
-
-The tree is built from the parser's events, one at a time and without recursion, so that nesting, aliases and sheer size
-are stopped by a limit before they cost anything. An alias shares the nodes of its anchor, which keep their own spans.
+The tree is built from parser events, one at a time and without recursion, so that limits on nesting, aliases and size
+act before they cost anything. An alias shares the nodes of its anchor, which keep their own spans. Values are read as
+YAML 1.2 core types; keys have no meaning yet.
 """
 
 from __future__ import annotations
@@ -70,17 +68,17 @@ MAX_SCALAR = 1 << 16
 
 @frozen(kw_only=False)
 class Parsed:
-    """A tree as far as there is one, and everything wrong with it."""
+    """A tree, as far as it could be read, and all diagnostics."""
 
     root: Node | None
     diagnostics: tuple[Diagnostic, ...]
 
 
 def parse(source: Source, start: int = 0, *, fast: bool = True) -> Parsed:
-    """The tree of the text from `start` on; spans count from the beginning of the source all the same.
+    """Parse the text from `start` on; spans still count from the beginning of the source.
 
-    `fast` takes libyaml where it is installed; the parser written in Python gives the same nodes ten times slower, and
-    refuses tabs that separate.
+    `fast` uses libyaml if it is installed; the pure-Python parser gives the same nodes ten times slower, and refuses
+    tabs as separators.
     """
     builder = _Builder(source, start)
     try:
@@ -91,11 +89,11 @@ def parse(source: Source, start: int = 0, *, fast: bool = True) -> Parsed:
 
 
 class _Stopped(Exception):
-    """The rest cannot be read; why is in the diagnostics."""
+    """Ends parsing; the reason is in the diagnostics."""
 
 
 def _events(source: Source, start: int, fast: bool) -> Iterator[Any]:
-    """The parser's events, and at last its Failure if it gave up."""
+    """The events of the parser, and a final Failure if it gave up."""
     import yaml  # costs 20 ms, which `agym --help` should not pay
 
     loader_type: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader) if fast else yaml.BaseLoader
@@ -137,7 +135,7 @@ class _Frame:
 
 @frozen(kw_only=False)
 class _Anchor:
-    """What an alias stands for; no node while it is still open."""
+    """The target of an alias; no node while it is still open."""
 
     node: Node | None = None
     size: int = 0
@@ -145,7 +143,7 @@ class _Anchor:
 
 
 class _Builder:
-    """Puts nodes together as events come in."""
+    """Builds nodes from events."""
 
     def __init__(self, source: Source, start: int) -> None:
         self.source = source
@@ -169,11 +167,11 @@ class _Builder:
             if handler:
                 handler(self, event)
         if self.root is None or (isinstance(self.root, ScalarNode) and self.root.plain and not self.root.text.value):
-            self.stop("empty-file", "the file holds no recipe", self.offset, self.offset, "begin with 'agym: 1'")
+            self.stop("empty-file", "no recipe in this file", self.offset, self.offset, "start with 'agym: 1'")
 
     def check_text(self) -> None:
         if len(self.text) > MAX_BYTES:
-            message = f"the text has {len(self.text)} characters, expected at most {MAX_BYTES}"
+            message = f"the text has {len(self.text):,} characters; the limit is {MAX_BYTES:,}"
             self.stop("too-large", message, 0, 0, "is this a recipe?")
         foreign = foreign_character(self.source, self.offset)
         if foreign:
@@ -208,8 +206,8 @@ class _Builder:
         if start == end:
             start = end = self.empty_place(start)
         if end - start > MAX_SCALAR:
-            message = f"a text of {end - start} characters, expected at most {MAX_SCALAR}"
-            self.stop("too-large", message, start, start + 1, "put it into a file of its own")
+            message = f"this text has {end - start:,} characters; the limit is {MAX_SCALAR:,}"
+            self.stop("too-large", message, start, start + 1, "move it to a file of its own")
         self.add(1)
         self.last = (start, end, style)
         node = self.quoted(start, end, style, event.value) if style else self.plain(start, end, event.value)
@@ -246,14 +244,14 @@ class _Builder:
         return ScalarNode(value=known, text=text, span=span)
 
     def on_own_line(self, start: int) -> bool:
-        """Whether a value stands on a later line than its key, or is the whole text."""
+        """Whether a value is on a later line than its key, or is the whole text."""
         if not self.frames:
             return self.offset == 0
         frame = self.frames[-1]
         return frame.is_map and not frame.flow and frame.key is not None and "\n" in self.text[frame.key_end : start]
 
     def empty_place(self, start: int) -> int:
-        """Where a value that is not there should have been: after the colon of its key."""
+        """The place of a missing value: after the colon of its key."""
         frame = self.frames[-1] if self.frames else None
         if frame is None or not frame.is_map or frame.key is None:
             return start
@@ -270,12 +268,12 @@ class _Builder:
         anchor = self.anchors.get(event.anchor)
         if anchor is None:
             known = did_you_mean(event.anchor, self.anchors) if len(self.diagnostics) < MAX_ADVICE else None
-            self.report("unknown-alias", f"no anchor '&{event.anchor}' stands above this alias", span, known)
+            self.report("unknown-alias", f"no anchor '&{event.anchor}' above this alias", span, known)
         elif anchor.node is None:
-            self.report("recursive-alias", f"'*{event.anchor}' stands inside the value it refers to", span)
+            self.report("recursive-alias", f"'*{event.anchor}' is inside the value it refers to", span)
         frame = self.frames[-1] if self.frames else None
         if frame and frame.is_map and frame.key is None:
-            self.report("key-type", "expected a key, found an alias", span, "write the key itself")
+            self.report("key-type", "expected a key, got an alias", span, "write the key out")
             frame.key, frame.key_end, frame.drop = self.nothing(span), end, True
         elif anchor is None or anchor.node is None:
             self.attach(self.nothing(span), 1, 1)
@@ -311,7 +309,7 @@ class _Builder:
     # Parts
 
     def place(self, event: Any) -> tuple[int, int]:
-        """The range of a value without its anchor; its tag is reported."""
+        """The range of a value without its anchor; a tag is reported."""
         start, end = self.offset + event.start_mark.index, self.offset + event.end_mark.index
         if event.anchor or event.tag:
             properties = PROPERTIES.match(self.text, start)
@@ -328,11 +326,11 @@ class _Builder:
     def add(self, size: int) -> None:
         self.count += size
         if self.count > MAX_NODES:
-            message = f"more than {MAX_NODES} values, aliases counted as often as they are used"
+            message = f"more than {MAX_NODES:,} values, counting each use of an alias"
             self.stop("too-large", message, self.end, self.end, "split it, or remove aliases of aliases")
 
     def attach(self, node: Node, size: int, depth: int) -> None:
-        """Hands a finished node to the list or map around it."""
+        """Add a finished node to the list or map around it."""
         if len(self.frames) + depth - 1 > MAX_DEPTH:
             self.too_deep(self.end)
         if not self.frames:
@@ -348,8 +346,8 @@ class _Builder:
             self.take_value(frame, frame.key, node)
 
     def too_deep(self, at: int) -> None:
-        message = f"nested more than {MAX_DEPTH} deep"
-        self.stop("too-deep", message, at, at + 1, "a recipe needs no more than ten levels")
+        message = f"nested more than {MAX_DEPTH} levels deep"
+        self.stop("too-deep", message, at, at + 1, "a recipe needs at most ten levels")
 
     def take_key(self, frame: _Frame, node: Node) -> None:
         frame.key, frame.key_end, frame.drop = node, self.end, not isinstance(node, ScalarNode)
@@ -357,7 +355,7 @@ class _Builder:
             template = TEMPLATE.match(self.text, max(node.span.start - 1, 0))
             advice = 'write "${vars.NAME}" for a variable' if template else "write the key as text"
             span = self.source.span(*template.span()) if template else node.span
-            self.report("key-type", "expected a key that is text, found a list or map", span, advice)
+            self.report("key-type", "expected text as a key, got a list or map", span, advice)
         elif isinstance(node, ScalarNode) and node.plain and (blank := foreign_blank(node.span)):
             self.diagnostics.append(blank)
             text = node.text.part(0, blank.span.start - node.span.start)
@@ -374,10 +372,10 @@ class _Builder:
             frame.entries.append(Entry(key=key, value=value))
         else:
             what = shown(key.text.value) if key.text.value else "nothing"
-            self.report("key-type", f"expected a key that is text, found {what}", key.span, "put the key in quotes")
+            self.report("key-type", f"expected text as a key, got {what}", key.span, "quote the key")
 
     def without_value(self, frame: _Frame, key: ScalarNode) -> None:
-        """`{until: step >= 100, x}`: what a comma cut off, or an entry that someone forgot to finish."""
+        """Handle `{until: step >= 100, x}`: the rest of a split value, or an unfinished entry."""
         if self.text[frame.start - 1 : frame.start] == "{":
             return  # `{{ x }}`: the map around it reports that it has a map for a key
         index = len(frame.entries) - 1

@@ -1,7 +1,4 @@
-"""What YAML reads without complaint and nobody means, and what no recipe may hold.
-
-Enters: a place in a source. Leaves: the Diagnostic that says what happened there and what to write.
-"""
+"""YAML traps: text that YAML reads differently than its author meant, and constructs that recipes do not allow."""
 
 from __future__ import annotations
 
@@ -38,15 +35,15 @@ GLUED_ITEM = re.compile(r"-([A-Za-z\"'\[{].*)", re.DOTALL)
 
 
 def foreign_character(source: Source, start: int) -> Diagnostic | None:
-    """The first character or line that no recipe may hold, whatever it means to YAML."""
+    """Report the first character or line that recipes do not allow, even if YAML does."""
     match = FOREIGN.search(source.text, start)
     if match:
         code = f"U+{ord(match.group()):04X}"
         return Diagnostic(
             code="control-character",
-            message=f"the character {code} cannot stand in a recipe",
+            message=f"the character {code} is not allowed in a recipe",
             span=source.span(*match.span()),
-            help=f'remove it, or write "\\u{ord(match.group()):04x}" inside double quotes',
+            help=f'remove it, or write "\\u{ord(match.group()):04x}" in double quotes',
         )
     directive = DIRECTIVE.search(source.text, start)
     if directive is None or not _only_comments(source.text[start : directive.start()]):
@@ -59,12 +56,12 @@ def _only_comments(text: str) -> bool:
 
 
 def yaml_directive(span: Span) -> Diagnostic:
-    message = f"the directive {shown(span.text)} has no meaning in a recipe"
+    message = f"the directive {shown(span.text)} is not allowed in a recipe"
     return Diagnostic(code="yaml-directive", message=message, span=span, help="remove the line; recipes are YAML 1.2")
 
 
 def explain_plain(span: Span, own_line: bool) -> Diagnostic | None:
-    """A plain value that YAML takes for text and its writer meant otherwise; `own_line`: it does not follow its key."""
+    """Report a plain value that YAML reads otherwise than meant; `own_line`: it is not on the line of its key."""
     text = span.text
     if text[0] in LOOKALIKES:
         return _lookalike(span.source.span(span.start, span.start + 1))
@@ -74,7 +71,7 @@ def explain_plain(span: Span, own_line: bool) -> Diagnostic | None:
 
 
 def foreign_blank(span: Span) -> Diagnostic | None:
-    """The first character of a text that looks like a space and is none to YAML."""
+    """Report the first character that looks like a space but is not one in YAML."""
     found = BLANK.search(span.text)
     return _lookalike(span.source.span(span.start + found.start(), span.start + found.end())) if found else None
 
@@ -85,14 +82,14 @@ def _lookalike(span: Span) -> Diagnostic:
     quotes = plain in ("'", '"')
     return Diagnostic(
         code="smart-quotes" if quotes else "control-character",
-        message=f"'{char}' is no quote to YAML" if quotes else f"the character U+{ord(char):04X} is no space to YAML",
+        message=f"'{char}' is not a quote in YAML" if quotes else f"character U+{ord(char):04X} is not a space in YAML",
         span=span,
         help=f"write {plain} instead" if quotes else "write a normal space",
     )
 
 
 def without_space(span: Span) -> Diagnostic | None:
-    """`turns:10` and `-item`: text to YAML, for the space is missing."""
+    """Report `turns:10` and `-item`, which are text to YAML because the space is missing."""
     first_line = span.text.split("\n", 1)[0].rstrip()
     key, item = GLUED_KEY.fullmatch(first_line), GLUED_ITEM.fullmatch(first_line)
     if key:
@@ -113,34 +110,34 @@ def without_space(span: Span) -> Diagnostic | None:
 
 
 def _swallowed_item(span: Span) -> Diagnostic | None:
-    """A `- ` further in than the item above it: YAML reads both as one text."""
+    """Report a `- ` indented further than the item above it: YAML reads both as one text."""
     match = re.search(r"\n *(- [^\r\n]*)", span.text)
     if match is None:
         return None
     return Diagnostic(
         code="bad-indentation",
-        message=f"{shown(match.group(1))} is indented like a part of the value above it",
+        message=f"{shown(match.group(1))} is indented as if it were part of the value above",
         span=span.source.span(span.start + match.start(1), span.start + match.end(1)),
-        help="give it as many spaces as the items beside it, or put it under a key",
+        help="indent it like the items around it, or put it under a key",
     )
 
 
 def torn_by_comma(whole: Span, key: str | None) -> Diagnostic:
-    """A plain value in `{...}` or `[...]` that a comma ended."""
+    """Report a plain value in `{...}` or `[...]` that a comma ended."""
     fixed = in_quotes(whole.text)
     return Diagnostic(
         code="comma-in-flow",
-        message=f"a comma ends a plain value inside '{{...}}' and '[...]': {shown(whole.text)} is torn apart",
+        message=f"a comma ends an unquoted value inside '{{...}}' and '[...]': {shown(whole.text)} is split",
         span=whole,
         help=f"write {key}: {fixed}" if key else f"write {fixed}",
     )
 
 
 def without_colon(span: Span) -> Diagnostic:
-    """An entry of `{...}` that has no value."""
+    """Report an entry of `{...}` without a value."""
     return without_space(span) or Diagnostic(
         code="missing-value",
-        message=f"expected 'key: value' inside '{{...}}', found {shown(span.text)}",
+        message=f"expected 'key: value' inside '{{...}}', got {shown(span.text)}",
         span=span,
         help="write '${vars.NAME}' for a variable" if span.text.startswith("{") else f"write '{span.text[:40]}: ...'",
     )
@@ -149,7 +146,7 @@ def without_colon(span: Span) -> Diagnostic:
 def yaml_tag(span: Span) -> Diagnostic:
     return Diagnostic(
         code="yaml-tag",
-        message=f"the tag {shown(span.text)} has no meaning in a recipe",
+        message=f"the tag {shown(span.text)} is not allowed in a recipe",
         span=span,
         help="write the value alone; quotes make it text",
     )
@@ -158,22 +155,22 @@ def yaml_tag(span: Span) -> Diagnostic:
 def bad_escape(span: Span) -> Diagnostic:
     return Diagnostic(
         code="bad-escape",
-        message=f"{shown(span.text)} is not an escape of a double-quoted text",
+        message=f"{shown(span.text)} is not an escape in double-quoted text",
         span=span,
-        help="write \\\\ for a backslash, or use single quotes, which know no escapes",
+        help="write \\\\ for a backslash, or use single quotes, which have no escapes",
     )
 
 
 def several_documents(span: Span) -> Diagnostic:
     return Diagnostic(
         code="several-documents",
-        message="a second document begins here, expected one recipe in a file",
+        message="a second document starts here; a file holds one recipe",
         span=span,
-        help="put it into a file of its own, or remove the '---'",
+        help="move it to a file of its own, or remove the '---'",
     )
 
 
 def in_quotes(text: str) -> str:
-    """A value in quotes, as a person would write it."""
+    """Quote a value as a person would."""
     flat = " ".join(text.split())[:120]
     return f"'{flat}'" if '"' in flat or "\\" in flat else f'"{flat}"'

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...dsl.expression.expr import Expr
 from ...dsl.model.algorithm import Filter
-from ...dsl.model.recipe import Agent, OnTruncated, OnVoidTurn
+from ...dsl.model.recipe import Agent, OnInvalidTurn, OnTruncated
 from ..rollout.episode import Episode
 from .baselines import std_of
 from .reward import Scored, StepNames, episode_facts, group_facts
@@ -43,8 +43,8 @@ class MaskReason(StrEnum):
     """`filter.episodes` was false."""
     TRUNCATED = "truncated"
     """Out of turns or tokens, under `on_truncated: mask`."""
-    VOID_TURN = "void_turn"
-    """A reply without an action, under `on_void_turn: mask_episode`."""
+    INVALID_TURN = "invalid_turn"
+    """A reply without an action, under `on_invalid_turn: mask_episode`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +53,11 @@ class MaskPolicies:
 
     episodes: Expr | None = None
     on_truncated: OnTruncated = OnTruncated.TRAIN
-    on_void_turn: OnVoidTurn = OnVoidTurn.KEEP
+    on_invalid_turn: OnInvalidTurn = OnInvalidTurn.KEEP
 
     @classmethod
     def of(cls, agent: Agent, episodes: Expr | None) -> Self:
-        return cls(episodes=episodes, on_truncated=agent.on_truncated, on_void_turn=agent.on_void_turn)
+        return cls(episodes=episodes, on_truncated=agent.on_truncated, on_invalid_turn=agent.on_invalid_turn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +114,8 @@ def mask_episode(scored: Scored, policies: MaskPolicies, step_names: StepNames) 
     )
     if reason is not None:
         return LossMask(turns=(False,) * len(scored.episode.turns), reason=reason)
-    keeps_void = policies.on_void_turn is not OnVoidTurn.MASK_TURN
-    return LossMask(turns=tuple(keeps_void or not turn.invalid for turn in scored.episode.turns))
+    keeps_invalid = policies.on_invalid_turn is not OnInvalidTurn.MASK_TURN
+    return LossMask(turns=tuple(keeps_invalid or not turn.invalid for turn in scored.episode.turns))
 
 
 def _fails_rule(episode: Episode, policies: MaskPolicies, step_names: StepNames) -> bool:
@@ -126,13 +126,13 @@ def _is_cut_off(episode: Episode, policies: MaskPolicies, step_names: StepNames)
     return policies.on_truncated is OnTruncated.MASK and episode.ending.truncated
 
 
-def _has_void_turn(episode: Episode, policies: MaskPolicies, step_names: StepNames) -> bool:
-    return policies.on_void_turn is OnVoidTurn.MASK_EPISODE and episode.invalid_turns > 0
+def _has_invalid_turn(episode: Episode, policies: MaskPolicies, step_names: StepNames) -> bool:
+    return policies.on_invalid_turn is OnInvalidTurn.MASK_EPISODE and episode.invalid_turns > 0
 
 
 _REASONS: Mapping[MaskReason, Callable[[Episode, MaskPolicies, StepNames], bool]] = {
     MaskReason.TRUNCATED: _is_cut_off,
-    MaskReason.VOID_TURN: _has_void_turn,
+    MaskReason.INVALID_TURN: _has_invalid_turn,
     MaskReason.RULE: _fails_rule,
 }
 """In order: the first that applies is the one that is counted."""

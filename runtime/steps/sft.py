@@ -71,8 +71,8 @@ async def keep_episodes(op: Op, context: StageContext, data: StepData) -> None:
 
 async def _keep(context: StageContext, data: StepData, keep: Expr) -> list[Episode]:
     """The episodes that `keep` is true of, and what was reached on the way."""
-    agent, algorithm = context.stage.agent, context.stage.algorithm
-    policies = MaskPolicies(episodes=keep, on_truncated=agent.on_truncated, on_void_turn=agent.on_void_turn)
+    algorithm = context.stage.algorithm
+    policies = MaskPolicies.of(context.stage.agent, keep)
     scored = [each for group in data.scored or () for each in group]
     shown = [_shown(each.episode, algorithm.data.loss_on) for each in scored]
     own = [

@@ -146,7 +146,7 @@ def test_a_text_that_was_escaped_is_told_that_it_is_no_boolean() -> None:
     composed = compose(source, MemoryLibrary({}))
     tree = composed.variants[0].tree
     assert (composed.diagnostics, check(tree, recipe_v1())) == ((), ())
-    assert [each.message for each in bind(tree).diagnostics] == ["expected true or false, got the text '${x}'"]
+    assert [each.message for each in bind(tree).diagnostics] == ["expected true or false, got '${x}'"]
 
 
 # --- layers --------------------------------------------------------------------------------------------------------
@@ -215,12 +215,12 @@ def test_environments_are_merged_by_name_left_out_by_null_and_added() -> None:
 
 def test_an_environment_with_nothing_after_its_name_is_asked_for() -> None:
     report = only("", top=TOP.replace("{craft: textcraft}", "{craft: textcraft, web: }"))
-    assert (report.code, report.help) == ("wrong-type", "write web: {use: ...}, or web: null to leave it out")
+    assert (report.code, report.help) == ("wrong-type", "write web: {use: ...}, or web: null to remove it")
 
 
 def test_what_a_stage_still_lacks_with_all_that_it_inherits_is_reported() -> None:
     report = only("", "schedule: [{stage: a, reward: {source: judge, judge: {url: 'http://h'}}}]\n")
-    assert (report.code, report.message) == ("missing-key", "the key 'model' is missing in 'judge'")
+    assert (report.code, report.message) == ("missing-key", "missing key 'model' in 'judge'")
     made = recipe(
         "reward: {judge: {url: 'http://h', model: m}}", "schedule: [{stage: a, reward: {judge: {samples: 3}}}]\n"
     )
@@ -257,7 +257,7 @@ def test_an_option_from_the_environment_stays_a_reference_too() -> None:
 
 def test_a_wrong_expression_from_the_environment_is_not_shown() -> None:
     made = from_environment(TOP + ONE + "seed: ${env:SECRET}\n")
-    assert [each.message for each in made.diagnostics] == ["what '${env:SECRET}' stands for is not a whole number"]
+    assert [each.message for each in made.diagnostics] == ["the value of '${env:SECRET}' is not a whole number"]
     assert "hunter2" not in repr([(each.message, each.help) for each in made.diagnostics])
 
 

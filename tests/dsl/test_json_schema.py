@@ -171,38 +171,38 @@ def test_every_foreign_value_leads_to_a_value_that_exists() -> None:
         (
             "checkpoint: {export: yes}",
             "yes",
-            "expected true or false, got the text 'yes'",
+            "expected true or false, got 'yes'",
             "write true: in YAML 1.2 'yes' is text",
         ),
         (
             "checkpoint: {export: off}",
             "off",
-            "expected true or false, got the text 'off'",
+            "expected true or false, got 'off'",
             "write false: in YAML 1.2 'off' is text",
         ),
         (
             "checkpoint: {export: 'true'}",
             "'true'",
-            "expected true or false, got the text 'true'",
+            "expected true or false, got 'true'",
             "write true, without quotes",
         ),
         ("checkpoint: {export: 1}", "1", "expected true or false, got 1", "write true"),
         ("tags: [2024]", "2024", "expected text, got 2024", "put it in quotes: '2024'"),
-        ("reward: {clip: '-1, 1'}", "'-1, 1'", "expected a list, got the text '-1, 1'", "write [-1, 1]"),
+        ("reward: {clip: '-1, 1'}", "'-1, 1'", "expected a list, got '-1, 1'", "write [-1, 1]"),
         ("guards: {on_nan: 1}", "1", "expected one of skip, roll_back, stop, got 1", None),
         ("output: true", "true", "expected text, got true", "put it in quotes: 'true'"),
         ("seed: 1.5", "1.5", "expected a whole number, got 1.5", "write it without a fraction"),
         ("seed: [1]", "[1]", "expected a whole number, got a list", "write the item alone, without a list"),
-        ("seed: [1, 2]", "[1, 2]", "expected a whole number, got a list", "only one can be given here"),
-        ("agent:", "", "expected a map or text, got nothing", "write a value, or leave the key out"),
-        ("agent: null", "null", "expected a map or text, got null", "write a value, or leave the key out"),
+        ("seed: [1, 2]", "[1, 2]", "expected a whole number, got a list", "only one is allowed here"),
+        ("agent:", "", "expected a map or text, got nothing", "write a value, or remove the key"),
+        ("agent: null", "null", "expected a map or text, got null", "write a value, or remove the key"),
         ("agent: [{format: react}]", "[{format: react}]", "expected a map or text, got a list", None),
         ("algorithm: {kl: 0.001}", "0.001", "expected a map, got 0.001", "write kl: {coef: 0.001}"),
-        ("algorithm: {loss: gspo}", "gspo", "expected a map, got the text 'gspo'", "write loss: {kind: gspo}"),
+        ("algorithm: {loss: gspo}", "gspo", "expected a map, got 'gspo'", "write loss: {kind: gspo}"),
         ("model2: 3", "model2", "unknown key 'model2'", "did you mean 'model'?"),
         ("vars: 3", "3", "expected a map, got 3", None),
         ("reward: {clip: 1}", "1", "expected a list, got 1", "write a list of 2: [1, ...]"),
-        ("guards: '3'", "'3'", "expected a map, got the text '3'", None),
+        ("guards: '3'", "'3'", "expected a map, got '3'", None),
     ],
 )
 def test_a_value_of_another_kind_is_described_and_helped(
@@ -290,7 +290,7 @@ def test_an_unknown_value_is_reported_with_the_near_one(extra: str, token: str, 
 
 
 def test_few_values_are_listed_in_the_message_and_many_in_the_help() -> None:
-    assert only("hardware: {layout: x}").message == "expected one of colocated, split, got the text 'x'"
+    assert only("hardware: {layout: x}").message == "expected one of colocated, split, got 'x'"
     many = only("algorithm: zzzzzzzzzzzz")
     assert many.message.startswith("expected one of ppo, grpo, dr_grpo")
     assert "agent_evol" not in many.message
@@ -300,11 +300,11 @@ def test_few_values_are_listed_in_the_message_and_many_in_the_help() -> None:
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ("seed: -1", "expected at least 0, got -1"),
-        ("seed: 4294967296", "expected at most 4294967295, got 4294967296"),
-        ("algorithm: {lr: 0}", "expected more than 0, got 0"),
-        ("hardware: {train: {zero: 4}}", "expected at most 3, got 4"),
-        ("algorithm: {group_size: 0}", "expected at least 1, got 0"),
+        ("seed: -1", "must be at least 0, got -1"),
+        ("seed: 4294967296", "must be at most 4294967295, got 4294967296"),
+        ("algorithm: {lr: 0}", "must be greater than 0, got 0"),
+        ("hardware: {train: {zero: 4}}", "must be at most 3, got 4"),
+        ("algorithm: {group_size: 0}", "must be at least 1, got 0"),
     ],
 )
 def test_a_number_out_of_range_is_told_its_limit(extra: str, message: str) -> None:
@@ -314,7 +314,7 @@ def test_a_number_out_of_range_is_told_its_limit(extra: str, message: str) -> No
 
 def test_a_limit_that_is_not_taken_itself_is_told_so() -> None:
     report = only("", TOP.replace("some/model", "{path: a, lora: {dropout: 1}}"))
-    assert report.message == "expected less than 1, got 1"
+    assert report.message == "must be less than 1, got 1"
 
 
 def test_a_name_of_another_form_is_shown_as_it_may_be_written() -> None:
@@ -351,7 +351,7 @@ def test_everything_that_is_missing_at_the_top_is_listed_at_the_start() -> None:
 def test_a_missing_key_is_reported_at_the_key_of_its_map_with_an_example() -> None:
     report = only("reward: {judge: {model: m}}")
     assert told(report) == ("missing-key", "judge", "add url: http://127.0.0.1:8000/v1")
-    assert report.message == "the key 'url' is missing in 'judge'"
+    assert report.message == "missing key 'url' in 'judge'"
 
 
 def test_a_missing_key_in_a_list_is_reported_at_the_item() -> None:
@@ -375,7 +375,7 @@ def from_environment(text: str) -> tuple[Diagnostic, ...]:
 
 def test_a_value_from_the_environment_is_never_shown() -> None:
     report = from_environment(TOP + 'hardware: {layout: "${env:SECRET}"}')[0]
-    assert report.message == "expected one of colocated, split, got the text '${env:SECRET}'"
+    assert report.message == "expected one of colocated, split, got '${env:SECRET}'"
     assert report.help is None
 
 

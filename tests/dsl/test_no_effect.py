@@ -190,7 +190,7 @@ STAGE: Cases = {
     "sampling.top_k": ([SFT], [{}]),
     "sampling.min_p": ([SFT], [{}]),
     "agent.on_truncated": ([SFT, EVAL], [{}]),
-    "agent.on_void_turn": ([SFT], [{}]),
+    "agent.on_invalid_turn": ([SFT], [{}]),
     "reward": ([SFT, DPO, EVAL], [{}, PLAYED_DPO]),
     "reward.judge": ([{"schedule.*.reward.judge": JUDGE}], [JUDGED, PAIRWISE]),
     "reward.judge.scope": ([PAIRWISE], [JUDGED]),
@@ -389,7 +389,7 @@ def test_the_message_names_the_key_and_the_reason(recipe: Recipe) -> None:
     assert [diagnostic.message for diagnostic in found] == [
         "'algorithm.advantage.lam' has no effect: only 'gae' and 'bilevel_gae' have a lambda"
     ]
-    assert found[0].help == "leave it out"
+    assert found[0].help == "remove it"
 
 
 # --- for inheriting ------------------------------------------------------------------------------------------------

@@ -53,10 +53,10 @@ def test_tables_are_whole() -> None:
 @pytest.mark.parametrize(
     ("key", "lines"),
     [
-        ("algorithm.kl", ["Divergence from a reference.", "type     a map", "coef", "previous_coef"]),
-        ("algorithm.kl.coef", ["Weight of the divergence", "a number from 0, *may change*", "default  0.0"]),
-        ("schedule[0].turns", ["schedule.turns", "The interaction horizon", "example  10"]),
-        ("schedule.turns", ["The interaction horizon"]),
+        ("algorithm.kl", ["KL penalty towards a reference policy.", "type     a map", "coef", "previous_coef"]),
+        ("algorithm.kl.coef", ["Weight of the KL", "a number from 0, *may change*", "default  0.0"]),
+        ("schedule[0].turns", ["schedule.turns", "Interaction horizon", "example  10"]),
+        ("schedule.turns", ["Interaction horizon"]),
         ("environments.craft.weight", ["environments.NAME.weight"]),
         ("environments.NAME.token", ["${env:NAME}"]),
         ("hardware.layout", ["colocated, split"]),
@@ -64,7 +64,7 @@ def test_tables_are_whole() -> None:
         ("agym", ["type     1"]),
         ("reward.episode", ["an expression of the episode", "default  score"]),
         ("logging", ["a list, each a map or its use alone; or one alone"]),
-        ("extends", ["Recipes that this one is laid over"]),
+        ("extends", ["Recipes that this one extends"]),
     ],
 )
 def test_a_key_is_described(key: str, lines: list[str]) -> None:

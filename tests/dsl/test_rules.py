@@ -106,34 +106,40 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
     "model.one_origin": (
         [
             ({"model": Model()}, "model", "needs 'path' or 'init'"),
-            ({"model.init": Init()}, "model.init", "expected one of them"),
+            ({"model.init": Init()}, "model.init", "give only one of them"),
         ],
         [{}, init()],
     ),
     "model.heads_divide": (
         [
-            (init(hidden=100, heads=3), "model.init.heads", "3 heads do not divide a width of 100"),
-            (init(hidden=20, heads=4), "model.init.heads", "would be 5 wide"),
+            (init(hidden=100, heads=3), "model.init.heads", "3 heads do not divide 'hidden' (100)"),
+            (init(hidden=20, heads=4), "model.init.heads", "the head size must be even"),
             (init(heads=4, kv_heads=3), "model.init.kv_heads", "3 key-value heads do not divide 4 heads"),
         ],
         [{}, init(), init(hidden=64, heads=2, kv_heads=1)],
     ),
     "model.heads_suit_a_cpu": (
         [
-            (init(hidden=64, heads=4), "model.init.heads", "no heads that are 16 wide"),
-            (init(hidden=96, heads=2), "model.init.heads", "no heads that are 48 wide"),
+            (init(hidden=64, heads=4), "model.init.heads", "does not support a head size of 16"),
+            (init(hidden=96, heads=2), "model.init.heads", "does not support a head size of 48"),
         ],
         [{}, init(hidden=64, heads=2), init(hidden=64, heads=4) | FOUR],
     ),
     "model.shape_divides": (
         [
-            ({"model.shape": replace(TOY, hidden=9)}, "model.shape.heads", "4 heads do not divide a width of 9"),
+            ({"model.shape": replace(TOY, hidden=9)}, "model.shape.heads", "4 heads do not divide 'hidden' (9)"),
             ({"model.shape": replace(TOY, kv_heads=3)}, "model.shape.kv_heads", "3 key-value heads"),
         ],
         [{"model.shape": TOY}, {"model.shape": replace(TOY, hidden=9, head_dim=4)}],
     ),
     "model.within_positions": (
-        [({"schedule.*.agent.context_tokens": 32_769}, "agent.context_tokens", "more than the 32768 that")],
+        [
+            (
+                {"schedule.*.agent.context_tokens": 32_769},
+                "agent.context_tokens",
+                "32769 tokens exceed the context length",
+            )
+        ],
         [
             {"schedule.*.agent.context_tokens": 32_768},
             {"schedule.*.agent.context_tokens": 10**6, "model.path": "./mine"},
@@ -142,14 +148,18 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
     "model.adapters_exist": (
         [
             ({"model.lora": Lora(targets=("q_proj", "qproj"))}, "model.lora.targets.1", "no layer 'qproj'"),
-            ({"model.lora": Lora(targets=())}, "model.lora.targets", "at least one layer"),
+            ({"model.lora": Lora(targets=())}, "model.lora.targets", "at least one target layer"),
         ],
         [{}, {"model.lora": Lora()}, {"model": Model(path="./mine", lora=Lora(targets=("c_attn",)))}],
     ),
     "model.precision_fits": (
         [
-            ({"model.dtype": DType.FP16}, "model.dtype", "fp16 needs GPUs"),
-            ({"model.dtype": DType.BF16, "hardware.train.zero": 0}, "hardware.train.zero", "wrong first update"),
+            ({"model.dtype": DType.FP16}, "model.dtype", "fp16 needs a GPU"),
+            (
+                {"model.dtype": DType.BF16, "hardware.train.zero": 0},
+                "hardware.train.zero",
+                "gets the first update wrong",
+            ),
             (FOUR | {"hardware.train.zero": 0}, "hardware.train.zero", "expected stage 1 or higher"),
         ],
         [{"hardware.train.zero": 0}, FOUR | {"hardware.train.zero": 0, "model.dtype": DType.FP32}, FOUR],
@@ -158,14 +168,14 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
     "environment.at_least_one": (
         [
             ({"environments": {}}, "environments", "at least one environment"),
-            ({"schedule.1.environments": {}}, "schedule.1.environments", "leaves out every environment"),
+            ({"schedule.1.environments": {}}, "schedule.1.environments", "has no environment left"),
         ],
         [{}],
     ),
     "environment.one_origin": (
         [
             (world(Environment()), "environments.craft", "'craft' needs 'use' or 'url'"),
-            (world(Environment(use="textcraft", url="http://x")), "environments.craft.url", "expected one of them"),
+            (world(Environment(use="textcraft", url="http://x")), "environments.craft.url", "give only one of them"),
         ],
         [{}, world(Environment(url="http://x"))],
     ),
@@ -177,7 +187,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         [(world(replace(FOREIGN, kind=None)), "environments.craft", "needs 'kind'")],
         [{}, world(FOREIGN), world(Environment(url="http://x"))],
     ),
-    "environment.options_known": (
+    "environment.options_are_known": (
         [
             (
                 world(Environment(use="textcraft", options={"max_dept": 3})),
@@ -187,7 +197,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [world(Environment(use="textcraft", options={"max_depth": 3})), world(Environment(use="?", options={"a": 1}))],
     ),
-    "environment.options_there": (
+    "environment.required_options_are_given": (
         [
             (world(Environment(use="gym")), "environments.craft", "environment 'gym' needs the option 'id'"),
             (
@@ -198,12 +208,12 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [world(Environment(use="gym", options={"id": "Taxi-v4"})), world(Environment(use="textcraft"))],
     ),
-    "environment.options_right": (
+    "environment.options_are_valid": (
         [
             (
                 world(Environment(use="textcraft", options={"max_depth": 0})),
                 "environments.craft.options.max_depth",
-                "option 'max_depth': expected at least 1, got 0",
+                "option 'max_depth': must be at least 1, got 0",
             ),
             (
                 world(Environment(use="textcraft", options={"max_depth": "x" * 300})),
@@ -220,7 +230,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             (
                 tasks(eval=TaskSelection(split="test", file="x")),
                 "environments.craft.tasks.eval.file",
-                "'file' takes the place of 'split'",
+                "'split' and 'file' both select the tasks",
             ),
         ],
         [{}, tasks(train=TaskSelection(ids=("a",)), eval=TaskSelection(file="x"))],
@@ -238,36 +248,40 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             (
                 tasks(train=TaskSelection(split="train", range=(5, 5))),
                 "environments.craft.tasks.train.range",
-                "first task below 5, not 5",
+                "must start below its end (5), got 5",
             ),
             (
                 tasks(eval=TaskSelection(split="test", range=(0, 101))),
                 "environments.craft.tasks.eval.range",
-                "split 'test' has 100 tasks, not 101",
+                "the range ends at 101, but split 'test' has 100 tasks",
             ),
         ],
         [tasks(train=TaskSelection(split="train", range=(0, 400)))],
     ),
-    "environment.not_measured_on_training_tasks": (
+    "environment.not_evaluated_on_training_tasks": (
         [
-            (tasks(eval=TaskSelection(split="train")), "environments.craft.tasks.eval", "split 'train' is both"),
-            ({"eval.tasks": "train"}, "eval.tasks", "split 'train' is both"),
+            (
+                tasks(eval=TaskSelection(split="train")),
+                "environments.craft.tasks.eval",
+                "split 'train' is used for both",
+            ),
+            ({"eval.tasks": "train"}, "eval.tasks", "split 'train' is used for both"),
             (
                 tasks(train=TaskSelection(ids=("a", "b")), eval=TaskSelection(ids=("b", "c"))),
                 "environments.craft.tasks.eval",
-                "task 'b' is both",
+                "task 'b' is used for both",
             ),
             (
                 tasks(train=TaskSelection(file="x"), eval=TaskSelection(file="x")),
                 "environments.craft.tasks.eval",
-                "file 'x' is both",
+                "file 'x' is used for both",
             ),
             (
                 tasks(
                     train=TaskSelection(split="train", range=(0, 50)), eval=TaskSelection(split="train", range=(49, 60))
                 ),
                 "environments.craft.tasks.eval",
-                "split 'train' is both",
+                "split 'train' is used for both",
             ),
         ],
         [
@@ -281,36 +295,44 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         [({"schedule.*.environments.craft.weight": 0}, "environments", "every environment has weight 0")],
         [{}, {"schedule.*.environments.craft.weight": Expr("linear(0, 1, 10)")}],
     ),
-    "environment.experts_there": (
+    "environment.experts_exist": (
         [
-            (SFT | world(FOREIGN), "algorithm.data.source", "no scripted solutions"),
-            (world(FOREIGN) | {"schedule.*.agent.demonstrations": 1}, "agent.demonstrations", "no scripted solutions"),
+            (SFT | world(FOREIGN), "algorithm.data.source", "without scripted solutions"),
+            (
+                world(FOREIGN) | {"schedule.*.agent.demonstrations": 1},
+                "agent.demonstrations",
+                "without scripted solutions",
+            ),
         ],
         [SFT, world(FOREIGN), SFT | world(Environment(url="http://x"))],
     ),
     # --- algorithm
     "algorithm.updates_divide_a_step": (
         [
-            (al(groups_per_update=5), "algorithm.groups_per_update", "5 groups do not divide a step of 16"),
-            (al(groups_per_update=32), "algorithm.groups_per_update", "32 groups do not divide"),
+            (
+                al(groups_per_update=5),
+                "algorithm.groups_per_update",
+                "'groups_per_update' (5) does not divide 'groups_per_step' (16)",
+            ),
+            (al(groups_per_update=32), "algorithm.groups_per_update", "'groups_per_update' (32) does not divide"),
         ],
         [{}, al(groups_per_update=None), SFT | al(groups_per_update=5)],
     ),
-    "algorithm.groups_have_someone_to_compare": (
+    "algorithm.groups_have_a_comparison": (
         [
             (al(group_size=1), "algorithm.group_size", "advantage 0"),
             (al(group_size=1, advantage__baseline=Baseline.CRITIC), "algorithm.group_size", "advantage 0"),
             (
                 CRITIC | al(group_size=1, advantage__estimator=Estimator.STEP_GROUPS),
                 "algorithm.group_size",
-                "no steps to compare",
+                "no other steps to compare",
             ),
         ],
         [{}, CRITIC | al(group_size=1), SFT | al(group_size=1)],
     ),
     "algorithm.groups_pass_the_filter": (
         [
-            (CRITIC | al(group_size=1), "algorithm.filter.groups", "leaves out every group"),
+            (CRITIC | al(group_size=1), "algorithm.filter.groups", "drops every group"),
             (
                 CRITIC | al(group_size=1, filter__groups=Expr("std > 0.1 or size > 1")),
                 "algorithm.filter.groups",
@@ -334,7 +356,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             (
                 CRITIC | al(advantage__estimator=Estimator.STEP_GROUPS),
                 "algorithm.advantage.baseline",
-                "a critic takes the group's place",
+                "it takes no critic as its baseline",
             ),
         ],
         [{}, CRITIC | al(advantage__estimator=Estimator.BILEVEL_GAE), al(advantage__estimator=Estimator.STEP_GROUPS)],
@@ -344,7 +366,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             (
                 CRITIC | {"schedule.1.algorithm.critic.path": "Qwen/Qwen2.5-0.5B"},
                 "schedule.1.algorithm.critic.path",
-                "goes on in this one, and has another backbone",
+                "a critic with another backbone",
             )
         ],
         [{}, CRITIC, CRITIC | al(critic__path="Qwen/Qwen2.5-0.5B")],
@@ -365,7 +387,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             (
                 al(kl__coef=0.1, kl__place=KLPlace.REWARD, advantage__estimator=Estimator.STEP_GROUPS),
                 "algorithm.kl.place",
-                "would blur",
+                "the KL penalty cannot be part of the reward",
             )
         ],
         [
@@ -388,13 +410,13 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             (
                 al(importance__correction=Correction.MASK, importance__floor=2.0),
                 "algorithm.importance.floor",
-                "below the cap of 2, not 2",
+                "'floor' (2) must be below 'cap' (2)",
             )
         ],
         [{}, al(importance__floor=2.0), al(importance__correction=Correction.MASK, importance__floor=0.5)],
     ),
     "algorithm.sampling_explores": (
-        [({"schedule.*.sampling.temperature": 0}, "sampling.temperature", "every attempt is the same")],
+        [({"schedule.*.sampling.temperature": 0}, "sampling.temperature", "all attempts are the same")],
         [
             {},
             SFT | {"schedule.*.sampling.temperature": 0},
@@ -403,9 +425,9 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
     ),
     "algorithm.sampled_distribution_is_the_trained_one": (
         [
-            ({"schedule.*.sampling.top_p": 0.9}, "sampling.top_p", "'top_p' leaves out tokens"),
-            ({"schedule.*.sampling.top_k": 20}, "sampling.top_k", "'top_k' leaves out tokens"),
-            ({"schedule.*.sampling.min_p": 0.1}, "sampling.min_p", "'min_p' leaves out tokens"),
+            ({"schedule.*.sampling.top_p": 0.9}, "sampling.top_p", "'top_p' drops tokens"),
+            ({"schedule.*.sampling.top_k": 20}, "sampling.top_k", "'top_k' drops tokens"),
+            ({"schedule.*.sampling.min_p": 0.1}, "sampling.min_p", "'min_p' drops tokens"),
         ],
         [{}, DPO_ROLLOUT | {"schedule.*.sampling.top_p": 0.9}],
     ),
@@ -415,15 +437,15 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
     ),
     "algorithm.pairs_are_compared": (
         [
-            (al(use=Preset.MTPO), "algorithm.use", "'mtpo' learns from a judge"),
+            (al(use=Preset.MTPO), "algorithm.use", "'mtpo' needs a judge"),
             (judged(RewardSource.PAIRWISE) | al(group_size=1), "algorithm.group_size", "no pair to compare"),
         ],
         [{}, judged(RewardSource.PAIRWISE) | al(use=Preset.MTPO)],
     ),
     "algorithm.reward_ranges_are_in_order": (
         [
-            ({"schedule.*.reward.clip": (1.0, 1.0)}, "reward.clip", "not 1 and 1"),
-            (judged(RewardSource.JUDGE, scale=(10.0, 0.0)), "reward.judge.scale", "not 10 and 0"),
+            ({"schedule.*.reward.clip": (1.0, 1.0)}, "reward.clip", "got 1 and 1"),
+            (judged(RewardSource.JUDGE, scale=(10.0, 0.0)), "reward.judge.scale", "got 10 and 0"),
         ],
         [{}, {"schedule.*.reward.clip": (-1.0, 1.0)}, judged(RewardSource.JUDGE)],
     ),
@@ -432,35 +454,41 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         [SFT, SFT | al(data__source=DataSource.EPISODES, data__path="runs/x"), al(data__source=DataSource.FILE)],
     ),
     "algorithm.hindsight_has_episodes": (
-        [(RELAY | al(data__source=DataSource.EPISODES), "algorithm.data.source", "only what the stage plays itself")],
+        [
+            (
+                RELAY | al(data__source=DataSource.EPISODES),
+                "algorithm.data.source",
+                "only episodes that the stage itself plays",
+            )
+        ],
         [RELAY, RELAY | al(data__source=DataSource.ROLLOUT), SFT | al(data__source=DataSource.EPISODES)],
     ),
     "algorithm.pairs_can_be_made": (
         [
-            (DPO, "algorithm.data.source", "always the best one"),
+            (DPO, "algorithm.data.source", "only the best episode of a task"),
             (DPO_ROLLOUT | al(group_size=1), "algorithm.group_size", "no pair to learn from"),
-            (DPO_ROLLOUT | al(preference__level=Level.TOKEN), "algorithm.preference.level", "'episode' or 'turn'"),
+            (DPO_ROLLOUT | al(preference__level=Level.TOKEN), "algorithm.preference.level", "one of episode, turn"),
         ],
         [DPO_ROLLOUT, SFT],
     ),
     "algorithm.candidates_can_be_drawn": (
         [
             (RANKED | al(data__source=DataSource.EPISODES), "algorithm.data.source", "for turns that were just played"),
-            (RANKED | al(preference__level=Level.EPISODE), "algorithm.preference.level", "pairs of turns"),
-            (RANKED | al(preference__candidates=1), "algorithm.preference.candidates", "no pair to rank"),
+            (RANKED | al(preference__level=Level.EPISODE), "algorithm.preference.level", "pairs turns, not episodes"),
+            (RANKED | al(preference__candidates=1), "algorithm.preference.candidates", "not enough to rank"),
         ],
         [RANKED, DPO_ROLLOUT | al(preference__level=Level.EPISODE)],
     ),
     # --- schedule
     "schedule.at_least_one_stage": ([({"schedule": ()}, "schedule", "at least one stage")], [{}]),
-    "schedule.names_differ": ([(A_SECOND, "schedule.1.stage", "two stages are called 'exploit'")], [{}]),
+    "schedule.names_differ": ([(A_SECOND, "schedule.1.stage", "two stages are named 'exploit'")], [{}]),
     "schedule.stages_end": (
         [({"schedule.1.until": None}, "schedule.1", "stage 'explore' needs 'until'")],
         [{}, EVAL | {"schedule.*.until": None}, al(use=Preset.AGENT_EVOL) | {"schedule.*.until": None}],
     ),
     "schedule.ends_are_bounded": (
         [
-            ({"schedule.1.until": Expr("last(success) > 0.9")}, "schedule.1.until", "no number of steps is sure"),
+            ({"schedule.1.until": Expr("last(success) > 0.9")}, "schedule.1.until", "'until' has no step limit"),
             ({"schedule.1.until": Expr("true")}, "schedule.1.until", "is always true"),
             ({"schedule.1.until": Expr("1 > 2")}, "schedule.1.until", "is never true"),
         ],
@@ -472,18 +500,18 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
     ),
     "schedule.horizon_grows": (
         [
-            ({"schedule.1.turns": 7}, "schedule.1.turns", "the stage before allows more turns"),
-            ({"schedule.0.turns": Expr("4 + step")}, "schedule.1.turns", "the stage before allows more turns"),
-            ({"schedule.0.turns": Expr("8 - step // 20")}, "schedule.0.turns", "falls within this stage"),
+            ({"schedule.1.turns": 7}, "schedule.1.turns", "the stage before ends with more turns"),
+            ({"schedule.0.turns": Expr("4 + step")}, "schedule.1.turns", "the stage before ends with more turns"),
+            ({"schedule.0.turns": Expr("8 - step // 20")}, "schedule.0.turns", "shrinks within this stage"),
             (
                 {"schedule.1.turns": Expr("5 if default(last(success), 0) > 0.5 else 7")},
                 "schedule.1.turns",
-                "the stage before allows more turns",
+                "the stage before ends with more turns",
             ),
             (
                 {"schedule.1.environments.craft.turns": 5},
                 "schedule.1.environments.craft.turns",
-                "the stage before allows more turns",
+                "the stage before ends with more turns",
             ),
         ],
         [
@@ -497,17 +525,33 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
     ),
     "schedule.a_turn_fits_the_context": (
         [
-            ({"schedule.*.agent.tokens_per_turn": 8192}, "agent.tokens_per_turn", "do not fit in an episode of 8192"),
-            ({"schedule.*.agent.observation_tokens": 9000}, "agent.observation_tokens", "9000 tokens at a time"),
-            ({"schedule.*.agent.planning": Planning(tokens=9000)}, "agent.planning", "9000 tokens at a time"),
-            ({"schedule.*.agent.reflection": Reflection(tokens=9000)}, "agent.reflection", "9000 tokens at a time"),
+            (
+                {"schedule.*.agent.tokens_per_turn": 8192},
+                "agent.tokens_per_turn",
+                "(8192) leaves no room in 'agent.context_tokens' (8192)",
+            ),
+            (
+                {"schedule.*.agent.observation_tokens": 9000},
+                "agent.observation_tokens",
+                "'observation_tokens' (9000) exceeds",
+            ),
+            (
+                {"schedule.*.agent.planning": Planning(tokens=9000)},
+                "agent.planning",
+                "'planning.tokens' (9000) exceeds",
+            ),
+            (
+                {"schedule.*.agent.reflection": Reflection(tokens=9000)},
+                "agent.reflection",
+                "'reflection.tokens' (9000) exceeds",
+            ),
         ],
         [{}, {"schedule.*.agent.tokens_per_turn": 8191}],
     ),
     "schedule.horizon_is_a_turn_or_more": (
         [
-            ({"schedule.1.turns": Expr("step")}, "schedule.1.turns", "at least 1, and at step 0 this is 0"),
-            ({"schedule.0.turns": Expr("3 - step")}, "schedule.0.turns", "at step 3 this is 0"),
+            ({"schedule.1.turns": Expr("step")}, "schedule.1.turns", "at least 1, but at step 0 it is 0"),
+            ({"schedule.0.turns": Expr("3 - step")}, "schedule.0.turns", "at step 3 it is 0"),
         ],
         [{}, {"schedule.1.turns": Expr("1 + step")}, SFT | {"schedule.*.turns": Expr("step")}],
     ),
@@ -516,40 +560,40 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             (
                 {"schedule.*.agent.guided": True, "schedule.*.agent.format": Format.CODE},
                 "agent.guided",
-                "actions that can be listed",
+                "a list of valid actions",
             )
         ],
         [{GUIDED: True}, {"schedule.*.agent.format": Format.CODE}],
     ),
-    "schedule.guided_replies_are_not_learnt": (
-        [({GUIDED: True}, "agent.guided", "has other log-probs than the learner computes")],
+    "schedule.guided_replies_are_not_trained_on": (
+        [({GUIDED: True}, "agent.guided", "guided sampling changes the log-probs")],
         [{}, {GUIDED: True, **al(use=Preset.EVAL)}, {GUIDED: True, **al(use=Preset.SFT)}],
     ),
     "schedule.guided_replies_hold_the_action_alone": (
-        [({GUIDED: True}, "agent.guided", "the action alone, and under 'format: react' there is room for thoughts")],
+        [({GUIDED: True}, "agent.guided", "the action alone, but 'format: react' allows thoughts")],
         [
             {},
             {GUIDED: True, "schedule.*.agent.thinking": False},
             {GUIDED: True, "schedule.*.agent.format": Format.PLAIN},
         ],
     ),
-    "schedule.told_otherwise_in_one_piece": (
+    "schedule.relabelled_episodes_are_one_sequence": (
         [
             (
                 {**RELABELLED, MEMORY: MemoryKind.WINDOW},
                 "algorithm.data.relabel",
-                "what was played with 'memory' for one goal",
+                "an episode with 'memory' cannot be relabelled",
             ),
-            ({**RELABELLED, REFLECTION: Reflection()}, "algorithm.data.relabel", "what was played with 'reflection'"),
+            ({**RELABELLED, REFLECTION: Reflection()}, "algorithm.data.relabel", "an episode with 'reflection'"),
             (
                 {**RELABELLED, "schedule.*.agent.planning": Planning()},
                 "algorithm.data.relabel",
-                "what was played with 'planning'",
+                "an episode with 'planning'",
             ),
             (
                 {**TOLD, REFLECTION: Reflection()},
                 "algorithm.critic.privileged",
-                "the first opening, and 'reflection' makes",
+                "the first prompt, but 'reflection' makes",
             ),
         ],
         [
@@ -578,29 +622,29 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
     ),
     "hardware.engines_fit_the_machines": (
         [
-            (FOUR | {"hardware.rollout.tensor_parallel": 7}, "hardware.rollout.tensor_parallel", "a machine of 4"),
+            (FOUR | {"hardware.rollout.tensor_parallel": 7}, "hardware.rollout.tensor_parallel", "a node has only 4"),
             (
                 {"hardware.gpus_per_node": 3, "hardware.rollout.tensor_parallel": 2},
                 "hardware.rollout.tensor_parallel",
-                "3 GPUs cannot be shared out among engines of 2",
+                "3 sampling GPUs do not divide into engines of 2",
             ),
             (
                 SPLIT | {"hardware.nodes": 2, "hardware.train.gpus": 2, "hardware.rollout.tensor_parallel": 3},
                 "hardware.rollout.tensor_parallel",
-                "have to reach over two machines",
+                "have to span two nodes",
             ),
         ],
         [{}, FOUR | {"hardware.rollout.tensor_parallel": 2}, SPLIT | {"hardware.rollout.tensor_parallel": 2}],
     ),
     "hardware.split_adds_up": (
         [
-            (SPLIT | {"hardware.rollout.gpus": 4}, "hardware.rollout.gpus", "0 would learn and 4 sample"),
+            (SPLIT | {"hardware.rollout.gpus": 4}, "hardware.rollout.gpus", "0 GPUs for learning and 4 for sampling"),
             (
                 SPLIT | {"hardware.rollout.gpus": 1, "hardware.train.gpus": 2},
                 "hardware.rollout.gpus",
-                "are not the 4 that there are",
+                "do not add up to 4",
             ),
-            (SPLIT | {"hardware.train.gpus": 5}, "hardware.train.gpus", "5 would learn and -1 sample"),
+            (SPLIT | {"hardware.train.gpus": 5}, "hardware.train.gpus", "5 GPUs for learning and -1 for sampling"),
             (
                 {"hardware.gpus_per_node": 1, "hardware.layout": Layout.SPLIT},
                 "hardware.layout",
@@ -612,7 +656,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
     "hardware.one_process_has_one_gpu": (
         [
             (FOUR | {"hardware.launcher": Launcher.INLINE}, "hardware.launcher", "cannot use 4 GPUs"),
-            ({"hardware.nodes": 2, "hardware.launcher": Launcher.INLINE}, "hardware.launcher", "cannot use 2 machines"),
+            ({"hardware.nodes": 2, "hardware.launcher": Launcher.INLINE}, "hardware.launcher", "cannot use 2 nodes"),
         ],
         [{}, FOUR, {"hardware.gpus_per_node": 1, "hardware.launcher": Launcher.INLINE}],
     ),
@@ -632,7 +676,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         [{}, FOUR | {"hardware.train.offload": Offload.ALL, "hardware.train.zero": 3}],
     ),
     "hardware.overlap_needs_room": (
-        [(FOUR | {"hardware.staleness": 1}, "hardware.staleness", "take turns on the same GPUs")],
+        [(FOUR | {"hardware.staleness": 1}, "hardware.staleness", "share the same GPUs")],
         [{"hardware.staleness": 1}, SPLIT | {"hardware.staleness": 1}, FOUR],
     ),
     "hardware.micro_batch_holds_an_episode": (
@@ -640,23 +684,29 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             (
                 {"hardware.train.tokens_per_micro_batch": 8191},
                 "hardware.train.tokens_per_micro_batch",
-                "8192 tokens does not fit in a forward pass of 8191",
+                "(8191) is below 'agent.context_tokens' (8192)",
             )
         ],
         [{}, {"hardware.train.tokens_per_micro_batch": 8192}],
     ),
     "hardware.cache_holds_an_episode": (
-        [({"hardware.rollout.kv_cache_gb": 0.2}, "hardware.rollout.kv_cache_gb", "takes 0.2 GB, and there are 0.2")],
+        [
+            (
+                {"hardware.rollout.kv_cache_gb": 0.2},
+                "hardware.rollout.kv_cache_gb",
+                "needs 0.2 GB, but 'kv_cache_gb' is 0.2",
+            )
+        ],
         [{}, {"hardware.rollout.kv_cache_gb": 0.21}, {"hardware.rollout.kv_cache_gb": 1e-6, "model.path": "./mine"}],
     ),
-    "hardware.everything_fits_in_a_card": (
+    "hardware.everything_fits_in_gpu_memory": (
         [
             (
                 H100 | {"model.path": "Qwen/Qwen2.5-72B-Instruct", "hardware.train.zero": 3},
                 "hardware.gpu",
-                "this one holds 84.8",
+                "an h100 has 84.8",
             ),
-            (SEVEN | FOUR | {"hardware.gpu_memory_gb": 30.0}, "hardware.gpu_memory_gb", "this one holds 30.0"),
+            (SEVEN | FOUR | {"hardware.gpu_memory_gb": 30.0}, "hardware.gpu_memory_gb", "the GPU has 30.0"),
         ],
         [{}, H100 | SEVEN, FOUR | SEVEN, H100 | {"model.path": "./mine"}],
     ),
@@ -665,14 +715,20 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             (
                 H100 | SEVEN | {"hardware.rollout.memory_share": 0.2},
                 "hardware.rollout.memory_share",
-                "its share of a card is",
+                "its share of the GPU is",
             ),
         ],
         [H100 | SEVEN, {"hardware.rollout.memory_share": 0.01}],
     ),
     # --- the run
     "run.eval_stages_have_settings": (
-        [(EVAL | {"eval": None}, "algorithm.use", "stage 'explore' measures as 'eval' says, and 'eval' is null")],
+        [
+            (
+                EVAL | {"eval": None},
+                "algorithm.use",
+                "stage 'explore' evaluates by the settings of 'eval', but 'eval' is null",
+            )
+        ],
         [{}, EVAL, {"eval": None}],
     ),
     "run.samples_differ": (
@@ -682,13 +738,13 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [{}, {"eval": None}, {"eval": Eval(temperature=0)}, {"eval": Eval(samples=8, greedy=True)}],
     ),
-    "run.best_metric_is_measured": (
+    "run.best_metric_exists": (
         [
-            ({BEST: "success"}, BEST, "expected a metric as 'group/name', not 'success'"),
+            ({BEST: "success"}, BEST, "expected a metric written 'group/name', got 'success'"),
             ({BEST: "eval/success"}, BEST, "expected 'eval/environment/metric'"),
             ({BEST: "eval/carft/success"}, BEST, "no environment 'carft'"),
-            ({BEST: "eval/craft/sucess"}, BEST, "no measurement is called 'sucess'"),
-            ({BEST: "eval/craft/success", "eval": None}, BEST, "nothing is measured"),
+            ({BEST: "eval/craft/sucess"}, BEST, "unknown evaluation metric 'sucess'"),
+            ({BEST: "eval/craft/success", "eval": None}, BEST, "this recipe has no 'eval' section"),
         ],
         [{}, {BEST: "eval/craft/success"}, {BEST: "eval/all/pass@8"}, {BEST: "rollout/reward", "eval": None}],
     ),
@@ -701,8 +757,8 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
     ),
     "run.sinks_exist": (
         [
-            ({"logging": (Sink(use="tensorbord"),)}, "logging.0.use", "no sink is called 'tensorbord'"),
-            ({"logging": (Sink(use="wandb"), Sink(use="wandb"))}, "logging.1.use", "go to 'wandb' twice"),
+            ({"logging": (Sink(use="tensorbord"),)}, "logging.0.use", "unknown sink 'tensorbord'"),
+            ({"logging": (Sink(use="wandb"), Sink(use="wandb"))}, "logging.1.use", "sink 'wandb' is listed twice"),
         ],
         [{}, {"logging": (Sink(use="wandb"), Sink(use="tensorboard"))}],
     ),
@@ -799,7 +855,7 @@ def test_a_stage_without_a_bound_is_a_warning(say: Callable[..., list[Diagnostic
 def test_a_long_condition_is_not_cut_in_the_middle(say: Callable[..., list[Diagnostic]]) -> None:
     long = " and ".join(f"mean(success, {size}) > 0.9" for size in range(10, 14))
     assert (
-        say("schedule.ends_are_bounded", {"schedule.1.until": Expr(long)})[0].help == "add 'or step >= 1000' at its end"
+        say("schedule.ends_are_bounded", {"schedule.1.until": Expr(long)})[0].help == "add 'or step >= 1000' at the end"
     )
 
 
@@ -809,7 +865,7 @@ def test_a_long_condition_is_not_cut_in_the_middle(say: Callable[..., list[Diagn
 def test_near_names_are_offered(say: Callable[..., list[Diagnostic]]) -> None:
     helps = {
         "environment.registered": "did you mean 'textcraft'?",
-        "environment.options_known": "did you mean 'max_depth'?",
+        "environment.options_are_known": "did you mean 'max_depth'?",
         "environment.splits_known": "did you mean 'train'?",
         "environment.eval_split_known": "did you mean 'test'?",
         "run.sinks_exist": "did you mean 'tensorboard'?",
@@ -825,10 +881,10 @@ def test_the_first_of_two_stages_is_pointed_at(say: Callable[..., list[Diagnosti
 
 def test_memory_comes_with_its_table_and_what_helps(say: Callable[..., list[Diagnostic]]) -> None:
     learner = SEVEN | FOUR | {"hardware.gpu_memory_gb": 30.0, "hardware.layout": Layout.SPLIT}
-    found = {each.message: each.help for each in say("hardware.everything_fits_in_a_card", learner)}
+    found = {each.message: each.help for each in say("hardware.everything_fits_in_gpu_memory", learner)}
     # 15.23 + 15.23 / 2 + 91.39 / 2 + 0.8 + 3.49 + 1.87 + 1.5
     (message,) = found
-    assert message == "a card would have to hold 76.2 GB, and this one holds 30.0"
+    assert message == "needs 76.2 GB per GPU; the GPU has 30.0 GB"
     assert found[message] == (
         "learner: weights 15.2, gradients 7.6, optimizer 45.7, buckets 0.8, activations 3.5, logits 1.9, process 1.5 GB"
         ": raise 'train.zero', write 'train.offload: optimizer', use more GPUs, or lower 'agent.context_tokens'"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from agym.dsl.model.algorithm import Advantage, Baseline, Estimator, Normalise
-from agym.dsl.model.recipe import OnVoidTurn
+from agym.dsl.model.recipe import OnInvalidTurn
 from agym.runtime.backends.fake import FakeCritic
 from agym.runtime.errors import StepRefused
 from agym.runtime.learning.advantage import compute_advantages, compute_value_targets
@@ -101,7 +101,7 @@ def test_a_turn_without_tokens_has_no_value() -> None:
 
 def test_sequences_carry_what_the_critic_said_and_should_have_said() -> None:
     stage = plan_of(RECIPE, "algorithm={use: ppo, kl: {coef: 0}}", "reward={}").stages[1].settings
-    stage = replace(stage, agent=replace(stage.agent, on_void_turn=OnVoidTurn.MASK_TURN))
+    stage = replace(stage, agent=replace(stage.agent, on_invalid_turn=OnInvalidTurn.MASK_TURN))
     book = [[scored_of(episode((2, 1, 1), invalid=1))]]
     groups = attach_values(book, ids_as_values(book))
     (sequence,) = build_training_batch(groups, stage, CLOCK).sequences

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from agym.dsl.expression.expr import Expr
 from agym.dsl.model.algorithm import Filter
-from agym.dsl.model.recipe import OnTruncated, OnVoidTurn
+from agym.dsl.model.recipe import OnInvalidTurn, OnTruncated
 from agym.runtime.learning.filters import (
     MaskPolicies,
     MaskReason,
@@ -139,15 +139,15 @@ def test_episodes_that_were_cut_off_can_be_masked(ending: Ending, learnt: bool) 
     assert found.reason is (None if learnt else MaskReason.TRUNCATED)
 
 
-def test_void_turns_can_be_masked_alone() -> None:
-    found = mask_episode(scored(0.0, "go", None, "go"), MaskPolicies(on_void_turn=OnVoidTurn.MASK_TURN), CLOCK)
+def test_invalid_turns_can_be_masked_alone() -> None:
+    found = mask_episode(scored(0.0, "go", None, "go"), MaskPolicies(on_invalid_turn=OnInvalidTurn.MASK_TURN), CLOCK)
     assert (found.turns, found.reason) == ((True, False, True), None)
 
 
-def test_a_void_turn_can_mask_its_episode() -> None:
-    policies = MaskPolicies(on_void_turn=OnVoidTurn.MASK_EPISODE)
-    void = mask_episode(scored(0.0, "go", None, "go"), policies, CLOCK)
-    assert (void.turns, void.reason) == ((False, False, False), MaskReason.VOID_TURN)
+def test_an_invalid_turn_can_mask_its_episode() -> None:
+    policies = MaskPolicies(on_invalid_turn=OnInvalidTurn.MASK_EPISODE)
+    masked = mask_episode(scored(0.0, "go", None, "go"), policies, CLOCK)
+    assert (masked.turns, masked.reason) == ((False, False, False), MaskReason.INVALID_TURN)
     assert mask_episode(scored(0.0, "go", "go"), policies, CLOCK).turns == (True, True)
 
 
@@ -164,7 +164,7 @@ def test_an_expression_without_an_answer_masks() -> None:
 
 def test_an_episode_masked_twice_is_counted_once() -> None:
     policies = MaskPolicies(
-        episodes=Expr("success"), on_truncated=OnTruncated.MASK, on_void_turn=OnVoidTurn.MASK_EPISODE
+        episodes=Expr("success"), on_truncated=OnTruncated.MASK, on_invalid_turn=OnInvalidTurn.MASK_EPISODE
     )
     assert mask_episode(scored(0.0, None, ending=Ending.HORIZON), policies, CLOCK).reason is MaskReason.TRUNCATED
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from agym.dsl.compose.extends import MAX_CHAIN, on_its_way
+from agym.dsl.compose.extends import MAX_CHAIN, add_route
 
 Composing = Callable[..., Any]
 
@@ -77,7 +77,7 @@ def test_every_value_keeps_the_place_where_it_was_written(composed: Composing) -
 
 def test_an_error_in_a_base_names_its_file_and_the_way_there(composed: Composing) -> None:
     result = composed("extends: b\n", b="x: 1\nextends: c\n", c="y: 010\n")
-    diagnostic = on_its_way(result.only, result.composed.ways)
+    diagnostic = add_route(result.only, result.composed.ways)
     assert (diagnostic.code, str(diagnostic.span)) == ("ambiguous-number", "c.yaml:1:4")
     first = diagnostic.span.source.included_from
     assert first is not None

@@ -120,9 +120,9 @@ def test_the_environment_is_read_as_yaml_unless_quoted(composed: Composing, writ
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ("${env:GONE}", "the environment variable 'GONE' is not set"),
-        ("${env:GONE:?log in first}", "the environment variable 'GONE' is not set: log in first"),
-        ("${env:EMPTY:?log in first}", "the environment variable 'EMPTY' is not set: log in first"),
+        ("${env:GONE}", "environment variable 'GONE' is not set"),
+        ("${env:GONE:?log in first}", "environment variable 'GONE' is not set: log in first"),
+        ("${env:EMPTY:?log in first}", "environment variable 'EMPTY' is not set: log in first"),
     ],
 )
 def test_a_variable_that_is_not_set_is_one_error_at_its_reference(
@@ -170,8 +170,8 @@ def test_bytes_that_are_no_text_are_refused(composed: Composing) -> None:
         ("${vars.m.xx}", "unknown-var", "xx", "known: abc"),
         ("${vars.last.x}", "unknown-var", "x", "write vars"),
         ("${vars.m[0]}", "unknown-var", "0", None),
-        ("${vars.}", "bad-reference", "", "write names"),
-        ("${vars.a b}", "bad-reference", " ", "write names"),
+        ("${vars.}", "bad-reference", "", "separate names"),
+        ("${vars.a b}", "bad-reference", " ", "separate names"),
         ("${last}", "bad-reference", "${last}", "did you mean '${vars.last}'?"),
         ("${var.last}", "bad-reference", "${var.last}", "did you mean '${vars.last}'?"),
         ("${HOME}", "bad-reference", "${HOME}", "did you mean '${env:HOME}'?"),
@@ -179,7 +179,7 @@ def test_bytes_that_are_no_text_are_refused(composed: Composing) -> None:
         ("${oc.env:HOME}", "bad-reference", "${oc.env:HOME}", "did you mean '${env:HOME}'?"),
         ("${algorithm.lr}", "bad-reference", "${algorithm.lr}", "${vars.NAME}"),
         ("${}", "bad-reference", "${}", "${vars.NAME}"),
-        ("${vars.last", "bad-reference", "${", "write '}'"),
+        ("${vars.last", "bad-reference", "${", "close it with '}'"),
         ("${env:A:-{b}}", "bad-reference", "${env:A:-{b}", "under vars"),
         ("x ${vars.m} y", "bad-reference", "${vars.m}", "the whole value"),
     ],

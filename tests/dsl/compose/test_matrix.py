@@ -88,7 +88,7 @@ def test_trees_share_what_no_axis_touches(composed: Composing) -> None:
         ("{extends: [b]}", "bad-matrix", "extends", None),
         ("{matrix.x: [1]}", "bad-matrix", "matrix.x", None),
         ("{'s[3].t': [1, 2]}", "bad-matrix", "3", "the last one is [0]"),
-        ("{n.x: [1, 2]}", "bad-matrix", "x", "set n itself"),
+        ("{n.x: [1, 2]}", "bad-matrix", "x", "set n to"),
         ("{algorithm.lr: [1], algorithm: [ppo]}", "bad-matrix", "algorithm", "one list"),
         ("{s.0.t: [1], 's[0].t': [2]}", "bad-matrix", "'s[0].t'", "one list"),
     ],

@@ -77,7 +77,7 @@ def test_a_value_stands_in_the_setting_that_gave_it(composed: Composing) -> None
         ("a[-1]=3", "bad-setting", "1:2", "[", "names"),
         ("a b=3", "bad-setting", "1:2", " ", "names"),
         ("lr=", "bad-setting", "1:4", "", "null"),
-        ("lr.x=3", "bad-setting", "1:4", "x", "set lr itself"),
+        ("lr.x=3", "bad-setting", "1:4", "x", "set lr to"),
         ("schedule[2].turns=3", "bad-setting", "1:10", "2", "the last one is [1]"),
         ("schedule.x=3", "bad-setting", "1:10", "x", "[0] to [1]"),
         ("eval[0]=3", "bad-setting", "1:6", "0", "key"),
