@@ -24,11 +24,10 @@ from .workers.build import find_model, learner_worker
 __all__ = ["export"]
 
 
-def export(archive: RunReader, kept: SavedStep, folder: Path, version: str) -> None:
-    """Fills a new folder; one that is there is refused."""
+def export(archive: RunReader, plan: Plan, kept: SavedStep, folder: Path, version: str) -> None:
+    """Fill a new folder; one that is there is refused."""
     if folder.exists() or folder.is_symlink():
         raise FolderError(f"'{folder}' is there already: name a new folder")
-    plan = archive.plan
     try:
         with fill_folder(folder) as made:
             if kept.model is not None:
@@ -74,7 +73,7 @@ def _card(plan: Plan, archive: RunReader, kept: SavedStep, version: str) -> Iter
         "| | |",
         "|---|---|",
         f"| recipe | `{plan.name}` |",
-        f"| sha256 of the recipe | `{plan.recipe_sha256}` |",
+        f"| sha256 of the recipe | `{archive.manifest.get('recipe_sha256', plan.recipe_sha256)}` |",
     )
     yield from (f"| {key} | `{value}` |" for key, value in plan.choices.items())
     yield from (f"| seed | {plan.seed} |", f"| steps | {kept.step} |")

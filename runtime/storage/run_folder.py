@@ -17,11 +17,11 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from errno import EIO, ENOSPC
-from operator import eq
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..errors import RunError
@@ -51,7 +51,10 @@ _UNFINISHED = ".unfinished-"
 _REPLACED = ".replaced-"
 
 
-_BEGUN = {".lock", ".recipe.yaml.unfinished", ".plan.json.unfinished", "recipe.yaml", CHECKPOINTS, "episodes", "logs"}
+_DESCRIPTION = ("recipe.yaml", "manifest.json", "plan.json")
+"""In the order in which they are written: where there is a plan, there are the others."""
+_UNWRITTEN = (f".{name}.unfinished" for name in _DESCRIPTION)
+_BEGUN = {".lock", *_DESCRIPTION[:-1], *_UNWRITTEN, CHECKPOINTS, "episodes", "logs"}
 """All that a start may leave that was ended before it wrote the plan."""
 
 
@@ -67,7 +70,15 @@ class RunFolder:
         self._lock = lock
 
     @classmethod
-    def start(cls, root: Path, plan: str, recipe: str, *, fresh: bool = False) -> RunFolder:
+    def start(
+        cls,
+        root: Path,
+        plan: str,
+        recipe: str,
+        manifest: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        fresh: bool = False,
+    ) -> RunFolder:
         """A new folder; what a folder of that name held is moved aside, never deleted, under `fresh` or where the run
         there ended before it had measured or learnt anything."""
         held = {path.name for path in root.iterdir()} - _BEGUN if root.exists() else set[str]()
@@ -82,33 +93,26 @@ class RunFolder:
         for name in ("episodes", "logs"):
             (root / name).mkdir(exist_ok=True)
         space = cls(root, _lock(root))
-        write_atomically(root / "recipe.yaml", recipe)
-        write_atomically(root / "plan.json", plan)
+        space.describe(plan, recipe, manifest)
         return space
 
     @classmethod
-    def resume(cls, root: Path, plan: str | None = None, same: Callable[[str, str], bool] = eq) -> RunFolder:
-        """The folder of a run that ended early; with `plan`, only if it is the `same` as its own, which it replaces."""
+    def resume(cls, root: Path) -> RunFolder:
+        """The folder of a run that ended early."""
         if not (root / "plan.json").is_file():
             raise FolderError(f"'{root}' holds no run to resume: expected a folder with a plan.json")
         space = cls(root, _lock(root))
-        if plan is not None and not same(space.plan, plan):
-            space.close()
-            raise FolderError(f"'{root}' holds a run of another plan: resume it by its own recipe, or use --fresh")
         space._mend()
-        if plan is not None:
-            write_atomically(root / "plan.json", plan)
         return space
 
-    @property
-    def plan(self) -> str:
-        return (self.root / "plan.json").read_text()
+    def describe(self, plan: str, recipe: str, manifest: Mapping[str, Any]) -> None:
+        """Write what the run is; of a run that is resumed, the new description replaces the old."""
+        texts = recipe, json.dumps(dict(manifest), indent=2, sort_keys=True) + "\n", plan
+        for name, text in zip(_DESCRIPTION, texts, strict=True):
+            write_atomically(self.root / name, text)
 
     def close(self) -> None:
         os.close(self._lock)
-
-    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        write_atomically(self.root / "manifest.json", json.dumps(manifest, indent=2, sort_keys=True) + "\n")
 
     def write_episodes(self, step: int, kind: str, lines: list[str]) -> None:
         """Those that led to a step, or, as another kind, those that it was measured by."""

@@ -51,11 +51,12 @@ from agym.dsl.model.recipe import (
     TaskSelection,
 )
 from agym.dsl.planning.lower import lower
-from agym.dsl.planning.verify import verify_plan
 from agym.dsl.rules import all_rules as rules
 from agym.dsl.rules.context import Case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from .test_plan_properties import problems
 
 Changes = dict[str, Any]
 Fires = tuple[Changes, str, str]
@@ -899,7 +900,7 @@ def test_whatever_the_rules_let_pass_lowers_to_a_plan_that_can_run(
     found = rules.check(changed, Listed(["name"]), catalog)
     if any(each.severity is Severity.ERROR for each in found):
         return
-    assert verify_plan(lower(changed, shape_of(changed.model), (), "0" * 64, catalog)) == ()
+    assert problems(lower(changed, shape_of(changed.model), (), "0" * 64, catalog)) == []
 
 
 @pytest.mark.parametrize(
