@@ -1,7 +1,6 @@
 """A Plan: what the machine runs. Frozen and serialisable; made by `lower.py`, read by `runtime`.
 
 A plan holds complete settings and refers to nothing outside itself but model folders, data files and environments.
-`verify.verify_plan` proves that it can run.
 """
 
 from __future__ import annotations
