@@ -1,4 +1,4 @@
-"""`python -m agym.dsl.publish` writes the schemas and the recipe reference from the code; with `--check`, it compares them."""
+"""Write the schemas and the recipe reference from the code: `python -m agym.dsl.publish`, or compare: `--check`."""
 
 from __future__ import annotations
 
