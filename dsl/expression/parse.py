@@ -1,7 +1,7 @@
 """Text to a tree of nodes, or the one Problem that says why there is none.
 
-Driven by the tables of the grammar in `grammar.json`. Length, tokens and depth are bounded, so that any walk over a tree
-may recurse.
+Driven by the tables of the grammar in `grammar.json`. Length, tokens and depth are bounded, so that any walk over a
+tree may recurse.
 """
 
 from __future__ import annotations
