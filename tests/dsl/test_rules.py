@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from agym.dsl.catalog import Catalog
-from agym.dsl.check.spans import Listed
 from agym.dsl.codes import CODES
 from agym.dsl.diagnostics import Diagnostic, Severity
 from agym.dsl.expression.expr import Expr
@@ -56,6 +55,7 @@ from agym.dsl.rules.context import Case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from .listed import Listed
 from .test_plan_properties import problems
 
 Changes = dict[str, Any]
