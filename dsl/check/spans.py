@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from ..source import Span
+from ..text.node import Path
 
-__all__ = ["Path", "Places", "dotted"]
-
-Path = tuple[str | int, ...]
+__all__ = ["Places", "dotted"]
 
 
 class Places(Protocol):

@@ -45,13 +45,13 @@ from .resolved import brief, plain
 
 __all__ = ["plan_schema", "recipe_schema", "write_plan_schema", "write_recipe_schema"]
 
-Schema = dict[str, Any]
+SchemaDict = dict[str, Any]
 
 REFERENCE = {"$ref": "#/definitions/reference"}
 ENVIRONMENT_VARIABLE = r"\$\{env:[A-Za-z_][A-Za-z0-9_]*(:[?-][^{}]*)?\}"
 
 
-def recipe_schema() -> Schema:
+def recipe_schema() -> SchemaDict:
     """The published schema: what may stand in one file, before and after it is composed with others."""
     recipe, writer = record(Recipe), RecipeSchemaWriter()
     properties = {**COMPOSITION, **writer.properties(recipe)}
@@ -69,13 +69,13 @@ def recipe_schema() -> Schema:
     }
 
 
-def plan_schema() -> Schema:
+def plan_schema() -> SchemaDict:
     """The published schema of plan.json."""
     plan, writer = record(Plan), SchemaWriter()
     return {**_head("plan"), **writer.definition(plan), "definitions": writer.definitions(plan)}
 
 
-def _head(what: str) -> Schema:
+def _head(what: str) -> SchemaDict:
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "$id": f"urn:agym:schema:{what}:v1",
@@ -91,13 +91,13 @@ def write_plan_schema() -> str:
     return _as_text(plan_schema())
 
 
-def _as_text(schema: Schema) -> str:
+def _as_text(schema: SchemaDict) -> str:
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
 # --- keys that are gone once a recipe is composed ------------------------------------------------------------------
 
-REFERENCE_TEXT: Schema = {
+REFERENCE_TEXT: SchemaDict = {
     "title": "reference",
     "description": "Text with `${vars.NAME}` or `${env:NAME}` in it.",
     "type": "string",
@@ -105,7 +105,7 @@ REFERENCE_TEXT: Schema = {
     "examples": ["${vars.size}"],
 }
 
-COMPOSITION: Mapping[str, Schema] = {
+COMPOSITION: Mapping[str, SchemaDict] = {
     "extends": {
         "title": "extends",
         "description": "Recipes that this one is laid over: files beside it, or shipped recipes by name; a list merges "
@@ -142,10 +142,10 @@ COMPOSITION: Mapping[str, Schema] = {
 class SchemaWriter:
     """Schemas by the types of values."""
 
-    def definitions(self, root: Record) -> dict[str, Schema]:
+    def definitions(self, root: Record) -> dict[str, SchemaDict]:
         return {each.cls.__name__: self.definition(each) for each in records(root) if each is not root}
 
-    def definition(self, each: Record) -> Schema:
+    def definition(self, each: Record) -> SchemaDict:
         return {
             "description": each.doc,
             "type": "object",
@@ -154,16 +154,16 @@ class SchemaWriter:
             "properties": self.properties(each),
         }
 
-    def properties(self, each: Record) -> dict[str, Schema]:
+    def properties(self, each: Record) -> dict[str, SchemaDict]:
         return {name: self.union(self.field(field)) for name, field in each.fields.items()}
 
-    def field(self, field: Field) -> list[Schema]:
+    def field(self, field: Field) -> list[SchemaDict]:
         return self.branches(field.type) + [NULL] * field.nullable
 
-    def union(self, branches: list[Schema]) -> Schema:
+    def union(self, branches: list[SchemaDict]) -> SchemaDict:
         return branches[0] if len(branches) == 1 else {"anyOf": branches}
 
-    def branches(self, type_: Type) -> list[Schema]:
+    def branches(self, type_: Type) -> list[SchemaDict]:
         match type_:
             case Number():
                 return [_number(type_), *self.calculated(type_)]
@@ -193,37 +193,37 @@ class SchemaWriter:
 
     # Where a person has more to choose from
 
-    def calculated(self, type_: Number) -> list[Schema]:
+    def calculated(self, type_: Number) -> list[SchemaDict]:
         return [{"type": "string", "minLength": 1}] if type_.scope else []
 
-    def formula(self, type_: Formula) -> list[Schema]:
+    def formula(self, type_: Formula) -> list[SchemaDict]:
         return [{"type": "string", "minLength": 1}]
 
-    def word(self, type_: Word) -> Schema:
+    def word(self, type_: Word) -> SchemaDict:
         if type_.secret:
             return {"type": "string", "pattern": f"^{SECRET.pattern}$"}
         return {"type": "string"} | ({"pattern": f"^(?:{type_.pattern.regex})$"} if type_.pattern else {})
 
-    def constant(self, type_: Constant) -> list[Schema]:
+    def constant(self, type_: Constant) -> list[SchemaDict]:
         return [{"enum": list(type_.values)}]
 
-    def record(self, type_: Record) -> list[Schema]:
+    def record(self, type_: Record) -> list[SchemaDict]:
         return [{"$ref": f"#/definitions/{type_.cls.__name__}"}]
 
-    def item(self, type_: Table) -> list[Schema]:
+    def item(self, type_: Table) -> list[SchemaDict]:
         return self.branches(type_.item)
 
-    def series(self, type_: Series) -> list[Schema]:
+    def series(self, type_: Series) -> list[SchemaDict]:
         return [{"type": "array", "items": self.union(self.branches(type_.item))}]
 
-    def free(self, type_: Free) -> list[Schema]:
+    def free(self, type_: Free) -> list[SchemaDict]:
         return [{"type": "object"} if type_.map else {}]
 
 
-NULL: Schema = {"type": "null"}
+NULL: SchemaDict = {"type": "null"}
 
 
-def _number(type_: Number) -> Schema:
+def _number(type_: Number) -> SchemaDict:
     bounds = type_.bounds
     limits = {
         "minimum": bounds.at_least,
@@ -241,8 +241,8 @@ def _number(type_: Number) -> Schema:
 class RecipeSchemaWriter(SchemaWriter):
     """Schemas with expressions, references and short forms, explained at every key."""
 
-    def definition(self, each: Record) -> Schema:
-        made: Schema = {
+    def definition(self, each: Record) -> SchemaDict:
+        made: SchemaDict = {
             "title": _words(each.cls.__name__),
             "description": each.doc,
             "type": "object",
@@ -253,47 +253,47 @@ class RecipeSchemaWriter(SchemaWriter):
             made["required"] = required
         return made | {"properties": self.properties(each)}
 
-    def properties(self, each: Record) -> dict[str, Schema]:
+    def properties(self, each: Record) -> dict[str, SchemaDict]:
         docs = _docs(each.cls)
         return {
             name: _explanation(field, docs[name], each.cls) | self.union(self.field(field))
             for name, field in each.fields.items()
         }
 
-    def union(self, branches: list[Schema]) -> Schema:
+    def union(self, branches: list[SchemaDict]) -> SchemaDict:
         if not any(map(_takes_any_text, branches)) and not any("const" in branch for branch in branches):
             branches = [*branches, REFERENCE]
         return super().union(branches)
 
-    def calculated(self, type_: Number) -> list[Schema]:
+    def calculated(self, type_: Number) -> list[SchemaDict]:
         return [{"type": "string", "x-scope": type_.scope or "constant"}]
 
-    def formula(self, type_: Formula) -> list[Schema]:
+    def formula(self, type_: Formula) -> list[SchemaDict]:
         return [{"type": ["string", "number", "boolean"], "x-scope": type_.scope}]
 
-    def word(self, type_: Word) -> Schema:
+    def word(self, type_: Word) -> SchemaDict:
         if type_.secret:
             return {"type": "string", "pattern": ENVIRONMENT_VARIABLE, "x-secret": True}
         return super().word(type_) | ({"x-expected": type_.pattern.what} if type_.pattern else {})
 
-    def constant(self, type_: Constant) -> list[Schema]:
+    def constant(self, type_: Constant) -> list[SchemaDict]:
         return [{"type": "integer", "const": value} for value in type_.values]
 
-    def record(self, type_: Record) -> list[Schema]:
+    def record(self, type_: Record) -> list[SchemaDict]:
         short = self.branches(type_.fields[type_.shorthand].type) if type_.shorthand else []
         return super().record(type_) + [branch | {"x-short-for": type_.shorthand} for branch in short]
 
-    def item(self, type_: Table) -> list[Schema]:
+    def item(self, type_: Table) -> list[SchemaDict]:
         return [*super().item(type_), NULL]
 
-    def series(self, type_: Series) -> list[Schema]:
+    def series(self, type_: Series) -> list[SchemaDict]:
         return super().series(type_) + (self.branches(type_.item) if type_.bare else [])
 
-    def free(self, type_: Free) -> list[Schema]:
+    def free(self, type_: Free) -> list[SchemaDict]:
         return [{"type": "object", "additionalProperties": True} if type_.map else {}]
 
 
-def _takes_any_text(branch: Schema) -> bool:
+def _takes_any_text(branch: SchemaDict) -> bool:
     asked = branch.keys() & {"enum", "pattern"}
     return "string" in branch.get("type", ()) and (not asked or branch.get("x-expected") == NOT_BLANK.what)
 
@@ -304,7 +304,7 @@ def _listed() -> list[Type]:
     return [type_.item for type_ in every if isinstance(type_, Series)]
 
 
-def _demands(each: Record) -> Schema:
+def _demands(each: Record) -> SchemaDict:
     """The keys that must be there once nothing more can be laid over or under; those in lists excepted."""
     required = [field.name for field in each.fields.values() if field.required]
     parts = {field.name: _demands_of(field.type) for field in each.fields.values()}
@@ -312,15 +312,15 @@ def _demands(each: Record) -> Schema:
     return ({"required": required} if required else {}) | ({"properties": inner} if inner else {})
 
 
-def _demands_of(type_: Type) -> Schema:
+def _demands_of(type_: Type) -> SchemaDict:
     if isinstance(type_, Record):
         return _demands(type_)
     inner = _demands_of(type_.item) if isinstance(type_, Table) else {}
     return {"additionalProperties": inner} if inner else {}
 
 
-def _explanation(field: Field, doc: str, owner: type) -> Schema:
-    made: Schema = {"title": field.name, "description": doc}
+def _explanation(field: Field, doc: str, owner: type) -> SchemaDict:
+    made: SchemaDict = {"title": field.name, "description": doc}
     if field.default is not ABSENT:
         made["default"] = {} if owner is Stage and isinstance(field.type, Record) else brief(field.default, field)
     if isinstance(field.type, Choice) and field.type.enum is Preset:

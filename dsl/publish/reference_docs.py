@@ -10,14 +10,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...schemas import recipe_v1
+from ...schemas import Schema, recipe_v1
 from ..check.expected import WORDS
 from ..check.key_suggestions import NAME, Keys, Pattern
 from ..check.presets import presets
 
 __all__ = ["UnknownKey", "describe", "explain_key", "write_reference"]
-
-Schema = Mapping[str, Any]
 
 INTRODUCTION = """# Recipe reference
 
