@@ -1,7 +1,6 @@
 """Expressions in recipes: `min(10 + 10 * (total_step // 100), 30)`.
 
-Enters: text, the scope of names it may use, the type that is wanted. Leaves: an Expr, or diagnostics with exact
-columns. Typed, total, free of side effects; depth and cost are bounded. docs/expressions.md is the guide.
+Typed, total, free of side effects; depth and cost are bounded. docs/expressions.md is the guide.
 """
 
 from __future__ import annotations

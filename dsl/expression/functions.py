@@ -1,6 +1,6 @@
-"""What the functions and operators of expressions compute, and between which limits the result lies.
+"""Functions and operators of expressions: what they compute, and the limits of the result.
 
-Enters: doubles. Leaves: a finite double, true or false, or NaN for "not known". Nothing here raises, and nothing takes
+Of doubles they give a finite double, true or false, or NaN for "not known". Nothing here raises, and nothing takes
 longer for a larger number. Three kinds: plain functions of numbers, windows over a metric, schedules over steps.
 """
 

@@ -1,4 +1,4 @@
-"""Text to a tree of nodes, or the one Problem that says why there is none.
+"""Parser of expressions: text to a tree of nodes, or the one problem that says why there is none.
 
 Driven by the tables of the grammar in `grammar.json`. Length, tokens and depth are bounded, so that any walk over a
 tree may recurse.
