@@ -22,7 +22,8 @@ REFERENCE = re.compile(r"\$\{env:[A-Za-z_][A-Za-z0-9_]*(:-|:\?[^{}]*)?\}")
 
 def to_json(value: Any) -> Any:
     """Plain data of a dataclass: dicts in field order, lists, scalars."""
-    return _encode(value, record(type(value)))
+    cls: Any = type(value)
+    return _encode(value, record(cls))
 
 
 def dumps(value: Any) -> str:
