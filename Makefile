@@ -49,14 +49,10 @@ imports: setup
 	$(BIN)/lint-imports --config pyproject.toml
 
 docs: setup  ## writes the schemas and the recipe reference from the code
-	$(BIN)/python -m agym.dsl.publish.recipe_schema
-	$(BIN)/python -m agym.dsl.publish.plan_schema
-	$(BIN)/python -m agym.dsl.publish.reference_docs
+	$(BIN)/python -m agym.dsl.publish
 
 docs-check: setup
-	@$(BIN)/python -m agym.dsl.publish.recipe_schema --check
-	@$(BIN)/python -m agym.dsl.publish.plan_schema --check
-	@$(BIN)/python -m agym.dsl.publish.reference_docs --check
+	@$(BIN)/python -m agym.dsl.publish --check
 
 bench: setup  ## how long validate takes, whole cold processes
 	$(BIN)/python bench/validate.py

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..catalog import catalog
 from ..dsl.catalog import EnvironmentInfo
-from ..dsl.publish.reference_docs import explained
+from ..dsl.publish.reference_docs import explain_key
 from ..dsl.suggest import did_you_mean
 from ..machine import installed_versions
 from ..reporters.quantity import plural
@@ -74,7 +74,7 @@ def _describe(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) -> 
     shell.out.write(f"{name}: {info.summary}\nsplits: {', '.join(info.splits) or 'those of its server'}\n")
     for option, schema in sorted(info.options.items()):
         needed = ("  required",) if option in info.required else ()
-        shell.out.write("\n".join((*explained(f"options.{option}", schema), *needed)) + "\n")
+        shell.out.write("\n".join((*explain_key(f"options.{option}", schema), *needed)) + "\n")
     return Exit.RIGHT
 
 

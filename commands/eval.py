@@ -19,10 +19,9 @@ from ..dsl.compile import CompiledVariant
 from ..dsl.model.plan import Plan
 from ..dsl.model.recipe import Eval
 from ..dsl.publish.plan_json import to_json
-from ..dsl.text.decode import decode
 from ..files import DiskLibrary, write_atomically
 from .export import add_checkpoint
-from .invocation.compiling import Compiler, choose
+from .invocation.compiling import Compiler, choose, open_stored
 from .invocation.engines import prepare_process
 from .invocation.shell import Exit, Shell, UsageError
 
@@ -113,9 +112,7 @@ def _compiled(arguments: argparse.Namespace, shell: Shell, archive: RunReader | 
     compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=shell, settings=_settings(arguments))
     text = None
     if archive is not None:
-        # the recipe lies in the run's folder now, and its paths count from where it was run
-        name = os.path.join(arguments.target, "recipe.yaml")
-        text = decode(name, archive.recipe, key=os.path.join(archive.folder, "recipe.yaml"))
+        text = open_stored(arguments.target, archive)
     runs = compiler.runnable(arguments.target, text)
     return runs if isinstance(runs, Exit) else choose(runs, arguments.target, arguments.run)
 
@@ -162,7 +159,7 @@ def _of_run(arguments: argparse.Namespace, archive: RunReader, plan: Plan) -> _E
             f"step {kept.step} holds only the learner's state: write its model with 'agym export {arguments.target} "
             f"--checkpoint {kept.step} FOLDER', then add --model FOLDER here"
         )
-    progress = archive.progress(kept)
+    progress = archive.progress(kept, plan)
     progress.stage = min(progress.stage, len(plan.stages) - 1)
     return _Exam(plan=_with_model(plan, str(kept.model)), progress=progress, step=kept.step)
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Mapping
+from dataclasses import replace
 
 from .. import __version__
+from ..catalog import catalog
+from ..files import DiskLibrary
+from .invocation.compiling import Compiler
 from .invocation.engines import prepare_process
 from .invocation.shell import Exit, Shell, UsageError
 
@@ -42,13 +48,24 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     try:
         archive = RunReader(shell.cwd / arguments.run)
         kept = archive.kept(arguments.checkpoint or "latest")
+        without_secrets = replace(shell, environ=_with_placeholders(archive.recipe, shell.environ))
+        compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=without_secrets)
+        plan = compiler.recompile(arguments.run, archive)
+        if isinstance(plan, Exit):
+            return plan
         if kept.model is None:
-            prepare_process(archive.plan, shell.environ)
+            prepare_process(plan, shell.environ)
         from ..runtime.export import export
 
-        export(archive, kept, folder, __version__)
+        export(archive, plan, kept, folder, __version__)
     except RunError as error:
         print(f"agym export: error: {error}", file=shell.err)
         return Exit.RUN_FAILED
     shell.out.write(f"wrote step {kept.step} to {arguments.output}\n")
     return Exit.RIGHT
+
+
+def _with_placeholders(recipe: bytes, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Variables that a recipe demands, set to references to themselves where they are not set: no secret is needed."""
+    demanded = re.findall(r"\$\{env:(\w+)(?:\}|:\?)", recipe.decode(errors="replace"))
+    return {name: f"${{env:{name}}}" for name in demanded} | dict(environ)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from ..catalog import catalog
 from ..dsl.compile import CompiledVariant
+from ..dsl.model.plan import Plan
 from ..files import DiskLibrary
 from ..reporters.resolved import resolved_yaml
 from .invocation.compiling import Compiler
@@ -37,13 +40,13 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
         runs = runs[arguments.run - 1 : arguments.run]
     prepare_process(runs[0].plan, shell.environ)
     for each in runs:
-        code = _one(each, arguments, shell)
+        code = _one(each, arguments, compiler)
         if code is not Exit.RIGHT:
             return code
     return Exit.RIGHT
 
 
-def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell) -> Exit:
+def _one(variant: CompiledVariant, arguments: argparse.Namespace, compiler: Compiler) -> Exit:
     from ..runtime.engine import OutcomeKind
     from ..runtime.errors import RunError
     from ..runtime.run import Start, folder_of, run_plan
@@ -55,14 +58,19 @@ def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell) 
         OutcomeKind.INTERRUPTED: Exit.INTERRUPTED,
         OutcomeKind.GUARDED: Exit.STOPPED,
     }
+    plan, shell = variant.plan, compiler.shell
+    root = folder_of(plan, shell.cwd)
     try:
+        stored = _stored(root, compiler) if arguments.resume else None
+        if isinstance(stored, Exit):
+            return stored
         outcome = run_plan(
-            variant.plan,
-            folder_of(variant.plan, shell.cwd),
+            plan,
+            root,
             Start(
                 recipe=resolved_yaml(variant.tree),
                 folder=Path(variant.folder),
-                resume=arguments.resume,
+                resume=stored,
                 fresh=arguments.fresh,
             ),
             terminal=Terminal(out=shell.out, live=wants_live(shell.out, shell.environ)),
@@ -76,3 +84,13 @@ def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell) 
     if outcome.reason:
         print(f"agym run: {outcome.kind}: {outcome.reason}", file=shell.err)
     return codes[outcome.kind]
+
+
+def _stored(root: Path, compiler: Compiler) -> Plan | Exit:
+    """The plan of the run that a folder holds, from its own recipe as it was kept there."""
+    from ..runtime.storage.run_folder import FolderError
+    from ..runtime.storage.run_reader import RunReader, is_run
+
+    if not is_run(root):
+        raise FolderError(f"'{root}' holds no run to resume: expected a folder with a plan.json")
+    return replace(compiler, settings=()).recompile(os.path.relpath(root, compiler.shell.cwd), RunReader(root))

@@ -1,8 +1,7 @@
-"""The one entry to the language: a source to plans, with everything that is wrong on the way.
+"""Compile a recipe: from its text to the plans of its runs, with everything that is wrong on the way.
 
-Enters: a Source, the Library it may read from, settings, environment variables, what is registered. Leaves: Compiled.
-This module owns the order of the phases: compose, check the shape, bind, check the rules, lower, verify. A phase that
-finds errors ends the way of that run; the other runs of a matrix go on.
+This module owns the order of the phases: compose, bind, check the rules, lower. A phase that finds errors ends the way
+of that run; the other runs of a matrix go on.
 """
 
 from __future__ import annotations
@@ -28,20 +27,15 @@ from .model.plan import Plan
 from .model.recipe import Model, ModelShape, Recipe
 from .model.reflect import Record, record, type_at
 from .planning.lower import lower
-from .planning.verify import verify_plan
 from .publish.plan_json import canonical
 from .rules.all_rules import check as check_rules
 from .rules.names import unknown_names
 from .source import Source
 from .text.tree import MapNode, Path
 
-__all__ = ["Compiled", "CompiledVariant", "InvalidPlan", "compile_recipe"]
+__all__ = ["Compiled", "CompiledVariant", "compile_recipe"]
 
 MISSING = "missing-key"
-
-
-class InvalidPlan(Exception):
-    """A plan that breaks its own rules, made from a recipe that broke none: a fault of this package."""
 
 
 @frozen
@@ -155,9 +149,6 @@ class _Phases:
 
     def _lowered(self, variant: Variant, bound: Bound, recipe: Recipe, shape: ModelShape | None) -> CompiledVariant:
         draft = lower(recipe, shape, variant.choices, "", self._used(recipe))
-        problems = verify_plan(draft)
-        if problems:
-            raise InvalidPlan("; ".join(f"{each.where}: {each.message}" for each in problems))
         return CompiledVariant(
             tree=variant.tree,
             choices=variant.choices,

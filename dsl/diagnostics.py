@@ -8,7 +8,7 @@ from enum import StrEnum
 from .frozen import frozen
 from .source import Span
 
-__all__ = ["Diagnostic", "Note", "RecipeError", "Severity", "in_file_order"]
+__all__ = ["Diagnostic", "Note", "Severity", "in_file_order"]
 
 
 class Severity(StrEnum):
@@ -37,14 +37,6 @@ class Diagnostic:
     """What to write instead; `did you mean 'textcraft'?`."""
     notes: tuple[Note, ...] = ()
     severity: Severity = Severity.ERROR
-
-
-class RecipeError(Exception):
-    """Diagnostics that end a phase."""
-
-    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
-        self.diagnostics = tuple(diagnostics)
-        super().__init__("; ".join(f"{d.span}: {d.message}" for d in self.diagnostics))
 
 
 def in_file_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:

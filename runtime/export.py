@@ -23,11 +23,10 @@ from .workers.build import find_model, learner_worker
 __all__ = ["export"]
 
 
-def export(reader: RunReader, saved: SavedStep, folder: Path, version: str) -> None:
+def export(reader: RunReader, plan: Plan, saved: SavedStep, folder: Path, version: str) -> None:
     """Write a new folder; an existing one is refused."""
     if folder.exists() or folder.is_symlink():
         raise FolderError(f"'{folder}' already exists: choose a new folder")
-    plan = reader.plan
     try:
         with fill_folder(folder) as made:
             if saved.model is not None:
@@ -73,7 +72,7 @@ def _write_card(plan: Plan, reader: RunReader, saved: SavedStep, version: str) -
         "| | |",
         "|---|---|",
         f"| recipe | `{plan.name}` |",
-        f"| sha256 of the recipe | `{plan.recipe_sha256}` |",
+        f"| sha256 of the recipe | `{reader.manifest.get('recipe_sha256', plan.recipe_sha256)}` |",
     )
     yield from (f"| {key} | `{value}` |" for key, value in plan.choices.items())
     yield from (f"| seed | {plan.seed} |", f"| steps | {saved.step} |")

@@ -24,8 +24,9 @@ from .engine import Engine, RunOutcome, StopSignal
 from .rollout.env_connections import EnvConnector, make_deadlines
 from .sinks.console.console import Terminal
 from .sinks.fanout import Fanout, open_fanout
-from .storage.resume_check import can_resume
-from .storage.run_folder import JUDGE, RunFolder, on_disk
+from .storage.resume_check import can_resume, decisive_sha256
+from .storage.run_folder import JUDGE, FolderError, RunFolder, on_disk
+from .storage.run_reader import RunReader
 from .storage.summary import summarise_run
 from .workers import inline, ray
 from .workers.worker_group import WorkerGroup
@@ -40,8 +41,9 @@ class Start:
     recipe: str
     """The resolved recipe as text, kept in the folder."""
     folder: Path
-    """Base of the plan's relative paths."""
-    resume: bool = False
+    """From which the plan's paths count."""
+    resume: Plan | None = None
+    """The plan of the run that is to be resumed, from the recipe in its folder; None for a new run."""
     fresh: bool = False
 
 
@@ -72,10 +74,8 @@ def run_plan(
     """Train, with a report on the terminal."""
     text = dumps(plan)
     with on_disk("start"):
-        folder = _open_folder(root, text, start)
+        folder = _open_folder(root, plan, text, start, _manifest(plan, text, start.folder, wall_clock()))
     try:
-        with on_disk("start"):
-            folder.write_manifest(_manifest(plan, text, start.folder, wall_clock()))
         reporter = open_fanout(plan, root, terminal, environ, clock, wall_clock)
         ending, failed = "failed", True
         try:
@@ -88,10 +88,30 @@ def run_plan(
         folder.close()
 
 
-def _open_folder(root: Path, plan: str, start: Start) -> RunFolder:
-    if start.resume:
-        return RunFolder.resume(root, plan, can_resume)
-    return RunFolder.start(root, plan, start.recipe, fresh=start.fresh)
+def _open_folder(root: Path, plan: Plan, text: str, start: Start, manifest: Mapping[str, object]) -> RunFolder:
+    if start.resume is None:
+        return RunFolder.start(root, text, start.recipe, manifest, fresh=start.fresh)
+    space = RunFolder.resume(root)
+    try:
+        _refuse_another(RunReader(root), start.resume, plan, manifest)
+        space.describe(text, start.recipe, manifest)
+    except BaseException:
+        space.close()
+        raise
+    return space
+
+
+def _refuse_another(stored: RunReader, then: Plan, now: Plan, manifest: Mapping[str, object]) -> None:
+    if not can_resume(then, now):
+        raise FolderError(f"'{stored.root}' holds a run of another plan: resume it by its own recipe, or use --fresh")
+    before = stored.manifest
+    is_hashed = "decisive_sha256" in before and before.get("agym") == manifest["agym"]
+    # the recipe keeps references to environment variables, so that both plans have their values of now
+    if is_hashed and b"${env:" in stored.recipe and before["decisive_sha256"] != manifest["decisive_sha256"]:
+        raise FolderError(
+            f"'{stored.root}' holds a run with other values of the environment variables in its recipe: "
+            "set them as they were, or use --fresh"
+        )
 
 
 async def _run(
@@ -155,6 +175,7 @@ def _manifest(plan: Plan, text: str, folder: Path, now: float) -> dict[str, obje
         "agym": version("agym"),
         "plan_sha256": hashlib.sha256(text.encode()).hexdigest(),
         "recipe_sha256": plan.recipe_sha256,
+        "decisive_sha256": decisive_sha256(plan),
         "recipe_folder": str(folder),
         "name": plan.name,
         "seed": plan.seed,

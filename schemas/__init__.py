@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["load", "recipe_v1"]
+__all__ = ["Schema", "load", "recipe_v1"]
+
+Schema = Mapping[str, Any]
 
 
 def load(name: str) -> dict[str, Any]:

@@ -29,8 +29,7 @@ def run(agym: Agym, tmp_path: Path) -> Path:
     plan = agym("plan", "quickstart", "--format", "json").out
     root = tmp_path / "runs/quickstart"
     root.parent.mkdir()
-    space = RunFolder.start(root, plan, agym("show", "quickstart").out)
-    space.write_manifest({"recipe_folder": str(tmp_path)})
+    space = RunFolder.start(root, plan, agym("show", "quickstart").out, {"recipe_folder": str(tmp_path)})
     (root / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (ROW, LATER)))
     with space.checkpoint(4) as folder:
         (folder / "progress.json").write_text(Progress(total_step=4, stage=1, step=4).to_json())
@@ -115,3 +114,19 @@ def test_what_cannot_be_exported_is_told_and_nothing_is_written(
     assert (called.code, called.out) == (code, "")
     assert said in called.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
+
+
+def test_a_recipe_that_cannot_be_compiled_any_more_is_told_with_its_file_and_place(agym: Agym, run: Path) -> None:
+    recipe = run / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("use: textcraft", "use: nowhere"))
+    called = agym("export", "runs/quickstart", "out")
+    assert (called.code, called.out) == (1, "")
+    assert "runs/quickstart/recipe.yaml:" in called.err
+    assert "error[unknown-environment]: environment 'nowhere' is not registered" in called.err
+
+
+def test_no_variable_of_the_environment_is_needed(agym: Agym, run: Path, tmp_path: Path) -> None:
+    recipe = run / "recipe.yaml"
+    recipe.write_text(recipe.read_text() + 'tags: ["${env:NOT_SET_HERE}", "${env:NOR_THIS:?the name of who trains}"]\n')
+    assert agym("export", "runs/quickstart", "out").code == 0
+    assert (tmp_path / "out/README.md").is_file()

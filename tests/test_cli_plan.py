@@ -4,9 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from agym.dsl.model.plan import Plan
-from agym.dsl.planning.verify import verify_plan
-from agym.dsl.publish.plan_json import dumps, loads
 from agym.files import shipped_names
 
 from .conftest import Agym
@@ -90,12 +87,10 @@ def test_formats_of_one_plan_ask_which_run_is_meant(agym: Agym, study: Path, for
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_shipped_recipe_plans_and_its_plan_survives_the_way_to_json_and_back(agym: Agym, name: str) -> None:
+def test_every_shipped_recipe_has_a_plan_as_json(agym: Agym, name: str) -> None:
     called = agym("plan", name, "--run", "1", "--format", "json")
     assert called.code == 0
-    plan = loads(Plan, called.out)
-    assert verify_plan(plan) == ()
-    assert dumps(plan) == called.out
+    assert json.dumps(json.loads(called.out), indent=2, ensure_ascii=False) + "\n" == called.out
 
 
 def test_the_plan_says_what_the_matrix_chose(agym: Agym, study: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ...dsl.catalog import Catalog
 from ...dsl.compile import Compiled, CompiledVariant, compile_recipe
@@ -16,10 +17,16 @@ from ...reporters.diagnostics.text import Style, report_text
 from .engines import has_started_again, put_back
 from .shell import Exit, Shell, UsageError
 
-__all__ = ["Compiler", "choose"]
+if TYPE_CHECKING:
+    from ...dsl.model.plan import Plan
+    from ...runtime.storage.run_reader import RunReader
+
+__all__ = ["Compiler", "choose", "open_stored"]
 
 STDIN_NAME = "<stdin>"
 NOT_BUILT = "not-built"
+RECIPE = "recipe.yaml"
+"""In a run's folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +82,16 @@ class Compiler:
         code = self._told(reference, replace(compiled, diagnostics=strict))
         return compiled.variants if code is Exit.RIGHT else code
 
+    def recompile(self, target: str, stored: RunReader) -> Plan | Exit:
+        """The plan of the run in a folder, from the recipe that it keeps; warnings were told when it began."""
+        source = open_stored(target, stored)
+        if isinstance(source, Diagnostic):
+            return self.tell(target, source)
+        compiled = self.compile(source)
+        if compiled.failed:
+            return self._told(target, compiled)
+        return replace(compiled.variants[0].plan, choices=stored.manifest.get("choices", {}))
+
     def one(self, reference: str, number: int | None) -> CompiledVariant | Exit:
         """Compile one run, of a matrix by its number."""
         runs = self.runs(reference)
@@ -108,6 +125,11 @@ def _checked(target: Target, compiled: Compiled) -> Checked:
         failed=compiled.failed,
         diagnostics=compiled.diagnostics,
     )
+
+
+def open_stored(target: str, stored: RunReader) -> Source | Diagnostic:
+    """The recipe in a run's folder; its paths count from where it was run."""
+    return decode(os.path.join(target, RECIPE), stored.recipe, key=os.path.join(stored.folder, RECIPE))
 
 
 def choose(runs: tuple[CompiledVariant, ...], reference: str, number: int | None) -> CompiledVariant:

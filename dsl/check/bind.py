@@ -1,8 +1,7 @@
-"""A composed tree to a Recipe, and where each of its values came from.
+"""Bind a composed tree: its Recipe, and the place of each value.
 
-Enters: a tree in which `shape.check` found nothing, or what it found is being reported. Leaves: a Bound. What needs
-more than a schema to be seen is reported here: expressions, their limits, keys that a stage still lacks with all that
-it inherits. Odd trees are refused, never a reason to stop.
+The binder decides whether a recipe has the right form; `json_schema.py` has better words for what it rejects. Reported
+here is what a schema cannot see: expressions, their limits, keys that a stage lacks with all that it inherits.
 """
 
 from __future__ import annotations
@@ -55,8 +54,7 @@ class Bound:
     places: Places
     diagnostics: tuple[Diagnostic, ...]
     rejected: tuple[Diagnostic, ...]
-    """What `shape.check` and `compose` have reported in better words already: why there is no recipe without
-    diagnostics."""
+    """Why there is no recipe without diagnostics: what `json_schema.py` and `compose` report in better words."""
 
 
 def bind(tree: MapNode) -> Bound:

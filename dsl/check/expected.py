@@ -1,21 +1,18 @@
-"""What was expected and what was found, in words, and what to write where the kind of a value is wrong.
+"""Words for values of the wrong kind: what was expected, what was found, what to write instead.
 
-Enters: a node and the schema's alternatives. Leaves: parts of a diagnostic's sentence, and its help. What came from the
-environment is shown as the reference that it came by, never as itself.
+What came from the environment is shown as the reference that it came by, never as itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
+from ...schemas import Schema
 from ..frozen import frozen
 from ..suggest import shown
 from ..text.tree import ListNode, MapNode, Node, ScalarNode
 
 __all__ = ["MANY", "Mistyped", "advice", "can_be", "found", "in_words", "written"]
-
-Schema = Mapping[str, Any]
 
 MANY = 8
 _MOST = 50

@@ -1,8 +1,7 @@
-"""What holds where: defaults under a preset, the preset under the recipe, the recipe under each stage.
+"""Inheritance: defaults under a preset, the preset under the recipe, the recipe under each stage.
 
-Enters: a composed tree. Leaves: one in which every shorthand is written out, `algorithm` has what its preset sets, and
-each stage has all that it inherits. Every node keeps the span where it was written; what a preset set stands in that
-preset.
+Every shorthand is written out, `algorithm` has what its preset sets, and each stage has all that it inherits. Every
+node keeps the span where it was written; what a preset set stands in that preset.
 
 A stage whose `use` differs from the recipe's begins with its own preset. Of the recipe's `algorithm` it then takes what
 a person wrote there, except `use` and what has no effect in the stage; what the recipe's own preset set stays behind.

@@ -1,7 +1,7 @@
-"""A composed tree against the JSON Schema: keys, kinds of values, limits.
+"""Diagnostics of a tree against a JSON Schema: keys, kinds of values, limits.
 
-Enters: a tree and the published schema. Leaves: all mistakes at once, each at the token that holds it, in the words of
-a recipe. jsonschema finds them; the table HANDLERS says for each of its keywords how to report.
+All mistakes at once, each at the token that holds it, in the words of a recipe. jsonschema finds them; the table
+HANDLERS says for each of its keywords how to report.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
+from ...schemas import Schema
 from ..diagnostics import Diagnostic, in_file_order
 from ..source import Span
 from ..spelling import closest, folded
@@ -23,8 +24,6 @@ from .key_aliases import FOREIGN_VALUES
 from .key_suggestions import Keys
 
 __all__ = ["check"]
-
-Schema = Mapping[str, Any]
 
 MOST = 100
 """Mistakes reported of one recipe; whoever made more is told so."""

@@ -1,4 +1,4 @@
-"""What keys are called elsewhere: names that people bring along from other frameworks, and where to write them here.
+"""Key names of other frameworks, and where to write them here.
 
 A table of names without their style (`folded`) and one or more dotted keys, the likeliest first.
 """

@@ -1,14 +1,13 @@
-"""All keys that a schema knows, and which of them a person meant by one that it does not know.
+"""Keys of a schema, and suggestions for keys that it does not know.
 
-Enters: a schema; an unknown key and the map it stands in. Leaves: a Suggestion. Paths here are patterns: lists are left
-out, and a name of the writer's own is NAME, as in `environments.NAME.weight`.
+Paths here are patterns: lists are left out, and a name of the writer's own is NAME, as in `environments.NAME.weight`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
+from ...schemas import Schema
 from ..frozen import frozen
 from ..spelling import closest, folded
 from ..suggest import shown
@@ -17,7 +16,6 @@ from .key_aliases import FOREIGN
 __all__ = ["NAME", "Keys", "Pattern", "Suggestion"]
 
 Pattern = tuple[str, ...]
-Schema = Mapping[str, Any]
 
 NAME = "NAME"
 DEEPEST = 12

@@ -13,10 +13,11 @@ from ..diagnostics import Diagnostic
 from ..model.algorithm import Algorithm, Kind
 from ..model.recipe import Recipe, Stage
 from ..model.stage_kinds import kind_of, learns
+from ..text.tree import Path
 from . import effect_tables as effects
 from .condition import Keys, nested
 from .effect_tables import Entry, Setting, World
-from .spans import Path, Places, dotted
+from .spans import Places, dotted
 
 __all__ = ["check", "relevant"]
 

@@ -1,8 +1,7 @@
-"""Files and folders that a recipe names: where their paths count from.
+"""Files and folders that a recipe names: the folders that their paths count from.
 
-Enters: a tree whose parts were written in several files, or a plan. Leaves: the tree with every path counted from the
-folder of the recipe itself, so that its plan is the same on every machine; the plan with every path joined to that
-folder, so that it runs from anywhere; or a list of all of them. Ids of the hub and absolute paths stay as they are.
+A compiled recipe counts every path from its own folder, so that its plan is the same on every machine; a plan that is
+run has them joined to that folder, so that it runs from anywhere. Ids of the hub and absolute paths stay as they are.
 """
 
 from __future__ import annotations

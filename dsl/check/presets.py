@@ -1,7 +1,6 @@
-"""The named algorithms of presets.yaml.
+"""Presets: the named algorithms of presets.yaml.
 
-Enters: nothing. Leaves: by name, what a preset is and the part of an `algorithm` tree that it sets. Each entry is a
-Source of its own, `preset grpo`, so that a value which comes from it says so.
+Each entry is a Source of its own, `preset grpo`, so that a value which comes from it says so.
 """
 
 from __future__ import annotations

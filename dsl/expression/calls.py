@@ -1,7 +1,4 @@
-"""Calls of functions: which function is meant, whether its arguments are right, what shape comes out.
-
-Enters: a call and the Checker that walks the tree. Leaves: a Shape; mistakes are said to the Checker.
-"""
+"""Checks of function calls: which function is meant, whether its arguments are right, the shape of its result."""
 
 from __future__ import annotations
 

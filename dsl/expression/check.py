@@ -1,7 +1,7 @@
-"""A tree and a scope to the shape of its value and everything that is wrong with it.
+"""Type inference for expressions: the shape of a value in a scope, and everything that is wrong with it.
 
-Enters: a parsed expression. Leaves: a Shape and all mistakes, each once. A number that may be unknown is a mistake,
-because something must be done with it; a condition that is unknown counts as false and needs no proof.
+A number that may be unknown is a mistake, because something must be done with it; a condition that is unknown counts as
+false and needs no proof.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A tree to a function of facts; made once, called at every step or episode.
+"""Evaluation: a tree becomes a function of facts, made once and called at every step or episode.
 
-Enters: Facts, the one seam to the run. Leaves: a number, true or false, a text, or NaN where it is not known. Logic has
-three values: what does not decide is unknown only if nothing else decides.
+NaN stands for a number that is not known. Logic has three values: what does not decide is unknown only if nothing else
+decides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Expressions in recipes: `min(10 + 10 * (total_step // 100), 30)`.
 
-Enters: text, the scope of names it may use, the type that is wanted. Leaves: an Expr, or diagnostics with exact
-columns. Typed, total, free of side effects; depth and cost are bounded. docs/expressions.md is the guide.
+Typed, total, free of side effects; depth and cost are bounded. docs/expressions.md is the guide.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from ..frozen import frozen
 from ..source import Text
 from .check import examine
 from .evaluate import Facts, MappingFacts, compiled
-from .nodes import Literal, Member, Name, Node, Problem, Value, walk
+from .nodes import Node, Problem, Value
 from .over_steps import StageStart, changes, first_true, used_names
 from .parse import parse
 from .scopes import ExprType
@@ -24,11 +23,9 @@ __all__ = [
     "ExprType",
     "Facts",
     "MappingFacts",
-    "Mention",
     "StageStart",
     "check",
     "constant",
-    "mentions",
     "names",
     "step_bound",
     "table",
@@ -62,16 +59,6 @@ class Expr:
     def holds(self, facts: Facts) -> bool:
         """Whether a condition is true; what is not known is not true."""
         return self.evaluate(facts) is True
-
-
-@frozen
-class Mention:
-    """A text that an expression compares a name with: `stage == 'explore'`."""
-
-    name: str
-    value: str
-    start: int
-    end: int
 
 
 def check(text: Text, scope: str, want: ExprType) -> tuple[Diagnostic, ...]:
@@ -112,26 +99,6 @@ def _tree(expr: Expr) -> Node:
 def names(expr: Expr) -> frozenset[str]:
     """All names it uses, with the `step` that a schedule function counts by itself."""
     return used_names(_tree(expr))
-
-
-def mentions(expr: Expr) -> tuple[Mention, ...]:
-    """Texts that names are compared with, for names whose values the recipe decides."""
-    pairs = ((name, literal) for node in walk(_tree(expr)) for name, literal in _compared(node))
-    return tuple(
-        Mention(name=name, value=literal.value, start=literal.start, end=literal.end)
-        for name, literal in pairs
-        if isinstance(literal.value, str)
-    )
-
-
-def _compared(node: Node) -> list[tuple[str, Literal]]:
-    match node:
-        case Member(item=Name(name=name)):
-            return [(name, value) for value in node.values]
-        case _:
-            operands = getattr(node, "operands", ())
-            used = [operand.name for operand in operands if isinstance(operand, Name)]
-            return [(name, operand) for name in used for operand in operands if isinstance(operand, Literal)]
 
 
 def type_of(expr: Expr, scope: str) -> ExprType | None:

@@ -1,6 +1,6 @@
-"""What the functions and operators of expressions compute, and between which limits the result lies.
+"""Functions and operators of expressions: what they compute, and the limits of the result.
 
-Enters: doubles. Leaves: a finite double, true or false, or NaN for "not known". Nothing here raises, and nothing takes
+Of doubles they give a finite double, true or false, or NaN for "not known". Nothing here raises, and nothing takes
 longer for a larger number. Three kinds: plain functions of numbers, windows over a metric, schedules over steps.
 """
 
@@ -96,14 +96,20 @@ class Plain:
 
     signature: str
     doc: str
-    fewest: int
-    most: int | None
     compute: Callable[..., float]
     limits: Callable[..., Interval]
     """From the limits of the arguments."""
     whole: Whole = Whole.NEVER
     above: float = -math.inf
     """What the first argument must be larger than, for the function to have a value."""
+
+    @property
+    def fewest(self) -> int:
+        return self.signature.removesuffix(", ...)").count(",") + 1
+
+    @property
+    def most(self) -> int | None:
+        return None if "..." in self.signature else self.fewest
 
 
 def _least(*values: float) -> float:
@@ -149,8 +155,6 @@ PLAIN: Mapping[str, Plain] = {
     "min": Plain(
         signature="min(a, b, ...)",
         doc="the smallest of two or more numbers",
-        fewest=2,
-        most=None,
         compute=_least,
         limits=_least_limits,
         whole=Whole.OF_WHOLE,
@@ -158,8 +162,6 @@ PLAIN: Mapping[str, Plain] = {
     "max": Plain(
         signature="max(a, b, ...)",
         doc="the largest of two or more numbers",
-        fewest=2,
-        most=None,
         compute=_greatest,
         limits=_greatest_limits,
         whole=Whole.OF_WHOLE,
@@ -167,8 +169,6 @@ PLAIN: Mapping[str, Plain] = {
     "clip": Plain(
         signature="clip(x, low, high)",
         doc="x limited to the range from low to high",
-        fewest=3,
-        most=3,
         compute=_clip,
         limits=lambda x, low, high: _least_limits(_greatest_limits(x, low), high),
         whole=Whole.OF_WHOLE,
@@ -176,8 +176,6 @@ PLAIN: Mapping[str, Plain] = {
     "abs": Plain(
         signature="abs(x)",
         doc="x without its sign",
-        fewest=1,
-        most=1,
         compute=abs,
         limits=_size_limits,
         whole=Whole.OF_WHOLE,
@@ -185,8 +183,6 @@ PLAIN: Mapping[str, Plain] = {
     "floor": Plain(
         signature="floor(x)",
         doc="x rounded down to a whole number",
-        fewest=1,
-        most=1,
         compute=_total(lambda x: float(math.floor(x))),
         limits=_rising(math.floor),
         whole=Whole.ALWAYS,
@@ -194,8 +190,6 @@ PLAIN: Mapping[str, Plain] = {
     "ceil": Plain(
         signature="ceil(x)",
         doc="x rounded up to a whole number",
-        fewest=1,
-        most=1,
         compute=_total(lambda x: float(math.ceil(x))),
         limits=_rising(math.ceil),
         whole=Whole.ALWAYS,
@@ -203,8 +197,6 @@ PLAIN: Mapping[str, Plain] = {
     "round": Plain(
         signature="round(x)",
         doc="the nearest whole number; halves round to even, as in Python",
-        fewest=1,
-        most=1,
         compute=_total(lambda x: float(round(x))),
         limits=_rising(round),
         whole=Whole.ALWAYS,
@@ -212,8 +204,6 @@ PLAIN: Mapping[str, Plain] = {
     "sqrt": Plain(
         signature="sqrt(x)",
         doc="the square root",
-        fewest=1,
-        most=1,
         compute=_total(math.sqrt),
         limits=lambda x: _rising(math.sqrt)((max(x[0], 0.0), max(x[1], 0.0))),
         above=-_TINIEST,
@@ -221,16 +211,12 @@ PLAIN: Mapping[str, Plain] = {
     "exp": Plain(
         signature="exp(x)",
         doc="e to the power of x",
-        fewest=1,
-        most=1,
         compute=_total(math.exp),
         limits=lambda x: (math.exp(min(x[0], 709.0)), _rising(math.exp)(x)[1]),
     ),
     "log": Plain(
         signature="log(x)",
         doc="the natural logarithm",
-        fewest=1,
-        most=1,
         compute=_total(math.log),
         limits=_rising(math.log),
         above=0.0,

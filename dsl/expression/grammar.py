@@ -1,39 +1,23 @@
-"""`grammar.lark` to `tables.py`: `python -m agym.dsl.expression.grammar` writes it, a test proves that it is fresh.
+"""`grammar.lark` to `grammar.json`: `python -m agym.dsl.expression.grammar` writes it, a test proves that it is fresh.
 
-Enters: the grammar's text. Leaves: Python source with what a parser needs at run time. Lark makes the LALR(1) tables
-here, once, because importing it and building them takes longer than checking a recipe; nothing else imports it.
+Lark makes the LALR(1) tables here, once, because importing it and building them takes longer than checking a recipe;
+nothing else imports it. In a state, a number from 0 is the state to go to, a negative one `n` reduces by rule `~n`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..frozen import frozen
 
-__all__ = ["GRAMMAR", "TABLES", "main", "tables_source"]
+__all__ = ["GRAMMAR", "TABLES", "main", "write_tables"]
 
 GRAMMAR = Path(__file__).with_name("grammar.lark")
-TABLES = Path(__file__).with_name("tables.py")
-
-_HEADER = '''"""Tables of `grammar.lark`; written by `python -m agym.dsl.expression.grammar`, not by hand.
-
-A state maps a terminal to what is done on it and a rule's name to the state that follows it: a number from 0 is a
-state to go to, a negative one `n` reduces by rule `~n`.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Mapping
-
-__all__ = ["FINAL", "IGNORED", "KEYWORDS", "RULES", "STATES", "TOKENS"]
-
-# fmt: off
-
-'''
+TABLES = Path(__file__).with_name("grammar.json")
 
 
 @frozen(kw_only=False)
@@ -44,28 +28,27 @@ class _Rule:
     """Name after `->`; empty where the only child stands for the whole."""
 
 
-def tables_source(grammar: str) -> str:
-    """The text of `tables.py` for a grammar; the same under every hash seed and version of lark."""
+def write_tables(grammar: str) -> str:
+    """The text of `grammar.json`; the same under every hash seed and version of lark."""
     data, memo = _compiled(grammar)
     terminals = {t["name"]: t["pattern"] for t in memo.values() if t["__type__"] == "TerminalDef"}
     keywords = {p["value"]: name for name, p in terminals.items() if p["value"].isalpha()}
-    ignored = data["parser"]["lexer_conf"]["ignore"]
     tokens = {name: _regex(p) for name, p in terminals.items() if name not in keywords.values()}
     states, rules, final = _numbered(data["parser"]["parser"], memo)
-    return _HEADER + "\n\n".join(
-        [
-            _block("TOKENS: Mapping[str, str] = {", _pairs(sorted(tokens.items())), "}"),
-            f'IGNORED = "{ignored[0]}"\n',
-            _block("KEYWORDS: Mapping[str, str] = {", _pairs(sorted(keywords.items())), "}"),
-            _block(
-                "RULES: tuple[tuple[str, int, str], ...] = (",
-                (f"({json.dumps(r.origin)}, {r.length}, {json.dumps(r.build)})," for r in rules),
-                ")",
-            ),
-            f"FINAL = {final}\n",
-            _block("STATES: tuple[Mapping[str, int], ...] = (", _state_lines(states), ")"),
-        ]
-    ).replace("\n\n\n", "\n\n")
+    tables = {
+        "tokens": dict(sorted(tokens.items())),
+        "ignored": data["parser"]["lexer_conf"]["ignore"][0],
+        "keywords": dict(sorted(keywords.items())),
+        "rules": [(rule.origin, rule.length, rule.build) for rule in rules],
+        "final": final,
+        "states": states,
+    }
+    return "{\n" + ",\n".join(f'"{name}": {_as_lines(value)}' for name, value in tables.items()) + "\n}\n"
+
+
+def _as_lines(value: Any) -> str:
+    """A list with a line for each item, so that a change of the grammar shows as one."""
+    return "[\n" + ",\n".join(map(json.dumps, value)) + "\n]" if isinstance(value, list) else json.dumps(value)
 
 
 def _compiled(grammar: str) -> tuple[dict[str, Any], dict[int, Any]]:
@@ -104,36 +87,8 @@ def _rule(data: Mapping[str, Any]) -> _Rule:
     return _Rule(str(data["origin"]["name"]), len(data["expansion"]), str(data["alias"] or ""))
 
 
-def _pairs(items: Iterable[tuple[str, str]]) -> Iterator[str]:
-    return (f"{json.dumps(key)}: {json.dumps(value)}," for key, value in items)
-
-
-def _block(head: str, lines: Iterable[str], tail: str) -> str:
-    return "\n".join([head, *(f"    {line}" for line in lines), tail, ""])
-
-
-def _state_lines(states: Iterable[Mapping[str, int]]) -> Iterator[str]:
-    for number, state in enumerate(states):
-        if not state:
-            yield f"{{}},  # {number}"
-            continue
-        yield f"{{  # {number}"
-        yield from _wrapped([f'"{symbol}": {target},' for symbol, target in state.items()])
-        yield "},"
-
-
-def _wrapped(items: Iterable[str], width: int = 110) -> Iterator[str]:
-    line = ""
-    for item in items:
-        if len(line) + len(item) > width:
-            yield "   " + line
-            line = ""
-        line += " " + item
-    yield "   " + line
-
-
 def main() -> int:
-    TABLES.write_text(tables_source(GRAMMAR.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
+    TABLES.write_text(write_tables(GRAMMAR.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
     return 0
 
 

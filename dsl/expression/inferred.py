@@ -1,7 +1,4 @@
-"""What is known of a value before a run: its type, its limits, whether it may be unknown.
-
-Enters: shapes of the parts. Leaves: the shape of the whole, and the words in which a person is told.
-"""
+"""Inferred facts about a value before a run: its type, its limits, whether it may be unknown."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Between which limits the result of an operator lies, and what a condition says of the names in it.
+"""Interval arithmetic: limits of an operator's result, and of names where a condition holds.
 
-Enters: intervals. Leaves: intervals that hold every value that can come out; wider than need be, never narrower.
+The limits hold every value that can come out; they may be wider than need be, never narrower.
 """
 
 from __future__ import annotations

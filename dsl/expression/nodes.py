@@ -1,8 +1,6 @@
-"""What an expression is once it is parsed: a small tree of frozen nodes, each with its place in the text.
+"""Syntax tree of expressions: frozen nodes, each with its place in the text, parentheses around it included.
 
-A node's place includes the parentheses around it. `expr_parse.py` makes the tree; the checker, the evaluator and the
-analysis of steps read it. A Problem is a mistake by its place in the text; `expr.py` turns it into a Diagnostic by its
-place in the file.
+An ExprProblem is a mistake by its place in the text; `expr.py` turns it into a Diagnostic by its place in the file.
 """
 
 from __future__ import annotations

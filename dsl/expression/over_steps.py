@@ -1,7 +1,7 @@
-"""What an expression does over the steps of a stage, as far as it depends on steps alone.
+"""Values of expressions over the steps of a stage, as far as they depend on steps alone.
 
-Enters: a tree, and where in the run its stage starts. Leaves: the step by which a condition must be true; the steps at
-which a number changes. Both are bounded in time, and say None rather than guess.
+The step by which a condition must be true, the steps at which a number changes. Both searches are bounded in time, and
+give None rather than guess.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
-"""Text to a tree of nodes, or the one Problem that says why there is none.
+"""Parser of expressions: text to a tree of nodes, or the one problem that says why there is none.
 
-The tables are those of `grammar.lark`; this file drives them. Length, tokens and depth are bounded, so that whatever
-walks a tree may recurse.
+Driven by the tables of the grammar in `grammar.json`. Length, tokens and depth are bounded, so that any walk over a
+tree may recurse.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..suggest import shown
 from .nodes import Binary, Call, Choice, Compare, Literal, Logic, Member, Name, Node, Problem, Unary, children
-from .tables import FINAL, IGNORED, KEYWORDS, RULES, STATES, TOKENS
 
 __all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_TOKENS", "MAX_WHOLE", "Failure", "Token", "parse"]
 
@@ -26,7 +27,27 @@ MAX_WHOLE = 2**53
 """Whole numbers up to here are exact in a double."""
 
 _END = "$END"
-_SCANNER = re.compile("|".join(f"(?P<{name}>{regex})" for name, regex in TOKENS.items()))
+
+
+class _Tables(NamedTuple):
+    """What `grammar.py` wrote."""
+
+    tokens: Mapping[str, str]
+    ignored: str
+    keywords: Mapping[str, str]
+    rules: list[tuple[str, int, str]]
+    final: int
+    states: list[Mapping[str, int]]
+
+
+@cache
+def _tables() -> _Tables:
+    return _Tables(**json.loads(Path(__file__).with_name("grammar.json").read_text(encoding="utf-8")))
+
+
+@cache
+def _scanner() -> re.Pattern[str]:
+    return re.compile("|".join(f"(?P<{name}>{regex})" for name, regex in _tables().tokens.items()))
 
 
 class Token(NamedTuple):
@@ -78,17 +99,17 @@ def _bound(message: str, start: int, end: int) -> Problem:
 
 def _tokens(text: str) -> list[Token]:
     tokens: list[Token] = []
-    at = 0
+    tables, scanner, at = _tables(), _scanner(), 0
     while at < len(text):
-        match = _SCANNER.match(text, at)
+        match = scanner.match(text, at)
         if match is None:
             from .syntax_errors import bad_character
 
             raise Failure(bad_character(text, at, tokens))
         kind = str(match.lastgroup)
-        if kind != IGNORED:
+        if kind != tables.ignored:
             word = match.group()
-            tokens.append(Token(KEYWORDS.get(word, kind), word, at, match.end()))
+            tokens.append(Token(tables.keywords.get(word, kind), word, at, match.end()))
         at = match.end()
     if len(tokens) > MAX_TOKENS:
         raise Failure(_bound(f"the expression has over {MAX_TOKENS} words and signs", tokens[MAX_TOKENS].start, at))
@@ -96,15 +117,15 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _tree(text: str, tokens: list[Token]) -> Node:
-    states = [0]
+    tables, states = _tables(), [0]
     values: list[Any] = []
     for index, token in enumerate([*tokens, Token(_END, "", len(text), len(text))]):
-        while (action := STATES[states[-1]].get(token.type)) is not None and action < 0:
-            origin, length, build = RULES[~action]
+        while (action := tables.states[states[-1]].get(token.type)) is not None and action < 0:
+            origin, length, build = tables.rules[~action]
             values[-length:] = [_BUILD[build](values[-length:])]
             del states[-length:]
-            states.append(STATES[states[-1]][origin])
-            if token.type == _END and states[-1] == FINAL:
+            states.append(tables.states[states[-1]][origin])
+            if token.type == _END and states[-1] == tables.final:
                 return values[0]  # type: ignore[no-any-return]
         if action is None:
             from .syntax_errors import unexpected
@@ -116,17 +137,19 @@ def _tree(text: str, tokens: list[Token]) -> Node:
 
 
 def _accepted(states: list[int]) -> frozenset[str]:
-    return frozenset(t for t in (*TOKENS, *KEYWORDS.values(), _END) if t != IGNORED and _accepts(states, t))
+    tables = _tables()
+    terminals = {*tables.tokens, *tables.keywords.values(), _END} - {tables.ignored}
+    return frozenset(each for each in terminals if _accepts(states, each))
 
 
 def _accepts(states: list[int], terminal: str) -> bool:
     """Whether the terminal could stand here: a state's row alone says so too often, because its reductions may fail."""
-    stack = list(states)
-    while (action := STATES[stack[-1]].get(terminal)) is not None and action < 0:
-        origin, length, _ = RULES[~action]
+    tables, stack = _tables(), list(states)
+    while (action := tables.states[stack[-1]].get(terminal)) is not None and action < 0:
+        origin, length, _ = tables.rules[~action]
         del stack[-length:]
-        stack.append(STATES[stack[-1]][origin])
-        if terminal == _END and stack[-1] == FINAL:
+        stack.append(tables.states[stack[-1]][origin])
+        if terminal == _END and stack[-1] == tables.final:
             return True
     return action is not None
 

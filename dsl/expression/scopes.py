@@ -1,4 +1,4 @@
-"""The names that expressions may use, by the place where they stand: what each means, its type, its limits.
+"""Scopes: the names that expressions may use, by the place where they stand, with meaning, type and limits.
 
 The runtime supplies exactly these. A name that is not `sure` may be unknown at times; a `metric` has a history, so that
 windows such as `mean(success, 10)` can be taken of it.

@@ -1,7 +1,4 @@
-"""Why a text is no expression, in words: the character that is no sign of the language, the word in the wrong place.
-
-Enters: what the parser knew when it stopped. Leaves: one Problem. Loaded only when there is a mistake to explain.
-"""
+"""Syntax errors of expressions, in words. Loaded only when there is one to explain."""
 
 from __future__ import annotations
 

@@ -14,10 +14,8 @@ from ..frozen import frozen
 
 __all__ = [
     "NOT_BLANK",
-    "Bool",
     "Bounds",
     "Count",
-    "DynFloat",
     "DynInt",
     "DynNonNegative",
     "DynPositive",
@@ -112,10 +110,8 @@ Name = Annotated[str, NOT_BLANK]
 FilePath = Annotated[str, NOT_BLANK, Refers()]
 HubPath = Annotated[str, NOT_BLANK, Refers(hub=True)]
 Slug = Annotated[str, Pattern(r"[a-z0-9][a-z0-9._-]{0,99}", "lower-case letters, digits, '.', '_' and '-'")]
-Bool = bool
 
 DynInt = Annotated[int | Expr, Bounds(at_least=1), Scope("schedule")]
 """A whole number, or an expression of the schedule's names that is one at every step."""
-DynFloat = Annotated[float | Expr, Scope("schedule")]
 DynPositive = Annotated[float | Expr, Bounds(above=0), Scope("schedule")]
 DynNonNegative = Annotated[float | Expr, Bounds(at_least=0), Scope("schedule")]

@@ -29,7 +29,6 @@ __all__ = [
     "Table",
     "Type",
     "Word",
-    "field_of",
     "record",
     "records",
     "type_at",
@@ -200,10 +199,6 @@ def _parts(type_: Type) -> tuple[Type, ...]:
             return type_.items
         case _:
             return ()
-
-
-def field_of(type_: Type, name: str) -> Field | None:
-    return type_.fields.get(name) if isinstance(type_, Record) else None
 
 
 def type_at(start: Type, path: tuple[str | int, ...]) -> Type | None:

@@ -1,7 +1,4 @@
-"""A Recipe to a Plan: ops, placement, budget. Assumes that `rules.check` found no error.
-
-Enters: a bound recipe and the sizes of its model. Leaves: a Plan of which `verify_plan` says nothing.
-"""
+"""A Recipe to a Plan: ops, placement, budget. Assumes that the rules found no error."""
 
 from __future__ import annotations
 

@@ -1,29 +1,21 @@
 """Every key explained, from the published schema.
 
-`python -m agym.dsl.publish.reference_docs` writes docs/recipe-reference.md.
-
-Enters: the schema and the presets. Leaves: a page, or by `describe` the lines about one key.
+`write_reference` makes docs/recipe-reference.md, `describe` the lines about one key.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from ...schemas import recipe_v1
+from ...schemas import Schema, recipe_v1
 from ..check.expected import WORDS
 from ..check.key_suggestions import NAME, Keys, Pattern
 from ..check.presets import presets
 
-__all__ = ["REFERENCE_FILE", "UnknownKey", "describe", "explained", "text"]
-
-Schema = Mapping[str, Any]
-
-REFERENCE_FILE = Path(__file__).parents[2] / "docs" / "recipe-reference.md"
+__all__ = ["UnknownKey", "describe", "explain_key", "write_reference"]
 
 INTRODUCTION = """# Recipe reference
 
@@ -63,7 +55,7 @@ def _step(keys: Keys, at: Pattern, step: str) -> str:
 
 
 def _lines(keys: Keys, at: Pattern) -> Iterator[str]:
-    yield from explained(".".join(at), keys.known[at])
+    yield from explain_key(".".join(at), keys.known[at])
     children = keys.children(at)
     width = max(map(len, children), default=0)
     if children:
@@ -72,7 +64,7 @@ def _lines(keys: Keys, at: Pattern) -> Iterator[str]:
         yield f"    {child:{width}}  {_meaning(keys.known[(*at, child)])}"
 
 
-def explained(key: str, schema: Schema) -> Iterator[str]:
+def explain_key(key: str, schema: Schema) -> Iterator[str]:
     """The same of any key with a schema, but for the keys below it."""
     yield key
     yield f"  {_meaning(schema)}"
@@ -82,8 +74,8 @@ def explained(key: str, schema: Schema) -> Iterator[str]:
             yield f"  {name:8} {value.replace('`', '')}"
 
 
-def text() -> str:
-    """The page."""
+def write_reference() -> str:
+    """The page of all keys."""
     keys = Keys(recipe_v1())
     parts = [INTRODUCTION, *_sections(keys), *_presets()]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
@@ -192,16 +184,3 @@ def _presets() -> Iterator[str]:
         for each in presets().values()
     ]
     yield "\n".join([*head, *rows])
-
-
-def main(arguments: list[str], file: Path = REFERENCE_FILE) -> int:
-    if arguments == ["--check"]:
-        fresh = file.is_file() and file.read_text(encoding="utf-8") == text()
-        print(f"{file.name} is {'fresh' if fresh else 'not what the code says: run make docs'}")
-        return 0 if fresh else 1
-    file.write_text(text(), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,6 @@
-"""A Recipe as plain data that can be written as a recipe again and means the same.
+"""Recipes as plain data that can be written as a recipe again and mean the same.
 
-Enters: a Recipe, or any value that one holds. Leaves: dicts, lists and scalars in the order of the fields. The recipe
-itself is given whole, each stage only as far as it differs from what it inherits. Secrets are given as the
+The recipe itself is given whole, each stage only as far as it differs from what it inherits. Secrets are given as the
 `${env:NAME}` that they are read from, which is all that a Recipe knows of them.
 """
 
@@ -13,12 +12,12 @@ from typing import Any
 
 from ..catalog import SinkInfo
 from ..check.no_effect import check
-from ..check.spans import Path
 from ..compose.interpolate import escape
 from ..expression.expr import Expr
 from ..model.recipe import Recipe, Stage
 from ..model.reflect import Field, Record, Series, Table, Type, Word, record
 from ..source import Source, Span
+from ..text.tree import Path
 
 __all__ = ["brief", "plain", "resolved"]
 

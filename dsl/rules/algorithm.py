@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..check.spans import Path
 from ..diagnostics import Diagnostic
 from ..expression.expr import MappingFacts, names
 from ..model.algorithm import (
@@ -25,6 +24,7 @@ from ..model.known_values import constant_value
 from ..model.recipe import Reward, RewardSource
 from ..model.stage_kinds import is_given, is_offline, kind_of, pulls_to_reference, samples
 from ..suggest import shown
+from ..text.tree import Path
 from .context import Case, Rule
 
 __all__ = ["ALGORITHM_RULES"]

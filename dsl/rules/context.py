@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ..catalog import Catalog
-from ..check.spans import Path, Places
+from ..check.spans import Places
 from ..diagnostics import Diagnostic, Note, Severity
 from ..frozen import frozen
 from ..model.recipe import Environment, ModelShape, Recipe, Stage
+from ..text.tree import Path
 
 __all__ = ["Case", "Rule"]
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from ..catalog import EnvironmentInfo
 from ..check.json_schema import check as check_shape
-from ..check.spans import Path
 from ..diagnostics import Diagnostic
 from ..model.algorithm import DataSource
 from ..model.known_values import is_zero
@@ -17,7 +16,7 @@ from ..model.recipe import Dialect, Environment, TaskSelection
 from ..model.stage_kinds import is_offline
 from ..source import Span, Text
 from ..suggest import did_you_mean, shown
-from ..text.tree import Entry, ListNode, MapNode, Node, ScalarNode
+from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode
 from .context import Case, Rule
 from .names import no_environment, no_split
 

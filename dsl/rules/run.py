@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, is_dataclass
 from functools import lru_cache
 from typing import Any
 
-from ..check.spans import Path
 from ..diagnostics import Diagnostic
 from ..model.algorithm import Kind
 from ..model.recipe import Stage
@@ -16,6 +15,7 @@ from ..model.reflect import record
 from ..model.stage_kinds import kind_of
 from ..source import Span
 from ..suggest import did_you_mean, shown
+from ..text.tree import Path
 from .context import Case, Rule
 from .environment import option_errors
 from .names import no_sink

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ..check.spans import Path
 from ..diagnostics import Diagnostic
 from ..model.algorithm import Kind, Preset, Relabel
 from ..model.known_values import Number, Span, Steps, constant_truth, horizon, limits
@@ -13,6 +12,7 @@ from ..model.recipe import Agent, Format, MemoryKind, Stage
 from ..model.stage_kinds import is_played, kind_of, learns, samples
 from ..planning.budgets import horizons, stage_spans, turn_tokens
 from ..suggest import shown
+from ..text.tree import Path
 from .context import Case, Rule
 
 __all__ = ["SCHEDULE_RULES"]

@@ -1,23 +1,29 @@
-"""Whether a run may be gone on with by a plan that is not quite its own.
+"""Whether a run may be resumed by a plan that is not quite its own.
 
-Enters: two plans as text. Leaves: yes or no. What says only where and how patiently the work is done may differ, so
-that what made a run fail can be mended: memory, time limits, an address. What decides what is learnt may not.
+Settings of where and how patiently the work is done may differ, so that what made a run fail can be corrected: memory,
+time limits, an address. Settings that decide what is learned may not.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 from ...dsl.model.plan import Plan, PlanStage
 from ...dsl.model.recipe import Environment, Hardware, Judge, Rollout, RolloutHardware
-from ...dsl.publish.plan_json import loads
+from ...dsl.publish.plan_json import canonical
 
-__all__ = ["can_resume"]
+__all__ = ["can_resume", "decisive_sha256"]
 
 
-def can_resume(then: str, now: str) -> bool:
+def can_resume(then: Plan, now: Plan) -> bool:
     """Whether the run of one plan may be resumed by the other."""
-    return then == now or _decisive(loads(Plan, then)) == _decisive(loads(Plan, now))
+    return _decisive(then) == _decisive(now)
+
+
+def decisive_sha256(plan: Plan) -> str:
+    """Hash of all that must stay the same."""
+    return hashlib.sha256(canonical(_decisive(plan)).encode()).hexdigest()
 
 
 def _decisive(plan: Plan) -> Plan:
@@ -45,7 +51,8 @@ def _hardware(hardware: Hardware) -> Hardware:
 def _stage(stage: PlanStage) -> PlanStage:
     environments = {name: _environment(each) for name, each in stage.settings.environments.items()}
     reward = replace(stage.settings.reward, judge=_judge(stage.settings.reward.judge))
-    return replace(stage, settings=replace(stage.settings, environments=environments, reward=reward))
+    # ops follow from the settings
+    return replace(stage, ops=(), settings=replace(stage.settings, environments=environments, reward=reward))
 
 
 def _judge(judge: Judge | None) -> Judge | None:

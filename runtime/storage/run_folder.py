@@ -15,11 +15,11 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from errno import EIO, ENOSPC
-from operator import eq
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..errors import RunError
@@ -49,15 +49,10 @@ _UNFINISHED = ".unfinished-"
 _REPLACED = ".replaced-"
 
 
-_STARTUP_FILES = {
-    ".lock",
-    ".recipe.yaml.unfinished",
-    ".plan.json.unfinished",
-    "recipe.yaml",
-    CHECKPOINTS,
-    "episodes",
-    "logs",
-}
+_DESCRIPTION = ("recipe.yaml", "manifest.json", "plan.json")
+"""In the order in which they are written: where there is a plan, there are the others."""
+_UNWRITTEN = (f".{name}.unfinished" for name in _DESCRIPTION)
+_STARTUP_FILES = {".lock", *_DESCRIPTION[:-1], *_UNWRITTEN, CHECKPOINTS, "episodes", "logs"}
 """Everything that a start may leave that ended before it wrote the plan."""
 
 
@@ -73,9 +68,17 @@ class RunFolder:
         self._lock = lock
 
     @classmethod
-    def start(cls, root: Path, plan: str, recipe: str, *, fresh: bool = False) -> RunFolder:
-        """Create the folder; an old one is moved aside, never deleted, with `fresh` or where its run ended before it
-        had evaluated or learned anything."""
+    def start(
+        cls,
+        root: Path,
+        plan: str,
+        recipe: str,
+        manifest: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        fresh: bool = False,
+    ) -> RunFolder:
+        """A new folder; what a folder of that name held is moved aside, never deleted, under `fresh` or where the run
+        there ended before it had measured or learnt anything."""
         held = {path.name for path in root.iterdir()} - _STARTUP_FILES if root.exists() else set[str]()
         if "plan.json" in held:
             os.close(_lock(root))  # says so where it is in use
@@ -87,35 +90,27 @@ class RunFolder:
         (root / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         for name in ("episodes", "logs"):
             (root / name).mkdir(exist_ok=True)
-        run_folder = cls(root, _lock(root))
-        write_atomically(root / "recipe.yaml", recipe)
-        write_atomically(root / "plan.json", plan)
-        return run_folder
+        space = cls(root, _lock(root))
+        space.describe(plan, recipe, manifest)
+        return space
 
     @classmethod
-    def resume(cls, root: Path, plan: str | None = None, same: Callable[[str, str], bool] = eq) -> RunFolder:
-        """Open the folder of a run that ended early; with `plan`, only if it is the `same` as its own, which it
-        replaces."""
+    def resume(cls, root: Path) -> RunFolder:
+        """Open the folder of a run that ended early."""
         if not (root / "plan.json").is_file():
-            raise FolderError(f"'{root}' holds no run to resume: it has no plan.json")
-        run_folder = cls(root, _lock(root))
-        if plan is not None and not same(run_folder.plan, plan):
-            run_folder.close()
-            raise FolderError(f"'{root}' holds a run of another plan: resume it with its own recipe, or use --fresh")
-        run_folder._repair()
-        if plan is not None:
-            write_atomically(root / "plan.json", plan)
-        return run_folder
+            raise FolderError(f"'{root}' holds no run to resume: expected a folder with a plan.json")
+        space = cls(root, _lock(root))
+        space._repair()
+        return space
 
-    @property
-    def plan(self) -> str:
-        return (self.root / "plan.json").read_text()
+    def describe(self, plan: str, recipe: str, manifest: Mapping[str, Any]) -> None:
+        """Write what the run is; of a run that is resumed, the new description replaces the old."""
+        texts = recipe, json.dumps(dict(manifest), indent=2, sort_keys=True) + "\n", plan
+        for name, text in zip(_DESCRIPTION, texts, strict=True):
+            write_atomically(self.root / name, text)
 
     def close(self) -> None:
         os.close(self._lock)
-
-    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        write_atomically(self.root / "manifest.json", json.dumps(manifest, indent=2, sort_keys=True) + "\n")
 
     def write_episodes(self, step: int, kind: str, lines: list[str]) -> None:
         """Write the episodes of a step, or with another `kind` those of its evaluation."""

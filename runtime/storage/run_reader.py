@@ -1,6 +1,6 @@
 """A run folder as others see it: read while the run may be under way, never held, never changed.
 
-Enters: a folder. Leaves: its recipe, its plan, its rows, and which weights it keeps of which step.
+Enters: a folder. Leaves: its recipe, its manifest, its rows, and which weights it keeps of which step.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...dsl.model.plan import Plan
-from ...dsl.publish.plan_json import CodecError, loads
 from ..progress import Progress
 from ..reporting import MetricsRow
 from .run_folder import MODEL, PROGRESS, FolderError, checkpoints_in, weights_of
@@ -46,22 +46,26 @@ class RunReader:
     @property
     def recipe(self) -> bytes:
         """The resolved recipe."""
-        return (self.root / "recipe.yaml").read_bytes()
+        path = self.root / "recipe.yaml"
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise FolderError(f"'{path}', the recipe of the run, cannot be read: {error.strerror}") from error
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        try:
+            made = json.loads((self.root / "manifest.json").read_text())
+        except (OSError, ValueError):
+            made = None
+        if not isinstance(made, dict) or not isinstance(made.get("recipe_folder"), str):
+            raise FolderError(f"'{self.root}' has no manifest that says where its recipe lay")
+        return made
 
     @property
     def folder(self) -> str:
-        """From which the paths in the recipe and the plan count."""
-        try:
-            return str(json.loads((self.root / "manifest.json").read_text())["recipe_folder"])
-        except (OSError, ValueError, KeyError) as error:
-            raise FolderError(f"'{self.root}' has no manifest that says where its recipe lay") from error
-
-    @property
-    def plan(self) -> Plan:
-        try:
-            return loads(Plan, (self.root / "plan.json").read_text())
-        except CodecError as error:
-            raise FolderError(f"'{self.root}' holds a plan that this version cannot read: {error}") from error
+        """From which the paths in the recipe count."""
+        return str(self.manifest["recipe_folder"])
 
     def kept(self, wanted: str) -> SavedStep:
         """Of `latest`, `best`, or a step by its number."""
@@ -92,12 +96,12 @@ class RunReader:
         weights = [int(path.name.removeprefix("step-")) for path in weights_of(self.root, 0).parent.glob("step-*")]
         return sorted({*weights, *(step for step, _ in checkpoints_in(self.root))})
 
-    def progress(self, kept: SavedStep) -> Progress:
+    def progress(self, kept: SavedStep, plan: Plan) -> Progress:
         """Where the run stood; of a step whose checkpoint is gone, as far as its rows tell."""
         if kept.checkpoint is not None:
             return _progress(kept.checkpoint)
         row = next((row for row in self.rows() if row["total_step"] == kept.step and "step" in row), None)
-        names = [stage.settings.stage for stage in self.plan.stages]
+        names = [stage.settings.stage for stage in plan.stages]
         if row is None:
             return Progress(total_step=kept.step)
         return Progress(total_step=kept.step, stage=names.index(str(row["stage"])), step=int(row["step"]))

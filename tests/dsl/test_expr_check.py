@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from agym.dsl.codes import CODES
 from agym.dsl.diagnostics import Diagnostic, Severity
-from agym.dsl.expression.expr import Expr, ExprType, check, constant, mentions, names, type_of, value_range
+from agym.dsl.expression.expr import Expr, ExprType, check, constant, names, type_of, value_range
 from agym.dsl.expression.functions import SIGNATURES
 from agym.dsl.expression.scopes import SCOPES
 from agym.dsl.source import Source, Text
@@ -236,16 +236,6 @@ def test_a_constant_of_the_wrong_type_has_no_value() -> None:
 def test_names_hold_the_step_that_a_schedule_counts() -> None:
     assert names(Expr("linear(1, 2, 3) + last(success)")) == {"step", "success"}
     assert names(Expr("linear(1, 2, 3, total_step)")) == {"total_step"}
-
-
-def test_texts_are_found_with_the_names_they_are_compared_with() -> None:
-    found = mentions(Expr("environment == 'a' or 'b' != stage or stage not in ('c', 'd') or turns == 3"))
-    assert [(m.name, m.value, m.start) for m in found] == [
-        ("environment", "a", 15),
-        ("stage", "b", 22),
-        ("stage", "c", 52),
-        ("stage", "d", 57),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.expression.evaluate import reader
 from agym.dsl.expression.expr import ExprType, MappingFacts, check
-from agym.dsl.expression.grammar import GRAMMAR, TABLES, tables_source
+from agym.dsl.expression.grammar import GRAMMAR, TABLES, write_tables
 from agym.dsl.expression.nodes import Name, Problem
 from agym.dsl.expression.parse import MAX_DEPTH, MAX_LENGTH, MAX_TOKENS, parse
 from agym.dsl.expression.scopes import SCOPES
@@ -172,7 +172,7 @@ def test_expressions_up_to_the_bounds_are_read() -> None:
 
 def test_the_tables_are_those_of_the_grammar() -> None:
     written = TABLES.read_text(encoding="utf-8")
-    assert tables_source(GRAMMAR.read_text(encoding="utf-8")) == written, "run python -m agym.dsl.expression.grammar"
+    assert write_tables(GRAMMAR.read_text(encoding="utf-8")) == written, "run python -m agym.dsl.expression.grammar"
 
 
 def test_neither_lark_nor_the_explanations_are_loaded_for_a_right_expression() -> None:

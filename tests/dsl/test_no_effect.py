@@ -10,7 +10,6 @@ from agym.dsl.catalog import Catalog
 from agym.dsl.check import effect_tables as effects
 from agym.dsl.check import no_effect as relevance
 from agym.dsl.check.presets import presets
-from agym.dsl.check.spans import Listed
 from agym.dsl.compile import compile_recipe
 from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
@@ -47,6 +46,8 @@ from agym.dsl.model.recipe import (
 from agym.dsl.model.stage_kinds import kind_of
 from agym.dsl.source import Source
 from agym.runtime.sinks.registry import SINKS
+
+from .listed import Listed
 
 Changes = dict[str, Any]
 Cases = dict[str, tuple[list[Changes], list[Changes]]]

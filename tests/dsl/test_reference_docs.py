@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 from agym.dsl.model.algorithm import Preset
 from agym.dsl.model.recipe import Recipe
 from agym.dsl.model.reflect import record, records
-from agym.dsl.publish.reference_docs import REFERENCE_FILE, UnknownKey, describe, main, text
+from agym.dsl.publish.reference_docs import UnknownKey, describe, write_reference
 
-PAGE = text()
-
-
-def test_the_file_is_what_the_code_says(capsys: pytest.CaptureFixture[str]) -> None:
-    assert REFERENCE_FILE.read_text(encoding="utf-8") == PAGE
-    assert main(["--check"]) == 0
-    assert "fresh" in capsys.readouterr().out
-
-
-def test_a_stale_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "reference.md"
-    assert main(["--check"], file) == 1
-    assert main([], file) == 0
-    assert main(["--check"], file) == 0
-    assert "make docs" in capsys.readouterr().out
+PAGE = write_reference()
 
 
 def test_every_class_has_one_section_with_all_its_keys() -> None:

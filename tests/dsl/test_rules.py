@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from agym.dsl.catalog import Catalog
-from agym.dsl.check.spans import Listed
 from agym.dsl.codes import CODES
 from agym.dsl.diagnostics import Diagnostic, Severity
 from agym.dsl.expression.expr import Expr
@@ -51,11 +50,13 @@ from agym.dsl.model.recipe import (
     TaskSelection,
 )
 from agym.dsl.planning.lower import lower
-from agym.dsl.planning.verify import verify_plan
 from agym.dsl.rules import all_rules as rules
 from agym.dsl.rules.context import Case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from .listed import Listed
+from .test_plan_properties import problems
 
 Changes = dict[str, Any]
 Fires = tuple[Changes, str, str]
@@ -962,7 +963,7 @@ def test_whatever_the_rules_let_pass_lowers_to_a_plan_that_can_run(
     found = rules.check(changed, Listed(["name"]), catalog)
     if any(each.severity is Severity.ERROR for each in found):
         return
-    assert verify_plan(lower(changed, shape_of(changed.model), (), "0" * 64, catalog)) == ()
+    assert problems(lower(changed, shape_of(changed.model), (), "0" * 64, catalog)) == []
 
 
 @pytest.mark.parametrize(

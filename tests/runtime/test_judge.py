@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from agym.dsl.model.plan import Plan
 from agym.dsl.model.recipe import Judge, JudgeScope, RewardSource
-from agym.dsl.publish.plan_json import dumps
 from agym.runtime.agents.messages import Message
 from agym.runtime.data.judge_client import JudgeAnswer, JudgeClient, JudgeQuestion
 from agym.runtime.engine import OutcomeKind
@@ -449,11 +448,11 @@ def test_a_token_or_prompt_that_is_missing_is_told_of_before_anything_starts(tmp
 
 def test_what_decides_no_score_may_change_over_a_resume() -> None:
     judge = Judge(url="http://127.0.0.1:1", model="fair", max_calls=3)
-    then = dumps(judged_plan(judge))
+    then = judged_plan(judge)
     patient = replace(judge, url="http://127.0.0.1:2", max_calls=None, timeout_s=9.0, retries=9, concurrency=2)
-    assert can_resume(then, dumps(judged_plan(patient)))
+    assert can_resume(then, judged_plan(patient))
     for other in ({"model": "strict"}, {"scale": (0.0, 1.0)}, {"samples": 2}):
-        assert not can_resume(then, dumps(judged_plan(replace(judge, **other))))
+        assert not can_resume(then, judged_plan(replace(judge, **other)))
 
 
 # --- reading -------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ def test_a_folder_in_use_is_refused_and_free_again_after_the_close(tmp_path: Pat
     with pytest.raises(FolderError, match="is in use by another run"):
         RunFolder.resume(tmp_path / "run")
     space.close()
-    RunFolder.resume(tmp_path / "run", "plan").close()
+    RunFolder.resume(tmp_path / "run").close()
 
 
 def test_a_second_start_on_a_run_says_how_to_go_on(tmp_path: Path) -> None:
@@ -52,13 +52,6 @@ def test_a_folder_with_things_of_somebody_else_is_left_alone(tmp_path: Path) -> 
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(FolderError, match="is not empty: empty it, or start over with --fresh"):
         RunFolder.start(tmp_path, "plan", "recipe")
-
-
-def test_a_run_of_another_plan_is_not_resumed(tmp_path: Path) -> None:
-    RunFolder.start(tmp_path / "run", "plan", "recipe").close()
-    with pytest.raises(FolderError, match="holds a run of another plan"):
-        RunFolder.resume(tmp_path / "run", "other")
-    RunFolder.resume(tmp_path / "run").close()
 
 
 def test_a_checkpoint_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:

@@ -32,11 +32,11 @@ def test_latest_is_the_newest_checkpoint_and_best_the_one_with_the_highest_metri
     assert best.step == json.loads((archive.root / "checkpoints/step-9/progress.json").read_text())["best_step"]
 
 
-def test_of_a_step_whose_checkpoint_is_gone_the_weights_and_the_stage_are_known(archived: Any) -> None:
+def test_of_a_step_whose_checkpoint_is_gone_the_weights_and_the_stage_are_known(archived: Any, new_run: Any) -> None:
     archive = archived()
     kept = archive.kept("4")
     assert (kept.checkpoint, kept.model) == (None, archive.root / "weights/step-4")
-    progress = archive.progress(kept)
+    progress = archive.progress(kept, new_run().plan)
     assert (progress.total_step, progress.stage, progress.step) == (4, 1, 2)
 
 
@@ -68,11 +68,11 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
         RunReader(tmp_path)
 
 
-def test_a_plan_of_another_version_is_told_in_one_line(archived: Any) -> None:
+def test_a_run_without_its_recipe_is_told_in_one_line(archived: Any) -> None:
     archive = archived()
-    (archive.root / "plan.json").write_text("{}")
-    with pytest.raises(FolderError, match="a plan that this version cannot read"):
-        _ = archive.plan
+    (archive.root / "recipe.yaml").unlink()
+    with pytest.raises(FolderError, match=r"recipe\.yaml', the recipe of the run, cannot be read: No such file"):
+        _ = archive.recipe
 
 
 def test_a_run_that_is_under_way_is_read_all_the_same(archived: Any) -> None:

@@ -1,0 +1,47 @@
+"""`--resume` by a plan that is not the run's own: refused before anything starts, and the folder stays as it was."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agym.dsl.model.plan import Plan
+from agym.runtime.run import Start, run_plan
+from agym.runtime.sinks.console.console import Terminal
+from agym.runtime.storage.resume_check import decisive_sha256
+from agym.runtime.storage.run_folder import FolderError, RunFolder
+
+
+def resumed(root: Path, then: Plan, now: Plan) -> str:
+    """Why it is refused."""
+    before = {path: path.read_bytes() for path in root.glob("*.*")}
+    with pytest.raises(FolderError) as refused:
+        run_plan(
+            now,
+            root,
+            Start(recipe="agym: 1\n", folder=root, resume=then),
+            terminal=Terminal(out=StringIO(), live=False),
+            environ={},
+            clock=float,
+            wall_clock=float,
+        )
+    assert {path: path.read_bytes() for path in root.glob("*.*")} == before
+    RunFolder.resume(root).close()  # it is not held any more
+    return str(refused.value)
+
+
+def test_a_run_of_another_plan_is_not_resumed(new_run: Any, tmp_path: Path) -> None:
+    RunFolder.start(tmp_path / "run", "plan", "recipe", {"recipe_folder": "/"}).close()
+    said = resumed(tmp_path / "run", new_run("seed=1").plan, new_run().plan)
+    assert "holds a run of another plan: resume it by its own recipe, or use --fresh" in said
+
+
+def test_a_run_whose_variables_of_the_environment_have_changed_is_not_resumed(new_run: Any, tmp_path: Path) -> None:
+    # both plans are made from `seed: ${env:SEED}`, after it has changed
+    now = new_run("seed=1").plan
+    manifest = {"recipe_folder": "/", "agym": version("agym"), "decisive_sha256": decisive_sha256(new_run().plan)}
+    RunFolder.start(tmp_path / "run", "plan", "seed: ${env:SEED}", manifest).close()
+    assert "other values of the environment variables in its recipe" in resumed(tmp_path / "run", now, now)
