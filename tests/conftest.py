@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -14,7 +15,10 @@ from pathlib import Path
 
 import pytest
 from agym.cli import main
+from agym.runtime.backends.engine_variables import missing_variables
 from hypothesis import settings
+
+from .engine_server import EngineServer
 
 # how long an example takes says more of the machine than of the code
 settings.register_profile("agym", deadline=None)
@@ -87,3 +91,11 @@ def agym(tmp_path: Path) -> Agym:
         return Called(code, out.getvalue(), err.getvalue())
 
     return call
+
+
+@pytest.fixture(scope="session")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineServer]:
+    """`engines.start("-m", "agym", "run", "a.yaml")`: a process of its own that need not import the engines."""
+    server = EngineServer(tmp_path_factory.mktemp("engines"), missing_variables(os.environ, threads=1, cpu=True))
+    yield server
+    server.close()

@@ -11,8 +11,6 @@ import itertools
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -53,6 +51,8 @@ from agym.runtime.workers.inline import InlineWorkerGroup
 from agym.runtime.workers.learner_worker import LearnerWorker
 from agym.runtime.workers.rollout_worker import RolloutWorker
 from agym.runtime.workers.worker_group import WorkerGroup
+
+from ..engine_server import EngineServer
 
 # --- words -----------------------------------------------------------------------------------------------------------
 
@@ -457,11 +457,10 @@ class Run:
         return sorted(path.name for path in (self.root / "checkpoints").iterdir())
 
 
-def trained(folder: Path, recipe: str) -> Path:
+def trained(engines: EngineServer, folder: Path, recipe: str) -> Path:
     """The folder of a run that the command line made, with real engines."""
     (folder / "recipe.yaml").write_text(recipe)
-    command = [sys.executable, "-m", "agym", "run", "recipe.yaml"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=580, check=False)
+    done = engines.run("-m", "agym", "run", "recipe.yaml", cwd=folder, timeout=580)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     (run,) = (folder / "runs").iterdir()
     return run
