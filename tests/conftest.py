@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import re
@@ -40,6 +41,11 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     file = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
     needs = ABSENT and file.suffix == ".py" and file.is_file() and NEEDS_ABSENT.search(file.read_text(encoding="utf-8"))
     return True if needs else None
+
+
+def pytest_collection_finish() -> None:
+    """What was imported by now stays: looking for garbage in it again and again takes seconds of every worker."""
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -3,9 +3,13 @@
 import ast
 from collections.abc import Mapping
 
+import pytest
 from names import ROOT, Module, arrows, circles, crowded, modules
 
-PACKAGE = modules(ROOT)
+
+@pytest.fixture(scope="module")
+def package() -> Mapping[Module, ast.Module]:
+    return modules(ROOT)
 
 
 def graph(**imports: str) -> Mapping[Module, ast.Module]:
@@ -13,16 +17,16 @@ def graph(**imports: str) -> Mapping[Module, ast.Module]:
     return {tuple(name.split("__")): ast.parse(text) for name, text in imports.items()}
 
 
-def test_no_folder_holds_more_than_thirteen_modules() -> None:
-    assert crowded(PACKAGE) == {}
+def test_no_folder_holds_more_than_thirteen_modules(package: Mapping[Module, ast.Module]) -> None:
+    assert crowded(package) == {}
 
 
-def test_no_two_siblings_import_each_other() -> None:
-    assert circles(arrows(PACKAGE)) == []
+def test_no_two_siblings_import_each_other(package: Mapping[Module, ast.Module]) -> None:
+    assert circles(arrows(package)) == []
 
 
-def test_all_rooms_are_looked_at() -> None:
-    tops = {importer[:1] for importer, _ in arrows(PACKAGE)}
+def test_all_rooms_are_looked_at(package: Mapping[Module, ast.Module]) -> None:
+    tops = {importer[:1] for importer, _ in arrows(package)}
     assert tops >= {(room,) for room in ("cli", "commands", "dsl", "envs", "files", "reporters", "runtime")}
 
 

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -468,6 +469,12 @@ def trained(engines: EngineServer, folder: Path, recipe: str) -> Path:
 
 def rows_of(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+class HttpServer(ThreadingHTTPServer):
+    """Takes all requests of a step at once: the five that Python lets wait make the others try again after a second."""
+
+    request_queue_size = 256
 
 
 NewRun = Callable[..., Run]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from agym.dsl.check.presets import presets
 from agym.envs.clients.client import InlineEnv
 from agym.runtime.engine import OutcomeKind
 
-from .conftest import RECIPE, echoing
+from .conftest import RECIPE, HttpServer, echoing
 
 FOLDER = Path(__file__).with_name("golden")
 
@@ -118,7 +118,7 @@ class _Judge(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def judge_url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Judge)
+    server = HttpServer(("127.0.0.1", 0), _Judge)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield f"http://127.0.0.1:{server.server_address[1]}/v1"

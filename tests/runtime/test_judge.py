@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ from agym.runtime.steps.judge import (
 )
 from agym.runtime.storage.resume_check import can_resume
 
-from .conftest import plan_of
+from .conftest import HttpServer, plan_of
 
 SECRET = "sk-nobody-may-see-this"
 
@@ -73,7 +73,7 @@ class Bench:
         self.most_at_once = 0
         self._at_once = 0
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
+        self._server = HttpServer(("127.0.0.1", 0), partial(_Handler, self))
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
