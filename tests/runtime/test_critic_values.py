@@ -335,6 +335,7 @@ class Faulty(FakeCritic):
         return FakeCritic.update(self, sequences, settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["ppo", "bilevel_ppo"])
 @pytest.mark.parametrize("faulty", [False, True], ids=["sound", "with roll-backs"])
 def test_killed_at_any_call_and_resumed_the_rows_are_the_same(new_run: Any, preset: str, faulty: bool) -> None:

@@ -744,6 +744,7 @@ MOVING = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("staleness", [0, 1])
 @pytest.mark.parametrize(("source", "say"), [("judge", fair), ("pairwise", choosy)])
 def test_a_killed_run_that_is_resumed_asks_nothing_twice_and_writes_the_same_rows(
