@@ -426,17 +426,21 @@ class Run:
     def watched(self) -> list[str]:
         """Runs, and tells what the crew was asked for."""
         calls: list[str] = []
-        self.around = lambda workers: Mortal(workers, self.root, self.root, 0, calls)
+        self.around = lambda workers: Mortal(workers, self.root, range(0), calls)
         self.go()
         return calls
 
     def killed(self, at: int) -> Run:
         """Dies in its `at`th call; what goes on from the folder of that moment."""
-        grave = self.root.with_name(f"grave-{self.root.name}-{at}")
-        self.around = lambda workers: Mortal(workers, self.root, grave, at)
+        ((_, again),) = self.killed_in(range(at, at + 1))
+        return again
+
+    def killed_in(self, calls: range) -> list[tuple[int, Run]]:
+        """For each of these calls what goes on from the folder of that moment; it dies in the last of them."""
+        self.around = lambda workers: Mortal(workers, self.root, calls)
         with pytest.raises(Killed):
             self.go()
-        return self.again(grave)
+        return [(at, self.again(grave_of(self.root, at))) for at in calls]
 
     def again(self, root: Path | None = None) -> Run:
         """Engines just started, on this folder or on a copy of it; what happened to this one does not happen there."""
@@ -496,18 +500,21 @@ def words() -> Words:
     return Words()
 
 
+def grave_of(root: Path, at: int) -> Path:
+    return root.with_name(f"grave-{root.name}-{at}")
+
+
 class Killed(BaseException):
     """The process is gone."""
 
 
 @dataclass
 class Mortal:
-    """A crew whose process dies in the middle of one of its calls; the folder of that moment is kept."""
+    """Workers whose process dies in the middle of the last of these calls; the folder of each such moment is kept."""
 
     workers: WorkerGroup
     root: Path
-    grave: Path
-    at: int
+    deaths: range
     calls: list[str] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
@@ -516,10 +523,12 @@ class Mortal:
         async def call(*args: Any, **kwargs: Any) -> Any:
             self.calls.append(name)
             result = await function(*args, **kwargs)
-            if len(self.calls) == self.at:
+            at = len(self.calls)
+            if at in self.deaths and not grave_of(self.root, at).exists():
                 # what was just done is done by half: its result never arrives
-                shutil.copytree(self.root, self.grave, ignore=shutil.ignore_patterns(".lock"))
-                raise Killed
+                shutil.copytree(self.root, grave_of(self.root, at), ignore=shutil.ignore_patterns(".lock"))
+                if at == self.deaths[-1]:
+                    raise Killed
             return result
 
         return call

@@ -337,8 +337,7 @@ def test_killed_at_any_call_and_resumed_the_rows_are_the_same(new_run: Any, pres
     calls = whole.watched()
     assert {"values", "update_critic", "update", "save"} <= set(calls)
     assert any(row.get("guard/action") == "roll_back" for row in whole.steps()) == faulty
-    for at in range(2, len(calls), 7):
-        again = started().killed(at)
+    for at, again in started().killed_in(range(2, len(calls), 7)):
         again.go()
         assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"
 

@@ -246,7 +246,7 @@ def test_an_engine_that_dies_ends_the_run_with_every_step_that_was_made(
     (plugin / "mortal.py").write_text(ENGINE)
     (plugin / "mortal-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: mortal\nVersion: 1\n")
     (plugin / "mortal-1.dist-info/entry_points.txt").write_text("[vllm.general_plugins]\nmortal = mortal:register\n")
-    monkeypatch.setenv("PYTHONPATH", str(plugin))
+    monkeypatch.setenv("PYTHONPATH", str(plugin), prepend=os.pathsep)
     monkeypatch.setenv("GRAVE", str(tmp_path / "grave"))
     run = called()
     run.start_anew()

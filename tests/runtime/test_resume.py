@@ -53,10 +53,9 @@ def test_killed_at_any_call_and_resumed_the_rows_are_the_same(
     calls = whole.watched()
     assert any(row.get("guard/action") == "roll_back" for row in whole.steps()) == faulty
     assert {"play", "demonstrate", "update", "logprobs", "sync", "save", "export", "tasks"} <= set(calls)
-    for at in range(min(3 + 4 * faulty, stride), len(calls), stride):
-        run = new_run(*settings)
-        run.learner.faulty = whole.learner.faulty
-        again = run.killed(at)
+    run = new_run(*settings)
+    run.learner.faulty = whole.learner.faulty
+    for at, again in run.killed_in(range(min(3 + 4 * faulty, stride), len(calls), stride)):
         grave = again.root
         kept += len(list(grave.glob("checkpoints/*/batches.npz")))
         with (grave / "metrics.jsonl").open("a") as file:
