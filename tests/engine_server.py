@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +74,17 @@ class Process:
 
 
 def _number(file: int) -> int:
-    return int.from_bytes(os.read(file, NUMBER), "big", signed=True)
+    data = os.read(file, NUMBER)
+    if len(data) < NUMBER:
+        raise RuntimeError("the process that forks is gone; its standard error says why")
+    return int.from_bytes(data, "big", signed=True)
 
 
 class EngineServer:
     """Starts processes, as `subprocess` does; the one that forks them is started with the first."""
 
-    def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
-        self._folder, self._variables = folder, variables
+    def __init__(self, folder: Path, variables: Mapping[str, str], imported: Sequence[str] = IMPORTED) -> None:
+        self._folder, self._variables, self._imported = folder, variables, imported
         self._server: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
         self._made: list[Process] = []
@@ -117,7 +120,7 @@ class EngineServer:
         if self._link is None:
             self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
-                command = [sys.executable, __file__, str(theirs.fileno())]
+                command = [sys.executable, __file__, str(theirs.fileno()), *self._imported]
                 environ = {**os.environ, **self._variables}
                 self._server = subprocess.Popen(
                     command, env=environ, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
@@ -149,7 +152,7 @@ def _run(request: Any, out: int, err: int, status: int) -> None:
     if child:
         os.close(out)
         os.close(err)
-        os.write(status, child.to_bytes(NUMBER, "big"))
+        os.write(status, child.to_bytes(NUMBER, "big", signed=True))
         ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         os.write(status, ended.to_bytes(NUMBER, "big", signed=True))
         os._exit(0)
@@ -180,7 +183,7 @@ if __name__ == "__main__":
 
     sys.path[0] = ""
     gc.disable()
-    for name in IMPORTED:
+    for name in sys.argv[2:]:
         with suppress(ImportError):
             import_module(name)
     gc.enable()
