@@ -6,8 +6,11 @@ STAMP := $(VENV)/.agym-setup
 TYPED := build/typed
 UNTYPED := --allow-subclassing-any --no-warn-return-any --no-warn-unused-ignores
 
+# tests start hundreds of processes, which need not compile the package anew each time
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint types imports docs docs-check bench wheel clean
+.PHONY: help setup run test test-quick check lint types imports docs docs-check bench wheel clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -28,11 +31,14 @@ run: setup  ## trains the quickstart's tiny agent here; ARGS=--fresh to do it ag
 	$(BIN)/agym run quickstart $(ARGS)
 
 # pytest's exit code 5 says that ARGS chose no test of this half; heavy tests share engines and servers by file
-test: setup  ## the tests, quick ones first; ARGS='-k words' for some of them
+test: setup  ## all tests, quick ones first; ARGS='-k words' for some of them
 	$(BIN)/python -m pytest -m 'not heavy' -n 2 $(ARGS) || [ $$? -eq 5 ]
 	$(BIN)/python -m pytest -m heavy -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) || [ $$? -eq 5 ]
 
-check: lint types imports docs-check test  ## all that CI asks for
+test-quick: setup  ## the tests without those that take seconds or an engine
+	$(BIN)/python -m pytest -m 'not heavy and not slow' -n 2 $(ARGS)
+
+check: lint types imports docs-check test  ## all that CI asks for, what is quick first
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,12 +1,10 @@
 """Claim: a mistake in a recipe is shown where it is, and a slip of the pen with the word that was meant (95 % of them).
 
 Of each mistake that `mistakes.py` makes it is known exactly where it stands, and what was meant. Prints how many were
-reported at just that place, with the right suggestion, and alone. Below: how many mistakes of the whole corpus in
-tests/recipes_bad have a place with a caret.
+reported at just that place, with the right suggestion, and alone. Below: how many mistakes of the whole corpus, the
+files in tests/recipes_bad and one misspelling of each word, have a place with a caret.
 
-    python bench/located.py             measures
-    python bench/located.py --write     writes tests/recipes_bad/mutations anew, one recipe for each word
-    python bench/located.py --check     says whether those files are what --write would write
+    python bench/located.py [--misses]
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from agym.catalog import catalog
 from agym.dsl.catalog import Catalog
@@ -27,10 +24,18 @@ from agym.dsl.text.decode import decode
 from agym.files import DiskLibrary
 from agym.reporters.diagnostics.excerpt import excerpt
 from agym.schemas import recipe_v1
-from mistakes import GOOD, ROOT, Mutation, misspelt_keys, misspelt_names, misspelt_values, small_keys, wrong_kinds
+from mistakes import (
+    BAD,
+    GOOD,
+    Mutation,
+    misspelt_keys,
+    misspelt_names,
+    misspelt_values,
+    one_of_each,
+    small_keys,
+    wrong_kinds,
+)
 
-BAD = ROOT / "tests" / "recipes_bad"
-MUTATIONS = BAD / "mutations"
 ENVIRON = {"CORPUS_TOKEN": "not-to-be-shown"}
 WIDTH = 100
 
@@ -101,16 +106,13 @@ def measure(checker: Checker, mutations: Iterator[Mutation]) -> dict[str, Row]:
     return rows
 
 
-def corpus(checker: Checker) -> tuple[int, int, int]:
+def corpus(checker: Checker, misspelt: Sequence[Mutation]) -> tuple[int, int, int]:
     """Broken recipes, their errors, and how many of these have a place with a caret under it."""
     recipes = [path for path in sorted(BAD.rglob("*.yaml")) if "base" not in path.relative_to(BAD).parts]
-    errors = [error for path in recipes for error in errors_of(checker, path)]
-    return len(recipes), len(errors), sum(has_caret(each) for each in errors)
-
-
-def errors_of(checker: Checker, path: Path) -> list[Diagnostic]:
-    source = decode(path.name, path.read_bytes(), key=str(path))
-    return [source] if isinstance(source, Diagnostic) else checker.errors(source)
+    sources = [decode(path.name, path.read_bytes(), key=str(path)) for path in recipes]
+    sources += [Source(each.name, each.text, key=str(BAD / each.name)) for each in misspelt]
+    errors = [error for each in sources for error in ([each] if isinstance(each, Diagnostic) else checker.errors(each))]
+    return len(sources), len(errors), sum(has_caret(each) for each in errors)
 
 
 def has_caret(error: Diagnostic) -> bool:
@@ -134,50 +136,11 @@ def report(rows: Mapping[str, Row], verbose: bool) -> None:
         print("\n".join(f"  {miss}" for miss in row.misses))
 
 
-# --- the committed recipes -----------------------------------------------------------------------------------------
-
-
-def committed(known: Keys, registered: Catalog) -> dict[str, str]:
-    """Text by file name, without its suffix."""
-    made: dict[str, str] = {}
-    for mutation in (
-        *small_keys(known),
-        *misspelt_values(known, all_kinds=False),
-        *misspelt_names(registered, all_kinds=False),
-    ):
-        assert mutation.name not in made, mutation.name
-        made[mutation.name] = mutation.text
-    return made
-
-
-def write(made: Mapping[str, str]) -> int:
-    MUTATIONS.mkdir(exist_ok=True)
-    for path in MUTATIONS.glob("*"):
-        if path.stem not in made:
-            path.unlink()
-    for name, text in made.items():
-        (MUTATIONS / f"{name}.yaml").write_text(text, encoding="utf-8")
-    print(f"{len(made)} recipes in {MUTATIONS.relative_to(ROOT)}; now: python tests/test_corpus.py --update")
-    return 0
-
-
-def check(made: Mapping[str, str]) -> int:
-    there = {path.stem: path.read_text(encoding="utf-8") for path in MUTATIONS.glob("*.yaml")}
-    stale = sorted(name for name in made.keys() | there.keys() if made.get(name) != there.get(name))
-    for name in stale:
-        print(f"{name}.yaml is not what it should be: python bench/located.py --write")
-    return 1 if stale else 0
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the misspelt recipes of the corpus anew")
-    parser.add_argument("--check", action="store_true", help="say whether they are fresh")
     parser.add_argument("--misses", action="store_true", help="also list what was not as it should be")
     arguments = parser.parse_args()
     known, registered = Keys(recipe_v1()), catalog()
-    if arguments.write or arguments.check:
-        return (write if arguments.write else check)(committed(known, registered))
     checker = Checker(DiskLibrary(GOOD), registered)
     rows = measure(checker, misspelt_keys(known))
     rows |= measure(checker, small_keys(known))
@@ -185,7 +148,7 @@ def main() -> int:
     rows |= measure(checker, misspelt_names(registered, all_kinds=True))
     rows |= measure(checker, wrong_kinds(known))
     report(rows, arguments.misses)
-    recipes, errors, located = corpus(checker)
+    recipes, errors, located = corpus(checker, one_of_each(known, registered))
     with_caret = f"{located} with a caret ({share(located, errors).strip()})"
     print(f"\ncorpus: {recipes} broken recipes, {errors} errors, {with_caret}")
     return 0

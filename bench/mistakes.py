@@ -22,6 +22,8 @@ from agym.dsl.text.tree import Path as Steps
 
 ROOT = Path(__file__).resolve().parents[1]
 GOOD = ROOT / "tests" / "recipes_good"
+BAD = ROOT / "tests" / "recipes_bad"
+MUTATIONS = BAD / "mutations.tsv"
 COMPLETE = ("complete-cluster.yaml", "complete-laptop.yaml")
 
 
@@ -438,3 +440,15 @@ def wrong_kinds(known: Keys) -> Iterator[Mutation]:
                     start=span.start,
                     end=span.start + len(value),
                 )
+
+
+# --- the corpus ----------------------------------------------------------------------------------------------------
+
+
+def one_of_each(known: Keys, registered: Catalog) -> list[Mutation]:
+    """Each key, each choice and some names, misspelt once: MUTATIONS says what is said of them."""
+    return [
+        *small_keys(known),
+        *misspelt_values(known, all_kinds=False),
+        *misspelt_names(registered, all_kinds=False),
+    ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import io
+import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -14,7 +16,10 @@ from pathlib import Path
 
 import pytest
 from agym.cli import main
+from agym.runtime.backends.engine_variables import missing_variables
 from hypothesis import settings
+
+from .engine_server import EngineServer
 
 # how long an example takes says more of the machine than of the code
 settings.register_profile("agym", deadline=None)
@@ -36,6 +41,11 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     file = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
     needs = ABSENT and file.suffix == ".py" and file.is_file() and NEEDS_ABSENT.search(file.read_text(encoding="utf-8"))
     return True if needs else None
+
+
+def pytest_collection_finish() -> None:
+    """What was imported by now stays: looking for garbage in it again and again takes seconds of every worker."""
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -87,3 +97,11 @@ def agym(tmp_path: Path) -> Agym:
         return Called(code, out.getvalue(), err.getvalue())
 
     return call
+
+
+@pytest.fixture(scope="session")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineServer]:
+    """`engines.start("-m", "agym", "run", "a.yaml")`: a process of its own that need not import the engines."""
+    server = EngineServer(tmp_path_factory.mktemp("engines"), missing_variables(os.environ, threads=1, cpu=True))
+    yield server
+    server.close()

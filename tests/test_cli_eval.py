@@ -18,6 +18,7 @@ from agym.runtime.backends.engine_variables import missing_variables
 from agym.runtime.storage.run_folder import RunFolder
 
 from .conftest import Agym
+from .engine_server import EngineServer
 
 
 @pytest.mark.parametrize(
@@ -89,15 +90,14 @@ checkpoint: {every: 100}
 """
 
 
-def called(folder: Path, *words: str) -> str:
-    command = [sys.executable, "-m", "agym", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+def called(engines: EngineServer, folder: Path, *words: str) -> str:
+    done = engines.run("-m", "agym", *words, cwd=folder)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     return done.stdout
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(engines: EngineServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that was started elsewhere than where its recipe, and what that refers to, lies."""
     home = tmp_path_factory.mktemp("eval")
     (home / "study/base").mkdir(parents=True)
@@ -105,7 +105,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "study/base/prompt.txt").write_text("craft it")
     (home / "study/recipe.yaml").write_text(RECIPE)
     (home / "work").mkdir()
-    called(home / "work", "run", "../study/recipe.yaml")
+    called(engines, home / "work", "run", "../study/recipe.yaml")
     return home / "work/runs/small"
 
 
@@ -143,25 +143,25 @@ def test_the_numbers_are_those_of_the_runs_own_last_measurement(finished: Path, 
 
 
 @pytest.mark.heavy
-def test_a_learners_state_alone_is_exported_and_vllm_plays_the_same_with_it(finished: Path, tmp_path: Path) -> None:
+def test_a_learners_state_alone_is_exported_and_vllm_plays_the_same_with_it(
+    engines: EngineServer, finished: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
     shutil.rmtree(run / "checkpoints/step-61/model")
-    refused = subprocess.run(
-        [sys.executable, "-m", "agym", "eval", "run"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    refused = engines.run("-m", "agym", "eval", "run", cwd=tmp_path)
     assert refused.returncode == 3
     assert "step 61 holds only the learner's state: write its model with 'agym export run" in refused.stderr
-    assert called(tmp_path, "export", "run", "model") == "wrote step 61 to model\n"
-    called(tmp_path, "eval", "run", "--model", "model", "--output", "out.json")
+    assert called(engines, tmp_path, "export", "run", "model") == "wrote step 61 to model\n"
+    called(engines, tmp_path, "eval", "run", "--model", "model", "--output", "out.json")
     told = json.loads((tmp_path / "out.json").read_text())
     assert (told["results"], told["step"]) == (last_eval(finished), None)
 
 
 @pytest.mark.heavy
-def test_flags_say_how_much_is_played(finished: Path, tmp_path: Path) -> None:
+def test_flags_say_how_much_is_played(engines: EngineServer, finished: Path, tmp_path: Path) -> None:
     flags = ("--turns", "1,3", "--limit", "2", "--temperature", "0")
-    table = called(tmp_path, "eval", str(finished), *flags, "--output", "out.json")
+    table = called(engines, tmp_path, "eval", str(finished), *flags, "--output", "out.json")
     assert [line.split()[:3] for line in table.splitlines() if "textcraft" in line] == [
         ["textcraft", "1", "2"],
         ["textcraft", "3", "2"],

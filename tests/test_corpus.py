@@ -2,16 +2,16 @@
 
 A file `recipes_bad/**/CODE--what-it-is.yaml` is a test as soon as it is there; beside it, in a file with the suffix
 `.txt`, is what `agym validate` prints when it is called in `recipes_bad`. A file in `recipes_good` must give nothing,
-or the warnings in its `.txt`. What lies in a folder named `base` is a part of the others.
+or the warnings in its `.txt`. What lies in a folder named `base` is a part of the others. What is said of each word
+misspelt once, in recipes that `bench/mistakes.py` makes, stands in `recipes_bad/mutations.tsv`.
 
-    python tests/test_corpus.py --update     writes the texts anew, to be read in the diff
+    python tests/test_corpus.py --update     writes the texts and the table anew, to be read in the diff
 """
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -26,6 +26,7 @@ from agym.cli import main
 from agym.dsl.check.key_suggestions import NAME, Keys
 from agym.dsl.codes import CODES
 from agym.dsl.compile import Compiled, compile_recipe
+from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.model.algorithm import Preset
 from agym.dsl.publish.plan_json import dumps
 from agym.dsl.source import Source
@@ -35,8 +36,10 @@ from agym.reporters.resolved import resolved_yaml
 from agym.schemas import recipe_v1
 
 ROOT = Path(__file__).resolve().parents[1]
-BAD = ROOT / "tests" / "recipes_bad"
-GOOD = ROOT / "tests" / "recipes_good"
+# pytest has it there, this file as a program has not
+sys.path.append(str(ROOT / "bench"))
+from mistakes import BAD, GOOD, MUTATIONS, Mutation, one_of_each  # noqa: E402
+
 PARTS = "base"
 
 TOKEN = "CORPUS_TOKEN"
@@ -67,6 +70,7 @@ def recipes(folder: Path) -> list[str]:
 
 BROKEN = recipes(BAD)
 RIGHT = recipes(GOOD)
+KEYS = Keys(recipe_v1())
 
 
 # --- what is printed -----------------------------------------------------------------------------------------------
@@ -193,9 +197,39 @@ def test_every_code_is_shown_by_two_recipes_or_more() -> None:
     assert [code for code in CODES if codes.count(code) < 2 and code not in NOT_FROM_A_FILE] == []
 
 
-def test_the_misspelt_recipes_are_those_that_the_bench_makes() -> None:
-    told = subprocess.run([sys.executable, ROOT / "bench" / "located.py", "--check"], capture_output=True, text=True)
-    assert (told.returncode, told.stderr) == (0, ""), told.stdout
+# --- words that are misspelt ---------------------------------------------------------------------------------------
+
+COLUMNS = ("recipe", "place", "code", "message", "help")
+
+
+def test_each_word_misspelt_gives_exactly_the_line_of_the_table() -> None:
+    assert mutations_table() == MUTATIONS.read_text(encoding="utf-8")
+
+
+def test_a_misspelt_word_is_pointed_at_and_the_right_one_proposed() -> None:
+    made = one_of_each(KEYS, catalog())
+    for each in made:
+        (error,) = diagnostics(each)
+        assert (error.span.start, error.span.end, error.code) == (each.start, each.end, *each.codes)
+    lines = MUTATIONS.read_text(encoding="utf-8").splitlines()[1:]
+    right = [f"\tdid you mean '{each.meant}'?" in line for each, line in zip(made, lines, strict=True)]
+    # 'l' may be meant for 'kl' as well as for 'lr'
+    assert sum(right) >= 0.98 * len(made) >= 350
+
+
+def mutations_table() -> str:
+    """A line for each error of each recipe with a misspelt word; ends of places are exclusive."""
+    rows = [row(mutation, each) for mutation in one_of_each(KEYS, catalog()) for each in diagnostics(mutation)]
+    return "".join("\t".join(cells) + "\n" for cells in (COLUMNS, *rows))
+
+
+def diagnostics(mutation: Mutation) -> tuple[Diagnostic, ...]:
+    return compiled(BAD, f"{mutation.name}.yaml", mutation.text).diagnostics
+
+
+def row(mutation: Mutation, each: Diagnostic) -> tuple[str, ...]:
+    place = f"{each.span.line}:{each.span.column}-{each.span.end_column}"
+    return (mutation.name, place, each.code, each.message, each.help or "")
 
 
 # --- recipes that are right ----------------------------------------------------------------------------------------
@@ -219,13 +253,12 @@ def test_the_plans_of_a_good_recipe_survive_what_show_prints(recipe: str) -> Non
 
 
 def test_the_complete_recipes_have_every_key_that_there_is() -> None:
-    keys = Keys(recipe_v1())
-    written = {path for recipe in RIGHT if recipe.startswith("complete-") for path in key_paths(keys, recipe)}
+    written = {path for recipe in RIGHT if recipe.startswith("complete-") for path in key_paths(recipe)}
     in_stages = {path[1:] for path in written if path[0] == "schedule"}
-    inherited = {path for path in keys.known if path[0] == "schedule" and path[1:] in keys.known}
+    inherited = {path for path in KEYS.known if path[0] == "schedule" and path[1:] in KEYS.known}
     # a selection of tasks is the same in both places
-    alike = {path for path in keys.known if path[2:3] == ("tasks",) and path[-1] in ("ids", "range", "limit", "file")}
-    assert sorted(keys.known.keys() - written - in_stages - inherited - alike) == []
+    alike = {path for path in KEYS.known if path[2:3] == ("tasks",) and path[-1] in ("ids", "range", "limit", "file")}
+    assert sorted(KEYS.known.keys() - written - in_stages - inherited - alike) == []
 
 
 def test_each_preset_has_a_good_recipe_of_its_own() -> None:
@@ -242,20 +275,20 @@ def compiled(folder: Path, recipe: str, text: str) -> Compiled:
     return compile_recipe(source, DiskLibrary(folder), (), {TOKEN: SECRET}, catalog())
 
 
-def key_paths(keys: Keys, recipe: str) -> set[tuple[str, ...]]:
+def key_paths(recipe: str) -> set[tuple[str, ...]]:
     root = parse(Source(recipe, (GOOD / recipe).read_text(encoding="utf-8"))).root
     assert root is not None
-    return set(_paths(keys, root, ()))
+    return set(_paths(root, ()))
 
 
-def _paths(keys: Keys, node: Node, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _paths(node: Node, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     if isinstance(node, ListNode):
         for item in node.items:
-            yield from _paths(keys, item, path)
+            yield from _paths(item, path)
     for entry in node.entries if isinstance(node, MapNode) else ():
-        below = (*path, entry.name) if (*path, entry.name) in keys.known else (*path, NAME)
+        below = (*path, entry.name) if (*path, entry.name) in KEYS.known else (*path, NAME)
         yield below
-        yield from _paths(keys, entry.value, below)
+        yield from _paths(entry.value, below)
 
 
 # --- writing the texts anew ----------------------------------------------------------------------------------------
@@ -271,6 +304,7 @@ def update() -> None:
             print(f"{recipe} is refused, and a good recipe must not be:\n{out}")
         else:
             write(GOOD / recipe, warnings(out))
+    MUTATIONS.write_text(mutations_table(), encoding="utf-8")
 
 
 def write(recipe: Path, text: str) -> None:

@@ -469,6 +469,7 @@ changes = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.sampled_from(PLACES), changes)
 @settings(max_examples=120, deadline=None)
 def test_the_schema_and_the_types_agree_on_every_value_at_every_key(path: tuple[Any, ...], value: object) -> None:

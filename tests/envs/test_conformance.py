@@ -54,7 +54,7 @@ ENVIRONMENTS: dict[str, ServeCommand] = {
     ),
     "textworld": ServeCommand(env="textworld", options={"rooms": 3, "objects": 6, "quest_length": 3, "seeds": 40}),
 }
-SLOW = {"mcp", "sciworld"}
+HEAVY = {"mcp", "sciworld"}
 """They start processes of their own."""
 
 
@@ -67,10 +67,16 @@ def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
     asyncio.run(client.close())
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize(
+    "check",
+    [
+        pytest.param(check, id=check.__name__, marks=pytest.mark.slow if "another_process" in check.__name__ else ())
+        for check in CHECKS
+    ],
+)
 @pytest.mark.parametrize(
     "subject",
-    [pytest.param(name, marks=pytest.mark.heavy if name in SLOW else ()) for name in ENVIRONMENTS],
+    [pytest.param(name, marks=pytest.mark.heavy if name in HEAVY else ()) for name in ENVIRONMENTS],
     indirect=True,
 )
 async def test_every_environment_conforms(subject: Subject, check: ConformanceCheck) -> None:

@@ -133,7 +133,8 @@ async def test_what_is_no_answer_is_an_error_and_the_next_request_starts_anew(
 async def test_an_answer_that_stops_half_way_is_an_error() -> None:
     async with reached([OK[:-1], None]) as (http, peer):
         half = asyncio.create_task(http.get("/"))
-        await asyncio.sleep(0.05)
+        while not peer.requests:
+            await asyncio.sleep(0.01)
         peer.writers[0].close()
         with pytest.raises(httpx.ReadError):
             await half

@@ -153,6 +153,7 @@ async def test_wrong_options_are_quoted(tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.slow
 async def test_a_server_that_never_answers_nor_heeds_its_leash_is_killed(tmp_path: Path) -> None:
     watch = Watch(start_s=0.5)
     with pytest.raises(EnvFault, match=r"no answer to GET /health within 0.5 s"):

@@ -11,8 +11,6 @@ import itertools
 import json
 import re
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -55,6 +53,8 @@ from agym.runtime.workers.inline import InlineWorkerGroup
 from agym.runtime.workers.learner_worker import LearnerWorker
 from agym.runtime.workers.rollout_worker import RolloutWorker
 from agym.runtime.workers.worker_group import WorkerGroup
+
+from ..engine_server import EngineServer
 
 # --- words -----------------------------------------------------------------------------------------------------------
 
@@ -427,17 +427,21 @@ class Run:
     def watched(self) -> list[str]:
         """Runs, and tells what the crew was asked for."""
         calls: list[str] = []
-        self.around = lambda workers: Mortal(workers, self.root, self.root, 0, calls)
+        self.around = lambda workers: Mortal(workers, self.root, range(0), calls)
         self.go()
         return calls
 
     def killed(self, at: int) -> Run:
         """Dies in its `at`th call; what goes on from the folder of that moment."""
-        grave = self.root.with_name(f"grave-{self.root.name}-{at}")
-        self.around = lambda workers: Mortal(workers, self.root, grave, at)
+        ((_, again),) = self.killed_in(range(at, at + 1))
+        return again
+
+    def killed_in(self, calls: range) -> list[tuple[int, Run]]:
+        """For each of these calls what goes on from the folder of that moment; it dies in the last of them."""
+        self.around = lambda workers: Mortal(workers, self.root, calls)
         with pytest.raises(Killed):
             self.go()
-        return self.again(grave)
+        return [(at, self.again(grave_of(self.root, at))) for at in calls]
 
     def again(self, root: Path | None = None) -> Run:
         """Engines just started, on this folder or on a copy of it; what happened to this one does not happen there."""
@@ -459,11 +463,10 @@ class Run:
         return sorted(path.name for path in (self.root / "checkpoints").iterdir())
 
 
-def trained(folder: Path, recipe: str) -> Path:
+def trained(engines: EngineServer, folder: Path, recipe: str) -> Path:
     """The folder of a run that the command line made, with real engines."""
     (folder / "recipe.yaml").write_text(recipe)
-    command = [sys.executable, "-m", "agym", "run", "recipe.yaml"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=580, check=False)
+    done = engines.run("-m", "agym", "run", "recipe.yaml", cwd=folder, timeout=580)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     (run,) = (folder / "runs").iterdir()
     return run
@@ -471,6 +474,12 @@ def trained(folder: Path, recipe: str) -> Path:
 
 def rows_of(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+class HttpServer(ThreadingHTTPServer):
+    """Takes all requests of a step at once: the five that Python lets wait make the others try again after a second."""
+
+    request_queue_size = 256
 
 
 NewRun = Callable[..., Run]
@@ -492,6 +501,10 @@ def words() -> Words:
     return Words()
 
 
+def grave_of(root: Path, at: int) -> Path:
+    return root.with_name(f"grave-{root.name}-{at}")
+
+
 class Killed(BaseException):
     """The process is gone."""
 
@@ -503,12 +516,11 @@ def worker_call(name: str, args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]
 
 @dataclass
 class Mortal:
-    """A group of workers whose process dies in the middle of one of its calls; the folder of that moment is kept."""
+    """Workers whose process dies in the middle of the last of these calls; the folder of each such moment is kept."""
 
     workers: WorkerGroup
     root: Path
-    grave: Path
-    at: int
+    deaths: range
     calls: list[str] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
@@ -517,10 +529,12 @@ class Mortal:
         async def call(*args: Any, **kwargs: Any) -> Any:
             self.calls.append(worker_call(name, args)[0])
             result = await function(*args, **kwargs)
-            if len(self.calls) == self.at:
+            at = len(self.calls)
+            if at in self.deaths and not grave_of(self.root, at).exists():
                 # what was just done is done by half: its result never arrives
-                shutil.copytree(self.root, self.grave, ignore=shutil.ignore_patterns(".lock"))
-                raise Killed
+                shutil.copytree(self.root, grave_of(self.root, at), ignore=shutil.ignore_patterns(".lock"))
+                if at == self.deaths[-1]:
+                    raise Killed
             return result
 
         return call
@@ -586,7 +600,7 @@ class _Judge(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def judge_url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Judge)
+    server = HttpServer(("127.0.0.1", 0), _Judge)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield f"http://127.0.0.1:{server.server_address[1]}/v1"

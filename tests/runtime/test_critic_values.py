@@ -23,9 +23,10 @@ from agym.runtime.learning.packing import compute_normaliser, pack, unpack
 from agym.runtime.learning.reward import Scored, assign_turn_rewards
 from agym.runtime.learning.training_batch import build_training_batch, to_train_sequences
 from agym.runtime.protocols import TrainSequence, UpdateFault, ValueMetrics, ValueSettings
-from agym.runtime.rollout.episode import Ending, Episode, Segment, Task, Turn
+from agym.runtime.rollout.episode import Ending, Episode
 
 from .conftest import RECIPE, beginner, critic_of, plan_of
+from .factories import make_episode, make_scored, make_segment, make_turn
 
 CPU = torch.device("cpu")
 CLOCK = {"step": 0.0, "total_step": 0.0, "stage": "exploit", "stage_index": 1.0}
@@ -36,36 +37,23 @@ def episode(*lengths: tuple[int, ...], ending: Ending = Ending.DONE, invalid: in
     segments, turns = [], []
     for at, of_segment in enumerate(lengths):
         sampled = [mark for length in of_segment for mark in [False, False, *[True] * length]]
-        ids = np.arange(len(sampled), dtype=np.int32) + 10 * at
-        zeros = np.zeros(len(ids), np.float32)
-        segments.append(Segment(ids=ids, sampled=np.array(sampled), logprobs=zeros, versions=ids))
+        segments.append(make_segment(sampled, np.arange(len(sampled)) + 10 * at))
         ends = np.cumsum([length + 2 for length in of_segment]).tolist()
         turns += [(at, end - length, end) for end, length in zip(ends, of_segment, strict=True)]
-    return Episode(
-        task=Task(environment="echo", id="t", seed=0),
-        index=0,
-        segments=tuple(segments),
-        turns=tuple(
-            Turn(
-                segment=at,
-                start=start,
-                end=end,
-                reply="",
-                action=None if number == invalid else "go",
-                observation="",
-                reward=0.0,
-            )
+    return make_episode(
+        segments,
+        [
+            make_turn(start, end, segment=at, action=None if number == invalid else "go")
             for number, (at, start, end) in enumerate(turns)
-        ),
+        ],
         ending=ending,
-        horizon=8,
         score=1.0,
         success=True,
     )
 
 
 def scored_of(each: Episode, outcome: float = 1.0) -> Scored:
-    return Scored(episode=each, outcome=outcome, turn_rewards=(0.0,) * len(each.turns))
+    return make_scored(each, outcome)
 
 
 def ids_as_values(book: list[list[Scored]]) -> list[np.ndarray]:
@@ -337,6 +325,7 @@ class Faulty(FakeCritic):
         return FakeCritic.update(self, sequences, settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["ppo", "bilevel_ppo"])
 @pytest.mark.parametrize("faulty", [False, True], ids=["sound", "with roll-backs"])
 def test_killed_at_any_call_and_resumed_the_rows_are_the_same(new_run: Any, preset: str, faulty: bool) -> None:
@@ -350,8 +339,7 @@ def test_killed_at_any_call_and_resumed_the_rows_are_the_same(new_run: Any, pres
     calls = whole.watched()
     assert {"values", "update_critic", "update", "save"} <= set(calls)
     assert any(row.get("guard/action") == "roll_back" for row in whole.steps()) == faulty
-    for at in range(2, len(calls), 7):
-        again = started().killed(at)
+    for at, again in started().killed_in(range(2, len(calls), 7)):
         again.go()
         assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"
 

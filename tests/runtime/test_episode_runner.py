@@ -589,8 +589,7 @@ def test_what_the_sampler_drew_is_what_the_learner_learns_killed_or_not(new_run:
     errors = [row["mismatch/ratio_error"] for row in whole.rows() if "mismatch/ratio_error" in row]
     assert errors
     assert max(errors) < 1e-5
-    for at in range(7, len(calls), 29):
-        again = new_run(*settings).killed(at)
+    for at, again in new_run(*settings).killed_in(range(7, len(calls), 29)):
         assert again.go().kind is OutcomeKind.FINISHED
         assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"
 

@@ -154,10 +154,9 @@ def test_killed_at_any_call_and_resumed_the_rounds_are_the_same(new_run: Any, st
     whole.learner.faulty = faulty
     calls = whole.watched()
     assert (whole.root / "bases").exists() == (start == "base")
-    for at in range(1, len(calls), stride):
-        run = new_run(*settings, text=EVOLVING)
-        run.learner.faulty = faulty
-        again = run.killed(at)
+    run = new_run(*settings, text=EVOLVING)
+    run.learner.faulty = faulty
+    for at, again in run.killed_in(range(1, len(calls), stride)):
         assert again.go().kind is OutcomeKind.FINISHED
         assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"
         assert same(again, whole)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import tokenizers  # noqa: F401 - engines are needed, and this is the quickest to ask for
 
+from ..engine_server import EngineServer
 from .conftest import rows_of, trained
 
 RECIPE = """
@@ -26,11 +27,13 @@ eval: null
 """
 
 
-def evolved(folder: Path, rounds: int, keep: str, lora: str = "null") -> tuple[list[dict[str, Any]], bytes]:
+def evolved(
+    engines: EngineServer, folder: Path, rounds: int, keep: str, lora: str = "null"
+) -> tuple[list[dict[str, Any]], bytes]:
     """The rows of a run, and the weights that it ends with."""
     folder.mkdir()
     recipe = RECIPE.replace("ROUNDS", str(rounds)).replace("KEEP", keep).replace("LORA", lora)
-    run = trained(folder, recipe)
+    run = trained(engines, folder, recipe)
     rows = rows_of(run)
     (weights,) = (run / "checkpoints" / f"step-{len(rows)}" / "model").glob("*.safetensors")
     return rows, weights.read_bytes()
@@ -38,17 +41,19 @@ def evolved(folder: Path, rounds: int, keep: str, lora: str = "null") -> tuple[l
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("lora", ["null", "{rank: 16, dropout: 0.1}"])
-def test_retraining_from_the_base_is_training_from_it_bit_for_bit(tmp_path: Path, lora: str) -> None:
-    rows, once = evolved(tmp_path / "once", 1, "turns < 0", lora)
+def test_retraining_from_the_base_is_training_from_it_bit_for_bit(
+    engines: EngineServer, tmp_path: Path, lora: str
+) -> None:
+    rows, once = evolved(engines, tmp_path / "once", 1, "turns < 0", lora)
     assert rows[0]["data/demonstrations"] > 60
-    later, thrice = evolved(tmp_path / "thrice", 3, "turns < 0", lora)
+    later, thrice = evolved(engines, tmp_path / "thrice", 3, "turns < 0", lora)
     assert [row["data/kept"] for row in later if row["stage"] == "evolve"] == [0, 0, 0]
     assert once == thrice
 
 
 @pytest.mark.heavy
-def test_what_is_explored_is_kept_and_learnt_from(tmp_path: Path) -> None:
-    rows, _ = evolved(tmp_path / "evolving", 3, "success")
+def test_what_is_explored_is_kept_and_learnt_from(engines: EngineServer, tmp_path: Path) -> None:
+    rows, _ = evolved(engines, tmp_path / "evolving", 3, "success")
     rounds = [row for row in rows if row["stage"] == "evolve"]
     assert [row["evolve/round"] for row in rounds] == [1, 2, 3]
     assert [row["data/kept"] for row in rounds] == [round(64 * row["rollout/success"]) for row in rounds]

@@ -124,6 +124,7 @@ PATIENCE_S = {"silence": 2.0, "a gateway's error": 1.0, "half an answer": 1.0}
 """Where it is waited until the end, three times over."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("trouble", "message"), MESSAGES.items(), ids=MESSAGES)
 def test_trouble_that_stays_ends_the_run_with_its_cause_and_a_folder_to_resume(
     new_run: Any, echo: Any, trouble: str, message: str
@@ -214,6 +215,7 @@ def test_a_server_of_ours_that_dies_is_started_again_told_of_and_counted(tmp_pat
     assert notes == ["environment 'numbers': server died: the server of 'counter' was killed by SIGKILL"] * 2
 
 
+@pytest.mark.slow
 def test_restarts_are_bounded_for_a_bad_time_and_not_for_the_run(tmp_path: Path) -> None:
     async def go() -> None:
         watch = Watch(max_restarts=1, sound_s=1.0)

@@ -19,6 +19,7 @@ import pytest
 import tokenizers  # noqa: F401 - engines are needed, and this is the quickest to ask for
 from agym.envs.registry import factory
 
+from ..engine_server import EngineServer, Process
 from .unruly import served
 
 pytestmark = pytest.mark.heavy
@@ -40,6 +41,7 @@ checkpoint: {every: 51}
 TEXTCRAFT = {"world": "small", "terse": True}
 INSIDE = "use: textcraft, options: {world: small, terse: true}"
 MINUTES = 300
+RUN = ("-m", "agym", "run", "recipe.yaml")
 
 
 @dataclass(slots=True)
@@ -47,19 +49,19 @@ class Called:
     """`agym run` in a folder of its own."""
 
     folder: Path
-    process: subprocess.Popen[str] | None = None
+    engines: EngineServer
+    process: Process | subprocess.Popen[str] | None = None
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "agym", "run", "recipe.yaml", *words]
-        self.process = subprocess.Popen(
-            command,
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+    def start(self, *words: str) -> Process:
+        self.process = self.engines.start(*RUN, *words, cwd=self.folder, session=True)
         return self.process
+
+    def start_anew(self) -> None:
+        """In a process that imports the engines itself, and plugins of theirs."""
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            [sys.executable, *RUN], cwd=self.folder, stdout=pipe, stderr=subprocess.STDOUT, text=True, process_group=0
+        )
 
     def ended(self, code: int) -> list[str]:
         """What was said, once the process has ended with that code."""
@@ -87,11 +89,11 @@ class Called:
 
 
 @pytest.fixture
-def called(tmp_path: Path) -> Iterator[Callable[..., Called]]:
+def called(engines: EngineServer, tmp_path: Path) -> Iterator[Callable[..., Called]]:
     made: list[Called] = []
 
     def make(environment: str = INSIDE, folder: Path | None = None) -> Called:
-        made.append(Called(folder or tmp_path))
+        made.append(Called(folder or tmp_path, engines))
         (made[-1].folder / "recipe.yaml").write_text(RECIPE % environment)
         return made[-1]
 
@@ -192,13 +194,15 @@ def test_a_disk_that_is_full_ends_the_run_which_goes_on_when_there_is_room(calle
     assert run.rows()[-1]["total_step"] == 54
 
 
-def test_signals_save_or_end_now_and_a_second_run_is_kept_out(called: Any, tmp_path: Path) -> None:
+def test_signals_save_or_end_now_and_a_second_run_is_kept_out(
+    called: Any, engines: EngineServer, tmp_path: Path
+) -> None:
     run = called()
     process = run.start()
     run.wait_for(3)
     os.kill(process.pid, signal.SIGSTOP)  # it is in no hurry to be done
     for words in ((), ("--resume",)):
-        (error,) = errors(Called(tmp_path).run(*words, code=3))
+        (error,) = errors(Called(tmp_path, engines).run(*words, code=3))
         assert "is in use by another run: wait for it, or rename this one" in error
     os.kill(process.pid, signal.SIGINT)
     os.kill(process.pid, signal.SIGCONT)
@@ -240,10 +244,10 @@ def test_an_engine_that_dies_ends_the_run_with_every_step_that_was_made(
     (plugin / "mortal.py").write_text(ENGINE)
     (plugin / "mortal-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: mortal\nVersion: 1\n")
     (plugin / "mortal-1.dist-info/entry_points.txt").write_text("[vllm.general_plugins]\nmortal = mortal:register\n")
-    monkeypatch.setenv("PYTHONPATH", str(plugin))
+    monkeypatch.setenv("PYTHONPATH", str(plugin), prepend=os.pathsep)
     monkeypatch.setenv("GRAVE", str(tmp_path / "grave"))
     run = called()
-    run.start()
+    run.start_anew()
     run.wait_for(51)
     (tmp_path / "grave").touch()
     (error,) = errors(run.ended(3))

@@ -20,35 +20,22 @@ from agym.runtime.learning.filters import (
     top_groups,
 )
 from agym.runtime.learning.reward import Scored, StepNames
-from agym.runtime.rollout.episode import Ending, Episode, Segment, Task, Turn
+from agym.runtime.rollout.episode import Ending, Episode
+
+from .factories import make_episode, make_scored, make_segment, make_turn
 
 CLOCK: StepNames = {"step": 3.0, "total_step": 13.0, "stage": "explore", "stage_index": 1.0}
 
 
 def played(*actions: str | None, ending: Ending = Ending.DONE, success: bool = False) -> Episode:
     """One sampled token per turn, one given before each."""
-    turns = tuple(
-        Turn(segment=0, start=2 * k + 1, end=2 * k + 2, reply="", action=action, observation="", reward=0.0)
-        for k, action in enumerate(actions)
-    )
-    size = 2 * len(actions)
-    ids = np.zeros(size, np.int32)
-    segment = Segment(ids=ids, sampled=np.arange(size) % 2 == 1, logprobs=np.zeros(size, np.float32), versions=ids)
-    return Episode(
-        task=Task(environment="maze", id="t", seed=0),
-        index=0,
-        segments=(segment,),
-        turns=turns,
-        ending=ending,
-        horizon=4,
-        score=0.0,
-        success=success,
-    )
+    turns = [make_turn(2 * k + 1, 2 * k + 2, action=action) for k, action in enumerate(actions)]
+    segment = make_segment([False, True] * len(actions))
+    return make_episode([segment], turns, ending=ending, horizon=4, success=success)
 
 
 def scored(total: float = 0.0, *actions: str | None, **rest: Any) -> Scored:
-    episode = played(*(actions or ("go",)), **rest)
-    return Scored(episode=episode, outcome=total, turn_rewards=(0.0,) * len(episode.turns))
+    return make_scored(played(*(actions or ("go",)), **rest), total)
 
 
 def group(*totals: float) -> list[Scored]:

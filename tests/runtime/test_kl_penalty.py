@@ -12,7 +12,9 @@ from agym.dsl.model.algorithm import KL, KLEstimator
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.learning.kl_penalty import apply_kl_penalty, sampled_sequences
 from agym.runtime.learning.reward import Scored, assign_turn_rewards
-from agym.runtime.rollout.episode import Ending, Episode, Segment, Task, Turn
+from agym.runtime.rollout.episode import Segment
+
+from .factories import make_episode, make_scored, make_segment, make_turn
 
 # two segments; turns of 2 and 1 tokens in the first, of 2 in the second
 SPANS = ((0, 2, 4), (0, 6, 7), (1, 1, 3))
@@ -23,26 +25,12 @@ REFERENCE = {(0, 2): -0.7, (0, 3): -1.0, (0, 6): -0.1, (1, 1): -9.0, (1, 2): -2.
 def segment(number: int, length: int) -> Segment:
     logprobs = [LOGPROBS.get((number, at), 0.0) for at in range(length)]
     sampled = [(number, at) in LOGPROBS for at in range(length)]
-    ids = np.arange(length, dtype=np.int32)
-    return Segment(ids=ids, sampled=np.array(sampled), logprobs=np.array(logprobs, np.float32), versions=ids)
+    return make_segment(sampled, range(length), logprobs)
 
 
 def two_segments() -> Scored:
-    turns = tuple(
-        Turn(segment=s, start=a, end=b, reply="", action="go", observation="", reward=0.0, state="")
-        for s, a, b in SPANS
-    )
-    episode = Episode(
-        task=Task(environment="maze", id="t", seed=0),
-        index=0,
-        segments=(segment(0, 8), segment(1, 3)),
-        turns=turns,
-        ending=Ending.DONE,
-        horizon=8,
-        score=1.0,
-        success=True,
-    )
-    return Scored(episode=episode, outcome=1.0, turn_rewards=(0.0, 0.0, 0.0))
+    turns = [make_turn(start, end, segment=at) for at, start, end in SPANS]
+    return make_scored(make_episode([segment(0, 8), segment(1, 3)], turns), 1.0)
 
 
 def reference(number: int, length: int) -> Any:

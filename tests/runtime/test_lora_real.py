@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import tokenizers  # noqa: F401 - engines are needed, and this is the quickest to ask for
 
+from ..engine_server import EngineServer, Process
+
 pytestmark = pytest.mark.heavy
 
 RECIPE = """
@@ -37,14 +39,16 @@ checkpoint: {every: 6}
 STAGES = ("imitate", "explore", "judge", "prefer", "rank")
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+RUN = ("-m", "agym", "run", "recipe.yaml")
+
+
+def start(engines: EngineServer, folder: Path, *words: str) -> Process:
     folder.mkdir(exist_ok=True)
     (folder / "recipe.yaml").write_text(RECIPE)
-    command = [sys.executable, "-m", "agym", "run", "recipe.yaml", *words]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return engines.start(*RUN, *words, cwd=folder)
 
 
-def finished(process: subprocess.Popen[str]) -> None:
+def finished(process: Process | subprocess.Popen[str]) -> None:
     out, _ = process.communicate(timeout=560)
     assert process.returncode == 0, out[-3000:]
 
@@ -57,9 +61,11 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that nothing disturbed."""
+    """The folder of a run that nothing disturbed, in a process that hashes with a seed of its own."""
     folder = tmp_path_factory.mktemp("whole")
-    finished(start(folder))
+    (folder / "recipe.yaml").write_text(RECIPE)
+    pipe = subprocess.PIPE
+    finished(subprocess.Popen([sys.executable, *RUN], cwd=folder, stdout=pipe, stderr=subprocess.STDOUT, text=True))
     return folder
 
 
@@ -81,9 +87,9 @@ def test_every_kind_of_stage_learns_by_the_same_adapters(whole: Path) -> None:
     assert max(drift) < 1e-5
 
 
-def test_killed_and_resumed_it_writes_the_same_rows(tmp_path: Path, whole: Path) -> None:
+def test_killed_and_resumed_it_writes_the_same_rows(engines: EngineServer, tmp_path: Path, whole: Path) -> None:
     killed = tmp_path / "killed"
-    process = start(killed)
+    process = start(engines, killed)
     # once when a critic is in the last checkpoint, and once when a critic that ranks is
     for last in (37, 43):
         deadline = time.monotonic() + 400
@@ -94,21 +100,20 @@ def test_killed_and_resumed_it_writes_the_same_rows(tmp_path: Path, whole: Path)
         process.send_signal(signal.SIGKILL)
         process.communicate()
         assert len(rows(killed)) < len(rows(whole))
-        process = start(killed, "--resume")
+        process = start(engines, killed, "--resume")
     finished(process)
     assert rows(killed) == rows(whole)
 
 
-def test_workers_of_ray_write_the_same_rows(tmp_path: Path, whole: Path) -> None:
+def test_workers_of_ray_write_the_same_rows(engines: EngineServer, tmp_path: Path, whole: Path) -> None:
     pytest.importorskip("ray")
-    finished(start(tmp_path / "ray", "--set", "hardware.launcher=ray"))
+    finished(start(engines, tmp_path / "ray", "--set", "hardware.launcher=ray"))
     assert rows(tmp_path / "ray") == rows(whole)
 
 
-def test_what_it_exports_is_measured_as_it_was(tmp_path: Path, whole: Path) -> None:
+def test_what_it_exports_is_measured_as_it_was(engines: EngineServer, tmp_path: Path, whole: Path) -> None:
     def agym(*words: str) -> None:
-        command = [sys.executable, "-m", "agym", *words]
-        done = subprocess.run(command, cwd=whole, capture_output=True, text=True, timeout=300, check=False)
+        done = engines.run("-m", "agym", *words, cwd=whole)
         assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 
     agym("export", "runs/small", str(tmp_path / "model"))

@@ -120,8 +120,7 @@ def test_killed_at_any_call_and_resumed_the_rows_are_the_same(
     whole = make()
     calls = whole.watched()
     assert {"logprobs", "update", "render" if given else "play"} <= set(calls)
-    for at in range(3, len(calls), stride):
-        again = make().killed(at)
+    for at, again in make().killed_in(range(3, len(calls), stride)):
         assert again.go().kind is OutcomeKind.FINISHED
         assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"
 

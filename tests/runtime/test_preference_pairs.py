@@ -23,7 +23,9 @@ from agym.runtime.learning.preference_pairs import (
 )
 from agym.runtime.learning.reward import Scored
 from agym.runtime.protocols import LossSettings, TrainSequence
-from agym.runtime.rollout.episode import Ending, Episode, Segment, Task, Turn
+from agym.runtime.rollout.episode import Episode
+
+from .factories import make_episode, make_segment, make_turn
 
 VOCAB = 7
 PROMPT = (6, 5)
@@ -37,36 +39,8 @@ def episode(*replies: tuple[int, ...], states: str = "", segments: Sequence[int]
     for at, (reply, segment) in enumerate(zip(replies, places, strict=True)):
         start = len(ids[segment])
         ids[segment] += [*reply, 4]
-        turns.append(
-            Turn(
-                segment=segment,
-                start=start,
-                end=start + len(reply),
-                reply="",
-                action="go",
-                observation="",
-                reward=0.0,
-                state=states[at : at + 1],
-            )
-        )
-    return Episode(
-        task=Task(environment="echo", id="t", seed=0),
-        index=0,
-        segments=tuple(
-            Segment(
-                ids=np.asarray(each, np.int32),
-                sampled=np.zeros(len(each), np.bool_),
-                logprobs=np.zeros(len(each), np.float32),
-                versions=np.zeros(len(each), np.int32),
-            )
-            for each in ids
-        ),
-        turns=tuple(turns),
-        ending=Ending.DONE,
-        horizon=8,
-        score=0.0,
-        success=False,
-    )
+        turns.append(make_turn(start, start + len(reply), segment=segment, state=states[at : at + 1]))
+    return make_episode([make_segment([False] * len(each), each) for each in ids], turns)
 
 
 def scored(

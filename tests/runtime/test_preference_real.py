@@ -8,6 +8,7 @@ from statistics import fmean
 import pytest
 import tokenizers  # noqa: F401 - engines are needed, and this is the quickest to ask for
 
+from ..engine_server import EngineServer
 from .conftest import rows_of, trained
 
 RECIPE = """
@@ -29,8 +30,8 @@ eval: {every: 999, at_start: false, at_end: false, turns: 8}
 
 
 @pytest.mark.heavy
-def test_pairs_of_its_own_episodes_make_a_wanderer_go_somewhere(tmp_path: Path) -> None:
-    rows = rows_of(trained(tmp_path, RECIPE))
+def test_pairs_of_its_own_episodes_make_a_wanderer_go_somewhere(engines: EngineServer, tmp_path: Path) -> None:
+    rows = rows_of(trained(engines, tmp_path, RECIPE))
     ranked = [row for row in rows if row["stage"] == "rank"]
     assert all(row["critic/pairs"] and row["preference/pairs"] and row["train/updates"] for row in ranked)
     assert all(row["critic/grad_norm"] > 0 for row in ranked)

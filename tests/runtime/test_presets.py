@@ -17,11 +17,12 @@ from agym.runtime.learning.loss import LossInputs, compute_loss, compute_token_s
 from agym.runtime.learning.packing import compute_normaliser, pack
 from agym.runtime.learning.training_batch import build_training_batch, score_groups
 from agym.runtime.progress import Progress
-from agym.runtime.rollout.episode import Ending, Episode, Group, Segment, Task, Turn
+from agym.runtime.rollout.episode import Ending, Episode, Group
 from agym.runtime.steps.stage_context import StageContext, update_settings
 from agym.unbuilt import UNBUILT
 
 from .conftest import RECIPE, plan_of
+from .factories import make_episode, make_segment, make_turn
 
 RUNNING = sorted(
     name for name, preset in presets().items() if preset.kind is Kind.RL and f"algorithm.use={name}" not in UNBUILT
@@ -39,20 +40,8 @@ def episode(words: tuple[int, ...], score: float) -> Episode:
     places = [PROMPT + 2 * at for at in range(len(words))]
     ids[places], sampled[places] = words, True
     logprobs = np.where(sampled, np.log(0.5), 0).astype(np.float32)
-    turns = tuple(
-        Turn(segment=0, start=at, end=at + 1, reply="", action="go", observation="", reward=0.0, state=str(at))
-        for at in places
-    )
-    return Episode(
-        task=Task(environment="echo", id="t", seed=0),
-        index=0,
-        segments=(Segment(ids=ids, sampled=sampled, logprobs=logprobs, versions=np.zeros(length, np.int32)),),
-        turns=turns,
-        ending=Ending.DONE,
-        horizon=8,
-        score=score,
-        success=score >= 1,
-    )
+    turns = [make_turn(at, at + 1, state=str(at)) for at in places]
+    return make_episode([make_segment(sampled, ids, logprobs)], turns, score=score, success=score >= 1)
 
 
 def gradient(preset: str, first: float, second: float, turns: int = 1) -> list[float]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tokenizers  # noqa: F401 - engines are needed, and this is the quickest to ask for
+
+from ..engine_server import EngineServer
 
 RECIPE = """
 agym: 1
@@ -38,10 +38,9 @@ AGENTS = {
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", AGENTS)
-def test_sampler_and_learner_agree_on_what_such_an_agent_says(tmp_path: Path, name: str) -> None:
+def test_sampler_and_learner_agree_on_what_such_an_agent_says(engines: EngineServer, tmp_path: Path, name: str) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE.replace("AGENT", AGENTS[name]))
-    command = [sys.executable, "-m", "agym", "run", "recipe.yaml"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=550, check=False)
+    done = engines.run("-m", "agym", "run", "recipe.yaml", cwd=tmp_path, timeout=550)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     root = tmp_path / "runs/small"
     rows = [json.loads(line) for line in (root / "metrics.jsonl").read_text().splitlines()]

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import tokenizers  # noqa: F401 - engines are needed, and this is the quickest to ask for
 
+from ..engine_server import EngineServer, Process
+
 RECIPE = """
 agym: 1
 name: small
@@ -30,12 +32,10 @@ checkpoint: {every: 2}
 """
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "agym", "run", "recipe.yaml", *words]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+RUN = ("-m", "agym", "run", "recipe.yaml")
 
 
-def finished(process: subprocess.Popen[str]) -> None:
+def finished(process: Process | subprocess.Popen[str]) -> None:
     out, _ = process.communicate(timeout=300)
     assert process.returncode == 0, out[-3000:]
 
@@ -52,14 +52,14 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     [("grpo", 0, 3, []), ("grpo", 1, 6, [0, 1, 1, 1, 1]), ("ppo", 0, 5, []), ("bilevel_ppo", 1, 6, [0, 1, 1, 1, 1])],
 )
 def test_killed_and_resumed_a_real_run_writes_the_same_rows(
-    tmp_path: Path, algorithm: str, staleness: int, made: int, ages: list[int]
+    engines: EngineServer, tmp_path: Path, algorithm: str, staleness: int, made: int, ages: list[int]
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):
         folder.mkdir()
         recipe = RECIPE.replace("use: grpo", f"use: {algorithm}")
         (folder / "recipe.yaml").write_text(f"{recipe}hardware: {{staleness: {staleness}}}\n")
-    process = start(killed)
+    process = engines.start(*RUN, cwd=killed)
     deadline = time.monotonic() + 200
     while not list(killed.glob("runs/small/metrics.jsonl")) or len(rows(killed)) < made:
         assert process.poll() is None, process.communicate()[0][-3000:]
@@ -69,8 +69,10 @@ def test_killed_and_resumed_a_real_run_writes_the_same_rows(
     process.communicate()
     assert len(rows(killed)) < 9
     assert bool(list(killed.glob("runs/small/checkpoints/*/batches.npz"))) == (staleness > 0)
-    finished(start(killed, "--resume"))
-    finished(start(whole))
+    finished(engines.start(*RUN, "--resume", cwd=killed))
+    # a process that was started hashes with another seed than those that were forked, which must not matter
+    pipe = subprocess.PIPE
+    finished(subprocess.Popen([sys.executable, *RUN], cwd=whole, stdout=pipe, stderr=subprocess.STDOUT, text=True))
     assert [row["total_step"] for row in rows(whole)] == [1, 2, 3, 4, 4, 5, 6, 7, 7]
     assert rows(killed) == rows(whole)
     assert any(row.get("train/grad_norm", 0) > 0 for row in rows(whole)[3:])

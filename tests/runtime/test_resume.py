@@ -37,6 +37,7 @@ def test_two_runs_of_one_recipe_are_equal_in_every_bit(new_run: Any) -> None:
     assert other.exact() != one.exact()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faulty", [False, True], ids=["sound", "with roll-backs"])
 @pytest.mark.parametrize(
     ("staleness", "stride"),
@@ -52,10 +53,9 @@ def test_killed_at_any_call_and_resumed_the_rows_are_the_same(
     calls = whole.watched()
     assert any(row.get("guard/action") == "roll_back" for row in whole.steps()) == faulty
     assert {"play", "demonstrate", "update", "logprobs", "sync", "save", "export", "tasks"} <= set(calls)
-    for at in range(min(3 + 4 * faulty, stride), len(calls), stride):
-        run = new_run(*settings)
-        run.learner.faulty = whole.learner.faulty
-        again = run.killed(at)
+    run = new_run(*settings)
+    run.learner.faulty = whole.learner.faulty
+    for at, again in run.killed_in(range(min(3 + 4 * faulty, stride), len(calls), stride)):
         grave = again.root
         kept += len(list(grave.glob("checkpoints/*/batches.npz")))
         with (grave / "metrics.jsonl").open("a") as file:
@@ -72,6 +72,7 @@ def _episodes(root: Path) -> dict[str, list[Any]]:
     return {name: [json.loads(line) | {"seconds": 0} for line in lines] for name, lines in read.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 def test_stopped_after_any_step_and_resumed_the_rows_are_the_same(new_run: Any, staleness: int) -> None:
     settings = (*MOVING, f"hardware.staleness={staleness}")

@@ -25,9 +25,11 @@ from agym.runtime.learning.reward import (
     turn_facts,
 )
 from agym.runtime.learning.turn_rewards import TurnRewardsError
-from agym.runtime.rollout.episode import Ending, Episode, Segment, Task, Turn
+from agym.runtime.rollout.episode import Ending, Episode, Task
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from .factories import make_episode, make_scored, make_segment, make_turn
 
 CLOCK: StepNames = {"step": 3.0, "total_step": 13.0, "stage": "explore", "stage_index": 1.0}
 PROMPT = 4
@@ -45,27 +47,14 @@ def played(
     """An episode of one segment: a prompt of 4 tokens, turns of these lengths, 2 observation tokens after each."""
     turns, at = [], PROMPT
     for k, length in enumerate(lengths):
-        turns.append(
-            Turn(
-                segment=0,
-                start=at,
-                end=at + length,
-                reply="",
-                action=None if k in invalid else "go",
-                observation="",
-                reward=rewards[k] if rewards else 0.0,
-                state=f"s{k}",
-            )
-        )
+        action = None if k in invalid else "go"
+        turns.append(make_turn(at, at + length, action=action, reward=rewards[k] if rewards else 0.0, state=f"s{k}"))
         at += length + BETWEEN
     sampled = np.zeros(at, np.bool_)
     for turn in turns:
         sampled[turn.start : turn.end] = True
-    ids = np.zeros(at, np.int32)
-    segment = Segment(ids=ids, sampled=sampled, logprobs=np.zeros(at, np.float32), versions=ids)
-    facts: dict[str, Any] = {"ending": Ending.DONE, "horizon": 8, "score": 0.0, "success": False} | rest
     task = Task(environment=environment, id="t1", seed=0, difficulty=difficulty)
-    return Episode(task=task, index=0, segments=(segment,), turns=tuple(turns), **facts)
+    return make_episode([make_segment(sampled)], turns, task=task, **rest)
 
 
 def scored(episode: Episode, /, *, invalid_turn: float = 0.0, context_tokens: int = 100, **settings: Any) -> Scored:
@@ -75,7 +64,7 @@ def scored(episode: Episode, /, *, invalid_turn: float = 0.0, context_tokens: in
 
 
 def earned(outcome: float, environment: str = "maze") -> Scored:
-    return Scored(episode=played(1, environment=environment), outcome=outcome, turn_rewards=(0.0,))
+    return make_scored(played(1, environment=environment), outcome)
 
 
 # --- facts ----------------------------------------------------------------------------------------------------------

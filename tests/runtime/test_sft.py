@@ -333,8 +333,7 @@ def test_an_agent_that_masks_truncated_or_void_episodes_does_not_imitate_them(ne
 def test_killed_at_any_call_and_resumed_the_same_is_imitated(new_run: Any) -> None:
     whole = new_run("checkpoint.every=2", text=FRESH)
     calls = whole.watched()
-    for at in range(1, len(calls), 3):
-        again = new_run("checkpoint.every=2", text=FRESH).killed(at)
+    for at, again in new_run("checkpoint.every=2", text=FRESH).killed_in(range(1, len(calls), 3)):
         again.go()
         assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"
 

@@ -156,6 +156,7 @@ def test_the_next_batch_is_begun_before_the_one_in_hand_is_learnt_from(ahead: An
     assert made[0].events == ["sync 0", "play", "played", *learnt, "sync 1", *learnt, "learn", "learnt"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ages", [1, 2, 3])
 @pytest.mark.parametrize("rounds", [0, 7, 10_000])
 def test_who_is_faster_decides_nothing(ahead: Any, ages: int, rounds: int) -> None:

@@ -222,7 +222,6 @@ def test_killed_at_any_call_and_resumed_the_rows_are_the_same(new_run: Any, stri
     whole = make()
     calls = whole.watched()
     assert {"rank", "update_ranker", "new_ranker", "draw", "update"} <= set(calls)
-    for at in range(5, len(calls), stride):
-        again = make().killed(at)
+    for at, again in make().killed_in(range(5, len(calls), stride)):
         assert again.go().kind is OutcomeKind.FINISHED
         assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from ...engine_server import EngineServer
+
 pytestmark = pytest.mark.heavy
 
 
-def result(folder: Path, ranks: int, model: Path, zero: int, lora: int) -> dict[str, Any]:
+def result(engines: EngineServer, folder: Path, ranks: int, model: Path, zero: int, lora: int) -> dict[str, Any]:
     folder.mkdir()
     script = Path(__file__).with_name("one_rank.py")
     started = [
-        subprocess.Popen(
-            [sys.executable, script]
-            + [str(each) for each in (rank, ranks, folder / "store", model, zero, lora, folder / "result")],
-            stderr=subprocess.PIPE,
-        )
+        engines.start(script, str(rank), str(ranks), folder / "store", model, str(zero), str(lora), folder / "result")
         for rank in range(ranks)
     ]
     for process in started:
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors.decode()
+        out, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, out
     return torch.load(folder / "result", weights_only=False)
 
 
 @pytest.mark.parametrize("lora", [0, 4])
 @pytest.mark.parametrize("zero", [0, 2, 3])
-def test_two_ranks_take_the_step_that_one_takes(tmp_path: Path, model: Path, zero: int, lora: int):
-    one, two = (result(tmp_path / str(ranks), ranks, model, zero, lora) for ranks in (1, 2))
+def test_two_ranks_take_the_step_that_one_takes(
+    engines: EngineServer, tmp_path: Path, model: Path, zero: int, lora: int
+) -> None:
+    one, two = (result(engines, tmp_path / str(ranks), ranks, model, zero, lora) for ranks in (1, 2))
     for alone, shared in zip(one["metrics"], two["metrics"], strict=True):
         assert shared.fault is None
         assert (shared.tokens, shared.sequences) == (alone.tokens, alone.sequences)
