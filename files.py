@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .dsl.compose.library import SUFFIXES, Found, Refusal, Trouble, candidates, explain
+from .dsl.compose.library import SUFFIXES, Found, Refusal, Trouble, explain_refusal, list_candidates
 from .dsl.diagnostics import Diagnostic
 from .dsl.source import Source
-from .dsl.suggest import nearest, shown
+from .dsl.suggest import find_nearest, quote
 from .dsl.text.decode import MAX_BYTES, decode
 
 __all__ = ["STDIN", "DiskLibrary", "Search", "Target", "find_recipes", "is_base", "shipped_names", "write_atomically"]
@@ -62,17 +62,17 @@ class DiskLibrary:
         found = self.read(reference, None)
         if isinstance(found, Refusal):
             advice = "'agym recipes' lists those that are shipped" if found.trouble is Trouble.MISSING else None
-            return explain(found, reference, Source(reference, "").span(0, 0), advice)
+            return explain_refusal(found, reference, Source(reference, "").span(0, 0), advice)
         return decode(found.name, found.data, key=found.key)
 
     def _paths(self, reference: str, base: Source | None) -> tuple[str, ...] | Trouble:
         if base is None:
             return (os.path.join(self.cwd, os.path.expanduser(reference)),)
         folder = self.folder(base)
-        return candidates(reference, folder, self._project(folder))
+        return list_candidates(reference, folder, self._project(folder))
 
     def _shipped_paths(self, reference: str) -> tuple[str, ...]:
-        paths = candidates(reference, str(self.shipped), str(self.shipped))
+        paths = list_candidates(reference, str(self.shipped), str(self.shipped))
         return () if isinstance(paths, Trouble) else paths
 
     def _project(self, folder: str) -> str:
@@ -110,7 +110,7 @@ class DiskLibrary:
         files = [entry for entry in _listing(os.path.dirname(path)) if entry.endswith(SUFFIXES)]
         if folder:  # which is the same in all, and must not make them look alike
             names = (os.path.splitext(file)[0] if bare else file for file in files)
-            near = nearest(os.path.basename(reference), names)
+            near = find_nearest(os.path.basename(reference), names)
             files = [os.path.join(folder, near)] if near else []
         return Refusal(trouble=Trouble.MISSING, known=(*files, *shipped_names(self.shipped)))
 
@@ -253,15 +253,15 @@ def _no_recipe(argument: str, cwd: Path, shipped: Path, others: int) -> Diagnost
     nowhere = Source(argument, "").span(0, 0)
     path = os.path.join(cwd, os.path.expanduser(argument))
     if os.path.isdir(path):
-        message = f"no recipe in the folder {shown(argument)}" + (f", only {others} other YAML files" if others else "")
+        message = f"no recipe in the folder {quote(argument)}" + (f", only {others} other YAML files" if others else "")
         help_line = "a recipe is a .yaml or .yml file with a top-level key 'agym'"
         return Diagnostic(code="no-recipes", message=message, span=nowhere, help=help_line)
     if glob.has_magic(argument):
-        message = f"no file matches {shown(argument)}"
+        message = f"no file matches {quote(argument)}"
         return Diagnostic(code="no-recipes", message=message, span=nowhere, help="quote the pattern, or name files")
     return Diagnostic(
         code="file-not-found",
-        message=f"{shown(argument)} is not there",
+        message=f"{quote(argument)} is not there",
         span=nowhere,
         help=_meant(argument, path, shipped),
     )
@@ -270,7 +270,7 @@ def _no_recipe(argument: str, cwd: Path, shipped: Path, others: int) -> Diagnost
 def _meant(argument: str, path: str, shipped: Path) -> str:
     folder = os.path.dirname(argument)
     beside = (os.path.join(folder, name) for name in _listing(os.path.dirname(path)) if name.endswith(SUFFIXES))
-    near = nearest(argument, (*beside, *shipped_names(shipped)))
+    near = find_nearest(argument, (*beside, *shipped_names(shipped)))
     return f"did you mean '{near}'?" if near else "name a file, a folder, or one of `agym recipes`"
 
 

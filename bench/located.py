@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from agym.catalog import catalog
 from agym.dsl.catalog import Catalog
-from agym.dsl.check.key_suggestions import Keys
+from agym.dsl.check.key_suggestions import SchemaKeys
 from agym.dsl.compile import compile_recipe
 from agym.dsl.diagnostics import Diagnostic, Severity
 from agym.dsl.source import Source
@@ -140,7 +140,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--misses", action="store_true", help="also list what was not as it should be")
     arguments = parser.parse_args()
-    known, registered = Keys(recipe_v1()), catalog()
+    known, registered = SchemaKeys(recipe_v1()), catalog()
     checker = Checker(DiskLibrary(GOOD), registered)
     rows = measure(checker, misspelt_keys(known))
     rows |= measure(checker, small_keys(known))

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agym.dsl.catalog import Catalog
-from agym.dsl.check.key_suggestions import NAME, Keys, Pattern
+from agym.dsl.check.key_suggestions import NAME, KeyPattern, SchemaKeys
 from agym.dsl.expression.functions import PLAIN, SCHEDULES, WINDOWS
 from agym.dsl.expression.scopes import SCOPES
 from agym.dsl.model.recipe import Lora
 from agym.dsl.source import Source
-from agym.dsl.text.tree import Entry, ListNode, MapNode, Node, ScalarNode, parse
+from agym.dsl.text.tree import Entry, ListNode, MapNode, Node, ScalarNode, parse_tree
 from agym.dsl.text.tree import Path as Steps
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -100,14 +100,16 @@ def one_of(things: Sequence[T], seat: Iterable[str]) -> T:
 # --- keys ----------------------------------------------------------------------------------------------------------
 
 
-def keys_of(text: str, known: Keys) -> Iterator[tuple[Steps, Pattern, Entry]]:
+def keys_of(text: str, known: SchemaKeys) -> Iterator[tuple[Steps, KeyPattern, Entry]]:
     """All keys of the language in a recipe; names of the writer's own left out."""
-    root = parse(Source("recipe", text)).root
+    root = parse_tree(Source("recipe", text)).root
     assert root is not None
     yield from _keys(root, (), (), known)
 
 
-def _keys(node: Node, steps: Steps, pattern: Pattern, known: Keys) -> Iterator[tuple[Steps, Pattern, Entry]]:
+def _keys(
+    node: Node, steps: Steps, pattern: KeyPattern, known: SchemaKeys
+) -> Iterator[tuple[Steps, KeyPattern, Entry]]:
     if isinstance(node, ListNode):
         for index, item in enumerate(node.items):
             yield from _keys(item, (*steps, index), pattern, known)
@@ -118,7 +120,7 @@ def _keys(node: Node, steps: Steps, pattern: Pattern, known: Keys) -> Iterator[t
         yield from _keys(entry.value, (*steps, entry.name), own if own in known.known else (*pattern, NAME), known)
 
 
-def misspelt_keys(known: Keys) -> Iterator[Mutation]:
+def misspelt_keys(known: SchemaKeys) -> Iterator[Mutation]:
     """Each key of the complete recipes, in its place among all the others."""
     for name in COMPLETE:
         text = (GOOD / name).read_text(encoding="utf-8")
@@ -238,19 +240,19 @@ def small(root: MapNode, path: Steps, word: str, *, in_value: bool = False) -> t
     return writer.text, writer.start
 
 
-def complete_keys(known: Keys) -> Iterator[tuple[MapNode, Steps, Pattern, Entry]]:
+def complete_keys(known: SchemaKeys) -> Iterator[tuple[MapNode, Steps, KeyPattern, Entry]]:
     """Every key of the complete recipes, with the recipe that it stands in."""
     for name in COMPLETE:
         text = (GOOD / name).read_text(encoding="utf-8")
-        root = parse(Source(name, text)).root
+        root = parse_tree(Source(name, text)).root
         assert isinstance(root, MapNode)
         for steps, pattern, entry in keys_of(text, known):
             yield root, steps, pattern, entry
 
 
-def small_keys(known: Keys) -> Iterator[Mutation]:
+def small_keys(known: SchemaKeys) -> Iterator[Mutation]:
     """Each key once, in a recipe of a few lines."""
-    seen: set[Pattern] = set()
+    seen: set[KeyPattern] = set()
     for root, steps, pattern, entry in complete_keys(known):
         if pattern in seen:
             continue
@@ -279,9 +281,9 @@ def choices(schema: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def misspelt_values(known: Keys, *, all_kinds: bool) -> Iterator[Mutation]:
+def misspelt_values(known: SchemaKeys, *, all_kinds: bool) -> Iterator[Mutation]:
     """Each value of each choice in each way; or one value of each choice in one way."""
-    seen: set[Pattern] = set()
+    seen: set[KeyPattern] = set()
     for root, steps, pattern, entry in complete_keys(known):
         values = choices(known.known[pattern])
         if not values or pattern in seen or not isinstance(entry.value, ScalarNode):
@@ -424,7 +426,7 @@ FREE = ("vars", "matrix", "options", "extends")
 """Keys below which anything may stand, or which are read before kinds are looked at."""
 
 
-def wrong_kinds(known: Keys) -> Iterator[Mutation]:
+def wrong_kinds(known: SchemaKeys) -> Iterator[Mutation]:
     """Each value of the complete recipes replaced by one that nothing takes."""
     for name in COMPLETE:
         text = (GOOD / name).read_text(encoding="utf-8")
@@ -445,7 +447,7 @@ def wrong_kinds(known: Keys) -> Iterator[Mutation]:
 # --- the corpus ----------------------------------------------------------------------------------------------------
 
 
-def one_of_each(known: Keys, registered: Catalog) -> list[Mutation]:
+def one_of_each(known: SchemaKeys, registered: Catalog) -> list[Mutation]:
     """Each key, each choice and some names, misspelt once: MUTATIONS says what is said of them."""
     return [
         *small_keys(known),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..catalog import catalog
 from ..dsl.catalog import Catalog
-from ..dsl.check.paths import anchored, named
+from ..dsl.check.paths import anchor_paths, list_paths
 from ..dsl.compile import CompiledVariant
 from ..dsl.model.plan import Plan
 from ..dsl.model.recipe import Launcher
@@ -132,7 +132,7 @@ def _missing_browser(required: tuple[Requirement, ...], machine: Machine) -> str
 
 
 def _missing_files(run: CompiledVariant) -> Iterator[str]:
-    for key, path in named(anchored(run.plan, run.folder)):
+    for key, path in list_paths(anchor_paths(run.plan, run.folder)):
         if not Path(path).expanduser().exists():
             yield f"{key.rpartition('.settings.')[2]}: '{path}' does not exist"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from .. import __version__
 from ..catalog import catalog
-from ..dsl.check.paths import anchored
+from ..dsl.check.paths import anchor_paths
 from ..dsl.compile import CompiledVariant
 from ..dsl.model.plan import Plan
 from ..dsl.model.recipe import Eval
@@ -95,7 +95,7 @@ def _run(arguments: argparse.Namespace, shell: Shell, output: Path | None) -> Ex
     variant = _compiled(arguments, shell, archive)
     if isinstance(variant, Exit):
         return variant
-    exam = _exam(arguments, shell, archive, anchored(variant.plan, variant.folder))
+    exam = _exam(arguments, shell, archive, anchor_paths(variant.plan, variant.folder))
     prepare_process(exam.plan, shell.environ)
     evaluation = _evaluate(exam, shell)
     turns = _horizons(evaluation.episodes)

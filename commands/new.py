@@ -10,7 +10,7 @@ from pathlib import Path
 from ..catalog import catalog
 from ..dsl.diagnostics import Diagnostic
 from ..dsl.source import Source
-from ..dsl.text.tree import get, parse
+from ..dsl.text.tree import get_entry, parse_tree
 from ..files import STDIN, DiskLibrary, write_atomically
 from .invocation.compiling import Compiler
 from .invocation.shell import Exit, Shell, UsageError
@@ -76,8 +76,8 @@ def _rewrite(origin: Source, name: str, file: str) -> str:
 
 
 def _rename(origin: Source, name: str) -> str:
-    root = parse(origin).root
-    own, version = get(root, "name"), get(root, "agym")
+    root = parse_tree(origin).root
+    own, version = get_entry(root, "name"), get_entry(root, "agym")
     if own is not None:
         return origin.text[: own.value.span.start] + name + origin.text[own.value.span.end :]
     if version is None:

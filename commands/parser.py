@@ -26,11 +26,11 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            from ..dsl.suggest import did_you_mean, shown
+            from ..dsl.suggest import did_you_mean, quote
 
             known = tuple(map(str, action.choices))
             hint = did_you_mean(str(value), known) or f"known: {', '.join(known)}"
-            raise argparse.ArgumentError(action, f"{shown(str(value))} is not one of them; {hint}")
+            raise argparse.ArgumentError(action, f"{quote(str(value))} is not one of them; {hint}")
 
 
 def build_parser(chosen: Collection[str]) -> argparse.ArgumentParser:

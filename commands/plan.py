@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from ..catalog import catalog
 from ..dsl.compile import CompiledVariant
 from ..dsl.model.plan import Plan
-from ..dsl.publish.plan_json import dumps
+from ..dsl.publish.plan_json import dump_json
 from ..files import DiskLibrary
 from ..reporters.diagnostics.text import Style
 from ..reporters.plan_graph import plan_dot, plan_mermaid
@@ -26,7 +26,7 @@ def _tree(plan: Plan, style: Style) -> str:
 
 FORMATS: Mapping[str, Callable[[Plan, Style], str]] = {
     "tree": _tree,
-    "json": lambda plan, style: dumps(plan),
+    "json": lambda plan, style: dump_json(plan),
     "mermaid": lambda plan, style: plan_mermaid(plan),
     "dot": lambda plan, style: plan_dot(plan),
 }

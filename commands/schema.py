@@ -6,7 +6,7 @@ import argparse
 import textwrap
 from pathlib import Path
 
-from ..dsl.publish.reference_docs import UnknownKey, describe
+from ..dsl.publish.reference_docs import UnknownKey, describe_key
 from ..files import PACKAGE
 from .invocation.shell import Exit, Shell, UsageError
 
@@ -43,17 +43,17 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 def _explain(key: str, width: int) -> str:
     try:
-        text = describe(key)
+        text = describe_key(key)
     except UnknownKey as error:
         raise UsageError(str(error)) from error
     return text + _algorithms(width) if key.endswith(ALGORITHM) else text
 
 
 def _algorithms(width: int) -> str:
-    from ..dsl.check.presets import presets
+    from ..dsl.check.presets import load_presets
 
     lines = ["  values"]
-    for preset in presets().values():
+    for preset in load_presets().values():
         head, text = f"    {preset.name:<14}", f"{preset.summary} From: {preset.source}."
         lines += textwrap.wrap(text, width, initial_indent=head, subsequent_indent=" " * len(head))
     return "".join(f"{line}\n" for line in lines)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from ..catalog import catalog
 from ..dsl.compile import CompiledVariant
-from ..dsl.publish.resolved import resolved
+from ..dsl.publish.resolved import resolve_recipe
 from ..dsl.text.tree import Node, Path
 from ..files import DiskLibrary
 from ..reporters.difference import compare_recipes, difference_json, difference_text
@@ -58,7 +58,7 @@ def _diff(arguments: argparse.Namespace, compiler: Compiler, chosen: CompiledVar
     other = compiler.one(arguments.diff, None)
     if isinstance(other, Exit):
         return other
-    found = compare_recipes(*(resolved(each.recipe, compiler.catalog.sinks) for each in (chosen, other)))
+    found = compare_recipes(*(resolve_recipe(each.recipe, compiler.catalog.sinks) for each in (chosen, other)))
     names = (arguments.recipe, arguments.diff)
     shell.out.write(difference_json(found) if arguments.format == "json" else difference_text(found, names))
     return Exit.RIGHT

@@ -15,21 +15,21 @@ from types import MappingProxyType
 from ..schemas import recipe_v1
 from .catalog import Catalog
 from .check.bind import Bound, bind
-from .check.json_schema import check as check_shape
-from .check.paths import rebased
+from .check.json_schema import check_schema
+from .check.paths import rebase_paths
 from .compose.compose import Variant, compose
 from .compose.extends import add_route
 from .compose.library import Found, Library
-from .diagnostics import Diagnostic, Severity, in_file_order
+from .diagnostics import Diagnostic, Severity, sort_by_place
 from .frozen import frozen
-from .model.model_sizes import is_folder, shape_from_config, shape_of
+from .model.model_sizes import find_shape, is_folder, read_shape
 from .model.plan import Plan
 from .model.recipe import Model, ModelShape, Recipe
 from .model.reflect import Record, record, type_at
 from .planning.lower import lower
-from .publish.plan_json import canonical
-from .rules.all_rules import check as check_rules
-from .rules.names import unknown_names
+from .publish.plan_json import dump_canonical
+from .rules.all_rules import check_rules
+from .rules.names import find_unknown_names
 from .source import Source
 from .text.tree import MapNode, Path
 
@@ -57,7 +57,7 @@ class CompiledVariant:
         """With its hash, which who only wants to know whether the recipe is right need not wait for."""
         import hashlib  # nor for this
 
-        return replace(self.draft, recipe_sha256=hashlib.sha256(canonical(self.recipe).encode()).hexdigest())
+        return replace(self.draft, recipe_sha256=hashlib.sha256(dump_canonical(self.recipe).encode()).hexdigest())
 
 
 @frozen
@@ -86,7 +86,7 @@ def compile_recipe(
     incomplete: bool = False,
 ) -> Compiled:
     """All runs of a recipe. With `incomplete`, keys may be missing: it is only there to be extended."""
-    composed = compose(source, library, settings, environ, shorthand_of)
+    composed = compose(source, library, settings, environ, find_shorthand)
     lenient = incomplete or composed.partial
     phases = _Phases(source, library, catalog or Catalog(), composed.diagnostics, lenient)
     found = list(composed.diagnostics)
@@ -100,7 +100,7 @@ def compile_recipe(
     )
 
 
-def shorthand_of(path: Path) -> str | None:
+def find_shorthand(path: Path) -> str | None:
     """The key that a bare scalar stands for: `use` for `algorithm: grpo`."""
     type_ = type_at(record(Recipe), path)
     return type_.shorthand if isinstance(type_, Record) else None
@@ -119,16 +119,16 @@ class _Phases:
 
     def run(self, variant: Variant, found: list[Diagnostic]) -> Iterator[CompiledVariant]:
         """The run, if nothing is wrong with it; what is wrong is added to `found`."""
-        variant = replace(variant, tree=rebased(variant.tree, self._way))
+        variant = replace(variant, tree=rebase_paths(variant.tree, self._way))
         bound = bind(variant.tree)
         # the schema refuses nothing that binding lets pass, but has better words: asked only where needed
-        shape_errors = check_shape(variant.tree, recipe_v1()) if bound.rejected else ()
+        shape_errors = check_schema(variant.tree, recipe_v1()) if bound.rejected else ()
         wrong = self._allowed((*shape_errors, *bound.diagnostics))
         if bound.recipe is None and not _has_errors((*found, *wrong)):
             # whatever the shape's check let pass must not pass unsaid
             wrong += self._allowed(bound.rejected)
         if bound.recipe is None or _has_errors(wrong):
-            found += (*wrong, *unknown_names(bound.places.tree, self.catalog))
+            found += (*wrong, *find_unknown_names(bound.places.tree, self.catalog))
             return
         shape = self._shape(bound.recipe.model)
         wrong += check_rules(bound.recipe, bound.places, self.catalog, shape)
@@ -165,13 +165,13 @@ class _Phases:
 
     def _shape(self, model: Model) -> ModelShape | None:
         """Sizes of the model, of one in a folder from its own `config.json`."""
-        known = shape_of(model)
+        known = find_shape(model)
         if known is not None or model.path is None or not is_folder(model.path):
             return known
         # what the person's own machine has at an absolute path is read as a command line would
         base = self.source if model.path.startswith(".") else None
         found = self.library.read(f"{model.path}/config.json", base)
-        return shape_from_config(_json(found.data)) if isinstance(found, Found) else None
+        return read_shape(_json(found.data)) if isinstance(found, Found) else None
 
 
 def _json(data: bytes) -> object:
@@ -198,4 +198,4 @@ def _unique(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     first: dict[Hashable, Diagnostic] = {}
     for each in diagnostics:
         first.setdefault((each.code, each.message, each.span.source.identity, each.span.start, each.span.end), each)
-    return tuple(in_file_order(first.values()))
+    return tuple(sort_by_place(first.values()))

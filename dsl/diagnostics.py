@@ -8,7 +8,7 @@ from enum import StrEnum
 from .frozen import frozen
 from .source import Span
 
-__all__ = ["Diagnostic", "Note", "Severity", "in_file_order"]
+__all__ = ["Diagnostic", "Note", "Severity", "sort_by_place"]
 
 
 class Severity(StrEnum):
@@ -39,7 +39,7 @@ class Diagnostic:
     severity: Severity = Severity.ERROR
 
 
-def in_file_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+def sort_by_place(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Sort by file in order of first appearance, then by place and code; drop exact repeats."""
     unique = list(dict.fromkeys(diagnostics))
     files = {name: i for i, name in enumerate(dict.fromkeys(d.span.source.name for d in unique))}

@@ -9,26 +9,26 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-__all__ = ["closest", "distance", "folded"]
+__all__ = ["distance", "find_closest", "fold_name"]
 
 LONGEST = 60
 
 
 @lru_cache(maxsize=4096)
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """A name without what only style decides: `groupSize`, `group-size` and `GROUP_SIZE` are one."""
     return re.sub(r"[\W_]+", "", name).lower()
 
 
-def closest(name: str, known: Iterable[str], within: float = 0.5) -> list[tuple[float, str]]:
+def find_closest(name: str, known: Iterable[str], within: float = 0.5) -> list[tuple[float, str]]:
     """Known names that `name` may be a slip of, with how far each is: 0 the same but for style, 1 not at all near."""
-    word = folded(name[:LONGEST])
-    scored = ((_apart(word, folded(each), within), each) for each in known)
+    word = fold_name(name[:LONGEST])
+    scored = ((_apart(word, fold_name(each), within), each) for each in known)
     near = [(score, each) for score, each in scored if score < within]
 
     def rank(pair: tuple[float, str]) -> tuple[float, bool, int, str]:
         # among equals first what has the same letters: 'rl' is a slip of 'lr' rather than of 'kl'
-        return pair[0], sorted(word) != sorted(folded(pair[1])), distance(name[:LONGEST], pair[1]), pair[1]
+        return pair[0], sorted(word) != sorted(fold_name(pair[1])), distance(name[:LONGEST], pair[1]), pair[1]
 
     return sorted(near, key=rank)
 

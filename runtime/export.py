@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..dsl.check.paths import anchored
+from ..dsl.check.paths import anchor_paths
 from ..dsl.model.model_sizes import is_folder
 from ..dsl.model.plan import Plan, Role
 from .backends.hf_models import ModelSource
@@ -33,7 +33,7 @@ def export(reader: RunReader, plan: Plan, saved: SavedStep, folder: Path, versio
                 # whoever may read the new folder may read all of it
                 shutil.copytree(saved.model, made, copy_function=shutil.copyfile, dirs_exist_ok=True)
             else:
-                _export_from_learner(anchored(plan, reader.folder), reader.root, saved, made)
+                _export_from_learner(anchor_paths(plan, reader.folder), reader.root, saved, made)
             (made / "README.md").write_text("\n".join(_write_card(plan, reader, saved, version)), encoding="utf-8")
     except (OSError, shutil.Error) as error:
         raise RunError(f"cannot write '{folder}' from step {saved.step} of '{reader.root}': {error}") from error

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ..dsl.check.paths import anchored
+from ..dsl.check.paths import anchor_paths
 from ..dsl.model.plan import Plan
 from ..dsl.model.recipe import Launcher
-from ..dsl.publish.plan_json import dumps
+from ..dsl.publish.plan_json import dump_json
 from .backends.registry import ENGINE_PACKAGES
 from .data.judge_client import JudgeClient
 from .engine import Engine, RunOutcome, StopSignal
@@ -72,14 +72,14 @@ def run_plan(
     wall_clock: Callable[[], float],
 ) -> RunOutcome:
     """Train, with a report on the terminal."""
-    text = dumps(plan)
+    text = dump_json(plan)
     with on_disk("start"):
         folder = _open_folder(root, plan, text, start, _manifest(plan, text, start.folder, wall_clock()))
     try:
         reporter = open_fanout(plan, root, terminal, environ, clock, wall_clock)
         ending, failed = "failed", True
         try:
-            outcome = asyncio.run(_run(anchored(plan, str(start.folder)), folder, reporter, environ, clock))
+            outcome = asyncio.run(_run(anchor_paths(plan, str(start.folder)), folder, reporter, environ, clock))
             ending, failed = outcome.kind.value, False
             return outcome
         finally:

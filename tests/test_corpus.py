@@ -23,14 +23,14 @@ from pathlib import Path
 import pytest
 from agym.catalog import catalog
 from agym.cli import main
-from agym.dsl.check.key_suggestions import NAME, Keys
+from agym.dsl.check.key_suggestions import NAME, SchemaKeys
 from agym.dsl.codes import CODES
 from agym.dsl.compile import Compiled, compile_recipe
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.model.algorithm import Preset
-from agym.dsl.publish.plan_json import dumps
+from agym.dsl.publish.plan_json import dump_json
 from agym.dsl.source import Source
-from agym.dsl.text.tree import ListNode, MapNode, Node, parse
+from agym.dsl.text.tree import ListNode, MapNode, Node, parse_tree
 from agym.files import DiskLibrary
 from agym.reporters.resolved import resolved_yaml
 from agym.schemas import recipe_v1
@@ -70,7 +70,7 @@ def recipes(folder: Path) -> list[str]:
 
 BROKEN = recipes(BAD)
 RIGHT = recipes(GOOD)
-KEYS = Keys(recipe_v1())
+KEYS = SchemaKeys(recipe_v1())
 
 
 # --- what is printed -----------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def test_the_plans_of_a_good_recipe_survive_what_show_prints(recipe: str) -> Non
     for run in runs:
         again = compiled(GOOD, recipe, resolved_yaml(run.tree))
         # one run of a matrix is not a matrix any more
-        assert [dumps(each.plan) for each in again.variants] == [dumps(replace(run.plan, choices={}))]
+        assert [dump_json(each.plan) for each in again.variants] == [dump_json(replace(run.plan, choices={}))]
 
 
 def test_the_complete_recipes_have_every_key_that_there_is() -> None:
@@ -276,7 +276,7 @@ def compiled(folder: Path, recipe: str, text: str) -> Compiled:
 
 
 def key_paths(recipe: str) -> set[tuple[str, ...]]:
-    root = parse(Source(recipe, (GOOD / recipe).read_text(encoding="utf-8"))).root
+    root = parse_tree(Source(recipe, (GOOD / recipe).read_text(encoding="utf-8"))).root
     assert root is not None
     return set(_paths(root, ()))
 

@@ -36,14 +36,14 @@ from ..model.reflect import (
     record,
 )
 from ..source import Span, Text
-from ..spelling import closest
-from ..text.tree import ListNode, MapNode, Node, Path, ScalarNode, at, get
-from .expected import found
-from .inherit import layered
-from .no_effect import relevant
-from .presets import preset_of
+from ..spelling import find_closest
+from ..text.tree import ListNode, MapNode, Node, Path, ScalarNode, get_entry, node_at
+from .expected import describe_node
+from .inherit import apply_layers
+from .no_effect import explain_no_effect
+from .presets import find_preset
 
-__all__ = ["Bound", "Places", "bind"]
+__all__ = ["Bound", "TreePlaces", "bind"]
 
 
 @frozen
@@ -51,7 +51,7 @@ class Bound:
     """A recipe, or why there is none."""
 
     recipe: Recipe | None
-    places: Places
+    places: TreePlaces
     diagnostics: tuple[Diagnostic, ...]
     rejected: tuple[Diagnostic, ...]
     """Why there is no recipe without diagnostics: what `json_schema.py` and `compose` report in better words."""
@@ -59,12 +59,12 @@ class Bound:
 
 def bind(tree: MapNode) -> Bound:
     """The recipe that a tree describes."""
-    whole = layered(tree, _effects)
+    whole = apply_layers(tree, _effects)
     reader = _Reader()
     recipe = reader.read(whole, record(Recipe), Seat())
     diagnostics = tuple(dict.fromkeys([*_emptied(tree), *reader.diagnostics]))
     made = recipe if isinstance(recipe, Recipe) and not _has_errors(diagnostics) else None
-    return Bound(recipe=made, places=Places(whole), diagnostics=diagnostics, rejected=tuple(reader.rejected))
+    return Bound(recipe=made, places=TreePlaces(whole), diagnostics=diagnostics, rejected=tuple(reader.rejected))
 
 
 def _has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
@@ -73,14 +73,14 @@ def _has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
 
 def _effects(algorithm: MapNode) -> Callable[[Path], bool]:
     made = _Reader().read(algorithm, record(Algorithm), Seat())
-    return lambda path: not isinstance(made, Algorithm) or relevant(path, made) is None
+    return lambda path: not isinstance(made, Algorithm) or explain_no_effect(path, made) is None
 
 
 def _emptied(tree: MapNode) -> Iterator[Diagnostic]:
     """Environments with nothing after their name: null leaves one out, and should be meant."""
-    schedule = get(tree, "schedule")
+    schedule = get_entry(tree, "schedule")
     stages = schedule.value.items if schedule and isinstance(schedule.value, ListNode) else ()
-    for worlds in (get(part, "environments") for part in (tree, *stages)):
+    for worlds in (get_entry(part, "environments") for part in (tree, *stages)):
         for entry in worlds.value.entries if worlds and isinstance(worlds.value, MapNode) else ():
             if isinstance(entry.value, ScalarNode) and entry.value.value is None and not entry.value.text.value:
                 yield Diagnostic(
@@ -94,7 +94,7 @@ def _emptied(tree: MapNode) -> Iterator[Diagnostic]:
 # --- places --------------------------------------------------------------------------------------------------------
 
 
-class Places:
+class TreePlaces:
     """Spans by the path of a value in the recipe; a stage has places for all that it inherited."""
 
     def __init__(self, tree: MapNode) -> None:
@@ -111,13 +111,13 @@ class Places:
 
     def written(self, *section: str | int) -> Iterator[str]:
         """Names of the keys in a section that a person wrote; in a stage, those that stand there and not above it."""
-        node = at(self.tree, section)
-        above = at(self.tree, section[2:]) if section[:1] == ("schedule",) else None
+        node = node_at(self.tree, section)
+        above = node_at(self.tree, section[2:]) if section[:1] == ("schedule",) else None
         inherited = {entry.name: entry for entry in above.entries} if isinstance(above, MapNode) else {}
         for entry in node.entries if isinstance(node, MapNode) and node is not above else ():
             same = inherited.get(entry.name)
             is_own = same is not entry and (same is None or same.key.span != entry.key.span)
-            if is_own and preset_of(entry.key.span.source) is None and not _is_null(entry.value):
+            if is_own and find_preset(entry.key.span.source) is None and not _is_null(entry.value):
                 yield entry.name
 
     def _nearest(self, path: Path) -> tuple[Span, Span]:
@@ -132,8 +132,8 @@ class Places:
         """Spans of key and value for each step, as far as the path leads."""
         node: Node | None = self.tree
         for step in path:
-            entry = get(node, step) if isinstance(step, str) else None
-            node = entry.value if entry else at(node, (step,))
+            entry = get_entry(node, step) if isinstance(step, str) else None
+            node = entry.value if entry else node_at(node, (step,))
             if node is None:
                 return
             key = entry.key.span if entry else node.span
@@ -151,7 +151,7 @@ def _is_null(node: Node) -> bool:
 
 
 def _is_written(step: tuple[Span, Span]) -> bool:
-    return preset_of(step[1].source) is None
+    return find_preset(step[1].source) is None
 
 
 # --- values --------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class _Reader:
 
     def reject(self, node: Node, expected: str, code: str = "wrong-type") -> _Bad:
         """What a schema sees as well; but text that reads `${` because it was escaped it takes for a reference."""
-        report = Diagnostic(code=code, message=f"expected {expected}, got {found(node)}", span=node.span)
+        report = Diagnostic(code=code, message=f"expected {expected}, got {describe_node(node)}", span=node.span)
         is_escaped = isinstance(node, ScalarNode) and "${" in node.text.value and not UNREPLACED.search(node.span.text)
         (self.diagnostics if is_escaped else self.rejected).append(report)
         return BAD
@@ -234,13 +234,13 @@ class _Reader:
         """An expression; one that has no names is the number that it comes to."""
         if not self.is_sound(node, type_.scope or "constant", type_.want):
             return BAD
-        value, _ = expr.constant(node.text, type_.want)
+        value, _ = expr.evaluate_constant(node.text, type_.want)
         if value is not None and not isinstance(value, str):
             return self.within(node, _as(type_, value), type_, self.diagnostics)
         made = Expr(node.text.value)
-        limit = _passed(*expr.value_range(made, type_.scope or "constant"), type_.bounds)
+        limit = _passed(*expr.infer_range(made, type_.scope or "constant"), type_.bounds)
         if limit is not None:
-            return self.report("out-of-range", f"must be {limit}, but {found(node)} never is", node.span)
+            return self.report("out-of-range", f"must be {limit}, but {describe_node(node)} never is", node.span)
         return made
 
     def formula(self, node: Node, type_: Formula, seat: Seat) -> Any:
@@ -253,9 +253,9 @@ class _Reader:
         if UNREPLACED.search(node.text.value) and UNREPLACED.search(node.span.text):
             self.reject(node, "an expression")
             return False
-        problems = expr.check(text or node.text, scope, want)
+        problems = expr.check_expression(text or node.text, scope, want)
         if node.secret and _has_errors(problems):
-            message = f"the value of {found(node)} is not {_a(want)}"
+            message = f"the value of {describe_node(node)} is not {_a(want)}"
             self.report("wrong-type", message, node.span)
             return False
         self.diagnostics += problems
@@ -305,7 +305,7 @@ class _Reader:
         for unknown in entries.values():
             self.reject(unknown.key, "a known key", "unknown-key")
         missing = [name for name, value in values.items() if value is ABSENT]
-        self.demand(node, [name for name in missing if not any(closest(each, [name]) for each in entries)], seat)
+        self.demand(node, [name for name in missing if not any(find_closest(each, [name]) for each in entries)], seat)
         is_bad = missing or entries or any(value is BAD for value in values.values())
         return BAD if is_bad else type_.cls(**values)
 

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from ..frozen import frozen
 
-__all__ = ["Condition", "Keys", "nested"]
+__all__ = ["Condition", "NestedKeys", "nest_conditions"]
 
 C = TypeVar("C")
 
@@ -23,11 +23,11 @@ class Condition(Generic[C]):
 
 
 @frozen(kw_only=False)
-class Keys(Generic[C]):
+class NestedKeys(Generic[C]):
     """The conditions of a key and of its sections, in table order; and the keys below it."""
 
     conditions: tuple[Condition[C], ...]
-    below: Mapping[str, Keys[C]]
+    below: Mapping[str, NestedKeys[C]]
 
     def in_vain(self, settings: Iterable[C]) -> str | None:
         """The reason why the key matters in none of the settings, taken from the setting that comes closest."""
@@ -42,12 +42,12 @@ class Keys(Generic[C]):
         return self.conditions[furthest].reason if furthest >= 0 else None
 
 
-def nested(table: Iterable[Condition[C]]) -> Keys[C]:
+def nest_conditions(table: Iterable[Condition[C]]) -> NestedKeys[C]:
     return _keys([(tuple(each.key.split(".")), each) for each in table], 0)
 
 
-def _keys(table: Sequence[tuple[tuple[str, ...], Condition[C]]], depth: int) -> Keys[C]:
+def _keys(table: Sequence[tuple[tuple[str, ...], Condition[C]]], depth: int) -> NestedKeys[C]:
     above = [(path, each) for path, each in table if len(path) <= depth]
     names = dict.fromkeys(path[depth] for path, _ in table if len(path) > depth)
     inner = {name: [row for row in table if len(row[0]) <= depth or row[0][depth] == name] for name in names}
-    return Keys(tuple(each for _, each in above), {name: _keys(rows, depth + 1) for name, rows in inner.items()})
+    return NestedKeys(tuple(each for _, each in above), {name: _keys(rows, depth + 1) for name, rows in inner.items()})

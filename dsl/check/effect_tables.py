@@ -27,7 +27,7 @@ from ..model.recipe import (
     Transport,
 )
 from ..model.stage_kinds import has_critic, is_given, is_played, kind_of, learns, samples
-from ..planning.placement import launcher
+from ..planning.placement import choose_launcher
 from .condition import Condition
 
 __all__ = [
@@ -37,9 +37,9 @@ __all__ = [
     "ENVIRONMENT",
     "RECIPE",
     "STAGE",
-    "Entry",
+    "EffectEntry",
+    "EnvironmentEntry",
     "Setting",
-    "World",
 ]
 
 # --- algorithm -----------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ STAGE: tuple[Condition[Stage], ...] = (
 
 
 @frozen
-class Entry:
+class EffectEntry:
     """A stage in the recipe's schedule."""
 
     is_first: bool
@@ -278,7 +278,7 @@ class Entry:
     measures: bool
 
 
-ENTRY: tuple[Condition[Entry], ...] = (
+ENTRY: tuple[Condition[EffectEntry], ...] = (
     Condition("shrink", lambda e: not e.is_first, "there is no stage before the first"),
     Condition("eval_every", lambda e: e.measures, "'eval' is null"),
     Condition("eval_every", lambda e: e.learns, "an 'eval' stage evaluates once"),
@@ -286,14 +286,14 @@ ENTRY: tuple[Condition[Entry], ...] = (
 
 
 @frozen(kw_only=False)
-class World:
+class EnvironmentEntry:
     """An environment in a stage."""
 
     e: Environment
     stage: Stage
 
 
-ENVIRONMENT: tuple[Condition[World], ...] = (
+ENVIRONMENT: tuple[Condition[EnvironmentEntry], ...] = (
     Condition("dialect", lambda w: w.e.url is not None, "there is no 'url'"),
     Condition("kind", lambda w: w.e.url is not None, "there is no 'url'"),
     Condition("kind", lambda w: w.e.dialect is Dialect.AGENTGYM, "only 'dialect: agentgym' has kinds"),
@@ -375,7 +375,7 @@ RECIPE: tuple[Condition[Recipe], ...] = (
     Condition("hardware.train.gpus", _is_split, _NOT_SPLIT),
     Condition("hardware.train.offload", lambda r: _has_gpus(r) or r.hardware.train.offload is Offload.NONE, _CPU),
     Condition(
-        "hardware.ray_address", lambda r: launcher(r.hardware) is Launcher.RAY, "'hardware.launcher' is 'inline'"
+        "hardware.ray_address", lambda r: choose_launcher(r.hardware) is Launcher.RAY, "'hardware.launcher' is 'inline'"
     ),
     Condition(
         "hardware.staleness",

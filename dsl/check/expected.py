@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ...schemas import Schema
 from ..frozen import frozen
-from ..suggest import shown
+from ..suggest import quote
 from ..text.tree import ListNode, MapNode, Node, ScalarNode
 
-__all__ = ["MANY", "Mistyped", "advice", "can_be", "found", "in_words", "written"]
+__all__ = ["MANY", "Mistyped", "advise", "describe_node", "describe_types", "list_choices", "scalar_text"]
 
 MANY = 8
 _MOST = 50
@@ -29,7 +29,7 @@ WORDS = {
 }
 
 
-def in_words(branches: Iterable[Schema]) -> str:
+def describe_types(branches: Iterable[Schema]) -> str:
     """`a map or text`; expressions and references go without saying."""
     branches = list(branches)
     choices = [value for branch in branches for value in branch.get("enum", ())]
@@ -50,14 +50,14 @@ def _names(branch: Schema) -> list[str]:
     return [types] if isinstance(types, str) else list(types)
 
 
-def written(node: Node) -> str:
+def scalar_text(node: Node) -> str:
     """A scalar's text, without what is secret in it."""
     if not isinstance(node, ScalarNode):
         return ""
     return node.redacted if node.redacted is not None else node.text.value
 
 
-def found(node: Node) -> str:
+def describe_node(node: Node) -> str:
     """What stands there, as a noun."""
     if isinstance(node, MapNode):
         return "a map"
@@ -66,8 +66,8 @@ def found(node: Node) -> str:
     if node.value is None:
         return "null" if node.text.value else "nothing"
     if isinstance(node.value, str):
-        return shown(written(node)) if written(node).strip() else "empty text"
-    return shown(written(node))[1:-1]
+        return quote(scalar_text(node)) if scalar_text(node).strip() else "empty text"
+    return quote(scalar_text(node))[1:-1]
 
 
 @frozen
@@ -95,10 +95,12 @@ class Mistyped:
     @property
     def text(self) -> str | None:
         """The value, where it is text."""
-        return written(self.node) if isinstance(self.node, ScalarNode) and isinstance(self.node.value, str) else None
+        return (
+            scalar_text(self.node) if isinstance(self.node, ScalarNode) and isinstance(self.node.value, str) else None
+        )
 
 
-def advice(case: Mistyped) -> str | None:
+def advise(case: Mistyped) -> str | None:
     """What to write instead, where that can be told."""
     return next((help_text for rule in RULES if (help_text := rule(case))), None)
 
@@ -110,7 +112,7 @@ def _yes(case: Mistyped) -> str | None:
     word = (case.text or "").lower()
     if not case.wants("boolean") or word not in YES:
         return None
-    return f"write {YES[word]}: in YAML 1.2 {shown(case.text or '')} is text"
+    return f"write {YES[word]}: in YAML 1.2 {quote(case.text or '')} is text"
 
 
 def _quoted(case: Mistyped) -> str | None:
@@ -123,8 +125,10 @@ def _quoted(case: Mistyped) -> str | None:
 
 
 def _digit(case: Mistyped) -> str | None:
-    is_digit = isinstance(case.node, ScalarNode) and case.node.value in (0, 1) and written(case.node) in ("0", "1")
-    return f"write {'true' if written(case.node) == '1' else 'false'}" if case.wants("boolean") and is_digit else None
+    is_digit = isinstance(case.node, ScalarNode) and case.node.value in (0, 1) and scalar_text(case.node) in ("0", "1")
+    return (
+        f"write {'true' if scalar_text(case.node) == '1' else 'false'}" if case.wants("boolean") and is_digit else None
+    )
 
 
 def _nothing(case: Mistyped) -> str | None:
@@ -138,11 +142,11 @@ def _unquoted(case: Mistyped) -> str | None:
         return None
     choices = [value for branch in case.branches for value in branch.get("enum", ())]
     if choices:
-        return can_be(case.key, choices) if len(choices) > MANY or case.wants("object") else None
-    return f"put it in quotes: '{written(case.node)[:40]}'"
+        return list_choices(case.key, choices) if len(choices) > MANY or case.wants("object") else None
+    return f"put it in quotes: '{scalar_text(case.node)[:40]}'"
 
 
-def can_be(key: str | None, choices: Sequence[str]) -> str | None:
+def list_choices(key: str | None, choices: Sequence[str]) -> str | None:
     """All that may be chosen, where it can be read."""
     return f"'{key}' can be {', '.join(choices)}" if len(choices) <= _MOST else None
 
@@ -155,7 +159,7 @@ def _fraction(case: Mistyped) -> str | None:
 def _bare_item(case: Mistyped) -> str | None:
     if not isinstance(case.node, ScalarNode) or not case.wants("array"):
         return None
-    item = shown(written(case.node))[1:-1]
+    item = quote(scalar_text(case.node))[1:-1]
     for branch in case.lists():
         if branch.get("minItems", 0) > 1 and "," not in item:
             return f"write a list of {branch['minItems']}: [{item}, ...]"
@@ -189,7 +193,7 @@ def _key_that_takes_it(case: Mistyped) -> str | None:
     if not isinstance(case.node, ScalarNode) or isinstance(case.node.value, bool) or not case.wants("object"):
         return None
     key = next((key for key in case.keys if case.takes(key)), None)
-    return f"write {case.key}: {{{key}: {written(case.node)[:40]}}}" if key and case.key else None
+    return f"write {case.key}: {{{key}: {scalar_text(case.node)[:40]}}}" if key and case.key else None
 
 
 RULES: tuple[Callable[[Mistyped], str | None], ...] = (

@@ -16,11 +16,11 @@ from ..model.algorithm import Algorithm, Preset
 from ..model.recipe import Recipe
 from ..model.reflect import Record, Row, Series, Table, Type, record
 from ..source import Text
-from ..text.edit import merge, opened, with_entry
-from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode, get
-from .presets import preset
+from ..text.edit import merge, open_shorthand, set_entry
+from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry
+from .presets import load_preset
 
-__all__ = ["INHERITED", "Keeps", "layered", "written_out"]
+__all__ = ["INHERITED", "Keeps", "apply_layers", "expand_shorthands"]
 
 INHERITED = ("environments", "agent", "sampling", "reward")
 """Parts of a recipe that a stage may change key by key; `algorithm` is one more, with presets of its own."""
@@ -29,22 +29,22 @@ Keeps = Callable[[MapNode], Callable[[Path], bool]]
 """Of a stage's whole `algorithm`: which of its keys have an effect."""
 
 
-def layered(tree: MapNode, keeps: Keeps) -> MapNode:
+def apply_layers(tree: MapNode, keeps: Keeps) -> MapNode:
     """The tree with every layer laid over the one below."""
-    recipe = written_out(tree, record(Recipe))
+    recipe = expand_shorthands(tree, record(Recipe))
     if not isinstance(recipe, MapNode):
         return tree
     own = _map(recipe, "algorithm")
     recipe = _with_algorithm(recipe, _over_preset(own, _use(own) or _default_use()))
-    schedule = get(recipe, "schedule")
+    schedule = get_entry(recipe, "schedule")
     if schedule is None or not isinstance(schedule.value, ListNode):
         return _without_null(recipe)
     stages = tuple(_stage(item, recipe, own, keeps) for item in schedule.value.items)
     whole = ListNode(items=stages, span=schedule.value.span)
-    return _without_null(with_entry(recipe, Entry(key=schedule.key, value=whole)))
+    return _without_null(set_entry(recipe, Entry(key=schedule.key, value=whole)))
 
 
-def written_out(node: Node, type_: Type) -> Node:
+def expand_shorthands(node: Node, type_: Type) -> Node:
     """`algorithm: grpo` as `algorithm: {use: grpo}`, `tags: a` as `tags: [a]`, all the way down."""
     match type_:
         case Record():
@@ -63,7 +63,7 @@ def written_out(node: Node, type_: Type) -> Node:
 # a section that recipes share stays one they share
 @lru_cache(maxsize=1024)
 def _record(node: Node, type_: Record) -> Node:
-    whole = opened(node, lambda _: type_.shorthand, ())
+    whole = open_shorthand(node, lambda _: type_.shorthand, ())
     fields = type_.fields
     return _entries(whole, lambda name: fields[name].type if name in fields else None) if whole else node
 
@@ -75,7 +75,7 @@ def _entries(node: Node, type_of: Callable[[str], Type | None]) -> Node:
 
 
 def _entry(entry: Entry, type_: Type | None) -> Entry:
-    value = written_out(entry.value, type_) if type_ else entry.value
+    value = expand_shorthands(entry.value, type_) if type_ else entry.value
     return entry if value is entry.value else Entry(key=entry.key, value=value)
 
 
@@ -83,7 +83,9 @@ def _items(node: Node, type_of: Callable[[int], Type | None]) -> Node:
     if not isinstance(node, ListNode):
         return node
     typed = ((item, type_of(index)) for index, item in enumerate(node.items))
-    return ListNode(items=tuple(written_out(item, type_) if type_ else item for item, type_ in typed), span=node.span)
+    return ListNode(
+        items=tuple(expand_shorthands(item, type_) if type_ else item for item, type_ in typed), span=node.span
+    )
 
 
 def _is_bare(node: Node) -> bool:
@@ -107,13 +109,13 @@ def _default_use() -> Preset:
 
 def _use(algorithm: MapNode | None) -> Preset | None:
     """The preset that is named; None also for one that does not exist, which has been reported."""
-    entry = get(algorithm, "use")
+    entry = get_entry(algorithm, "use")
     name = entry.value.value if entry and isinstance(entry.value, ScalarNode) else None
     return _PRESETS.get(name)
 
 
 def _preset(name: Preset) -> MapNode:
-    tree = written_out(preset(name).tree, record(Algorithm))
+    tree = expand_shorthands(load_preset(name).tree, record(Algorithm))
     assert isinstance(tree, MapNode), "a preset is a map"
     return tree
 
@@ -129,13 +131,13 @@ def _over_preset(own: MapNode | None, use: Preset) -> MapNode:
 
 
 def _with_algorithm(node: MapNode, algorithm: MapNode, inherited: Entry | None = None) -> MapNode:
-    entry = get(node, "algorithm")
+    entry = get_entry(node, "algorithm")
     if entry is not None and not isinstance(entry.value, MapNode):
         return node  # no algorithm at all, which is for the reader to say
     entry = entry or inherited
     span = algorithm.span
     key = entry.key if entry else ScalarNode(value="algorithm", text=Text.made("algorithm", span), span=span)
-    return with_entry(node, Entry(key=key, value=algorithm))
+    return set_entry(node, Entry(key=key, value=algorithm))
 
 
 # --- stages --------------------------------------------------------------------------------------------------------
@@ -148,7 +150,7 @@ def _stage(stage: Node, recipe: MapNode, recipe_algorithm: MapNode | None, keeps
     inherited = tuple(entry for entry in recipe.entries if entry.name in INHERITED)
     stage = _over(MapNode(entries=inherited, span=recipe.span), stage)
     whole = _stage_algorithm(own, recipe_algorithm, _map(recipe, "algorithm"), keeps)
-    return _without_null(_with_algorithm(stage, whole, get(recipe, "algorithm")))
+    return _without_null(_with_algorithm(stage, whole, get_entry(recipe, "algorithm")))
 
 
 def _stage_algorithm(own: MapNode | None, above: MapNode | None, whole: MapNode | None, keeps: Keeps) -> MapNode:
@@ -183,15 +185,15 @@ def _kept(node: MapNode, keeps: Callable[[Path], bool], path: Path) -> MapNode:
 
 def _without_null(node: MapNode) -> MapNode:
     """Without the environments that null leaves out."""
-    worlds = get(node, "environments")
+    worlds = get_entry(node, "environments")
     if worlds is None or not isinstance(worlds.value, MapNode):
         return node
     kept = tuple(entry for entry in worlds.value.entries if not _is_null(entry.value))
     if len(kept) == len(worlds.value.entries):
         return node
-    return with_entry(node, Entry(key=worlds.key, value=MapNode(entries=kept, span=worlds.value.span)))
+    return set_entry(node, Entry(key=worlds.key, value=MapNode(entries=kept, span=worlds.value.span)))
 
 
 def _map(node: MapNode, name: str) -> MapNode | None:
-    entry = get(node, name)
+    entry = get_entry(node, name)
     return entry.value if entry and isinstance(entry.value, MapNode) else None

@@ -14,28 +14,28 @@ from itertools import islice
 from typing import Any
 
 from ...schemas import Schema
-from ..diagnostics import Diagnostic, in_file_order
+from ..diagnostics import Diagnostic, sort_by_place
 from ..source import Span
-from ..spelling import closest, folded
-from ..suggest import shown
-from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode, at, get, to_data
-from .expected import MANY, Mistyped, advice, can_be, found, in_words, written
+from ..spelling import find_closest, fold_name
+from ..suggest import quote
+from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry, node_at, to_data
+from .expected import MANY, Mistyped, advise, describe_node, describe_types, list_choices, scalar_text
 from .key_aliases import FOREIGN_VALUES
-from .key_suggestions import Keys
+from .key_suggestions import SchemaKeys
 
-__all__ = ["check"]
+__all__ = ["check_schema"]
 
 MOST = 100
 """Mistakes reported of one recipe; whoever made more is told so."""
 
 
-def check(tree: Node, schema: Schema) -> tuple[Diagnostic, ...]:
+def check_schema(tree: Node, schema: Schema) -> tuple[Diagnostic, ...]:
     """Everything in the tree that the schema forbids."""
     scene = _Scene(tree=tree, schema=schema)
     errors = _validator()(schema).iter_errors(to_data(tree))
     reports = list(islice(_reports(scene, errors), MOST + 20))
     explained = scene.explained()
-    settled = in_file_order(each for each in reports if each not in explained)
+    settled = sort_by_place(each for each in reports if each not in explained)
     return tuple(settled[:MOST]) + ((_too_many(settled[MOST]),) if len(settled) > MOST else ())
 
 
@@ -64,15 +64,15 @@ class _Scene:
     """Keys that were meant by an unknown one beside them."""
 
     @cached_property
-    def keys(self) -> Keys:
-        return Keys(self.schema)
+    def keys(self) -> SchemaKeys:
+        return SchemaKeys(self.schema)
 
     def node(self, error: Any) -> Node:
-        return at(self.tree, tuple(error.absolute_path)) or self.tree
+        return node_at(self.tree, tuple(error.absolute_path)) or self.tree
 
     def entry(self, path: Path) -> Entry | None:
         """The key and value that a path ends in; None in a list and at the top."""
-        return get(at(self.tree, path[:-1]), path[-1]) if path and isinstance(path[-1], str) else None
+        return get_entry(node_at(self.tree, path[:-1]), path[-1]) if path and isinstance(path[-1], str) else None
 
     def key_of(self, path: Path) -> str | None:
         """The name of the key that a value belongs to."""
@@ -81,7 +81,7 @@ class _Scene:
     def start(self, path: Path) -> Span:
         """Where a map begins: its key, or, in a list and at the top, its first key."""
         entry = self.entry(path)
-        node = at(self.tree, path) or self.tree
+        node = node_at(self.tree, path) or self.tree
         if entry:
             return entry.key.span
         if path and isinstance(node, MapNode) and node.entries:
@@ -166,7 +166,7 @@ def _unknown_keys(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
         if meant.key is not None:
             scene.misspelt.add((path, meant.key))
         where = scene.key_of(path)
-        message = f"unknown key {shown(entry.name)}" + (f" in {shown(where)}" if where else "")
+        message = f"unknown key {quote(entry.name)}" + (f" in {quote(where)}" if where else "")
         yield Diagnostic(code="unknown-key", message=message, span=entry.key.span, help=meant.help)
 
 
@@ -176,7 +176,7 @@ def _missing_key(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
         if name in error.instance or any((each.path, each.name) == (path, name) for each in scene.missing):
             continue
         where = scene.key_of(path)
-        message = f"missing key '{name}'" + (f" in {shown(where)}" if where else "")
+        message = f"missing key '{name}'" + (f" in {quote(where)}" if where else "")
         report = Diagnostic(
             code="missing-key", message=message, span=scene.start(path), help=_addition(scene, path, name)
         )
@@ -201,8 +201,8 @@ def _wrong_type(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
         takes=lambda key: _takes(scene, branches, key, error.instance),
         keys=tuple(name for part in parts for name in part.get("properties", ())),
     )
-    message = f"expected {in_words(branches)}, got {found(node)}"
-    yield Diagnostic(code="wrong-type", message=message, span=node.span, help=advice(case))
+    message = f"expected {describe_types(branches)}, got {describe_node(node)}"
+    yield Diagnostic(code="wrong-type", message=message, span=node.span, help=advise(case))
 
 
 def _takes(scene: _Scene, branches: Iterable[Schema], key: str, value: Any) -> bool:
@@ -222,24 +222,24 @@ def _bad_value(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
     known = [str(each) for each in error.validator_value]
     key = scene.key_of(tuple(error.absolute_path))
     listed = ", ".join(known[:MANY]) + (", ..." if len(known) > MANY else "")
-    message = f"expected one of {listed}, got {found(node)}"
+    message = f"expected one of {listed}, got {describe_node(node)}"
     yield Diagnostic(code="bad-value", message=message, span=node.span, help=_meant(node, known, key))
 
 
 def _meant(node: Node, known: list[str], key: str | None) -> str | None:
-    word = written(node)
+    word = scalar_text(node)
     foreign = FOREIGN_VALUES.get(re.sub(r"[\s_-]+", "", word).lower())
     if foreign in known:
         return f"did you mean '{foreign}'?"
-    near = closest(word, known)
+    near = find_closest(word, known)
     if near:
         return f"did you mean '{near[0][1]}'?"
-    return can_be(key, known) if len(known) > MANY else None
+    return list_choices(key, known) if len(known) > MANY else None
 
 
 def _not_constant(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
     node = scene.node(error)
-    message = f"expected {error.validator_value}, got {found(node)}"
+    message = f"expected {error.validator_value}, got {describe_node(node)}"
     advice = f"this version of agym reads recipes of version {error.validator_value}"
     is_version = scene.key_of(tuple(error.absolute_path)) == "agym"
     yield Diagnostic(code="bad-value", message=message, span=node.span, help=advice if is_version else None)
@@ -255,21 +255,21 @@ LIMITS = {
 
 def _out_of_range(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
     node = scene.node(error)
-    message = f"must be {LIMITS[error.validator]} {error.validator_value:.12g}, got {written(node)}"
+    message = f"must be {LIMITS[error.validator]} {error.validator_value:.12g}, got {scalar_text(node)}"
     yield Diagnostic(code="out-of-range", message=message, span=node.span)
 
 
 def _bad_format(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
     node: Node = scene.node(error)
     if "propertyNames" in error.absolute_schema_path:
-        entry = get(node, error.instance)
+        entry = get_entry(node, error.instance)
         node = entry.key if entry else node
     if error.schema.get("x-secret"):
         yield from _literal_secret(scene, error, node)
         return
     expected = error.schema.get("x-expected", "text that matches the pattern")
-    message = f"expected {expected}, got {found(node)}"
-    help_text = _reformed(written(node), error.validator_value)
+    message = f"expected {expected}, got {describe_node(node)}"
+    help_text = _reformed(scalar_text(node), error.validator_value)
     yield Diagnostic(code="bad-format", message=message, span=node.span, help=help_text)
 
 
@@ -278,7 +278,7 @@ def _literal_secret(scene: _Scene, error: Any, node: Node) -> Iterator[Diagnosti
         return
     key = scene.key_of(tuple(error.absolute_path)) or "token"
     message = f"'{key}' must come from an environment variable: secrets do not belong in a recipe"
-    help_text = f"write {key}: ${{env:{folded(key).upper()}}}"
+    help_text = f"write {key}: ${{env:{fold_name(key).upper()}}}"
     yield Diagnostic(code="literal-secret", message=message, span=node.span, help=help_text)
 
 
@@ -291,7 +291,7 @@ REFORMS: tuple[Callable[[str], str], ...] = (
 def _reformed(text: str, pattern: str) -> str | None:
     """The text as it may be written."""
     made = (reform(text[:200]) for reform in REFORMS)
-    return next((f"write {shown(each, 80)[1:-1]}" for each in made if re.search(pattern, each)), None)
+    return next((f"write {quote(each, 80)[1:-1]}" for each in made if re.search(pattern, each)), None)
 
 
 def _wrong_length(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
@@ -311,7 +311,7 @@ def _empty(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
 def _other(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
     """A keyword that only the schema of a plugin uses."""
     node = scene.node(error)
-    message = f"expected {error.validator} {shown(str(error.validator_value))}, got {found(node)}"
+    message = f"expected {error.validator} {quote(str(error.validator_value))}, got {describe_node(node)}"
     yield Diagnostic(code="bad-value", message=message, span=node.span)
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ...schemas import Schema
 from ..frozen import frozen
-from ..spelling import closest, folded
-from ..suggest import shown
+from ..spelling import find_closest, fold_name
+from ..suggest import quote
 from .key_aliases import FOREIGN
 
-__all__ = ["NAME", "Keys", "Pattern", "Suggestion"]
+__all__ = ["NAME", "KeyPattern", "SchemaKeys", "Suggestion"]
 
-Pattern = tuple[str, ...]
+KeyPattern = tuple[str, ...]
 
 NAME = "NAME"
 DEEPEST = 12
@@ -32,14 +32,14 @@ class Suggestion:
     """The key of the same map that was meant."""
 
 
-class Keys:
+class SchemaKeys:
     """The keys of a schema, by pattern."""
 
     def __init__(self, schema: Schema) -> None:
         self.definitions: Mapping[str, Schema] = schema.get("definitions", {})
-        self.known: dict[Pattern, Schema] = dict(self._walk(schema, ()))
+        self.known: dict[KeyPattern, Schema] = dict(self._walk(schema, ()))
 
-    def _walk(self, schema: Schema, at: Pattern) -> Iterator[tuple[Pattern, Schema]]:
+    def _walk(self, schema: Schema, at: KeyPattern) -> Iterator[tuple[KeyPattern, Schema]]:
         if len(at) > DEEPEST:
             return
         for part in self.maps(schema):
@@ -64,21 +64,21 @@ class Keys:
         if "properties" in schema or isinstance(schema.get("additionalProperties"), Mapping):
             yield schema
 
-    def pattern(self, path: Sequence[str | int]) -> Pattern:
+    def pattern(self, path: Sequence[str | int]) -> KeyPattern:
         """The pattern of a path in a recipe."""
-        found: Pattern = ()
+        found: KeyPattern = ()
         for step in path:
             if isinstance(step, str):
                 found = (*found, step if (*found, step) in self.known else NAME)
         return found
 
-    def children(self, at: Pattern) -> list[str]:
+    def children(self, at: KeyPattern) -> list[str]:
         return [known[-1] for known in self.known if known[:-1] == at and known[-1] != NAME]
 
     # --- what was meant --------------------------------------------------------------------------------------------
 
-    def suggest(self, name: str, at: Pattern) -> Suggestion:
-        beside = closest(name, self.children(at))
+    def suggest(self, name: str, at: KeyPattern) -> Suggestion:
+        beside = find_closest(name, self.children(at))
         if beside and beside[0][0] == 0:
             return self._rename(beside[0][1])
         foreign = self._rank(self._foreign(name, at), at)
@@ -87,7 +87,7 @@ class Keys:
             return self._rename(beside[0][1])
         if foreign:
             return self._elsewhere(name, foreign, at)
-        same = [path for path in self.known if folded(path[-1]) == folded(name) and path[-1] != NAME]
+        same = [path for path in self.known if fold_name(path[-1]) == fold_name(name) and path[-1] != NAME]
         if same:
             return self._elsewhere(name, self._rank(same, at), at)
         return self._rename(beside[0][1]) if beside else self._far(name, at)
@@ -95,35 +95,35 @@ class Keys:
     def _rename(self, name: str) -> Suggestion:
         return Suggestion(help=f"did you mean '{name}'?", key=name)
 
-    def _far(self, name: str, at: Pattern) -> Suggestion:
+    def _far(self, name: str, at: KeyPattern) -> Suggestion:
         """A slip of a key elsewhere; else what there is, if that is little."""
-        slips = closest(name, dict.fromkeys(path[-1] for path in self.known), A_SLIP)
+        slips = find_closest(name, dict.fromkeys(path[-1] for path in self.known), A_SLIP)
         if slips:
             same = [path for path in self.known if path[-1] == slips[0][1]]
             return self._elsewhere(name, self._rank(same, at), at)
         children = self.children(at)
         return Suggestion(help=f"known: {', '.join(children)}" if 0 < len(children) <= 10 else None)
 
-    def _foreign(self, name: str, at: Pattern) -> list[Pattern]:
+    def _foreign(self, name: str, at: KeyPattern) -> list[KeyPattern]:
         """What other frameworks mean by a name; not the place itself, nor what that is in."""
-        paths = [tuple(path.split(".")) for path in FOREIGN.get(folded(name), ())]
+        paths = [tuple(path.split(".")) for path in FOREIGN.get(fold_name(name), ())]
         inside = [("schedule", *path) for path in paths]
         return [path for path in [*paths, *inside] if path in self.known and at[: len(path)] != path]
 
-    def _rank(self, paths: Sequence[Pattern], at: Pattern) -> list[Pattern]:
+    def _rank(self, paths: Sequence[KeyPattern], at: KeyPattern) -> list[KeyPattern]:
         """The paths nearest to a place; several if none is nearer than the others."""
         in_stage = at[:1] == ("schedule",)
         open_to = [path for path in paths if in_stage or path[:1] != ("schedule",) or path[1:] not in self.known]
         if not open_to:
             return []
 
-        def rank(path: Pattern) -> tuple[int, int, bool]:
+        def rank(path: KeyPattern) -> tuple[int, int, bool]:
             return -_shared(path, at), len(path), path[:1] != ("schedule",)
 
         best = min(map(rank, open_to))
         return [path for path in open_to if rank(path) == best][:3]
 
-    def _elsewhere(self, name: str, paths: list[Pattern], at: Pattern) -> Suggestion:
+    def _elsewhere(self, name: str, paths: list[KeyPattern], at: KeyPattern) -> Suggestion:
         first = paths[0]
         if first[:-1] == at:
             return self._rename(first[-1])
@@ -131,20 +131,20 @@ class Keys:
         names = [_dotted(path[len(at) :] if inside else path) for path in paths]
         if first[-1] == name:
             places = " or ".join(f"'{_dotted(path[:-1])}'" for path in paths) if first[:-1] else "the top of the recipe"
-            return Suggestion(help=f"{shown(name)} belongs {_place(first, places)}; write {_nested(names[0])}")
+            return Suggestion(help=f"{quote(name)} belongs {_place(first, places)}; write {_nested(names[0])}")
         meant = " or ".join(f"'{each}'" for each in names)
         return Suggestion(help=f"did you mean {meant}? write {_nested(names[0])}")
 
 
-def _shared(a: Pattern, b: Pattern) -> int:
+def _shared(a: KeyPattern, b: KeyPattern) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def _dotted(path: Pattern) -> str:
+def _dotted(path: KeyPattern) -> str:
     return ".".join(path)
 
 
-def _place(path: Pattern, places: str) -> str:
+def _place(path: KeyPattern, places: str) -> str:
     if len(path) == 1:
         return f"at {places}"
     return f"in an entry of {places}" if path[:-1] == ("schedule",) else f"under {places}"

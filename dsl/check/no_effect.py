@@ -15,23 +15,23 @@ from ..model.recipe import Recipe, Stage
 from ..model.stage_kinds import kind_of, learns
 from ..text.tree import Path
 from . import effect_tables as effects
-from .condition import Keys, nested
-from .effect_tables import Entry, Setting, World
-from .spans import Places, dotted
+from .condition import NestedKeys, nest_conditions
+from .effect_tables import EffectEntry, EnvironmentEntry, Setting
+from .spans import Places, join_path
 
-__all__ = ["check", "relevant"]
+__all__ = ["explain_no_effect", "find_keys_without_effect"]
 
 C = TypeVar("C")
 
-_ALGORITHM = nested(effects.ALGORITHM)
-_AGENT = nested(effects.AGENT)
-_STAGE = nested(effects.STAGE)
-_ENTRY = nested(effects.ENTRY)
-_ENVIRONMENT = nested(effects.ENVIRONMENT)
-_RECIPE = nested(effects.RECIPE)
+_ALGORITHM = nest_conditions(effects.ALGORITHM)
+_AGENT = nest_conditions(effects.AGENT)
+_STAGE = nest_conditions(effects.STAGE)
+_ENTRY = nest_conditions(effects.ENTRY)
+_ENVIRONMENT = nest_conditions(effects.ENVIRONMENT)
+_RECIPE = nest_conditions(effects.RECIPE)
 
 
-def relevant(path: Path, algorithm: Algorithm, kind: Kind | None = None) -> str | None:
+def explain_no_effect(path: Path, algorithm: Algorithm, kind: Kind | None = None) -> str | None:
     """The reason why a key of `algorithm` has no effect with these settings; None if it has one."""
     keys = _ALGORITHM
     for step in path[1:] if path[:1] == ("algorithm",) else path:
@@ -42,12 +42,12 @@ def relevant(path: Path, algorithm: Algorithm, kind: Kind | None = None) -> str 
     return keys.in_vain([Setting(algorithm, kind or kind_of(algorithm))])
 
 
-def check(recipe: Recipe, places: Places, sinks: Mapping[str, SinkInfo]) -> Iterator[Diagnostic]:
+def find_keys_without_effect(recipe: Recipe, places: Places, sinks: Mapping[str, SinkInfo]) -> Iterator[Diagnostic]:
     """Report each key or whole section without effect that a person wrote."""
     yield from _check_stages(places, (), recipe.schedule, recipe.environments)
     for index, stage in enumerate(recipe.schedule):
         yield from _check_stages(places, ("schedule", index), [stage], stage.environments)
-        entry = Entry(is_first=index == 0, learns=learns(stage.algorithm), measures=recipe.eval is not None)
+        entry = EffectEntry(is_first=index == 0, learns=learns(stage.algorithm), measures=recipe.eval is not None)
         yield from _report_keys(places, ("schedule", index), _ENTRY, [entry])
     yield from _report_keys(places, (), _RECIPE, [recipe])
     for index, sink in enumerate(recipe.logging):
@@ -71,11 +71,11 @@ def _check_stages(places: Places, base: Path, stages: Sequence[Stage], worlds: I
     yield from _report_keys(places, (*base, "agent"), _AGENT, [each.agent for each in stages])
     yield from _report_keys(places, base, _STAGE, stages)
     for name in worlds:
-        present = [World(each.environments[name], each) for each in stages if name in each.environments]
+        present = [EnvironmentEntry(each.environments[name], each) for each in stages if name in each.environments]
         yield from _report_keys(places, (*base, "environments", name), _ENVIRONMENT, present)
 
 
-def _report_keys(places: Places, base: Path, keys: Keys[C], settings: Sequence[C]) -> Iterator[Diagnostic]:
+def _report_keys(places: Places, base: Path, keys: NestedKeys[C], settings: Sequence[C]) -> Iterator[Diagnostic]:
     """Report what has no effect in any of the settings; a section once, without its keys."""
     for name in places.written(*base):
         inner = keys.below.get(name)
@@ -89,5 +89,5 @@ def _report_keys(places: Places, base: Path, keys: Keys[C], settings: Sequence[C
 
 
 def _report(places: Places, path: Path, reason: str) -> Diagnostic:
-    message = f"'{dotted(path)}' has no effect: {reason}"
+    message = f"'{join_path(path)}' has no effect: {reason}"
     return Diagnostic(code="no-effect", message=message, span=places.key(*path), help="remove it")

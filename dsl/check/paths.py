@@ -20,13 +20,13 @@ from ..model.reflect import Record, Series, Table, Type, Word, record
 from ..source import Source
 from ..text.tree import Entry, ListNode, MapNode, Node, ScalarNode
 
-__all__ = ["anchored", "named", "rebased"]
+__all__ = ["anchor_paths", "list_paths", "rebase_paths"]
 
 Prefix = Callable[[Source], str]
 """The way from the folder of the recipe to that of another source; empty where they are the same."""
 
 
-def rebased(tree: MapNode, prefix: Prefix) -> MapNode:
+def rebase_paths(tree: MapNode, prefix: Prefix) -> MapNode:
     """A recipe with all its paths counted from its own folder; what needs no change is shared."""
     made = _rebased(tree, record(Recipe), prefix)
     return made if isinstance(made, MapNode) else tree
@@ -69,7 +69,7 @@ def _moved(node: ScalarNode, value: str, prefix: str, refers: Refers) -> ScalarN
     return replace(node, value=path, redacted=None if node.redacted is None else f"./{prefix}/{node.redacted}")
 
 
-def anchored(plan: Plan, folder: str) -> Plan:
+def anchor_paths(plan: Plan, folder: str) -> Plan:
     """The plan with all its paths joined to `folder`, for a run that may be started anywhere."""
     made: Plan = _anchored(plan, record(Plan), folder)
     return made
@@ -92,7 +92,7 @@ def _anchored(value: Any, type_: Type, folder: str) -> Any:
             return value
 
 
-def named(plan: Plan) -> Iterator[tuple[str, str]]:
+def list_paths(plan: Plan) -> Iterator[tuple[str, str]]:
     """Every file or folder that a plan names, with its key; what may be an id of the hub is none."""
     yield from _named(plan, record(Plan), "")
 

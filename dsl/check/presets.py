@@ -14,9 +14,9 @@ from typing import Any
 from ..frozen import frozen
 from ..model.algorithm import Kind, Preset
 from ..source import Source
-from ..text.tree import MapNode, at, parse, to_data
+from ..text.tree import MapNode, node_at, parse_tree, to_data
 
-__all__ = ["PresetInfo", "named", "preset", "preset_of", "presets"]
+__all__ = ["PresetInfo", "find_preset", "load_preset", "load_presets", "preset_names"]
 
 PREFIX = "preset "
 ENTRY = re.compile(r"^([a-z_]+):\n(?:(?:[ #].*)?\n)*", re.MULTILINE)
@@ -44,10 +44,10 @@ def _texts() -> Mapping[str, str]:
 
 
 @cache
-def preset(name: Preset) -> PresetInfo:
+def load_preset(name: Preset) -> PresetInfo:
     """One preset; the others are not read."""
-    parsed = parse(Source(f"{PREFIX}{name}", _texts()[name]))
-    entry, tree = at(parsed.root, (name,)), at(parsed.root, (name, "algorithm"))
+    parsed = parse_tree(Source(f"{PREFIX}{name}", _texts()[name]))
+    entry, tree = node_at(parsed.root, (name,)), node_at(parsed.root, (name, "algorithm"))
     assert not parsed.diagnostics, f"presets.yaml: {name}"
     assert entry is not None
     assert isinstance(tree, MapNode)
@@ -62,18 +62,18 @@ def preset(name: Preset) -> PresetInfo:
     )
 
 
-def presets() -> Mapping[Preset, PresetInfo]:
+def load_presets() -> Mapping[Preset, PresetInfo]:
     """All of them, in the order of the enum."""
-    return {name: preset(name) for name in Preset}
+    return {name: load_preset(name) for name in Preset}
 
 
-def named() -> Iterator[str]:
+def preset_names() -> Iterator[str]:
     """The names in presets.yaml, in the order of the file."""
     yield from _texts()
 
 
-def preset_of(source: Source) -> str | None:
+def find_preset(source: Source) -> str | None:
     """The preset that a source is the text of; None for a person's file, whatever its name."""
     name = source.name.removeprefix(PREFIX)
-    is_preset = source.name != name and name in _texts() and preset(Preset(name)).tree.span.source is source
+    is_preset = source.name != name and name in _texts() and load_preset(Preset(name)).tree.span.source is source
     return name if is_preset else None

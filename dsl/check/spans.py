@@ -11,7 +11,7 @@ from typing import Protocol
 from ..source import Span
 from ..text.node import Path
 
-__all__ = ["Places", "dotted"]
+__all__ = ["Places", "join_path"]
 
 
 class Places(Protocol):
@@ -29,7 +29,7 @@ class Places(Protocol):
         ...
 
 
-def dotted(path: Path) -> str:
+def join_path(path: Path) -> str:
     """A path as a person would write it: `schedule[1].algorithm.lr`."""
     shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return shown.removeprefix(".")

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
 
-from ..diagnostics import Diagnostic, in_file_order
+from ..diagnostics import Diagnostic, sort_by_place
 from ..frozen import frozen
 from ..source import Source
-from ..spelling import closest
-from ..text.edit import Shorthand, no_shorthand, without
-from ..text.tree import MAX_DEPTH, MAX_NODES, MapNode, Node, ScalarNode, children, get
-from .extends import extend, recipe_root
+from ..spelling import find_closest
+from ..text.edit import Shorthand, drop_entries, no_shorthand
+from ..text.tree import MAX_DEPTH, MAX_NODES, MapNode, Node, ScalarNode, child_nodes, get_entry
+from .extends import extend, parse_recipe
 from .interpolate import Interpolator
 from .library import Library
-from .matrix import Choice, Expanded, expand
+from .matrix import AxisChoice, Expanded, expand
 from .renames import rename_keys
 from .settings import apply_settings
 
@@ -57,7 +57,7 @@ def compose(
     shorthand: Shorthand = no_shorthand,
 ) -> Composed:
     """Compose a recipe; by `shorthand`, the key of a bare scalar, `algorithm: grpo` merges with a map."""
-    root, diagnostics = recipe_root(source)
+    root, diagnostics = parse_recipe(source)
     if root is None:
         return Composed((), diagnostics)
     extended = extend(root, source, library, shorthand)
@@ -65,7 +65,7 @@ def compose(
     expanded = expand(assigned.tree, assigned.paths, shorthand)
     found = [*diagnostics, *extended.diagnostics, *assigned.diagnostics, *expanded.diagnostics]
     variants = tuple(_make_variants(expanded, environ, found))
-    return Composed(variants, tuple(in_file_order(found)), extended.partial, extended.ways)
+    return Composed(variants, tuple(sort_by_place(found)), extended.partial, extended.ways)
 
 
 def _make_variants(expanded: Expanded, environ: Mapping[str, str], found: list[Diagnostic]) -> Iterator[Variant]:
@@ -83,8 +83,8 @@ def _make_variants(expanded: Expanded, environ: Mapping[str, str], found: list[D
 def _make_interpolator(tree: MapNode, environ: Mapping[str, str]) -> Interpolator:
     # of a misspelt `vars` it is enough to hear once
     maps = (entry for entry in tree.entries if isinstance(entry.value, MapNode))
-    slips = (entry for entry in maps if entry.name.isidentifier() and closest(entry.name, ["vars"]))
-    entry = get(tree, "vars") or next(slips, None)
+    slips = (entry for entry in maps if entry.name.isidentifier() and find_closest(entry.name, ["vars"]))
+    entry = get_entry(tree, "vars") or next(slips, None)
     variables = entry.value if entry else None
     interpolator = Interpolator(variables, environ)
     if isinstance(variables, MapNode):
@@ -99,8 +99,8 @@ def _make_interpolator(tree: MapNode, environ: Mapping[str, str]) -> Interpolato
     return interpolator
 
 
-def _make_variant(tree: MapNode, choices: tuple[Choice, ...], interpolator: Interpolator) -> Variant | None:
-    body = interpolator.node(without(tree, "vars"))
+def _make_variant(tree: MapNode, choices: tuple[AxisChoice, ...], interpolator: Interpolator) -> Variant | None:
+    body = interpolator.node(drop_entries(tree, "vars"))
     size, depth = interpolator.measure.of(body)
     if size > MAX_NODES or depth > MAX_DEPTH:
         code = "too-large" if size > MAX_NODES else "too-deep"
@@ -144,7 +144,7 @@ def _find_literal_secrets(variables: Node) -> Iterator[Diagnostic]:
                     span=entry.key.span,
                     help=f"write {entry.name}: ${{env:{name}}}",
                 )
-    for child in children(variables):
+    for child in child_nodes(variables):
         yield from _find_literal_secrets(child)
 
 

@@ -9,14 +9,14 @@ from functools import lru_cache, reduce
 from ..diagnostics import Diagnostic, Note
 from ..frozen import frozen
 from ..source import Source, Span
-from ..suggest import shown
+from ..suggest import quote
 from ..text.decode import decode
-from ..text.edit import Shorthand, merge, no_shorthand, without
-from ..text.tree import ListNode, MapNode, Node, ScalarNode, get, parse
-from .library import Found, Library, Refusal, explain
+from ..text.edit import Shorthand, drop_entries, merge, no_shorthand
+from ..text.tree import ListNode, MapNode, Node, ScalarNode, get_entry, parse_tree
+from .library import Found, Library, Refusal, explain_refusal
 from .renames import rename_keys
 
-__all__ = ["MAX_CHAIN", "Extended", "add_route", "extend", "recipe_root"]
+__all__ = ["MAX_CHAIN", "Extended", "add_route", "extend", "parse_recipe"]
 
 MAX_CHAIN = 16
 MAX_READS = 64
@@ -60,9 +60,9 @@ def add_route(diagnostic: Diagnostic, ways: Mapping[Source, Source]) -> Diagnost
     return replace(diagnostic, span=led(diagnostic.span), notes=notes)
 
 
-def recipe_root(source: Source) -> tuple[MapNode | None, tuple[Diagnostic, ...]]:
+def parse_recipe(source: Source) -> tuple[MapNode | None, tuple[Diagnostic, ...]]:
     """Parse a source to the map of a recipe."""
-    parsed = parse(source)
+    parsed = parse_tree(source)
     if isinstance(parsed.root, MapNode):
         root, renamed = rename_keys(parsed.root)
         return root, (*parsed.diagnostics, *renamed)
@@ -70,7 +70,7 @@ def recipe_root(source: Source) -> tuple[MapNode | None, tuple[Diagnostic, ...]]
         return None, parsed.diagnostics
     if parsed.diagnostics:  # the value is wrong already, such as 'turns:10' without its space
         return None, parsed.diagnostics
-    what = "a list" if isinstance(parsed.root, ListNode) else shown(parsed.root.text.value)
+    what = "a list" if isinstance(parsed.root, ListNode) else quote(parsed.root.text.value)
     span = _first_line(parsed.root.span)
     message = f"expected a recipe, a map of keys, got {what}"
     wrong = Diagnostic(code="wrong-type", message=message, span=span, help="start with 'agym: 1'")
@@ -85,7 +85,7 @@ def _first_line(span: Span) -> Span:
 def _parse_base(name: str, data: bytes, key: str) -> tuple[Source, MapNode | None, tuple[Diagnostic, ...]]:
     """Parse a base once for all recipes that extend it."""
     source = decode(name, data, key=key)
-    return (source.span.source, None, (source,)) if isinstance(source, Diagnostic) else (source, *recipe_root(source))
+    return (source.span.source, None, (source,)) if isinstance(source, Diagnostic) else (source, *parse_recipe(source))
 
 
 class _Loader:
@@ -99,13 +99,15 @@ class _Loader:
         self.ways: dict[Source, Source] = {}
 
     def with_bases(self, tree: MapNode, source: Source, chain: tuple[_Link, ...]) -> MapNode:
-        entry = get(tree, "extends")
+        entry = get_entry(tree, "extends")
         if entry is None:
             return tree
         bases = [self.base(node, source, chain) for node in self.references(entry.value)]
         layers: list[Node] = [base for base in bases if base is not None]
         self.partial = self.partial or len(layers) < len(bases)
-        merged = reduce(lambda below, over: merge(below, over, self.shorthand), [*layers, without(tree, "extends")])
+        merged = reduce(
+            lambda below, over: merge(below, over, self.shorthand), [*layers, drop_entries(tree, "extends")]
+        )
         return merged if isinstance(merged, MapNode) else tree
 
     def references(self, value: Node) -> Iterator[ScalarNode]:
@@ -140,7 +142,7 @@ class _Loader:
             return None
         found = self.library.read(node.text.value, source)
         if isinstance(found, Refusal):
-            self.diagnostics.append(explain(found, node.text.value, node.span))
+            self.diagnostics.append(explain_refusal(found, node.text.value, node.span))
             return None
         closing = next((link for link in chain if link.source.identity == found.key), None)
         if closing is not None:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from ..diagnostics import Diagnostic, Note
 from ..frozen import frozen
 from ..source import Span, Text
-from ..suggest import did_you_mean, nearest, shown
+from ..suggest import did_you_mean, find_nearest, quote
 from ..text.decode import SURROGATE
 from ..text.scalars import Refused, ScalarValue, resolve
 from ..text.tree import (
@@ -29,10 +29,10 @@ from ..text.tree import (
     Measure,
     Node,
     ScalarNode,
-    children,
-    get,
+    child_nodes,
+    get_entry,
 )
-from .settings import Step, parse_path
+from .settings import PathStep, parse_path
 
 __all__ = ["Interpolator", "escape"]
 
@@ -173,7 +173,7 @@ class Interpolator:
             return Text.made(found.text.value, reference.span), found.redacted
         if found is not None:
             what = {MapNode: "a map", ListNode: "a list"}.get(type(found), "null")
-            message = f"{shown(reference.written)} is {what}, which cannot be part of a text"
+            message = f"{quote(reference.written)} is {what}, which cannot be part of a text"
             self._report("bad-reference", message, reference.span, "make it the whole value, or refer to a part of it")
         return reference.node.text.part(reference.start, reference.end), None
 
@@ -233,12 +233,12 @@ class Interpolator:
         inner = reference.inner.strip()
         env = NOT_ENV.fullmatch(inner)
         name = re.split(r"[.:]", inner, maxsplit=1)[-1]
-        variable = nearest(name, self._by_name) if name and len(self.diagnostics) < MAX_ADVICE else None
+        variable = find_nearest(name, self._by_name) if name and len(self.diagnostics) < MAX_ADVICE else None
         forms = "write ${vars.NAME}, ${env:NAME} or ${env:NAME:-default}, or '$${' for a literal '${'"
         advice = f"did you mean '${{vars.{variable}}}'?" if variable else forms
         if env and not variable:
             advice = f"did you mean '${{env:{env.group(1) or env.group(2)}}}'?"
-        message = f"unknown reference {shown(reference.written)}: only vars and env can be referred to"
+        message = f"unknown reference {quote(reference.written)}: only vars and env can be referred to"
         self._report("bad-reference", message, reference.span, advice)
 
     def _variable(self, reference: _Reference) -> Node | None:
@@ -262,7 +262,7 @@ class Interpolator:
             return target
         return self._resolve_variable(target, reference, steps[-1])
 
-    def _resolve_variable(self, target: Node, reference: _Reference, step: Step) -> Node | None:
+    def _resolve_variable(self, target: Node, reference: _Reference, step: PathStep) -> Node | None:
         """Resolve the references in a variable; a cycle is reported once."""
         if id(target) in self._open:
             self._cycle(target, reference)
@@ -274,7 +274,7 @@ class Interpolator:
             del self._open[id(target)]
         return self._within_bounds(value, step)
 
-    def _within_bounds(self, value: Node, step: Step) -> Node | None:
+    def _within_bounds(self, value: Node, step: PathStep) -> Node | None:
         size, depth = self.measure.of(value)
         if size > MAX_NODES:
             self._report("too-large", f"this variable has more than {MAX_NODES:,} values", step.span, None)
@@ -291,9 +291,9 @@ class Interpolator:
         note = Note("the cycle starts here", chain[0][1])
         self._report("vars-cycle", f"a variable refers to itself: {way[:200]}", reference.span, None, note)
 
-    def _unknown_variable(self, reference: _Reference, step: Step, inside: Node | None) -> None:
+    def _unknown_variable(self, reference: _Reference, step: PathStep, inside: Node | None) -> None:
         names = [entry.name for entry in inside.entries] if isinstance(inside, MapNode) else []
-        where = f"'{step.name}' is not in {shown(reference.written)}" if inside is not self.variables else None
+        where = f"'{step.name}' is not in {quote(reference.written)}" if inside is not self.variables else None
         message = where or f"unknown variable '{step.name}'"
         known = did_you_mean(step.name, names) if len(self.diagnostics) < MAX_ADVICE else None
         if isinstance(inside, ListNode):
@@ -316,17 +316,17 @@ def _is_literal(node: Node) -> bool:
 def _all_literal(node: MapNode | ListNode) -> bool:
     """Cached because bases are shared by many recipes."""
     keys = node.entries if isinstance(node, MapNode) else ()
-    return all("${" not in entry.name for entry in keys) and all(map(_is_literal, children(node)))
+    return all("${" not in entry.name for entry in keys) and all(map(_is_literal, child_nodes(node)))
 
 
 def _reference(node: ScalarNode, match: re.Match[str]) -> _Reference:
     return _Reference(node, match.start(), match.end(), match.start("inner"), match["inner"])
 
 
-def _child(node: Node | None, step: Step) -> Node | None:
+def _child(node: Node | None, step: PathStep) -> Node | None:
     if isinstance(node, ListNode) and step.name.isdecimal():
         return node.items[int(step.name)] if int(step.name) < len(node.items) else None
-    entry = None if step.is_index else get(node, step.name)
+    entry = None if step.is_index else get_entry(node, step.name)
     return entry.value if entry else None
 
 

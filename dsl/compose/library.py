@@ -15,9 +15,9 @@ from typing import Protocol
 from ..diagnostics import Diagnostic
 from ..frozen import frozen
 from ..source import Source, Span
-from ..suggest import nearest, shown
+from ..suggest import find_nearest, quote
 
-__all__ = ["SUFFIXES", "Found", "Library", "MemoryLibrary", "Refusal", "Trouble", "candidates", "explain"]
+__all__ = ["SUFFIXES", "Found", "Library", "MemoryLibrary", "Refusal", "Trouble", "explain_refusal", "list_candidates"]
 
 
 class Trouble(StrEnum):
@@ -72,7 +72,7 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 SUFFIXES = (".yaml", ".yml")
 
 
-def candidates(reference: str, folder: str, project: str) -> tuple[str, ...] | Trouble:
+def list_candidates(reference: str, folder: str, project: str) -> tuple[str, ...] | Trouble:
     """List the paths where a reference may be, best first; none of them outside `project`.
 
     Paths are absolute or all relative to one place, with '/'. `folder` is that of the referring file.
@@ -143,14 +143,14 @@ WORDS: Mapping[Trouble, _Words] = {
 }
 
 
-def explain(refusal: Refusal, reference: str, span: Span, advice: str | None = None) -> Diagnostic:
+def explain_refusal(refusal: Refusal, reference: str, span: Span, advice: str | None = None) -> Diagnostic:
     """Make the diagnostic of a refused reference; `advice` replaces the default help."""
     words = WORDS[refusal.trouble]
-    near = nearest(reference, refusal.known) if refusal.trouble is Trouble.MISSING else None
+    near = find_nearest(reference, refusal.known) if refusal.trouble is Trouble.MISSING else None
     detail = f": {refusal.detail}" if refusal.detail else ""
     return Diagnostic(
         code=words.code,
-        message=words.message.format(what=shown(reference)) + detail,
+        message=words.message.format(what=quote(reference)) + detail,
         span=span,
         help=f"did you mean '{near}'?" if near else advice or words.help,
     )
@@ -167,7 +167,7 @@ class MemoryLibrary:
     def read(self, reference: str, base: Source | None) -> Found | Refusal:
         if base is None:
             return self._found(reference, self.files.get(reference)) or self._missing()
-        paths = candidates(reference, self.folder(base), self.project)
+        paths = list_candidates(reference, self.folder(base), self.project)
         if isinstance(paths, Trouble):
             return Refusal(trouble=paths)
         in_files = (self._found(path, self.files.get(path)) for path in paths)

@@ -10,12 +10,12 @@ from math import prod
 
 from ..diagnostics import Diagnostic, Note
 from ..frozen import frozen
-from ..suggest import shown
-from ..text.edit import Shorthand, no_shorthand, without
-from ..text.tree import Entry, ListNode, MapNode, Node, ScalarNode, get, to_data
-from .settings import Step, assign, parse_path, path_name
+from ..suggest import quote
+from ..text.edit import Shorthand, drop_entries, no_shorthand
+from ..text.tree import Entry, ListNode, MapNode, Node, ScalarNode, get_entry, to_data
+from .settings import PathStep, assign, parse_path, path_name
 
-__all__ = ["MAX_RUNS", "Choice", "Expanded", "expand"]
+__all__ = ["MAX_RUNS", "AxisChoice", "Expanded", "expand"]
 
 MAX_RUNS = 1000
 MAX_AXES = 32
@@ -24,7 +24,7 @@ RESERVED = {"extends", "matrix"}
 
 
 @frozen(kw_only=False)
-class Choice:
+class AxisChoice:
     """One value of one axis."""
 
     axis: str
@@ -35,7 +35,7 @@ class Choice:
 class Expanded:
     """The trees of all combinations, with the values chosen for each."""
 
-    trees: tuple[tuple[MapNode, tuple[Choice, ...]], ...]
+    trees: tuple[tuple[MapNode, tuple[AxisChoice, ...]], ...]
     touches_vars: bool
     diagnostics: tuple[Diagnostic, ...]
 
@@ -43,7 +43,7 @@ class Expanded:
 @frozen(kw_only=False)
 class _Axis:
     key: ScalarNode
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
     items: tuple[Node, ...]
 
     @property
@@ -51,15 +51,17 @@ class _Axis:
         return tuple(step.name for step in self.steps)
 
 
-def expand(tree: MapNode, settings: Sequence[tuple[Step, ...]] = (), shorthand: Shorthand = no_shorthand) -> Expanded:
+def expand(
+    tree: MapNode, settings: Sequence[tuple[PathStep, ...]] = (), shorthand: Shorthand = no_shorthand
+) -> Expanded:
     """Expand the matrix; `settings` are the paths set by `--set`, which an axis would undo."""
-    entry = get(tree, "matrix")
-    body = without(tree, "matrix")
+    entry = get_entry(tree, "matrix")
+    body = drop_entries(tree, "matrix")
     if entry is None or (isinstance(entry.value, ScalarNode) and entry.value.value is None):
         return Expanded(((body, ()),), False, ())
     reader = _Reader(settings)
     axes = reader.axes(entry)
-    combinations: list[tuple[MapNode, tuple[Choice, ...]]] = [(body, ())]
+    combinations: list[tuple[MapNode, tuple[AxisChoice, ...]]] = [(body, ())]
     for axis in axes:
         items = axis.items[:1] if reader.diagnostics else axis.items
         combinations = list(_multiply(combinations, axis, items, reader, shorthand))
@@ -69,12 +71,12 @@ def expand(tree: MapNode, settings: Sequence[tuple[Step, ...]] = (), shorthand: 
 
 
 def _multiply(
-    combinations: Sequence[tuple[MapNode, tuple[Choice, ...]]],
+    combinations: Sequence[tuple[MapNode, tuple[AxisChoice, ...]]],
     axis: _Axis,
     items: Sequence[Node],
     reader: _Reader,
     shorthand: Shorthand,
-) -> Iterator[tuple[MapNode, tuple[Choice, ...]]]:
+) -> Iterator[tuple[MapNode, tuple[AxisChoice, ...]]]:
     for tree, choices in combinations:
         for item in items:
             changed = assign(tree, axis.steps, item, "bad-matrix", shorthand)
@@ -83,13 +85,13 @@ def _multiply(
                 reader.diagnostics.append(changed)
                 yield tree, choices
                 return
-            yield changed, (*choices, Choice(axis.key.text.value, item))
+            yield changed, (*choices, AxisChoice(axis.key.text.value, item))
 
 
 class _Reader:
     """Reads the axes of a matrix."""
 
-    def __init__(self, settings: Sequence[tuple[Step, ...]]) -> None:
+    def __init__(self, settings: Sequence[tuple[PathStep, ...]]) -> None:
         self.settings = settings
         self.diagnostics: list[Diagnostic] = []
 
@@ -138,7 +140,7 @@ class _Reader:
             written = repr(to_data(item))  # tells 1 from 1.0 and from '1'
             if written in first:
                 note = Note("first written here", first[written].span)
-                message = f"the value {shown(item.span.text)} is listed twice"
+                message = f"the value {quote(item.span.text)} is listed twice"
                 self.report("bad-matrix", message, item, "remove one of them", note)
             first.setdefault(written, item)
 

@@ -9,8 +9,8 @@ from ..diagnostics import Diagnostic, Note, Severity
 from ..model.recipe import Recipe
 from ..model.reflect import Record, record
 from ..source import Text
-from ..text.edit import with_entry
-from ..text.tree import Entry, ListNode, MapNode, Node, ScalarNode, get
+from ..text.edit import set_entry
+from ..text.tree import Entry, ListNode, MapNode, Node, ScalarNode, get_entry
 
 __all__ = ["rename_keys"]
 
@@ -19,14 +19,14 @@ def rename_keys(tree: MapNode) -> tuple[MapNode, tuple[Diagnostic, ...]]:
     """Replace old keys by today's, with a diagnostic for each; return the same tree if there are none."""
     found: list[Diagnostic] = []
     tree = _in_sections(tree, found)
-    schedule = get(tree, "schedule")
+    schedule = get_entry(tree, "schedule")
     if schedule is not None and isinstance(schedule.value, ListNode):
         items: tuple[Node, ...] = tuple(
             _in_sections(item, found) if isinstance(item, MapNode) else item for item in schedule.value.items
         )
         if any(new is not old for new, old in zip(items, schedule.value.items, strict=True)):
             stages = ListNode(items=items, span=schedule.value.span)
-            tree = with_entry(tree, Entry(key=schedule.key, value=stages))
+            tree = set_entry(tree, Entry(key=schedule.key, value=stages))
     return tree, tuple(found)
 
 
@@ -39,16 +39,16 @@ def _sections() -> Mapping[str, Mapping[str, str]]:
 
 def _in_sections(part: MapNode, found: list[Diagnostic]) -> MapNode:
     for section, names in _sections().items():
-        entry = get(part, section)
+        entry = get_entry(part, section)
         for old, new in names.items() if entry is not None else ():
-            if entry is not None and isinstance(entry.value, MapNode) and get(entry.value, old) is not None:
+            if entry is not None and isinstance(entry.value, MapNode) and get_entry(entry.value, old) is not None:
                 entry = Entry(key=entry.key, value=_rename(entry.value, old, new, found))
-                part = with_entry(part, entry)
+                part = set_entry(part, entry)
     return part
 
 
 def _rename(section: MapNode, old: str, new: str, found: list[Diagnostic]) -> MapNode:
-    was, now = get(section, old), get(section, new)
+    was, now = get_entry(section, old), get_entry(section, new)
     assert was is not None
     span = was.key.span
     others = tuple(entry for entry in section.entries if entry is not was and entry is not now)

@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from ..diagnostics import Diagnostic
 from ..frozen import frozen
 from ..source import Source, Span, Text
-from ..suggest import shown
+from ..suggest import quote
 from ..text.decode import without_surrogates
-from ..text.edit import Shorthand, no_shorthand, opened, with_entry
-from ..text.tree import MAX_DEPTH, Entry, ListNode, MapNode, Node, Path, ScalarNode, get, parse
+from ..text.edit import Shorthand, no_shorthand, open_shorthand, set_entry
+from ..text.tree import MAX_DEPTH, Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry, parse_tree
 from ..text.yaml_traps import foreign_character
 
-__all__ = ["Assigned", "Step", "apply_settings", "assign", "parse_path", "path_name"]
+__all__ = ["Assigned", "PathStep", "apply_settings", "assign", "parse_path", "path_name"]
 
 
 @frozen(kw_only=False)
-class Step:
+class PathStep:
     """One part of a path: `schedule`, `[0]`, `0`."""
 
     text: Text
@@ -43,7 +43,7 @@ class Assigned:
     """A tree after settings, and the paths that were set."""
 
     tree: MapNode
-    paths: tuple[tuple[Step, ...], ...]
+    paths: tuple[tuple[PathStep, ...], ...]
     diagnostics: tuple[Diagnostic, ...]
 
 
@@ -51,9 +51,9 @@ STEP = re.compile(r'(?P<dot>\.)?(?:"(?P<quoted>[^"]+)"|(?P<name>[^\s.\[\]"=:{},]
 HOW = "write KEY=VALUE, as in algorithm.lr=3e-6 or schedule[0].turns=5"
 
 
-def parse_path(path: Text, code: str, expected: str) -> tuple[Step, ...] | Diagnostic:
+def parse_path(path: Text, code: str, expected: str) -> tuple[PathStep, ...] | Diagnostic:
     """Split `a.b[0]."c.d"` into steps; `code` and `expected` are for the error."""
-    steps: list[Step] = []
+    steps: list[PathStep] = []
     at = 0
     while at < len(path.value) or not steps:
         match = STEP.match(path.value, at)
@@ -61,13 +61,13 @@ def parse_path(path: Text, code: str, expected: str) -> tuple[Step, ...] | Diagn
         if match is None or not fits or len(steps) == MAX_DEPTH:
             return _bad_path(path, at, code, expected)
         group = match.lastgroup or "name"
-        steps.append(Step(path.part(*match.span(group)), group == "index"))
+        steps.append(PathStep(path.part(*match.span(group)), group == "index"))
         at = match.end()
     return tuple(steps)
 
 
 def _bad_path(path: Text, at: int, code: str, expected: str) -> Diagnostic:
-    found = f"got {shown(path.value[at:])}" if at < len(path.value) else "got nothing"
+    found = f"got {quote(path.value[at:])}" if at < len(path.value) else "got nothing"
     return Diagnostic(
         code=code,
         message=f"expected {expected}, {found}",
@@ -76,7 +76,7 @@ def _bad_path(path: Text, at: int, code: str, expected: str) -> Diagnostic:
     )
 
 
-def path_name(steps: Sequence[Step]) -> str:
+def path_name(steps: Sequence[PathStep]) -> str:
     """Write a path as a person would."""
     return ".".join(step.name for step in steps)
 
@@ -84,13 +84,13 @@ def path_name(steps: Sequence[Step]) -> str:
 class _WrongPath(Exception):
     """A step that leads nowhere; caught where the path starts."""
 
-    def __init__(self, step: Step, message: str, advice: str | None) -> None:
+    def __init__(self, step: PathStep, message: str, advice: str | None) -> None:
         self.step, self.message, self.advice = step, message, advice
         super().__init__(message)
 
 
 def assign(
-    tree: MapNode, steps: Sequence[Step], value: Node, code: str, shorthand: Shorthand = no_shorthand
+    tree: MapNode, steps: Sequence[PathStep], value: Node, code: str, shorthand: Shorthand = no_shorthand
 ) -> MapNode | Diagnostic:
     """Put `value` at a path; missing maps are created, lists must be long enough."""
     try:
@@ -100,7 +100,7 @@ def assign(
     return result if isinstance(result, MapNode) else tree
 
 
-def _place(node: Node | None, steps: tuple[Step, ...], value: Node, shorthand: Shorthand, path: Path) -> Node:
+def _place(node: Node | None, steps: tuple[PathStep, ...], value: Node, shorthand: Shorthand, path: Path) -> Node:
     if not steps:
         return value
     step, rest = steps[0], steps[1:]
@@ -109,26 +109,26 @@ def _place(node: Node | None, steps: tuple[Step, ...], value: Node, shorthand: S
         item = _place(node.items[index], rest, value, shorthand, (*path, index))
         return ListNode(items=(*node.items[:index], item, *node.items[index + 1 :]), span=node.span)
     inside = _as_map(node, step, shorthand, path)
-    entry = get(inside, step.name)
+    entry = get_entry(inside, step.name)
     inner = _place(entry.value if entry else None, rest, value, shorthand, (*path, step.name))
     key = ScalarNode(value=step.name, text=step.text, span=step.span)
-    return with_entry(inside, Entry(key=key, value=inner))
+    return set_entry(inside, Entry(key=key, value=inner))
 
 
-def _as_map(node: Node | None, step: Step, shorthand: Shorthand, path: Path) -> MapNode:
+def _as_map(node: Node | None, step: PathStep, shorthand: Shorthand, path: Path) -> MapNode:
     where = _where(path)
     if step.is_index:
         raise _WrongPath(step, f"{where} is not a list", "write '.' and a key")
     if node is None or (isinstance(node, ScalarNode) and node.value is None):
         return MapNode(entries=(), span=step.span)
-    inside = opened(node, shorthand, path)
+    inside = open_shorthand(node, shorthand, path)
     if inside is None:
         written = node.text.value if isinstance(node, ScalarNode) else ""
-        raise _WrongPath(step, f"{where} is {shown(written)}, not a map", f"set {path[-1]} to a map" if path else None)
+        raise _WrongPath(step, f"{where} is {quote(written)}, not a map", f"set {path[-1]} to a map" if path else None)
     return inside
 
 
-def _index(step: Step, node: ListNode, path: Path) -> int:
+def _index(step: PathStep, node: ListNode, path: Path) -> int:
     count = len(node.items)
     if not step.name.isdecimal():
         raise _WrongPath(step, f"{_where(path)} is a list: expected an index", f"write [0] to [{count - 1}]")
@@ -145,7 +145,7 @@ def _where(path: Path) -> str:
 def apply_settings(tree: MapNode, settings: Sequence[str], shorthand: Shorthand = no_shorthand) -> Assigned:
     """Apply each setting in turn; later ones override earlier ones."""
     diagnostics: list[Diagnostic] = []
-    paths: list[tuple[Step, ...]] = []
+    paths: list[tuple[PathStep, ...]] = []
     for number, setting in enumerate(settings, start=1):
         done = _apply(tree, Source(f"--set #{number}", without_surrogates(setting)), shorthand)
         if isinstance(done, Assigned):
@@ -173,7 +173,7 @@ def _apply(tree: MapNode, source: Source, shorthand: Shorthand) -> Assigned | tu
 @frozen(kw_only=False)
 class _Setting:
     path: Text
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
     value: Node
     diagnostics: tuple[Diagnostic, ...]
 
@@ -184,7 +184,7 @@ def _read_setting(source: Source) -> _Setting | tuple[Diagnostic, ...]:
         return (foreign,)
     equals = source.text.find("=")
     if equals < 0:
-        message = f"expected KEY=VALUE, got {shown(source.text)}"
+        message = f"expected KEY=VALUE, got {quote(source.text)}"
         return (Diagnostic(code="bad-setting", message=message, span=source.span(0, len(source.text)), help=HOW),)
     path = Text.exact(source.span(0, equals))
     steps = parse_path(path, "bad-setting", "a key like algorithm.lr or schedule[0].turns")
@@ -194,13 +194,13 @@ def _read_setting(source: Source) -> _Setting | tuple[Diagnostic, ...]:
         message = f"no value for '{path_name(steps)}'"
         span = source.span(equals + 1, len(source.text))
         return (Diagnostic(code="bad-setting", message=message, span=span, help="write null, or '\"\"' for no text"),)
-    parsed = parse(source, equals + 1)
+    parsed = parse_tree(source, equals + 1)
     return _Setting(path, steps, parsed.root, parsed.diagnostics) if parsed.root else parsed.diagnostics
 
 
-def _matrix_axis(setting: _Setting) -> tuple[Step, ...]:
+def _matrix_axis(setting: _Setting) -> tuple[PathStep, ...]:
     """Join `algorithm.lr` in `matrix.algorithm.lr`: an axis is a single key, dots included."""
     steps = setting.steps
     if steps[0].name != "matrix" or len(steps) < 3:
         return steps
-    return steps[0], Step(setting.path.part(setting.path.value.index(".") + 1, len(setting.path.value)), False)
+    return steps[0], PathStep(setting.path.part(setting.path.value.index(".") + 1, len(setting.path.value)), False)

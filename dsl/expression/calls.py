@@ -6,17 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..suggest import did_you_mean, shown
+from ..suggest import did_you_mean, quote
 from .functions import MAX_WINDOW, PLAIN, SCHEDULES, SIGNATURES, WINDOWS, Interval, Plain, Schedule, Window
-from .inferred import POISON, Shape, first_doubt, result_type, tidy
+from .inferred import POISON, Shape, drop_overflow, first_doubt, result_type
 from .intervals import hull
-from .nodes import Call, Literal, Name, Node, Place, Problem
+from .nodes import Call, ExprNode, ExprProblem, Literal, NameNode, Place
 from .scopes import CONSTANT, ExprType, Fact, Scope
 
 if TYPE_CHECKING:
     from .check import Checker
 
-__all__ = ["call", "is_window", "schedule_parts", "size_of"]
+__all__ = ["check_call", "is_window", "schedule_parts", "size_of"]
 
 _Narrow = Mapping[str, Interval]
 
@@ -35,7 +35,7 @@ def size_of(window: Call) -> int:
     return int(size.value) if isinstance(size, Literal) and size.whole else WINDOWS[window.function].default or 0
 
 
-def schedule_parts(node: Call) -> tuple[tuple[Node, ...], Node | None]:
+def schedule_parts(node: Call) -> tuple[tuple[ExprNode, ...], ExprNode | None]:
     """The arguments of a schedule and, apart from them, what it counts; None for the steps of the stage."""
     function, arguments = SCHEDULES[node.function], node.arguments
     if not function.fits(len(arguments)) and function.fits(len(arguments) - 1):
@@ -43,7 +43,7 @@ def schedule_parts(node: Call) -> tuple[tuple[Node, ...], Node | None]:
     return arguments, None
 
 
-def call(checker: Checker, node: Call, narrow: _Narrow) -> Shape:
+def check_call(checker: Checker, node: Call, narrow: _Narrow) -> Shape:
     if is_window(node, checker.scope):
         return _window(checker, node, WINDOWS[node.function])
     if node.function == "default":
@@ -55,8 +55,8 @@ def call(checker: Checker, node: Call, narrow: _Narrow) -> Shape:
     return _unknown(checker, node, narrow)
 
 
-def _metric(node: Node | None, scope: Scope) -> Fact | None:
-    fact = scope.facts.get(node.name) if isinstance(node, Name) else None
+def _metric(node: ExprNode | None, scope: Scope) -> Fact | None:
+    fact = scope.facts.get(node.name) if isinstance(node, NameNode) else None
     return fact if fact and fact.metric else None
 
 
@@ -71,7 +71,7 @@ def _unknown(checker: Checker, node: Call, narrow: _Narrow) -> Shape:
         message = f"'{node.function}' is a name, not a function"
         return checker.say("expr-call", message, _at_name(node), f"write {node.function} without parentheses")
     help_text = did_you_mean(node.function, SIGNATURES) or f"known: {', '.join(SIGNATURES)}"
-    return checker.say("expr-call", f"unknown function {shown(node.function)}", _at_name(node), help_text)
+    return checker.say("expr-call", f"unknown function {quote(node.function)}", _at_name(node), help_text)
 
 
 def _wrong_count(checker: Checker, node: Call, wanted: str, signature: str) -> Shape:
@@ -91,7 +91,7 @@ def _plain(checker: Checker, node: Call, function: Plain, narrow: _Narrow) -> Sh
     if node.function == "clip" and shapes[1].limits[0] > shapes[2].limits[1]:
         at = Place(node.arguments[1].start, node.arguments[2].end)
         return checker.say("expr-call", "the lower limit of 'clip' is above the upper one", at, function.signature)
-    limits = tidy(function.limits(*(shape.limits for shape in shapes)))
+    limits = drop_overflow(function.limits(*(shape.limits for shape in shapes)))
     doubt = _domain_doubt(checker, node, function, shapes[0])
     return checker.computed(node, shapes, Shape(result_type(function.whole, shapes), limits, doubt), function.compute)
 
@@ -109,7 +109,7 @@ def _signature(checker: Checker, node: Call, function: Plain) -> str:
     return function.signature
 
 
-def _domain_doubt(checker: Checker, node: Call, function: Plain, argument: Shape) -> Problem | None:
+def _domain_doubt(checker: Checker, node: Call, function: Plain, argument: Shape) -> ExprProblem | None:
     if function.above == -math.inf or argument.limits[0] > function.above:
         return None
     least = "below 0" if function.above < 0 else "0 or less"
@@ -148,7 +148,7 @@ def _schedule(checker: Checker, node: Call, function: Schedule, narrow: _Narrow)
 
 
 def _scheduled(
-    checker: Checker, node: Call, arguments: tuple[Node, ...], shapes: list[Shape], doubt: Problem | None
+    checker: Checker, node: Call, arguments: tuple[ExprNode, ...], shapes: list[Shape], doubt: ExprProblem | None
 ) -> Shape:
     function = SCHEDULES[node.function]
     points = function.points(len(arguments))
@@ -177,7 +177,7 @@ def _window(checker: Checker, node: Call, function: Window) -> Shape:
     if len(node.arguments) != 2 and not (len(node.arguments) == 1 and function.default):
         return _wrong_count(checker, node, "2 arguments, a metric and a number of values", function.signature)
     name, metric = node.arguments[0], _metric(node.arguments[0], checker.scope)
-    if metric is None or not isinstance(name, Name):
+    if metric is None or not isinstance(name, NameNode):
         return _not_a_metric(checker, node)
     if sizes and not _size_is_right(checker, node, function, sizes[0]):
         return POISON
@@ -200,12 +200,12 @@ def _no_metrics(checker: Checker, node: Call) -> Shape:
 def _not_a_metric(checker: Checker, node: Call) -> Shape:
     first = node.arguments[0]
     names = [name for name, fact in checker.scope.facts.items() if fact.metric]
-    near = did_you_mean(first.name, names) if isinstance(first, Name) else None
+    near = did_you_mean(first.name, names) if isinstance(first, NameNode) else None
     message = f"the first argument of '{node.function}' must be a metric, not {checker.shown(first)}"
     return checker.say("expr-call", message, first, near or f"metrics: {', '.join(names)}")
 
 
-def _size_is_right(checker: Checker, node: Call, function: Window, size: Node) -> bool:
+def _size_is_right(checker: Checker, node: Call, function: Window, size: ExprNode) -> bool:
     if not isinstance(size, Literal) or not size.whole:
         message = f"the second argument of '{node.function}' must be a literal whole number, not {checker.shown(size)}"
         checker.say("expr-call", message, size, f"write {function.signature}")

@@ -12,43 +12,43 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from ..suggest import did_you_mean, shown
-from .calls import call, is_window, size_of
+from ..suggest import did_you_mean, quote
+from .calls import check_call, is_window, size_of
 from .functions import COMPARISONS, OPERATORS, SIGNATURES, Interval
 from .inferred import (
     NUMBERS,
     POISON,
     Shape,
     binary_type,
+    drop_overflow,
     first_doubt,
     fits,
     kind_words,
     power_is_safe,
     range_words,
-    tidy,
     type_words,
 )
-from .intervals import LIMITS, NEGATED, compared, hull, narrowed
+from .intervals import LIMITS, NEGATED, compare_intervals, hull, narrow_interval
 from .nodes import (
     Binary,
     Call,
-    Choice,
     Compare,
+    Conditional,
+    ExprNode,
+    ExprProblem,
     Literal,
     Logic,
     Member,
-    Name,
-    Node,
+    NameNode,
     Place,
-    Problem,
     Unary,
     Value,
-    walk,
+    walk_nodes,
 )
-from .parse import parse
+from .parse import parse_expression
 from .scopes import CONSTANT, SCOPES, ExprType, Scope
 
-__all__ = ["MAX_COST", "Checker", "Narrow", "examine", "scope_of"]
+__all__ = ["MAX_COST", "Checker", "Narrow", "infer", "scope_of"]
 
 MAX_COST = 50_000
 """Values of metrics that one expression may read."""
@@ -64,10 +64,10 @@ def scope_of(name: str) -> Scope:
 
 
 @lru_cache(maxsize=4096)
-def examine(text: str, scope: str, want: ExprType | None) -> tuple[Shape, tuple[Problem, ...]]:
+def infer(text: str, scope: str, want: ExprType | None) -> tuple[Shape, tuple[ExprProblem, ...]]:
     """What a text is worth in a scope, and everything that is wrong with it."""
-    tree = parse(text)
-    if isinstance(tree, Problem):
+    tree = parse_expression(text)
+    if isinstance(tree, ExprProblem):
         return POISON, (tree,)
     checker = Checker(text, scope_of(scope))
     shape = checker.shape(tree, {})
@@ -84,40 +84,40 @@ class Checker:
     def __init__(self, text: str, scope: Scope) -> None:
         self.text = text
         self.scope = scope
-        self.problems: list[Problem] = []
+        self.problems: list[ExprProblem] = []
         self._limits: dict[int, Interval] = {}
 
-    def shape(self, node: Node, narrow: Narrow) -> Shape:
+    def shape(self, node: ExprNode, narrow: Narrow) -> Shape:
         shape = _SHAPES[type(node)](self, node, narrow)
         self._limits[id(node)] = shape.limits
         return shape
 
     # --- what is said ---
 
-    def say(self, code: str, message: str, at: Node | Place, help_text: str | None = None) -> Shape:
-        self.problems.append(Problem(code=code, message=message, start=at.start, end=at.end, help=help_text))
+    def say(self, code: str, message: str, at: ExprNode | Place, help_text: str | None = None) -> Shape:
+        self.problems.append(ExprProblem(code=code, message=message, start=at.start, end=at.end, help=help_text))
         return POISON
 
-    def shown(self, node: Node) -> str:
+    def shown(self, node: ExprNode) -> str:
         text = self.text[node.start : node.end]
         in_quotes = isinstance(node, Literal) and isinstance(node.value, str) and len(text) <= 40
-        return text if in_quotes else shown(text)
+        return text if in_quotes else quote(text)
 
-    def short(self, node: Node, limit: int = 30) -> str | None:
+    def short(self, node: ExprNode, limit: int = 30) -> str | None:
         """The text of a node for use in a suggestion; None where it is too long to be of help."""
         text = " ".join(self.text[node.start : node.end].split())
         return text if len(text) <= limit else None
 
-    def doubt(self, node: Node, message: str, help_text: str | None = None) -> Problem:
+    def doubt(self, node: ExprNode, message: str, help_text: str | None = None) -> ExprProblem:
         """Said only if it is a number that matters, and nothing around it says what to do then."""
         default = f"write default({self.short(node) or '...'}, x), where x is the value to use instead"
-        return Problem(
+        return ExprProblem(
             code="expr-value", message=message, start=node.start, end=node.end, help=(help_text or "") + default
         )
 
     # --- the whole ---
 
-    def require(self, node: Node, shape: Shape, want: ExprType) -> None:
+    def require(self, node: ExprNode, shape: Shape, want: ExprType) -> None:
         if shape.type is None:
             return
         if not fits(shape, want):
@@ -125,13 +125,13 @@ class Checker:
         elif shape.doubt and want is not ExprType.BOOLEAN:
             self.problems.append(shape.doubt)
 
-    def _wrong_type(self, node: Node, shape: Shape, want: ExprType) -> None:
+    def _wrong_type(self, node: ExprNode, shape: Shape, want: ExprType) -> None:
         message = f"expected {type_words(want)}, but {self.shown(node)} is {type_words(shape.type)}"
         if want is ExprType.INTEGER and shape.type is ExprType.NUMBER:
             message = f"expected a whole number, but {self.shown(node)} may be fractional"
         self.say("expr-type", message, node, self._type_help(node, shape, want))
 
-    def _type_help(self, node: Node, shape: Shape, want: ExprType) -> str | None:
+    def _type_help(self, node: ExprNode, shape: Shape, want: ExprType) -> str | None:
         text = self.short(node) or "..."
         if want in NUMBERS and shape.type is ExprType.BOOLEAN:
             return f"write 1 if {text} else 0"
@@ -143,8 +143,8 @@ class Checker:
             return f"write '//' for whole-number division, or round({text})"
         return f"write round({text})" if want is ExprType.INTEGER and shape.is_number else None
 
-    def require_cost(self, tree: Node) -> None:
-        cost = sum(size_of(n) for n in walk(tree) if isinstance(n, Call) and is_window(n, self.scope))
+    def require_cost(self, tree: ExprNode) -> None:
+        cost = sum(size_of(n) for n in walk_nodes(tree) if isinstance(n, Call) and is_window(n, self.scope))
         if cost > MAX_COST:
             self.say("expr-bound", f"the windows look back over {cost} values; the limit is {MAX_COST}", tree)
 
@@ -158,7 +158,7 @@ class Checker:
         type_ = ExprType.INTEGER if node.whole else ExprType.NUMBER
         return Shape(type_, (node.value, node.value), constant=node.value)
 
-    def name(self, node: Name, narrow: Narrow) -> Shape:
+    def name(self, node: NameNode, narrow: Narrow) -> Shape:
         fact = self.scope.facts.get(node.name)
         if fact is None:
             return self._unknown_name(node)
@@ -168,11 +168,11 @@ class Checker:
         doubt = None if fact.sure else self.unmeasured(node, node.name)
         return Shape(fact.type, narrow.get(node.name, (fact.low, fact.high)), doubt)
 
-    def unmeasured(self, node: Node, name: str) -> Problem:
+    def unmeasured(self, node: ExprNode, name: str) -> ExprProblem:
         when = "at first" if self.scope.facts[name].metric else "at times"
         return self.doubt(node, f"{self.shown(node)} has no value {when}, but one is always needed here")
 
-    def _unknown_name(self, node: Name) -> Shape:
+    def _unknown_name(self, node: NameNode) -> Shape:
         name = node.name
         elsewhere = [key for key, scope in SCOPES.items() if name in scope.facts]
         if elsewhere and self.scope is CONSTANT:
@@ -185,11 +185,11 @@ class Checker:
         if name.lower() in ("true", "false"):
             return self.say("expr-name", f"unknown name '{name}'", node, f"write '{name.lower()}'")
         if self.scope is CONSTANT:
-            return self.say("expr-name", f"expected a constant number, not {shown(name)}", node)
+            return self.say("expr-name", f"expected a constant number, not {quote(name)}", node)
         help_text = did_you_mean(name, self.scope.facts) or f"known here: {', '.join(self.scope.facts)}"
-        return self.say("expr-name", f"unknown name {shown(name)}", node, help_text)
+        return self.say("expr-name", f"unknown name {quote(name)}", node, help_text)
 
-    def _elsewhere(self, node: Name, scopes: list[str]) -> Shape:
+    def _elsewhere(self, node: NameNode, scopes: list[str]) -> Shape:
         metric = all(SCOPES[key].facts[node.name].metric for key in scopes)
         known = "is known only after a step, not" if metric else "is not available"
         message = f"'{node.name}' {known} in {self.scope.place}"
@@ -198,7 +198,7 @@ class Checker:
 
     # --- numbers ---
 
-    def number(self, node: Node, narrow: Narrow, wanted_by: str) -> Shape:
+    def number(self, node: ExprNode, narrow: Narrow, wanted_by: str) -> Shape:
         shape = self.shape(node, narrow)
         if shape.type is None or shape.is_number:
             return shape
@@ -207,7 +207,7 @@ class Checker:
         message = f"'{wanted_by}' takes numbers, but {self.shown(node)} is {type_words(shape.type)}"
         return self.say("expr-type", message, node, help_text)
 
-    def computed(self, node: Node, parts: list[Shape], shape: Shape, compute: Callable[..., float]) -> Shape:
+    def computed(self, node: ExprNode, parts: list[Shape], shape: Shape, compute: Callable[..., float]) -> Shape:
         """The shape of a result: doubts of the parts come first, and what is constant is computed."""
         values = [part.constant for part in parts]
         if any(value is None for value in values):
@@ -236,11 +236,11 @@ class Checker:
             return POISON
         if node.operator in _DIVISIONS and right.limits == (0, 0):
             return self.say("expr-value", f"{self.shown(node)} divides by zero", node)
-        limits = tidy(LIMITS[node.operator](left.limits, right.limits))
+        limits = drop_overflow(LIMITS[node.operator](left.limits, right.limits))
         shape = Shape(binary_type(node.operator, left, right), limits, self._operator_doubt(node, left, right))
         return self.computed(node, [left, right], shape, OPERATORS[node.operator])
 
-    def _operator_doubt(self, node: Binary, left: Shape, right: Shape) -> Problem | None:
+    def _operator_doubt(self, node: Binary, left: Shape, right: Shape) -> ExprProblem | None:
         low, high = right.limits
         if node.operator in _DIVISIONS and low <= 0 <= high:
             divisor = self.short(node.right)
@@ -253,7 +253,7 @@ class Checker:
 
     # --- conditions ---
 
-    def _condition(self, node: Node, narrow: Narrow, wanted_by: str) -> Shape:
+    def _condition(self, node: ExprNode, narrow: Narrow, wanted_by: str) -> Shape:
         shape = self.shape(node, narrow)
         if shape.type in (None, ExprType.BOOLEAN):
             return shape
@@ -269,7 +269,7 @@ class Checker:
         constant = _compared_constants(node, shapes) if all(right) else None
         return Shape(ExprType.BOOLEAN, doubt=first_doubt(*shapes), constant=constant)
 
-    def _pair(self, left: Node, operator: str, right: Node, a: Shape, b: Shape, narrow: Narrow) -> bool:
+    def _pair(self, left: ExprNode, operator: str, right: ExprNode, a: Shape, b: Shape, narrow: Narrow) -> bool:
         """Whether two neighbours in a comparison can be compared."""
         self._suggest_quotes(left, b)
         self._suggest_quotes(right, a)
@@ -278,17 +278,21 @@ class Checker:
             return False
         self._require_possible(left, right)
         self._require_possible(right, left)
-        if not any(isinstance(node, Name) and node.name in narrow for side in (left, right) for node in walk(side)):
+        if not any(
+            isinstance(node, NameNode) and node.name in narrow for side in (left, right) for node in walk_nodes(side)
+        ):
             self._warn_if_certain(left, operator, right, a, b)
         return True
 
-    def _suggest_quotes(self, node: Node, beside: Shape) -> None:
+    def _suggest_quotes(self, node: ExprNode, beside: Shape) -> None:
         """An unknown name beside a text is most likely a text without its quotes."""
-        if beside.type is ExprType.TEXT and isinstance(node, Name) and node.name not in self.scope.facts:
+        if beside.type is ExprType.TEXT and isinstance(node, NameNode) and node.name not in self.scope.facts:
             place, help_text = (node.start, node.end), f"write '{node.name}' in quotes if it is a text"
             self.problems = [replace(p, help=help_text) if (p.start, p.end) == place else p for p in self.problems]
 
-    def _comparable(self, left: Node, operator: str, right: Node, a: Shape, b: Shape, at: Node | Place) -> bool:
+    def _comparable(
+        self, left: ExprNode, operator: str, right: ExprNode, a: Shape, b: Shape, at: ExprNode | Place
+    ) -> bool:
         if not a.is_like(b):
             both = f"{kind_words(a.type)} ({self.shown(left)}) with {kind_words(b.type)} ({self.shown(right)})"
             self.say("expr-type", f"cannot compare {both}", at)
@@ -299,25 +303,25 @@ class Checker:
             return False
         return True
 
-    def _require_possible(self, name: Node, value: Node) -> None:
+    def _require_possible(self, name: ExprNode, value: ExprNode) -> None:
         """A text that a name can never be is a slip."""
-        fact = self.scope.facts.get(name.name) if isinstance(name, Name) else None
+        fact = self.scope.facts.get(name.name) if isinstance(name, NameNode) else None
         text = value.value if isinstance(value, Literal) else None
         if fact and fact.values and isinstance(text, str) and text not in fact.values:
-            message = f"{self.shown(name)} is never {shown(text)}"
+            message = f"{self.shown(name)} is never {quote(text)}"
             self.say("expr-name", message, value, did_you_mean(text, fact.values))
 
-    def _warn_if_certain(self, left: Node, operator: str, right: Node, a: Shape, b: Shape) -> None:
+    def _warn_if_certain(self, left: ExprNode, operator: str, right: ExprNode, a: Shape, b: Shape) -> None:
         if not a.is_number or (a.constant is not None and b.constant is not None):
             return
-        certain = compared(operator, a.limits, b.limits)
+        certain = compare_intervals(operator, a.limits, b.limits)
         if certain is None:
             return
         moving, limits = (left, a.limits) if a.constant is None else (right, b.limits)
         self.problems.append(
-            Problem(
+            ExprProblem(
                 code="expr-always",
-                message=f"{shown(self.text[left.start : right.end])} is {'always' if certain else 'never'} true",
+                message=f"{quote(self.text[left.start : right.end])} is {'always' if certain else 'never'} true",
                 start=left.start,
                 end=right.end,
                 help=f"{self.shown(moving)} is {range_words(limits)}",
@@ -344,7 +348,7 @@ class Checker:
         constant = deciding if deciding in constants else None if None in constants else not deciding
         return Shape(ExprType.BOOLEAN, doubt=first_doubt(*shapes), constant=constant)
 
-    def choice(self, node: Choice, narrow: Narrow) -> Shape:
+    def choice(self, node: Conditional, narrow: Narrow) -> Shape:
         condition = self._condition(node.condition, narrow, "if")
         then = self.shape(node.then, self._narrowed(node.condition, True, narrow))
         otherwise = self.shape(node.otherwise, self._narrowed(node.condition, False, narrow))
@@ -355,7 +359,7 @@ class Checker:
             return joined
         return then if condition.constant else otherwise
 
-    def joined(self, node: Node, a: Shape, b: Shape, doubt: Problem | None) -> Shape:
+    def joined(self, node: ExprNode, a: Shape, b: Shape, doubt: ExprProblem | None) -> Shape:
         """What is one or the other."""
         if a.type is None or b.type is None:
             return POISON
@@ -366,7 +370,7 @@ class Checker:
             return self.say("expr-type", message, node)
         return Shape(a.type if a.type is b.type else ExprType.NUMBER, hull(a.limits, b.limits), doubt)
 
-    def _narrowed(self, node: Node, truth: bool, narrow: Narrow) -> Narrow:
+    def _narrowed(self, node: ExprNode, truth: bool, narrow: Narrow) -> Narrow:
         """Limits of names where a condition is known to be true, or known to be false."""
         if isinstance(node, Unary) and node.operator == "not":
             return self._narrowed(node.operand, not truth, narrow)
@@ -378,26 +382,26 @@ class Checker:
                 narrow = self._narrowed_by(left, operator if truth else NEGATED[operator], right, narrow)
         return narrow
 
-    def _narrowed_by(self, left: Node, operator: str, right: Node, narrow: Narrow) -> Narrow:
+    def _narrowed_by(self, left: ExprNode, operator: str, right: ExprNode, narrow: Narrow) -> Narrow:
         for name, sign, other in ((left, operator, right), (right, _MIRRORED[operator], left)):
-            fact = self.scope.facts.get(name.name) if isinstance(name, Name) else None
-            if fact is not None and isinstance(name, Name) and fact.type in NUMBERS:
+            fact = self.scope.facts.get(name.name) if isinstance(name, NameNode) else None
+            if fact is not None and isinstance(name, NameNode) and fact.type in NUMBERS:
                 before = narrow.get(name.name, (fact.low, fact.high))
                 whole = fact.type is ExprType.INTEGER
-                narrow = {**narrow, name.name: narrowed(sign, before, self._limits[id(other)], whole)}
+                narrow = {**narrow, name.name: narrow_interval(sign, before, self._limits[id(other)], whole)}
         return narrow
 
 
 _SHAPES: Mapping[type, Callable[[Checker, Any, Narrow], Shape]] = {
     Literal: Checker.literal,
-    Name: Checker.name,
+    NameNode: Checker.name,
     Unary: Checker.unary,
     Binary: Checker.binary,
     Compare: Checker.compare,
     Member: Checker.member,
     Logic: Checker.logic,
-    Choice: Checker.choice,
-    Call: call,
+    Conditional: Checker.choice,
+    Call: check_call,
 }
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}

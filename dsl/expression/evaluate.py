@@ -16,11 +16,24 @@ from typing import Any, Protocol
 from ..frozen import frozen
 from .calls import is_window, schedule_parts, size_of
 from .functions import COMPARISONS, NAN, OPERATORS, PLAIN, SCHEDULES, WINDOWS
-from .nodes import Binary, Call, Choice, Compare, Literal, Logic, Member, Name, Node, Problem, Unary, Value
-from .parse import parse
+from .nodes import (
+    Binary,
+    Call,
+    Compare,
+    Conditional,
+    ExprNode,
+    ExprProblem,
+    Literal,
+    Logic,
+    Member,
+    NameNode,
+    Unary,
+    Value,
+)
+from .parse import parse_expression
 from .scopes import SCOPES, Scope
 
-__all__ = ["Facts", "MappingFacts", "Read", "compiled", "decided_by", "negated", "reader"]
+__all__ = ["Facts", "MappingFacts", "Read", "compile_expression", "make_decision", "make_negation", "make_reader"]
 
 
 class Facts(Protocol):
@@ -58,15 +71,15 @@ Read = Callable[[Facts], Value]
 
 
 @lru_cache(maxsize=4096)
-def compiled(text: str, scope: str) -> Read:
+def compile_expression(text: str, scope: str) -> Read:
     """The function of a text that was checked before."""
-    tree = parse(text)
-    if isinstance(tree, Problem):
+    tree = parse_expression(text)
+    if isinstance(tree, ExprProblem):
         raise ValueError(f"not an expression: {tree.message}: {text!r}")
-    return reader(tree, SCOPES[scope])
+    return make_reader(tree, SCOPES[scope])
 
 
-def reader(node: Node, scope: Scope) -> Read:
+def make_reader(node: ExprNode, scope: Scope) -> Read:
     return _READERS[type(node)](node, scope)
 
 
@@ -75,7 +88,7 @@ def _literal(node: Literal, _: Scope) -> Read:
     return lambda _: value
 
 
-def _name(node: Name, _: Scope) -> Read:
+def _name(node: NameNode, _: Scope) -> Read:
     name = node.name
 
     def read(facts: Facts) -> Value:
@@ -90,13 +103,13 @@ def _name(node: Name, _: Scope) -> Read:
 
 
 def _unary(node: Unary, scope: Scope) -> Read:
-    operand: Callable[[Facts], Any] = reader(node.operand, scope)
+    operand: Callable[[Facts], Any] = make_reader(node.operand, scope)
     if node.operator == "not":
-        return negated(operand)
+        return make_negation(operand)
     return operand if node.operator == "+" else lambda facts: -operand(facts)
 
 
-def negated(operand: Read) -> Read:
+def make_negation(operand: Read) -> Read:
     """What is unknown stays so."""
 
     def negate(facts: Facts) -> Value:
@@ -108,14 +121,14 @@ def negated(operand: Read) -> Read:
 
 def _binary(node: Binary, scope: Scope) -> Read:
     compute: Callable[[Any, Any], float] = OPERATORS[node.operator]
-    left, right = reader(node.left, scope), reader(node.right, scope)
+    left, right = make_reader(node.left, scope), make_reader(node.right, scope)
     return lambda facts: compute(left(facts), right(facts))
 
 
 def _compare(node: Compare, scope: Scope) -> Read:
     pairs = zip(node.operators, pairwise(node.operands), strict=True)
-    parts = [_compare_two(operator, reader(a, scope), reader(b, scope)) for operator, (a, b) in pairs]
-    return parts[0] if len(parts) == 1 else decided_by(False, parts)
+    parts = [_compare_two(operator, make_reader(a, scope), make_reader(b, scope)) for operator, (a, b) in pairs]
+    return parts[0] if len(parts) == 1 else make_decision(False, parts)
 
 
 def _compare_two(operator: str, left: Read, right: Read) -> Read:
@@ -129,7 +142,7 @@ def _compare_two(operator: str, left: Read, right: Read) -> Read:
 
 
 def _member(node: Member, scope: Scope) -> Read:
-    item, negated = reader(node.item, scope), node.negated
+    item, negated = make_reader(node.item, scope), node.negated
     values = frozenset(literal.value for literal in node.values)
 
     def member(facts: Facts) -> Value:
@@ -140,10 +153,10 @@ def _member(node: Member, scope: Scope) -> Read:
 
 
 def _logic(node: Logic, scope: Scope) -> Read:
-    return decided_by(node.operator == "or", [reader(item, scope) for item in node.items])
+    return make_decision(node.operator == "or", [make_reader(item, scope) for item in node.items])
 
 
-def decided_by(deciding: bool, parts: Sequence[Read]) -> Read:
+def make_decision(deciding: bool, parts: Sequence[Read]) -> Read:
     """True decides `or`, false decides `and`; otherwise what is unknown stays so."""
 
     def decide(facts: Facts) -> Value:
@@ -159,9 +172,9 @@ def decided_by(deciding: bool, parts: Sequence[Read]) -> Read:
     return decide
 
 
-def _choice(node: Choice, scope: Scope) -> Read:
-    condition = reader(node.condition, scope)
-    then, otherwise = reader(node.then, scope), reader(node.otherwise, scope)
+def _choice(node: Conditional, scope: Scope) -> Read:
+    condition = make_reader(node.condition, scope)
+    then, otherwise = make_reader(node.then, scope), make_reader(node.otherwise, scope)
 
     def choose(facts: Facts) -> Value:
         truth = condition(facts)
@@ -182,12 +195,12 @@ def _call(node: Call, scope: Scope) -> Read:
 
 def _plain(node: Call, scope: Scope) -> Read:
     compute = PLAIN[node.function].compute
-    arguments: list[Callable[[Facts], Any]] = [reader(argument, scope) for argument in node.arguments]
+    arguments: list[Callable[[Facts], Any]] = [make_reader(argument, scope) for argument in node.arguments]
     return lambda facts: compute(*[argument(facts) for argument in arguments])
 
 
 def _default(node: Call, scope: Scope) -> Read:
-    first, second = (reader(argument, scope) for argument in node.arguments)
+    first, second = (make_reader(argument, scope) for argument in node.arguments)
 
     def choose(facts: Facts) -> Value:
         value = first(facts)
@@ -199,8 +212,8 @@ def _default(node: Call, scope: Scope) -> Read:
 def _schedule(node: Call, scope: Scope) -> Read:
     compute = SCHEDULES[node.function].compute
     parts, counter = schedule_parts(node)
-    arguments: list[Callable[[Facts], Any]] = [reader(part, scope) for part in parts]
-    count: Callable[[Facts], Any] = reader(counter or Name(node.start, node.end, "step"), scope)
+    arguments: list[Callable[[Facts], Any]] = [make_reader(part, scope) for part in parts]
+    count: Callable[[Facts], Any] = make_reader(counter or NameNode(node.start, node.end, "step"), scope)
 
     def scheduled(facts: Facts) -> Value:
         values, at = [argument(facts) for argument in arguments], count(facts)
@@ -215,7 +228,7 @@ def _schedule(node: Call, scope: Scope) -> Read:
 def _window(node: Call) -> Read:
     function, size = WINDOWS[node.function], size_of(node)
     metric, wanted = node.arguments[0], size + function.more
-    assert isinstance(metric, Name)
+    assert isinstance(metric, NameNode)
     name, compute = metric.name, function.compute
 
     def look_back(facts: Facts) -> Value:
@@ -229,12 +242,12 @@ def _window(node: Call) -> Read:
 
 _READERS: Mapping[type, Callable[[Any, Scope], Read]] = {
     Literal: _literal,
-    Name: _name,
+    NameNode: _name,
     Unary: _unary,
     Binary: _binary,
     Compare: _compare,
     Member: _member,
     Logic: _logic,
-    Choice: _choice,
+    Conditional: _choice,
     Call: _call,
 }

@@ -11,11 +11,11 @@ from functools import lru_cache
 from ..diagnostics import Diagnostic, Severity
 from ..frozen import frozen
 from ..source import Text
-from .check import examine
-from .evaluate import Facts, MappingFacts, compiled
-from .nodes import Node, Problem, Value
-from .over_steps import StageStart, changes, first_true, used_names
-from .parse import parse
+from .check import infer
+from .evaluate import Facts, MappingFacts, compile_expression
+from .nodes import ExprNode, ExprProblem, Value
+from .over_steps import StageStart, collect_used_names, find_first_true, tabulate_changes
+from .parse import parse_expression
 from .scopes import ExprType
 
 __all__ = [
@@ -24,13 +24,13 @@ __all__ = [
     "Facts",
     "MappingFacts",
     "StageStart",
-    "check",
-    "constant",
-    "names",
-    "step_bound",
-    "table",
-    "type_of",
-    "value_range",
+    "bound_steps",
+    "check_expression",
+    "collect_names",
+    "evaluate_constant",
+    "infer_range",
+    "infer_type",
+    "tabulate",
 ]
 
 
@@ -42,7 +42,7 @@ class Expr:
 
     def evaluate(self, facts: Facts) -> float | bool | str | None:
         """The value; None where it is not known. Numbers are floats."""
-        value = compiled(self.text, facts.scope)(facts)
+        value = compile_expression(self.text, facts.scope)(facts)
         return value if value == value else None
 
     def number(self, facts: Facts) -> float | None:
@@ -61,21 +61,21 @@ class Expr:
         return self.evaluate(facts) is True
 
 
-def check(text: Text, scope: str, want: ExprType) -> tuple[Diagnostic, ...]:
+def check_expression(text: Text, scope: str, want: ExprType) -> tuple[Diagnostic, ...]:
     """Everything that is wrong with an expression, in the order of the text; warnings too."""
-    _, problems = examine(text.value, scope, want)
+    _, problems = infer(text.value, scope, want)
     return _diagnostics(text, problems)
 
 
-def constant(text: Text, want: ExprType) -> tuple[int | float | bool | str | None, tuple[Diagnostic, ...]]:
+def evaluate_constant(text: Text, want: ExprType) -> tuple[int | float | bool | str | None, tuple[Diagnostic, ...]]:
     """The value of an expression without names, an int if a whole number is wanted; None if it is wrong."""
-    shape, problems = examine(text.value, "constant", want)
+    shape, problems = infer(text.value, "constant", want)
     value = None if problems else shape.constant
     whole = want is ExprType.INTEGER and isinstance(value, float)
     return (int(value) if whole and value is not None else value), _diagnostics(text, problems)
 
 
-def _diagnostics(text: Text, problems: Iterable[Problem]) -> tuple[Diagnostic, ...]:
+def _diagnostics(text: Text, problems: Iterable[ExprProblem]) -> tuple[Diagnostic, ...]:
     return tuple(
         Diagnostic(
             code=problem.code,
@@ -88,35 +88,35 @@ def _diagnostics(text: Text, problems: Iterable[Problem]) -> tuple[Diagnostic, .
     )
 
 
-def _tree(expr: Expr) -> Node:
-    tree = parse(expr.text)
-    if isinstance(tree, Problem):
+def _tree(expr: Expr) -> ExprNode:
+    tree = parse_expression(expr.text)
+    if isinstance(tree, ExprProblem):
         raise ValueError(f"not an expression: {tree.message}: {expr.text!r}")
     return tree
 
 
 @lru_cache(maxsize=4096)
-def names(expr: Expr) -> frozenset[str]:
+def collect_names(expr: Expr) -> frozenset[str]:
     """All names it uses, with the `step` that a schedule function counts by itself."""
-    return used_names(_tree(expr))
+    return collect_used_names(_tree(expr))
 
 
-def type_of(expr: Expr, scope: str) -> ExprType | None:
+def infer_type(expr: Expr, scope: str) -> ExprType | None:
     """The type of a checked expression; None if it is wrong."""
-    return examine(expr.text, scope, None)[0].type
+    return infer(expr.text, scope, None)[0].type
 
 
-def value_range(expr: Expr, scope: str) -> tuple[float, float]:
+def infer_range(expr: Expr, scope: str) -> tuple[float, float]:
     """Limits that hold for every value of a checked number; infinite where there are none."""
-    return examine(expr.text, scope, None)[0].limits
+    return infer(expr.text, scope, None)[0].limits
 
 
 @lru_cache(maxsize=4096)
-def step_bound(expr: Expr, start: StageStart) -> int | None:
+def bound_steps(expr: Expr, start: StageStart) -> int | None:
     """The step at which an `until` is true whatever the metrics are; None if it may go on for ever."""
-    return first_true(_tree(expr), start)
+    return find_first_true(_tree(expr), start)
 
 
-def table(expr: Expr, steps: int, start: StageStart) -> tuple[tuple[int, Value], ...] | None:
+def tabulate(expr: Expr, steps: int, start: StageStart) -> tuple[tuple[int, Value], ...] | None:
     """(step, value) at step 0 and wherever the value changes before `steps`; None if more than steps decide it."""
-    return changes(_tree(expr), steps, start)
+    return tabulate_changes(_tree(expr), steps, start)

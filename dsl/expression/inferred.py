@@ -6,7 +6,7 @@ import math
 
 from ..frozen import frozen
 from .functions import EVERYTHING, Interval, Whole
-from .nodes import Problem, Value
+from .nodes import ExprProblem, Value
 from .scopes import ExprType
 
 __all__ = [
@@ -14,13 +14,13 @@ __all__ = [
     "POISON",
     "Shape",
     "binary_type",
+    "drop_overflow",
     "first_doubt",
     "fits",
     "kind_words",
     "power_is_safe",
     "range_words",
     "result_type",
-    "tidy",
     "type_words",
 ]
 
@@ -34,7 +34,7 @@ class Shape:
     type: ExprType | None
     """None after a mistake, so that it is not reported again by what is around it."""
     limits: Interval = EVERYTHING
-    doubt: Problem | None = None
+    doubt: ExprProblem | None = None
     """Why the value may be unknown."""
     constant: Value | None = None
     """The value, if it is the same always."""
@@ -58,11 +58,11 @@ def fits(shape: Shape, want: ExprType) -> bool:
     return want is ExprType.INTEGER and isinstance(shape.constant, float) and shape.constant.is_integer()
 
 
-def first_doubt(*shapes: Shape) -> Problem | None:
+def first_doubt(*shapes: Shape) -> ExprProblem | None:
     return next((shape.doubt for shape in shapes if shape.doubt), None)
 
 
-def tidy(limits: Interval) -> Interval:
+def drop_overflow(limits: Interval) -> Interval:
     """Limits that overflow has made meaningless say nothing."""
     low, high = limits
     return limits if low <= high and low < math.inf and high > -math.inf else EVERYTHING

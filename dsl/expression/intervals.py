@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from .functions import EVERYTHING, OPERATORS, Interval
 
-__all__ = ["LIMITS", "NEGATED", "compared", "hull", "narrowed"]
+__all__ = ["LIMITS", "NEGATED", "compare_intervals", "hull", "narrow_interval"]
 
 
 def hull(a: Interval, b: Interval) -> Interval:
@@ -89,7 +89,7 @@ _CERTAIN: Mapping[str, Callable[[Interval, Interval], bool | None]] = {
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
-def compared(operator: str, a: Interval, b: Interval) -> bool | None:
+def compare_intervals(operator: str, a: Interval, b: Interval) -> bool | None:
     """What a comparison must come to, or None where it can go either way."""
     return _CERTAIN[operator](a, b)
 
@@ -118,7 +118,7 @@ _NARROWED: Mapping[str, Callable[[Interval, Interval, bool], Interval]] = {
 }
 
 
-def narrowed(operator: str, a: Interval, b: Interval, whole: bool) -> Interval:
+def narrow_interval(operator: str, a: Interval, b: Interval, whole: bool) -> Interval:
     """The limits of a number in `a` once its comparison with one in `b` is true; `a` if that cannot be."""
     low, high = _NARROWED[operator](a, b, whole)
     return (low, high) if low <= high else a

@@ -13,19 +13,19 @@ from ..frozen import frozen
 __all__ = [
     "Binary",
     "Call",
-    "Choice",
     "Compare",
+    "Conditional",
+    "ExprNode",
+    "ExprProblem",
     "Literal",
     "Logic",
     "Member",
-    "Name",
-    "Node",
+    "NameNode",
     "Place",
-    "Problem",
     "Unary",
     "Value",
-    "children",
-    "walk",
+    "list_operands",
+    "walk_nodes",
 ]
 
 Value = float | bool | str
@@ -49,7 +49,7 @@ class Literal(NamedTuple):
     """A number written without point and exponent."""
 
 
-class Name(NamedTuple):
+class NameNode(NamedTuple):
     """A fact, by name."""
 
     start: int
@@ -63,7 +63,7 @@ class Unary(NamedTuple):
     start: int
     end: int
     operator: str
-    operand: Node
+    operand: ExprNode
 
 
 class Binary(NamedTuple):
@@ -72,8 +72,8 @@ class Binary(NamedTuple):
     start: int
     end: int
     operator: str
-    left: Node
-    right: Node
+    left: ExprNode
+    right: ExprNode
 
 
 class Compare(NamedTuple):
@@ -82,7 +82,7 @@ class Compare(NamedTuple):
     start: int
     end: int
     operators: tuple[str, ...]
-    operands: tuple[Node, ...]
+    operands: tuple[ExprNode, ...]
 
 
 class Member(NamedTuple):
@@ -90,7 +90,7 @@ class Member(NamedTuple):
 
     start: int
     end: int
-    item: Node
+    item: ExprNode
     values: tuple[Literal, ...]
     negated: bool
 
@@ -101,17 +101,17 @@ class Logic(NamedTuple):
     start: int
     end: int
     operator: str
-    items: tuple[Node, ...]
+    items: tuple[ExprNode, ...]
 
 
-class Choice(NamedTuple):
+class Conditional(NamedTuple):
     """`then if condition else otherwise`."""
 
     start: int
     end: int
-    then: Node
-    condition: Node
-    otherwise: Node
+    then: ExprNode
+    condition: ExprNode
+    otherwise: ExprNode
 
 
 class Call(NamedTuple):
@@ -121,14 +121,14 @@ class Call(NamedTuple):
     end: int
     function: str
     name_start: int
-    arguments: tuple[Node, ...]
+    arguments: tuple[ExprNode, ...]
 
 
-Node = Literal | Name | Unary | Binary | Compare | Member | Logic | Choice | Call
+ExprNode = Literal | NameNode | Unary | Binary | Compare | Member | Logic | Conditional | Call
 
 
 @frozen
-class Problem:
+class ExprProblem:
     """One mistake in an expression."""
 
     code: str
@@ -139,27 +139,27 @@ class Problem:
     warning: bool = False
 
 
-_CHILDREN: Mapping[type, Callable[[Any], tuple[Node, ...]]] = {
+_CHILDREN: Mapping[type, Callable[[Any], tuple[ExprNode, ...]]] = {
     Literal: lambda node: (),
-    Name: lambda node: (),
+    NameNode: lambda node: (),
     Unary: lambda node: (node.operand,),
     Binary: lambda node: (node.left, node.right),
     Compare: lambda node: node.operands,
     Member: lambda node: (node.item, *node.values),
     Logic: lambda node: node.items,
-    Choice: lambda node: (node.then, node.condition, node.otherwise),
+    Conditional: lambda node: (node.then, node.condition, node.otherwise),
     Call: lambda node: node.arguments,
 }
 
 
-def children(node: Node) -> tuple[Node, ...]:
+def list_operands(node: ExprNode) -> tuple[ExprNode, ...]:
     return _CHILDREN[type(node)](node)
 
 
-def walk(node: Node) -> Iterator[Node]:
+def walk_nodes(node: ExprNode) -> Iterator[ExprNode]:
     """The node and everything below it, parents first."""
     pending = [node]
     while pending:
         current = pending.pop()
         yield current
-        pending.extend(reversed(children(current)))
+        pending.extend(reversed(list_operands(current)))

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from ..frozen import frozen
 from .calls import schedule_parts
-from .evaluate import Read, decided_by, negated, reader
+from .evaluate import Read, make_decision, make_negation, make_reader
 from .functions import NAN, SCHEDULES
-from .nodes import Binary, Call, Compare, Literal, Logic, Name, Node, Unary, Value, walk
+from .nodes import Binary, Call, Compare, ExprNode, Literal, Logic, NameNode, Unary, Value, walk_nodes
 from .parse import MAX_WHOLE
 from .scopes import SCOPES
 
-__all__ = ["MAX_SCAN", "MAX_TABLE", "StageStart", "changes", "first_true", "used_names"]
+__all__ = ["MAX_SCAN", "MAX_TABLE", "StageStart", "collect_used_names", "find_first_true", "tabulate_changes"]
 
 MAX_SCAN = 10_000
 """Steps that are tried one by one where a condition cannot be solved."""
@@ -74,24 +74,24 @@ class _Clock:
         return ()
 
 
-def used_names(tree: Node) -> frozenset[str]:
+def collect_used_names(tree: ExprNode) -> frozenset[str]:
     """All names, with the `step` that a schedule counts by itself."""
     found = set()
-    for node in walk(tree):
-        if isinstance(node, Name):
+    for node in walk_nodes(tree):
+        if isinstance(node, NameNode):
             found.add(node.name)
         elif isinstance(node, Call) and node.function in SCHEDULES and schedule_parts(node)[1] is None:
             found.add("step")
     return frozenset(found)
 
 
-def changes(tree: Node, steps: int, start: StageStart) -> tuple[tuple[int, Value], ...] | None:
+def tabulate_changes(tree: ExprNode, steps: int, start: StageStart) -> tuple[tuple[int, Value], ...] | None:
     """(step, value) wherever the value is another than at the step before; None if more than steps decide it."""
     clock = _Clock(start, scope="schedule")
-    names = used_names(tree)
+    names = collect_used_names(tree)
     if steps > _reach(tree, MAX_TABLE) or not _is_timed(tree, clock):
         return None
-    read = reader(tree, SCOPES["schedule"])
+    read = make_reader(tree, SCOPES["schedule"])
     found: list[tuple[int, Value]] = []
     for step in range(steps if names & _COUNTERS else min(steps, 1)):
         clock.step = float(step)
@@ -101,7 +101,7 @@ def changes(tree: Node, steps: int, start: StageStart) -> tuple[tuple[int, Value
     return tuple(found)
 
 
-def first_true(tree: Node, start: StageStart) -> int | None:
+def find_first_true(tree: ExprNode, start: StageStart) -> int | None:
     """The first step, from 1, at which a condition is true whatever the metrics are; None if there may be none."""
     clock = _Clock(start)
     if start.total_step is None:
@@ -114,39 +114,39 @@ def first_true(tree: Node, start: StageStart) -> int | None:
     return None
 
 
-def _counted_here(node: Node) -> Node:
+def _counted_here(node: ExprNode) -> ExprNode:
     """`total_step >= 300` as `step >= 300`, which is true no sooner: for a stage of which the start is not known."""
     match node:
         case Logic():
             return node._replace(items=tuple(_counted_here(item) for item in node.items))
-        case Compare(operands=(Name(name="total_step") as name, limit), operators=((">" | ">="),)):
+        case Compare(operands=(NameNode(name="total_step") as name, limit), operators=((">" | ">="),)):
             return node._replace(operands=(name._replace(name="step"), limit))
-        case Compare(operands=(limit, Name(name="total_step") as name), operators=(("<" | "<="),)):
+        case Compare(operands=(limit, NameNode(name="total_step") as name), operators=(("<" | "<="),)):
             return node._replace(operands=(limit, name._replace(name="step")))
         case _:
             return node
 
 
-def _reach(tree: Node, most: int) -> int:
-    return min(most, _MAX_WORK // sum(1 for _ in walk(tree)))
+def _reach(tree: ExprNode, most: int) -> int:
+    return min(most, _MAX_WORK // sum(1 for _ in walk_nodes(tree)))
 
 
-def _is_timed(node: Node, clock: _Clock) -> bool:
-    return all(clock.value(name) is not None for name in used_names(node))
+def _is_timed(node: ExprNode, clock: _Clock) -> bool:
+    return all(clock.value(name) is not None for name in collect_used_names(node))
 
 
-def _certain(node: Node, clock: _Clock) -> Read:
+def _certain(node: ExprNode, clock: _Clock) -> Read:
     """The condition with "unknown" for each part that more than steps decide, `default(...)` of a metric included."""
     if _is_timed(node, clock):
-        return reader(node, SCOPES["until"])
+        return make_reader(node, SCOPES["until"])
     if isinstance(node, Logic):
-        return decided_by(node.operator == "or", [_certain(item, clock) for item in node.items])
+        return make_decision(node.operator == "or", [_certain(item, clock) for item in node.items])
     if isinstance(node, Unary):
-        return negated(_certain(node.operand, clock))
+        return make_negation(_certain(node.operand, clock))
     return lambda _: NAN
 
 
-def _candidates(tree: Node, clock: _Clock) -> Iterable[int]:
+def _candidates(tree: ExprNode, clock: _Clock) -> Iterable[int]:
     """Steps that are worth a try, in order: where a comparison turns, or one after the other if that is not solved."""
     turns = _turns(tree, clock)
     return (
@@ -156,14 +156,14 @@ def _candidates(tree: Node, clock: _Clock) -> Iterable[int]:
     )
 
 
-def _turns(node: Node, clock: _Clock) -> set[int] | None:
+def _turns(node: ExprNode, clock: _Clock) -> set[int] | None:
     """The steps before and after each one at which a condition may turn; None where that cannot be solved."""
     match node:
         case Logic():
             return _union(_turns(item, clock) for item in node.items)
         case Unary(operator="not"):
             return _turns(node.operand, clock)
-        case _ if not _is_timed(node, clock) or not used_names(node) & _COUNTERS:
+        case _ if not _is_timed(node, clock) or not collect_used_names(node) & _COUNTERS:
             return set()
         case Compare():
             return _union(_crossing(_line(a, clock), _line(b, clock)) for a, b in pairwise(node.operands))
@@ -190,12 +190,12 @@ def _crossing(a: _Line | None, b: _Line | None) -> set[int] | None:
     return set(range(math.floor(step) - 1, math.floor(step) + 3)) if math.isfinite(step) else None
 
 
-def _line(node: Node, clock: _Clock) -> _Line | None:
+def _line(node: ExprNode, clock: _Clock) -> _Line | None:
     """A number as slope * step + base, if it is one."""
     match node:
         case Literal(value=float(value)):
             return _Line(0.0, value)
-        case Name(name=name):
+        case NameNode(name=name):
             base = clock.start.line_base(name)
             return None if base is None else _Line(float(name in _COUNTERS), base)
         case Unary(operator=("-" | "+") as sign):

@@ -13,10 +13,23 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..suggest import shown
-from .nodes import Binary, Call, Choice, Compare, Literal, Logic, Member, Name, Node, Problem, Unary, children
+from ..suggest import quote
+from .nodes import (
+    Binary,
+    Call,
+    Compare,
+    Conditional,
+    ExprNode,
+    ExprProblem,
+    Literal,
+    Logic,
+    Member,
+    NameNode,
+    Unary,
+    list_operands,
+)
 
-__all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_TOKENS", "MAX_WHOLE", "Failure", "Token", "parse"]
+__all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_TOKENS", "MAX_WHOLE", "ParseFailure", "Token", "parse_expression"]
 
 MAX_LENGTH = 2000
 """Characters."""
@@ -59,42 +72,44 @@ class Token(NamedTuple):
     end: int
 
 
-class Failure(Exception):
+class ParseFailure(Exception):
     """Leaves the parser with the mistake; never leaves this package."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ExprProblem) -> None:
         super().__init__(problem.message)
         self.problem = problem
 
 
 @lru_cache(maxsize=4096)
-def parse(text: str) -> Node | Problem:
+def parse_expression(text: str) -> ExprNode | ExprProblem:
     """The tree of an expression, or what is wrong with its form."""
     try:
         _require_length(text)
         tree = _tree(text, _tokens(text))
         _require_depth(tree)
-    except Failure as failure:
+    except ParseFailure as failure:
         return failure.problem
     return tree
 
 
 def _require_length(text: str) -> None:
     if len(text) > MAX_LENGTH:
-        raise Failure(_bound(f"the expression is {len(text)} characters long; the limit is {MAX_LENGTH}", 0, len(text)))
+        raise ParseFailure(
+            _bound(f"the expression is {len(text)} characters long; the limit is {MAX_LENGTH}", 0, len(text))
+        )
 
 
-def _require_depth(tree: Node) -> None:
+def _require_depth(tree: ExprNode) -> None:
     level = [tree]
     for _ in range(MAX_DEPTH):
-        level = [child for node in level for child in children(node)]
+        level = [child for node in level for child in list_operands(node)]
         if not level:
             return
-    raise Failure(_bound(f"the expression nests deeper than {MAX_DEPTH} levels", level[0].start, level[0].end))
+    raise ParseFailure(_bound(f"the expression nests deeper than {MAX_DEPTH} levels", level[0].start, level[0].end))
 
 
-def _bound(message: str, start: int, end: int) -> Problem:
-    return Problem(code="expr-bound", message=message, start=start, end=end)
+def _bound(message: str, start: int, end: int) -> ExprProblem:
+    return ExprProblem(code="expr-bound", message=message, start=start, end=end)
 
 
 def _tokens(text: str) -> list[Token]:
@@ -105,18 +120,20 @@ def _tokens(text: str) -> list[Token]:
         if match is None:
             from .syntax_errors import bad_character
 
-            raise Failure(bad_character(text, at, tokens))
+            raise ParseFailure(bad_character(text, at, tokens))
         kind = str(match.lastgroup)
         if kind != tables.ignored:
             word = match.group()
             tokens.append(Token(tables.keywords.get(word, kind), word, at, match.end()))
         at = match.end()
     if len(tokens) > MAX_TOKENS:
-        raise Failure(_bound(f"the expression has over {MAX_TOKENS} words and signs", tokens[MAX_TOKENS].start, at))
+        raise ParseFailure(
+            _bound(f"the expression has over {MAX_TOKENS} words and signs", tokens[MAX_TOKENS].start, at)
+        )
     return tokens
 
 
-def _tree(text: str, tokens: list[Token]) -> Node:
+def _tree(text: str, tokens: list[Token]) -> ExprNode:
     tables, states = _tables(), [0]
     values: list[Any] = []
     for index, token in enumerate([*tokens, Token(_END, "", len(text), len(text))]):
@@ -130,7 +147,7 @@ def _tree(text: str, tokens: list[Token]) -> Node:
         if action is None:
             from .syntax_errors import unexpected
 
-            raise Failure(unexpected(text, tokens, index, _accepted(states)))
+            raise ParseFailure(unexpected(text, tokens, index, _accepted(states)))
         states.append(action)
         values.append(token)
     raise AssertionError("the end is either accepted or refused")
@@ -161,10 +178,10 @@ def _number(parts: list[Any]) -> Literal:
     token: Token = parts[0]
     value, whole = float(token.text), token.text.isdigit()
     if value == float("inf"):
-        raise Failure(_bound(f"{shown(token.text)} is too large for a number", token.start, token.end))
+        raise ParseFailure(_bound(f"{quote(token.text)} is too large for a number", token.start, token.end))
     if whole and int(token.text) > MAX_WHOLE:
-        message = f"{shown(token.text)} is too large: whole numbers are exact only up to 2**53"
-        raise Failure(_bound(message, token.start, token.end))
+        message = f"{quote(token.text)} is too large: whole numbers are exact only up to 2**53"
+        raise ParseFailure(_bound(message, token.start, token.end))
     return Literal(token.start, token.end, value, whole)
 
 
@@ -176,8 +193,8 @@ def _boolean(parts: list[Any]) -> Literal:
     return Literal(parts[0].start, parts[0].end, parts[0].type == "TRUE")
 
 
-def _name(parts: list[Any]) -> Name:
-    return Name(parts[0].start, parts[0].end, parts[0].text)
+def _name(parts: list[Any]) -> NameNode:
+    return NameNode(parts[0].start, parts[0].end, parts[0].text)
 
 
 def _unary(parts: list[Any]) -> Unary:
@@ -208,9 +225,9 @@ def _logic(parts: list[Any]) -> Logic:
     return Logic(left.start, right.end, word.text, (*(left.items if same else (left,)), right))
 
 
-def _choice(parts: list[Any]) -> Choice:
+def _choice(parts: list[Any]) -> Conditional:
     then, _, condition, _, otherwise = parts
-    return Choice(then.start, otherwise.end, then, condition, otherwise)
+    return Conditional(then.start, otherwise.end, then, condition, otherwise)
 
 
 def _member(parts: list[Any]) -> Member:
@@ -236,8 +253,8 @@ def _empty_call(parts: list[Any]) -> Call:
     return Call(parts[0].start, parts[2].end, parts[0].text, parts[0].start, ())
 
 
-def _parentheses(parts: list[Any]) -> Node:
-    inner: Node = parts[1]
+def _parentheses(parts: list[Any]) -> ExprNode:
+    inner: ExprNode = parts[1]
     return inner._replace(start=parts[0].start, end=parts[2].end)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..suggest import shown
-from .nodes import Problem
+from ..suggest import quote
+from .nodes import ExprProblem
 
 if TYPE_CHECKING:
     from .parse import Token
@@ -69,11 +69,11 @@ _GLUED = re.compile(r"[0-9.][\w.]*")
 _VALUES = frozenset({"NUMBER", "TEXT", "NAME", "TRUE", "FALSE", "LPAR", "NOT"})
 
 
-def _syntax(message: str, start: int, end: int, help_text: str | None = None) -> Problem:
-    return Problem(code="expr-syntax", message=message, start=start, end=end, help=help_text)
+def _syntax(message: str, start: int, end: int, help_text: str | None = None) -> ExprProblem:
+    return ExprProblem(code="expr-syntax", message=message, start=start, end=end, help=help_text)
 
 
-def bad_character(text: str, at: int, before: Sequence[Token]) -> Problem:
+def bad_character(text: str, at: int, before: Sequence[Token]) -> ExprProblem:
     """What stands at `at`, where no word of the language begins."""
     if text[at] in "'\"":
         return _syntax(f"the quote {text[at]} is never closed", at, at + 1, f"close it with {text[at]}")
@@ -90,10 +90,10 @@ def _shown(character: str) -> str:
     return f"'{character}'" if character.isprintable() else f"character U+{ord(character):04X}"
 
 
-def _bad_number(text: str, at: int) -> Problem:
+def _bad_number(text: str, at: int) -> ExprProblem:
     match = _GLUED.match(text, at)
     word = match.group() if match else text[at]
-    return _syntax(f"{shown(word)} is not a number", at, at + len(word), _number_help(word))
+    return _syntax(f"{quote(word)} is not a number", at, at + len(word), _number_help(word))
 
 
 def _number_help(word: str) -> str | None:
@@ -153,35 +153,35 @@ class _Stop:
         """Whether the innermost open parenthesis follows a token of one of these types."""
         return bool(self.open) and self.open[-1] > 0 and self.tokens[self.open[-1] - 1].type in types
 
-    def here(self, message: str, help_text: str | None = None) -> Problem:
+    def here(self, message: str, help_text: str | None = None) -> ExprProblem:
         return _syntax(message, self.token.start, self.token.end, help_text)
 
 
-def unexpected(text: str, tokens: Sequence[Token], index: int, accepted: frozenset[str]) -> Problem:
+def unexpected(text: str, tokens: Sequence[Token], index: int, accepted: frozenset[str]) -> ExprProblem:
     """Why the token at `index` (the end, if there is none) cannot stand there."""
     stop = _Stop(text, tokens, index, accepted)
     explanations = _AT_END if stop.at_end else _IN_PLACE
     return next(problem for explain in explanations if (problem := explain(stop)) is not None)
 
 
-def _nothing(stop: _Stop) -> Problem | None:
+def _nothing(stop: _Stop) -> ExprProblem | None:
     return None if stop.tokens else _syntax("expected an expression, got nothing", 0, len(stop.text))
 
 
-def _dangling(stop: _Stop) -> Problem | None:
+def _dangling(stop: _Stop) -> ExprProblem | None:
     last = stop.before
     if last is None or not (stop.wants_value or last.type in {"IN", "NOT"}):
         return None
     share = re.search(r"([0-9.]+)\s*%\s*$", stop.text)
     help_text = f"write {float(share[1]) / 100:g} for {share[1]} %" if share and _is_number(share[1]) else None
-    return _syntax(f"expected a value after {shown(last.text)}", last.start, last.end, help_text)
+    return _syntax(f"expected a value after {quote(last.text)}", last.start, last.end, help_text)
 
 
 def _is_number(text: str) -> bool:
     return re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) is not None
 
 
-def _never_closed(stop: _Stop) -> Problem | None:
+def _never_closed(stop: _Stop) -> ExprProblem | None:
     if not stop.open:
         return None
     opener = stop.tokens[stop.open[-1]]
@@ -191,16 +191,16 @@ def _never_closed(stop: _Stop) -> Problem | None:
     return _syntax("'(' is never closed", opener.start, opener.end, help_text)
 
 
-def _no_else(stop: _Stop) -> Problem | None:
+def _no_else(stop: _Stop) -> ExprProblem | None:
     choice = next(t for t in reversed(stop.tokens) if t.type == "IF")
     return _syntax("'if' needs an 'else'", choice.start, choice.end, "write 'a if condition else b'")
 
 
-def _closes_nothing(stop: _Stop) -> Problem | None:
+def _closes_nothing(stop: _Stop) -> ExprProblem | None:
     return stop.here("unmatched ')'") if stop.token.type == "RPAR" and not stop.open else None
 
 
-def _word(stop: _Stop) -> Problem | None:
+def _word(stop: _Stop) -> ExprProblem | None:
     """A word of another language, here or just before."""
     for token in (stop.token, stop.before):
         if token is not None and token.type == "NAME" and token.text in _WORDS:
@@ -209,35 +209,35 @@ def _word(stop: _Stop) -> Problem | None:
     return None
 
 
-def _not_equal(stop: _Stop) -> Problem | None:
+def _not_equal(stop: _Stop) -> ExprProblem | None:
     before, token = stop.before, stop.token
     if before is None or (before.text, token.text) != ("<", ">"):
         return None
     return _syntax("'<>' is not an operator", before.start, token.end, "write '!='")
 
 
-def _list(stop: _Stop) -> Problem | None:
+def _list(stop: _Stop) -> ExprProblem | None:
     if stop.accepted == {"LPAR"} and stop.before and stop.before.type == "IN":
-        return stop.here(f"expected '(' after 'in', not {shown(stop.token.text)}", "write in ('a', 'b')")
+        return stop.here(f"expected '(' after 'in', not {quote(stop.token.text)}", "write in ('a', 'b')")
     if stop.wants_value and stop.opens("IN"):
-        return stop.here(f"expected a literal value in the list after 'in', not {shown(stop.token.text)}")
+        return stop.here(f"expected a literal value in the list after 'in', not {quote(stop.token.text)}")
     return None
 
 
-def _not_here(stop: _Stop) -> Problem | None:
+def _not_here(stop: _Stop) -> ExprProblem | None:
     if not stop.wants_value or stop.token.type != "NOT":
         return None
     return stop.here("'not' needs parentheses here", "write (not ...)")
 
 
-def _no_value(stop: _Stop) -> Problem | None:
+def _no_value(stop: _Stop) -> ExprProblem | None:
     if not stop.wants_value:
         return None
-    after = f" after {shown(stop.before.text)}" if stop.before else ""
-    return stop.here(f"expected a value{after}, not {shown(stop.token.text)}")
+    after = f" after {quote(stop.before.text)}" if stop.before else ""
+    return stop.here(f"expected a value{after}, not {quote(stop.token.text)}")
 
 
-def _comma(stop: _Stop) -> Problem | None:
+def _comma(stop: _Stop) -> ExprProblem | None:
     if stop.token.type != "COMMA":
         return None
     if stop.opens("NAME", "IN"):
@@ -245,27 +245,27 @@ def _comma(stop: _Stop) -> Problem | None:
     return stop.here("',' can only separate function arguments or list items")
 
 
-def _no_operator(stop: _Stop) -> Problem | None:
+def _no_operator(stop: _Stop) -> ExprProblem | None:
     if stop.token.type not in _VALUES or stop.before is None:
         return None
     help_text = "write '*' to multiply" if stop.token.type == "LPAR" else None
-    message = f"expected an operator between {shown(stop.before.text)} and {shown(stop.token.text)}"
+    message = f"expected an operator between {quote(stop.before.text)} and {quote(stop.token.text)}"
     return stop.here(message, help_text)
 
 
-def _not_in(stop: _Stop) -> Problem | None:
+def _not_in(stop: _Stop) -> ExprProblem | None:
     if stop.accepted != {"IN"}:
         return None
-    return stop.here(f"expected 'in' after 'not', not {shown(stop.token.text)}", "write 'and not' between conditions")
+    return stop.here(f"expected 'in' after 'not', not {quote(stop.token.text)}", "write 'and not' between conditions")
 
 
-def _anything(stop: _Stop) -> Problem | None:
+def _anything(stop: _Stop) -> ExprProblem | None:
     if "ELSE" in stop.accepted:
-        return stop.here(f"expected 'else', not {shown(stop.token.text)}", "write 'a if condition else b'")
-    return stop.here(f"unexpected {shown(stop.token.text)}")
+        return stop.here(f"expected 'else', not {quote(stop.token.text)}", "write 'a if condition else b'")
+    return stop.here(f"unexpected {quote(stop.token.text)}")
 
 
-_Explain = Callable[[_Stop], Problem | None]
+_Explain = Callable[[_Stop], ExprProblem | None]
 _AT_END: tuple[_Explain, ...] = (_nothing, _dangling, _never_closed, _no_else)
 _IN_PLACE: tuple[_Explain, ...] = (
     *(_closes_nothing, _not_equal, _word, _list, _not_in, _not_here, _no_value, _comma, _no_operator),

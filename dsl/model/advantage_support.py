@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from .algorithm import Advantage, Baseline, Estimator, Normalise
 
-__all__ = ["BASELINES", "NORMALISATIONS", "READS", "supported"]
+__all__ = ["BASELINES", "NORMALISATIONS", "READS", "explain_unsupported"]
 
 _COMPARING = frozenset({Baseline.GROUP_MEAN, Baseline.LEAVE_ONE_OUT})
 _FROM_SAMPLES = _COMPARING | {Baseline.NONE, Baseline.BATCH_MEAN, Baseline.GREEDY}
@@ -43,7 +43,7 @@ READS: Mapping[Estimator, frozenset[str]] = {
 """Of `gamma`, `lam`, `turn_gamma`, `turn_lam` and `step_weight`, those that change what an estimator gives."""
 
 
-def supported(settings: Advantage) -> str | None:
+def explain_unsupported(settings: Advantage) -> str | None:
     """The reason why these settings conflict; None if they do not."""
     if settings.baseline not in BASELINES[settings.estimator]:
         return (

@@ -20,9 +20,9 @@ from .fields import (
     FilePath,
     Fraction,
     HubPath,
+    InScope,
     NonNegative,
     Positive,
-    Scope,
     Size,
 )
 
@@ -314,9 +314,9 @@ class Filter:
 
     SHORTHAND: ClassVar[str] = "groups"
 
-    groups: Annotated[Expr, Scope("group"), Example("std > 0")] = _UNEQUAL
+    groups: Annotated[Expr, InScope("group"), Example("std > 0")] = _UNEQUAL
     """Condition that a group must meet."""
-    episodes: Annotated[Expr, Scope("episode"), Example("invalid_turns < 3")] | None = None
+    episodes: Annotated[Expr, InScope("episode"), Example("invalid_turns < 3")] | None = None
     """Condition that an episode must meet to be in the loss; the others stay in the baseline."""
     top_share: Annotated[float, Bounds(above=0, at_most=1), Example(0.25)] = 1.0
     """Share of the remaining groups to keep, those with the highest standard deviation of reward."""
@@ -360,7 +360,7 @@ class Data:
     as well."""
     relabel: Relabel = Relabel.NONE
     """`hindsight` makes an episode that reached another training goal on its way a demonstration of that goal too."""
-    keep: Annotated[Expr, Scope("episode"), Example("success")] | None = None
+    keep: Annotated[Expr, InScope("episode"), Example("success")] | None = None
     """Condition that an episode must meet; `success` if not given where fresh rollouts are imitated."""
 
 
@@ -392,7 +392,7 @@ class Evolve:
     """Number of rounds; each is one step."""
     samples: Size = 4
     """Episodes per task in each round of exploring."""
-    keep: Annotated[Expr, Scope("episode"), Example("success")] = _SUCCESS
+    keep: Annotated[Expr, InScope("episode"), Example("success")] = _SUCCESS
     """Condition that an explored episode must meet to be trained on."""
     retrain_from: RetrainFrom = RetrainFrom.BASE
     """Whether each round's training starts from the base weights or from the last round's."""

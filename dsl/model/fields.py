@@ -23,6 +23,7 @@ __all__ = [
     "FilePath",
     "Fraction",
     "HubPath",
+    "InScope",
     "Json",
     "Name",
     "Nested",
@@ -30,7 +31,6 @@ __all__ = [
     "Pattern",
     "Positive",
     "Refers",
-    "Scope",
     "Secret",
     "Size",
     "Slug",
@@ -64,7 +64,7 @@ class Example:
 
 
 @frozen(kw_only=False)
-class Scope:
+class InScope:
     """The names available to an expression in this field: a key of `scopes.SCOPES`."""
 
     name: str
@@ -111,7 +111,7 @@ FilePath = Annotated[str, NOT_BLANK, Refers()]
 HubPath = Annotated[str, NOT_BLANK, Refers(hub=True)]
 Slug = Annotated[str, Pattern(r"[a-z0-9][a-z0-9._-]{0,99}", "lower-case letters, digits, '.', '_' and '-'")]
 
-DynInt = Annotated[int | Expr, Bounds(at_least=1), Scope("schedule")]
+DynInt = Annotated[int | Expr, Bounds(at_least=1), InScope("schedule")]
 """A whole number, or an expression of the schedule's names that is one at every step."""
-DynPositive = Annotated[float | Expr, Bounds(above=0), Scope("schedule")]
-DynNonNegative = Annotated[float | Expr, Bounds(at_least=0), Scope("schedule")]
+DynPositive = Annotated[float | Expr, Bounds(above=0), InScope("schedule")]
+DynNonNegative = Annotated[float | Expr, Bounds(at_least=0), InScope("schedule")]

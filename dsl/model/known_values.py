@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..expression.check import examine
-from ..expression.expr import Expr, StageStart, names, step_bound, table, value_range
+from ..expression.check import infer
+from ..expression.expr import Expr, StageStart, bound_steps, collect_names, infer_range, tabulate
 from ..frozen import frozen
 
-__all__ = ["Number", "Span", "Steps", "constant_truth", "constant_value", "horizon", "is_zero", "limits", "spans"]
+__all__ = [
+    "NumberOrExpr",
+    "StageSpan",
+    "Steps",
+    "bound_value",
+    "constant_truth",
+    "constant_value",
+    "is_zero",
+    "locate_stages",
+    "tabulate_horizon",
+]
 
-Number = int | float | Expr
+NumberOrExpr = int | float | Expr
 
 _CLOCK = frozenset({"step", "total_step", "stage", "stage_index"})
 LONGEST_TABLE = 10_000
@@ -21,7 +31,7 @@ Steps = tuple[tuple[int, int], ...]
 
 
 @frozen
-class Span:
+class StageSpan:
     """When a stage runs."""
 
     start: StageStart
@@ -29,43 +39,43 @@ class Span:
     """The most that it can take; None without a bound."""
 
 
-def constant_value(value: Number) -> float | None:
+def constant_value(value: NumberOrExpr) -> float | None:
     """The number, if it is the same at every step."""
     if not isinstance(value, Expr):
         return float(value)
-    constant = examine(value.text, "schedule", None)[0].constant
+    constant = infer(value.text, "schedule", None)[0].constant
     return float(constant) if isinstance(constant, int | float) else None
 
 
-def is_zero(value: Number) -> bool:
+def is_zero(value: NumberOrExpr) -> bool:
     """Whether it is 0 at every step."""
     return constant_value(value) == 0
 
 
-def limits(value: Number) -> tuple[float, float]:
+def bound_value(value: NumberOrExpr) -> tuple[float, float]:
     """Lowest and highest possible value; never too narrow."""
-    return value_range(value, "schedule") if isinstance(value, Expr) else (float(value), float(value))
+    return infer_range(value, "schedule") if isinstance(value, Expr) else (float(value), float(value))
 
 
 def constant_truth(condition: Expr, scope: str) -> bool | None:
     """The value of a condition that is always true or always false; None if it depends."""
-    constant = examine(condition.text, scope, None)[0].constant
+    constant = infer(condition.text, scope, None)[0].constant
     return constant if isinstance(constant, bool) else None
 
 
 @lru_cache(maxsize=256)
-def spans(stages: tuple[tuple[str, Expr | None, int | None], ...]) -> tuple[Span, ...]:
+def locate_stages(stages: tuple[tuple[str, Expr | None, int | None], ...]) -> tuple[StageSpan, ...]:
     """Start and length of each stage, from its name, its `until` and a bound of its own.
 
     After a stage that may end early, start steps are unknown.
     """
-    made: list[Span] = []
+    made: list[StageSpan] = []
     total: int | None = 0
     for index, (name, until, bound) in enumerate(stages):
         start = StageStart(stage=name, stage_index=index, total_step=total)
-        steps = _fewest(step_bound(until, start) if until is not None else None, bound)
-        made.append(Span(start=start, steps=steps))
-        exact = until is None or names(until) <= _CLOCK
+        steps = _fewest(bound_steps(until, start) if until is not None else None, bound)
+        made.append(StageSpan(start=start, steps=steps))
+        exact = until is None or collect_names(until) <= _CLOCK
         total = total + steps if exact and total is not None and steps is not None else None
     return tuple(made)
 
@@ -75,14 +85,14 @@ def _fewest(*bounds: int | None) -> int | None:
     return min(given) if given else None
 
 
-def horizon(turns: Number, span: Span) -> Steps | None:
+def tabulate_horizon(turns: NumberOrExpr, span: StageSpan) -> Steps | None:
     """The horizon from each step of a stage on; None if it depends on more than steps, or the stage is too long."""
     if not isinstance(turns, Expr):
         return ((0, int(turns)),)
     steps = LONGEST_TABLE if span.steps is None else span.steps
     if steps > LONGEST_TABLE:
         return None
-    changes = table(turns, steps, span.start)
+    changes = tabulate(turns, steps, span.start)
     if changes is None or any(not isinstance(value, int | float) or value != value for _, value in changes):
         return None
     return tuple((step, int(value)) for step, value in changes if isinstance(value, int | float))

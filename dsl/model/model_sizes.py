@@ -8,7 +8,7 @@ from typing import Any
 from ..frozen import frozen
 from .recipe import Family, Init, Model, ModelShape
 
-__all__ = ["KNOWN", "Published", "is_folder", "published", "shape_from_config", "shape_from_init", "shape_of"]
+__all__ = ["KNOWN", "Published", "find_published", "find_shape", "is_folder", "make_shape", "read_shape"]
 
 
 @frozen
@@ -129,22 +129,22 @@ def is_folder(path: str) -> bool:
     return path.startswith((".", "/", "~"))
 
 
-def published(path: str | None) -> Published | None:
+def find_published(path: str | None) -> Published | None:
     """Find a published model by its hub id, in any case, as the hub does."""
     return _BY_LOWER_CASE.get(path.lower()) if path is not None else None
 
 
-def shape_of(model: Model) -> ModelShape | None:
+def find_shape(model: Model) -> ModelShape | None:
     """Sizes of a recipe's model, as far as the recipe and the table give them."""
     if model.init is not None:
-        return shape_from_init(model.init, model.tokenizer)
+        return make_shape(model.init, model.tokenizer)
     if model.shape is not None:
         return model.shape
-    known = published(model.path)
+    known = find_published(model.path)
     return known.shape if known else None
 
 
-def shape_from_init(init: Init, tokenizer: str | None = None) -> ModelShape | None:
+def make_shape(init: Init, tokenizer: str | None = None) -> ModelShape | None:
     """Sizes of a model made from scratch; None if its tokenizer is unknown."""
     vocab = _vocab(init, tokenizer)
     if vocab is None:
@@ -165,7 +165,7 @@ def shape_from_init(init: Init, tokenizer: str | None = None) -> ModelShape | No
 def _vocab(init: Init, tokenizer: str | None) -> int | None:
     if tokenizer is None:
         return init.tokenizer.vocab
-    known = published(tokenizer)
+    known = find_published(tokenizer)
     return known.shape.vocab if known else None
 
 
@@ -177,7 +177,7 @@ _FAMILIES: Mapping[str, Mapping[str, bool]] = {
 }
 
 
-def shape_from_config(data: object) -> ModelShape | None:
+def read_shape(data: object) -> ModelShape | None:
     """Sizes from a `config.json`; None for an unknown family or missing sizes."""
     if not isinstance(data, Mapping):
         return None

@@ -22,13 +22,13 @@ from .fields import (
     FilePath,
     Fraction,
     HubPath,
+    InScope,
     Json,
     Name,
     Nested,
     NonNegative,
     Pattern,
     Positive,
-    Scope,
     Secret,
     Size,
     Slug,
@@ -543,9 +543,9 @@ class Reward:
 
     source: RewardSource = RewardSource.ENVIRONMENT
     """Source of `score`: the environment, a judge, or a judge that compares the episodes of a group in pairs."""
-    episode: Annotated[Expr, Scope("episode", number=True), Example("score - 0.05 * invalid_turns")] = _SCORE
+    episode: Annotated[Expr, InScope("episode", number=True), Example("score - 0.05 * invalid_turns")] = _SCORE
     """Outcome reward, on the last action token of the episode."""
-    turn: Annotated[Expr, Scope("turn", number=True), Example("0.1 * turn_reward")] | None = None
+    turn: Annotated[Expr, InScope("turn", number=True), Example("0.1 * turn_reward")] | None = None
     """Reward of each turn, on the turn's last action token; none if not given."""
     invalid_turn: DynNonNegative = 0.0
     """Penalty for each reply without an action."""
@@ -568,9 +568,9 @@ class Stage:
 
     stage: Annotated[Slug, Example("explore")]
     """Name of the stage; unique."""
-    turns: Annotated[int | Expr, Bounds(at_least=1), Scope("schedule"), Example(10)] | None = None
+    turns: Annotated[int | Expr, Bounds(at_least=1), InScope("schedule"), Example(10)] | None = None
     """Interaction horizon: turns allowed in an episode."""
-    until: Annotated[Expr, Scope("until"), Example("step >= 100 or mean(success, 10) >= 0.8")] | None = None
+    until: Annotated[Expr, InScope("until"), Example("step >= 100 or mean(success, 10) >= 0.8")] | None = None
     """End condition; the stage ends after the first step for which it is true."""
     shrink: bool = False
     """Whether fewer turns than in the stage before are allowed."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from ..expression.expr import Expr
 from ..expression.scopes import ExprType
 from ..frozen import frozen
-from .fields import Bounds, Example, Nested, Pattern, Refers, Scope, Secret, Wide
+from .fields import Bounds, Example, InScope, Nested, Pattern, Refers, Secret, Wide
 
 __all__ = [
     "ABSENT",
@@ -274,7 +274,7 @@ def _type(cores: tuple[Any, ...], notes: tuple[Any, ...]) -> Type:
 
 
 def _number(core: type, notes: tuple[Any, ...]) -> Number:
-    scope = _note(notes, Scope)
+    scope = _note(notes, InScope)
     return Number(whole=core is int, bounds=_note(notes, Bounds) or Bounds(), scope=scope.name if scope else None)
 
 
@@ -287,7 +287,7 @@ def _single(core: Any, notes: tuple[Any, ...]) -> Type:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return _table(*get_args(core))
     if core is Expr:
-        return _formula(_note(notes, Scope))
+        return _formula(_note(notes, InScope))
     if core is bool:
         return Flag()
     if core in (int, float):
@@ -302,7 +302,7 @@ def _single(core: Any, notes: tuple[Any, ...]) -> Type:
     raise TypeError(f"a recipe cannot hold {core!r}")
 
 
-def _formula(scope: Scope) -> Formula:
+def _formula(scope: InScope) -> Formula:
     return Formula(scope=scope.name, want=ExprType.NUMBER if scope.number else ExprType.BOOLEAN)
 
 

@@ -10,8 +10,16 @@ import math
 from collections.abc import Iterator
 
 from ..model.algorithm import Algorithm, Baseline, Kind
-from ..model.known_values import Number, Span, Steps, constant_value, horizon, limits, spans
-from ..model.model_sizes import published
+from ..model.known_values import (
+    NumberOrExpr,
+    StageSpan,
+    Steps,
+    bound_value,
+    constant_value,
+    locate_stages,
+    tabulate_horizon,
+)
+from ..model.model_sizes import find_published
 from ..model.plan import StageBudget
 from ..model.recipe import Layout, MemoryKind, ModelShape, Recipe, Stage
 from ..model.stage_kinds import (
@@ -25,24 +33,33 @@ from ..model.stage_kinds import (
     samples,
 )
 from .memory import Sizing, capacity_bytes, width
-from .placement import counts
+from .placement import count_ranks
 
-__all__ = ["horizons", "pieces", "sizing", "stage_budgets", "stage_spans", "turn_tokens"]
+__all__ = [
+    "budget_stages",
+    "count_sequences",
+    "fixed_turn_tokens",
+    "list_horizons",
+    "locate_recipe_stages",
+    "make_sizing",
+]
 
 
 # --- a step of a stage ---------------------------------------------------------------------------------------------
 
 
-def stage_spans(recipe: Recipe) -> tuple[Span, ...]:
+def locate_recipe_stages(recipe: Recipe) -> tuple[StageSpan, ...]:
     """When each stage runs; an 'eval' stage is over after one step, exploring in rounds after its rounds."""
-    return spans(tuple((stage.stage, stage.until, own_end(stage.algorithm)) for stage in recipe.schedule))
+    return locate_stages(tuple((stage.stage, stage.until, own_end(stage.algorithm)) for stage in recipe.schedule))
 
 
-def stage_budgets(recipe: Recipe) -> tuple[StageBudget, ...]:
-    return tuple(_budget(stage, span) for stage, span in zip(recipe.schedule, stage_spans(recipe), strict=True))
+def budget_stages(recipe: Recipe) -> tuple[StageBudget, ...]:
+    return tuple(
+        _budget(stage, span) for stage, span in zip(recipe.schedule, locate_recipe_stages(recipe), strict=True)
+    )
 
 
-def _budget(stage: Stage, span: Span) -> StageBudget:
+def _budget(stage: Stage, span: StageSpan) -> StageBudget:
     algorithm = stage.algorithm
     episodes = _episodes(algorithm)
     turns = _most_turns(stage, span) if is_played(algorithm) else 0
@@ -50,7 +67,9 @@ def _budget(stage: Stage, span: Span) -> StageBudget:
         episodes_per_step=episodes,
         max_turns=turns,
         max_sampled_tokens_per_step=episodes * _sampled_tokens(stage, turns) if samples(algorithm) else 0,
-        max_trained_tokens_per_step=_trained_sequences(algorithm) * pieces(stage, turns) * stage.agent.context_tokens,
+        max_trained_tokens_per_step=_trained_sequences(algorithm)
+        * count_sequences(stage, turns)
+        * stage.agent.context_tokens,
         updates_per_step=_updates(algorithm),
         max_steps=span.steps,
         horizon=_widest(stage, span) if is_played(algorithm) else (),
@@ -102,10 +121,10 @@ def _sampled_tokens(stage: Stage, turns: int) -> int:
     reflection = stage.agent.reflection
     lessons = (reflection.attempts - 1) * reflection.tokens if reflection else 0
     said = turns * _per_turn(stage) * _attempts(stage) + lessons
-    return min(stage.agent.context_tokens * pieces(stage, turns), said)
+    return min(stage.agent.context_tokens * count_sequences(stage, turns), said)
 
 
-def pieces(stage: Stage, turns: int) -> int:
+def count_sequences(stage: Stage, turns: int) -> int:
     """Token sequences of one episode, at the most: each attempt is another, and each turn that a cut memory forgets.
     Where nothing is played they are demonstrations, which are whole."""
     if not turns:
@@ -122,12 +141,12 @@ def _attempts(stage: Stage) -> int:
 def _per_turn(stage: Stage) -> int:
     memory, plan = stage.agent.memory, stage.agent.planning.tokens if stage.agent.planning else 0
     plan += memory.tokens if memory.kind is MemoryKind.SUMMARY else 0
-    highest = limits(stage.agent.tokens_per_turn)[1]
+    highest = bound_value(stage.agent.tokens_per_turn)[1]
     # an expression without an upper limit is held by the context all the same
     return plan + (int(highest) if math.isfinite(highest) else stage.agent.context_tokens)
 
 
-def turn_tokens(stage: Stage) -> int | None:
+def fixed_turn_tokens(stage: Stage) -> int | None:
     """Tokens of one turn, where they do not change with the run."""
     tokens = constant_value(stage.agent.tokens_per_turn)
     return None if tokens is None else int(tokens)
@@ -136,7 +155,7 @@ def turn_tokens(stage: Stage) -> int | None:
 # --- the horizon ---------------------------------------------------------------------------------------------------
 
 
-def horizons(stage: Stage) -> Iterator[tuple[str, Number]]:
+def list_horizons(stage: Stage) -> Iterator[tuple[str, NumberOrExpr]]:
     """The horizon in each environment of a stage: its own, or else the stage's."""
     for name, environment in stage.environments.items():
         turns = environment.turns if environment.turns is not None else stage.turns
@@ -144,9 +163,9 @@ def horizons(stage: Stage) -> Iterator[tuple[str, Number]]:
             yield name, turns
 
 
-def _widest(stage: Stage, span: Span) -> Steps:
+def _widest(stage: Stage, span: StageSpan) -> Steps:
     """The largest horizon of all environments at each step; nothing where more than steps decide it."""
-    tables = [horizon(turns, span) for _, turns in horizons(stage)]
+    tables = [tabulate_horizon(turns, span) for _, turns in list_horizons(stage)]
     if not tables or None in tables:
         return ()
     steps = sorted({step for table in tables if table for step, _ in table})
@@ -158,11 +177,11 @@ def _at(table: Steps, step: int) -> int:
     return next(turns for start, turns in reversed(table) if start <= step)
 
 
-def _most_turns(stage: Stage, span: Span) -> int:
+def _most_turns(stage: Stage, span: StageSpan) -> int:
     table = _widest(stage, span)
     if table:
         return max(turns for _, turns in table)
-    highest = max((limits(turns)[1] for _, turns in horizons(stage)), default=1.0)
+    highest = max((bound_value(turns)[1] for _, turns in list_horizons(stage)), default=1.0)
     # each turn takes at least one token, so that the context ends what no limit does
     return int(highest) if math.isfinite(highest) else stage.agent.context_tokens
 
@@ -170,11 +189,11 @@ def _most_turns(stage: Stage, span: Span) -> int:
 # --- memory --------------------------------------------------------------------------------------------------------
 
 
-def sizing(recipe: Recipe, shape: ModelShape) -> Sizing:
+def make_sizing(recipe: Recipe, shape: ModelShape) -> Sizing:
     """What the estimate of memory depends on."""
     hardware = recipe.hardware
     algorithms = [stage.algorithm for stage in recipe.schedule]
-    placed = counts(hardware)
+    placed = count_ranks(hardware)
     context = max((stage.agent.context_tokens for stage in recipe.schedule), default=recipe.agent.context_tokens)
     on_gpus = hardware.gpus_per_node > 0
     cache = hardware.rollout.kv_cache_gb
@@ -208,7 +227,7 @@ def _critic_shape(recipe: Recipe, shape: ModelShape) -> ModelShape | None:
     """Sizes of the first stage's critic that there is; the policy's where its own are not known."""
     for stage in recipe.schedule:
         if has_critic(stage.algorithm):
-            known_critic = published(stage.algorithm.critic.path)
+            known_critic = find_published(stage.algorithm.critic.path)
             return known_critic.shape if known_critic else shape
     return None
 

@@ -8,10 +8,10 @@ from ..catalog import Catalog
 from ..model.plan import VERSION, Budget, Plan, PlanStage
 from ..model.recipe import Environment, ModelShape, Recipe
 from ..model.stage_kinds import kind_of, learns, roles
-from .budgets import sizing, stage_budgets
-from .memory import adapter_parameters, capacity_bytes, estimate, parameters
+from .budgets import budget_stages, make_sizing
+from .memory import adapter_parameters, capacity_bytes, estimate_memory, parameters
 from .ops import stage_ops
-from .placement import place
+from .placement import place_workers
 
 __all__ = ["lower"]
 
@@ -44,7 +44,7 @@ def lower(
         hardware=recipe.hardware,
         guards=recipe.guards,
         logging=recipe.logging,
-        placement=place(recipe.hardware, needed, _environments(recipe), light),
+        placement=place_workers(recipe.hardware, needed, _environments(recipe), light),
         budget=_budget(recipe, shape),
     )
 
@@ -58,7 +58,7 @@ def _stages(recipe: Recipe) -> tuple[PlanStage, ...]:
             ops=stage_ops(stage, recipe.model, recipe.hardware, recipe.eval, recipe.checkpoint),
             budget=budget,
         )
-        for index, (stage, budget) in enumerate(zip(recipe.schedule, stage_budgets(recipe), strict=True))
+        for index, (stage, budget) in enumerate(zip(recipe.schedule, budget_stages(recipe), strict=True))
     )
 
 
@@ -82,5 +82,5 @@ def _budget(recipe: Recipe, shape: ModelShape | None) -> Budget:
         parameters=parameters(shape) + adapters,
         trainable_parameters=trained,
         capacity_bytes=capacity,
-        memory=estimate(sizing(recipe, shape)),
+        memory=estimate_memory(make_sizing(recipe, shape)),
     )

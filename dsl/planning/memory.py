@@ -22,7 +22,7 @@ __all__ = [
     "capacity_bytes",
     "critic_parameters",
     "engine_limit",
-    "estimate",
+    "estimate_memory",
     "head_dim",
     "kv_bytes_per_token",
     "layer_parameters",
@@ -203,7 +203,7 @@ def capacity_bytes(hardware: Hardware) -> int | None:
 
 
 @lru_cache(maxsize=256)
-def estimate(sizing: Sizing) -> tuple[MemoryUse, ...]:
+def estimate_memory(sizing: Sizing) -> tuple[MemoryUse, ...]:
     """Memory of each role on its card or host, learners first; on a CPU all of it is host memory of each machine."""
     trained = _learning_roles(sizing) if sizing.learns else ()
     engines = (_use(Role.ROLLOUT, _engine_items(sizing, trained)),) if sizing.samples else ()

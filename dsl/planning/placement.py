@@ -13,7 +13,7 @@ from ..frozen import frozen
 from ..model.plan import Placement, Role, Worker
 from ..model.recipe import Environment, Hardware, Launcher, Layout, Transport
 
-__all__ = ["Counts", "counts", "environment_workers", "launcher", "misfit", "place"]
+__all__ = ["Counts", "choose_launcher", "count_ranks", "environment_workers", "explain_misfit", "place_workers"]
 
 Card = tuple[int, int]
 """A node and an index on it."""
@@ -32,7 +32,7 @@ class Counts:
     engines_per_node: int
 
 
-def launcher(hardware: Hardware) -> Launcher:
+def choose_launcher(hardware: Hardware) -> Launcher:
     """What `auto` comes to: Ray from two GPUs or two machines on."""
     if hardware.launcher is not Launcher.AUTO:
         return hardware.launcher
@@ -52,7 +52,7 @@ def split_gpus(hardware: Hardware) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=256)
-def counts(hardware: Hardware) -> Counts:
+def count_ranks(hardware: Hardware) -> Counts:
     """Ranks and engines; the per-node figures are those of the fullest node."""
     if hardware.gpus_per_node == 0:
         return Counts(learners=hardware.nodes, learners_per_node=1, engines=hardware.nodes, engines_per_node=1)
@@ -65,7 +65,7 @@ def counts(hardware: Hardware) -> Counts:
     )
 
 
-def misfit(hardware: Hardware) -> str | None:
+def explain_misfit(hardware: Hardware) -> str | None:
     """Why the engines do not fit the machines' GPUs, if they do not."""
     if hardware.gpus_per_node == 0:
         return None
@@ -79,12 +79,12 @@ def misfit(hardware: Hardware) -> str | None:
     return None
 
 
-def place(
+def place_workers(
     hardware: Hardware, roles: Collection[Role], environments: Mapping[str, Environment], light: Collection[str] = ()
 ) -> Placement:
     """All workers of a run, role by role, each role's ranks from 0."""
     workers = (*_workers(hardware, frozenset(roles)), *environment_workers(environments, light))
-    return Placement(launcher=launcher(hardware).value, workers=workers)
+    return Placement(launcher=choose_launcher(hardware).value, workers=workers)
 
 
 @lru_cache(maxsize=256)

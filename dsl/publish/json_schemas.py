@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from ..check.presets import presets
+from ..check.presets import load_presets
 from ..model.algorithm import Preset
 from ..model.fields import NOT_BLANK
 from ..model.plan import Plan
@@ -41,9 +41,9 @@ from ..model.reflect import (
     records,
 )
 from .plan_json import REFERENCE as SECRET
-from .resolved import brief, plain
+from .resolved import to_brief, to_plain
 
-__all__ = ["plan_schema", "recipe_schema", "write_plan_schema", "write_recipe_schema"]
+__all__ = ["make_plan_schema", "make_recipe_schema", "write_plan_schema", "write_recipe_schema"]
 
 SchemaDict = dict[str, Any]
 
@@ -51,7 +51,7 @@ REFERENCE = {"$ref": "#/definitions/reference"}
 ENVIRONMENT_VARIABLE = r"\$\{env:[A-Za-z_][A-Za-z0-9_]*(:[?-][^{}]*)?\}"
 
 
-def recipe_schema() -> SchemaDict:
+def make_recipe_schema() -> SchemaDict:
     """The published schema: what may stand in one file, before and after it is composed with others."""
     recipe, writer = record(Recipe), RecipeSchemaWriter()
     properties = {**COMPOSITION, **writer.properties(recipe)}
@@ -69,7 +69,7 @@ def recipe_schema() -> SchemaDict:
     }
 
 
-def plan_schema() -> SchemaDict:
+def make_plan_schema() -> SchemaDict:
     """The published schema of plan.json."""
     plan, writer = record(Plan), SchemaWriter()
     return {**_head("plan"), **writer.definition(plan), "definitions": writer.definitions(plan)}
@@ -84,11 +84,11 @@ def _head(what: str) -> SchemaDict:
 
 
 def write_recipe_schema() -> str:
-    return _as_text(recipe_schema())
+    return _as_text(make_recipe_schema())
 
 
 def write_plan_schema() -> str:
-    return _as_text(plan_schema())
+    return _as_text(make_plan_schema())
 
 
 def _as_text(schema: SchemaDict) -> str:
@@ -328,9 +328,9 @@ def _old_name(property_: SchemaDict, old: str, new: str) -> SchemaDict:
 def _explanation(field: Field, doc: str, owner: type) -> SchemaDict:
     made: SchemaDict = {"title": field.name, "description": doc}
     if field.default is not ABSENT:
-        made["default"] = {} if owner is Stage and isinstance(field.type, Record) else brief(field.default, field)
+        made["default"] = {} if owner is Stage and isinstance(field.type, Record) else to_brief(field.default, field)
     if isinstance(field.type, Choice) and field.type.enum is Preset:
-        made["markdownEnumDescriptions"] = [presets()[Preset(name)].summary for name in field.type.values]
+        made["markdownEnumDescriptions"] = [load_presets()[Preset(name)].summary for name in field.type.values]
     return made | {"examples": [_example(field)]}
 
 
@@ -345,7 +345,7 @@ def _words(name: str) -> str:
 def _example(field: Field) -> Any:
     if field.example is not ABSENT:
         return field.example
-    default = None if field.default is ABSENT else brief(field.default, field)
+    default = None if field.default is ABSENT else to_brief(field.default, field)
     return _sample(field.type) if default is None or default == {} else default
 
 
@@ -364,7 +364,7 @@ def _sample(type_: Type) -> Any:
         case Table():
             return {}
         case _:
-            return plain(True, type_)
+            return to_plain(True, type_)
 
 
 def _sample_record(each: Record) -> Any:

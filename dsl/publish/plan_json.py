@@ -14,7 +14,7 @@ from typing import Any
 from ..expression.expr import Expr
 from ..model.reflect import Number, Record, Row, Series, Table, Type, Word, record
 
-__all__ = ["REFERENCE", "canonical", "dumps", "to_json"]
+__all__ = ["REFERENCE", "dump_canonical", "dump_json", "to_json"]
 
 REFERENCE = re.compile(r"\$\{env:[A-Za-z_][A-Za-z0-9_]*(:-|:\?[^{}]*)?\}")
 """Where a secret is to be read from; with a default in it, it could hold the secret."""
@@ -26,12 +26,12 @@ def to_json(value: Any) -> Any:
     return _encode(value, record(cls))
 
 
-def dumps(value: Any) -> str:
+def dump_json(value: Any) -> str:
     """Text for a file: indented, in field order, with a final line break. Equal values give equal bytes."""
     return json.dumps(to_json(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def canonical(value: Any) -> str:
+def dump_canonical(value: Any) -> str:
     """Text for a hash: keys sorted, no blanks; the order of mappings does not show."""
     return json.dumps(to_json(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 

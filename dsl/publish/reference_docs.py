@@ -12,10 +12,10 @@ from typing import Any
 
 from ...schemas import Schema, recipe_v1
 from ..check.expected import WORDS
-from ..check.key_suggestions import NAME, Keys, Pattern
-from ..check.presets import presets
+from ..check.key_suggestions import NAME, KeyPattern, SchemaKeys
+from ..check.presets import load_presets
 
-__all__ = ["UnknownKey", "describe", "explain_key", "write_reference"]
+__all__ = ["UnknownKey", "describe_key", "explain_key", "write_reference"]
 
 INTRODUCTION = """# Recipe reference
 
@@ -33,11 +33,11 @@ class UnknownKey(LookupError):
     """No such key; the message says which was probably meant."""
 
 
-def describe(path: str) -> str:
+def describe_key(path: str) -> str:
     """What a key means, as lines for a terminal: `algorithm.kl`, `schedule.turns`, `environments.craft.weight`."""
-    keys = Keys(recipe_v1())
+    keys = SchemaKeys(recipe_v1())
     steps = [step for step in re.split(r"[.\[\]]+", path) if step and not step.isdecimal()]
-    at: Pattern = ()
+    at: KeyPattern = ()
     for step in steps:
         at = (*at, _step(keys, at, step))
     if not at:
@@ -45,7 +45,7 @@ def describe(path: str) -> str:
     return "\n".join(_lines(keys, at)) + "\n"
 
 
-def _step(keys: Keys, at: Pattern, step: str) -> str:
+def _step(keys: SchemaKeys, at: KeyPattern, step: str) -> str:
     for each in (step, NAME):
         if (*at, each) in keys.known:
             return each
@@ -54,7 +54,7 @@ def _step(keys: Keys, at: Pattern, step: str) -> str:
     raise UnknownKey(f"{where} no key '{step[:40]}'" + (f": {help_text}" if help_text else ""))
 
 
-def _lines(keys: Keys, at: Pattern) -> Iterator[str]:
+def _lines(keys: SchemaKeys, at: KeyPattern) -> Iterator[str]:
     yield from explain_key(".".join(at), keys.known[at])
     children = keys.children(at)
     width = max(map(len, children), default=0)
@@ -76,7 +76,7 @@ def explain_key(key: str, schema: Schema) -> Iterator[str]:
 
 def write_reference() -> str:
     """The page of all keys."""
-    keys = Keys(recipe_v1())
+    keys = SchemaKeys(recipe_v1())
     parts = [INTRODUCTION, *_sections(keys), *_presets()]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
@@ -84,7 +84,7 @@ def write_reference() -> str:
 # --- keys ----------------------------------------------------------------------------------------------------------
 
 
-def _sections(keys: Keys) -> Iterator[str]:
+def _sections(keys: SchemaKeys) -> Iterator[str]:
     yield _section(keys, (), "The top of a recipe", "")
     done: set[str] = set()
     for at, schema in keys.known.items():
@@ -96,7 +96,7 @@ def _sections(keys: Keys) -> Iterator[str]:
             yield _section(keys, at, f"`{'.'.join(at)}`", definition["description"])
 
 
-def _section(keys: Keys, at: Pattern, title: str, meaning: str) -> str:
+def _section(keys: SchemaKeys, at: KeyPattern, title: str, meaning: str) -> str:
     rows = [_row(child, keys.known[(*at, child)]) for child in keys.children(at)]
     head = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
     return "\n".join([f"## {title}", "", *([meaning, ""] if meaning else []), *head, *rows, ""])
@@ -181,6 +181,6 @@ def _presets() -> Iterator[str]:
     head = ["| name | kind of stage | what it is | described in | needs |", "| --- | --- | --- | --- | --- |"]
     rows = [
         f"| `{each.name}` | {each.kind} | {each.summary} | {each.source} | {', '.join(each.needs)} |"
-        for each in presets().values()
+        for each in load_presets().values()
     ]
     yield "\n".join([*head, *rows])

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from ..catalog import SinkInfo
-from ..check.no_effect import check
+from ..check.no_effect import find_keys_without_effect
 from ..compose.interpolate import escape
 from ..expression.expr import Expr
 from ..model.recipe import Recipe, Stage
@@ -19,36 +19,36 @@ from ..model.reflect import Field, Record, Series, Table, Type, Word, record
 from ..source import Source, Span
 from ..text.tree import Path
 
-__all__ = ["brief", "plain", "resolved"]
+__all__ = ["resolve_recipe", "to_brief", "to_plain"]
 
 INHERITED = ("algorithm", "environments", "agent", "sampling", "reward")
 """Parts of a stage that the recipe has too."""
 
 
-def resolved(recipe: Recipe, sinks: Mapping[str, SinkInfo]) -> dict[str, Any]:
+def resolve_recipe(recipe: Recipe, sinks: Mapping[str, SinkInfo]) -> dict[str, Any]:
     """The whole recipe; to be checked again as any recipe is."""
     type_ = record(Recipe)
-    data: dict[str, Any] = plain(recipe, type_)
+    data: dict[str, Any] = to_plain(recipe, type_)
     data["schedule"] = [_stage(stage, recipe, data) for stage in recipe.schedule]
     written = _Written(data)
-    for report in list(check(recipe, written, sinks)):
+    for report in list(find_keys_without_effect(recipe, written, sinks)):
         path = written.path(report.span)
         if path[-1] in list(written.written(*path[:-1])):  # not gone already with the section it is in
             _remove(data, path)
     return data
 
 
-def plain(value: Any, type_: Type) -> Any:
+def to_plain(value: Any, type_: Type) -> Any:
     """A value of a Recipe as a person would write it in full."""
     if value is None:
         return None
     match type_:
         case Record():
-            return {each.name: plain(getattr(value, each.name), each.type) for each in type_.fields.values()}
+            return {each.name: to_plain(getattr(value, each.name), each.type) for each in type_.fields.values()}
         case Table():
-            return {name: plain(item, type_.item) for name, item in value.items()}
+            return {name: to_plain(item, type_.item) for name, item in value.items()}
         case Series():
-            return [plain(item, type_.item) for item in value]
+            return [to_plain(item, type_.item) for item in value]
         case Word(secret=True):
             return value
         case _:
@@ -67,12 +67,12 @@ def _free(value: Any) -> Any:
     return escape(value) if isinstance(value, str) else value
 
 
-def brief(value: Any, field: Field) -> Any:
+def to_brief(value: Any, field: Field) -> Any:
     """A value of a field as a person would write it in short: nothing that is a default anyway."""
     if value is None or not isinstance(field.type, Record):
-        return plain(value, field.type)
+        return to_plain(value, field.type)
     parts = {
-        each.name: brief(getattr(value, each.name), each)
+        each.name: to_brief(getattr(value, each.name), each)
         for each in field.type.fields.values()
         if getattr(value, each.name) != each.default
     }
@@ -119,7 +119,7 @@ def _remove(data: Any, path: Path) -> None:
 
 
 def _stage(stage: Stage, recipe: Recipe, data: Mapping[str, Any]) -> dict[str, Any]:
-    whole = plain(stage, record(Stage))
+    whole = to_plain(stage, record(Stage))
     parts = {name: _difference(whole[name], data[name]) for name in INHERITED}
     parts["environments"] |= {name: None for name in recipe.environments if name not in stage.environments}
     if stage.algorithm.use is not recipe.algorithm.use:

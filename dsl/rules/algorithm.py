@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..diagnostics import Diagnostic
-from ..expression.expr import MappingFacts, names
+from ..expression.expr import MappingFacts, collect_names
 from ..model.algorithm import (
     Algorithm,
     Baseline,
@@ -23,7 +23,7 @@ from ..model.algorithm import (
 from ..model.known_values import constant_value
 from ..model.recipe import Reward, RewardSource
 from ..model.stage_kinds import is_given, is_offline, kind_of, pulls_to_reference, samples
-from ..suggest import shown
+from ..suggest import quote
 from ..text.tree import Path
 from .context import Case, Rule
 
@@ -85,7 +85,7 @@ def _compares_a_group(algorithm: Algorithm) -> bool:
 def groups_pass_the_filter(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.RL):
         if algorithm.group_size == 1 and not _compares_a_group(algorithm) and _drops_groups_of_one(algorithm):
-            condition = shown(algorithm.filter.groups.text)
+            condition = quote(algorithm.filter.groups.text)
             yield case.error(
                 "no-signal",
                 f"{condition} drops every group: with 'group_size: 1' the standard deviation is always 0",
@@ -98,7 +98,7 @@ def groups_pass_the_filter(case: Case) -> Iterator[Diagnostic]:
 
 def _drops_groups_of_one(algorithm: Algorithm) -> bool:
     condition = algorithm.filter.groups
-    if not names(condition) <= {"std", "size"}:
+    if not collect_names(condition) <= {"std", "size"}:
         return False
     return not condition.holds(MappingFacts(scope="group", values={"std": 0.0, "size": 1.0}))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..catalog import Catalog
 from ..check import no_effect as relevance
 from ..check.spans import Places
-from ..diagnostics import Diagnostic, in_file_order
-from ..model.model_sizes import shape_of
+from ..diagnostics import Diagnostic, sort_by_place
+from ..model.model_sizes import find_shape
 from ..model.recipe import ModelShape, Recipe
 from .algorithm import ALGORITHM_RULES
 from .context import Case, Rule
@@ -16,7 +16,7 @@ from .model import MODEL_RULES
 from .run import RUN_RULES
 from .schedule import SCHEDULE_RULES
 
-__all__ = ["RULES", "check"]
+__all__ = ["RULES", "check_rules"]
 
 RULES: tuple[Rule, ...] = (
     *MODEL_RULES,
@@ -28,12 +28,14 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def check(recipe: Recipe, places: Places, catalog: Catalog, shape: ModelShape | None = None) -> tuple[Diagnostic, ...]:
+def check_rules(
+    recipe: Recipe, places: Places, catalog: Catalog, shape: ModelShape | None = None
+) -> tuple[Diagnostic, ...]:
     """Check a recipe whose keys and types are right.
 
     `shape` is that of a model whose configuration the caller has read; without it, the recipe and the table of known
     models are used.
     """
-    case = Case(recipe=recipe, places=places, catalog=catalog, shape=shape or shape_of(recipe.model))
+    case = Case(recipe=recipe, places=places, catalog=catalog, shape=shape or find_shape(recipe.model))
     found = [diagnostic for rule in RULES for diagnostic in rule(case)]
-    return tuple(in_file_order([*found, *relevance.check(recipe, places, catalog.sinks)]))
+    return tuple(sort_by_place([*found, *relevance.find_keys_without_effect(recipe, places, catalog.sinks)]))

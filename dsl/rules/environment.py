@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from ..catalog import EnvironmentInfo
-from ..check.json_schema import check as check_shape
+from ..check.json_schema import check_schema
 from ..diagnostics import Diagnostic
 from ..model.algorithm import DataSource
 from ..model.known_values import is_zero
 from ..model.recipe import Dialect, Environment, TaskSelection
 from ..model.stage_kinds import is_offline
 from ..source import Span, Text
-from ..suggest import did_you_mean, shown
+from ..suggest import did_you_mean, quote
 from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode
 from .context import Case, Rule
 from .names import no_environment, no_split
@@ -36,7 +36,7 @@ def at_least_one(case: Case) -> Iterator[Diagnostic]:
             yield case.error("bad-value", "this stage has no environment left", *base, "environments")
 
 
-def one_origin(case: Case) -> Iterator[Diagnostic]:
+def environment_has_one_origin(case: Case) -> Iterator[Diagnostic]:
     for path, environment in case.environments():
         if environment.use is None and environment.url is None:
             yield case.missing(
@@ -79,7 +79,7 @@ def options_are_known(case: Case) -> Iterator[Diagnostic]:
             if name not in info.options:
                 yield Diagnostic(
                     code="unknown-option",
-                    message=f"environment '{info.name}' has no option {shown(name)}",
+                    message=f"environment '{info.name}' has no option {quote(name)}",
                     span=case.places.key(*path, "options", name),
                     help=did_you_mean(name, info.options),
                 )
@@ -110,7 +110,7 @@ def option_errors(case: Case, path: Path, value: Any, schema: Mapping[str, Any])
     if _clearly_right(value, schema):
         return
     tree = _node(case, {path[-1]: value}, path[:-1])
-    for found in check_shape(tree, {"type": "object", "properties": {path[-1]: schema}}):
+    for found in check_schema(tree, {"type": "object", "properties": {path[-1]: schema}}):
         yield replace(found, code="bad-option", message=f"option '{path[-1]}': {found.message}")
 
 
@@ -217,14 +217,14 @@ def _on_train(case: Case, what: str, train: Path, evaluated: Path) -> Diagnostic
 def _overlap(train: TaskSelection, evaluated: TaskSelection) -> str | None:
     both = set(train.ids or ()) & set(evaluated.ids or ())
     if both:
-        return f"task {shown(min(both))}"
+        return f"task {quote(min(both))}"
     if train.file is not None and train.file == evaluated.file:
-        return f"file {shown(train.file)}"
+        return f"file {quote(train.file)}"
     if train.split is None or train.split != evaluated.split:
         return None
     if train.range is not None and evaluated.range is not None and not _ranges_overlap(train.range, evaluated.range):
         return None
-    return f"split {shown(train.split)}"
+    return f"split {quote(train.split)}"
 
 
 def _ranges_overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
@@ -274,7 +274,7 @@ def _selections(case: Case) -> Iterator[tuple[Path, TaskSelection, EnvironmentIn
 
 ENVIRONMENT_RULES: tuple[Rule, ...] = (
     at_least_one,
-    one_origin,
+    environment_has_one_origin,
     registered,
     kind_given,
     options_are_known,

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from ..diagnostics import Diagnostic
 from ..model.plan import MemoryUse, Phase, Role, peaks
 from ..model.recipe import Launcher, Layout, Offload
-from ..planning.budgets import sizing
-from ..planning.memory import Sizing, engine_limit, estimate, one_episode_cache
-from ..planning.placement import launcher, misfit, split_gpus
+from ..planning.budgets import make_sizing
+from ..planning.memory import Sizing, engine_limit, estimate_memory, one_episode_cache
+from ..planning.placement import choose_launcher, explain_misfit, split_gpus
 from .context import Case, Rule
 
 __all__ = ["HARDWARE_RULES"]
@@ -35,7 +35,7 @@ def engines_fit_the_machines(case: Case) -> Iterator[Diagnostic]:
     if share > hardware.gpus_per_node:
         message = f"an engine needs {share} GPUs, but a node has only {hardware.gpus_per_node}"
     else:
-        message = misfit(hardware) or ""
+        message = explain_misfit(hardware) or ""
     if message:
         yield case.error(
             "gpus-do-not-fit",
@@ -72,7 +72,7 @@ def _split_fault(case: Case) -> str | None:
 
 def one_process_has_one_gpu(case: Case) -> Iterator[Diagnostic]:
     hardware = case.recipe.hardware
-    if launcher(hardware) is not Launcher.INLINE:
+    if choose_launcher(hardware) is not Launcher.INLINE:
         return
     if hardware.nodes > 1 or hardware.gpus_per_node > 1:
         what = f"{hardware.nodes} nodes" if hardware.nodes > 1 else f"{hardware.gpus_per_node} GPUs"
@@ -134,7 +134,7 @@ def cache_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
     asked = case.recipe.hardware.rollout.kv_cache_gb
     if asked is None or case.shape is None or case.recipe.hardware.gpus_per_node:
         return
-    needed = one_episode_cache(sizing(case.recipe, case.shape))
+    needed = one_episode_cache(make_sizing(case.recipe, case.shape))
     if asked * 10**9 < needed:
         yield case.error(
             "out-of-memory",
@@ -149,7 +149,7 @@ def everything_fits_in_gpu_memory(case: Case) -> Iterator[Diagnostic]:
     size = _sized(case)
     if size is None or size.capacity is None:
         return
-    uses = estimate(size)
+    uses = estimate_memory(size)
     for role, peak in peaks(uses, case.recipe.hardware.layout).items():
         if peak > size.capacity:
             yield _out_of_memory(case, role, peak, size.capacity, uses)
@@ -159,7 +159,7 @@ def engine_fits_its_share(case: Case) -> Iterator[Diagnostic]:
     size = _sized(case)
     if size is None or size.capacity is None:
         return
-    uses = estimate(size)
+    uses = estimate_memory(size)
     engine = next((use for use in uses if use.role is Role.ROLLOUT), None)
     share = int(size.memory_share * size.capacity)
     taken = sum(item.bytes for item in engine.items) if engine else 0
@@ -180,9 +180,9 @@ def _limit(size: Sizing, uses: Iterable[MemoryUse]) -> int | None:
 
 def _sized(case: Case) -> Sizing | None:
     hardware = case.recipe.hardware
-    if case.shape is None or not hardware.gpus_per_node or _split_fault(case) or misfit(hardware):
+    if case.shape is None or not hardware.gpus_per_node or _split_fault(case) or explain_misfit(hardware):
         return None
-    return sizing(case.recipe, case.shape)
+    return make_sizing(case.recipe, case.shape)
 
 
 def _out_of_memory(case: Case, role: Role, peak: int, capacity: int, uses: Iterable[MemoryUse]) -> Diagnostic:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..diagnostics import Diagnostic
-from ..model.model_sizes import published
+from ..model.model_sizes import find_published
 from ..model.recipe import DType, Init, Lora
 from ..planning.memory import width
-from ..suggest import did_you_mean, shown
+from ..suggest import did_you_mean, quote
 from .context import Case, Rule
 
 __all__ = ["MODEL_RULES"]
@@ -20,7 +20,7 @@ HEADS_ON_A_CPU = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Widths that the sampling engine's attention is made for there; with another it fails at its first forward pass."""
 
 
-def one_origin(case: Case) -> Iterator[Diagnostic]:
+def model_has_one_origin(case: Case) -> Iterator[Diagnostic]:
     model = case.recipe.model
     if model.path is None and model.init is None:
         yield case.missing(
@@ -97,13 +97,13 @@ def shape_divides(case: Case) -> Iterator[Diagnostic]:
 
 
 def within_positions(case: Case) -> Iterator[Diagnostic]:
-    known = published(case.recipe.model.path)
+    known = find_published(case.recipe.model.path)
     for base, stage in case.stages():
         if known is not None and stage.agent.context_tokens > known.max_positions:
             yield case.error(
                 "context-too-long",
                 f"{stage.agent.context_tokens} tokens exceed the context length of"
-                f" {shown(case.recipe.model.path or '')} ({known.max_positions})",
+                f" {quote(case.recipe.model.path or '')} ({known.max_positions})",
                 *base,
                 "agent",
                 "context_tokens",
@@ -120,7 +120,7 @@ def adapters_exist(case: Case) -> Iterator[Diagnostic]:
         if target not in LAYERS:
             yield case.error(
                 "unknown-name",
-                f"the model has no layer {shown(target)}",
+                f"the model has no layer {quote(target)}",
                 "model",
                 "lora",
                 "targets",
@@ -153,7 +153,7 @@ def precision_fits(case: Case) -> Iterator[Diagnostic]:
 
 
 MODEL_RULES: tuple[Rule, ...] = (
-    one_origin,
+    model_has_one_origin,
     heads_divide,
     heads_suit_a_cpu,
     shape_divides,

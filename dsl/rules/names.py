@@ -8,42 +8,42 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..catalog import Catalog, EnvironmentInfo
-from ..check.expected import written
+from ..check.expected import scalar_text
 from ..diagnostics import Diagnostic
 from ..source import Span
-from ..suggest import did_you_mean, shown
-from ..text.tree import MapNode, Node, ScalarNode, children, get
+from ..suggest import did_you_mean, quote
+from ..text.tree import MapNode, Node, ScalarNode, child_nodes, get_entry
 
-__all__ = ["no_environment", "no_sink", "no_split", "unknown_names"]
+__all__ = ["find_unknown_names", "no_environment", "no_sink", "no_split"]
 
 
 def no_environment(name: str, span: Span, catalog: Catalog) -> Diagnostic:
-    message = f"environment {shown(name)} is not registered"
+    message = f"environment {quote(name)} is not registered"
     help_text = did_you_mean(name, catalog.environments) or "'agym envs list' shows the registered ones"
     return Diagnostic(code="unknown-environment", message=message, span=span, help=help_text)
 
 
 def no_split(name: str, span: Span, info: EnvironmentInfo) -> Diagnostic:
-    message = f"environment '{info.name}' has no split {shown(name)}"
+    message = f"environment '{info.name}' has no split {quote(name)}"
     return Diagnostic(code="unknown-split", message=message, span=span, help=did_you_mean(name, info.splits))
 
 
 def no_sink(name: str, span: Span, catalog: Catalog) -> Diagnostic:
-    message = f"unknown sink {shown(name)}"
+    message = f"unknown sink {quote(name)}"
     return Diagnostic(code="unknown-name", message=message, span=span, help=did_you_mean(name, catalog.sinks))
 
 
 # --- in a tree -----------------------------------------------------------------------------------------------------
 
 
-def unknown_names(tree: Node, catalog: Catalog) -> Iterator[Diagnostic]:
+def find_unknown_names(tree: Node, catalog: Catalog) -> Iterator[Diagnostic]:
     """Report unknown names in a tree with every shorthand written out; other values are left to other checks."""
     known: dict[str, EnvironmentInfo] = {}
     for world in (*_at(tree, "environments", "*"), *_at(tree, "schedule", "*", "environments", "*")):
         for use in _names(world, "use"):
             info = catalog.environments.get(use.text.value)
             if info is None:
-                yield no_environment(written(use), use.span, catalog)
+                yield no_environment(scalar_text(use), use.span, catalog)
             else:
                 known[info.name] = info
                 yield from _unknown_splits(_names(world, "tasks", "*", "split"), info)
@@ -51,13 +51,13 @@ def unknown_names(tree: Node, catalog: Catalog) -> Iterator[Diagnostic]:
         yield from _unknown_splits(_names(tree, "eval", "tasks"), info)
     for use in _names(tree, "logging", "*", "use"):
         if use.text.value not in catalog.sinks:
-            yield no_sink(written(use), use.span, catalog)
+            yield no_sink(scalar_text(use), use.span, catalog)
 
 
 def _unknown_splits(splits: Iterator[ScalarNode], info: EnvironmentInfo) -> Iterator[Diagnostic]:
     for split in splits:
         if info.splits and split.text.value not in info.splits:
-            yield no_split(written(split), split.span, info)
+            yield no_split(scalar_text(split), split.span, info)
 
 
 def _at(node: Node, *path: str) -> Iterator[Node]:
@@ -65,8 +65,8 @@ def _at(node: Node, *path: str) -> Iterator[Node]:
     if not path:
         yield node
         return
-    entry = get(node, path[0]) if isinstance(node, MapNode) else None
-    for child in children(node) if path[0] == "*" else [entry.value] if entry else []:
+    entry = get_entry(node, path[0]) if isinstance(node, MapNode) else None
+    for child in child_nodes(node) if path[0] == "*" else [entry.value] if entry else []:
         yield from _at(child, *path[1:])
 
 

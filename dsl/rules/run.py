@@ -14,7 +14,7 @@ from ..model.recipe import Stage
 from ..model.reflect import record
 from ..model.stage_kinds import kind_of
 from ..source import Span
-from ..suggest import did_you_mean, shown
+from ..suggest import did_you_mean, quote
 from ..text.tree import Path
 from .context import Case, Rule
 from .environment import option_errors
@@ -67,10 +67,10 @@ def best_metric_exists(case: Case) -> Iterator[Diagnostic]:
     example = f"for example 'eval/{next(iter(case.recipe.environments), 'all')}/success'"
     if not METRIC.fullmatch(best):
         yield case.error(
-            "unknown-metric", f"expected a metric written 'group/name', got {shown(best)}", *path, hint=example
+            "unknown-metric", f"expected a metric written 'group/name', got {quote(best)}", *path, hint=example
         )
     elif best.startswith("eval/") and case.recipe.eval is None:
-        yield case.error("unknown-metric", f"no metric {shown(best)}: this recipe has no 'eval' section", *path)
+        yield case.error("unknown-metric", f"no metric {quote(best)}: this recipe has no 'eval' section", *path)
     elif best.startswith("eval/"):
         yield from _eval_metric(case, path, best, example)
 
@@ -79,19 +79,19 @@ def _eval_metric(case: Case, path: Path, best: str, example: str) -> Iterator[Di
     parts = best.split("/")
     if len(parts) != 3:
         yield case.error(
-            "unknown-metric", f"expected 'eval/environment/metric', got {shown(best)}", *path, hint=example
+            "unknown-metric", f"expected 'eval/environment/metric', got {quote(best)}", *path, hint=example
         )
         return
     _, environment, metric = parts
     known = (*case.recipe.environments, "all")
     if environment not in known:
-        message = f"no environment {shown(environment)} in this recipe"
+        message = f"no environment {quote(environment)} in this recipe"
         at = _part(case.places.value(*path), best, len("eval/"), environment)
         yield Diagnostic(code="unknown-metric", message=message, span=at, help=did_you_mean(environment, known))
     if metric not in EVAL_METRICS and not COUNTED_METRIC.fullmatch(metric):
         hint = did_you_mean(metric, (*EVAL_METRICS, "pass@1", "avg@1"))
         at = _part(case.places.value(*path), best, len(f"eval/{environment}/"), metric)
-        message = f"unknown evaluation metric {shown(metric)}"
+        message = f"unknown evaluation metric {quote(metric)}"
         yield Diagnostic(code="unknown-metric", message=message, span=at, help=hint)
 
 
@@ -114,7 +114,7 @@ def sinks_exist(case: Case) -> Iterator[Diagnostic]:
         elif before != index:
             yield case.error(
                 "duplicate-name",
-                f"sink {shown(sink.use)} is listed twice",
+                f"sink {quote(sink.use)} is listed twice",
                 "logging",
                 index,
                 "use",
@@ -133,7 +133,7 @@ def sink_options(case: Case) -> Iterator[Diagnostic]:
             else:
                 yield Diagnostic(
                     code="unknown-option",
-                    message=f"sink '{info.name}' has no option {shown(name)}",
+                    message=f"sink '{info.name}' has no option {quote(name)}",
                     span=case.places.key(*path, name),
                     help=did_you_mean(name, info.options),
                 )

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 from ..diagnostics import Diagnostic
 from ..model.algorithm import Kind, Preset, Relabel
-from ..model.known_values import Number, Span, Steps, constant_truth, horizon, limits
+from ..model.known_values import NumberOrExpr, StageSpan, Steps, bound_value, constant_truth, tabulate_horizon
 from ..model.recipe import Agent, Format, MemoryKind, Stage
 from ..model.stage_kinds import is_played, kind_of, learns, samples
-from ..planning.budgets import horizons, stage_spans, turn_tokens
-from ..suggest import shown
+from ..planning.budgets import fixed_turn_tokens, list_horizons, locate_recipe_stages
+from ..suggest import quote
 from ..text.tree import Path
 from .context import Case, Rule
 
@@ -38,7 +38,7 @@ def names_differ(case: Case) -> Iterator[Diagnostic]:
         if before != index:
             yield case.error(
                 "duplicate-name",
-                f"two stages are named {shown(stage.stage)}",
+                f"two stages are named {quote(stage.stage)}",
                 "schedule",
                 index,
                 "stage",
@@ -58,7 +58,7 @@ def stages_end(case: Case) -> Iterator[Diagnostic]:
 
 def ends_are_bounded(case: Case) -> Iterator[Diagnostic]:
     """Warn of a stage that waits for a metric and may never end."""
-    for (base, stage), span in zip(case.stages(), stage_spans(case.recipe), strict=True):
+    for (base, stage), span in zip(case.stages(), locate_recipe_stages(case.recipe), strict=True):
         if stage.until is None or not learns(stage.algorithm):
             continue
         always = constant_truth(stage.until, "until")
@@ -99,9 +99,9 @@ def turns_are_given(case: Case) -> Iterator[Diagnostic]:
 
 
 def horizon_is_a_turn_or_more(case: Case) -> Iterator[Diagnostic]:
-    for (base, stage), span in zip(case.stages(), stage_spans(case.recipe), strict=True):
-        for name, turns in horizons(stage) if is_played(stage.algorithm) else ():
-            low = next(((step, value) for step, value in horizon(turns, span) or () if value < 1), None)
+    for (base, stage), span in zip(case.stages(), locate_recipe_stages(case.recipe), strict=True):
+        for name, turns in list_horizons(stage) if is_played(stage.algorithm) else ():
+            low = next(((step, value) for step, value in tabulate_horizon(turns, span) or () if value < 1), None)
             if low is not None:
                 message = f"must be at least 1, but at step {low[0]} it is {low[1]}"
                 yield case.error("out-of-range", message, *_turns_path(base, stage, name), hint="write max(1, ...)")
@@ -109,12 +109,12 @@ def horizon_is_a_turn_or_more(case: Case) -> Iterator[Diagnostic]:
 
 def horizon_grows(case: Case) -> Iterator[Diagnostic]:
     """Compare horizons within a stage and between stages, per environment, as far as they are known before the run."""
-    spans = stage_spans(case.recipe)
-    reached: dict[str, tuple[Number, Span]] = {}
+    spans = locate_recipe_stages(case.recipe)
+    reached: dict[str, tuple[NumberOrExpr, StageSpan]] = {}
     for (base, stage), span in zip(case.stages(), spans, strict=True):
         if not is_played(stage.algorithm):
             continue
-        for name, turns in horizons(stage):
+        for name, turns in list_horizons(stage):
             path = _turns_path(base, stage, name)
             before = reached.get(name)
             if not stage.shrink and before is not None and _falls(*before, turns, span):
@@ -133,20 +133,20 @@ def _shrinks(case: Case, path: Path, message: str) -> Diagnostic:
     return case.error("horizon-shrinks", message, *path, hint="write 'shrink: true' in this stage if this is intended")
 
 
-def _falls(before: Number, span_before: Span, turns: Number, span: Span) -> bool:
+def _falls(before: NumberOrExpr, span_before: StageSpan, turns: NumberOrExpr, span: StageSpan) -> bool:
     """Whether the last horizon of one stage certainly exceeds the first of the next."""
-    table, first = horizon(before, span_before), horizon(turns, span)
-    lowest = first[0][1] if first else limits(turns)[1]
-    return (_reached(table, span_before) if table else limits(before)[0]) > lowest
+    table, first = tabulate_horizon(before, span_before), tabulate_horizon(turns, span)
+    lowest = first[0][1] if first else bound_value(turns)[1]
+    return (_reached(table, span_before) if table else bound_value(before)[0]) > lowest
 
 
-def _reached(table: Steps, span: Span) -> int:
+def _reached(table: Steps, span: StageSpan) -> int:
     """The horizon at the end of a stage; the lowest one if it may end at any step."""
     return table[-1][1] if span.steps is not None else min(turns for _, turns in table)
 
 
-def _falls_within(turns: Number, span: Span) -> bool:
-    values = [value for _, value in horizon(turns, span) or ()]
+def _falls_within(turns: NumberOrExpr, span: StageSpan) -> bool:
+    values = [value for _, value in tabulate_horizon(turns, span) or ()]
     return any(later < earlier for earlier, later in pairwise(values))
 
 
@@ -155,7 +155,7 @@ def _falls_within(turns: Number, span: Span) -> bool:
 
 def a_turn_fits_the_context(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
-        agent, tokens = stage.agent, turn_tokens(stage)
+        agent, tokens = stage.agent, fixed_turn_tokens(stage)
         parts = {
             "tokens_per_turn": tokens or 0,
             "observation_tokens": agent.observation_tokens or 0,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ..source import Text
 from .tree import Entry, MapNode, Node, Path, ScalarNode
 
-__all__ = ["Shorthand", "merge", "no_shorthand", "opened", "with_entry", "without"]
+__all__ = ["Shorthand", "drop_entries", "merge", "no_shorthand", "open_shorthand", "set_entry"]
 
 Shorthand = Callable[[Path], str | None]
 """The key that a bare scalar stands for at a path: `use` for `algorithm: grpo`; None where it stands for itself."""
@@ -24,7 +24,7 @@ def merge(base: Node, over: Node, shorthand: Shorthand = no_shorthand, path: Pat
     """Merge `over` on top of `base`."""
     if not isinstance(over, MapNode):
         return over
-    below = opened(base, shorthand, path)
+    below = open_shorthand(base, shorthand, path)
     return _merge_maps(below, over, shorthand, path) if below else over
 
 
@@ -39,7 +39,7 @@ def _merge_maps(base: MapNode, over: MapNode, shorthand: Shorthand, path: Path) 
     return MapNode(entries=tuple(entries.values()), span=over.span)
 
 
-def opened(node: Node, shorthand: Shorthand, path: Path) -> MapNode | None:
+def open_shorthand(node: Node, shorthand: Shorthand, path: Path) -> MapNode | None:
     """Write a node as a map, `algorithm: grpo` as `{use: grpo}`; None if it cannot be one."""
     if isinstance(node, MapNode):
         return node
@@ -50,11 +50,11 @@ def opened(node: Node, shorthand: Shorthand, path: Path) -> MapNode | None:
     return MapNode(entries=(Entry(key=name, value=node),), span=node.span)
 
 
-def with_entry(node: MapNode, entry: Entry) -> MapNode:
+def set_entry(node: MapNode, entry: Entry) -> MapNode:
     """Replace an entry in place, or add it at the end."""
     entries = {old.name: old for old in node.entries} | {entry.name: entry}
     return MapNode(entries=tuple(entries.values()), span=node.span)
 
 
-def without(node: MapNode, *names: str) -> MapNode:
+def drop_entries(node: MapNode, *names: str) -> MapNode:
     return MapNode(entries=tuple(entry for entry in node.entries if entry.name not in names), span=node.span)

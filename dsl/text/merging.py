@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from ..diagnostics import Diagnostic, Note
-from ..suggest import shown
+from ..suggest import quote
 from .node import Entry, ListNode, MapNode, Node
 
-__all__ = ["merged"]
+__all__ = ["merge_entries"]
 
 Report = Callable[[Diagnostic], None]
 
 
-def merged(entries: Iterable[Entry], report: Report) -> tuple[Entry, ...]:
+def merge_entries(entries: Iterable[Entry], report: Report) -> tuple[Entry, ...]:
     """Merge the entries of a map; own keys win, then earlier maps over later ones."""
     own = _without_duplicates(entries, report)
     return tuple(_taken_in(own, report) if any(_is_merge(entry) for entry in own) else own)
@@ -24,7 +24,7 @@ def _without_duplicates(entries: Iterable[Entry], report: Report) -> list[Entry]
     for entry in entries:
         before = first.setdefault(entry.name, entry)
         if before is not entry:
-            message = f"the key {shown(entry.name)} is written twice"
+            message = f"the key {quote(entry.name)} is written twice"
             notes = (Note("first written here", before.key.span),)
             span = entry.key.span
             report(Diagnostic(code="duplicate-key", message=message, span=span, help="remove one of them", notes=notes))

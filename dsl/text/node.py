@@ -17,9 +17,9 @@ __all__ = [
     "Path",
     "ScalarNode",
     "ScalarValue",
-    "at",
-    "children",
-    "get",
+    "child_nodes",
+    "get_entry",
+    "node_at",
     "to_data",
 ]
 
@@ -78,7 +78,7 @@ class ListNode:
 Node = ScalarNode | MapNode | ListNode
 
 
-def get(node: Node | None, key: str) -> Entry | None:
+def get_entry(node: Node | None, key: str) -> Entry | None:
     """Find the entry of a key; None also if `node` is not a map."""
     if not isinstance(node, MapNode):
         return None
@@ -88,7 +88,7 @@ def get(node: Node | None, key: str) -> Entry | None:
     return None
 
 
-def at(node: Node | None, path: Path) -> Node | None:
+def node_at(node: Node | None, path: Path) -> Node | None:
     """Find the node at a path; None if there is none."""
     for step in path:
         node = _child(node, step)
@@ -97,7 +97,7 @@ def at(node: Node | None, path: Path) -> Node | None:
 
 def _child(node: Node | None, step: str | int) -> Node | None:
     if isinstance(step, str):
-        entry = get(node, step)
+        entry = get_entry(node, step)
         return entry.value if entry else None
     inside = isinstance(node, ListNode) and 0 <= step < len(node.items)
     return node.items[step] if inside and isinstance(node, ListNode) else None
@@ -125,13 +125,13 @@ class Measure:
             return 1, 1
         known = self._known.get(id(node))
         if known is None:
-            parts = [self.of(child) for child in children(node)]
+            parts = [self.of(child) for child in child_nodes(node)]
             size, depth = 1 + sum(size for size, _ in parts), 1 + max((depth for _, depth in parts), default=0)
             known = self._known[id(node)] = (node, size, depth)
         return known[1:]
 
 
-def children(node: Node) -> tuple[Node, ...]:
+def child_nodes(node: Node) -> tuple[Node, ...]:
     if isinstance(node, MapNode):
         return tuple(entry.value for entry in node.entries)
     return node.items if isinstance(node, ListNode) else ()

@@ -13,7 +13,7 @@ from typing import Any
 from ..diagnostics import Diagnostic, Note
 from ..frozen import frozen
 from ..source import Source
-from ..suggest import shown
+from ..suggest import quote
 from . import scan as around
 from .yaml_traps import (
     DIRECTIVE,
@@ -91,7 +91,7 @@ class _Scene:
         return Diagnostic(code=code, message=message, span=span, help=help, notes=notes)
 
 
-Rule = Callable[[_Scene], Diagnostic | None]
+FailureRule = Callable[[_Scene], Diagnostic | None]
 
 
 def explain_failure(source: Source, failure: Failure, last: Seen) -> Diagnostic:
@@ -144,7 +144,7 @@ def _text_after_quote(scene: _Scene) -> Diagnostic | None:
         return None
     inner = scene.text[last.start : around.content_end(scene.text, scene.at)]
     advice = "write '' for a quote inside '...'" if last.style == "'" else 'write \\" for a quote inside "..."'
-    return scene.error("stray-text", f"text after a closing quote in {shown(inner)}", scene.at, scene.at + 1, advice)
+    return scene.error("stray-text", f"text after a closing quote in {quote(inner)}", scene.at, scene.at + 1, advice)
 
 
 def _interpolation_in_flow(scene: _Scene) -> Diagnostic | None:
@@ -224,7 +224,7 @@ def _colon(scene: _Scene) -> Diagnostic | None:
         )
     line = scene.text[around.value_start(scene.text, last.start) : around.content_end(scene.text, at)]
     return scene.error(
-        "colon-in-value", f"unexpected ':' in {shown(line)}", at, at + 1, f"quote the value: {in_quotes(line)}"
+        "colon-in-value", f"unexpected ':' in {quote(line)}", at, at + 1, f"quote the value: {in_quotes(line)}"
     )
 
 
@@ -239,7 +239,7 @@ def _key_swallowed(scene: _Scene) -> Diagnostic | None:
         return _missing_colon(scene, last.start)
     return scene.error(
         "bad-indentation",
-        f"{shown(key)} is indented as if it were part of the value above",
+        f"{quote(key)} is indented as if it were part of the value above",
         key_start,
         scene.at,
         "indent it like the keys around it",
@@ -258,7 +258,7 @@ def _missing_colon(scene: _Scene, start: int) -> Diagnostic:
         foreign_blank(line)
         or without_space(line)
         or scene.error(
-            "missing-colon", f"expected ':' after {shown(line.text)}", line.start, line.end, "write 'key: value'"
+            "missing-colon", f"expected ':' after {quote(line.text)}", line.start, line.end, "write 'key: value'"
         )
     )
 
@@ -324,9 +324,9 @@ def _misplaced(scene: _Scene) -> Diagnostic:
     end = around.content_end(scene.text, scene.at)
     token = scene.text[scene.at : end]
     if scene.text[start : scene.at].strip(" -"):
-        return scene.error("stray-text", f"{shown(token)} is out of place here", scene.at, end, "quote the whole value")
+        return scene.error("stray-text", f"{quote(token)} is out of place here", scene.at, end, "quote the whole value")
     message, help_line = _mixed(scene, token) or (
-        f"{shown(token)} is indented by {scene.at - start}, which matches no level above",
+        f"{quote(token)} is indented by {scene.at - start}, which matches no level above",
         "indent it like the keys around it",
     )
     return scene.error("bad-indentation", message, scene.at, end, help_line)
@@ -341,7 +341,7 @@ def _mixed(scene: _Scene, token: str) -> tuple[str, str] | None:
     if in_map and token.startswith("-"):
         return "list item among keys", "indent it under its key, or write 'key: value'"
     if not in_map:
-        return f"{shown(token)} is among list items", "start it with '- ', or indent it like an outer key"
+        return f"{quote(token)} is among list items", "start it with '- ', or indent it like an outer key"
     return None
 
 
@@ -381,7 +381,7 @@ def _anything(scene: _Scene) -> Diagnostic:
     return scene.error("yaml-syntax", f"not valid YAML: {words}", scene.at, scene.at + 1, None)
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[FailureRule, ...] = (
     _tab,
     _quote_never_closed,
     _escape,

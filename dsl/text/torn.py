@@ -10,7 +10,7 @@ from ..source import Span, Text
 from .node import Node, ScalarNode
 from .yaml_traps import torn_by_comma
 
-__all__ = ["is_torn", "mended", "num_unclosed", "with_torn_items"]
+__all__ = ["is_torn", "num_unclosed", "repair_pieces", "with_torn_items"]
 
 Report = Callable[[Diagnostic], None]
 
@@ -27,7 +27,7 @@ def num_unclosed(node: ScalarNode) -> int:
     return node.text.value.count("(") - node.text.value.count(")")
 
 
-def mended(pieces: Sequence[ScalarNode], key: str | None, report: Report) -> ScalarNode:
+def repair_pieces(pieces: Sequence[ScalarNode], key: str | None, report: Report) -> ScalarNode:
     first, last = pieces[0].span, pieces[-1].span
     whole = Span(first.source, first.start, last.end)
     report(torn_by_comma(whole, key))
@@ -47,6 +47,6 @@ def with_torn_items(items: Iterable[Node], report: Report) -> Iterator[Node]:
         unclosed = max(unclosed + num_unclosed(item), 0)
         pieces.append(item)
         if unclosed == 0:
-            yield mended(pieces, None, report) if len(pieces) > 1 else item
+            yield repair_pieces(pieces, None, report) if len(pieces) > 1 else item
             pieces = []
     yield from pieces

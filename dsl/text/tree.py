@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from ..diagnostics import Diagnostic
 from ..frozen import frozen
 from ..source import Piece, Source, Span, Text
-from ..suggest import did_you_mean, shown
+from ..suggest import did_you_mean, quote
 from .decode import MAX_BYTES, SURROGATE
-from .merging import merged
-from .node import Entry, ListNode, MapNode, Measure, Node, Path, ScalarNode, at, children, get, to_data
+from .merging import merge_entries
+from .node import Entry, ListNode, MapNode, Measure, Node, Path, ScalarNode, child_nodes, get_entry, node_at, to_data
 from .scalar_offsets import unfold
 from .scalars import Refused, ScalarValue, resolve
-from .torn import is_torn, mended, num_unclosed, with_torn_items
+from .torn import is_torn, num_unclosed, repair_pieces, with_torn_items
 from .yaml_traps import (
     MAY_BE_TRAP,
     bad_escape,
@@ -50,10 +50,10 @@ __all__ = [
     "Path",
     "ScalarNode",
     "ScalarValue",
-    "at",
-    "children",
-    "get",
-    "parse",
+    "child_nodes",
+    "get_entry",
+    "node_at",
+    "parse_tree",
     "to_data",
 ]
 
@@ -74,7 +74,7 @@ class Parsed:
     diagnostics: tuple[Diagnostic, ...]
 
 
-def parse(source: Source, start: int = 0, *, fast: bool = True) -> Parsed:
+def parse_tree(source: Source, start: int = 0, *, fast: bool = True) -> Parsed:
     """Parse the text from `start` on; spans still count from the beginning of the source.
 
     `fast` uses libyaml if it is installed; the pure-Python parser gives the same nodes ten times slower, and refuses
@@ -371,7 +371,7 @@ class _Builder:
         elif isinstance(key.value, str):
             frame.entries.append(Entry(key=key, value=value))
         else:
-            what = shown(key.text.value) if key.text.value else "nothing"
+            what = quote(key.text.value) if key.text.value else "nothing"
             self.report("key-type", f"expected text as a key, got {what}", key.span, "quote the key")
 
     def without_value(self, frame: _Frame, key: ScalarNode) -> None:
@@ -400,8 +400,8 @@ class _Builder:
     def map_node(self, frame: _Frame, span: Span) -> MapNode:
         for index, pieces in frame.torn.items():
             entry = frame.entries[index]
-            frame.entries[index] = replace(entry, value=mended(pieces, entry.name, self.diagnostics.append))
-        return MapNode(entries=merged(frame.entries, self.diagnostics.append), span=span)
+            frame.entries[index] = replace(entry, value=repair_pieces(pieces, entry.name, self.diagnostics.append))
+        return MapNode(entries=merge_entries(frame.entries, self.diagnostics.append), span=span)
 
 
 COLON = re.compile(r"\s*(?:#[^\n]*\n\s*)*:")

@@ -6,7 +6,7 @@ import re
 
 from ..diagnostics import Diagnostic
 from ..source import Source, Span
-from ..suggest import shown
+from ..suggest import quote
 
 __all__ = [
     "DIRECTIVE",
@@ -56,7 +56,7 @@ def _only_comments(text: str) -> bool:
 
 
 def yaml_directive(span: Span) -> Diagnostic:
-    message = f"the directive {shown(span.text)} is not allowed in a recipe"
+    message = f"the directive {quote(span.text)} is not allowed in a recipe"
     return Diagnostic(code="yaml-directive", message=message, span=span, help="remove the line; recipes are YAML 1.2")
 
 
@@ -95,14 +95,14 @@ def without_space(span: Span) -> Diagnostic | None:
     if key:
         return Diagnostic(
             code="missing-space",
-            message=f"expected a space after ':' in {shown(first_line)}",
+            message=f"expected a space after ':' in {quote(first_line)}",
             span=span.source.span(span.start, span.start + len(first_line)),
             help=f"write '{key.group(1)}: {key.group(2)[:40]}'",
         )
     if item:
         return Diagnostic(
             code="missing-space",
-            message=f"expected a space after '-' in {shown(first_line)}",
+            message=f"expected a space after '-' in {quote(first_line)}",
             span=span.source.span(span.start, span.start + len(first_line)),
             help=f"write '- {item.group(1)[:40]}'",
         )
@@ -116,7 +116,7 @@ def _swallowed_item(span: Span) -> Diagnostic | None:
         return None
     return Diagnostic(
         code="bad-indentation",
-        message=f"{shown(match.group(1))} is indented as if it were part of the value above",
+        message=f"{quote(match.group(1))} is indented as if it were part of the value above",
         span=span.source.span(span.start + match.start(1), span.start + match.end(1)),
         help="indent it like the items around it, or put it under a key",
     )
@@ -127,7 +127,7 @@ def torn_by_comma(whole: Span, key: str | None) -> Diagnostic:
     fixed = in_quotes(whole.text)
     return Diagnostic(
         code="comma-in-flow",
-        message=f"a comma ends an unquoted value inside '{{...}}' and '[...]': {shown(whole.text)} is split",
+        message=f"a comma ends an unquoted value inside '{{...}}' and '[...]': {quote(whole.text)} is split",
         span=whole,
         help=f"write {key}: {fixed}" if key else f"write {fixed}",
     )
@@ -137,7 +137,7 @@ def without_colon(span: Span) -> Diagnostic:
     """Report an entry of `{...}` without a value."""
     return without_space(span) or Diagnostic(
         code="missing-value",
-        message=f"expected 'key: value' inside '{{...}}', got {shown(span.text)}",
+        message=f"expected 'key: value' inside '{{...}}', got {quote(span.text)}",
         span=span,
         help="write '${vars.NAME}' for a variable" if span.text.startswith("{") else f"write '{span.text[:40]}: ...'",
     )
@@ -146,7 +146,7 @@ def without_colon(span: Span) -> Diagnostic:
 def yaml_tag(span: Span) -> Diagnostic:
     return Diagnostic(
         code="yaml-tag",
-        message=f"the tag {shown(span.text)} is not allowed in a recipe",
+        message=f"the tag {quote(span.text)} is not allowed in a recipe",
         span=span,
         help="write the value alone; quotes make it text",
     )
@@ -155,7 +155,7 @@ def yaml_tag(span: Span) -> Diagnostic:
 def bad_escape(span: Span) -> Diagnostic:
     return Diagnostic(
         code="bad-escape",
-        message=f"{shown(span.text)} is not an escape in double-quoted text",
+        message=f"{quote(span.text)} is not an escape in double-quoted text",
         span=span,
         help="write \\\\ for a backslash, or use single quotes, which have no escapes",
     )

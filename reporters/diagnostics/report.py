@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ...dsl.diagnostics import Diagnostic, Severity, in_file_order
+from ...dsl.diagnostics import Diagnostic, Severity, sort_by_place
 from ...dsl.source import Span
 
 __all__ = ["Checked", "Report", "extends_chain", "report"]
@@ -61,7 +61,7 @@ def report(
 def _deduplicate(checked: Checked, seen: set[Hashable], strict: bool) -> Checked:
     diagnostics = [replace(each, severity=Severity.ERROR) if strict else each for each in checked.diagnostics]
     fresh = []
-    for each in in_file_order(diagnostics):
+    for each in sort_by_place(diagnostics):
         # not by identity: every recipe that extends a base has its own Source of it
         mark = (each.code, each.message, each.span.source.identity, each.span.start, each.span.end)
         if mark not in seen:

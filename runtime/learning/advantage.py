@@ -29,12 +29,12 @@ from math import fsum, sqrt
 
 import numpy as np
 
-from ...dsl.model.advantage_support import READS, supported
+from ...dsl.model.advantage_support import READS, explain_unsupported
 from ...dsl.model.algorithm import Advantage, Baseline, Estimator, Normalise
 from .baselines import BASELINES, NORMALISERS, align_turns, mean_of
 from .turn_rewards import Float64s, TurnRewards, TurnRewardsError
 
-__all__ = ["AdvantageError", "compute_advantages", "compute_value_targets", "supported"]
+__all__ = ["AdvantageError", "compute_advantages", "compute_value_targets", "explain_unsupported"]
 
 Groups = Sequence[Sequence[TurnRewards]]
 PerEpisode = list[list[Float64s]]
@@ -69,7 +69,7 @@ def compute_value_targets(groups: Groups, settings: Advantage) -> PerEpisode:
 
 
 def _check_supported(settings: Advantage) -> None:
-    if reason := supported(settings):
+    if reason := explain_unsupported(settings):
         raise AdvantageError(reason)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ...dsl.model.plan import Plan, PlanStage
 from ...dsl.model.recipe import Environment, Hardware, Judge, Rollout, RolloutHardware
-from ...dsl.publish.plan_json import canonical
+from ...dsl.publish.plan_json import dump_canonical
 
 __all__ = ["can_resume", "decisive_sha256"]
 
@@ -23,7 +23,7 @@ def can_resume(then: Plan, now: Plan) -> bool:
 
 def decisive_sha256(plan: Plan) -> str:
     """Hash of all that must stay the same."""
-    return hashlib.sha256(canonical(_decisive(plan)).encode()).hexdigest()
+    return hashlib.sha256(dump_canonical(_decisive(plan)).encode()).hexdigest()
 
 
 def _decisive(plan: Plan) -> Plan:

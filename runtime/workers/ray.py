@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ...dsl.model.plan import Plan, Role
-from ...dsl.publish.plan_json import dumps
+from ...dsl.publish.plan_json import dump_json
 from ..backends.engine_variables import missing_variables
 from ..errors import RunError, StepRefused
 from ..protocols import WeightUpdate
@@ -257,7 +257,7 @@ def actor_variables(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
 
 def _named(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
     """Of our variables those that the plan names, and no other: they leave this process."""
-    return {name: environ[name] for name in re.findall(r"\$\{env:(\w+)", dumps(plan)) if name in environ}
+    return {name: environ[name] for name in re.findall(r"\$\{env:(\w+)", dump_json(plan)) if name in environ}
 
 
 def _join(plan: Plan, reach: EnvConnector, stack: ExitStack) -> None:

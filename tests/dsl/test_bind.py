@@ -9,7 +9,7 @@ import pytest
 import yaml
 from agym.dsl.catalog import Catalog
 from agym.dsl.check.bind import Bound, bind
-from agym.dsl.check.json_schema import check
+from agym.dsl.check.json_schema import check_schema
 from agym.dsl.codes import CODES
 from agym.dsl.compile import compile_recipe
 from agym.dsl.compose.compose import compose
@@ -19,9 +19,9 @@ from agym.dsl.expression.expr import Expr
 from agym.dsl.model.algorithm import Aggregation, Baseline, DataSource, Preset
 from agym.dsl.model.recipe import Format, MemoryKind, Recipe
 from agym.dsl.model.reflect import record
-from agym.dsl.publish.resolved import plain, resolved
+from agym.dsl.publish.resolved import resolve_recipe, to_plain
 from agym.dsl.source import Source
-from agym.dsl.text.tree import MapNode, parse
+from agym.dsl.text.tree import MapNode, parse_tree
 from agym.runtime.sinks.registry import SINKS
 from agym.schemas import recipe_v1
 from hypothesis import given, settings
@@ -36,7 +36,7 @@ ONE = "schedule: [{stage: only, turns: 3, until: step >= 9}]\n"
 
 
 def bound(text: str) -> Bound:
-    root = parse(Source("recipe.yaml", text)).root
+    root = parse_tree(Source("recipe.yaml", text)).root
     assert isinstance(root, MapNode)
     return bind(root)
 
@@ -145,7 +145,7 @@ def test_a_text_that_was_escaped_is_told_that_it_is_no_boolean() -> None:
     source = Source("recipe.yaml", TOP + ONE + "checkpoint: {export: '$${x}'}")
     composed = compose(source, MemoryLibrary({}))
     tree = composed.variants[0].tree
-    assert (composed.diagnostics, check(tree, recipe_v1())) == ((), ())
+    assert (composed.diagnostics, check_schema(tree, recipe_v1())) == ((), ())
     assert [each.message for each in bind(tree).diagnostics] == ["expected true or false, got '${x}'"]
 
 
@@ -365,10 +365,10 @@ schedule:
 def test_a_resolved_recipe_is_the_same_when_it_is_read_again(text: str) -> None:
     composed = bound(text.replace("${x}", "x"))
     assert composed.recipe is not None, (composed.diagnostics, composed.rejected)
-    written = yaml.safe_dump(resolved(composed.recipe, SINKS), sort_keys=False)
-    root = parse(Source("resolved.yaml", written)).root
+    written = yaml.safe_dump(resolve_recipe(composed.recipe, SINKS), sort_keys=False)
+    root = parse_tree(Source("resolved.yaml", written)).root
     assert isinstance(root, MapNode)
-    assert check(root, recipe_v1()) == ()
+    assert check_schema(root, recipe_v1()) == ()
     again = bind(root)
     assert again.recipe == composed.recipe, (again.diagnostics, again.rejected)
 
@@ -377,7 +377,7 @@ def test_a_resolved_recipe_passes_all_rules_and_text_with_braces_stays_text(cata
     text = TOP + ONE + 'description: "costs $${x}"\nhardware: {gpus_per_node: 0}\n'
     first = compile_recipe(Source("a.yaml", text), MemoryLibrary({}), catalog=catalog)
     assert first.variants, first.diagnostics
-    written = yaml.safe_dump(resolved(first.variants[0].recipe, SINKS), sort_keys=False)
+    written = yaml.safe_dump(resolve_recipe(first.variants[0].recipe, SINKS), sort_keys=False)
     second = compile_recipe(Source("b.yaml", written), MemoryLibrary({}), catalog=catalog)
     assert second.variants, second.diagnostics
     assert second.variants[0].recipe == first.variants[0].recipe
@@ -386,7 +386,7 @@ def test_a_resolved_recipe_passes_all_rules_and_text_with_braces_stays_text(cata
 
 def test_a_resolved_recipe_leaves_out_what_has_no_effect_and_says_a_stage_in_short() -> None:
     given = recipe("algorithm: {use: grpo}", "schedule: [{stage: a, turns: 3, agent: {format: plain}}]\n")
-    data = resolved(given, SINKS)
+    data = resolve_recipe(given, SINKS)
     assert "critic" not in data["algorithm"]
     assert data["algorithm"]["lr"] == 1e-6
     assert data["schedule"] == [
@@ -412,9 +412,9 @@ odd = st.recursive(
 @given(st.dictionaries(names, odd, max_size=8))
 @settings(max_examples=120, deadline=None)
 def test_any_tree_is_bound_or_refused_with_a_reason(data: dict[str, object]) -> None:
-    root = parse(Source("odd.yaml", json.dumps(data))).root
+    root = parse_tree(Source("odd.yaml", json.dumps(data))).root
     assert isinstance(root, MapNode)
-    shape = check(root, recipe_v1())
+    shape = check_schema(root, recipe_v1())
     made = bind(root)
     assert made.recipe is not None or made.diagnostics or made.rejected
     assert made.recipe is None or not made.rejected
@@ -429,10 +429,10 @@ def test_any_tree_is_bound_or_refused_with_a_reason(data: dict[str, object]) -> 
 @settings(max_examples=120, deadline=None)
 def test_what_passes_the_schema_is_a_recipe_or_has_diagnostics(extra: dict[str, object]) -> None:
     base = yaml.safe_load(TOP + ONE)
-    root = parse(Source("odd.yaml", json.dumps(base | extra))).root
+    root = parse_tree(Source("odd.yaml", json.dumps(base | extra))).root
     assert isinstance(root, MapNode)
     made = bind(root)
-    shape = check(root, recipe_v1())
+    shape = check_schema(root, recipe_v1())
     assert bool(shape) == bool(made.rejected) or "${" in str(extra)
     assert shape or made.recipe is not None or made.diagnostics or "${" in str(extra)
 
@@ -455,7 +455,7 @@ def whole() -> Any:
     """Every key of a recipe and of two stages, as plain data."""
     made = bound(FULL).recipe
     assert made is not None
-    return plain(made, record(Recipe))
+    return to_plain(made, record(Recipe))
 
 
 def places_in(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -477,8 +477,8 @@ def test_the_schema_and_the_types_agree_on_every_value_at_every_key(path: tuple[
     for step in path[:-1]:
         node = node[step]
     node[path[-1]] = value
-    root = parse(Source("changed.yaml", json.dumps(data))).root
+    root = parse_tree(Source("changed.yaml", json.dumps(data))).root
     assert isinstance(root, MapNode)
-    made, shape = bind(root), check(root, recipe_v1())
+    made, shape = bind(root), check_schema(root, recipe_v1())
     assert bool(shape) == bool(made.rejected), (shape, made.rejected)
     assert (made.recipe is None) == bool(shape or any(each.severity == "error" for each in made.diagnostics))

@@ -8,9 +8,9 @@ import pytest
 from agym.catalog import catalog as registered
 from agym.dsl.catalog import Catalog
 from agym.dsl.check.bind import bind
-from agym.dsl.check.json_schema import check as check_shape
-from agym.dsl.check.key_suggestions import Keys
-from agym.dsl.compile import Compiled, compile_recipe, shorthand_of
+from agym.dsl.check.json_schema import check_schema
+from agym.dsl.check.key_suggestions import SchemaKeys
+from agym.dsl.compile import Compiled, compile_recipe, find_shorthand
 from agym.dsl.compose.compose import compose
 from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.source import Source
@@ -143,18 +143,18 @@ def test_the_schema_refuses_nothing_that_binding_lets_pass() -> None:
     library = DiskLibrary(ROOT)
     opened = (library.open(str(file)) for file in RECIPES)
     sources = [each for each in opened if isinstance(each, Source)]
-    sources += [Source(each.name, each.text) for each in one_of_each(Keys(recipe_v1()), registered())]
+    sources += [Source(each.name, each.text) for each in one_of_each(SchemaKeys(recipe_v1()), registered())]
     assert [
         each.name for each in sources for variant in variants(each, library) if refused_by_the_schema(variant)
     ] == []
 
 
 def variants(source: Source, library: DiskLibrary) -> list[MapNode]:
-    return [each.tree for each in compose(source, library, (), {}, shorthand_of).variants]
+    return [each.tree for each in compose(source, library, (), {}, find_shorthand).variants]
 
 
 def refused_by_the_schema(tree: MapNode) -> bool:
-    return not bind(tree).rejected and bool(check_shape(tree, recipe_v1()))
+    return not bind(tree).rejected and bool(check_schema(tree, recipe_v1()))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def refused_by_the_schema(tree: MapNode) -> bool:
     ],
 )
 def test_a_bare_value_stands_for_the_key_that_its_class_says(path: tuple[str, ...], key: str | None) -> None:
-    assert shorthand_of(path) == key
+    assert find_shorthand(path) == key
 
 
 # --- one mistake, told once ----------------------------------------------------------------------------------------

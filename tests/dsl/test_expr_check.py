@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from agym.dsl.codes import CODES
 from agym.dsl.diagnostics import Diagnostic, Severity
-from agym.dsl.expression.expr import Expr, ExprType, check, constant, names, type_of, value_range
+from agym.dsl.expression.expr import (
+    Expr,
+    ExprType,
+    check_expression,
+    collect_names,
+    evaluate_constant,
+    infer_range,
+    infer_type,
+)
 from agym.dsl.expression.functions import SIGNATURES
 from agym.dsl.expression.scopes import SCOPES
 from agym.dsl.source import Source, Text
@@ -18,7 +26,7 @@ def text_of(expression: str) -> Text:
 
 
 def checked(expression: str, scope: str, want: ExprType) -> tuple[Diagnostic, ...]:
-    return check(text_of(expression), scope, want)
+    return check_expression(text_of(expression), scope, want)
 
 
 @pytest.mark.parametrize(
@@ -214,19 +222,19 @@ def test_what_is_written_out_or_narrowed_by_another_condition_is_no_warning(expr
     ],
 )
 def test_an_expression_without_names_is_computed(expression: str, want: ExprType, value: object) -> None:
-    result, diagnostics = constant(text_of(expression), want)
+    result, diagnostics = evaluate_constant(text_of(expression), want)
     assert (result, type(result), diagnostics) == (value, type(value), ())
 
 
 @pytest.mark.parametrize("expression", ["«step» + 1", "«linear»(1, 2, 3)", "«mean»(success, 3)", "«score»"])
 def test_what_changes_during_a_run_is_not_constant(expression: str) -> None:
     before, at, after = _unmarked(expression)
-    value, (diagnostic, *_) = constant(text_of(before + at + after), INTEGER)
+    value, (diagnostic, *_) = evaluate_constant(text_of(before + at + after), INTEGER)
     assert (value, diagnostic.code, diagnostic.span.text) == (None, "not-constant", at)
 
 
 def test_a_constant_of_the_wrong_type_has_no_value() -> None:
-    value, (diagnostic,) = constant(text_of("7 / 2"), INTEGER)
+    value, (diagnostic,) = evaluate_constant(text_of("7 / 2"), INTEGER)
     assert (value, diagnostic.code) == (None, "expr-type")
 
 
@@ -234,8 +242,8 @@ def test_a_constant_of_the_wrong_type_has_no_value() -> None:
 
 
 def test_names_hold_the_step_that_a_schedule_counts() -> None:
-    assert names(Expr("linear(1, 2, 3) + last(success)")) == {"step", "success"}
-    assert names(Expr("linear(1, 2, 3, total_step)")) == {"total_step"}
+    assert collect_names(Expr("linear(1, 2, 3) + last(success)")) == {"step", "success"}
+    assert collect_names(Expr("linear(1, 2, 3, total_step)")) == {"total_step"}
 
 
 @pytest.mark.parametrize(
@@ -253,12 +261,12 @@ def test_names_hold_the_step_that_a_schedule_counts() -> None:
     ],
 )
 def test_limits_of_a_number_are_known_before_a_run(expression: str, limits: tuple[float, float]) -> None:
-    assert value_range(Expr(expression), "schedule") == limits
+    assert infer_range(Expr(expression), "schedule") == limits
 
 
 def test_the_type_of_an_expression_is_told() -> None:
-    assert type_of(Expr("step // 2"), "schedule") is INTEGER
-    assert type_of(Expr("nonsense"), "schedule") is None
+    assert infer_type(Expr("step // 2"), "schedule") is INTEGER
+    assert infer_type(Expr("nonsense"), "schedule") is None
 
 
 def test_no_name_is_a_keyword_and_every_fact_is_documented() -> None:
@@ -282,4 +290,4 @@ def test_asking_an_unchecked_expression_is_an_error_of_the_program(expression: s
         assert checked(expression, "until", BOOLEAN)
     else:
         with pytest.raises(ValueError, match="not an expression"):
-            names(Expr(expression))
+            collect_names(Expr(expression))

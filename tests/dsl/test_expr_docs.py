@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from agym.dsl.expression.check import MAX_COST
-from agym.dsl.expression.expr import Expr, ExprType, MappingFacts, check
+from agym.dsl.expression.expr import Expr, ExprType, MappingFacts, check_expression
 from agym.dsl.expression.functions import DEFAULT, MAX_WINDOW, PLAIN, SCHEDULES, WINDOWS
 from agym.dsl.expression.parse import MAX_DEPTH, MAX_LENGTH, MAX_TOKENS
 from agym.dsl.expression.scopes import SCOPES
@@ -67,7 +67,7 @@ def test_the_bounds_are_those_of_the_code() -> None:
 )
 def test_its_examples_are_right(expression: str, scope: str, want: ExprType) -> None:
     assert expression in GUIDE
-    assert check(Text.exact(Source("guide", expression).span(0, len(expression))), scope, want) == ()
+    assert check_expression(Text.exact(Source("guide", expression).span(0, len(expression))), scope, want) == ()
 
 
 def test_what_it_says_of_precedence_is_so() -> None:

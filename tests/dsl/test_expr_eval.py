@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from agym.dsl.expression.expr import Expr, Facts, MappingFacts, StageStart, step_bound, table
+from agym.dsl.expression.expr import Expr, Facts, MappingFacts, StageStart, bound_steps, tabulate
 from agym.dsl.expression.over_steps import MAX_SCAN, MAX_TABLE
 
 RISING = (0.1, 0.2, 0.4, 0.7)
@@ -219,32 +219,32 @@ def test_an_expression_that_was_never_checked_is_an_error_of_the_program() -> No
     ],
 )
 def test_the_step_by_which_a_stage_must_end(text: str, bound: int | None) -> None:
-    assert step_bound(Expr(text), StageStart(stage="explore", stage_index=2, total_step=100)) == bound
+    assert bound_steps(Expr(text), StageStart(stage="explore", stage_index=2, total_step=100)) == bound
 
 
 def test_steps_of_the_run_bound_from_below_where_the_start_is_not_known() -> None:
     unknown = StageStart(total_step=None)
-    assert step_bound(Expr("total_step >= 300"), unknown) == 300
-    assert step_bound(Expr("400 < total_step and step >= 10"), unknown) == 401
-    assert step_bound(Expr("total_step < 300"), unknown) is None
-    assert step_bound(Expr("not total_step >= 300"), unknown) is None
-    assert step_bound(Expr("total_step >= 300 or step >= 50"), unknown) == 50
+    assert bound_steps(Expr("total_step >= 300"), unknown) == 300
+    assert bound_steps(Expr("400 < total_step and step >= 10"), unknown) == 401
+    assert bound_steps(Expr("total_step < 300"), unknown) is None
+    assert bound_steps(Expr("not total_step >= 300"), unknown) is None
+    assert bound_steps(Expr("total_step >= 300 or step >= 50"), unknown) == 50
 
 
 def test_a_table_holds_the_steps_at_which_a_number_changes() -> None:
     start = StageStart(stage="a", stage_index=0, total_step=50)
-    assert table(Expr("min(10 + 10 * (total_step // 100), 30)"), 300, start) == ((0, 10), (50, 20), (150, 30))
-    assert table(Expr("steps(10, 100, 20)"), 100, start) == ((0, 10),)
-    assert table(Expr("7 if stage == 'a' else 8"), 300, start) == ((0, 7),)
+    assert tabulate(Expr("min(10 + 10 * (total_step // 100), 30)"), 300, start) == ((0, 10), (50, 20), (150, 30))
+    assert tabulate(Expr("steps(10, 100, 20)"), 100, start) == ((0, 10),)
+    assert tabulate(Expr("7 if stage == 'a' else 8"), 300, start) == ((0, 7),)
 
 
 def test_there_is_no_table_of_what_more_than_steps_decide() -> None:
-    assert table(Expr("default(last(success), 1)"), 300, StageStart()) is None
-    assert table(Expr("total_step"), 300, StageStart(total_step=None)) is None
-    assert table(Expr("step"), MAX_TABLE + 1, StageStart()) is None
+    assert tabulate(Expr("default(last(success), 1)"), 300, StageStart()) is None
+    assert tabulate(Expr("total_step"), 300, StageStart(total_step=None)) is None
+    assert tabulate(Expr("step"), MAX_TABLE + 1, StageStart()) is None
 
 
 def test_a_large_expression_is_followed_over_fewer_steps() -> None:
     large = Expr(" + ".join(["step"] * 90))
-    assert table(large, 1000, StageStart()) is not None
-    assert table(large, 10_000, StageStart()) is None
+    assert tabulate(large, 1000, StageStart()) is not None
+    assert tabulate(large, 10_000, StageStart()) is None

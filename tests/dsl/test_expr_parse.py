@@ -7,11 +7,11 @@ from subprocess import run
 
 import pytest
 from agym.dsl.diagnostics import Diagnostic
-from agym.dsl.expression.evaluate import reader
-from agym.dsl.expression.expr import ExprType, MappingFacts, check
+from agym.dsl.expression.evaluate import make_reader
+from agym.dsl.expression.expr import ExprType, MappingFacts, check_expression
 from agym.dsl.expression.grammar import GRAMMAR, TABLES, write_tables
-from agym.dsl.expression.nodes import Name, Problem
-from agym.dsl.expression.parse import MAX_DEPTH, MAX_LENGTH, MAX_TOKENS, parse
+from agym.dsl.expression.nodes import ExprProblem, NameNode
+from agym.dsl.expression.parse import MAX_DEPTH, MAX_LENGTH, MAX_TOKENS, parse_expression
 from agym.dsl.expression.scopes import SCOPES
 from agym.dsl.source import Piece, Source, Text
 
@@ -19,15 +19,15 @@ NOTHING_KNOWN = MappingFacts("until")
 
 
 def value_of(text: str) -> object:
-    tree = parse(text)
-    assert not isinstance(tree, Problem), tree
-    return reader(tree, SCOPES["until"])(NOTHING_KNOWN)
+    tree = parse_expression(text)
+    assert not isinstance(tree, ExprProblem), tree
+    return make_reader(tree, SCOPES["until"])(NOTHING_KNOWN)
 
 
 def problem_of(text: str) -> tuple[str, str, str, str | None]:
     """Code, the text that is pointed at, message, help."""
-    problem = parse(text)
-    assert isinstance(problem, Problem), f"{text!r} was accepted"
+    problem = parse_expression(text)
+    assert isinstance(problem, ExprProblem), f"{text!r} was accepted"
     return problem.code, text[problem.start : problem.end], problem.message, problem.help
 
 
@@ -67,7 +67,7 @@ def test_operators_bind_as_in_python(text: str, value: object) -> None:
 
 @pytest.mark.parametrize("word", ["android", "notation", "orbit", "ifs", "in_", "trueish", "_x1"])
 def test_a_name_may_begin_with_a_keyword(word: str) -> None:
-    assert parse(word) == Name(0, len(word), word)
+    assert parse_expression(word) == NameNode(0, len(word), word)
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ def test_a_text_of_wrong_form_is_explained_where_it_goes_wrong(
 
 
 def test_the_innermost_open_parenthesis_is_the_one_pointed_at() -> None:
-    problem = parse("(1 + (2 + (3 + 4)")
-    assert isinstance(problem, Problem)
+    problem = parse_expression("(1 + (2 + (3 + 4)")
+    assert isinstance(problem, ExprProblem)
     assert problem.start == 5
 
 
@@ -179,7 +179,7 @@ def test_neither_lark_nor_the_explanations_are_loaded_for_a_right_expression() -
     code = (
         "import sys; from agym.dsl.expression.expr import *; from agym.dsl.source import *\n"
         "text = Text.exact(Source('r', 'step >= 100').span(0, 11))\n"
-        "assert not check(text, 'until', ExprType.BOOLEAN)\n"
+        "assert not check_expression(text, 'until', ExprType.BOOLEAN)\n"
         "print([m for m in sys.modules if m == 'lark' or m.endswith('expr_mistakes') or m == 'difflib'])"
     )
     done = run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -187,7 +187,7 @@ def test_neither_lark_nor_the_explanations_are_loaded_for_a_right_expression() -
 
 
 def found(text: Text) -> Diagnostic:
-    (diagnostic,) = check(text, "until", ExprType.BOOLEAN)
+    (diagnostic,) = check_expression(text, "until", ExprType.BOOLEAN)
     return diagnostic
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 
 import pytest
-from agym.dsl.check.json_schema import MOST, check
+from agym.dsl.check.json_schema import MOST, check_schema
 from agym.dsl.check.key_aliases import FOREIGN, FOREIGN_VALUES
-from agym.dsl.check.key_suggestions import NAME, Keys
+from agym.dsl.check.key_suggestions import NAME, SchemaKeys
 from agym.dsl.codes import CODES
 from agym.dsl.compose.compose import compose
 from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
-from agym.dsl.spelling import closest, distance
-from agym.dsl.text.tree import Node, parse
+from agym.dsl.spelling import distance, find_closest
+from agym.dsl.text.tree import Node, parse_tree
 from agym.schemas import recipe_v1
 
 TOP = """agym: 1
@@ -23,17 +23,17 @@ model: some/model
 environments: {craft: textcraft}
 schedule: [{stage: only, turns: 3}]
 """
-KEYS = Keys(recipe_v1())
+KEYS = SchemaKeys(recipe_v1())
 
 
 def tree(text: str) -> Node:
-    root = parse(Source("recipe.yaml", text)).root
+    root = parse_tree(Source("recipe.yaml", text)).root
     assert root is not None
     return root
 
 
 def reports(extra: str, top: str = TOP) -> tuple[Diagnostic, ...]:
-    return check(tree(top + extra), recipe_v1())
+    return check_schema(tree(top + extra), recipe_v1())
 
 
 def only(extra: str, top: str = TOP) -> Diagnostic:
@@ -342,7 +342,7 @@ def test_pairs_have_two_items() -> None:
 
 
 def test_everything_that_is_missing_at_the_top_is_listed_at_the_start() -> None:
-    found = check(tree("seed: 1\n"), recipe_v1())
+    found = check_schema(tree("seed: 1\n"), recipe_v1())
     assert [each.code for each in found] == ["missing-key"] * 5
     assert {each.message.split("'")[1] for each in found} == {"agym", "name", "model", "environments", "schedule"}
     assert {(each.span.start, each.span.end) for each in found} == {(0, 0)}
@@ -370,7 +370,7 @@ def test_a_literal_secret_is_refused() -> None:
 def from_environment(text: str) -> tuple[Diagnostic, ...]:
     composed = compose(Source("recipe.yaml", text), MemoryLibrary({}), environ={"SECRET": "hunter2"})
     assert composed.diagnostics == ()
-    return check(composed.variants[0].tree, recipe_v1())
+    return check_schema(composed.variants[0].tree, recipe_v1())
 
 
 def test_a_value_from_the_environment_is_never_shown() -> None:
@@ -393,8 +393,8 @@ def test_all_mistakes_are_reported_in_file_order() -> None:
 
 
 def test_a_tree_that_is_no_map_is_told_so() -> None:
-    assert check(tree("[1, 2]"), recipe_v1())[0].message == "expected a map, got a list"
-    assert check(tree("grpo"), recipe_v1())[0].code == "wrong-type"
+    assert check_schema(tree("[1, 2]"), recipe_v1())[0].message == "expected a map, got a list"
+    assert check_schema(tree("grpo"), recipe_v1())[0].code == "wrong-type"
 
 
 def test_very_many_mistakes_end_in_one_that_says_so() -> None:
@@ -412,10 +412,10 @@ def test_deep_and_wide_values_are_checked_without_trouble() -> None:
 
 
 def test_a_plugin_may_use_keywords_that_recipes_do_not() -> None:
-    report = check(tree("depth: 5"), {"properties": {"depth": {"multipleOf": 2}}})[0]
+    report = check_schema(tree("depth: 5"), {"properties": {"depth": {"multipleOf": 2}}})[0]
     assert told(report) == ("bad-value", "5", None)
     assert (
-        check(tree("name: ''"), {"properties": {"name": {"minLength": 1}}})[0].message
+        check_schema(tree("name: ''"), {"properties": {"name": {"minLength": 1}}})[0].message
         == "expected text that is not empty"
     )
 
@@ -431,8 +431,8 @@ def test_distance_counts_slips(a: str, b: str, edits: int) -> None:
 
 
 def test_closest_prefers_the_same_letters_and_ignores_style() -> None:
-    assert closest("rl", ["kl", "lr"])[0][1] == "lr"
-    assert closest("Group-Size", ["group_size", "groups"])[0] == (0.0, "group_size")
-    assert closest("to_p", ["stop", "top_p"])[0][1] == "top_p"
-    assert closest("unheard", ["lr", "kl"]) == []
-    assert closest("x" * 100_000, ["lr"]) == []
+    assert find_closest("rl", ["kl", "lr"])[0][1] == "lr"
+    assert find_closest("Group-Size", ["group_size", "groups"])[0] == (0.0, "group_size")
+    assert find_closest("to_p", ["stop", "top_p"])[0][1] == "top_p"
+    assert find_closest("unheard", ["lr", "kl"]) == []
+    assert find_closest("x" * 100_000, ["lr"]) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from agym.dsl.codes import CODES
-from agym.dsl.compose.library import WORDS, Found, MemoryLibrary, Refusal, Trouble, candidates, explain
+from agym.dsl.compose.library import WORDS, Found, MemoryLibrary, Refusal, Trouble, explain_refusal, list_candidates
 from agym.dsl.source import Source
 
 
@@ -19,7 +19,7 @@ from agym.dsl.source import Source
     ],
 )
 def test_a_reference_counts_from_the_folder_of_its_file(reference: str, folder: str, paths: tuple[str, ...]) -> None:
-    assert candidates(reference, folder, ".") == paths
+    assert list_candidates(reference, folder, ".") == paths
 
 
 @pytest.mark.parametrize(
@@ -42,14 +42,14 @@ def test_a_reference_counts_from_the_folder_of_its_file(reference: str, folder: 
     ],
 )
 def test_a_reference_that_is_no_path_within_the_project(reference: str, trouble: Trouble) -> None:
-    assert candidates(reference, "", ".") is trouble
+    assert list_candidates(reference, "", ".") is trouble
 
 
 def test_the_project_may_be_an_absolute_folder() -> None:
-    assert candidates("../b.yaml", "/p/recipes", "/p") == ("/p/b.yaml",)
-    assert candidates("../b.yaml", "/p", "/p") is Trouble.OUTSIDE
-    assert candidates("../pq/b.yaml", "/p", "/p") is Trouble.OUTSIDE
-    assert candidates("../b.yaml", "/a", "/") == ("/b.yaml",)
+    assert list_candidates("../b.yaml", "/p/recipes", "/p") == ("/p/b.yaml",)
+    assert list_candidates("../b.yaml", "/p", "/p") is Trouble.OUTSIDE
+    assert list_candidates("../pq/b.yaml", "/p", "/p") is Trouble.OUTSIDE
+    assert list_candidates("../b.yaml", "/a", "/") == ("/b.yaml",)
 
 
 LIBRARY = MemoryLibrary(
@@ -97,14 +97,14 @@ def test_a_folder_is_no_file() -> None:
 def test_a_missing_file_gets_the_near_name() -> None:
     refusal = read("base/grpo-7B")
     assert isinstance(refusal, Refusal)
-    diagnostic = explain(refusal, "base/grpo-7B", Source("r.yaml", "x").span(0, 1))
+    diagnostic = explain_refusal(refusal, "base/grpo-7B", Source("r.yaml", "x").span(0, 1))
     assert (diagnostic.code, diagnostic.help) == ("file-not-found", "did you mean 'base/grpo-7b'?")
 
 
 @pytest.mark.parametrize("trouble", Trouble)
 def test_every_trouble_has_a_sentence(trouble: Trouble) -> None:
     span = Source("r.yaml", "{x}").span(0, 3)
-    diagnostic = explain(Refusal(trouble=trouble, detail="permission denied"), "{x}", span)
+    diagnostic = explain_refusal(Refusal(trouble=trouble, detail="permission denied"), "{x}", span)
     assert WORDS[trouble].code in CODES
     assert "'{x}'" in diagnostic.message
     assert diagnostic.message.endswith("permission denied")

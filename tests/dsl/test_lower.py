@@ -10,7 +10,7 @@ import pytest
 from agym.dsl.catalog import Catalog
 from agym.dsl.expression.expr import Expr
 from agym.dsl.model.algorithm import Baseline, DataSource, KLPlace, Preset, RetrainFrom
-from agym.dsl.model.model_sizes import shape_of
+from agym.dsl.model.model_sizes import find_shape
 from agym.dsl.model.plan import Op, OpKind, Plan, PlanStage, Role
 from agym.dsl.model.recipe import (
     DType,
@@ -29,7 +29,7 @@ from agym.dsl.model.recipe import (
     Transport,
 )
 from agym.dsl.planning.lower import lower
-from agym.dsl.publish.plan_json import dumps
+from agym.dsl.publish.plan_json import dump_json
 
 from .test_plan_properties import problems
 
@@ -43,7 +43,7 @@ def plan_of(change: Change, recipe: Recipe, catalog: Catalog) -> Callable[[dict[
 
     def made(changes: dict[str, Any]) -> Plan:
         changed = change(recipe, changes)
-        plan = lower(changed, shape_of(changed.model), (), SHA, catalog)
+        plan = lower(changed, find_shape(changed.model), (), SHA, catalog)
         assert problems(plan) == []
         return plan
 
@@ -350,14 +350,14 @@ def test_servers_are_placed_for_what_is_not_light(plan_of: PlanOf, recipe: Recip
 
 
 def test_everything_of_the_recipe_is_in_the_plan(recipe: Recipe) -> None:
-    plan = lower(recipe, shape_of(recipe.model), (("seed", "3"), ("algorithm.lr", "1e-06")), SHA)
+    plan = lower(recipe, find_shape(recipe.model), (("seed", "3"), ("algorithm.lr", "1e-06")), SHA)
     assert plan.choices == {"seed": "3", "algorithm.lr": "1e-06"}
     assert (plan.recipe_sha256, plan.name, plan.model, plan.guards) == (SHA, "craft", recipe.model, recipe.guards)
     assert tuple(stage.settings for stage in plan.stages) == recipe.schedule
 
 
 def test_equal_recipes_give_equal_plans(recipe: Recipe, catalog: Catalog) -> None:
-    plans = {dumps(lower(recipe, shape_of(recipe.model), (), SHA, catalog)) for _ in range(3)}
+    plans = {dump_json(lower(recipe, find_shape(recipe.model), (), SHA, catalog)) for _ in range(3)}
     assert len(plans) == 1
 
 

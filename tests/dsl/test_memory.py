@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from agym.dsl.model.model_sizes import KNOWN, published, shape_from_config, shape_from_init, shape_of
+from agym.dsl.model.model_sizes import KNOWN, find_published, find_shape, make_shape, read_shape
 from agym.dsl.model.plan import MemoryItem, MemoryUse, Phase, Role, peaks
 from agym.dsl.model.recipe import (
     DType,
@@ -27,7 +27,7 @@ from agym.dsl.planning.memory import (
     capacity_bytes,
     critic_parameters,
     engine_limit,
-    estimate,
+    estimate_memory,
     kv_bytes_per_token,
     layer_parameters,
     logit_bytes,
@@ -96,7 +96,7 @@ def sizing(shape: ModelShape = TOY, **changes: object) -> Sizing:
 
 
 def items(size: Sizing, role: Role, host: bool = False) -> dict[str, int]:
-    found = [use for use in estimate(size) if use.role is role and use.host is host]
+    found = [use for use in estimate_memory(size) if use.role is role and use.host is host]
     return {item.what: item.bytes for use in found for item in use.items}
 
 
@@ -105,7 +105,7 @@ def items(size: Sizing, role: Role, host: bool = False) -> dict[str, int]:
 
 @pytest.mark.parametrize("path", PUBLISHED)
 def test_parameters_are_the_published_ones(path: str) -> None:
-    shape = shape_of(Model(path=path))
+    shape = find_shape(Model(path=path))
     assert shape is not None
     assert parameters(shape) == PUBLISHED[path]
 
@@ -280,7 +280,9 @@ def test_a_critic_learns_apart_and_has_no_logits() -> None:
     assert found["weights"] == 2000 * 2
     assert found["optimizer"] == 2000 * 12
     assert "logits" not in found
-    phases = {item.phase for use in estimate(sizing(critic=TOY)) if use.role is Role.CRITIC for item in use.items}
+    phases = {
+        item.phase for use in estimate_memory(sizing(critic=TOY)) if use.role is Role.CRITIC for item in use.items
+    }
     assert phases == {Phase.RESIDENT, Phase.VALUING}
 
 
@@ -290,11 +292,11 @@ def test_a_reference_is_a_copy_of_the_weights() -> None:
 
 
 def test_nothing_learns_where_no_stage_does() -> None:
-    assert {use.role for use in estimate(sizing(learns=False, critic=TOY, reference=True))} == {Role.ROLLOUT}
+    assert {use.role for use in estimate_memory(sizing(learns=False, critic=TOY, reference=True))} == {Role.ROLLOUT}
 
 
 def test_nothing_samples_where_nothing_is_played() -> None:
-    assert {use.role for use in estimate(sizing(samples=False))} == {Role.LEARNER}
+    assert {use.role for use in estimate_memory(sizing(samples=False))} == {Role.LEARNER}
 
 
 # --- an engine -----------------------------------------------------------------------------------------------------
@@ -334,7 +336,7 @@ def test_tensor_parallel_shares_the_weights() -> None:
 
 def test_on_a_cpu_all_of_it_is_host_memory_with_a_cache_for_every_slot() -> None:
     size = sizing(host=True, width=4, slots_per_engine=3, ranks_per_node=2, engines_per_node=2, ranks=2)
-    assert all(use.host for use in estimate(size))
+    assert all(use.host for use in estimate_memory(size))
     assert items(size, Role.ROLLOUT, host=True) == {"weights": 2 * 2792 * 4, "cache": 2 * 3 * 50 * 2 * 2 * 2 * 2 * 4}
     assert items(size, Role.LEARNER, host=True)["weights"] == 2 * 2792 * 4
 
@@ -377,30 +379,30 @@ def test_capacity_of_known_and_unknown_cards() -> None:
 
 
 def test_hub_ids_are_known_in_any_case_and_folders_are_not() -> None:
-    known = published("qwen/qwen2.5-7b-instruct")
+    known = find_published("qwen/qwen2.5-7b-instruct")
     assert known is not None
     assert known.max_positions == 32_768
-    assert published("./Qwen/Qwen2.5-7B") is None
-    assert published(None) is None
+    assert find_published("./Qwen/Qwen2.5-7B") is None
+    assert find_published(None) is None
 
 
 def test_sizes_of_a_model_from_scratch() -> None:
     init = Init(family=Family.QWEN2, layers=3, hidden=64, heads=2, kv_heads=1, tokenizer=TokenizerInit(vocab=90))
-    assert shape_from_init(init) == ModelShape(
+    assert make_shape(init) == ModelShape(
         layers=3, hidden=64, heads=2, kv_heads=1, intermediate=192, vocab=90, attention_bias=True
     )
 
 
 def test_another_tokenizer_brings_its_vocabulary_or_hides_it() -> None:
-    known = shape_of(Model(init=Init(), tokenizer="Qwen/Qwen2.5-7B"))
+    known = find_shape(Model(init=Init(), tokenizer="Qwen/Qwen2.5-7B"))
     assert known is not None
     assert known.vocab == 152_064
-    assert shape_of(Model(init=Init(), tokenizer="./mine")) is None
+    assert find_shape(Model(init=Init(), tokenizer="./mine")) is None
 
 
 def test_a_recipe_s_own_sizes_come_before_the_table() -> None:
-    assert shape_of(Model(path="Qwen/Qwen2.5-7B", shape=TOY)) is TOY
-    assert shape_of(Model(path="someone/something")) is None
+    assert find_shape(Model(path="Qwen/Qwen2.5-7B", shape=TOY)) is TOY
+    assert find_shape(Model(path="someone/something")) is None
 
 
 CONFIG = {
@@ -417,11 +419,11 @@ CONFIG = {
 
 
 def test_sizes_from_a_configuration_file() -> None:
-    assert shape_from_config(CONFIG) == KNOWN["Qwen/Qwen3-0.6B"].shape
+    assert read_shape(CONFIG) == KNOWN["Qwen/Qwen3-0.6B"].shape
 
 
 def test_a_configuration_without_key_value_heads_has_one_per_head() -> None:
-    shape = shape_from_config({key: CONFIG[key] for key in CONFIG if key != "num_key_value_heads"})
+    shape = read_shape({key: CONFIG[key] for key in CONFIG if key != "num_key_value_heads"})
     assert shape is not None
     assert shape.kv_heads == 16
 
@@ -442,4 +444,4 @@ def test_a_configuration_without_key_value_heads_has_one_per_head() -> None:
     ],
 )
 def test_a_configuration_that_is_not_understood_gives_no_sizes(data: object) -> None:
-    assert shape_from_config(data) is None
+    assert read_shape(data) is None

@@ -9,7 +9,7 @@ import pytest
 from agym.dsl.catalog import Catalog
 from agym.dsl.check import effect_tables as effects
 from agym.dsl.check import no_effect as relevance
-from agym.dsl.check.presets import presets
+from agym.dsl.check.presets import load_presets
 from agym.dsl.compile import compile_recipe
 from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
@@ -60,7 +60,7 @@ def reported(change: Callable[..., Any], recipe: Recipe) -> Check:
     """Dotted keys that are reported when a person wrote `keys` in the small recipe with changes."""
 
     def check(changes: Changes, keys: Sequence[str]) -> list[str]:
-        found = list(relevance.check(change(recipe, changes), Listed(keys), SINKS))
+        found = list(relevance.find_keys_without_effect(change(recipe, changes), Listed(keys), SINKS))
         assert all(diagnostic.code == "no-effect" for diagnostic in found)
         assert all(diagnostic.span.text in keys for diagnostic in found)
         return [diagnostic.span.text for diagnostic in found]
@@ -341,7 +341,7 @@ def test_a_key_must_matter_wholly_in_one_stage(reported: Check) -> None:
 
 
 def test_the_reason_is_that_of_the_stage_that_comes_closest(change: Callable[..., Any], recipe: Recipe) -> None:
-    (found,) = relevance.check(change(recipe, WARM_UP), Listed(["algorithm.advantage.lam"]), SINKS)
+    (found,) = relevance.find_keys_without_effect(change(recipe, WARM_UP), Listed(["algorithm.advantage.lam"]), SINKS)
     assert found.message.endswith("only 'gae' and 'bilevel_gae' have a lambda")
 
 
@@ -386,7 +386,9 @@ def test_what_nobody_wrote_is_not_reported(reported: Check) -> None:
 
 
 def test_the_message_names_the_key_and_the_reason(recipe: Recipe) -> None:
-    found: list[Diagnostic] = list(relevance.check(recipe, Listed(["algorithm.advantage.lam"]), SINKS))
+    found: list[Diagnostic] = list(
+        relevance.find_keys_without_effect(recipe, Listed(["algorithm.advantage.lam"]), SINKS)
+    )
     assert [diagnostic.message for diagnostic in found] == [
         "'algorithm.advantage.lam' has no effect: only 'gae' and 'bilevel_gae' have a lambda"
     ]
@@ -398,13 +400,13 @@ def test_the_message_names_the_key_and_the_reason(recipe: Recipe) -> None:
 
 def test_relevance_of_a_path_with_and_without_its_section() -> None:
     imitating = Algorithm(use=Preset.SFT)
-    assert relevance.relevant(("advantage", "lam"), imitating) == relevance.relevant(
+    assert relevance.explain_no_effect(("advantage", "lam"), imitating) == relevance.explain_no_effect(
         ("algorithm", "advantage", "lam"), imitating, Kind.SFT
     )
-    assert relevance.relevant(("advantage", "lam"), imitating) is not None
-    assert relevance.relevant(("lr",), imitating) is None
+    assert relevance.explain_no_effect(("advantage", "lam"), imitating) is not None
+    assert relevance.explain_no_effect(("lr",), imitating) is None
 
 
 @pytest.mark.parametrize("preset", Preset)
 def test_kinds_are_those_of_the_presets(preset: Preset) -> None:
-    assert kind_of(Algorithm(use=preset)) is presets()[preset].kind
+    assert kind_of(Algorithm(use=preset)) is load_presets()[preset].kind

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from agym.dsl.catalog import Catalog
-from agym.dsl.check.paths import anchored
+from agym.dsl.check.paths import anchor_paths
 from agym.dsl.compile import CompiledVariant, compile_recipe
 from agym.dsl.compose.library import MemoryLibrary
-from agym.dsl.publish.plan_json import dumps
+from agym.dsl.publish.plan_json import dump_json
 from agym.dsl.source import Source
 from agym.files import DiskLibrary
 from agym.reporters.resolved import resolved_yaml
@@ -91,7 +91,7 @@ schedule:
         stage.settings.algorithm.data.path,
     )
     assert found == ("base/c.txt", "base/t.jinja", "base/train.txt", "base/p.txt", "base/d.jsonl")
-    rooted = anchored(made.plan, "/root-of-all")
+    rooted = anchor_paths(made.plan, "/root-of-all")
     assert rooted.model.chat_template == "/root-of-all/base/t.jinja"
     assert rooted.stages[0].settings.environments["web"].tasks.train.file == "/root-of-all/base/train.txt"
     assert rooted.stages[0].settings.algorithm.data.path == "/root-of-all/base/d.jsonl"
@@ -108,7 +108,7 @@ def test_what_is_shown_reads_back_to_the_same_plan(right: Right) -> None:
     files = {"recipes/base/b.yaml": "agym: 1\nmodel: ./tiny\nagent: {prompt: p.txt}\n"}
     made = right(f"{HEAD}extends: base/b\n{BODY}", files)
     again = right(resolved_yaml(made.tree))
-    assert dumps(again.plan) == dumps(made.plan)
+    assert dump_json(again.plan) == dump_json(made.plan)
 
 
 def test_a_plan_says_the_same_wherever_the_recipe_lies(tmp_path: Path, catalog: Catalog) -> None:
@@ -123,8 +123,8 @@ def test_a_plan_says_the_same_wherever_the_recipe_lies(tmp_path: Path, catalog: 
         assert isinstance(source, Source)
         (made,) = compile_recipe(source, library, (), {}, catalog).variants
         assert Path(made.folder) == folder
-        assert anchored(made.plan, made.folder).model.path == str(folder / "base/tiny")
-        plans.append(dumps(made.plan))
+        assert anchor_paths(made.plan, made.folder).model.path == str(folder / "base/tiny")
+        plans.append(dump_json(made.plan))
     assert plans[0] == plans[1]
 
 

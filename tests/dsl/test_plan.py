@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from agym.dsl.expression.expr import Expr
 from agym.dsl.model.algorithm import Baseline, DataSource, Preset
-from agym.dsl.model.model_sizes import shape_of
+from agym.dsl.model.model_sizes import find_shape
 from agym.dsl.model.plan import Plan
 from agym.dsl.model.recipe import Gpu, Layout, Recipe
 from agym.dsl.planning.lower import lower
-from agym.dsl.publish.json_schemas import plan_schema
+from agym.dsl.publish.json_schemas import make_plan_schema
 from agym.dsl.publish.plan_json import to_json
 from jsonschema import Draft7Validator
 
@@ -22,7 +22,7 @@ Change = Callable[..., Any]
 
 
 def lowered(recipe: Recipe) -> Plan:
-    return lower(recipe, shape_of(recipe.model), (), "0" * 64)
+    return lower(recipe, find_shape(recipe.model), (), "0" * 64)
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def test_plans_of_every_kind_can_run(plans: dict[str, Plan]) -> None:
 
 
 def test_plans_of_every_kind_fit_the_published_schema(plans: dict[str, Plan]) -> None:
-    Draft7Validator.check_schema(plan_schema())
-    validator = Draft7Validator(plan_schema())
+    Draft7Validator.check_schema(make_plan_schema())
+    validator = Draft7Validator(make_plan_schema())
     for name, plan in plans.items():
         assert [error.message for error in validator.iter_errors(to_json(plan))] == [], name
 
@@ -79,4 +79,4 @@ def test_plans_of_every_kind_fit_the_published_schema(plans: dict[str, Plan]) ->
 @pytest.mark.parametrize("key", ["stages", "placement", "budget", "model"])
 def test_a_plan_that_lacks_a_part_does_not_fit(plan: Plan, key: str) -> None:
     data = {name: part for name, part in to_json(plan).items() if name != key}
-    assert not Draft7Validator(plan_schema()).is_valid(data)
+    assert not Draft7Validator(make_plan_schema()).is_valid(data)

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 import pytest
 from agym.dsl.expression.expr import Expr
-from agym.dsl.model.fields import Bounds, DynInt, DynPositive, Json, Pattern, Scope, Secret
-from agym.dsl.publish.plan_json import canonical, dumps, to_json
+from agym.dsl.model.fields import Bounds, DynInt, DynPositive, InScope, Json, Pattern, Secret
+from agym.dsl.publish.plan_json import dump_canonical, dump_json, to_json
 
 
 class Colour(StrEnum):
@@ -36,7 +36,7 @@ class Outer:
     table: Mapping[str, Inner] | None = None
     turns: DynInt | None = None
     rate: DynPositive = 1e-6
-    until: Annotated[Expr, Scope("until")] | None = None
+    until: Annotated[Expr, InScope("until")] | None = None
     token: Annotated[str, Secret()] | None = None
     options: Annotated[Mapping[str, Json], "free"] | None = None
 
@@ -71,32 +71,32 @@ def test_every_value_is_written_as_a_person_would_write_it() -> None:
         "token": "${env:TOKEN}",
         "options": {"list": [1, 2.5, None, "x", {"deep": [True]}], "number": 3},
     }
-    assert json.loads(dumps(FULL)) == to_json(FULL)
+    assert json.loads(dump_json(FULL)) == to_json(FULL)
 
 
 def test_a_whole_number_in_a_float_gives_the_bytes_of_the_float() -> None:
-    assert dumps(Outer(rate=1)) == dumps(Outer(rate=1.0))
+    assert dump_json(Outer(rate=1)) == dump_json(Outer(rate=1.0))
 
 
 def test_a_whole_number_in_an_option_stays_one() -> None:
     assert to_json(FULL)["options"]["number"] == 3
-    assert '"number": 3\n' in dumps(FULL)
+    assert '"number": 3\n' in dump_json(FULL)
 
 
 def test_order_shows_in_the_file_and_not_in_the_hash() -> None:
     swapped = replace(FULL, table={"a": Inner(size=9), "b": Inner()})
-    assert dumps(FULL) != dumps(swapped)
-    assert canonical(FULL) == canonical(swapped)
-    assert canonical(FULL) != canonical(replace(FULL, flag=False))
+    assert dump_json(FULL) != dump_json(swapped)
+    assert dump_canonical(FULL) == dump_canonical(swapped)
+    assert dump_canonical(FULL) != dump_canonical(replace(FULL, flag=False))
 
 
 def test_a_file_ends_with_a_line_break_and_keeps_letters() -> None:
-    assert dumps(Outer(options={"ü": "ß"})).endswith('"ü": "ß"\n  }\n}\n')
+    assert dump_json(Outer(options={"ü": "ß"})).endswith('"ü": "ß"\n  }\n}\n')
 
 
 @pytest.mark.parametrize("secret", ["hunter2", "${env:TOKEN:-hunter2}", "x${env:TOKEN}", "${env:}"])
 def test_a_secret_is_never_written(secret: str) -> None:
-    text = dumps(Outer(token=secret)) + canonical(Outer(token=secret))
+    text = dump_json(Outer(token=secret)) + dump_canonical(Outer(token=secret))
     assert "hunter2" not in text
     assert to_json(Outer(token=secret))["token"] is None
 
@@ -109,4 +109,4 @@ def test_where_a_secret_is_read_from_is_written(reference: str) -> None:
 
 def test_a_number_that_is_not_finite_is_not_written() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        dumps(Outer(rate=float("inf")))
+        dump_json(Outer(rate=float("inf")))

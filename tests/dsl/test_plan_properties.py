@@ -15,7 +15,7 @@ from agym.dsl.compile import compile_recipe
 from agym.dsl.model.algorithm import Kind
 from agym.dsl.model.plan import OpKind, Plan, PlanStage, Role, StageBudget, Worker, peaks
 from agym.dsl.model.recipe import Hardware, Launcher, Layout
-from agym.dsl.planning.budgets import pieces
+from agym.dsl.planning.budgets import count_sequences
 from agym.dsl.source import Source
 from agym.files import DiskLibrary
 
@@ -84,7 +84,11 @@ def _budget(stage: PlanStage) -> Iterator[str]:
     per_group = budget.episodes_per_step // algorithm.groups_per_step
     if stage.kind is Kind.RL and per_group not in (algorithm.group_size, algorithm.group_size + 1):
         yield f"episodes_per_step are not groups of {algorithm.group_size}"
-    held = budget.episodes_per_step * stage.settings.agent.context_tokens * pieces(stage.settings, budget.max_turns)
+    held = (
+        budget.episodes_per_step
+        * stage.settings.agent.context_tokens
+        * count_sequences(stage.settings, budget.max_turns)
+    )
     if budget.max_sampled_tokens_per_step > held:
         yield f"more tokens are sampled than the episodes hold, which is {held}"
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 from agym.dsl.check.bind import bind
-from agym.dsl.check.json_schema import check
-from agym.dsl.check.key_suggestions import Keys
-from agym.dsl.check.no_effect import relevant
-from agym.dsl.check.presets import PresetInfo, named, preset, preset_of, presets
+from agym.dsl.check.json_schema import check_schema
+from agym.dsl.check.key_suggestions import SchemaKeys
+from agym.dsl.check.no_effect import explain_no_effect
+from agym.dsl.check.presets import PresetInfo, find_preset, load_preset, load_presets, preset_names
 from agym.dsl.expression.expr import Expr
 from agym.dsl.model.algorithm import (
     Aggregation,
@@ -26,10 +26,10 @@ from agym.dsl.model.algorithm import (
 )
 from agym.dsl.model.stage_kinds import has_critic, has_reference, kind_of
 from agym.dsl.source import Source
-from agym.dsl.text.tree import MapNode, Node, parse
+from agym.dsl.text.tree import MapNode, Node, parse_tree
 from agym.schemas import recipe_v1
 
-ALL = list(presets().values())
+ALL = list(load_presets().values())
 each_preset = pytest.mark.parametrize("info", ALL, ids=[info.name for info in ALL])
 
 
@@ -42,7 +42,7 @@ environments: {{a: textcraft}}
 algorithm: {name}
 schedule: [{{stage: only}}]
 """
-    root = parse(Source("recipe.yaml", text)).root
+    root = parse_tree(Source("recipe.yaml", text)).root
     assert isinstance(root, MapNode)
     recipe = bind(root).recipe
     assert recipe is not None
@@ -57,8 +57,8 @@ def leaves(node: Node, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
 
 
 def test_every_name_has_an_entry_and_every_entry_a_name() -> None:
-    assert set(named()) == {str(name) for name in Preset}
-    assert list(presets()) == list(Preset)
+    assert set(preset_names()) == {str(name) for name in Preset}
+    assert list(load_presets()) == list(Preset)
 
 
 @each_preset
@@ -73,7 +73,7 @@ def test_it_says_what_it_is_in_two_sentences(info: PresetInfo) -> None:
 def test_what_it_sets_is_valid(info: PresetInfo) -> None:
     schema = recipe_v1()
     part = {**schema["definitions"]["Algorithm"], "definitions": schema["definitions"]}
-    assert check(info.tree, part) == ()
+    assert check_schema(info.tree, part) == ()
 
 
 @each_preset
@@ -84,7 +84,7 @@ def test_it_is_of_the_kind_that_its_stages_are(info: PresetInfo) -> None:
 @each_preset
 def test_nothing_that_it_sets_is_without_effect(info: PresetInfo) -> None:
     made = algorithm(info.name)
-    assert {path: relevant(path, made) for path in leaves(info.tree)} == dict.fromkeys(leaves(info.tree))
+    assert {path: explain_no_effect(path, made) for path in leaves(info.tree)} == dict.fromkeys(leaves(info.tree))
 
 
 @each_preset
@@ -103,13 +103,13 @@ def test_groups_of_one_are_not_filtered_away(info: PresetInfo) -> None:
 
 @each_preset
 def test_its_values_say_that_they_come_from_it(info: PresetInfo) -> None:
-    assert preset_of(info.tree.span.source) == info.name
+    assert find_preset(info.tree.span.source) == info.name
 
 
 def test_a_file_that_has_the_name_of_a_preset_is_none() -> None:
-    assert preset_of(Source("preset grpo", "algorithm: grpo")) is None
-    assert preset_of(Source("recipe.yaml", "")) is None
-    assert preset(Preset.GRPO) is preset(Preset.GRPO)
+    assert find_preset(Source("preset grpo", "algorithm: grpo")) is None
+    assert find_preset(Source("recipe.yaml", "")) is None
+    assert load_preset(Preset.GRPO) is load_preset(Preset.GRPO)
 
 
 def test_dapo_is_as_published() -> None:
@@ -167,7 +167,7 @@ def test_relay_relabels_and_turn_dpo_has_a_critic_that_knows_more() -> None:
 
 
 def test_only_keys_of_an_algorithm_are_set() -> None:
-    known = Keys(recipe_v1()).known
+    known = SchemaKeys(recipe_v1()).known
     for info in ALL:
         for path in leaves(info.tree):
             assert not path or ("algorithm", *path) in known

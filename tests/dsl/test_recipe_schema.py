@@ -12,7 +12,7 @@ from agym.dsl.model.algorithm import Preset
 from agym.dsl.model.recipe import Judge, Recipe, Stage
 from agym.dsl.model.reflect import record, records
 from agym.dsl.publish.__main__ import main
-from agym.dsl.publish.json_schemas import recipe_schema, write_recipe_schema
+from agym.dsl.publish.json_schemas import make_recipe_schema, write_recipe_schema
 from agym.schemas import recipe_v1
 from jsonschema import Draft7Validator
 
@@ -192,5 +192,5 @@ def test_only_secrets_must_come_from_the_environment() -> None:
 
 
 def test_making_it_twice_gives_the_same_bytes() -> None:
-    assert recipe_schema() == recipe_schema()
+    assert make_recipe_schema() == make_recipe_schema()
     assert write_recipe_schema() == write_recipe_schema()

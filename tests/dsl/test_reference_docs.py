@@ -8,7 +8,7 @@ import pytest
 from agym.dsl.model.algorithm import Preset
 from agym.dsl.model.recipe import Recipe
 from agym.dsl.model.reflect import record, records
-from agym.dsl.publish.reference_docs import UnknownKey, describe, write_reference
+from agym.dsl.publish.reference_docs import UnknownKey, describe_key, write_reference
 
 PAGE = write_reference()
 
@@ -53,7 +53,7 @@ def test_tables_are_whole() -> None:
     ],
 )
 def test_a_key_is_described(key: str, lines: list[str]) -> None:
-    described = describe(key)
+    described = describe_key(key)
     for line in lines:
         assert line in described
 
@@ -70,5 +70,5 @@ def test_a_key_is_described(key: str, lines: list[str]) -> None:
 )
 def test_an_unknown_key_is_told_what_was_meant(key: str, message: str) -> None:
     with pytest.raises(UnknownKey) as caught:
-        describe(key)
+        describe_key(key)
     assert str(caught.value).startswith(message)

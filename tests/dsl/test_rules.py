@@ -24,7 +24,7 @@ from agym.dsl.model.algorithm import (
     Preset,
     Relabel,
 )
-from agym.dsl.model.model_sizes import shape_of
+from agym.dsl.model.model_sizes import find_shape
 from agym.dsl.model.recipe import (
     Dialect,
     DType,
@@ -104,7 +104,7 @@ BEST = "checkpoint.best"
 
 CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
     # --- model
-    "model.one_origin": (
+    "model.model_has_one_origin": (
         [
             ({"model": Model()}, "model", "needs 'path' or 'init'"),
             ({"model.init": Init()}, "model.init", "give only one of them"),
@@ -173,7 +173,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [{}],
     ),
-    "environment.one_origin": (
+    "environment.environment_has_one_origin": (
         [
             (world(Environment()), "environments.craft", "'craft' needs 'use' or 'url'"),
             (world(Environment(use="textcraft", url="http://x")), "environments.craft.url", "give only one of them"),
@@ -798,7 +798,7 @@ def say(change: Callable[..., Any], recipe: Recipe, catalog: Catalog) -> Callabl
 
     def said(name: str, changes: Changes, key: str = "name") -> list[Diagnostic]:
         changed = change(recipe, changes)
-        shape = shape_of(changed.model)
+        shape = find_shape(changed.model)
         case = Case(recipe=changed, places=Listed([key]), catalog=replace(catalog, unbuilt=UNBUILT), shape=shape)
         return list(RULES[name](case))
 
@@ -896,7 +896,7 @@ def test_memory_comes_with_its_table_and_what_helps(say: Callable[..., list[Diag
 
 
 def test_the_small_recipe_is_right(recipe: Recipe, catalog: Catalog) -> None:
-    assert rules.check(recipe, Listed(["name"]), catalog) == ()
+    assert rules.check_rules(recipe, Listed(["name"]), catalog) == ()
 
 
 def test_what_two_stages_inherit_is_said_once_and_in_file_order(
@@ -906,15 +906,15 @@ def test_what_two_stages_inherit_is_said_once_and_in_file_order(
         recipe, al(groups_per_update=5) | {"schedule.*.sampling.temperature": 0, "logging": (Sink(use="x"),)}
     )
     keys = ["logging.0.use", "algorithm.groups_per_update", "sampling.temperature", "guards.on_kl"]
-    found = rules.check(wrong, Listed(keys), catalog)
+    found = rules.check_rules(wrong, Listed(keys), catalog)
     assert [diagnostic.span.text for diagnostic in found] == keys
     assert [diagnostic.code for diagnostic in found] == ["unknown-name", "not-divisible", "no-signal", "no-effect"]
 
 
 def test_sizes_that_the_caller_read_are_used(change: Callable[..., Any], recipe: Recipe, catalog: Catalog) -> None:
     folder = change(recipe, FOUR | {"model.path": "./mine", "hardware.rollout.tensor_parallel": 4})
-    assert rules.check(folder, Listed(["name"]), catalog) == ()
-    codes = [each.code for each in rules.check(folder, Listed(["name"]), catalog, replace(TOY, heads=6))]
+    assert rules.check_rules(folder, Listed(["name"]), catalog) == ()
+    codes = [each.code for each in rules.check_rules(folder, Listed(["name"]), catalog, replace(TOY, heads=6))]
     assert codes == ["not-divisible"]
 
 
@@ -960,10 +960,10 @@ def test_whatever_the_rules_let_pass_lowers_to_a_plan_that_can_run(
     change: Callable[..., Any], recipe: Recipe, catalog: Catalog, changes: Changes
 ) -> None:
     changed = change(recipe, changes)
-    found = rules.check(changed, Listed(["name"]), catalog)
+    found = rules.check_rules(changed, Listed(["name"]), catalog)
     if any(each.severity is Severity.ERROR for each in found):
         return
-    assert problems(lower(changed, shape_of(changed.model), (), "0" * 64, catalog)) == []
+    assert problems(lower(changed, find_shape(changed.model), (), "0" * 64, catalog)) == []
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 from agym.dsl.check.bind import bind
-from agym.dsl.compile import shorthand_of
+from agym.dsl.compile import find_shorthand
 from agym.dsl.compose.compose import compose
 from agym.dsl.source import Source
-from agym.dsl.text.tree import Entry, ListNode, MapNode, Node, at, parse
+from agym.dsl.text.tree import Entry, ListNode, MapNode, Node, node_at, parse_tree
 from agym.files import DiskLibrary
 from agym.schemas import recipe_v1
 from jsonschema import Draft7Validator
@@ -62,7 +62,7 @@ schedule: [{stage: only, turns: 3}]
 
 
 def entry_of(value: Any) -> Entry:
-    root = parse(Source("value", json.dumps({"unheard_of": value}))).root
+    root = parse_tree(Source("value", json.dumps({"unheard_of": value}))).root
     assert isinstance(root, MapNode)
     return root.entries[0]
 
@@ -78,8 +78,8 @@ def trees() -> list[MapNode]:
     sources = (
         Source(str(file), file.read_text(encoding="utf-8"), key=str(file)) for file in GOOD.glob("complete-*.yaml")
     )
-    runs = [run for each in sources for run in compose(each, library, (), environ, shorthand_of).variants]
-    small = parse(Source("small", SMALL)).root
+    runs = [run for each in sources for run in compose(each, library, (), environ, find_shorthand).variants]
+    small = parse_tree(Source("small", SMALL)).root
     assert isinstance(small, MapNode)
     return [
         replace(small, entries=(*(each for each in small.entries if each.name != section.name), section))
@@ -135,7 +135,7 @@ def mutations() -> Iterator[tuple[str, MapNode]]:
                 continue
             seen.add(pattern)
             yield f"{place} gone", put(tree, place, None)
-            inner = at(tree, place)
+            inner = node_at(tree, place)
             if isinstance(inner, MapNode):
                 yield f"{place} with more", put(tree, place, replace(inner, entries=(*inner.entries, UNKNOWN)))
             yield from (

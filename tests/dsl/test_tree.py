@@ -13,15 +13,15 @@ from agym.dsl.text.tree import (
     Parsed,
     Path,
     ScalarNode,
-    at,
-    get,
-    parse,
+    get_entry,
+    node_at,
+    parse_tree,
     to_data,
 )
 
 
 def parsed(text: str, fast: bool = True) -> Parsed:
-    return parse(Source("r.yaml", text), fast=fast)
+    return parse_tree(Source("r.yaml", text), fast=fast)
 
 
 def tree(text: str) -> Node:
@@ -32,7 +32,7 @@ def tree(text: str) -> Node:
 
 
 def scalar(text: str, *path: str | int) -> ScalarNode:
-    node = at(tree(text), path)
+    node = node_at(tree(text), path)
     assert isinstance(node, ScalarNode)
     return node
 
@@ -88,20 +88,20 @@ def test_a_recipe_as_data() -> None:
     ],
 )
 def test_every_value_knows_its_place(path: Path, place: str, written: str) -> None:
-    node = at(tree(RECIPE), path)
+    node = node_at(tree(RECIPE), path)
     assert node is not None
     assert (str(node.span), node.span.text) == (place, written)
 
 
 def test_every_key_knows_its_place() -> None:
-    entry = get(at(tree(RECIPE), ("algorithm", "kl")), "coef")
+    entry = get_entry(node_at(tree(RECIPE), ("algorithm", "kl")), "coef")
     assert entry is not None
     assert (str(entry.key.span), entry.name) == ("r.yaml:6:8", "coef")
 
 
 @pytest.mark.parametrize("path", [("nothing",), ("agym", "x"), ("schedule", 9), ("schedule", -1), ("model", 0), (0,)])
 def test_a_path_that_leads_nowhere_finds_nothing(path: Path) -> None:
-    assert at(tree(RECIPE), path) is None
+    assert node_at(tree(RECIPE), path) is None
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_path_that_leads_nowhere_finds_nothing(path: Path) -> None:
     ],
 )
 def test_offsets_count_characters_in_every_kind_of_text(text: str, place: str) -> None:
-    root = parse(Source("r.yaml", text), start=1 if text[0] == "\ufeff" else 0).root
+    root = parse_tree(Source("r.yaml", text), start=1 if text[0] == "\ufeff" else 0).root
     assert isinstance(root, MapNode)
     last = root.entries[-1].value
     node = last.items[-1] if isinstance(last, ListNode) else last
@@ -125,8 +125,8 @@ def test_offsets_count_characters_in_every_kind_of_text(text: str, place: str) -
 
 
 def test_a_part_of_a_source_can_be_read_alone() -> None:
-    node = parse(Source("--set #1", "algorithm.kl={coef: 0.1}"), start=13).root
-    coef = at(node, ("coef",))
+    node = parse_tree(Source("--set #1", "algorithm.kl={coef: 0.1}"), start=13).root
+    coef = node_at(node, ("coef",))
     assert coef is not None
     assert (str(coef.span), coef.span.text) == ("--set #1:1:21", "0.1")
 
@@ -213,15 +213,15 @@ def test_only_unquoted_values_are_plain() -> None:
 
 def test_an_alias_shares_the_node_of_its_anchor() -> None:
     root = tree("a: &x {k: 1}\nb: *x\n")
-    assert at(root, ("b",)) is at(root, ("a",))
+    assert node_at(root, ("b",)) is node_at(root, ("a",))
 
 
 def test_a_merge_key_brings_in_what_is_not_there() -> None:
     root = tree("base: &b {x: 1, y: 2}\nuse:\n  <<: *b\n  y: 3\n")
-    use = at(root, ("use",))
+    use = node_at(root, ("use",))
     assert use is not None
     assert to_data(use) == {"x": 1, "y": 3}
-    inherited = get(use, "x")
+    inherited = get_entry(use, "x")
     assert inherited is not None
     assert str(inherited.key.span) == "r.yaml:1:11"
 

@@ -6,11 +6,11 @@ import pytest
 from agym.dsl.codes import CODES
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
-from agym.dsl.text.tree import parse, to_data
+from agym.dsl.text.tree import parse_tree, to_data
 
 
 def diagnostics(text: str, fast: bool = True) -> tuple[Diagnostic, ...]:
-    return parse(Source("r.yaml", text), fast=fast).diagnostics
+    return parse_tree(Source("r.yaml", text), fast=fast).diagnostics
 
 
 # text, code, line:column, what is underlined, a part of the help
@@ -171,7 +171,7 @@ def test_an_unclosed_bracket_shows_how_far_it_was_read() -> None:
 
 
 def test_a_torn_value_is_mended_so_that_the_rest_can_be_checked() -> None:
-    result = parse(Source("r.yaml", "s: {until: mean(a, 10) > 1, turns: 3}\nt: [clip(a, 1), 2]\n"))
+    result = parse_tree(Source("r.yaml", "s: {until: mean(a, 10) > 1, turns: 3}\nt: [clip(a, 1), 2]\n"))
     assert [d.code for d in result.diagnostics] == ["comma-in-flow"] * 2
     assert result.root is not None
     assert to_data(result.root) == {"s": {"until": "mean(a, 10) > 1", "turns": 3}, "t": ["clip(a, 1)", 2]}

@@ -31,18 +31,18 @@ SEEDS = (
 def fuzz_expression(scope: str, want: str) -> Callable[[str], None]:
     """Checks a text and, if nothing is wrong with it, evaluates it without any facts."""
     from agym.dsl.diagnostics import Severity
-    from agym.dsl.expression.expr import Expr, ExprType, MappingFacts, StageStart, check, step_bound
+    from agym.dsl.expression.expr import Expr, ExprType, MappingFacts, StageStart, bound_steps, check_expression
     from agym.dsl.source import Source, Text
 
     def fuzz(text: str) -> None:
         source = Source("recipe.yaml", text)
-        found = check(Text.exact(source.span(0, len(text))), scope, ExprType(want))
+        found = check_expression(Text.exact(source.span(0, len(text))), scope, ExprType(want))
         assert all(0 <= d.span.start <= d.span.end <= len(text) for d in found)
         if any(d.severity is Severity.ERROR for d in found):
             return
         Expr(text).evaluate(MappingFacts(scope))
         if scope == "until":
-            step_bound(Expr(text), StageStart())
+            bound_steps(Expr(text), StageStart())
 
     return fuzz
 
@@ -50,9 +50,9 @@ def fuzz_expression(scope: str, want: str) -> Callable[[str], None]:
 def fuzz_recipe(text: str) -> None:
     """Reads a text as YAML; every diagnostic can be shown."""
     from agym.dsl.source import Source
-    from agym.dsl.text.tree import parse
+    from agym.dsl.text.tree import parse_tree
 
-    for diagnostic in parse(Source("recipe.yaml", text)).diagnostics:
+    for diagnostic in parse_tree(Source("recipe.yaml", text)).diagnostics:
         assert str(diagnostic.span)
         assert diagnostic.message
 

@@ -14,16 +14,16 @@ from agym.dsl.expression.expr import (
     ExprType,
     MappingFacts,
     StageStart,
-    check,
-    step_bound,
-    table,
-    type_of,
-    value_range,
+    bound_steps,
+    check_expression,
+    infer_range,
+    infer_type,
+    tabulate,
 )
 from agym.dsl.expression.functions import SIGNATURES
 from agym.dsl.expression.grammar import GRAMMAR
-from agym.dsl.expression.nodes import Problem
-from agym.dsl.expression.parse import MAX_DEPTH, parse
+from agym.dsl.expression.nodes import ExprProblem
+from agym.dsl.expression.parse import MAX_DEPTH, parse_expression
 from agym.dsl.expression.scopes import SCOPES, Fact
 from agym.dsl.source import Source, Text
 from hypothesis import HealthCheck, assume, given, settings
@@ -52,7 +52,7 @@ def text_of(expression: str) -> Text:
 @given(TEXTS, PLACES)
 def test_any_text_ends_in_diagnostics_inside_it_or_in_a_value(text: str, place: tuple[str, ExprType]) -> None:
     scope, want = place
-    found = check(text_of(text), scope, want)
+    found = check_expression(text_of(text), scope, want)
     for diagnostic in found:
         assert 1 <= diagnostic.span.start <= diagnostic.span.end <= len(text) + 1
         assert diagnostic.message
@@ -139,7 +139,7 @@ def facts(draw: st.DrawFn, scope: str) -> MappingFacts:
 
 
 def _is_right(text: str, scope: str, want: ExprType) -> bool:
-    return all(d.severity is Severity.WARNING for d in check(text_of(text), scope, want))
+    return all(d.severity is Severity.WARNING for d in check_expression(text_of(text), scope, want))
 
 
 @cache
@@ -150,14 +150,14 @@ def parser_of_lark() -> lark.Lark:
 @QUICK
 @given(st.one_of(TEXTS, numbers(), conditions()))
 def test_our_parser_accepts_what_lark_accepts(text: str) -> None:
-    ours = parse(text)
-    assume(not (isinstance(ours, Problem) and ours.code == "expr-bound"))
+    ours = parse_expression(text)
+    assume(not (isinstance(ours, ExprProblem) and ours.code == "expr-bound"))
     try:
         parser_of_lark().parse(text)
     except lark.exceptions.UnexpectedInput:
-        assert isinstance(ours, Problem)
+        assert isinstance(ours, ExprProblem)
     else:
-        assert not isinstance(ours, Problem), ours.message
+        assert not isinstance(ours, ExprProblem), ours.message
 
 
 @QUICK
@@ -168,10 +168,10 @@ def test_a_right_number_is_known_inside_its_limits_and_of_its_type(text: str, kn
     if value is None:
         assert any(sign in text for sign in ("exp(", "**", "*")), "only what grows too large may have no value"
         return
-    low, high = value_range(Expr(text), "schedule")
+    low, high = infer_range(Expr(text), "schedule")
     slack = 1e-9 * max(1.0, abs(value))
     assert low - slack <= value <= high + slack
-    if type_of(Expr(text), "schedule") is ExprType.INTEGER:
+    if infer_type(Expr(text), "schedule") is ExprType.INTEGER:
         assert value.is_integer()
 
 
@@ -179,7 +179,7 @@ def test_a_right_number_is_known_inside_its_limits_and_of_its_type(text: str, kn
 @given(conditions(), facts("until"))
 def test_a_warning_that_a_comparison_is_always_or_never_true_is_right(text: str, known: MappingFacts) -> None:
     assume(_is_right(text, "until", ExprType.BOOLEAN))
-    for warning in check(text_of(text), "until", ExprType.BOOLEAN):
+    for warning in check_expression(text_of(text), "until", ExprType.BOOLEAN):
         value = Expr(warning.span.text).evaluate(known)
         assert value is None or value is ("always" in warning.message)
 
@@ -188,7 +188,7 @@ def test_a_warning_that_a_comparison_is_always_or_never_true_is_right(text: str,
 @given(conditions(), facts("until"), st.integers(0, 50))
 def test_a_condition_is_true_at_its_bound_whatever_the_metrics_are(text: str, known: MappingFacts, start: int) -> None:
     assume(_is_right(text, "until", ExprType.BOOLEAN))
-    bound = step_bound(Expr(text), StageStart(stage="b", stage_index=1, total_step=start))
+    bound = bound_steps(Expr(text), StageStart(stage="b", stage_index=1, total_step=start))
     assume(bound is not None and bound < 2**40)
     assert bound is not None
     clock = {"stage": "b", "stage_index": 1.0, "step": float(bound), "total_step": float(start + bound)}
@@ -199,7 +199,7 @@ def test_a_condition_is_true_at_its_bound_whatever_the_metrics_are(text: str, kn
 @given(numbers(), st.integers(0, 50))
 def test_a_table_says_what_evaluation_says(text: str, start: int) -> None:
     assume(_is_right(text, "schedule", ExprType.NUMBER))
-    rows = table(Expr(text), 30, StageStart(stage="b", stage_index=1, total_step=start))
+    rows = tabulate(Expr(text), 30, StageStart(stage="b", stage_index=1, total_step=start))
     assume(rows is not None)
     assert rows is not None
     assert all(a[0] < b[0] for a, b in pairwise(rows))
@@ -214,7 +214,7 @@ def test_a_table_says_what_evaluation_says(text: str, start: int) -> None:
 @given(st.integers(0, 3 * MAX_DEPTH), st.sampled_from(["(", "-", "not ", "abs(", "1 + ", "2 ** ", "1 if true else "]))
 def test_nesting_ends_in_a_value_or_a_diagnostic(depth: int, opener: str) -> None:
     text = opener * depth + "1" + ")" * (depth if opener.endswith("(") else 0)
-    check(text_of(text), "schedule", ExprType.NUMBER)
+    check_expression(text_of(text), "schedule", ExprType.NUMBER)
 
 
 @QUICK
@@ -223,5 +223,7 @@ def test_a_misspelt_function_gets_a_suggestion(name: str, data: st.DataObject) -
     at = data.draw(st.integers(0, len(name) - 1))
     slip = name[:at] + name[at + 1 :]
     assume(len(name) > 3 and slip not in SIGNATURES and slip not in SCOPES["until"].facts)
-    (first, *_) = [d for d in check(text_of(f"{slip}(1)"), "until", ExprType.NUMBER) if d.code == "expr-call"]
+    (first, *_) = [
+        d for d in check_expression(text_of(f"{slip}(1)"), "until", ExprType.NUMBER) if d.code == "expr-call"
+    ]
     assert "did you mean" in (first.help or "")

@@ -15,7 +15,7 @@ from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
 from agym.dsl.text.decode import decode
-from agym.dsl.text.tree import ListNode, MapNode, Node, Parsed, ScalarNode, parse, to_data
+from agym.dsl.text.tree import ListNode, MapNode, Node, Parsed, ScalarNode, parse_tree, to_data
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -123,20 +123,20 @@ def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
     if isinstance(result, Diagnostic):
         check_diagnostic(result)
     else:
-        check_parsed(parse(result), result.text)
+        check_parsed(parse_tree(result), result.text)
 
 
 @pytest.mark.parametrize("fast", [True, False])
 @given(text=TEXT)
 @QUICK
 def test_any_text_is_parsed_or_refused(text: str, fast: bool) -> None:
-    check_parsed(parse(Source("r.yaml", text), fast=fast), text)
+    check_parsed(parse_tree(Source("r.yaml", text), fast=fast), text)
 
 
 @given(text=MESSY)
 @QUICK
 def test_both_parsers_agree_where_both_are_content(text: str) -> None:
-    fast, slow = parse(Source("r.yaml", text)), parse(Source("r.yaml", text), fast=False)
+    fast, slow = parse_tree(Source("r.yaml", text)), parse_tree(Source("r.yaml", text), fast=False)
     assume(not fast.diagnostics and not slow.diagnostics)
     assert fast.root is not None
     assert slow.root is not None
@@ -151,7 +151,7 @@ def test_json_is_read_as_it_is_meant(data: Any) -> None:
     text = json.dumps(data, ensure_ascii=False)
     assume(not re.search("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]", text))
     assume(data is not None)
-    root = parse(Source("r.yaml", text)).root
+    root = parse_tree(Source("r.yaml", text)).root
     assert root is not None
     assert to_data(root) == data
 
@@ -163,7 +163,7 @@ def test_every_text_that_yaml_writes_is_read_with_the_place_of_each_letter(
 ) -> None:
     assume(not re.search("[\ud800-\udfff\x85\u2028\u2029]", value))
     text = yaml.dump({"k": {"v": value}}, default_style=style, width=width, indent=indent, allow_unicode=True)
-    result = parse(Source("r.yaml", text))
+    result = parse_tree(Source("r.yaml", text))
     assume(not result.diagnostics)  # the writer may leave a value plain that is explained as a trap
     assert isinstance(result.root, MapNode)
     node = [node for node in nodes(result.root) if isinstance(node, ScalarNode)][-1]

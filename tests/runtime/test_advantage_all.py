@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agym.dsl.model.advantage_support import READS, supported
+from agym.dsl.model.advantage_support import READS, explain_unsupported
 from agym.dsl.model.algorithm import Advantage, Baseline, Estimator, Normalise
 from agym.runtime.learning.advantage import compute_advantages
 from agym.runtime.learning.turn_rewards import TurnRewards
@@ -23,7 +23,7 @@ SUPPORTED = [
         Advantage(estimator=estimator, baseline=baseline, normalise=normalise)
         for estimator, baseline, normalise in product(Estimator, Baseline, Normalise)
     )
-    if supported(parts) is None
+    if explain_unsupported(parts) is None
 ]
 CENTRED = {Baseline.GROUP_MEAN, Baseline.LEAVE_ONE_OUT, Baseline.BATCH_MEAN}
 

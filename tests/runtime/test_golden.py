@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agym.dsl.check.presets import presets
+from agym.dsl.check.presets import load_presets
 from agym.runtime.engine import OutcomeKind
 
 from .conftest import RECIPE, echoing
@@ -95,7 +95,7 @@ def recipe_of(case: str, judge_url: str = "http://127.0.0.1:9/v1") -> tuple[str,
     return RECIPE, ("algorithm.kl.reference=start", *stages, *SETTINGS.get(case, ()), *judged)
 
 
-@pytest.mark.parametrize("case", [*sorted(presets()), *FURTHER])
+@pytest.mark.parametrize("case", [*sorted(load_presets()), *FURTHER])
 def test_the_miniature_run_writes_the_golden_rows(
     new_run: Any, solvable: Any, judge_url: str, case: str, request: Any
 ) -> None:

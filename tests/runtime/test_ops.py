@@ -8,7 +8,7 @@ from itertools import permutations
 from typing import Any, ClassVar
 
 import pytest
-from agym.dsl.check.presets import presets
+from agym.dsl.check.presets import load_presets
 from agym.dsl.model.plan import Op, OpKind, Plan, PortType
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.steps import ops as ops_module
@@ -200,7 +200,7 @@ def test_a_field_stands_for_every_port_that_travels_within_a_step() -> None:
     assert {each.value for each in PortType if each not in ELSEWHERE} == PORTS
 
 
-@pytest.mark.parametrize("case", [each for each in (*sorted(presets()), *FURTHER) if each != "moving-2"])
+@pytest.mark.parametrize("case", [each for each in (*sorted(load_presets()), *FURTHER) if each != "moving-2"])
 def test_an_op_reads_and_writes_what_its_wires_say(
     new_run: Any, solvable: Any, judge_url: str, table: dict[OpKind, OpFunction], case: str, monkeypatch: Any
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from agym.dsl.check.presets import presets
+from agym.dsl.check.presets import load_presets
 from agym.dsl.model.algorithm import Baseline, Kind
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.learning.critic_values import attach_values
@@ -25,7 +25,7 @@ from .conftest import RECIPE, plan_of
 from .factories import make_episode, make_segment, make_turn
 
 RUNNING = sorted(
-    name for name, preset in presets().items() if preset.kind is Kind.RL and f"algorithm.use={name}" not in UNBUILT
+    name for name, preset in load_presets().items() if preset.kind is Kind.RL and f"algorithm.use={name}" not in UNBUILT
 )
 CLOCK = {"step": 0.0, "total_step": 0.0, "stage": "exploit", "stage_index": 1.0}
 PROMPT = 3

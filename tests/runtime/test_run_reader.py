@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agym.dsl.publish.plan_json import dumps
+from agym.dsl.publish.plan_json import dump_json
 from agym.runtime.storage.run_folder import FolderError, RunFolder
 from agym.runtime.storage.run_reader import RunReader
 
@@ -18,7 +18,7 @@ def archived(new_run: Any) -> Any:
     def make(*settings: str) -> RunReader:
         run = new_run("checkpoint.keep=1", *settings)
         run.go()
-        (run.root / "plan.json").write_text(dumps(run.plan))
+        (run.root / "plan.json").write_text(dump_json(run.plan))
         return RunReader(run.root)
 
     return make

@@ -11,7 +11,7 @@ from agym.dsl.compose.compose import Composed, compose
 from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
-from agym.dsl.text.tree import Node, at, to_data
+from agym.dsl.text.tree import Node, node_at, to_data
 
 SHIPPED = {"base/grpo-7b": "algorithm: {use: grpo, lr: 1e-6}\nhardware: {nodes: 1}\n"}
 SHORTHANDS = {("algorithm",): "use"}
@@ -50,7 +50,7 @@ class Result:
         return [(d.code, str(d.span), d.span.text) for d in self.composed.diagnostics]
 
     def node(self, *path: str | int) -> Node:
-        found = at(self.composed.variants[0].tree, path)
+        found = node_at(self.composed.variants[0].tree, path)
         assert found is not None
         return found
 
