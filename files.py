@@ -15,7 +15,16 @@ from .dsl.source import Source
 from .dsl.suggest import find_nearest, quote
 from .dsl.text.decode import MAX_BYTES, decode
 
-__all__ = ["STDIN", "DiskLibrary", "Search", "Target", "find_recipes", "is_base", "shipped_names", "write_atomically"]
+__all__ = [
+    "STDIN",
+    "DiskLibrary",
+    "RecipeSearch",
+    "Target",
+    "find_recipes",
+    "is_base",
+    "shipped_names",
+    "write_atomically",
+]
 
 STDIN = "-"
 PACKAGE = Path(os.path.realpath(__file__)).parent
@@ -170,7 +179,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class RecipeSearch:
     """Recipes behind the arguments of a command."""
 
     targets: tuple[Target, ...]
@@ -180,7 +189,7 @@ class Search:
     """YAML files in the named folders that are not recipes."""
 
 
-def find_recipes(arguments: Sequence[str], cwd: Path, shipped: Path = SHIPPED) -> Search:
+def find_recipes(arguments: Sequence[str], cwd: Path, shipped: Path = SHIPPED) -> RecipeSearch:
     """Find the recipes behind files, folders, globs, shipped names and `-`, each once, in order."""
     targets: dict[str, Target] = {}
     problems: list[Diagnostic] = []
@@ -193,7 +202,7 @@ def find_recipes(arguments: Sequence[str], cwd: Path, shipped: Path = SHIPPED) -
         for path in paths:
             key = os.path.realpath(os.path.join(cwd, path))
             targets.setdefault(key, Target(path=path, base=is_base(path)))
-    return Search(targets=tuple(targets.values()), problems=tuple(problems), left_out=left_out)
+    return RecipeSearch(targets=tuple(targets.values()), problems=tuple(problems), left_out=left_out)
 
 
 def is_base(path: str) -> bool:

@@ -19,7 +19,7 @@ __all__ = [
     "Fields",
     "WireError",
     "dump",
-    "load",
+    "load_json",
     "load_object",
     "observation_from",
     "observation_to",
@@ -53,7 +53,7 @@ def dump(data: object) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode("ascii")
 
 
-def load(body: bytes) -> Any:
+def load_json(body: bytes) -> Any:
     try:
         return json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -61,7 +61,7 @@ def load(body: bytes) -> Any:
 
 
 def load_object(body: bytes) -> dict[str, Any]:
-    data = load(body)
+    data = load_json(body)
     if not isinstance(data, dict):
         raise WireError(f"expected a JSON object, not {_kind(data)}")
     return data

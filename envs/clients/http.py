@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import httpx
 
 from ..errors import BadOption, EnvError, EnvFault, FaultKind
-from ..wire import WireError, dump, load
+from ..wire import WireError, dump, load_json
 from .keepalive import KeepAlive
 
 __all__ = ["Calls", "HttpRequest", "ReadResponse", "make_garbage_fault", "read_json"]
@@ -145,7 +145,7 @@ def _sendable(token: str) -> str:
 def read_json(asked: HttpRequest, response: httpx.Response) -> Any:
     """The response's JSON, under any status."""
     try:
-        return load(response.content)
+        return load_json(response.content)
     except WireError as error:
         what = f"status {response.status_code}, {error}: {response.content[:_QUOTED]!r}"
         if response.status_code in _OF_GATEWAYS:

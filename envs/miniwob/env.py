@@ -18,7 +18,7 @@ from ..web.actions import Action, Click, Drag, Hover, Malformed, Press, Scroll, 
 from ..web.browser import Surfer
 from ..web.session import Scene
 from ..web.texts import MALFORMED
-from ..web.tree import Window
+from ..web.tree import TreeWindow
 from .options import MiniWobOptions
 from .pages import NUMBERS, find_html, find_page, list_page_tasks, load_pages, load_words
 from .solve import SOLVERS, PageView
@@ -39,7 +39,7 @@ SPEC = EnvSpec(
 
 _HOST = "miniwob.test"
 _TICK_MS = 500
-_WINDOW = Window(
+_WINDOW = TreeWindow(
     width=400,
     height=400,
     # the task, told once; what shows the score; what is there before the start; what marks where was clicked

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TypeAlias
 
-from ..web.tree import Node
+from ..web.tree import PageNode
 
 __all__ = ["SOLVERS", "PageView", "Solver"]
 
@@ -18,7 +18,7 @@ __all__ = ["SOLVERS", "PageView", "Solver"]
 class PageView:
     """The elements in view, with their numbers."""
 
-    def __init__(self, seen: Sequence[tuple[int, Node]]) -> None:
+    def __init__(self, seen: Sequence[tuple[int, PageNode]]) -> None:
         self.seen = tuple(seen)
 
     def all(self, *roles: str) -> list[int]:

@@ -20,7 +20,7 @@ from typing import Any
 from ..errors import BadRequest, EnvError, EnvFault, FaultKind, NotFound, UnknownSession, UnknownTask
 from ..pool import Instances
 from ..protocol import Json, Observation, Step, score_of
-from ..wire import Fields, WireError, dump, load
+from ..wire import Fields, WireError, dump, load_json
 from .asgi import ASGIReceive, ASGISend, Reply, Request, Route, Routes
 from .native import choose_status, read_seed
 from .openapi import NUMBER, SEED, TEXT, object_schema
@@ -153,7 +153,7 @@ class OpenEnv:
             body = said if isinstance(said, bytes) else said.encode("utf-8", "surrogatepass")
             if len(body) > self._max_message:
                 return _error("VALIDATION_ERROR", f"a message must not be longer than {self._max_message} bytes")
-            data = load(body)
+            data = load_json(body)
         except WireError as error:
             return _error("INVALID_JSON", str(error))
         try:

@@ -13,7 +13,7 @@ from ..errors import EnvFault
 from .actions import Action
 from .chromium import Browser, room
 from .session import ActionReply, Scene, Visit
-from .tree import Node
+from .tree import PageNode
 
 __all__ = ["Surfer"]
 
@@ -68,7 +68,7 @@ class Surfer:
         return self._under_way()[1]
 
     @property
-    def seen(self) -> tuple[tuple[int, Node], ...]:
+    def seen(self) -> tuple[tuple[int, PageNode], ...]:
         """Elements of the last observation, with their numbers."""
         tab = self.visit.tab
         return tuple((tab.numbers[node.backend], node) for node in tab.seen)

@@ -43,7 +43,7 @@ from .allowlist import compile_outside, fence
 from .scripts import CHOOSE, FIND_POINT, MAKE_READY, SCROLL, write_opening
 from .tab import Tab
 from .texts import BrowserTexts
-from .tree import Window, format_page
+from .tree import TreeWindow, format_page
 
 __all__ = ["EPOCH", "ActionReply", "Scene", "Visit"]
 
@@ -63,7 +63,7 @@ class Scene:
     """Name and port of what may be reached; everything else is not there."""
     folder: tuple[str, Path] | None = None
     """A host that does not exist, and the folder whose files are its pages."""
-    window: Window
+    window: TreeWindow
     tokens: int = 4096
     """Longest text of a page."""
     seed: int = 0

@@ -16,7 +16,7 @@ from playwright.async_api import Page as Leaf
 
 from .chromium import unless
 from .scripts import FRAMES
-from .tree import STYLES, Node, SeenPage, Window, read_page
+from .tree import STYLES, PageNode, SeenPage, TreeWindow, read_page
 
 __all__ = ["Tab"]
 
@@ -30,14 +30,14 @@ _FETCHED = frozenset(("Fetch", "Font", "Image", "Script", "Stylesheet", "XHR"))
 class Tab:
     """A page in the browser, the numbers of its elements, and its pending work."""
 
-    def __init__(self, leaf: Leaf, cdp: CDPSession, window: Window) -> None:
+    def __init__(self, leaf: Leaf, cdp: CDPSession, window: TreeWindow) -> None:
         self.leaf = leaf
         self.cdp = cdp
         self.opening = 0
         """Tabs that this one is about to open."""
         self.numbers: dict[int, int] = {}
         """Chromium's numbers to those shown: from 1 on in the order in which elements were first seen."""
-        self.seen: tuple[Node, ...] = ()
+        self.seen: tuple[PageNode, ...] = ()
         """What was seen at the last look."""
         self._window = window
         self._document = 0
@@ -48,7 +48,7 @@ class Tab:
         self._crashed = asyncio.Event()
 
     @classmethod
-    async def on(cls, leaf: Leaf, window: Window) -> Tab:
+    async def on(cls, leaf: Leaf, window: TreeWindow) -> Tab:
         tab = cls(leaf, await leaf.context.new_cdp_session(leaf), window)
         leaf.on("request", tab._asked)
         leaf.on("requestfinished", tab._got)

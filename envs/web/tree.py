@@ -13,7 +13,7 @@ from typing import Any
 
 from .colours import name_colour
 
-__all__ = ["STYLES", "Box", "Node", "SeenPage", "Window", "estimate_tokens", "format_page", "read_page"]
+__all__ = ["STYLES", "Box", "PageNode", "SeenPage", "TreeWindow", "estimate_tokens", "format_page", "read_page"]
 
 STYLES = ("fill", "stroke", "background-color", "color", "cursor")
 """Computed styles that the snapshot must have, in this order."""
@@ -68,7 +68,7 @@ class Box:
     width: float
     height: float
 
-    def meets(self, window: Window) -> bool:
+    def meets(self, window: TreeWindow) -> bool:
         beside = self.x >= window.width or self.x + self.width <= 0
         return not beside and self.y < window.height and self.y + self.height > 0
 
@@ -78,7 +78,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class TreeWindow:
     """The visible part of a page."""
 
     width: int
@@ -92,7 +92,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class PageNode:
     """A line of the page."""
 
     depth: int
@@ -110,7 +110,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenPage:
-    nodes: tuple[Node, ...]
+    nodes: tuple[PageNode, ...]
     above: bool
     """There is more above the window."""
     below: bool
@@ -170,7 +170,7 @@ class _Thing:
     children: list[_Thing] = field(default_factory=list)
 
 
-def read_page(accessible: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any], window: Window) -> SeenPage:
+def read_page(accessible: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any], window: TreeWindow) -> SeenPage:
     document, strings = snapshot["documents"][0], snapshot["strings"]
     things = _things(document, strings)
     _join(things, accessible)
@@ -236,7 +236,7 @@ def _tidy(text: object) -> str:
     return plain if len(plain) <= _LONGEST_TEXT else plain[: _LONGEST_TEXT - 1] + "…"
 
 
-def _walk(thing: _Thing, depth: int, window: Window, outer: _Thing | None) -> Iterator[Node]:
+def _walk(thing: _Thing, depth: int, window: TreeWindow, outer: _Thing | None) -> Iterator[PageNode]:
     """Lines of a thing and its content; `outer` is the innermost enclosing thing that has a line."""
     if window.strip and thing.attributes.get("id") in window.strip:
         return
@@ -288,17 +288,17 @@ def _is_painted(thing: _Thing) -> bool:
     return sized and any(name_colour(thing.styles.get(paint, "")) for paint in ("fill", "stroke"))
 
 
-def _in_view(thing: _Thing, window: Window) -> bool:
+def _in_view(thing: _Thing, window: TreeWindow) -> bool:
     return thing.box is not None and (window.whole or thing.box.meets(window))
 
 
-def _deeper(node: Node) -> Node:
-    return Node(depth=node.depth + 1, backend=node.backend, role=node.role, name=node.name, marks=node.marks)
+def _deeper(node: PageNode) -> PageNode:
+    return PageNode(depth=node.depth + 1, backend=node.backend, role=node.role, name=node.name, marks=node.marks)
 
 
-def _node(thing: _Thing, depth: int, role: str, name: str, window: Window) -> Node:
+def _node(thing: _Thing, depth: int, role: str, name: str, window: TreeWindow) -> PageNode:
     marks = tuple(_marks(thing, role, window.positions))
-    return Node(depth=depth, backend=thing.backend, role=role, name=name, marks=marks)
+    return PageNode(depth=depth, backend=thing.backend, role=role, name=name, marks=marks)
 
 
 def _marks(thing: _Thing, role: str, positions: bool) -> Iterator[str]:

@@ -19,7 +19,7 @@ from ..web.actions import Action, Drag, GoTo, Malformed, NewTab, Stop, SwitchTab
 from ..web.browser import Surfer
 from ..web.session import Scene
 from ..web.texts import MALFORMED
-from ..web.tree import Window
+from ..web.tree import TreeWindow
 from .checks import check_success
 from .options import read_webarena_options
 from .tasks import CATEGORIES, WebArenaTask, WebArenaTasks, load_tasks
@@ -37,7 +37,7 @@ SPEC = EnvSpec(
     runs=Runs.THREAD,
 )
 
-_WINDOW = Window(width=1280, height=720)
+_WINDOW = TreeWindow(width=1280, height=720)
 
 
 def create(options: Mapping[str, Json]) -> WebArena:

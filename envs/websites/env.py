@@ -16,7 +16,7 @@ from ..web.actions import Action, Drag, Malformed, Stop, Type, parse
 from ..web.browser import Surfer
 from ..web.session import Scene
 from ..web.texts import MALFORMED
-from ..web.tree import Window
+from ..web.tree import TreeWindow
 from .catalog import HOSTS, SITES, list_tasks, list_words
 from .checks import format_truth
 from .expert import walk_path
@@ -37,7 +37,7 @@ SPEC = EnvSpec(
     runs=Runs.THREAD,
 )
 
-_WINDOW = Window(width=1280, height=720)
+_WINDOW = TreeWindow(width=1280, height=720)
 # The only state of this module: one server is enough for every instance.
 _HOSTING = Hosting()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ..protocol import Status, Step
-from ..web.tree import Node
+from ..web.tree import PageNode
 from .paths import Element, PathAction
 
 __all__ = ["walk_path"]
 
-_Seen = Sequence[tuple[int, Node]]
+_Seen = Sequence[tuple[int, PageNode]]
 
 
 def walk_path(path: Iterable[PathAction], page: str, look: Callable[[], _Seen], act: Callable[[str], Step]) -> None:
@@ -25,7 +25,7 @@ class _Walker:
         self._page = page
         self._look = look
         self._act = act
-        self._known: dict[int, Node] = {}
+        self._known: dict[int, PageNode] = {}
         """All of this page that was in view so far; numbers grow as one goes down."""
 
     def do(self, action: PathAction) -> None:

@@ -18,7 +18,7 @@ from .baselines import std_of
 from .reward import Scored
 
 __all__ = [
-    "Interval",
+    "ConfidenceInterval",
     "bootstrap",
     "group_metrics",
     "mean",
@@ -95,22 +95,22 @@ def group_metrics(groups: Sequence[Sequence[Scored]]) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ConfidenceInterval:
     """Confidence interval of a mean."""
 
     low: float
     high: float
 
 
-def bootstrap(values: Sequence[float], confidence: float, seed: int) -> Interval:
+def bootstrap(values: Sequence[float], confidence: float, seed: int) -> ConfidenceInterval:
     """Percentile interval of the mean under resampling of `values`, one per task."""
     if len(values) < 2:
-        return Interval(low=nan, high=nan)
+        return ConfidenceInterval(low=nan, high=nan)
     data = np.asarray(values, np.float64)
     draws = np.random.Generator(np.random.PCG64(seed)).integers(0, len(data), (_RESAMPLES, len(data)))
     tail = (1 - confidence) / 2
     low, high = np.quantile(data[draws].mean(axis=1), [tail, 1 - tail])
-    return Interval(low=float(low), high=float(high))
+    return ConfidenceInterval(low=float(low), high=float(high))
 
 
 def pass_at(k: int, samples: int, successes: int) -> float:

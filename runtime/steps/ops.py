@@ -19,9 +19,9 @@ from ..protocols import Floats
 from .preference import build_score_pairs, next_pairs, pair_reference_logprobs, update_on_pairs
 from .rl import (
     batch_reference_logprobs,
-    compute_advantages,
     compute_old_logprobs,
     compute_values,
+    estimate_advantages,
     sampled_reference_logprobs,
     update_critic,
     update_policy,
@@ -168,7 +168,7 @@ OPS: Mapping[OpKind, OpFunction] = {
     OpKind.REWARD: score_episodes,
     OpKind.REFERENCE: _reference,
     OpKind.VALUES: compute_values,
-    OpKind.ADVANTAGE: compute_advantages,
+    OpKind.ADVANTAGE: estimate_advantages,
     OpKind.OLD_LOGPROBS: compute_old_logprobs,
     OpKind.UPDATE: update_policy,
     OpKind.CRITIC: update_critic,

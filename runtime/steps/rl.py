@@ -25,9 +25,9 @@ from .step_data import Mismatch, StepData
 
 __all__ = [
     "batch_reference_logprobs",
-    "compute_advantages",
     "compute_old_logprobs",
     "compute_values",
+    "estimate_advantages",
     "kl_factor",
     "sampled_reference_logprobs",
     "update_critic",
@@ -72,7 +72,7 @@ async def compute_values(op: Op, context: StageContext, data: StepData) -> None:
     data.values = values
 
 
-async def compute_advantages(op: Op, context: StageContext, data: StepData) -> None:
+async def estimate_advantages(op: Op, context: StageContext, data: StepData) -> None:
     assert data.scored is not None, "episodes are scored before they are compared"
     groups = data.scored
     if isinstance(data.reference_logprobs, list):

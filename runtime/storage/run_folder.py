@@ -35,8 +35,8 @@ __all__ = [
     "checkpoints_in",
     "fill_folder",
     "on_disk",
+    "replace_file",
     "weights_of",
-    "write_atomically",
 ]
 
 CHECKPOINTS = "checkpoints"
@@ -107,7 +107,7 @@ class RunFolder:
         """Write what the run is; of a run that is resumed, the new description replaces the old."""
         texts = recipe, json.dumps(dict(manifest), indent=2, sort_keys=True) + "\n", plan
         for name, text in zip(_DESCRIPTION, texts, strict=True):
-            write_atomically(self.root / name, text)
+            replace_file(self.root / name, text)
 
     def close(self) -> None:
         os.close(self._lock)
@@ -115,7 +115,7 @@ class RunFolder:
     def write_episodes(self, step: int, kind: str, lines: list[str]) -> None:
         """Write the episodes of a step, or with another `kind` those of its evaluation."""
         file = self.root / "episodes" / f"{_STEP}{step:06d}{kind}.jsonl"
-        write_atomically(file, "".join(line + "\n" for line in lines))
+        replace_file(file, "".join(line + "\n" for line in lines))
 
     def forget_episodes(self, after: int) -> None:
         """Delete the episodes of later steps."""
@@ -235,7 +235,7 @@ class MetricsFile:
         self._file.close()
 
 
-def write_atomically(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
     """Write a file so that readers see the old one or the new one, also after a crash."""
     temporary = path.with_name(f".{path.name}.unfinished")
     with temporary.open("w", encoding="utf-8") as file:

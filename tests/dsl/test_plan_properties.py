@@ -57,11 +57,11 @@ def _wires(stage: PlanStage) -> Iterator[str]:
     yield from (f"two ops are called '{name}'" for name in _repeated(op.id for op in stage.ops))
     done = set[str]()
     for op in stage.ops:
-        yield from (f"'{op.id}' is done every {op.every} steps" for _ in [0] if op.every < 1)
+        yield from (f"'{op.id}' is done every {op.every} steps" for _ in [0] if op.every is not None and op.every < 1)
         for wire in op.inputs:
             if ports.get((wire.op, wire.port)) is not wire.type:
                 yield f"'{op.id}' takes '{wire.type}' from '{wire.op}', which gives none"
-            if wire.op not in done and not (wire.previous and op.kind is OpKind.ROLLOUT):
+            if wire.op not in done and not (wire.previous and op.kind is OpKind.SYNC):
                 yield f"'{op.id}' takes from '{wire.op}', which is not done before it"
         done.add(op.id)
 

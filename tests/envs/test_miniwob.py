@@ -17,7 +17,7 @@ from agym.envs.miniwob.solve import SOLVERS, PageView
 from agym.envs.miniwob.texts import Ends
 from agym.envs.protocol import Deadlines, Json, Status
 from agym.envs.registry import factory
-from agym.envs.web.tree import Node
+from agym.envs.web.tree import PageNode
 from agym.machine import inspect_machine
 
 # --- tasks and options, for which no browser is started ------------------------------------------------------------
@@ -105,7 +105,7 @@ def sight(*lines: str) -> PageView:
     for number, line in enumerate(lines, start=1):
         said, _, marks = line.partition("|")
         role, _, name = said.partition(":")
-        made = Node(depth=0, backend=number, role=role, name=name, marks=tuple(filter(None, marks.split("|"))))
+        made = PageNode(depth=0, backend=number, role=role, name=name, marks=tuple(filter(None, marks.split("|"))))
         seen.append((number, made))
     return PageView(seen)
 

@@ -21,7 +21,7 @@ from agym.envs.web.actions import Malformed, Stop, parse
 from agym.envs.web.browser import Surfer
 from agym.envs.web.chromium import Browser, Room, _only
 from agym.envs.web.session import EPOCH, ActionReply, Scene
-from agym.envs.web.tree import Window
+from agym.envs.web.tree import TreeWindow
 from agym.machine import inspect_machine
 
 from .conftest import started
@@ -143,7 +143,7 @@ def surfer(site: Site, keeper: Surfer) -> Iterator[Surfer]:
 
 
 def scene(site: Site, **chosen: object) -> Scene:
-    given: dict[str, object] = {"hosts": (site.host,), "window": Window(width=600, height=400), **chosen}
+    given: dict[str, object] = {"hosts": (site.host,), "window": TreeWindow(width=600, height=400), **chosen}
     return Scene(**given)  # type: ignore[arg-type]
 
 

@@ -28,7 +28,7 @@ from agym.envs.web.actions import (
     parse,
 )
 from agym.envs.web.colours import name_colour
-from agym.envs.web.tree import SeenPage, Window, estimate_tokens, format_page, read_page
+from agym.envs.web.tree import SeenPage, TreeWindow, estimate_tokens, format_page, read_page
 
 # --- actions -------------------------------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ def test_what_is_no_action_is_told_why(text: str, fault: Malformed) -> None:
 
 # --- pages ---------------------------------------------------------------------------------------------------------
 
-WINDOW = Window(width=100, height=100)
+WINDOW = TreeWindow(width=100, height=100)
 
 
 class Document:
@@ -262,16 +262,16 @@ def test_what_is_out_of_the_window_hidden_ignored_or_stripped_is_not_shown() -> 
     page.say("hidden", at=None)
     page.say("unsaid", at=(0, 60, 10, 10), ignored=True)
     page.say("score", parent=page.add("DIV", attributes={"id": "reward"}, at=(0, 60, 9, 9)), at=(0, 60, 9, 9))
-    stripped = Window(width=100, height=100, strip=frozenset(("reward",)))
+    stripped = TreeWindow(width=100, height=100, strip=frozenset(("reward",)))
     assert page.text(stripped) == "[1] text 'here'\n(there is more above and below)"
-    whole = Window(width=100, height=100, strip=frozenset(("reward",)), whole=True)
+    whole = TreeWindow(width=100, height=100, strip=frozenset(("reward",)), whole=True)
     assert page.text(whole) == "[1] text 'above'\n[2] text 'here'\n[3] text 'below'"
 
 
 def test_positions_are_told_of_everything_where_they_are_asked_for() -> None:
     page = Document()
     page.add("TEXTAREA", role="textbox", name="Note", at=(10, 10, 50, 20), multiline=True)
-    assert page.text(Window(width=100, height=100, positions=True)) == "[1] textbox 'Note' multiline 50x20 at 35,20"
+    assert page.text(TreeWindow(width=100, height=100, positions=True)) == "[1] textbox 'Note' multiline 50x20 at 35,20"
 
 
 def test_text_of_a_page_can_make_no_line_of_its_own_and_has_a_limit() -> None:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from agym.runtime.storage.run_folder import FolderError, MetricsFile, RunFolder, write_atomically
+from agym.runtime.storage.run_folder import FolderError, MetricsFile, RunFolder, replace_file
 
 
 def test_a_folder_in_use_is_refused_and_free_again_after_the_close(tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ def test_episodes_of_steps_to_come_are_forgotten(tmp_path: Path) -> None:
 
 
 def test_a_file_is_the_old_one_or_the_new_one(tmp_path: Path) -> None:
-    write_atomically(tmp_path / "file", "old")
+    replace_file(tmp_path / "file", "old")
     os.link(tmp_path / "file", tmp_path / "reader")
-    write_atomically(tmp_path / "file", "new")
+    replace_file(tmp_path / "file", "new")
     assert (tmp_path / "reader").read_text() == "old"
     assert (tmp_path / "file").read_text() == "new"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "reader"]

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from agym.dsl.check.key_suggestions import SchemaKeys
 from agym.dsl.diagnostics import Severity
-from agym.dsl.model.recipe import Agent, OnInvalidTurn
-from agym.dsl.publish.plan_json import dump_json, loads
 from agym.schemas import recipe_v1
 
 Composing = Callable[..., Any]
@@ -63,8 +61,3 @@ def test_the_schema_takes_the_old_key_as_deprecated_and_never_suggests_it() -> N
     old = recipe_v1()["definitions"]["Agent"]["properties"][OLD]
     assert old["deprecated"]
     assert ("agent", OLD) not in SchemaKeys(recipe_v1()).known
-
-
-def test_a_plan_of_an_earlier_version_is_read() -> None:
-    agent = Agent(on_invalid_turn=OnInvalidTurn.MASK_TURN)
-    assert loads(Agent, dump_json(agent).replace(NEW, OLD)) == agent
