@@ -174,7 +174,7 @@ class Document:
         self._strings.append(text)
         return len(self._strings) - 1
 
-    def page(self, window: Window = WINDOW) -> SeenPage:
+    def page(self, window: TreeWindow = WINDOW) -> SeenPage:
         tree = {
             **self._nodes,
             "isClickable": {"index": self._clickable},
@@ -183,7 +183,7 @@ class Document:
         document = {"nodes": tree, "layout": self._layout, **self._more}
         return read_page(self._accessible, {"documents": [document], "strings": self._strings}, window)
 
-    def text(self, window: Window = WINDOW, tokens: int = 1000) -> str:
+    def text(self, window: TreeWindow = WINDOW, tokens: int = 1000) -> str:
         page = self.page(window)
         return format_page(page, {node.backend: number for number, node in enumerate(page.nodes, start=1)}, tokens)
 
