@@ -1,4 +1,4 @@
-"""A run folder of version 0.1.0, killed after its fourth step with a batch sampled ahead: resumed, evaluated, exported."""
+"""A run folder of version 0.1.0, killed after its fourth step with a batch in hand: resumed, evaluated, exported."""
 
 from __future__ import annotations
 
