@@ -38,7 +38,7 @@ from agym.runtime.agents.chat import Tokenizer
 from agym.runtime.backends.engine_variables import missing_variables
 from agym.runtime.backends.hf_models import ModelSource, load_tokenizer
 from agym.runtime.engine import Engine
-from agym.runtime.protocols import Floats, TrainSequence, UpdateMetrics, UpdateSettings
+from agym.runtime.protocols import Floats, TrainSequence
 from agym.runtime.reporting import SilentReporter
 from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
 from agym.runtime.rollout.episode import Episode, Group, Segment
@@ -46,6 +46,7 @@ from agym.runtime.rollout.groups import GroupRequest
 from agym.runtime.storage.run_folder import MODEL, RunFolder
 from agym.runtime.workers.build import learner_worker, prepare_model, rollout_worker
 from agym.runtime.workers.inline import InlineWorkerGroup
+from agym.runtime.workers.learner_worker import LearnerWorker
 from agym.runtime.workers.rollout_worker import PlaySettings
 
 LIMIT = 1e-4
@@ -280,7 +281,9 @@ class Watched(InlineWorkerGroup):
         return groups
 
     async def _apart(self, sequences: Sequence[TrainSequence], temperature: float) -> Floats:
-        return differences(sequences, await self.logprobs(sequences, temperature, reference=False))
+        return differences(
+            sequences, await self.compute(LearnerWorker.logprobs, sequences, temperature, reference=False)
+        )
 
     async def _shows(
         self, name: str, episodes: Sequence[Episode], records: Sequence[Said], temperature: float
@@ -289,11 +292,12 @@ class Watched(InlineWorkerGroup):
         apart = await self._apart(sequences_of(broken), temperature)
         return unlike(broken, records) > 0, bool(apart.max() >= LIMIT)
 
-    async def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
-        if self._row is not None:
+    async def compute(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if work is LearnerWorker.update and self._row is not None:
+            sequences: Sequence[TrainSequence] = args[0]
             self._row.unlike += sum(_key(each) not in self._known for each in sequences)
             self._row.learnt += sum(int(each.loss_mask.sum()) for each in sequences)
-        return await super().update(sequences, settings)
+        return await super().compute(work, *args, **kwargs)
 
     def _rereads(self, packed_ids: bytes) -> bool:
         ids = np.frombuffer(packed_ids, np.int32).tolist()

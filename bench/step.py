@@ -181,7 +181,7 @@ class Ledger:
         workers: Any = engines.workers
         self._calls(sampler._core, "engine", "get_output", "add_request", "abort_requests", "reset_prefix_cache")
         self._calls(sampler, "sampler", "_step", "_admit")
-        self._calls(engines.rollout._chat, "text", "begin", "follow", "cut", "decode")
+        self._calls(engines.rollout._chat, "text", "begin", "follow", "truncate", "decode")
         self._calls(engines.learner.learner, "update", "update")
         workers.play, workers.sync = self.wait("play", workers.play), self.wait("sync", workers.sync)
 

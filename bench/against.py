@@ -1,0 +1,90 @@
+"""This checkout against another revision: cold `agym validate`, and seconds of a training step, in turn.
+
+    python bench/against.py REVISION [--validate 15] [--runs 5] [--steps 40]
+
+Both are whole processes of this Python with the sources of either side, one after the other, so that a machine whose
+speed drifts slows both. Each ratio is of a pair; under 1 this checkout is quicker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+ROOT = Path(__file__).resolve().parents[1]
+RECIPE = """
+agym: 1
+name: paired
+model: {{init: {{layers: 2, hidden: 64, heads: 2, kv_heads: 1, tokenizer: {{kind: word, vocab: 320}}}}}}
+environments: {{textcraft: {{use: textcraft, options: {{world: small, terse: true}}}}}}
+agent: {{format: plain, tokens_per_turn: 8, context_tokens: 192}}
+algorithm: {{use: grpo, group_size: 8, groups_per_step: 8, lr: 1e-3, kl: {{coef: 0.01}}}}
+schedule: [{{stage: exploit, turns: 4, until: step >= {steps}}}]
+eval: null
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compare this checkout with another revision.")
+    parser.add_argument("revision")
+    parser.add_argument("--validate", type=int, default=15, help="pairs of cold validations")
+    parser.add_argument("--runs", type=int, default=5, help="pairs of training runs")
+    parser.add_argument("--steps", type=int, default=40, help="steps of each run, the first five not counted")
+    arguments = parser.parse_args()
+    with TemporaryDirectory(prefix="agym-against-") as folder:
+        sides = [_side(Path(folder) / "this", "HEAD"), _side(Path(folder) / "other", arguments.revision)]
+        for side in sides:
+            validate(side)  # modules are compiled, as after an install
+        _print("validate, cold", [[validate(side) for side in sides] for _ in range(arguments.validate)])
+        _print("training step", [[train(side, arguments.steps) for side in sides] for _ in range(arguments.runs)])
+
+
+def _side(folder: Path, revision: str) -> Path:
+    """The sources of a revision, importable as `agym` from the folder that is returned."""
+    archive = subprocess.run(["git", "archive", revision], cwd=ROOT, capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=BytesIO(archive)) as sources:
+        sources.extractall(folder / "agym", filter="data")
+    return folder
+
+
+def validate(side: Path) -> float:
+    started = perf_counter()
+    _call(side, ROOT, "validate", str(side / "agym/recipes/quickstart.yaml"))
+    return perf_counter() - started
+
+
+def train(side: Path, steps: int) -> float:
+    """Median seconds of a step."""
+    with TemporaryDirectory(prefix="agym-against-run-") as folder:
+        (Path(folder) / "recipe.yaml").write_text(RECIPE.format(steps=steps))
+        _call(side, Path(folder), "run", "recipe.yaml")
+        rows = [json.loads(line) for line in (Path(folder) / "runs/paired/metrics.jsonl").read_text().splitlines()]
+    return median(row["timing_s/step"] for row in rows[5:] if "timing_s/step" in row)
+
+
+def _call(side: Path, cwd: Path, *words: str) -> None:
+    environ = {**os.environ, "PYTHONPATH": str(side)}
+    subprocess.run([sys.executable, "-m", "agym", *words], cwd=cwd, env=environ, capture_output=True, check=True)
+
+
+def _print(what: str, pairs: Sequence[Sequence[float]]) -> None:
+    if not pairs:
+        return
+    ours, theirs = zip(*pairs, strict=True)
+    ratios = sorted(a / b for a, b in pairs)
+    print(f"{what}: {median(ours):.4f} s, there {median(theirs):.4f} s (medians of {len(pairs)} pairs)")
+    print(f"  ratio: min {ratios[0]:.3f}, median {median(ratios):.3f}, max {ratios[-1]:.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
