@@ -50,8 +50,7 @@ def updates_divide_a_step(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "not-divisible",
                 f"'groups_per_update' ({part}) does not divide 'groups_per_step' ({algorithm.groups_per_step})",
-                *path,
-                "groups_per_update",
+                (*path, "groups_per_update"),
                 hint=f"divisors of {algorithm.groups_per_step}: {_divisors(algorithm.groups_per_step)}",
             )
 
@@ -69,12 +68,11 @@ def groups_have_a_comparison(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "no-signal",
                 "a group of one always has advantage 0, so nothing is learned",
-                *path,
-                "group_size",
+                (*path, "group_size"),
                 hint="write 2 or more, or another 'advantage.baseline' and 'advantage.normalise'",
             )
         elif algorithm.advantage.estimator is Estimator.STEP_GROUPS:
-            yield case.error("no-signal", "a group of one has no other steps to compare with", *path, "group_size")
+            yield case.error("no-signal", "a group of one has no other steps to compare with", (*path, "group_size"))
 
 
 def _compares_a_group(algorithm: Algorithm) -> bool:
@@ -89,9 +87,7 @@ def groups_pass_the_filter(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "no-signal",
                 f"{condition} drops every group: with 'group_size: 1' the standard deviation is always 0",
-                *path,
-                "filter",
-                "groups",
+                (*path, "filter", "groups"),
                 hint="write 'groups: \"true\"'",
             )
 
@@ -114,18 +110,14 @@ def estimator_has_its_baseline(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "conflict",
                 f"'{advantage.estimator}' needs the values of a critic",
-                *path,
-                "advantage",
-                "estimator",
+                (*path, "advantage", "estimator"),
                 hint="write 'baseline: critic', or another estimator",
             )
         if advantage.estimator is Estimator.STEP_GROUPS and critic:
             yield case.error(
                 "conflict",
                 "'step_groups' compares steps within a group, so it takes no critic as its baseline",
-                *path,
-                "advantage",
-                "baseline",
+                (*path, "advantage", "baseline"),
                 hint="write 'baseline: group_mean'",
             )
 
@@ -137,9 +129,7 @@ def a_run_has_one_critic(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "conflict",
                 "an earlier stage has a critic with another backbone, and a run has only one critic",
-                *path,
-                "critic",
-                "path",
+                (*path, "critic", "path"),
                 hint="write the same 'critic.path' in every stage, or once in the recipe's 'algorithm'",
             )
 
@@ -152,9 +142,7 @@ def ratio_fits_the_loss(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "conflict",
                 f"'{algorithm.loss.kind}' is defined by a ratio per {level}, not per {algorithm.loss.ratio}",
-                *path,
-                "loss",
-                "ratio",
+                (*path, "loss", "ratio"),
                 hint=f"write 'ratio: {level}', or 'kind: ppo_clip' with this ratio",
             )
 
@@ -167,9 +155,7 @@ def repeated_updates_have_a_ratio(case: Case) -> Iterator[Diagnostic]:
             yield case.warning(
                 "off-policy",
                 "a step makes several updates, but 'policy_gradient' has no ratio to correct the later ones",
-                *path,
-                "loss",
-                "kind",
+                (*path, "loss", "kind"),
                 hint="write 'kind: ppo_clip', or one update per step",
             )
 
@@ -181,9 +167,7 @@ def penalty_has_tokens_to_sit_on(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "conflict",
                 "'step_groups' compares rewards from the environment, so the KL penalty cannot be part of the reward",
-                *path,
-                "kl",
-                "place",
+                (*path, "kl", "place"),
                 hint="write 'place: loss'",
             )
 
@@ -200,11 +184,9 @@ def stale_episodes_are_corrected(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "off-policy",
                 f"episodes may be up to {staleness} version{'s' * (staleness > 1)} old, with no correction for it",
-                *path,
-                "importance",
-                "correction",
+                (*path, "importance", "correction"),
                 hint="write 'correction: truncate', or 'hardware.staleness: 0'",
-                notes=(case.note("the staleness", "hardware", "staleness"),),
+                notes=(case.note("the staleness", ("hardware", "staleness")),),
             )
 
 
@@ -213,7 +195,7 @@ def weights_have_a_range(case: Case) -> Iterator[Diagnostic]:
         importance = algorithm.importance
         if importance.correction is Correction.MASK and importance.floor >= importance.cap:
             message = f"'floor' ({importance.floor:g}) must be below 'cap' ({importance.cap:g})"
-            yield case.error("bad-range", message, *path, "importance", "floor")
+            yield case.error("bad-range", message, (*path, "importance", "floor"))
 
 
 # --- sampling ------------------------------------------------------------------------------------------------------
@@ -225,9 +207,7 @@ def sampling_explores(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "no-signal",
                 "at temperature 0 all attempts are the same, so there is nothing to compare",
-                *base,
-                "sampling",
-                "temperature",
+                (*base, "sampling", "temperature"),
                 hint="write 1.0; 'eval.temperature' may be 0",
             )
 
@@ -241,9 +221,7 @@ def sampled_distribution_is_the_trained_one(case: Case) -> Iterator[Diagnostic]:
             yield case.warning(
                 "cut-sampling",
                 f"'{key}' drops tokens that the learner still counts, so the sampled and the trained policy differ",
-                *base,
-                "sampling",
-                key,
+                (*base, "sampling", key),
             )
 
 
@@ -262,9 +240,7 @@ def judge_is_given(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "missing-key",
                 f"'source: {reward.source}' needs a judge",
-                *base,
-                "reward",
-                "source",
+                (*base, "reward", "source"),
                 hint="add 'judge: {url: ..., model: ...}'",
             )
 
@@ -276,18 +252,14 @@ def pairs_are_compared(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "conflict",
                 "'mtpo' needs a judge that compares episodes in pairs",
-                *base,
-                "algorithm",
-                "use",
+                (*base, "algorithm", "use"),
                 hint="write 'reward: {source: pairwise, judge: {...}}'",
             )
         if pairwise and kind_of(algorithm) in (Kind.RL, Kind.PREFERENCE) and algorithm.group_size < 2:
             yield case.error(
                 "no-signal",
                 "a group of one has no pair to compare",
-                *base,
-                "algorithm",
-                "group_size",
+                (*base, "algorithm", "group_size"),
                 hint="write 2 or more",
             )
 
@@ -295,9 +267,9 @@ def pairs_are_compared(case: Case) -> Iterator[Diagnostic]:
 def reward_ranges_are_in_order(case: Case) -> Iterator[Diagnostic]:
     for base, reward, _ in _rewards(case):
         if reward.clip is not None and reward.clip[0] >= reward.clip[1]:
-            yield case.error("bad-range", _order(reward.clip), *base, "reward", "clip")
+            yield case.error("bad-range", _order(reward.clip), (*base, "reward", "clip"))
         if reward.judge is not None and reward.judge.scale[0] >= reward.judge.scale[1]:
-            yield case.error("bad-range", _order(reward.judge.scale), *base, "reward", "judge", "scale")
+            yield case.error("bad-range", _order(reward.judge.scale), (*base, "reward", "judge", "scale"))
 
 
 def _order(pair: tuple[float, float]) -> str:
@@ -314,10 +286,7 @@ def data_has_a_path(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "missing-key",
                 f"'source: {data.source}' needs a 'path'",
-                *base,
-                "algorithm",
-                "data",
-                "source",
+                (*base, "algorithm", "data", "source"),
                 hint="for example 'path: data/demonstrations.jsonl'",
             )
 
@@ -329,9 +298,7 @@ def hindsight_has_episodes(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "conflict",
                 "only episodes that the stage itself plays can be relabelled",
-                *path,
-                "data",
-                "source",
+                (*path, "data", "source"),
                 hint="write 'source: expert' or 'source: rollout', or 'relabel: none'",
             )
 
@@ -342,16 +309,14 @@ def pairs_can_be_made(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "conflict",
                 "'source: expert' gives only the best episode of a task, with no worse one to pair it with",
-                *path,
-                "data",
-                "source",
+                (*path, "data", "source"),
                 hint="write 'source: rollout', or 'source: episodes' to use those of a run",
             )
         if samples(algorithm) and algorithm.group_size < 2:
-            yield case.error("no-signal", "a group of one has no pair to learn from", *path, "group_size")
+            yield case.error("no-signal", "a group of one has no pair to learn from", (*path, "group_size"))
         if algorithm.preference.level is Level.TOKEN:
             message = "expected one of episode, turn, got 'token'"
-            yield case.error("bad-value", message, *path, "preference", "level")
+            yield case.error("bad-value", message, (*path, "preference", "level"))
 
 
 def candidates_can_be_drawn(case: Case) -> Iterator[Diagnostic]:
@@ -362,22 +327,18 @@ def candidates_can_be_drawn(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "conflict",
                 "'turn_dpo' samples candidates for turns that were just played",
-                *path,
-                "data",
-                "source",
+                (*path, "data", "source"),
                 hint="write 'source: rollout', or 'use: dpo'",
             )
         if algorithm.preference.level is Level.EPISODE:
             yield case.error(
                 "conflict",
                 "'turn_dpo' pairs turns, not episodes",
-                *path,
-                "preference",
-                "level",
+                (*path, "preference", "level"),
                 hint="write 'level: turn', or 'use: dpo'",
             )
         if algorithm.preference.candidates < 2:
-            yield case.error("no-signal", "one candidate is not enough to rank", *path, "preference", "candidates")
+            yield case.error("no-signal", "one candidate is not enough to rank", (*path, "preference", "candidates"))
 
 
 ALGORITHM_RULES: tuple[Rule, ...] = (

@@ -21,10 +21,10 @@ def tensor_parallel_divides_heads(case: Case) -> Iterator[Diagnostic]:
         return
     path = ("hardware", "rollout", "tensor_parallel")
     if shape.heads % share:
-        yield case.error("not-divisible", f"{share} GPUs cannot share the model's {shape.heads} heads equally", *path)
+        yield case.error("not-divisible", f"{share} GPUs cannot share the model's {shape.heads} heads equally", path)
     elif shape.kv_heads % share and share % shape.kv_heads:
         message = f"{share} GPUs cannot share the model's {shape.kv_heads} key-value heads equally"
-        yield case.error("not-divisible", message, *path)
+        yield case.error("not-divisible", message, path)
 
 
 def engines_fit_the_machines(case: Case) -> Iterator[Diagnostic]:
@@ -40,9 +40,7 @@ def engines_fit_the_machines(case: Case) -> Iterator[Diagnostic]:
         yield case.error(
             "gpus-do-not-fit",
             message,
-            "hardware",
-            "rollout",
-            "tensor_parallel",
+            ("hardware", "rollout", "tensor_parallel"),
             hint="choose a divisor of the number of sampling GPUs on each node",
         )
 
@@ -52,7 +50,7 @@ def split_adds_up(case: Case) -> Iterator[Diagnostic]:
     if fault:
         named = [side for side in ("rollout", "train") if getattr(case.recipe.hardware, side).gpus is not None]
         path = ("hardware", named[0], "gpus") if named else ("hardware", "layout")
-        yield case.error("gpus-do-not-fit", fault, *path)
+        yield case.error("gpus-do-not-fit", fault, path)
 
 
 def _split_fault(case: Case) -> str | None:
@@ -79,8 +77,7 @@ def one_process_has_one_gpu(case: Case) -> Iterator[Diagnostic]:
         yield case.error(
             "conflict",
             f"'launcher: inline' runs everything in one process, which cannot use {what}",
-            "hardware",
-            "launcher",
+            ("hardware", "launcher"),
             hint="write 'launcher: ray', or remove the key",
         )
 
@@ -93,9 +90,7 @@ def offload_has_its_stage(case: Case) -> Iterator[Diagnostic]:
         yield case.error(
             "conflict",
             f"'offload: {train.offload}' needs ZeRO {at_least}, not {train.zero}",
-            "hardware",
-            "train",
-            "offload",
+            ("hardware", "train", "offload"),
             hint=f"write 'zero: {needed}'",
         )
 
@@ -106,8 +101,7 @@ def overlap_needs_room(case: Case) -> Iterator[Diagnostic]:
         yield case.error(
             "conflict",
             "sampling and learning share the same GPUs, so sampling cannot run ahead",
-            "hardware",
-            "staleness",
+            ("hardware", "staleness"),
             hint="write 'layout: split', or 'staleness: 0'",
         )
 
@@ -119,9 +113,7 @@ def micro_batch_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "over-budget",
                 f"'tokens_per_micro_batch' ({size}) is below 'agent.context_tokens' ({stage.agent.context_tokens})",
-                "hardware",
-                "train",
-                "tokens_per_micro_batch",
+                ("hardware", "train", "tokens_per_micro_batch"),
                 hint="raise it to 'agent.context_tokens' or more, or remove the key",
             )
 
@@ -139,9 +131,7 @@ def cache_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
         yield case.error(
             "out-of-memory",
             f"the KV cache of one episode needs {_gb(needed)} GB, but 'kv_cache_gb' is {asked:g}",
-            "hardware",
-            "rollout",
-            "kv_cache_gb",
+            ("hardware", "rollout", "kv_cache_gb"),
         )
 
 
@@ -167,9 +157,7 @@ def engine_fits_its_share(case: Case) -> Iterator[Diagnostic]:
         yield case.error(
             "out-of-memory",
             f"an engine with one episode's KV cache needs {_gb(taken)} GB; its share of the GPU is {_gb(share)} GB",
-            "hardware",
-            "rollout",
-            "memory_share",
+            ("hardware", "rollout", "memory_share"),
             hint=f"{_table(engine)}; raise 'memory_share' or 'tensor_parallel', or lower 'agent.context_tokens'",
         )
 
@@ -193,8 +181,7 @@ def _out_of_memory(case: Case, role: Role, peak: int, capacity: int, uses: Itera
     return case.error(
         "out-of-memory",
         f"needs {_gb(peak)} GB per GPU; {_gpu(case)} has {_gb(capacity)} GB",
-        "hardware",
-        "gpu" if hardware.gpu_memory_gb is None else "gpu_memory_gb",
+        ("hardware", "gpu" if hardware.gpu_memory_gb is None else "gpu_memory_gb"),
         hint=f"{'; '.join(map(_table, here))}: {_SAMPLING_ADVICE if sampling else _LEARNING_ADVICE}",
     )
 

@@ -25,17 +25,16 @@ def model_has_one_origin(case: Case) -> Iterator[Diagnostic]:
     if model.path is None and model.init is None:
         yield case.missing(
             "the model needs 'path' or 'init'",
-            "model",
+            ("model",),
             hint="write 'path: Qwen/Qwen2.5-0.5B-Instruct', or 'init: {...}'",
         )
     if model.path is not None and model.init is not None:
         yield case.error(
             "conflict",
             "'path' loads a model and 'init' makes one from scratch: give only one of them",
-            "model",
-            "init",
+            ("model", "init"),
             hint="remove one of them",
-            notes=(case.note("'path' is here", "model", "path"),),
+            notes=(case.note("'path' is here", ("model", "path")),),
         )
 
 
@@ -64,7 +63,7 @@ def heads_suit_a_cpu(case: Case) -> Iterator[Diagnostic]:
         counts = [str(init.hidden // width) for width in HEADS_ON_A_CPU if init.hidden % width == 0]
         message = f"vLLM on CPU does not support a head size of {init.hidden // init.heads}"
         hint = f"write {' or '.join(counts)}" if counts else "make 'hidden' a multiple of 32"
-        yield case.error("conflict", message, "model", "init", "heads", hint=hint)
+        yield case.error("conflict", message, ("model", "init", "heads"), hint=hint)
 
 
 def _kv_heads(init: Init) -> int:
@@ -72,7 +71,7 @@ def _kv_heads(init: Init) -> int:
 
 
 def _not_divisible(case: Case, key: str, message: str) -> Diagnostic:
-    return case.error("not-divisible", message, "model", "init", key)
+    return case.error("not-divisible", message, ("model", "init", key))
 
 
 def shape_divides(case: Case) -> Iterator[Diagnostic]:
@@ -81,18 +80,14 @@ def shape_divides(case: Case) -> Iterator[Diagnostic]:
         yield case.error(
             "not-divisible",
             f"{shape.heads} heads do not divide 'hidden' ({shape.hidden})",
-            "model",
-            "shape",
-            "heads",
+            ("model", "shape", "heads"),
             hint="set 'head_dim' if the head size is not hidden / heads",
         )
     if shape is not None and shape.heads % shape.kv_heads:
         yield case.error(
             "not-divisible",
             f"{shape.kv_heads} key-value heads do not divide {shape.heads} heads",
-            "model",
-            "shape",
-            "kv_heads",
+            ("model", "shape", "kv_heads"),
         )
 
 
@@ -104,9 +99,7 @@ def within_positions(case: Case) -> Iterator[Diagnostic]:
                 "context-too-long",
                 f"{stage.agent.context_tokens} tokens exceed the context length of"
                 f" {quote(case.recipe.model.path or '')} ({known.max_positions})",
-                *base,
-                "agent",
-                "context_tokens",
+                (*base, "agent", "context_tokens"),
             )
 
 
@@ -115,16 +108,13 @@ def adapters_exist(case: Case) -> Iterator[Diagnostic]:
     if lora is None or case.shape is None:
         return
     if not lora.targets:
-        yield case.error("bad-value", "expected at least one target layer", "model", "lora", "targets")
+        yield case.error("bad-value", "expected at least one target layer", ("model", "lora", "targets"))
     for index, target in enumerate(lora.targets):
         if target not in LAYERS:
             yield case.error(
                 "unknown-name",
                 f"the model has no layer {quote(target)}",
-                "model",
-                "lora",
-                "targets",
-                index,
+                ("model", "lora", "targets", index),
                 hint=did_you_mean(target, LAYERS),
             )
 
@@ -136,8 +126,7 @@ def precision_fits(case: Case) -> Iterator[Diagnostic]:
         yield case.error(
             "conflict",
             "fp16 needs a GPU, but this recipe runs on the CPU",
-            "model",
-            "dtype",
+            ("model", "dtype"),
             hint="write 'bf16' or 'fp32'",
         )
     # the learner's engine steps an empty optimiser once at its start there, and the first update comes out too small
@@ -145,9 +134,7 @@ def precision_fits(case: Case) -> Iterator[Diagnostic]:
         yield case.error(
             "conflict",
             "ZeRO stage 0 gets the first update wrong in half precision: expected stage 1 or higher",
-            "hardware",
-            "train",
-            "zero",
+            ("hardware", "train", "zero"),
             hint="write 'zero: 1', or 'dtype: fp32' for the model",
         )
 

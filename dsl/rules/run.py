@@ -36,9 +36,7 @@ def eval_stages_have_settings(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "conflict",
                 f"stage '{stage.stage}' evaluates by the settings of 'eval', but 'eval' is null",
-                *base,
-                "algorithm",
-                "use",
+                (*base, "algorithm", "use"),
                 hint="write 'eval: {}', or remove this stage",
             )
 
@@ -51,12 +49,11 @@ def samples_differ(case: Case) -> Iterator[Diagnostic]:
         yield case.error(
             "no-effect",
             f"at temperature 0 all {evaluation.samples} samples of a task are the same",
-            "eval",
-            "samples",
+            ("eval", "samples"),
             hint="write 'samples: 1', or a temperature above 0",
         )
     if evaluation.greedy:
-        yield case.error("no-effect", "'temperature: 0' is greedy already", "eval", "greedy", hint="remove it")
+        yield case.error("no-effect", "'temperature: 0' is greedy already", ("eval", "greedy"), hint="remove it")
 
 
 def best_metric_exists(case: Case) -> Iterator[Diagnostic]:
@@ -67,10 +64,10 @@ def best_metric_exists(case: Case) -> Iterator[Diagnostic]:
     example = f"for example 'eval/{next(iter(case.recipe.environments), 'all')}/success'"
     if not METRIC.fullmatch(best):
         yield case.error(
-            "unknown-metric", f"expected a metric written 'group/name', got {quote(best)}", *path, hint=example
+            "unknown-metric", f"expected a metric written 'group/name', got {quote(best)}", path, hint=example
         )
     elif best.startswith("eval/") and case.recipe.eval is None:
-        yield case.error("unknown-metric", f"no metric {quote(best)}: this recipe has no 'eval' section", *path)
+        yield case.error("unknown-metric", f"no metric {quote(best)}: this recipe has no 'eval' section", path)
     elif best.startswith("eval/"):
         yield from _eval_metric(case, path, best, example)
 
@@ -78,9 +75,7 @@ def best_metric_exists(case: Case) -> Iterator[Diagnostic]:
 def _eval_metric(case: Case, path: Path, best: str, example: str) -> Iterator[Diagnostic]:
     parts = best.split("/")
     if len(parts) != 3:
-        yield case.error(
-            "unknown-metric", f"expected 'eval/environment/metric', got {quote(best)}", *path, hint=example
-        )
+        yield case.error("unknown-metric", f"expected 'eval/environment/metric', got {quote(best)}", path, hint=example)
         return
     _, environment, metric = parts
     known = (*case.recipe.environments, "all")
@@ -115,10 +110,8 @@ def sinks_exist(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "duplicate-name",
                 f"sink {quote(sink.use)} is listed twice",
-                "logging",
-                index,
-                "use",
-                notes=(case.note("the first is here", "logging", before, "use"),),
+                ("logging", index, "use"),
+                notes=(case.note("the first is here", ("logging", before, "use")),),
             )
 
 
@@ -151,7 +144,7 @@ def built_parts(case: Case) -> Iterator[Diagnostic]:
         used += _find_used(stage, base, parts)
     for path, part in used:
         message = f"this version cannot run '{part}' yet: {case.catalog.unbuilt[part]}"
-        yield case.warning("not-built", message, *path)
+        yield case.warning("not-built", message, path)
 
 
 @dataclass(slots=True)
