@@ -138,12 +138,9 @@ def _find_literal_secrets(variables: Node) -> Iterator[Diagnostic]:
         for entry in variables.entries:
             if _names_secret(entry.name) and _is_literal(entry.value):
                 name = re.sub(r"\W+", "_", entry.name).upper()
-                yield Diagnostic(
-                    code="literal-secret",
-                    message=f"'{entry.name}' looks like a secret, and secrets do not belong in a recipe",
-                    span=entry.key.span,
-                    help=f"write {entry.name}: ${{env:{name}}}",
-                )
+                message = f"'{entry.name}' looks like a secret, and secrets do not belong in a recipe"
+                advice = f"write {entry.name}: ${{env:{name}}}"
+                yield Diagnostic(code="literal-secret", message=message, span=entry.key.span, help=advice)
     for child in child_nodes(variables):
         yield from _find_literal_secrets(child)
 

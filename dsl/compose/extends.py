@@ -115,12 +115,8 @@ class _Loader:
             return
         for node in value.items if isinstance(value, ListNode) else (value,):
             if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
-                self.report(
-                    "wrong-type",
-                    "expected the name of a recipe or a list of names",
-                    node.span,
-                    "write extends: base.yaml",
-                )
+                message = "expected the name of a recipe or a list of names"
+                self.report("wrong-type", message, node.span, "write extends: base.yaml")
             elif "${" in node.value:
                 message = "'extends' cannot contain '${...}': it is read before references are replaced"
                 self.report("bad-reference", message, node.span, "write the path out")

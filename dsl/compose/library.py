@@ -148,12 +148,9 @@ def explain_refusal(refusal: Refusal, reference: str, span: Span, advice: str | 
     words = WORDS[refusal.trouble]
     near = find_nearest(reference, refusal.known) if refusal.trouble is Trouble.MISSING else None
     detail = f": {refusal.detail}" if refusal.detail else ""
-    return Diagnostic(
-        code=words.code,
-        message=words.message.format(what=quote(reference)) + detail,
-        span=span,
-        help=f"did you mean '{near}'?" if near else advice or words.help,
-    )
+    message = words.message.format(what=quote(reference)) + detail
+    advice = f"did you mean '{near}'?" if near else advice or words.help
+    return Diagnostic(code=words.code, message=message, span=span, help=advice)
 
 
 @frozen(kw_only=False)

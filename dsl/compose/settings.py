@@ -68,12 +68,8 @@ def parse_path(path: Text, code: str, expected: str) -> tuple[PathStep, ...] | D
 
 def _bad_path(path: Text, at: int, code: str, expected: str) -> Diagnostic:
     found = f"got {quote(path.value[at:])}" if at < len(path.value) else "got nothing"
-    return Diagnostic(
-        code=code,
-        message=f"expected {expected}, {found}",
-        span=path.span(at, at + 1),
-        help="separate names by '.', and write list items as [0]",
-    )
+    advice = "separate names by '.', and write list items as [0]"
+    return Diagnostic(code=code, message=f"expected {expected}, {found}", span=path.span(at, at + 1), help=advice)
 
 
 def path_name(steps: Sequence[PathStep]) -> str:

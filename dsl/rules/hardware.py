@@ -37,12 +37,8 @@ def engines_fit_the_machines(case: Case) -> Iterator[Diagnostic]:
     else:
         message = explain_misfit(hardware) or ""
     if message:
-        yield case.error(
-            "gpus-do-not-fit",
-            message,
-            ("hardware", "rollout", "tensor_parallel"),
-            hint="choose a divisor of the number of sampling GPUs on each node",
-        )
+        hint = "choose a divisor of the number of sampling GPUs on each node"
+        yield case.error("gpus-do-not-fit", message, ("hardware", "rollout", "tensor_parallel"), hint=hint)
 
 
 def split_adds_up(case: Case) -> Iterator[Diagnostic]:
@@ -74,12 +70,8 @@ def one_process_has_one_gpu(case: Case) -> Iterator[Diagnostic]:
         return
     if hardware.nodes > 1 or hardware.gpus_per_node > 1:
         what = f"{hardware.nodes} nodes" if hardware.nodes > 1 else f"{hardware.gpus_per_node} GPUs"
-        yield case.error(
-            "conflict",
-            f"'launcher: inline' runs everything in one process, which cannot use {what}",
-            ("hardware", "launcher"),
-            hint="write 'launcher: ray', or remove the key",
-        )
+        message = f"'launcher: inline' runs everything in one process, which cannot use {what}"
+        yield case.error("conflict", message, ("hardware", "launcher"), hint="write 'launcher: ray', or remove the key")
 
 
 def offload_has_its_stage(case: Case) -> Iterator[Diagnostic]:
@@ -87,23 +79,16 @@ def offload_has_its_stage(case: Case) -> Iterator[Diagnostic]:
     needed = {Offload.OPTIMIZER: 1, Offload.ALL: 3}.get(train.offload, 0)
     if train.zero < needed:
         at_least = "stage 3" if needed == 3 else "stage 1 or higher"
-        yield case.error(
-            "conflict",
-            f"'offload: {train.offload}' needs ZeRO {at_least}, not {train.zero}",
-            ("hardware", "train", "offload"),
-            hint=f"write 'zero: {needed}'",
-        )
+        message = f"'offload: {train.offload}' needs ZeRO {at_least}, not {train.zero}"
+        yield case.error("conflict", message, ("hardware", "train", "offload"), hint=f"write 'zero: {needed}'")
 
 
 def overlap_needs_room(case: Case) -> Iterator[Diagnostic]:
     hardware = case.recipe.hardware
     if hardware.staleness and hardware.gpus_per_node and hardware.layout is Layout.COLOCATED:
-        yield case.error(
-            "conflict",
-            "sampling and learning share the same GPUs, so sampling cannot run ahead",
-            ("hardware", "staleness"),
-            hint="write 'layout: split', or 'staleness: 0'",
-        )
+        message = "sampling and learning share the same GPUs, so sampling cannot run ahead"
+        hint = "write 'layout: split', or 'staleness: 0'"
+        yield case.error("conflict", message, ("hardware", "staleness"), hint=hint)
 
 
 def micro_batch_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
@@ -128,11 +113,8 @@ def cache_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
         return
     needed = one_episode_cache(make_sizing(case.recipe, case.shape))
     if asked * 10**9 < needed:
-        yield case.error(
-            "out-of-memory",
-            f"the KV cache of one episode needs {_gb(needed)} GB, but 'kv_cache_gb' is {asked:g}",
-            ("hardware", "rollout", "kv_cache_gb"),
-        )
+        message = f"the KV cache of one episode needs {_gb(needed)} GB, but 'kv_cache_gb' is {asked:g}"
+        yield case.error("out-of-memory", message, ("hardware", "rollout", "kv_cache_gb"))
 
 
 def everything_fits_in_gpu_memory(case: Case) -> Iterator[Diagnostic]:

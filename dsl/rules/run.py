@@ -33,12 +33,9 @@ COUNTED_METRIC = re.compile(r"(avg|pass)@[1-9][0-9]*")
 def eval_stages_have_settings(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if case.recipe.eval is None and kind_of(stage.algorithm) is Kind.EVAL:
-            yield case.error(
-                "conflict",
-                f"stage '{stage.stage}' evaluates by the settings of 'eval', but 'eval' is null",
-                (*base, "algorithm", "use"),
-                hint="write 'eval: {}', or remove this stage",
-            )
+            message = f"stage '{stage.stage}' evaluates by the settings of 'eval', but 'eval' is null"
+            hint = "write 'eval: {}', or remove this stage"
+            yield case.error("conflict", message, (*base, "algorithm", "use"), hint=hint)
 
 
 def samples_differ(case: Case) -> Iterator[Diagnostic]:
@@ -46,12 +43,8 @@ def samples_differ(case: Case) -> Iterator[Diagnostic]:
     if evaluation is None or evaluation.temperature > 0:
         return
     if evaluation.samples > 1:
-        yield case.error(
-            "no-effect",
-            f"at temperature 0 all {evaluation.samples} samples of a task are the same",
-            ("eval", "samples"),
-            hint="write 'samples: 1', or a temperature above 0",
-        )
+        message = f"at temperature 0 all {evaluation.samples} samples of a task are the same"
+        yield case.error("no-effect", message, ("eval", "samples"), hint="write 'samples: 1', or a temperature above 0")
     if evaluation.greedy:
         yield case.error("no-effect", "'temperature: 0' is greedy already", ("eval", "greedy"), hint="remove it")
 
@@ -107,12 +100,9 @@ def sinks_exist(case: Case) -> Iterator[Diagnostic]:
         if sink.use not in case.catalog.sinks:
             yield no_sink(sink.use, case.places.value("logging", index, "use"), case.catalog)
         elif before != index:
-            yield case.error(
-                "duplicate-name",
-                f"sink {quote(sink.use)} is listed twice",
-                ("logging", index, "use"),
-                notes=(case.note("the first is here", ("logging", before, "use")),),
-            )
+            message = f"sink {quote(sink.use)} is listed twice"
+            notes = (case.note("the first is here", ("logging", before, "use")),)
+            yield case.error("duplicate-name", message, ("logging", index, "use"), notes=notes)
 
 
 def sink_options(case: Case) -> Iterator[Diagnostic]:
@@ -124,12 +114,9 @@ def sink_options(case: Case) -> Iterator[Diagnostic]:
             if name in info.options:
                 yield from option_errors(case, (*path, name), value, info.options[name])
             else:
-                yield Diagnostic(
-                    code="unknown-option",
-                    message=f"sink '{info.name}' has no option {quote(name)}",
-                    span=case.places.key(*path, name),
-                    help=did_you_mean(name, info.options),
-                )
+                message = f"sink '{info.name}' has no option {quote(name)}"
+                advice = did_you_mean(name, info.options)
+                yield Diagnostic(code="unknown-option", message=message, span=case.places.key(*path, name), help=advice)
 
 
 # --- not built yet -------------------------------------------------------------------------------------------------

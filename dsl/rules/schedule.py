@@ -36,12 +36,9 @@ def names_differ(case: Case) -> Iterator[Diagnostic]:
     for index, stage in enumerate(case.recipe.schedule):
         before = first.setdefault(stage.stage, index)
         if before != index:
-            yield case.error(
-                "duplicate-name",
-                f"two stages are named {quote(stage.stage)}",
-                ("schedule", index, "stage"),
-                notes=(case.note("the first is here", ("schedule", before, "stage")),),
-            )
+            message = f"two stages are named {quote(stage.stage)}"
+            notes = (case.note("the first is here", ("schedule", before, "stage")),)
+            yield case.error("duplicate-name", message, ("schedule", index, "stage"), notes=notes)
 
 
 def stages_end(case: Case) -> Iterator[Diagnostic]:
@@ -61,12 +58,8 @@ def ends_are_bounded(case: Case) -> Iterator[Diagnostic]:
         if always is not None:
             yield _constant_end(case, base, always)
         elif span.steps is None:
-            yield case.warning(
-                "unbounded-stage",
-                f"stage '{stage.stage}' may never end: 'until' has no step limit",
-                (*base, "until"),
-                hint=_bounded(stage.until.text),
-            )
+            message = f"stage '{stage.stage}' may never end: 'until' has no step limit"
+            yield case.warning("unbounded-stage", message, (*base, "until"), hint=_bounded(stage.until.text))
 
 
 def _bounded(until: str) -> str:
@@ -86,11 +79,8 @@ def turns_are_given(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         without = [name for name, each in stage.environments.items() if each.turns is None]
         if is_played(stage.algorithm) and stage.turns is None and without:
-            yield case.missing(
-                f"stage '{stage.stage}' needs 'turns', the most an episode may take",
-                base,
-                hint="for example 'turns: 20'",
-            )
+            message = f"stage '{stage.stage}' needs 'turns', the most an episode may take"
+            yield case.missing(message, base, hint="for example 'turns: 20'")
 
 
 def horizon_is_a_turn_or_more(case: Case) -> Iterator[Diagnostic]:
@@ -179,24 +169,17 @@ def guided_replies_are_lists(case: Case) -> Iterator[Diagnostic]:
 def guided_replies_are_not_trained_on(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if stage.agent.guided and samples(stage.algorithm) and learns(stage.algorithm):
-            yield case.error(
-                "conflict",
-                "guided sampling changes the log-probs, so its episodes cannot be trained on",
-                (*base, "agent", "guided"),
-                hint="use it for evaluation only, in a stage with 'algorithm: {use: eval}'",
-            )
+            message = "guided sampling changes the log-probs, so its episodes cannot be trained on"
+            hint = "use it for evaluation only, in a stage with 'algorithm: {use: eval}'"
+            yield case.error("conflict", message, (*base, "agent", "guided"), hint=hint)
 
 
 def guided_replies_hold_the_action_alone(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         agent = stage.agent
         if agent.guided and agent.thinking and agent.format in (Format.REACT, Format.TOOLS):
-            yield case.error(
-                "conflict",
-                f"a guided reply is the action alone, but 'format: {agent.format}' allows thoughts",
-                (*base, "agent", "guided"),
-                hint="write 'thinking: false'",
-            )
+            message = f"a guided reply is the action alone, but 'format: {agent.format}' allows thoughts"
+            yield case.error("conflict", message, (*base, "agent", "guided"), hint="write 'thinking: false'")
 
 
 def relabelled_episodes_are_one_sequence(case: Case) -> Iterator[Diagnostic]:

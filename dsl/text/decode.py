@@ -55,12 +55,9 @@ def _not_utf8(name: str, data: bytes, error: UnicodeDecodeError, key: str | None
     # Latin-1 gives each stray byte a character, so that the excerpt shows the line, and is right for most such files.
     before = data[: error.start].decode("utf-8").removeprefix(BOM)
     source = Source(name, before + data[error.start :].decode("latin-1"), key=key)
-    return Diagnostic(
-        code="not-utf8",
-        message=f"byte 0x{data[error.start]:02x} is not UTF-8",
-        span=source.span(len(before), len(before) + 1),
-        help="save the file as UTF-8",
-    )
+    message = f"byte 0x{data[error.start]:02x} is not UTF-8"
+    span = source.span(len(before), len(before) + 1)
+    return Diagnostic(code="not-utf8", message=message, span=span, help="save the file as UTF-8")
 
 
 def _wide(data: bytes) -> str | None:

@@ -156,13 +156,8 @@ def _interpolation_in_flow(scene: _Scene) -> Diagnostic | None:
     start = scene.last.start if scene.last.end == at and not scene.last.style else at - 1
     tail = re.compile(r"[^\s,\]}]*").match(scene.text, end)
     whole = scene.text[start : tail.end() if tail else end]
-    return scene.error(
-        "unquoted-interpolation",
-        "'${...}' inside '{...}' or '[...]' must be quoted: YAML reads its brace as a map",
-        at - 1,
-        end,
-        f'write "{whole}"',
-    )
+    message = "'${...}' inside '{...}' or '[...]' must be quoted: YAML reads its brace as a map"
+    return scene.error("unquoted-interpolation", message, at - 1, end, f'write "{whole}"')
 
 
 def _bracket(scene: _Scene) -> Diagnostic | None:
@@ -269,13 +264,8 @@ def _reserved(scene: _Scene) -> Diagnostic | None:
     alias = scene.failure.context_at if scene.says("alias|anchor") else None
     start = scene.at if alias is None else alias
     value = scene.text[start : around.content_end(scene.text, start, flow=around.in_flow(scene.text, start))]
-    return scene.error(
-        "reserved-character",
-        f"an unquoted value cannot start with '{scene.text[start : start + 1]}'",
-        start,
-        start + len(value),
-        f"quote it: {in_quotes(value)}",
-    )
+    message = f"an unquoted value cannot start with '{scene.text[start : start + 1]}'"
+    return scene.error("reserved-character", message, start, start + len(value), f"quote it: {in_quotes(value)}")
 
 
 def _dash(scene: _Scene) -> Diagnostic | None:
@@ -360,13 +350,8 @@ def _block_header(scene: _Scene) -> Diagnostic | None:
         return None
     start = scene.failure.context_at if scene.failure.context_at is not None else scene.at
     end = around.content_end(scene.text, start)
-    return scene.error(
-        "yaml-syntax",
-        f"expected only '-', '+' or a digit after '{scene.text[start]}'",
-        start,
-        end,
-        "start the text on the next line, or quote it",
-    )
+    message = f"expected only '-', '+' or a digit after '{scene.text[start]}'"
+    return scene.error("yaml-syntax", message, start, end, "start the text on the next line, or quote it")
 
 
 def _tag(scene: _Scene) -> Diagnostic | None:
