@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
 from typing import Protocol
@@ -103,54 +103,36 @@ def _inside(path: str, project: str) -> bool:
     return path == project or path.startswith(project.rstrip("/") + "/")
 
 
-@frozen
-class _Words:
-    """Message of a trouble; `{what}` is the reference."""
-
-    code: str
-    message: str
-    help: str
-
-
-WORDS: Mapping[Trouble, _Words] = {
-    Trouble.MISSING: _Words(
-        code="file-not-found",
-        message="no file or shipped recipe {what}",
-        help="paths are relative to the folder of this file",
+WORDS: Mapping[Trouble, tuple[str, str]] = {
+    Trouble.MISSING: ("no file or shipped recipe {what}", "paths are relative to the folder of this file"),
+    Trouble.FOLDER: ("{what} is a folder, expected a file", "name a file in it"),
+    Trouble.URL: ("{what} is a URL, and recipes are never fetched", "save a copy next to this file and name that"),
+    Trouble.ABSOLUTE: (
+        "{what} is an absolute path, which differs from machine to machine",
+        "write a path relative to the folder of this file",
     ),
-    Trouble.FOLDER: _Words(
-        code="file-refused", message="{what} is a folder, expected a file", help="name a file in it"
+    Trouble.OUTSIDE: (
+        "{what} is outside the project",
+        "the project is the nearest folder above the recipe with .git or pyproject.toml, else its own folder",
     ),
-    Trouble.URL: _Words(
-        code="file-refused",
-        message="{what} is a URL, and recipes are never fetched",
-        help="save a copy next to this file and name that",
-    ),
-    Trouble.ABSOLUTE: _Words(
-        code="file-refused",
-        message="{what} is an absolute path, which differs from machine to machine",
-        help="write a path relative to the folder of this file",
-    ),
-    Trouble.OUTSIDE: _Words(
-        code="file-refused",
-        message="{what} is outside the project",
-        help="the project is the nearest folder above the recipe with .git or pyproject.toml, else its own folder",
-    ),
-    Trouble.UNREADABLE: _Words(code="file-refused", message="{what} cannot be read", help="check its permissions"),
-    Trouble.BAD_NAME: _Words(
-        code="file-refused", message="{what} is not a file name", help="write a path like base.yaml"
-    ),
+    Trouble.UNREADABLE: ("{what} cannot be read", "check its permissions"),
+    Trouble.BAD_NAME: ("{what} is not a file name", "write a path like base.yaml"),
 }
+"""Message and help; `{what}` is the reference."""
 
 
 def explain_refusal(refusal: Refusal, reference: str, span: Span, advice: str | None = None) -> Diagnostic:
     """Make the diagnostic of a refused reference; `advice` replaces the default help."""
-    words = WORDS[refusal.trouble]
-    near = find_nearest(reference, refusal.known) if refusal.trouble is Trouble.MISSING else None
+    message, default = WORDS[refusal.trouble]
+    missing = refusal.trouble is Trouble.MISSING
+    near = find_nearest(reference, refusal.known) if missing else None
     detail = f": {refusal.detail}" if refusal.detail else ""
-    message = words.message.format(what=quote(reference)) + detail
-    advice = f"did you mean '{near}'?" if near else advice or words.help
-    return Diagnostic(code=words.code, message=message, span=span, help=advice)
+    return Diagnostic(
+        code="file-not-found" if missing else "file-refused",
+        message=message.format(what=quote(reference)) + detail,
+        span=span,
+        help=f"did you mean '{near}'?" if near else advice or default,
+    )
 
 
 @frozen(kw_only=False)
@@ -185,8 +167,4 @@ class MemoryLibrary:
         return Refusal(trouble=Trouble.FOLDER) if is_folder else self._missing()
 
     def _missing(self) -> Refusal:
-        return Refusal(trouble=Trouble.MISSING, known=tuple(self._names()))
-
-    def _names(self) -> Iterator[str]:
-        yield from self.files
-        yield from self.shipped
+        return Refusal(trouble=Trouble.MISSING, known=(*self.files, *self.shipped))

@@ -30,7 +30,6 @@ from .context import Case, Rule
 __all__ = ["ALGORITHM_RULES"]
 
 NEED_A_CRITIC = (Estimator.GAE, Estimator.BILEVEL_GAE)
-CARRY_TURN_REWARDS = (Estimator.REWARD_TO_GO, Estimator.TURN_RETURNS, *NEED_A_CRITIC)
 COMPARE_A_GROUP = (Baseline.GROUP_MEAN, Baseline.LEAVE_ONE_OUT)
 
 
