@@ -34,15 +34,6 @@ class Extended:
     """By base, the same with the `extends` value that led to it."""
 
 
-@frozen(kw_only=False)
-class _Link:
-    """A file in the chain that leads to the current one."""
-
-    source: Source
-    leads_on: Span
-    """The `extends` value that leads to the next."""
-
-
 def extend(tree: MapNode, source: Source, library: Library, shorthand: Shorthand = no_shorthand) -> Extended:
     """Merge the tree of `source` with its bases."""
     loader = _Loader(library, shorthand)
@@ -71,14 +62,11 @@ def parse_recipe(source: Source) -> tuple[MapNode | None, tuple[Diagnostic, ...]
     if parsed.diagnostics:  # the value is wrong already, such as 'turns:10' without its space
         return None, parsed.diagnostics
     what = "a list" if isinstance(parsed.root, ListNode) else quote(parsed.root.text.value)
-    span = _first_line(parsed.root.span)
+    span = parsed.root.span
+    first_line = span.source.span(span.start, span.start + len(span.text.split("\n", 1)[0]))
     message = f"expected a recipe, a map of keys, got {what}"
-    wrong = Diagnostic(code="wrong-type", message=message, span=span, help="start with 'agym: 1'")
+    wrong = Diagnostic(code="wrong-type", message=message, span=first_line, help="start with 'agym: 1'")
     return None, (*parsed.diagnostics, wrong)
-
-
-def _first_line(span: Span) -> Span:
-    return span.source.span(span.start, span.start + len(span.text.split("\n", 1)[0]))
 
 
 @lru_cache(maxsize=256)
@@ -89,6 +77,8 @@ def _parse_base(name: str, data: bytes, key: str) -> tuple[Source, MapNode | Non
 
 
 class _Loader:
+    """Reads bases; a chain holds the `extends` values that lead from file to file."""
+
     def __init__(self, library: Library, shorthand: Shorthand) -> None:
         self.library = library
         self.shorthand = shorthand
@@ -98,7 +88,7 @@ class _Loader:
         self.loaded: dict[str, MapNode | None] = {}
         self.ways: dict[Source, Source] = {}
 
-    def with_bases(self, tree: MapNode, source: Source, chain: tuple[_Link, ...]) -> MapNode:
+    def with_bases(self, tree: MapNode, source: Source, chain: tuple[Span, ...]) -> MapNode:
         entry = get_entry(tree, "extends")
         if entry is None:
             return tree
@@ -125,8 +115,8 @@ class _Loader:
                 continue
             self.partial = True
 
-    def base(self, node: ScalarNode, source: Source, chain: tuple[_Link, ...]) -> MapNode | None:
-        chain = (*chain, _Link(source, node.span))
+    def base(self, node: ScalarNode, source: Source, chain: tuple[Span, ...]) -> MapNode | None:
+        chain = (*chain, node.span)
         if len(chain) > MAX_CHAIN:
             message = f"more than {MAX_CHAIN} recipes extend one another in a chain"
             self.report("extends-too-long", message, node.span, "shorten the chain, or extend a list of recipes")
@@ -149,20 +139,20 @@ class _Loader:
             self.loaded[found.key] = self.load(found, node.span, chain)
         return self.loaded[found.key]
 
-    def load(self, found: Found, leads_here: Span, chain: tuple[_Link, ...]) -> MapNode | None:
+    def load(self, found: Found, leads_here: Span, chain: tuple[Span, ...]) -> MapNode | None:
         source, root, diagnostics = _parse_base(found.name, found.data, found.key)
         before = self.ways.get(leads_here.source, leads_here.source)
         self.ways[source] = replace(source, included_from=Span(before, leads_here.start, leads_here.end))
         self.diagnostics += diagnostics
         return None if root is None else self.with_bases(root, source, chain)
 
-    def cycle(self, node: ScalarNode, chain: tuple[_Link, ...], closing: _Link) -> None:
+    def cycle(self, node: ScalarNode, chain: tuple[Span, ...], closing: Span) -> None:
         names = [link.source.name for link in chain[chain.index(closing) :]]
         if len(names) == 1:
             self.report("extends-cycle", "a recipe cannot extend itself", node.span, "name another recipe")
             return
         message = f"recipes extend each other in a cycle: {' -> '.join([*names, names[0]])}"
-        note = Note("the cycle starts here", closing.leads_on)
+        note = Note("the cycle starts here", closing)
         self.report("extends-cycle", message, node.span, "remove one of these 'extends'", note)
 
     def report(self, code: str, message: str, span: Span, help: str | None, *notes: Note) -> None:  # noqa: A002

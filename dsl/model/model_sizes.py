@@ -76,34 +76,28 @@ def _vocab(init: Init, tokenizer: str | None) -> int | None:
     return known.shape.vocab if known else None
 
 
-_FAMILIES: Mapping[str, Mapping[str, bool]] = {
-    "qwen2": {"attention_bias": True, "qk_norm": False},
-    "qwen3": {"attention_bias": False, "qk_norm": True},
-    "llama": {"attention_bias": False, "qk_norm": False},
-    "mistral": {"attention_bias": False, "qk_norm": False},
-}
+_FAMILIES = ("qwen2", "qwen3", "llama", "mistral")
 
 
 def read_shape(data: object) -> ModelShape | None:
     """Sizes from a `config.json`; None for an unknown family or missing sizes."""
     if not isinstance(data, Mapping):
         return None
-    family = _FAMILIES.get(str(data.get("model_type")))
+    family = str(data.get("model_type"))
     sizes = {name: _size(data.get(key)) for name, key in _CONFIG_KEYS.items()}
-    if family is None or None in sizes.values():
+    if family not in _FAMILIES or None in sizes.values():
         return None
     # a configuration that says nothing of them means one key-value head per head and untied embeddings
     kv_heads = _size(data.get("num_key_value_heads", sizes["heads"]))
     if kv_heads is None:
         return None
-    bias = data.get("attention_bias", family["attention_bias"])
     return ModelShape(
-        **_present(sizes),
+        **{name: size for name, size in sizes.items() if size is not None},
         kv_heads=kv_heads,
         head_dim=_size(data.get("head_dim")),
         tie_embeddings=data.get("tie_word_embeddings") is True,
-        attention_bias=family["attention_bias"] or bias is True,
-        qk_norm=family["qk_norm"],
+        attention_bias=family == "qwen2" or data.get("attention_bias") is True,
+        qk_norm=family == "qwen3",
     )
 
 
@@ -118,7 +112,3 @@ _CONFIG_KEYS = {
 
 def _size(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
-
-
-def _present(sizes: Mapping[str, int | None]) -> dict[str, int]:
-    return {name: size for name, size in sizes.items() if size is not None}

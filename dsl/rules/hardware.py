@@ -135,17 +135,14 @@ def engine_fits_its_share(case: Case) -> Iterator[Diagnostic]:
     engine = next((use for use in uses if use.role is Role.ROLLOUT), None)
     share = int(size.memory_share * size.capacity)
     taken = sum(item.bytes for item in engine.items) if engine else 0
-    if engine is not None and share < taken <= size.capacity and _limit(size, uses) == share:
+    limit = engine_limit(size, [use for use in uses if use.role is not Role.ROLLOUT])
+    if engine is not None and share < taken <= size.capacity and limit == share:
         yield case.error(
             "out-of-memory",
             f"an engine with one episode's KV cache needs {_gb(taken)} GB; its share of the GPU is {_gb(share)} GB",
             ("hardware", "rollout", "memory_share"),
             hint=f"{_table(engine)}; raise 'memory_share' or 'tensor_parallel', or lower 'agent.context_tokens'",
         )
-
-
-def _limit(size: Sizing, uses: Iterable[MemoryUse]) -> int | None:
-    return engine_limit(size, [use for use in uses if use.role is not Role.ROLLOUT])
 
 
 def _sized(case: Case) -> Sizing | None:
