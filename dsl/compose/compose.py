@@ -14,7 +14,7 @@ from types import MappingProxyType
 from ..diagnostics import Diagnostic, sort_by_place
 from ..frozen import frozen
 from ..source import Source
-from ..spelling import find_closest
+from ..suggest import find_closest
 from ..text.edit import Shorthand, drop_entries, no_shorthand
 from ..text.tree import MAX_DEPTH, MAX_NODES, MapNode, Node, ScalarNode, child_nodes, get_entry
 from .extends import extend, parse_recipe

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 from ..diagnostics import Diagnostic
@@ -123,54 +122,32 @@ def sink_options(case: Case) -> Iterator[Diagnostic]:
 
 
 def built_parts(case: Case) -> Iterator[Diagnostic]:
-    parts = _index_by_key(tuple(case.catalog.unbuilt))
-    # what stages have is looked at in each of them, all else in the recipe itself
-    of_recipe = {key: inner for key, inner in parts.items() if key not in record(Stage).fields}
-    used = [*_find_used(case.recipe, (), of_recipe)]
-    for base, stage in case.stages():
-        used += _find_used(stage, base, parts)
-    for path, part in used:
-        message = f"this version cannot run '{part}' yet: {case.catalog.unbuilt[part]}"
-        yield case.warning("not-built", message, path)
-
-
-@dataclass(slots=True)
-class _UnbuiltParts:
-    """Unbuilt parts by key."""
-
-    parts: dict[str, str] = field(default_factory=dict)
-    """By `=value`, by `>number`, or by nothing for all but the default."""
-    below: dict[str, _UnbuiltParts] = field(default_factory=dict)
-    """By the next name of the key, `*` being any."""
-
-
-@lru_cache(maxsize=16)
-def _index_by_key(parts: tuple[str, ...]) -> Mapping[str, _UnbuiltParts]:
-    root = _UnbuiltParts()
-    for part in parts:
+    for part, what in case.catalog.unbuilt.items():
         key = re.split("[=>]", part)[0]
-        unbuilt = root
-        for name in key.split("."):
-            unbuilt = unbuilt.below.setdefault(name, _UnbuiltParts())
-        unbuilt.parts[part.removeprefix(key)] = part
-    return root.below
-
-
-def _find_used(holder: Any, base: Path, unbuilt: Mapping[str, _UnbuiltParts]) -> Iterator[tuple[Path, str]]:
-    for head, key in unbuilt.items():
-        for name, value, default in _items(holder, head):
-            path = (*base, name)
-            for which, part in key.parts.items():
-                if _matches(which, value, default):
-                    yield path, part
-            if key.below:
-                yield from _find_used(value, path, key.below)
+        names = key.split(".")
+        # what stages have is looked at in each of them, all else in the recipe itself
+        in_stages = names[0] in record(Stage).fields
+        for base, holder in case.stages() if in_stages else [((), case.recipe)]:
+            for path, value, default in _values_at(holder, base, names, None):
+                if _matches(part.removeprefix(key), value, default):
+                    yield case.warning("not-built", f"this version cannot run '{part}' yet: {what}", path)
 
 
 def _matches(which: str, value: Any, default: Any) -> bool:
+    """Whether a value is the one of `=value`, above `>number`, or, by nothing, not the default."""
     if which.startswith(">"):
         return isinstance(value, int) and value > int(which[1:])
-    return which == f"={_text(value)}" if which else value != default
+    written = str(value).lower() if isinstance(value, bool) else str(value)
+    return which == f"={written}" if which else value != default
+
+
+def _values_at(holder: Any, base: Path, names: Sequence[str], default: Any) -> Iterator[tuple[Path, Any, Any]]:
+    """The values at a key, `*` being any name, each with its path and its default."""
+    if not names:
+        yield base, holder, default
+        return
+    for name, value, own in _items(holder, names[0]):
+        yield from _values_at(value, (*base, name), names[1:], own)
 
 
 def _items(holder: Any, head: str) -> Iterable[tuple[str | int, Any, Any]]:
@@ -180,10 +157,6 @@ def _items(holder: Any, head: str) -> Iterable[tuple[str | int, Any, Any]]:
     cls = type(holder)
     fields = record(cls).fields if is_dataclass(cls) else {}
     return [(head, getattr(holder, head), fields[head].default)] if head in fields else []
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 RUN_RULES: tuple[Rule, ...] = (

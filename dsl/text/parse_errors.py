@@ -164,11 +164,7 @@ def _bracket(scene: _Scene) -> Diagnostic | None:
     start = scene.failure.context_at
     if start is None or not scene.says(r"while parsing a flow (mapping|sequence).*expected ',' or"):
         return None
-    return _bracket_never_closed(scene, start) or _comma_missing(scene, start)
-
-
-def _bracket_never_closed(scene: _Scene, start: int) -> Diagnostic | None:
-    return None if around.closing(scene.text, start) is not None else _never_closed(scene, start)
+    return _comma_missing(scene, start) if around.is_closed(scene.text, start) else _never_closed(scene, start)
 
 
 def _never_closed(scene: _Scene, start: int) -> Diagnostic:

@@ -13,7 +13,7 @@ from agym.dsl.compose.compose import compose
 from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
-from agym.dsl.spelling import distance, find_closest
+from agym.dsl.suggest import distance, find_closest
 from agym.dsl.text.tree import Node, parse_tree
 from agym.schemas import recipe_v1
 
