@@ -17,7 +17,7 @@ from ..source import Source
 from ..suggest import find_closest
 from ..text.edit import Shorthand, drop_entries, no_shorthand
 from ..text.tree import MAX_DEPTH, MAX_NODES, MapNode, Node, ScalarNode, child_nodes, get_entry
-from .extends import extend, parse_recipe
+from .extends import Loader, parse_recipe
 from .interpolate import Interpolator
 from .library import Library
 from .matrix import AxisChoice, Expanded, expand
@@ -60,12 +60,12 @@ def compose(
     root, diagnostics = parse_recipe(source)
     if root is None:
         return Composed((), diagnostics)
-    extended = extend(root, source, library, shorthand)
-    assigned = apply_settings(extended.tree, settings, shorthand)
+    loader = Loader(library, shorthand)
+    assigned = apply_settings(loader.with_bases(root, source), settings, shorthand)
     expanded = expand(assigned.tree, assigned.paths, shorthand)
-    found = [*diagnostics, *extended.diagnostics, *assigned.diagnostics, *expanded.diagnostics]
+    found = [*diagnostics, *loader.diagnostics, *assigned.diagnostics, *expanded.diagnostics]
     variants = tuple(_make_variants(expanded, environ, found))
-    return Composed(variants, tuple(sort_by_place(found)), extended.partial, extended.ways)
+    return Composed(variants, tuple(sort_by_place(found)), loader.partial, loader.ways)
 
 
 def _make_variants(expanded: Expanded, environ: Mapping[str, str], found: list[Diagnostic]) -> Iterator[Variant]:

@@ -7,38 +7,18 @@ from dataclasses import replace
 from functools import lru_cache, reduce
 
 from ..diagnostics import Diagnostic, Note
-from ..frozen import frozen
 from ..source import Source, Span
 from ..suggest import quote
 from ..text.decode import decode
-from ..text.edit import Shorthand, drop_entries, merge, no_shorthand
+from ..text.edit import Shorthand, drop_entries, merge
 from ..text.tree import ListNode, MapNode, Node, ScalarNode, get_entry, parse_tree
 from .library import Found, Library, Refusal, explain_refusal
 from .renames import rename_keys
 
-__all__ = ["MAX_CHAIN", "Extended", "add_route", "extend", "parse_recipe"]
+__all__ = ["MAX_CHAIN", "Loader", "add_route", "parse_recipe"]
 
 MAX_CHAIN = 16
 MAX_READS = 64
-
-
-@frozen(kw_only=False)
-class Extended:
-    """A recipe merged with its bases."""
-
-    tree: MapNode
-    partial: bool
-    """Whether a base is missing from it, so that a key it lacks may be there."""
-    diagnostics: tuple[Diagnostic, ...]
-    ways: Mapping[Source, Source]
-    """By base, the same with the `extends` value that led to it."""
-
-
-def extend(tree: MapNode, source: Source, library: Library, shorthand: Shorthand = no_shorthand) -> Extended:
-    """Merge the tree of `source` with its bases."""
-    loader = _Loader(library, shorthand)
-    merged = loader.with_bases(tree, source, ())
-    return Extended(merged, loader.partial, tuple(loader.diagnostics), loader.ways)
 
 
 def add_route(diagnostic: Diagnostic, ways: Mapping[Source, Source]) -> Diagnostic:
@@ -76,19 +56,22 @@ def _parse_base(name: str, data: bytes, key: str) -> tuple[Source, MapNode | Non
     return (source.span.source, None, (source,)) if isinstance(source, Diagnostic) else (source, *parse_recipe(source))
 
 
-class _Loader:
-    """Reads bases; a chain holds the `extends` values that lead from file to file."""
+class Loader:
+    """Merges a recipe with its bases; a chain holds the `extends` values that lead from file to file."""
 
     def __init__(self, library: Library, shorthand: Shorthand) -> None:
         self.library = library
         self.shorthand = shorthand
         self.diagnostics: list[Diagnostic] = []
         self.partial = False
+        """Whether a base is missing, so that a key which the tree lacks may be there."""
         self.num_reads = 0
         self.loaded: dict[str, MapNode | None] = {}
         self.ways: dict[Source, Source] = {}
+        """By base, the same with the `extends` value that led to it."""
 
-    def with_bases(self, tree: MapNode, source: Source, chain: tuple[Span, ...]) -> MapNode:
+    def with_bases(self, tree: MapNode, source: Source, chain: tuple[Span, ...] = ()) -> MapNode:
+        """The tree of `source` on top of its bases."""
         entry = get_entry(tree, "extends")
         if entry is None:
             return tree

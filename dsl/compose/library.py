@@ -8,7 +8,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
 from typing import Protocol
 
@@ -17,7 +16,7 @@ from ..frozen import frozen
 from ..source import Source, Span
 from ..suggest import find_nearest, quote
 
-__all__ = ["SUFFIXES", "Found", "Library", "MemoryLibrary", "Refusal", "Trouble", "explain_refusal", "list_candidates"]
+__all__ = ["SUFFIXES", "Found", "Library", "Refusal", "Trouble", "explain_refusal", "list_candidates"]
 
 
 class Trouble(StrEnum):
@@ -133,38 +132,3 @@ def explain_refusal(refusal: Refusal, reference: str, span: Span, advice: str | 
         span=span,
         help=f"did you mean '{near}'?" if near else advice or default,
     )
-
-
-@frozen(kw_only=False)
-class MemoryLibrary:
-    """Files by path and shipped recipes by name, held in memory: for tests, and for editors with unsaved text."""
-
-    files: Mapping[str, str | bytes]
-    shipped: Mapping[str, str | bytes] = field(default_factory=dict)
-    project: str = "."
-
-    def read(self, reference: str, base: Source | None) -> Found | Refusal:
-        if base is None:
-            return self._found(reference, self.files.get(reference)) or self._missing()
-        paths = list_candidates(reference, self.folder(base), self.project)
-        if isinstance(paths, Trouble):
-            return Refusal(trouble=paths)
-        in_files = (self._found(path, self.files.get(path)) for path in paths)
-        found = next((file for file in in_files if file), None)
-        return found or self._found(reference, self.shipped.get(reference)) or self._not_a_file(paths[0])
-
-    def folder(self, source: Source) -> str:
-        return posixpath.dirname(source.identity)
-
-    def _found(self, name: str, content: str | bytes | None) -> Found | None:
-        if content is None:
-            return None
-        data = content.encode("utf-8") if isinstance(content, str) else content
-        return Found(name=name, key=name, data=data)
-
-    def _not_a_file(self, path: str) -> Refusal:
-        is_folder = any(name.startswith(path + "/") for name in self.files)
-        return Refusal(trouble=Trouble.FOLDER) if is_folder else self._missing()
-
-    def _missing(self) -> Refusal:
-        return Refusal(trouble=Trouble.MISSING, known=(*self.files, *self.shipped))

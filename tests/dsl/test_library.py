@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from agym.dsl.codes import CODES
-from agym.dsl.compose.library import Found, MemoryLibrary, Refusal, Trouble, explain_refusal, list_candidates
+from agym.dsl.compose.library import Found, Refusal, Trouble, explain_refusal, list_candidates
 from agym.dsl.source import Source
+
+from ..memory_library import MemoryLibrary
 
 
 @pytest.mark.parametrize(
