@@ -47,13 +47,11 @@ def updates_divide_a_step(case: Case) -> Iterator[Diagnostic]:
         part = algorithm.groups_per_update
         if part is not None and algorithm.groups_per_step % part:
             message = f"'groups_per_update' ({part}) does not divide 'groups_per_step' ({algorithm.groups_per_step})"
-            hint = f"divisors of {algorithm.groups_per_step}: {_divisors(algorithm.groups_per_step)}"
+            divisors = [
+                n for n in range(1, min(algorithm.groups_per_step, 1024) + 1) if algorithm.groups_per_step % n == 0
+            ]
+            hint = f"divisors of {algorithm.groups_per_step}: {', '.join(map(str, divisors[-8:]))}"
             yield case.error("not-divisible", message, (*path, "groups_per_update"), hint=hint)
-
-
-def _divisors(number: int) -> str:
-    found = [each for each in range(1, min(number, 1024) + 1) if number % each == 0]
-    return ", ".join(map(str, found[-8:]))
 
 
 def groups_have_a_comparison(case: Case) -> Iterator[Diagnostic]:

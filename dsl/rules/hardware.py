@@ -137,12 +137,10 @@ def engine_fits_its_share(case: Case) -> Iterator[Diagnostic]:
     taken = sum(item.bytes for item in engine.items) if engine else 0
     limit = engine_limit(size, [use for use in uses if use.role is not Role.ROLLOUT])
     if engine is not None and share < taken <= size.capacity and limit == share:
-        yield case.error(
-            "out-of-memory",
-            f"an engine with one episode's KV cache needs {_gb(taken)} GB; its share of the GPU is {_gb(share)} GB",
-            ("hardware", "rollout", "memory_share"),
-            hint=f"{_table(engine)}; raise 'memory_share' or 'tensor_parallel', or lower 'agent.context_tokens'",
-        )
+        needed = f"an engine with one episode's KV cache needs {_gb(taken)} GB"
+        message = f"{needed}; its share of the GPU is {_gb(share)} GB"
+        hint = f"{_table(engine)}; raise 'memory_share' or 'tensor_parallel', or lower 'agent.context_tokens'"
+        yield case.error("out-of-memory", message, ("hardware", "rollout", "memory_share"), hint=hint)
 
 
 def _sized(case: Case) -> Sizing | None:

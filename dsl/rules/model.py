@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..diagnostics import Diagnostic
 from ..model.model_sizes import find_published
-from ..model.recipe import DType, Init, Lora
+from ..model.recipe import DType, Lora
 from ..planning.memory import width
 from ..suggest import did_you_mean, quote
 from .context import Case, Rule
@@ -39,13 +39,11 @@ def heads_divide(case: Case) -> Iterator[Diagnostic]:
         yield _not_divisible(case, "heads", f"{init.heads} heads do not divide 'hidden' ({init.hidden})")
     elif (init.hidden // init.heads) % 2:
         # rotary embeddings turn the numbers of a head in pairs
-        yield _not_divisible(
-            case,
-            "heads",
-            f"the head size must be even, but {init.hidden} / {init.heads} is {init.hidden // init.heads}",
-        )
-    if init.heads % _kv_heads(init):
-        yield _not_divisible(case, "kv_heads", f"{_kv_heads(init)} key-value heads do not divide {init.heads} heads")
+        message = f"the head size must be even, but {init.hidden} / {init.heads} is {init.hidden // init.heads}"
+        yield _not_divisible(case, "heads", message)
+    kv_heads = init.kv_heads or init.heads
+    if init.heads % kv_heads:
+        yield _not_divisible(case, "kv_heads", f"{kv_heads} key-value heads do not divide {init.heads} heads")
 
 
 def heads_suit_a_cpu(case: Case) -> Iterator[Diagnostic]:
@@ -57,10 +55,6 @@ def heads_suit_a_cpu(case: Case) -> Iterator[Diagnostic]:
         message = f"vLLM on CPU does not support a head size of {init.hidden // init.heads}"
         hint = f"write {' or '.join(counts)}" if counts else "make 'hidden' a multiple of 32"
         yield case.error("conflict", message, ("model", "init", "heads"), hint=hint)
-
-
-def _kv_heads(init: Init) -> int:
-    return init.kv_heads or init.heads
 
 
 def _not_divisible(case: Case, key: str, message: str) -> Diagnostic:
@@ -82,12 +76,9 @@ def within_positions(case: Case) -> Iterator[Diagnostic]:
     known = find_published(case.recipe.model.path)
     for base, stage in case.stages():
         if known is not None and stage.agent.context_tokens > known.max_positions:
-            yield case.error(
-                "context-too-long",
-                f"{stage.agent.context_tokens} tokens exceed the context length of"
-                f" {quote(case.recipe.model.path or '')} ({known.max_positions})",
-                (*base, "agent", "context_tokens"),
-            )
+            limit = f"the context length of {quote(case.recipe.model.path or '')} ({known.max_positions})"
+            message = f"{stage.agent.context_tokens} tokens exceed {limit}"
+            yield case.error("context-too-long", message, (*base, "agent", "context_tokens"))
 
 
 def adapters_exist(case: Case) -> Iterator[Diagnostic]:

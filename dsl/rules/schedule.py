@@ -56,7 +56,9 @@ def ends_are_bounded(case: Case) -> Iterator[Diagnostic]:
             continue
         always = constant_truth(stage.until, "until")
         if always is not None:
-            yield _constant_end(case, base, always)
+            what = "always true: the stage ends after one step" if always else "never true: the stage never ends"
+            path = (*base, "until")
+            yield case.error("constant-until", f"'until' is {what}", path, hint="for example 'step >= 100'")
         elif span.steps is None:
             message = f"stage '{stage.stage}' may never end: 'until' has no step limit"
             yield case.warning("unbounded-stage", message, (*base, "until"), hint=_bounded(stage.until.text))
@@ -65,11 +67,6 @@ def ends_are_bounded(case: Case) -> Iterator[Diagnostic]:
 def _bounded(until: str) -> str:
     whole = f"write '{until} or step >= 1000'"
     return whole if len(until) <= LONGEST_HINT and "\n" not in until else "add 'or step >= 1000' at the end"
-
-
-def _constant_end(case: Case, base: Path, always: bool) -> Diagnostic:
-    what = "always true: the stage ends after one step" if always else "never true: the stage never ends"
-    return case.error("constant-until", f"'until' is {what}", (*base, "until"), hint="for example 'step >= 100'")
 
 
 # --- the horizon ---------------------------------------------------------------------------------------------------

@@ -170,14 +170,8 @@ def _bracket(scene: _Scene) -> Diagnostic | None:
 def _never_closed(scene: _Scene, start: int) -> Diagnostic:
     bracket = scene.text[start]
     notes = (Note("read as part of it up to here", scene.source.span(scene.at, scene.at)),) if scene.char else ()
-    return scene.error(
-        "unclosed-bracket",
-        f"the bracket {bracket} is never closed",
-        start,
-        start + 1,
-        f"write '{around.PARTNER[bracket]}' where it should end",
-        *notes,
-    )
+    advice = f"write '{around.PARTNER[bracket]}' where it should end"
+    return scene.error("unclosed-bracket", f"the bracket {bracket} is never closed", start, start + 1, advice, *notes)
 
 
 def _comma_missing(scene: _Scene, start: int) -> Diagnostic:
@@ -187,13 +181,8 @@ def _comma_missing(scene: _Scene, start: int) -> Diagnostic:
         # `{x: 1 y: 2}`: the comma belongs before the last word, which is the next key
         at = max(scene.text.rfind(" ", last.start, last.end), scene.text.rfind("\n", last.start, last.end))
         return scene.error("missing-comma", f"missing ',' between {what}", at + 1, last.end, "write ', ' before it")
-    return scene.error(
-        "missing-comma",
-        f"missing ',' between {what}",
-        scene.at,
-        scene.at + 1,
-        "write ', ' before it, or quote the whole value",
-    )
+    advice = "write ', ' before it, or quote the whole value"
+    return scene.error("missing-comma", f"missing ',' between {what}", scene.at, scene.at + 1, advice)
 
 
 def _closes_nothing(scene: _Scene) -> Diagnostic | None:
@@ -228,14 +217,13 @@ def _key_swallowed(scene: _Scene) -> Diagnostic | None:
     key = scene.text[key_start : scene.at]
     if not scene.text[around.line_start(scene.text, last.start) : last.start].strip(" -"):
         return _missing_colon(scene, last.start)
-    return scene.error(
-        "bad-indentation",
+    message, advice = (
         f"{quote(key)} is indented as if it were part of the value above",
-        key_start,
-        scene.at,
         "indent it like the keys around it",
-        Note("the value it would be part of", scene.source.span(last.start, around.line_end(scene.text, last.start))),
     )
+    value = scene.source.span(last.start, around.line_end(scene.text, last.start))
+    note = Note("the value it would be part of", value)
+    return scene.error("bad-indentation", message, key_start, scene.at, advice, note)
 
 
 def _key_without_colon(scene: _Scene) -> Diagnostic | None:
@@ -245,13 +233,9 @@ def _key_without_colon(scene: _Scene) -> Diagnostic | None:
 
 def _missing_colon(scene: _Scene, start: int) -> Diagnostic:
     line = scene.source.span(start, around.content_end(scene.text, start))
-    return (
-        foreign_blank(line)
-        or without_space(line)
-        or scene.error(
-            "missing-colon", f"expected ':' after {quote(line.text)}", line.start, line.end, "write 'key: value'"
-        )
-    )
+    message = f"expected ':' after {quote(line.text)}"
+    error = scene.error("missing-colon", message, line.start, line.end, "write 'key: value'")
+    return foreign_blank(line) or without_space(line) or error
 
 
 def _reserved(scene: _Scene) -> Diagnostic | None:
