@@ -1,9 +1,7 @@
-"""`frozen`: dataclasses that cannot change, have slots, and are quick to declare and to make.
+"""`frozen`: as `dataclass(frozen=True, slots=True)` to everything that looks at a class, and quick to declare and make.
 
-Enters: a class as `dataclass` takes one. Leaves: the same as `dataclass(frozen=True, slots=True)` gives, to everything
-that looks at it. That one compiles six methods for each class, which would be a third of the time of a first
-`agym validate`, and sets each value by the name of its field; here one is compiled, which fills the slots themselves,
-and the others are shared.
+That one compiles six methods for each class, a third of the time of a first `agym validate`, and sets each value by the
+name of its field; here one is compiled, which fills the slots themselves, and the others are shared.
 """
 
 from __future__ import annotations

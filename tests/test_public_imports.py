@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from agym.catalog import catalog
 from agym.dsl.compile import compile_recipe
-from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.model.recipe import Sink
 from agym.dsl.source import Source
 from agym.envs.protocol import EnvSpec, Observation, Reached, Step
@@ -21,6 +20,7 @@ from agym.runtime.sinks.protocol import Opening
 from agym.runtime.sinks.registry import factory_of
 
 from .conftest import ROOT, Agym
+from .memory_library import MemoryLibrary
 
 PAGE = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
 PUBLIC: Mapping[str, tuple[str, ...]] = {

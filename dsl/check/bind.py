@@ -36,7 +36,7 @@ from ..model.reflect import (
     record,
 )
 from ..source import Span, Text
-from ..spelling import find_closest
+from ..suggest import find_closest
 from ..text.tree import ListNode, MapNode, Node, Path, ScalarNode, get_entry, node_at
 from .expected import describe_node
 from .inherit import apply_layers

@@ -16,8 +16,7 @@ from typing import Any
 from ...schemas import Schema
 from ..diagnostics import Diagnostic, sort_by_place
 from ..source import Span
-from ..spelling import find_closest, fold_name
-from ..suggest import quote
+from ..suggest import find_closest, fold_name, quote
 from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry, node_at, to_data
 from .expected import MANY, Mistyped, advise, describe_node, describe_types, list_choices, scalar_text
 from .key_aliases import FOREIGN_VALUES

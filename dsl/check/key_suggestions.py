@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ...schemas import Schema
 from ..frozen import frozen
-from ..spelling import find_closest, fold_name
-from ..suggest import quote
+from ..suggest import find_closest, fold_name, quote
 from .key_aliases import FOREIGN
 
 __all__ = ["NAME", "KeyPattern", "SchemaKeys", "Suggestion"]

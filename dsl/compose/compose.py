@@ -14,10 +14,10 @@ from types import MappingProxyType
 from ..diagnostics import Diagnostic, sort_by_place
 from ..frozen import frozen
 from ..source import Source
-from ..spelling import find_closest
+from ..suggest import find_closest
 from ..text.edit import Shorthand, drop_entries, no_shorthand
 from ..text.tree import MAX_DEPTH, MAX_NODES, MapNode, Node, ScalarNode, child_nodes, get_entry
-from .extends import extend, parse_recipe
+from .extends import Loader, parse_recipe
 from .interpolate import Interpolator
 from .library import Library
 from .matrix import AxisChoice, Expanded, expand
@@ -60,12 +60,12 @@ def compose(
     root, diagnostics = parse_recipe(source)
     if root is None:
         return Composed((), diagnostics)
-    extended = extend(root, source, library, shorthand)
-    assigned = apply_settings(extended.tree, settings, shorthand)
+    loader = Loader(library, shorthand)
+    assigned = apply_settings(loader.with_bases(root, source), settings, shorthand)
     expanded = expand(assigned.tree, assigned.paths, shorthand)
-    found = [*diagnostics, *extended.diagnostics, *assigned.diagnostics, *expanded.diagnostics]
+    found = [*diagnostics, *loader.diagnostics, *assigned.diagnostics, *expanded.diagnostics]
     variants = tuple(_make_variants(expanded, environ, found))
-    return Composed(variants, tuple(sort_by_place(found)), extended.partial, extended.ways)
+    return Composed(variants, tuple(sort_by_place(found)), loader.partial, loader.ways)
 
 
 def _make_variants(expanded: Expanded, environ: Mapping[str, str], found: list[Diagnostic]) -> Iterator[Variant]:
@@ -138,12 +138,9 @@ def _find_literal_secrets(variables: Node) -> Iterator[Diagnostic]:
         for entry in variables.entries:
             if _names_secret(entry.name) and _is_literal(entry.value):
                 name = re.sub(r"\W+", "_", entry.name).upper()
-                yield Diagnostic(
-                    code="literal-secret",
-                    message=f"'{entry.name}' looks like a secret, and secrets do not belong in a recipe",
-                    span=entry.key.span,
-                    help=f"write {entry.name}: ${{env:{name}}}",
-                )
+                message = f"'{entry.name}' looks like a secret, and secrets do not belong in a recipe"
+                advice = f"write {entry.name}: ${{env:{name}}}"
+                yield Diagnostic(code="literal-secret", message=message, span=entry.key.span, help=advice)
     for child in child_nodes(variables):
         yield from _find_literal_secrets(child)
 

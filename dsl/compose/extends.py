@@ -7,47 +7,18 @@ from dataclasses import replace
 from functools import lru_cache, reduce
 
 from ..diagnostics import Diagnostic, Note
-from ..frozen import frozen
 from ..source import Source, Span
 from ..suggest import quote
 from ..text.decode import decode
-from ..text.edit import Shorthand, drop_entries, merge, no_shorthand
+from ..text.edit import Shorthand, drop_entries, merge
 from ..text.tree import ListNode, MapNode, Node, ScalarNode, get_entry, parse_tree
 from .library import Found, Library, Refusal, explain_refusal
 from .renames import rename_keys
 
-__all__ = ["MAX_CHAIN", "Extended", "add_route", "extend", "parse_recipe"]
+__all__ = ["MAX_CHAIN", "Loader", "add_route", "parse_recipe"]
 
 MAX_CHAIN = 16
 MAX_READS = 64
-
-
-@frozen(kw_only=False)
-class Extended:
-    """A recipe merged with its bases."""
-
-    tree: MapNode
-    partial: bool
-    """Whether a base is missing from it, so that a key it lacks may be there."""
-    diagnostics: tuple[Diagnostic, ...]
-    ways: Mapping[Source, Source]
-    """By base, the same with the `extends` value that led to it."""
-
-
-@frozen(kw_only=False)
-class _Link:
-    """A file in the chain that leads to the current one."""
-
-    source: Source
-    leads_on: Span
-    """The `extends` value that leads to the next."""
-
-
-def extend(tree: MapNode, source: Source, library: Library, shorthand: Shorthand = no_shorthand) -> Extended:
-    """Merge the tree of `source` with its bases."""
-    loader = _Loader(library, shorthand)
-    merged = loader.with_bases(tree, source, ())
-    return Extended(merged, loader.partial, tuple(loader.diagnostics), loader.ways)
 
 
 def add_route(diagnostic: Diagnostic, ways: Mapping[Source, Source]) -> Diagnostic:
@@ -71,14 +42,11 @@ def parse_recipe(source: Source) -> tuple[MapNode | None, tuple[Diagnostic, ...]
     if parsed.diagnostics:  # the value is wrong already, such as 'turns:10' without its space
         return None, parsed.diagnostics
     what = "a list" if isinstance(parsed.root, ListNode) else quote(parsed.root.text.value)
-    span = _first_line(parsed.root.span)
+    span = parsed.root.span
+    first_line = span.source.span(span.start, span.start + len(span.text.split("\n", 1)[0]))
     message = f"expected a recipe, a map of keys, got {what}"
-    wrong = Diagnostic(code="wrong-type", message=message, span=span, help="start with 'agym: 1'")
+    wrong = Diagnostic(code="wrong-type", message=message, span=first_line, help="start with 'agym: 1'")
     return None, (*parsed.diagnostics, wrong)
-
-
-def _first_line(span: Span) -> Span:
-    return span.source.span(span.start, span.start + len(span.text.split("\n", 1)[0]))
 
 
 @lru_cache(maxsize=256)
@@ -88,17 +56,22 @@ def _parse_base(name: str, data: bytes, key: str) -> tuple[Source, MapNode | Non
     return (source.span.source, None, (source,)) if isinstance(source, Diagnostic) else (source, *parse_recipe(source))
 
 
-class _Loader:
+class Loader:
+    """Merges a recipe with its bases; a chain holds the `extends` values that lead from file to file."""
+
     def __init__(self, library: Library, shorthand: Shorthand) -> None:
         self.library = library
         self.shorthand = shorthand
         self.diagnostics: list[Diagnostic] = []
         self.partial = False
+        """Whether a base is missing, so that a key which the tree lacks may be there."""
         self.num_reads = 0
         self.loaded: dict[str, MapNode | None] = {}
         self.ways: dict[Source, Source] = {}
+        """By base, the same with the `extends` value that led to it."""
 
-    def with_bases(self, tree: MapNode, source: Source, chain: tuple[_Link, ...]) -> MapNode:
+    def with_bases(self, tree: MapNode, source: Source, chain: tuple[Span, ...] = ()) -> MapNode:
+        """The tree of `source` on top of its bases."""
         entry = get_entry(tree, "extends")
         if entry is None:
             return tree
@@ -115,12 +88,8 @@ class _Loader:
             return
         for node in value.items if isinstance(value, ListNode) else (value,):
             if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
-                self.report(
-                    "wrong-type",
-                    "expected the name of a recipe or a list of names",
-                    node.span,
-                    "write extends: base.yaml",
-                )
+                message = "expected the name of a recipe or a list of names"
+                self.report("wrong-type", message, node.span, "write extends: base.yaml")
             elif "${" in node.value:
                 message = "'extends' cannot contain '${...}': it is read before references are replaced"
                 self.report("bad-reference", message, node.span, "write the path out")
@@ -129,8 +98,8 @@ class _Loader:
                 continue
             self.partial = True
 
-    def base(self, node: ScalarNode, source: Source, chain: tuple[_Link, ...]) -> MapNode | None:
-        chain = (*chain, _Link(source, node.span))
+    def base(self, node: ScalarNode, source: Source, chain: tuple[Span, ...]) -> MapNode | None:
+        chain = (*chain, node.span)
         if len(chain) > MAX_CHAIN:
             message = f"more than {MAX_CHAIN} recipes extend one another in a chain"
             self.report("extends-too-long", message, node.span, "shorten the chain, or extend a list of recipes")
@@ -153,20 +122,20 @@ class _Loader:
             self.loaded[found.key] = self.load(found, node.span, chain)
         return self.loaded[found.key]
 
-    def load(self, found: Found, leads_here: Span, chain: tuple[_Link, ...]) -> MapNode | None:
+    def load(self, found: Found, leads_here: Span, chain: tuple[Span, ...]) -> MapNode | None:
         source, root, diagnostics = _parse_base(found.name, found.data, found.key)
         before = self.ways.get(leads_here.source, leads_here.source)
         self.ways[source] = replace(source, included_from=Span(before, leads_here.start, leads_here.end))
         self.diagnostics += diagnostics
         return None if root is None else self.with_bases(root, source, chain)
 
-    def cycle(self, node: ScalarNode, chain: tuple[_Link, ...], closing: _Link) -> None:
+    def cycle(self, node: ScalarNode, chain: tuple[Span, ...], closing: Span) -> None:
         names = [link.source.name for link in chain[chain.index(closing) :]]
         if len(names) == 1:
             self.report("extends-cycle", "a recipe cannot extend itself", node.span, "name another recipe")
             return
         message = f"recipes extend each other in a cycle: {' -> '.join([*names, names[0]])}"
-        note = Note("the cycle starts here", closing.leads_on)
+        note = Note("the cycle starts here", closing)
         self.report("extends-cycle", message, node.span, "remove one of these 'extends'", note)
 
     def report(self, code: str, message: str, span: Span, help: str | None, *notes: Note) -> None:  # noqa: A002

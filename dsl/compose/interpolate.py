@@ -178,15 +178,11 @@ class Interpolator:
         return reference.node.text.part(reference.start, reference.end), None
 
     def _report_open(self, node: ScalarNode, match: re.Match[str]) -> None:
-        closes = "}" in node.text.value[match.end() :]
-        message = "'${...}' cannot contain braces" if closes else "'${' is never closed"
-        end = node.text.value.index("}", match.end()) + 1 if closes else match.end()
-        advice = (
-            "put the inner part into a variable under vars"
-            if closes
-            else "close it with '}', or write '$${' for the literal text"
-        )
-        self._report("bad-reference", message, node.text.span(match.start(), end), advice)
+        message, advice = "'${' is never closed", "close it with '}', or write '$${' for the literal text"
+        end = node.text.value.find("}", match.end()) + 1
+        if end:
+            message, advice = "'${...}' cannot contain braces", "put the inner part into a variable under vars"
+        self._report("bad-reference", message, node.text.span(match.start(), end or match.end()), advice)
 
     # References
 
@@ -201,33 +197,21 @@ class Interpolator:
         return None
 
     def _environment(self, reference: _Reference, match: re.Match[str]) -> ScalarNode | None:
-        name, kind = match["name"], match["kind"]
+        name, kind, plain = match["name"], match["kind"], reference.node.plain
         value = self.environ.get(name)
         if value is None or (not value and kind):
             if kind == "-":
-                return self._default(reference, match)
-            self._not_set(reference, match)
+                text = reference.text(*match.span("rest"))
+                return ScalarNode(value=_typed(text.value, plain), text=text, span=reference.span, plain=plain)
+            reason = (match["rest"] or "").strip()
+            message = f"environment variable '{name}' is not set" + (f": {reason[:120]}" if reason else "")
+            self._report("env-not-set", message, reference.span, f"set {name}, or write ${{env:{name}:-default}}")
             return None
         if SURROGATE.search(value):
-            message = f"environment variable '{name}' is not UTF-8"
-            self._report("bad-reference", message, reference.span, None)
+            self._report("bad-reference", f"environment variable '{name}' is not UTF-8", reference.span, None)
             return None
-        text = Text.made(value, reference.span)
-        plain = reference.node.plain
-        return ScalarNode(
-            value=_typed(value, plain), text=text, span=reference.span, plain=plain, redacted=reference.written
-        )
-
-    def _default(self, reference: _Reference, match: re.Match[str]) -> ScalarNode:
-        text = reference.text(*match.span("rest"))
-        plain = reference.node.plain
-        return ScalarNode(value=_typed(text.value, plain), text=text, span=reference.span, plain=plain)
-
-    def _not_set(self, reference: _Reference, match: re.Match[str]) -> None:
-        name, reason = match["name"], (match["rest"] or "").strip()
-        message = f"environment variable '{name}' is not set" + (f": {reason[:120]}" if reason else "")
-        advice = f"set {name}, or write ${{env:{name}:-default}}"
-        self._report("env-not-set", message, reference.span, advice)
+        text, typed = Text.made(value, reference.span), _typed(value, plain)
+        return ScalarNode(value=typed, text=text, span=reference.span, plain=plain, redacted=reference.written)
 
     def _unknown_form(self, reference: _Reference) -> None:
         inner = reference.inner.strip()
@@ -272,9 +256,6 @@ class Interpolator:
             value = self.node(target)
         finally:
             del self._open[id(target)]
-        return self._within_bounds(value, step)
-
-    def _within_bounds(self, value: Node, step: PathStep) -> Node | None:
         size, depth = self.measure.of(value)
         if size > MAX_NODES:
             self._report("too-large", f"this variable has more than {MAX_NODES:,} values", step.span, None)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import field
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Protocol
 
@@ -17,7 +16,7 @@ from ..frozen import frozen
 from ..source import Source, Span
 from ..suggest import find_nearest, quote
 
-__all__ = ["SUFFIXES", "Found", "Library", "MemoryLibrary", "Refusal", "Trouble", "explain_refusal", "list_candidates"]
+__all__ = ["SUFFIXES", "Found", "Library", "Refusal", "Trouble", "explain_refusal", "list_candidates"]
 
 
 class Trouble(StrEnum):
@@ -103,93 +102,33 @@ def _inside(path: str, project: str) -> bool:
     return path == project or path.startswith(project.rstrip("/") + "/")
 
 
-@frozen
-class _Words:
-    """Message of a trouble; `{what}` is the reference."""
-
-    code: str
-    message: str
-    help: str
-
-
-WORDS: Mapping[Trouble, _Words] = {
-    Trouble.MISSING: _Words(
-        code="file-not-found",
-        message="no file or shipped recipe {what}",
-        help="paths are relative to the folder of this file",
+WORDS: Mapping[Trouble, tuple[str, str]] = {
+    Trouble.MISSING: ("no file or shipped recipe {what}", "paths are relative to the folder of this file"),
+    Trouble.FOLDER: ("{what} is a folder, expected a file", "name a file in it"),
+    Trouble.URL: ("{what} is a URL, and recipes are never fetched", "save a copy next to this file and name that"),
+    Trouble.ABSOLUTE: (
+        "{what} is an absolute path, which differs from machine to machine",
+        "write a path relative to the folder of this file",
     ),
-    Trouble.FOLDER: _Words(
-        code="file-refused", message="{what} is a folder, expected a file", help="name a file in it"
+    Trouble.OUTSIDE: (
+        "{what} is outside the project",
+        "the project is the nearest folder above the recipe with .git or pyproject.toml, else its own folder",
     ),
-    Trouble.URL: _Words(
-        code="file-refused",
-        message="{what} is a URL, and recipes are never fetched",
-        help="save a copy next to this file and name that",
-    ),
-    Trouble.ABSOLUTE: _Words(
-        code="file-refused",
-        message="{what} is an absolute path, which differs from machine to machine",
-        help="write a path relative to the folder of this file",
-    ),
-    Trouble.OUTSIDE: _Words(
-        code="file-refused",
-        message="{what} is outside the project",
-        help="the project is the nearest folder above the recipe with .git or pyproject.toml, else its own folder",
-    ),
-    Trouble.UNREADABLE: _Words(code="file-refused", message="{what} cannot be read", help="check its permissions"),
-    Trouble.BAD_NAME: _Words(
-        code="file-refused", message="{what} is not a file name", help="write a path like base.yaml"
-    ),
+    Trouble.UNREADABLE: ("{what} cannot be read", "check its permissions"),
+    Trouble.BAD_NAME: ("{what} is not a file name", "write a path like base.yaml"),
 }
+"""Message and help; `{what}` is the reference."""
 
 
 def explain_refusal(refusal: Refusal, reference: str, span: Span, advice: str | None = None) -> Diagnostic:
     """Make the diagnostic of a refused reference; `advice` replaces the default help."""
-    words = WORDS[refusal.trouble]
-    near = find_nearest(reference, refusal.known) if refusal.trouble is Trouble.MISSING else None
+    message, default = WORDS[refusal.trouble]
+    missing = refusal.trouble is Trouble.MISSING
+    near = find_nearest(reference, refusal.known) if missing else None
     detail = f": {refusal.detail}" if refusal.detail else ""
     return Diagnostic(
-        code=words.code,
-        message=words.message.format(what=quote(reference)) + detail,
+        code="file-not-found" if missing else "file-refused",
+        message=message.format(what=quote(reference)) + detail,
         span=span,
-        help=f"did you mean '{near}'?" if near else advice or words.help,
+        help=f"did you mean '{near}'?" if near else advice or default,
     )
-
-
-@frozen(kw_only=False)
-class MemoryLibrary:
-    """Files by path and shipped recipes by name, held in memory: for tests, and for editors with unsaved text."""
-
-    files: Mapping[str, str | bytes]
-    shipped: Mapping[str, str | bytes] = field(default_factory=dict)
-    project: str = "."
-
-    def read(self, reference: str, base: Source | None) -> Found | Refusal:
-        if base is None:
-            return self._found(reference, self.files.get(reference)) or self._missing()
-        paths = list_candidates(reference, self.folder(base), self.project)
-        if isinstance(paths, Trouble):
-            return Refusal(trouble=paths)
-        in_files = (self._found(path, self.files.get(path)) for path in paths)
-        found = next((file for file in in_files if file), None)
-        return found or self._found(reference, self.shipped.get(reference)) or self._not_a_file(paths[0])
-
-    def folder(self, source: Source) -> str:
-        return posixpath.dirname(source.identity)
-
-    def _found(self, name: str, content: str | bytes | None) -> Found | None:
-        if content is None:
-            return None
-        data = content.encode("utf-8") if isinstance(content, str) else content
-        return Found(name=name, key=name, data=data)
-
-    def _not_a_file(self, path: str) -> Refusal:
-        is_folder = any(name.startswith(path + "/") for name in self.files)
-        return Refusal(trouble=Trouble.FOLDER) if is_folder else self._missing()
-
-    def _missing(self) -> Refusal:
-        return Refusal(trouble=Trouble.MISSING, known=tuple(self._names()))
-
-    def _names(self) -> Iterator[str]:
-        yield from self.files
-        yield from self.shipped

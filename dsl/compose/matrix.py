@@ -159,16 +159,11 @@ class _Reader:
             axis = next((axis for axis in axes if axis.path == path[: len(axis.path)]), None)
             if axis is not None:
                 span = steps[0].span.source.span(steps[0].span.start, steps[-1].span.end)
-                name = path_name(steps)
-                self.diagnostics.append(
-                    Diagnostic(
-                        code="no-effect",
-                        message=f"no effect: the matrix sets '{path_name(axis.steps)}' in every run",
-                        span=span,
-                        help=f"write --set matrix.{name}=[...], or --set matrix=null",
-                        notes=(Note("the axis", axis.key.span),),
-                    )
-                )
+                message = f"no effect: the matrix sets '{path_name(axis.steps)}' in every run"
+                advice = f"write --set matrix.{path_name(steps)}=[...], or --set matrix=null"
+                note = Note("the axis", axis.key.span)
+                found = Diagnostic(code="no-effect", message=message, span=span, help=advice, notes=(note,))
+                self.diagnostics.append(found)
 
     def check_size(self, entry: Entry, axes: Sequence[_Axis]) -> None:
         count = prod(len(axis.items) for axis in axes)

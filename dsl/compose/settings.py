@@ -68,12 +68,8 @@ def parse_path(path: Text, code: str, expected: str) -> tuple[PathStep, ...] | D
 
 def _bad_path(path: Text, at: int, code: str, expected: str) -> Diagnostic:
     found = f"got {quote(path.value[at:])}" if at < len(path.value) else "got nothing"
-    return Diagnostic(
-        code=code,
-        message=f"expected {expected}, {found}",
-        span=path.span(at, at + 1),
-        help="separate names by '.', and write list items as [0]",
-    )
+    advice = "separate names by '.', and write list items as [0]"
+    return Diagnostic(code=code, message=f"expected {expected}, {found}", span=path.span(at, at + 1), help=advice)
 
 
 def path_name(steps: Sequence[PathStep]) -> str:
@@ -146,28 +142,19 @@ def apply_settings(tree: MapNode, settings: Sequence[str], shorthand: Shorthand 
     """Apply each setting in turn; later ones override earlier ones."""
     diagnostics: list[Diagnostic] = []
     paths: list[tuple[PathStep, ...]] = []
-    for number, setting in enumerate(settings, start=1):
-        done = _apply(tree, Source(f"--set #{number}", without_surrogates(setting)), shorthand)
-        if isinstance(done, Assigned):
-            tree = done.tree
-            paths += done.paths
-            diagnostics += done.diagnostics
+    for number, written in enumerate(settings, start=1):
+        setting = _read_setting(Source(f"--set #{number}", without_surrogates(written)))
+        if isinstance(setting, tuple):
+            diagnostics += setting
+            continue
+        diagnostics += setting.diagnostics
+        changed = assign(tree, _matrix_axis(setting), setting.value, "bad-setting", shorthand)
+        if isinstance(changed, Diagnostic):
+            diagnostics.append(changed)
         else:
-            diagnostics += done
+            tree = changed
+            paths.append(setting.steps)
     return Assigned(tree, tuple(paths), tuple(diagnostics))
-
-
-def _apply(tree: MapNode, source: Source, shorthand: Shorthand) -> Assigned | tuple[Diagnostic, ...]:
-    setting = _read_setting(source)
-    if isinstance(setting, tuple):
-        return setting
-    if setting.steps[0].name == "extends":
-        message = "'extends' cannot be set: it is read before settings are applied"
-        return (Diagnostic(code="bad-setting", message=message, span=setting.steps[0].span, help="write it in a file"),)
-    changed = assign(tree, _matrix_axis(setting), setting.value, "bad-setting", shorthand)
-    if isinstance(changed, Diagnostic):
-        return (*setting.diagnostics, changed)
-    return Assigned(changed, (setting.steps,), setting.diagnostics)
 
 
 @frozen(kw_only=False)
@@ -195,7 +182,12 @@ def _read_setting(source: Source) -> _Setting | tuple[Diagnostic, ...]:
         span = source.span(equals + 1, len(source.text))
         return (Diagnostic(code="bad-setting", message=message, span=span, help="write null, or '\"\"' for no text"),)
     parsed = parse_tree(source, equals + 1)
-    return _Setting(path, steps, parsed.root, parsed.diagnostics) if parsed.root else parsed.diagnostics
+    if parsed.root is None:
+        return parsed.diagnostics
+    if steps[0].name == "extends":
+        message = "'extends' cannot be set: it is read before settings are applied"
+        return (Diagnostic(code="bad-setting", message=message, span=steps[0].span, help="write it in a file"),)
+    return _Setting(path, steps, parsed.root, parsed.diagnostics)
 
 
 def _matrix_axis(setting: _Setting) -> tuple[PathStep, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from .algorithm import Advantage, Baseline, Estimator, Normalise
 
-__all__ = ["BASELINES", "NORMALISATIONS", "READS", "explain_unsupported"]
+__all__ = ["BASELINES", "READS", "explain_unsupported"]
 
 _COMPARING = frozenset({Baseline.GROUP_MEAN, Baseline.LEAVE_ONE_OUT})
 _FROM_SAMPLES = _COMPARING | {Baseline.NONE, Baseline.BATCH_MEAN, Baseline.GREEDY}
@@ -25,12 +25,6 @@ BASELINES: Mapping[Estimator, frozenset[Baseline]] = {
     Estimator.STEP_GROUPS: _COMPARING,
 }
 """Baselines that each estimator can take."""
-
-NORMALISATIONS: Mapping[Baseline, frozenset[Normalise]] = {
-    baseline: frozenset(Normalise) if baseline in _COMPARING else frozenset({Normalise.NONE, Normalise.BATCH_STD})
-    for baseline in Baseline
-}
-"""What may divide the difference from each baseline: a group's spread is one around the group's own mean."""
 
 READS: Mapping[Estimator, frozenset[str]] = {
     Estimator.OUTCOME: frozenset(),
@@ -50,7 +44,8 @@ def explain_unsupported(settings: Advantage) -> str | None:
             f"estimator '{settings.estimator}' takes baseline {_either(BASELINES[settings.estimator])}, "
             f"not '{settings.baseline}'"
         )
-    if settings.normalise not in NORMALISATIONS[settings.baseline]:
+    # a group's spread is one around the group's own mean
+    if settings.normalise is Normalise.GROUP_STD and settings.baseline not in _COMPARING:
         return (
             f"normalise '{settings.normalise}' is the spread around a group's mean and takes baseline "
             f"{_either(_COMPARING)}, not '{settings.baseline}'"

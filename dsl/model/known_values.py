@@ -73,16 +73,12 @@ def locate_stages(stages: tuple[tuple[str, Expr | None, int | None], ...]) -> tu
     total: int | None = 0
     for index, (name, until, bound) in enumerate(stages):
         start = StageStart(stage=name, stage_index=index, total_step=total)
-        steps = _fewest(bound_steps(until, start) if until is not None else None, bound)
+        bounds = (bound_steps(until, start) if until is not None else None, bound)
+        steps = min((each for each in bounds if each is not None), default=None)
         made.append(StageSpan(start=start, steps=steps))
         exact = until is None or collect_names(until) <= _CLOCK
         total = total + steps if exact and total is not None and steps is not None else None
     return tuple(made)
-
-
-def _fewest(*bounds: int | None) -> int | None:
-    given = [bound for bound in bounds if bound is not None]
-    return min(given) if given else None
 
 
 def tabulate_horizon(turns: NumberOrExpr, span: StageSpan) -> Steps | None:

@@ -262,15 +262,8 @@ def peaks(uses: Iterable[MemoryUse], layout: Layout) -> Mapping[Role, int]:
     for use in uses:
         if use.host:
             continue
-        held = by_role.setdefault(_gpu_of(use.role, layout), dict.fromkeys(Phase, 0))
+        apart = use.role is Role.ROLLOUT and layout is Layout.SPLIT
+        held = by_role.setdefault(use.role if apart else Role.LEARNER, dict.fromkeys(Phase, 0))
         for item in use.items:
             held[item.phase] += item.bytes
-    return {role: _peak(held) for role, held in by_role.items()}
-
-
-def _gpu_of(role: Role, layout: Layout) -> Role:
-    return Role.ROLLOUT if role is Role.ROLLOUT and layout is Layout.SPLIT else Role.LEARNER
-
-
-def _peak(held: Mapping[Phase, int]) -> int:
-    return held[Phase.RESIDENT] + max(size for phase, size in held.items() if phase is not Phase.RESIDENT)
+    return {role: held.pop(Phase.RESIDENT) + max(held.values()) for role, held in by_role.items()}

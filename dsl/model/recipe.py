@@ -80,7 +80,6 @@ __all__ = [
     "Tasks",
     "TokenizerInit",
     "TokenizerKind",
-    "TrainHardware",
     "Transport",
 ]
 

@@ -281,13 +281,18 @@ def _number(core: type, notes: tuple[Any, ...]) -> Number:
 def _single(core: Any, notes: tuple[Any, ...]) -> Type:
     origin = get_origin(core)
     if origin is tuple:
-        return _tuple(get_args(core), notes)
+        first, *others = get_args(core)
+        if others == [Ellipsis]:
+            return Series(item=_item(first), bare=_note(notes, Nested) is not None)
+        return Row(items=tuple(_item(each) for each in (first, *others)))
     if origin is Literal:
         return Constant(values=get_args(core))
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return _table(*get_args(core))
+        key, item = get_args(core)
+        return Table(names=_note(_opened(key)[1], Pattern), item=_item(item))
     if core is Expr:
-        return _formula(_note(notes, InScope))
+        scope = _note(notes, InScope)
+        return Formula(scope=scope.name, want=ExprType.NUMBER if scope.number else ExprType.BOOLEAN)
     if core is bool:
         return Flag()
     if core in (int, float):
@@ -300,21 +305,6 @@ def _single(core: Any, notes: tuple[Any, ...]) -> Type:
         secret = _note(notes, Secret) is not None
         return Word(pattern=_note(notes, Pattern), secret=secret, refers=_note(notes, Refers))
     raise TypeError(f"a recipe cannot hold {core!r}")
-
-
-def _formula(scope: InScope) -> Formula:
-    return Formula(scope=scope.name, want=ExprType.NUMBER if scope.number else ExprType.BOOLEAN)
-
-
-def _tuple(args: tuple[Any, ...], notes: tuple[Any, ...]) -> Type:
-    if args[-1] is Ellipsis:
-        return Series(item=_item(args[0]), bare=_note(notes, Nested) is not None)
-    return Row(items=tuple(_item(each) for each in args))
-
-
-def _table(key: Any, item: Any) -> Table:
-    _, notes, _ = _opened(key)
-    return Table(names=_note(notes, Pattern), item=_item(item))
 
 
 def _item(hint: Any) -> Type:

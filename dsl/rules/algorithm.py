@@ -30,7 +30,6 @@ from .context import Case, Rule
 __all__ = ["ALGORITHM_RULES"]
 
 NEED_A_CRITIC = (Estimator.GAE, Estimator.BILEVEL_GAE)
-CARRY_TURN_REWARDS = (Estimator.REWARD_TO_GO, Estimator.TURN_RETURNS, *NEED_A_CRITIC)
 COMPARE_A_GROUP = (Baseline.GROUP_MEAN, Baseline.LEAVE_ONE_OUT)
 
 
@@ -47,18 +46,12 @@ def updates_divide_a_step(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.RL):
         part = algorithm.groups_per_update
         if part is not None and algorithm.groups_per_step % part:
-            yield case.error(
-                "not-divisible",
-                f"'groups_per_update' ({part}) does not divide 'groups_per_step' ({algorithm.groups_per_step})",
-                *path,
-                "groups_per_update",
-                hint=f"divisors of {algorithm.groups_per_step}: {_divisors(algorithm.groups_per_step)}",
-            )
-
-
-def _divisors(number: int) -> str:
-    found = [each for each in range(1, min(number, 1024) + 1) if number % each == 0]
-    return ", ".join(map(str, found[-8:]))
+            message = f"'groups_per_update' ({part}) does not divide 'groups_per_step' ({algorithm.groups_per_step})"
+            divisors = [
+                n for n in range(1, min(algorithm.groups_per_step, 1024) + 1) if algorithm.groups_per_step % n == 0
+            ]
+            hint = f"divisors of {algorithm.groups_per_step}: {', '.join(map(str, divisors[-8:]))}"
+            yield case.error("not-divisible", message, (*path, "groups_per_update"), hint=hint)
 
 
 def groups_have_a_comparison(case: Case) -> Iterator[Diagnostic]:
@@ -66,15 +59,11 @@ def groups_have_a_comparison(case: Case) -> Iterator[Diagnostic]:
         if algorithm.group_size > 1:
             continue
         if _compares_a_group(algorithm):
-            yield case.error(
-                "no-signal",
-                "a group of one always has advantage 0, so nothing is learned",
-                *path,
-                "group_size",
-                hint="write 2 or more, or another 'advantage.baseline' and 'advantage.normalise'",
-            )
+            message = "a group of one always has advantage 0, so nothing is learned"
+            hint = "write 2 or more, or another 'advantage.baseline' and 'advantage.normalise'"
+            yield case.error("no-signal", message, (*path, "group_size"), hint=hint)
         elif algorithm.advantage.estimator is Estimator.STEP_GROUPS:
-            yield case.error("no-signal", "a group of one has no other steps to compare with", *path, "group_size")
+            yield case.error("no-signal", "a group of one has no other steps to compare with", (*path, "group_size"))
 
 
 def _compares_a_group(algorithm: Algorithm) -> bool:
@@ -86,14 +75,8 @@ def groups_pass_the_filter(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.RL):
         if algorithm.group_size == 1 and not _compares_a_group(algorithm) and _drops_groups_of_one(algorithm):
             condition = quote(algorithm.filter.groups.text)
-            yield case.error(
-                "no-signal",
-                f"{condition} drops every group: with 'group_size: 1' the standard deviation is always 0",
-                *path,
-                "filter",
-                "groups",
-                hint="write 'groups: \"true\"'",
-            )
+            message = f"{condition} drops every group: with 'group_size: 1' the standard deviation is always 0"
+            yield case.error("no-signal", message, (*path, "filter", "groups"), hint="write 'groups: \"true\"'")
 
 
 def _drops_groups_of_one(algorithm: Algorithm) -> bool:
@@ -111,37 +94,21 @@ def estimator_has_its_baseline(case: Case) -> Iterator[Diagnostic]:
         advantage = algorithm.advantage
         critic = advantage.baseline is Baseline.CRITIC
         if advantage.estimator in NEED_A_CRITIC and not critic:
-            yield case.error(
-                "conflict",
-                f"'{advantage.estimator}' needs the values of a critic",
-                *path,
-                "advantage",
-                "estimator",
-                hint="write 'baseline: critic', or another estimator",
-            )
+            message = f"'{advantage.estimator}' needs the values of a critic"
+            hint = "write 'baseline: critic', or another estimator"
+            yield case.error("conflict", message, (*path, "advantage", "estimator"), hint=hint)
         if advantage.estimator is Estimator.STEP_GROUPS and critic:
-            yield case.error(
-                "conflict",
-                "'step_groups' compares steps within a group, so it takes no critic as its baseline",
-                *path,
-                "advantage",
-                "baseline",
-                hint="write 'baseline: group_mean'",
-            )
+            message = "'step_groups' compares steps within a group, so it takes no critic as its baseline"
+            yield case.error("conflict", message, (*path, "advantage", "baseline"), hint="write 'baseline: group_mean'")
 
 
 def a_run_has_one_critic(case: Case) -> Iterator[Diagnostic]:
     critics = [each for each in _algorithms(case, Kind.RL) if each[1].advantage.baseline is Baseline.CRITIC]
     for path, algorithm in critics[1:]:
         if algorithm.critic.path != critics[0][1].critic.path:
-            yield case.error(
-                "conflict",
-                "an earlier stage has a critic with another backbone, and a run has only one critic",
-                *path,
-                "critic",
-                "path",
-                hint="write the same 'critic.path' in every stage, or once in the recipe's 'algorithm'",
-            )
+            message = "an earlier stage has a critic with another backbone, and a run has only one critic"
+            hint = "write the same 'critic.path' in every stage, or once in the recipe's 'algorithm'"
+            yield case.error("conflict", message, (*path, "critic", "path"), hint=hint)
 
 
 def ratio_fits_the_loss(case: Case) -> Iterator[Diagnostic]:
@@ -149,14 +116,9 @@ def ratio_fits_the_loss(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.RL):
         level = needed.get(algorithm.loss.kind)
         if level is not None and algorithm.loss.ratio is not level:
-            yield case.error(
-                "conflict",
-                f"'{algorithm.loss.kind}' is defined by a ratio per {level}, not per {algorithm.loss.ratio}",
-                *path,
-                "loss",
-                "ratio",
-                hint=f"write 'ratio: {level}', or 'kind: ppo_clip' with this ratio",
-            )
+            message = f"'{algorithm.loss.kind}' is defined by a ratio per {level}, not per {algorithm.loss.ratio}"
+            hint = f"write 'ratio: {level}', or 'kind: ppo_clip' with this ratio"
+            yield case.error("conflict", message, (*path, "loss", "ratio"), hint=hint)
 
 
 def repeated_updates_have_a_ratio(case: Case) -> Iterator[Diagnostic]:
@@ -164,14 +126,9 @@ def repeated_updates_have_a_ratio(case: Case) -> Iterator[Diagnostic]:
         part = algorithm.groups_per_update or algorithm.groups_per_step
         many = algorithm.epochs > 1 or part < algorithm.groups_per_step
         if many and algorithm.loss.kind is LossKind.POLICY_GRADIENT:
-            yield case.warning(
-                "off-policy",
-                "a step makes several updates, but 'policy_gradient' has no ratio to correct the later ones",
-                *path,
-                "loss",
-                "kind",
-                hint="write 'kind: ppo_clip', or one update per step",
-            )
+            message = "a step makes several updates, but 'policy_gradient' has no ratio to correct the later ones"
+            hint = "write 'kind: ppo_clip', or one update per step"
+            yield case.warning("off-policy", message, (*path, "loss", "kind"), hint=hint)
 
 
 def penalty_has_tokens_to_sit_on(case: Case) -> Iterator[Diagnostic]:
@@ -181,9 +138,7 @@ def penalty_has_tokens_to_sit_on(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "conflict",
                 "'step_groups' compares rewards from the environment, so the KL penalty cannot be part of the reward",
-                *path,
-                "kl",
-                "place",
+                (*path, "kl", "place"),
                 hint="write 'place: loss'",
             )
 
@@ -197,15 +152,10 @@ def stale_episodes_are_corrected(case: Case) -> Iterator[Diagnostic]:
         return
     for path, algorithm in _algorithms(case, Kind.RL):
         if algorithm.importance.correction is Correction.NONE:
-            yield case.error(
-                "off-policy",
-                f"episodes may be up to {staleness} version{'s' * (staleness > 1)} old, with no correction for it",
-                *path,
-                "importance",
-                "correction",
-                hint="write 'correction: truncate', or 'hardware.staleness: 0'",
-                notes=(case.note("the staleness", "hardware", "staleness"),),
-            )
+            message = f"episodes may be up to {staleness} version{'s' * (staleness > 1)} old, with no correction for it"
+            hint = "write 'correction: truncate', or 'hardware.staleness: 0'"
+            notes = (case.note("the staleness", ("hardware", "staleness")),)
+            yield case.error("off-policy", message, (*path, "importance", "correction"), hint=hint, notes=notes)
 
 
 def weights_have_a_range(case: Case) -> Iterator[Diagnostic]:
@@ -213,7 +163,7 @@ def weights_have_a_range(case: Case) -> Iterator[Diagnostic]:
         importance = algorithm.importance
         if importance.correction is Correction.MASK and importance.floor >= importance.cap:
             message = f"'floor' ({importance.floor:g}) must be below 'cap' ({importance.cap:g})"
-            yield case.error("bad-range", message, *path, "importance", "floor")
+            yield case.error("bad-range", message, (*path, "importance", "floor"))
 
 
 # --- sampling ------------------------------------------------------------------------------------------------------
@@ -222,14 +172,9 @@ def weights_have_a_range(case: Case) -> Iterator[Diagnostic]:
 def sampling_explores(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if samples(stage.algorithm) and constant_value(stage.sampling.temperature) == 0:
-            yield case.error(
-                "no-signal",
-                "at temperature 0 all attempts are the same, so there is nothing to compare",
-                *base,
-                "sampling",
-                "temperature",
-                hint="write 1.0; 'eval.temperature' may be 0",
-            )
+            message = "at temperature 0 all attempts are the same, so there is nothing to compare"
+            hint = "write 1.0; 'eval.temperature' may be 0"
+            yield case.error("no-signal", message, (*base, "sampling", "temperature"), hint=hint)
 
 
 def sampled_distribution_is_the_trained_one(case: Case) -> Iterator[Diagnostic]:
@@ -241,9 +186,7 @@ def sampled_distribution_is_the_trained_one(case: Case) -> Iterator[Diagnostic]:
             yield case.warning(
                 "cut-sampling",
                 f"'{key}' drops tokens that the learner still counts, so the sampled and the trained policy differ",
-                *base,
-                "sampling",
-                key,
+                (*base, "sampling", key),
             )
 
 
@@ -259,45 +202,29 @@ def _rewards(case: Case) -> Iterator[tuple[Path, Reward, Algorithm]]:
 def judge_is_given(case: Case) -> Iterator[Diagnostic]:
     for base, reward, _ in _rewards(case):
         if reward.source is not RewardSource.ENVIRONMENT and reward.judge is None:
-            yield case.error(
-                "missing-key",
-                f"'source: {reward.source}' needs a judge",
-                *base,
-                "reward",
-                "source",
-                hint="add 'judge: {url: ..., model: ...}'",
-            )
+            message = f"'source: {reward.source}' needs a judge"
+            hint = "add 'judge: {url: ..., model: ...}'"
+            yield case.error("missing-key", message, (*base, "reward", "source"), hint=hint)
 
 
 def pairs_are_compared(case: Case) -> Iterator[Diagnostic]:
     for base, reward, algorithm in _rewards(case):
         pairwise = reward.source is RewardSource.PAIRWISE
         if algorithm.use is Preset.MTPO and not pairwise:
-            yield case.error(
-                "conflict",
-                "'mtpo' needs a judge that compares episodes in pairs",
-                *base,
-                "algorithm",
-                "use",
-                hint="write 'reward: {source: pairwise, judge: {...}}'",
-            )
+            message = "'mtpo' needs a judge that compares episodes in pairs"
+            hint = "write 'reward: {source: pairwise, judge: {...}}'"
+            yield case.error("conflict", message, (*base, "algorithm", "use"), hint=hint)
         if pairwise and kind_of(algorithm) in (Kind.RL, Kind.PREFERENCE) and algorithm.group_size < 2:
-            yield case.error(
-                "no-signal",
-                "a group of one has no pair to compare",
-                *base,
-                "algorithm",
-                "group_size",
-                hint="write 2 or more",
-            )
+            message = "a group of one has no pair to compare"
+            yield case.error("no-signal", message, (*base, "algorithm", "group_size"), hint="write 2 or more")
 
 
 def reward_ranges_are_in_order(case: Case) -> Iterator[Diagnostic]:
     for base, reward, _ in _rewards(case):
         if reward.clip is not None and reward.clip[0] >= reward.clip[1]:
-            yield case.error("bad-range", _order(reward.clip), *base, "reward", "clip")
+            yield case.error("bad-range", _order(reward.clip), (*base, "reward", "clip"))
         if reward.judge is not None and reward.judge.scale[0] >= reward.judge.scale[1]:
-            yield case.error("bad-range", _order(reward.judge.scale), *base, "reward", "judge", "scale")
+            yield case.error("bad-range", _order(reward.judge.scale), (*base, "reward", "judge", "scale"))
 
 
 def _order(pair: tuple[float, float]) -> str:
@@ -311,47 +238,31 @@ def data_has_a_path(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         data = stage.algorithm.data
         if is_offline(stage.algorithm) and is_given(data) and data.path is None:
-            yield case.error(
-                "missing-key",
-                f"'source: {data.source}' needs a 'path'",
-                *base,
-                "algorithm",
-                "data",
-                "source",
-                hint="for example 'path: data/demonstrations.jsonl'",
-            )
+            message = f"'source: {data.source}' needs a 'path'"
+            hint = "for example 'path: data/demonstrations.jsonl'"
+            yield case.error("missing-key", message, (*base, "algorithm", "data", "source"), hint=hint)
 
 
 def hindsight_has_episodes(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.SFT, Kind.EVOLVE):
         data = algorithm.data
         if data.relabel is Relabel.HINDSIGHT and is_given(data):
-            yield case.error(
-                "conflict",
-                "only episodes that the stage itself plays can be relabelled",
-                *path,
-                "data",
-                "source",
-                hint="write 'source: expert' or 'source: rollout', or 'relabel: none'",
-            )
+            message = "only episodes that the stage itself plays can be relabelled"
+            hint = "write 'source: expert' or 'source: rollout', or 'relabel: none'"
+            yield case.error("conflict", message, (*path, "data", "source"), hint=hint)
 
 
 def pairs_can_be_made(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.PREFERENCE):
         if algorithm.data.source is DataSource.EXPERT:
-            yield case.error(
-                "conflict",
-                "'source: expert' gives only the best episode of a task, with no worse one to pair it with",
-                *path,
-                "data",
-                "source",
-                hint="write 'source: rollout', or 'source: episodes' to use those of a run",
-            )
+            message = "'source: expert' gives only the best episode of a task, with no worse one to pair it with"
+            hint = "write 'source: rollout', or 'source: episodes' to use those of a run"
+            yield case.error("conflict", message, (*path, "data", "source"), hint=hint)
         if samples(algorithm) and algorithm.group_size < 2:
-            yield case.error("no-signal", "a group of one has no pair to learn from", *path, "group_size")
+            yield case.error("no-signal", "a group of one has no pair to learn from", (*path, "group_size"))
         if algorithm.preference.level is Level.TOKEN:
             message = "expected one of episode, turn, got 'token'"
-            yield case.error("bad-value", message, *path, "preference", "level")
+            yield case.error("bad-value", message, (*path, "preference", "level"))
 
 
 def candidates_can_be_drawn(case: Case) -> Iterator[Diagnostic]:
@@ -359,25 +270,15 @@ def candidates_can_be_drawn(case: Case) -> Iterator[Diagnostic]:
         if algorithm.use is not Preset.TURN_DPO:
             continue
         if is_given(algorithm.data):
-            yield case.error(
-                "conflict",
-                "'turn_dpo' samples candidates for turns that were just played",
-                *path,
-                "data",
-                "source",
-                hint="write 'source: rollout', or 'use: dpo'",
-            )
+            message = "'turn_dpo' samples candidates for turns that were just played"
+            hint = "write 'source: rollout', or 'use: dpo'"
+            yield case.error("conflict", message, (*path, "data", "source"), hint=hint)
         if algorithm.preference.level is Level.EPISODE:
-            yield case.error(
-                "conflict",
-                "'turn_dpo' pairs turns, not episodes",
-                *path,
-                "preference",
-                "level",
-                hint="write 'level: turn', or 'use: dpo'",
-            )
+            message = "'turn_dpo' pairs turns, not episodes"
+            hint = "write 'level: turn', or 'use: dpo'"
+            yield case.error("conflict", message, (*path, "preference", "level"), hint=hint)
         if algorithm.preference.candidates < 2:
-            yield case.error("no-signal", "one candidate is not enough to rank", *path, "preference", "candidates")
+            yield case.error("no-signal", "one candidate is not enough to rank", (*path, "preference", "candidates"))
 
 
 ALGORITHM_RULES: tuple[Rule, ...] = (

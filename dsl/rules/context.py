@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from ..catalog import Catalog
 from ..check.spans import Places
@@ -37,25 +38,19 @@ class Case:
             yield from (((*base, "environments", name), each) for name, each in stage.environments.items())
 
     def error(
-        self,
-        code: str,
-        message: str,
-        *path: str | int,
-        hint: str | None = None,
-        notes: tuple[Note, ...] = (),
+        self, code: str, message: str, path: Path, hint: str | None = None, notes: tuple[Note, ...] = ()
     ) -> Diagnostic:
         """Report an error at the value of a key."""
         return Diagnostic(code=code, message=message, span=self.places.value(*path), help=hint, notes=notes)
 
-    def missing(self, message: str, *path: str | int, hint: str | None = None) -> Diagnostic:
+    def missing(self, message: str, path: Path, hint: str | None = None) -> Diagnostic:
         """Report a missing key, at the key of its section."""
         return Diagnostic(code="missing-key", message=message, span=self.places.key(*path), help=hint)
 
-    def warning(self, code: str, message: str, *path: str | int, hint: str | None = None) -> Diagnostic:
-        span = self.places.value(*path)
-        return Diagnostic(code=code, message=message, span=span, help=hint, severity=Severity.WARNING)
+    def warning(self, code: str, message: str, path: Path, hint: str | None = None) -> Diagnostic:
+        return replace(self.error(code, message, path, hint), severity=Severity.WARNING)
 
-    def note(self, message: str, *path: str | int) -> Note:
+    def note(self, message: str, path: Path) -> Note:
         return Note(message, self.places.value(*path))
 
 

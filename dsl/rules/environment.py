@@ -25,33 +25,22 @@ __all__ = ["ENVIRONMENT_RULES", "option_errors"]
 
 def at_least_one(case: Case) -> Iterator[Diagnostic]:
     if not case.recipe.environments:
-        yield case.missing(
-            "expected at least one environment",
-            "environments",
-            hint="write 'environments: {textcraft: {use: textcraft}}'",
-        )
+        message = "expected at least one environment"
+        yield case.missing(message, ("environments",), hint="write 'environments: {textcraft: {use: textcraft}}'")
         return
     for base, stage in case.stages():
         if not stage.environments:
-            yield case.error("bad-value", "this stage has no environment left", *base, "environments")
+            yield case.error("bad-value", "this stage has no environment left", (*base, "environments"))
 
 
 def environment_has_one_origin(case: Case) -> Iterator[Diagnostic]:
     for path, environment in case.environments():
         if environment.use is None and environment.url is None:
-            yield case.missing(
-                f"environment '{path[-1]}' needs 'use' or 'url'",
-                *path,
-                hint="'use' names a registered environment, 'url' a server that is already running",
-            )
+            hint = "'use' names a registered environment, 'url' a server that is already running"
+            yield case.missing(f"environment '{path[-1]}' needs 'use' or 'url'", path, hint=hint)
         if environment.use is not None and environment.url is not None:
-            yield case.error(
-                "conflict",
-                "'use' starts a server and 'url' names one that is already running: give only one of them",
-                *path,
-                "url",
-                notes=(case.note("'use' is here", *path, "use"),),
-            )
+            message = "'use' starts a server and 'url' names one that is already running: give only one of them"
+            yield case.error("conflict", message, (*path, "url"), notes=(case.note("'use' is here", (*path, "use")),))
 
 
 def registered(case: Case) -> Iterator[Diagnostic]:
@@ -63,11 +52,8 @@ def registered(case: Case) -> Iterator[Diagnostic]:
 def kind_given(case: Case) -> Iterator[Diagnostic]:
     for path, environment in case.environments():
         if environment.url is not None and environment.dialect is Dialect.AGENTGYM and environment.kind is None:
-            yield case.missing(
-                "'dialect: agentgym' needs 'kind': each kind replies differently",
-                *path,
-                hint="for example 'kind: babyai'",
-            )
+            message = "'dialect: agentgym' needs 'kind': each kind replies differently"
+            yield case.missing(message, path, hint="for example 'kind: babyai'")
 
 
 # --- options -------------------------------------------------------------------------------------------------------
@@ -77,24 +63,19 @@ def options_are_known(case: Case) -> Iterator[Diagnostic]:
     for path, environment, info in _registered(case):
         for name in environment.options:
             if name not in info.options:
-                yield Diagnostic(
-                    code="unknown-option",
-                    message=f"environment '{info.name}' has no option {quote(name)}",
-                    span=case.places.key(*path, "options", name),
-                    help=did_you_mean(name, info.options),
-                )
+                message = f"environment '{info.name}' has no option {quote(name)}"
+                span = case.places.key(*path, "options", name)
+                advice = did_you_mean(name, info.options)
+                yield Diagnostic(code="unknown-option", message=message, span=span, help=advice)
 
 
 def required_options_are_given(case: Case) -> Iterator[Diagnostic]:
     for path, environment, info in _registered(case):
         for name in info.required:
             if name not in environment.options:
-                yield case.missing(
-                    f"environment '{info.name}' needs the option '{name}'",
-                    *path,
-                    *(("options",) if environment.options else ()),
-                    hint=f"{name}: {info.options[name]['description']}",
-                )
+                message = f"environment '{info.name}' needs the option '{name}'"
+                hint = f"{name}: {info.options[name]['description']}"
+                yield case.missing(message, (*path, *(("options",) if environment.options else ())), hint=hint)
 
 
 def options_are_valid(case: Case) -> Iterator[Diagnostic]:
@@ -154,13 +135,13 @@ def selections_whole(case: Case) -> Iterator[Diagnostic]:
     for path, selection, _ in _selections(case):
         ways = [key for key in ("split", "ids", "file") if getattr(selection, key) is not None]
         if not ways:
-            yield case.missing("expected a selection of tasks: 'split', 'ids' or 'file'", *path)
+            yield case.missing("expected a selection of tasks: 'split', 'ids' or 'file'", path)
         for extra in ways[1:]:
             yield case.error(
-                "conflict", f"'{ways[0]}' and '{extra}' both select the tasks: give only one of them", *path, extra
+                "conflict", f"'{ways[0]}' and '{extra}' both select the tasks: give only one of them", (*path, extra)
             )
         if selection.ids is not None and not selection.ids:
-            yield case.error("bad-value", "expected at least one task", *path, "ids")
+            yield case.error("bad-value", "expected at least one task", (*path, "ids"))
 
 
 def splits_known(case: Case) -> Iterator[Diagnostic]:
@@ -183,11 +164,10 @@ def ranges_fit(case: Case) -> Iterator[Diagnostic]:
         first, end = selection.range
         size = info.splits.get(selection.split or "") if info else None
         if first >= end:
-            yield case.error("bad-range", f"the range must start below its end ({end}), got {first}", *path, "range")
+            yield case.error("bad-range", f"the range must start below its end ({end}), got {first}", (*path, "range"))
         elif size is not None and end > size:
-            yield case.error(
-                "bad-range", f"the range ends at {end}, but split '{selection.split}' has {size} tasks", *path, "range"
-            )
+            message = f"the range ends at {end}, but split '{selection.split}' has {size} tasks"
+            yield case.error("bad-range", message, (*path, "range"))
 
 
 def not_evaluated_on_training_tasks(case: Case) -> Iterator[Diagnostic]:
@@ -205,13 +185,10 @@ def not_evaluated_on_training_tasks(case: Case) -> Iterator[Diagnostic]:
 
 
 def _on_train(case: Case, what: str, train: Path, evaluated: Path) -> Diagnostic:
-    return case.error(
-        "eval-on-train",
-        f"{what} is used for both training and evaluation",
-        *evaluated,
-        hint="evaluate on another split, or give each its own 'range'",
-        notes=(case.note("used for training here", *train),),
-    )
+    message = f"{what} is used for both training and evaluation"
+    hint = "evaluate on another split, or give each its own 'range'"
+    notes = (case.note("used for training here", train),)
+    return case.error("eval-on-train", message, evaluated, hint=hint, notes=notes)
 
 
 def _overlap(train: TaskSelection, evaluated: TaskSelection) -> str | None:
@@ -238,7 +215,7 @@ def some_weight(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if stage.environments and all(is_zero(each.weight) for each in stage.environments.values()):
             at = (*base, "environments", next(iter(stage.environments)), "weight")
-            yield case.error("bad-value", "every environment has weight 0: at least one must be above 0", *at)
+            yield case.error("bad-value", "every environment has weight 0: at least one must be above 0", at)
 
 
 def experts_exist(case: Case) -> Iterator[Diagnostic]:
@@ -255,7 +232,7 @@ def experts_exist(case: Case) -> Iterator[Diagnostic]:
 
 
 def _no_expert(case: Case, name: str, path: Path) -> Diagnostic:
-    return case.error("no-expert", f"environment '{name}' is an external server without scripted solutions", *path)
+    return case.error("no-expert", f"environment '{name}' is an external server without scripted solutions", path)
 
 
 def _registered(case: Case) -> Iterator[tuple[Path, Environment, EnvironmentInfo]]:

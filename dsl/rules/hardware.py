@@ -21,10 +21,10 @@ def tensor_parallel_divides_heads(case: Case) -> Iterator[Diagnostic]:
         return
     path = ("hardware", "rollout", "tensor_parallel")
     if shape.heads % share:
-        yield case.error("not-divisible", f"{share} GPUs cannot share the model's {shape.heads} heads equally", *path)
+        yield case.error("not-divisible", f"{share} GPUs cannot share the model's {shape.heads} heads equally", path)
     elif shape.kv_heads % share and share % shape.kv_heads:
         message = f"{share} GPUs cannot share the model's {shape.kv_heads} key-value heads equally"
-        yield case.error("not-divisible", message, *path)
+        yield case.error("not-divisible", message, path)
 
 
 def engines_fit_the_machines(case: Case) -> Iterator[Diagnostic]:
@@ -37,14 +37,8 @@ def engines_fit_the_machines(case: Case) -> Iterator[Diagnostic]:
     else:
         message = explain_misfit(hardware) or ""
     if message:
-        yield case.error(
-            "gpus-do-not-fit",
-            message,
-            "hardware",
-            "rollout",
-            "tensor_parallel",
-            hint="choose a divisor of the number of sampling GPUs on each node",
-        )
+        hint = "choose a divisor of the number of sampling GPUs on each node"
+        yield case.error("gpus-do-not-fit", message, ("hardware", "rollout", "tensor_parallel"), hint=hint)
 
 
 def split_adds_up(case: Case) -> Iterator[Diagnostic]:
@@ -52,7 +46,7 @@ def split_adds_up(case: Case) -> Iterator[Diagnostic]:
     if fault:
         named = [side for side in ("rollout", "train") if getattr(case.recipe.hardware, side).gpus is not None]
         path = ("hardware", named[0], "gpus") if named else ("hardware", "layout")
-        yield case.error("gpus-do-not-fit", fault, *path)
+        yield case.error("gpus-do-not-fit", fault, path)
 
 
 def _split_fault(case: Case) -> str | None:
@@ -76,13 +70,8 @@ def one_process_has_one_gpu(case: Case) -> Iterator[Diagnostic]:
         return
     if hardware.nodes > 1 or hardware.gpus_per_node > 1:
         what = f"{hardware.nodes} nodes" if hardware.nodes > 1 else f"{hardware.gpus_per_node} GPUs"
-        yield case.error(
-            "conflict",
-            f"'launcher: inline' runs everything in one process, which cannot use {what}",
-            "hardware",
-            "launcher",
-            hint="write 'launcher: ray', or remove the key",
-        )
+        message = f"'launcher: inline' runs everything in one process, which cannot use {what}"
+        yield case.error("conflict", message, ("hardware", "launcher"), hint="write 'launcher: ray', or remove the key")
 
 
 def offload_has_its_stage(case: Case) -> Iterator[Diagnostic]:
@@ -90,26 +79,16 @@ def offload_has_its_stage(case: Case) -> Iterator[Diagnostic]:
     needed = {Offload.OPTIMIZER: 1, Offload.ALL: 3}.get(train.offload, 0)
     if train.zero < needed:
         at_least = "stage 3" if needed == 3 else "stage 1 or higher"
-        yield case.error(
-            "conflict",
-            f"'offload: {train.offload}' needs ZeRO {at_least}, not {train.zero}",
-            "hardware",
-            "train",
-            "offload",
-            hint=f"write 'zero: {needed}'",
-        )
+        message = f"'offload: {train.offload}' needs ZeRO {at_least}, not {train.zero}"
+        yield case.error("conflict", message, ("hardware", "train", "offload"), hint=f"write 'zero: {needed}'")
 
 
 def overlap_needs_room(case: Case) -> Iterator[Diagnostic]:
     hardware = case.recipe.hardware
     if hardware.staleness and hardware.gpus_per_node and hardware.layout is Layout.COLOCATED:
-        yield case.error(
-            "conflict",
-            "sampling and learning share the same GPUs, so sampling cannot run ahead",
-            "hardware",
-            "staleness",
-            hint="write 'layout: split', or 'staleness: 0'",
-        )
+        message = "sampling and learning share the same GPUs, so sampling cannot run ahead"
+        hint = "write 'layout: split', or 'staleness: 0'"
+        yield case.error("conflict", message, ("hardware", "staleness"), hint=hint)
 
 
 def micro_batch_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
@@ -119,9 +98,7 @@ def micro_batch_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
             yield case.error(
                 "over-budget",
                 f"'tokens_per_micro_batch' ({size}) is below 'agent.context_tokens' ({stage.agent.context_tokens})",
-                "hardware",
-                "train",
-                "tokens_per_micro_batch",
+                ("hardware", "train", "tokens_per_micro_batch"),
                 hint="raise it to 'agent.context_tokens' or more, or remove the key",
             )
 
@@ -136,13 +113,8 @@ def cache_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
         return
     needed = one_episode_cache(make_sizing(case.recipe, case.shape))
     if asked * 10**9 < needed:
-        yield case.error(
-            "out-of-memory",
-            f"the KV cache of one episode needs {_gb(needed)} GB, but 'kv_cache_gb' is {asked:g}",
-            "hardware",
-            "rollout",
-            "kv_cache_gb",
-        )
+        message = f"the KV cache of one episode needs {_gb(needed)} GB, but 'kv_cache_gb' is {asked:g}"
+        yield case.error("out-of-memory", message, ("hardware", "rollout", "kv_cache_gb"))
 
 
 def everything_fits_in_gpu_memory(case: Case) -> Iterator[Diagnostic]:
@@ -163,19 +135,12 @@ def engine_fits_its_share(case: Case) -> Iterator[Diagnostic]:
     engine = next((use for use in uses if use.role is Role.ROLLOUT), None)
     share = int(size.memory_share * size.capacity)
     taken = sum(item.bytes for item in engine.items) if engine else 0
-    if engine is not None and share < taken <= size.capacity and _limit(size, uses) == share:
-        yield case.error(
-            "out-of-memory",
-            f"an engine with one episode's KV cache needs {_gb(taken)} GB; its share of the GPU is {_gb(share)} GB",
-            "hardware",
-            "rollout",
-            "memory_share",
-            hint=f"{_table(engine)}; raise 'memory_share' or 'tensor_parallel', or lower 'agent.context_tokens'",
-        )
-
-
-def _limit(size: Sizing, uses: Iterable[MemoryUse]) -> int | None:
-    return engine_limit(size, [use for use in uses if use.role is not Role.ROLLOUT])
+    limit = engine_limit(size, [use for use in uses if use.role is not Role.ROLLOUT])
+    if engine is not None and share < taken <= size.capacity and limit == share:
+        needed = f"an engine with one episode's KV cache needs {_gb(taken)} GB"
+        message = f"{needed}; its share of the GPU is {_gb(share)} GB"
+        hint = f"{_table(engine)}; raise 'memory_share' or 'tensor_parallel', or lower 'agent.context_tokens'"
+        yield case.error("out-of-memory", message, ("hardware", "rollout", "memory_share"), hint=hint)
 
 
 def _sized(case: Case) -> Sizing | None:
@@ -193,8 +158,7 @@ def _out_of_memory(case: Case, role: Role, peak: int, capacity: int, uses: Itera
     return case.error(
         "out-of-memory",
         f"needs {_gb(peak)} GB per GPU; {_gpu(case)} has {_gb(capacity)} GB",
-        "hardware",
-        "gpu" if hardware.gpu_memory_gb is None else "gpu_memory_gb",
+        ("hardware", "gpu" if hardware.gpu_memory_gb is None else "gpu_memory_gb"),
         hint=f"{'; '.join(map(_table, here))}: {_SAMPLING_ADVICE if sampling else _LEARNING_ADVICE}",
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..diagnostics import Diagnostic
 from ..model.model_sizes import find_published
-from ..model.recipe import DType, Init, Lora
+from ..model.recipe import DType, Lora
 from ..planning.memory import width
 from ..suggest import did_you_mean, quote
 from .context import Case, Rule
@@ -23,20 +23,12 @@ HEADS_ON_A_CPU = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 def model_has_one_origin(case: Case) -> Iterator[Diagnostic]:
     model = case.recipe.model
     if model.path is None and model.init is None:
-        yield case.missing(
-            "the model needs 'path' or 'init'",
-            "model",
-            hint="write 'path: Qwen/Qwen2.5-0.5B-Instruct', or 'init: {...}'",
-        )
+        message = "the model needs 'path' or 'init'"
+        yield case.missing(message, ("model",), hint="write 'path: Qwen/Qwen2.5-0.5B-Instruct', or 'init: {...}'")
     if model.path is not None and model.init is not None:
-        yield case.error(
-            "conflict",
-            "'path' loads a model and 'init' makes one from scratch: give only one of them",
-            "model",
-            "init",
-            hint="remove one of them",
-            notes=(case.note("'path' is here", "model", "path"),),
-        )
+        message = "'path' loads a model and 'init' makes one from scratch: give only one of them"
+        notes = (case.note("'path' is here", ("model", "path")),)
+        yield case.error("conflict", message, ("model", "init"), hint="remove one of them", notes=notes)
 
 
 def heads_divide(case: Case) -> Iterator[Diagnostic]:
@@ -47,13 +39,11 @@ def heads_divide(case: Case) -> Iterator[Diagnostic]:
         yield _not_divisible(case, "heads", f"{init.heads} heads do not divide 'hidden' ({init.hidden})")
     elif (init.hidden // init.heads) % 2:
         # rotary embeddings turn the numbers of a head in pairs
-        yield _not_divisible(
-            case,
-            "heads",
-            f"the head size must be even, but {init.hidden} / {init.heads} is {init.hidden // init.heads}",
-        )
-    if init.heads % _kv_heads(init):
-        yield _not_divisible(case, "kv_heads", f"{_kv_heads(init)} key-value heads do not divide {init.heads} heads")
+        message = f"the head size must be even, but {init.hidden} / {init.heads} is {init.hidden // init.heads}"
+        yield _not_divisible(case, "heads", message)
+    kv_heads = init.kv_heads or init.heads
+    if init.heads % kv_heads:
+        yield _not_divisible(case, "kv_heads", f"{kv_heads} key-value heads do not divide {init.heads} heads")
 
 
 def heads_suit_a_cpu(case: Case) -> Iterator[Diagnostic]:
@@ -64,50 +54,31 @@ def heads_suit_a_cpu(case: Case) -> Iterator[Diagnostic]:
         counts = [str(init.hidden // width) for width in HEADS_ON_A_CPU if init.hidden % width == 0]
         message = f"vLLM on CPU does not support a head size of {init.hidden // init.heads}"
         hint = f"write {' or '.join(counts)}" if counts else "make 'hidden' a multiple of 32"
-        yield case.error("conflict", message, "model", "init", "heads", hint=hint)
-
-
-def _kv_heads(init: Init) -> int:
-    return init.kv_heads or init.heads
+        yield case.error("conflict", message, ("model", "init", "heads"), hint=hint)
 
 
 def _not_divisible(case: Case, key: str, message: str) -> Diagnostic:
-    return case.error("not-divisible", message, "model", "init", key)
+    return case.error("not-divisible", message, ("model", "init", key))
 
 
 def shape_divides(case: Case) -> Iterator[Diagnostic]:
     shape = case.recipe.model.shape
     if shape is not None and shape.head_dim is None and shape.hidden % shape.heads:
-        yield case.error(
-            "not-divisible",
-            f"{shape.heads} heads do not divide 'hidden' ({shape.hidden})",
-            "model",
-            "shape",
-            "heads",
-            hint="set 'head_dim' if the head size is not hidden / heads",
-        )
+        message = f"{shape.heads} heads do not divide 'hidden' ({shape.hidden})"
+        hint = "set 'head_dim' if the head size is not hidden / heads"
+        yield case.error("not-divisible", message, ("model", "shape", "heads"), hint=hint)
     if shape is not None and shape.heads % shape.kv_heads:
-        yield case.error(
-            "not-divisible",
-            f"{shape.kv_heads} key-value heads do not divide {shape.heads} heads",
-            "model",
-            "shape",
-            "kv_heads",
-        )
+        message = f"{shape.kv_heads} key-value heads do not divide {shape.heads} heads"
+        yield case.error("not-divisible", message, ("model", "shape", "kv_heads"))
 
 
 def within_positions(case: Case) -> Iterator[Diagnostic]:
     known = find_published(case.recipe.model.path)
     for base, stage in case.stages():
         if known is not None and stage.agent.context_tokens > known.max_positions:
-            yield case.error(
-                "context-too-long",
-                f"{stage.agent.context_tokens} tokens exceed the context length of"
-                f" {quote(case.recipe.model.path or '')} ({known.max_positions})",
-                *base,
-                "agent",
-                "context_tokens",
-            )
+            limit = f"the context length of {quote(case.recipe.model.path or '')} ({known.max_positions})"
+            message = f"{stage.agent.context_tokens} tokens exceed {limit}"
+            yield case.error("context-too-long", message, (*base, "agent", "context_tokens"))
 
 
 def adapters_exist(case: Case) -> Iterator[Diagnostic]:
@@ -115,41 +86,25 @@ def adapters_exist(case: Case) -> Iterator[Diagnostic]:
     if lora is None or case.shape is None:
         return
     if not lora.targets:
-        yield case.error("bad-value", "expected at least one target layer", "model", "lora", "targets")
+        yield case.error("bad-value", "expected at least one target layer", ("model", "lora", "targets"))
     for index, target in enumerate(lora.targets):
         if target not in LAYERS:
-            yield case.error(
-                "unknown-name",
-                f"the model has no layer {quote(target)}",
-                "model",
-                "lora",
-                "targets",
-                index,
-                hint=did_you_mean(target, LAYERS),
-            )
+            message = f"the model has no layer {quote(target)}"
+            hint = did_you_mean(target, LAYERS)
+            yield case.error("unknown-name", message, ("model", "lora", "targets", index), hint=hint)
 
 
 def precision_fits(case: Case) -> Iterator[Diagnostic]:
     model, hardware = case.recipe.model, case.recipe.hardware
     on_gpus = hardware.gpus_per_node > 0
     if model.dtype is DType.FP16 and not on_gpus:
-        yield case.error(
-            "conflict",
-            "fp16 needs a GPU, but this recipe runs on the CPU",
-            "model",
-            "dtype",
-            hint="write 'bf16' or 'fp32'",
-        )
+        message = "fp16 needs a GPU, but this recipe runs on the CPU"
+        yield case.error("conflict", message, ("model", "dtype"), hint="write 'bf16' or 'fp32'")
     # the learner's engine steps an empty optimiser once at its start there, and the first update comes out too small
     if width(model.dtype, on_gpus) == 2 and hardware.train.zero == 0:
-        yield case.error(
-            "conflict",
-            "ZeRO stage 0 gets the first update wrong in half precision: expected stage 1 or higher",
-            "hardware",
-            "train",
-            "zero",
-            hint="write 'zero: 1', or 'dtype: fp32' for the model",
-        )
+        message = "ZeRO stage 0 gets the first update wrong in half precision: expected stage 1 or higher"
+        hint = "write 'zero: 1', or 'dtype: fp32' for the model"
+        yield case.error("conflict", message, ("hardware", "train", "zero"), hint=hint)
 
 
 MODEL_RULES: tuple[Rule, ...] = (

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 from ..diagnostics import Diagnostic
@@ -33,14 +32,9 @@ COUNTED_METRIC = re.compile(r"(avg|pass)@[1-9][0-9]*")
 def eval_stages_have_settings(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if case.recipe.eval is None and kind_of(stage.algorithm) is Kind.EVAL:
-            yield case.error(
-                "conflict",
-                f"stage '{stage.stage}' evaluates by the settings of 'eval', but 'eval' is null",
-                *base,
-                "algorithm",
-                "use",
-                hint="write 'eval: {}', or remove this stage",
-            )
+            message = f"stage '{stage.stage}' evaluates by the settings of 'eval', but 'eval' is null"
+            hint = "write 'eval: {}', or remove this stage"
+            yield case.error("conflict", message, (*base, "algorithm", "use"), hint=hint)
 
 
 def samples_differ(case: Case) -> Iterator[Diagnostic]:
@@ -48,15 +42,10 @@ def samples_differ(case: Case) -> Iterator[Diagnostic]:
     if evaluation is None or evaluation.temperature > 0:
         return
     if evaluation.samples > 1:
-        yield case.error(
-            "no-effect",
-            f"at temperature 0 all {evaluation.samples} samples of a task are the same",
-            "eval",
-            "samples",
-            hint="write 'samples: 1', or a temperature above 0",
-        )
+        message = f"at temperature 0 all {evaluation.samples} samples of a task are the same"
+        yield case.error("no-effect", message, ("eval", "samples"), hint="write 'samples: 1', or a temperature above 0")
     if evaluation.greedy:
-        yield case.error("no-effect", "'temperature: 0' is greedy already", "eval", "greedy", hint="remove it")
+        yield case.error("no-effect", "'temperature: 0' is greedy already", ("eval", "greedy"), hint="remove it")
 
 
 def best_metric_exists(case: Case) -> Iterator[Diagnostic]:
@@ -67,10 +56,10 @@ def best_metric_exists(case: Case) -> Iterator[Diagnostic]:
     example = f"for example 'eval/{next(iter(case.recipe.environments), 'all')}/success'"
     if not METRIC.fullmatch(best):
         yield case.error(
-            "unknown-metric", f"expected a metric written 'group/name', got {quote(best)}", *path, hint=example
+            "unknown-metric", f"expected a metric written 'group/name', got {quote(best)}", path, hint=example
         )
     elif best.startswith("eval/") and case.recipe.eval is None:
-        yield case.error("unknown-metric", f"no metric {quote(best)}: this recipe has no 'eval' section", *path)
+        yield case.error("unknown-metric", f"no metric {quote(best)}: this recipe has no 'eval' section", path)
     elif best.startswith("eval/"):
         yield from _eval_metric(case, path, best, example)
 
@@ -78,9 +67,7 @@ def best_metric_exists(case: Case) -> Iterator[Diagnostic]:
 def _eval_metric(case: Case, path: Path, best: str, example: str) -> Iterator[Diagnostic]:
     parts = best.split("/")
     if len(parts) != 3:
-        yield case.error(
-            "unknown-metric", f"expected 'eval/environment/metric', got {quote(best)}", *path, hint=example
-        )
+        yield case.error("unknown-metric", f"expected 'eval/environment/metric', got {quote(best)}", path, hint=example)
         return
     _, environment, metric = parts
     known = (*case.recipe.environments, "all")
@@ -112,14 +99,9 @@ def sinks_exist(case: Case) -> Iterator[Diagnostic]:
         if sink.use not in case.catalog.sinks:
             yield no_sink(sink.use, case.places.value("logging", index, "use"), case.catalog)
         elif before != index:
-            yield case.error(
-                "duplicate-name",
-                f"sink {quote(sink.use)} is listed twice",
-                "logging",
-                index,
-                "use",
-                notes=(case.note("the first is here", "logging", before, "use"),),
-            )
+            message = f"sink {quote(sink.use)} is listed twice"
+            notes = (case.note("the first is here", ("logging", before, "use")),)
+            yield case.error("duplicate-name", message, ("logging", index, "use"), notes=notes)
 
 
 def sink_options(case: Case) -> Iterator[Diagnostic]:
@@ -131,66 +113,41 @@ def sink_options(case: Case) -> Iterator[Diagnostic]:
             if name in info.options:
                 yield from option_errors(case, (*path, name), value, info.options[name])
             else:
-                yield Diagnostic(
-                    code="unknown-option",
-                    message=f"sink '{info.name}' has no option {quote(name)}",
-                    span=case.places.key(*path, name),
-                    help=did_you_mean(name, info.options),
-                )
+                message = f"sink '{info.name}' has no option {quote(name)}"
+                advice = did_you_mean(name, info.options)
+                yield Diagnostic(code="unknown-option", message=message, span=case.places.key(*path, name), help=advice)
 
 
 # --- not built yet -------------------------------------------------------------------------------------------------
 
 
 def built_parts(case: Case) -> Iterator[Diagnostic]:
-    parts = _index_by_key(tuple(case.catalog.unbuilt))
-    # what stages have is looked at in each of them, all else in the recipe itself
-    of_recipe = {key: inner for key, inner in parts.items() if key not in record(Stage).fields}
-    used = [*_find_used(case.recipe, (), of_recipe)]
-    for base, stage in case.stages():
-        used += _find_used(stage, base, parts)
-    for path, part in used:
-        message = f"this version cannot run '{part}' yet: {case.catalog.unbuilt[part]}"
-        yield case.warning("not-built", message, *path)
-
-
-@dataclass(slots=True)
-class _UnbuiltParts:
-    """Unbuilt parts by key."""
-
-    parts: dict[str, str] = field(default_factory=dict)
-    """By `=value`, by `>number`, or by nothing for all but the default."""
-    below: dict[str, _UnbuiltParts] = field(default_factory=dict)
-    """By the next name of the key, `*` being any."""
-
-
-@lru_cache(maxsize=16)
-def _index_by_key(parts: tuple[str, ...]) -> Mapping[str, _UnbuiltParts]:
-    root = _UnbuiltParts()
-    for part in parts:
+    for part, what in case.catalog.unbuilt.items():
         key = re.split("[=>]", part)[0]
-        unbuilt = root
-        for name in key.split("."):
-            unbuilt = unbuilt.below.setdefault(name, _UnbuiltParts())
-        unbuilt.parts[part.removeprefix(key)] = part
-    return root.below
-
-
-def _find_used(holder: Any, base: Path, unbuilt: Mapping[str, _UnbuiltParts]) -> Iterator[tuple[Path, str]]:
-    for head, key in unbuilt.items():
-        for name, value, default in _items(holder, head):
-            path = (*base, name)
-            for which, part in key.parts.items():
-                if _matches(which, value, default):
-                    yield path, part
-            if key.below:
-                yield from _find_used(value, path, key.below)
+        names = key.split(".")
+        # what stages have is looked at in each of them, all else in the recipe itself
+        in_stages = names[0] in record(Stage).fields
+        for base, holder in case.stages() if in_stages else [((), case.recipe)]:
+            for path, value, default in _values_at(holder, base, names, None):
+                if _matches(part.removeprefix(key), value, default):
+                    yield case.warning("not-built", f"this version cannot run '{part}' yet: {what}", path)
 
 
 def _matches(which: str, value: Any, default: Any) -> bool:
+    """Whether a value is the one of `=value`, above `>number`, or, by nothing, not the default."""
     if which.startswith(">"):
         return isinstance(value, int) and value > int(which[1:])
-    return which == f"={_text(value)}" if which else value != default
+    written = str(value).lower() if isinstance(value, bool) else str(value)
+    return which == f"={written}" if which else value != default
+
+
+def _values_at(holder: Any, base: Path, names: Sequence[str], default: Any) -> Iterator[tuple[Path, Any, Any]]:
+    """The values at a key, `*` being any name, each with its path and its default."""
+    if not names:
+        yield base, holder, default
+        return
+    for name, value, own in _items(holder, names[0]):
+        yield from _values_at(value, (*base, name), names[1:], own)
 
 
 def _items(holder: Any, head: str) -> Iterable[tuple[str | int, Any, Any]]:
@@ -200,10 +157,6 @@ def _items(holder: Any, head: str) -> Iterable[tuple[str | int, Any, Any]]:
     cls = type(holder)
     fields = record(cls).fields if is_dataclass(cls) else {}
     return [(head, getattr(holder, head), fields[head].default)] if head in fields else []
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 RUN_RULES: tuple[Rule, ...] = (

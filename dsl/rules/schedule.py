@@ -27,7 +27,7 @@ LONGEST_HINT = 60
 def at_least_one_stage(case: Case) -> Iterator[Diagnostic]:
     if not case.recipe.schedule:
         yield case.missing(
-            "expected at least one stage", "schedule", hint="write '- {stage: train, turns: 20, until: step >= 100}'"
+            "expected at least one stage", ("schedule",), hint="write '- {stage: train, turns: 20, until: step >= 100}'"
         )
 
 
@@ -36,23 +36,16 @@ def names_differ(case: Case) -> Iterator[Diagnostic]:
     for index, stage in enumerate(case.recipe.schedule):
         before = first.setdefault(stage.stage, index)
         if before != index:
-            yield case.error(
-                "duplicate-name",
-                f"two stages are named {quote(stage.stage)}",
-                "schedule",
-                index,
-                "stage",
-                notes=(case.note("the first is here", "schedule", before, "stage"),),
-            )
+            message = f"two stages are named {quote(stage.stage)}"
+            notes = (case.note("the first is here", ("schedule", before, "stage")),)
+            yield case.error("duplicate-name", message, ("schedule", index, "stage"), notes=notes)
 
 
 def stages_end(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if stage.until is None and kind_of(stage.algorithm) not in (Kind.EVAL, Kind.EVOLVE):
             yield case.missing(
-                f"stage '{stage.stage}' needs 'until', its end condition",
-                *base,
-                hint="for example 'until: step >= 100'",
+                f"stage '{stage.stage}' needs 'until', its end condition", base, hint="for example 'until: step >= 100'"
             )
 
 
@@ -63,25 +56,17 @@ def ends_are_bounded(case: Case) -> Iterator[Diagnostic]:
             continue
         always = constant_truth(stage.until, "until")
         if always is not None:
-            yield _constant_end(case, base, always)
+            what = "always true: the stage ends after one step" if always else "never true: the stage never ends"
+            path = (*base, "until")
+            yield case.error("constant-until", f"'until' is {what}", path, hint="for example 'step >= 100'")
         elif span.steps is None:
-            yield case.warning(
-                "unbounded-stage",
-                f"stage '{stage.stage}' may never end: 'until' has no step limit",
-                *base,
-                "until",
-                hint=_bounded(stage.until.text),
-            )
+            message = f"stage '{stage.stage}' may never end: 'until' has no step limit"
+            yield case.warning("unbounded-stage", message, (*base, "until"), hint=_bounded(stage.until.text))
 
 
 def _bounded(until: str) -> str:
     whole = f"write '{until} or step >= 1000'"
     return whole if len(until) <= LONGEST_HINT and "\n" not in until else "add 'or step >= 1000' at the end"
-
-
-def _constant_end(case: Case, base: Path, always: bool) -> Diagnostic:
-    what = "always true: the stage ends after one step" if always else "never true: the stage never ends"
-    return case.error("constant-until", f"'until' is {what}", *base, "until", hint="for example 'step >= 100'")
 
 
 # --- the horizon ---------------------------------------------------------------------------------------------------
@@ -91,11 +76,8 @@ def turns_are_given(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         without = [name for name, each in stage.environments.items() if each.turns is None]
         if is_played(stage.algorithm) and stage.turns is None and without:
-            yield case.missing(
-                f"stage '{stage.stage}' needs 'turns', the most an episode may take",
-                *base,
-                hint="for example 'turns: 20'",
-            )
+            message = f"stage '{stage.stage}' needs 'turns', the most an episode may take"
+            yield case.missing(message, base, hint="for example 'turns: 20'")
 
 
 def horizon_is_a_turn_or_more(case: Case) -> Iterator[Diagnostic]:
@@ -104,7 +86,7 @@ def horizon_is_a_turn_or_more(case: Case) -> Iterator[Diagnostic]:
             low = next(((step, value) for step, value in tabulate_horizon(turns, span) or () if value < 1), None)
             if low is not None:
                 message = f"must be at least 1, but at step {low[0]} it is {low[1]}"
-                yield case.error("out-of-range", message, *_turns_path(base, stage, name), hint="write max(1, ...)")
+                yield case.error("out-of-range", message, _turns_path(base, stage, name), hint="write max(1, ...)")
 
 
 def horizon_grows(case: Case) -> Iterator[Diagnostic]:
@@ -130,7 +112,7 @@ def _turns_path(base: Path, stage: Stage, name: str) -> Path:
 
 
 def _shrinks(case: Case, path: Path, message: str) -> Diagnostic:
-    return case.error("horizon-shrinks", message, *path, hint="write 'shrink: true' in this stage if this is intended")
+    return case.error("horizon-shrinks", message, path, hint="write 'shrink: true' in this stage if this is intended")
 
 
 def _falls(before: NumberOrExpr, span_before: StageSpan, turns: NumberOrExpr, span: StageSpan) -> bool:
@@ -168,9 +150,7 @@ def a_turn_fits_the_context(case: Case) -> Iterator[Diagnostic]:
                     "over-budget",
                     f"'{key}' ({size}) {'exceeds' if size > agent.context_tokens else 'leaves no room in'}"
                     f" 'agent.context_tokens' ({agent.context_tokens})",
-                    *base,
-                    "agent",
-                    *key.split("."),
+                    (*base, "agent", *key.split(".")),
                     hint="raise 'agent.context_tokens', or lower this",
                 )
 
@@ -179,35 +159,24 @@ def guided_replies_are_lists(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if stage.agent.guided and stage.agent.format is Format.CODE:
             yield case.error(
-                "conflict", "'guided' needs a list of valid actions, and code has none", *base, "agent", "guided"
+                "conflict", "'guided' needs a list of valid actions, and code has none", (*base, "agent", "guided")
             )
 
 
 def guided_replies_are_not_trained_on(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         if stage.agent.guided and samples(stage.algorithm) and learns(stage.algorithm):
-            yield case.error(
-                "conflict",
-                "guided sampling changes the log-probs, so its episodes cannot be trained on",
-                *base,
-                "agent",
-                "guided",
-                hint="use it for evaluation only, in a stage with 'algorithm: {use: eval}'",
-            )
+            message = "guided sampling changes the log-probs, so its episodes cannot be trained on"
+            hint = "use it for evaluation only, in a stage with 'algorithm: {use: eval}'"
+            yield case.error("conflict", message, (*base, "agent", "guided"), hint=hint)
 
 
 def guided_replies_hold_the_action_alone(case: Case) -> Iterator[Diagnostic]:
     for base, stage in case.stages():
         agent = stage.agent
         if agent.guided and agent.thinking and agent.format in (Format.REACT, Format.TOOLS):
-            yield case.error(
-                "conflict",
-                f"a guided reply is the action alone, but 'format: {agent.format}' allows thoughts",
-                *base,
-                "agent",
-                "guided",
-                hint="write 'thinking: false'",
-            )
+            message = f"a guided reply is the action alone, but 'format: {agent.format}' allows thoughts"
+            yield case.error("conflict", message, (*base, "agent", "guided"), hint="write 'thinking: false'")
 
 
 def relabelled_episodes_are_one_sequence(case: Case) -> Iterator[Diagnostic]:
@@ -218,10 +187,10 @@ def relabelled_episodes_are_one_sequence(case: Case) -> Iterator[Diagnostic]:
         plans = "planning" if agent.planning is not None else None
         if samples(algorithm) and algorithm.data.relabel is not Relabel.NONE and (key := pieces or plans):
             message = f"an episode with '{key}' cannot be relabelled for another goal"
-            yield case.error("conflict", message, *base, "algorithm", "data", "relabel")
+            yield case.error("conflict", message, (*base, "algorithm", "data", "relabel"))
         if algorithm.use is Preset.TURN_DPO and algorithm.critic.privileged and pieces:
             message = f"the solution is shown to the critic in the first prompt, but '{pieces}' makes several prompts"
-            yield case.error("conflict", message, *base, "algorithm", "critic", "privileged")
+            yield case.error("conflict", message, (*base, "algorithm", "critic", "privileged"))
 
 
 def _in_pieces(agent: Agent) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..diagnostics import Diagnostic
-from ..source import Source, Span
+from ..source import Source
 
 __all__ = ["MAX_BYTES", "decode", "without_surrogates"]
 
@@ -26,18 +26,18 @@ WIDE_MARKS = {
 
 def decode(name: str, data: bytes, *, key: str | None = None) -> Source | Diagnostic:
     """Decode a file; `name` is the name to show, `key` its identity in the library."""
+    nowhere = Source(name, "", key=key).span(0, 0)
     if len(data) > MAX_BYTES:
-        nowhere = Source(name, "", key=key).span(0, 0)
         message = f"the file is larger than {MAX_BYTES >> 20} MiB"
         return Diagnostic(code="too-large", message=message, span=nowhere, help="is this a recipe?")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return _not_utf8(name, data, error, key)
     wide = _wide(data)
     if wide is not None:
-        return _not_text(Source(name, "", key=key).span(0, 0), wide)
-    return Source(name, text.removeprefix(BOM), key=key)
+        message = f"the file is {wide}; recipes are UTF-8"
+        return Diagnostic(code="not-utf8", message=message, span=nowhere, help="save the file as UTF-8")
+    try:
+        return Source(name, data.decode("utf-8").removeprefix(BOM), key=key)
+    except UnicodeDecodeError as error:
+        return _not_utf8(name, data, error, key)
 
 
 def without_surrogates(text: str) -> str:
@@ -49,18 +49,12 @@ def without_surrogates(text: str) -> str:
 
 
 def _not_utf8(name: str, data: bytes, error: UnicodeDecodeError, key: str | None) -> Diagnostic:
-    wide = _wide(data)
-    if wide is not None:
-        return _not_text(Source(name, "", key=key).span(0, 0), wide)
     # Latin-1 gives each stray byte a character, so that the excerpt shows the line, and is right for most such files.
     before = data[: error.start].decode("utf-8").removeprefix(BOM)
     source = Source(name, before + data[error.start :].decode("latin-1"), key=key)
-    return Diagnostic(
-        code="not-utf8",
-        message=f"byte 0x{data[error.start]:02x} is not UTF-8",
-        span=source.span(len(before), len(before) + 1),
-        help="save the file as UTF-8",
-    )
+    message = f"byte 0x{data[error.start]:02x} is not UTF-8"
+    span = source.span(len(before), len(before) + 1)
+    return Diagnostic(code="not-utf8", message=message, span=span, help="save the file as UTF-8")
 
 
 def _wide(data: bytes) -> str | None:
@@ -70,8 +64,3 @@ def _wide(data: bytes) -> str | None:
             return encoding
     looks_wide = len(data) >= 2 and len(data) % 2 == 0 and (data[:1] == b"\0") != (data[1:2] == b"\0")
     return "UTF-16" if looks_wide else None
-
-
-def _not_text(span: Span, encoding: str) -> Diagnostic:
-    message = f"the file is {encoding}; recipes are UTF-8"
-    return Diagnostic(code="not-utf8", message=message, span=span, help="save the file as UTF-8")

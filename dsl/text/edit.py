@@ -25,15 +25,13 @@ def merge(base: Node, over: Node, shorthand: Shorthand = no_shorthand, path: Pat
     if not isinstance(over, MapNode):
         return over
     below = open_shorthand(base, shorthand, path)
-    return _merge_maps(below, over, shorthand, path) if below else over
-
-
-def _merge_maps(base: MapNode, over: MapNode, shorthand: Shorthand, path: Path) -> MapNode:
-    entries = {entry.name: entry for entry in base.entries}
+    if below is None:
+        return over
+    entries = {entry.name: entry for entry in below.entries}
     for entry in over.entries:
-        below = entries.get(entry.name)
-        if below is not None:
-            value = merge(below.value, entry.value, shorthand, (*path, entry.name))
+        old = entries.get(entry.name)
+        if old is not None:
+            value = merge(old.value, entry.value, shorthand, (*path, entry.name))
             entry = entry if value is entry.value else Entry(key=entry.key, value=value)
         entries[entry.name] = entry
     return MapNode(entries=tuple(entries.values()), span=over.span)

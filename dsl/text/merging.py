@@ -1,16 +1,21 @@
-"""Entries of a map: duplicate keys reported, `<<: *base` merged in."""
+"""Entries and items as they were meant: duplicate keys reported, `<<: *base` merged in, what a comma split joined."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..diagnostics import Diagnostic, Note
+from ..source import Span, Text
 from ..suggest import quote
-from .node import Entry, ListNode, MapNode, Node
+from .node import Entry, ListNode, MapNode, Node, ScalarNode
+from .yaml_traps import torn_by_comma
 
-__all__ = ["merge_entries"]
+__all__ = ["is_torn", "merge_entries", "num_unclosed", "repair_pieces", "with_torn_items"]
 
 Report = Callable[[Diagnostic], None]
+
+WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def merge_entries(entries: Iterable[Entry], report: Report) -> tuple[Entry, ...]:
@@ -54,3 +59,41 @@ def _sources(value: Node, report: Report) -> Iterator[Entry]:
 
 def _is_merge(entry: Entry) -> bool:
     return entry.key.plain and entry.key.value == "<<"
+
+
+# Values that a comma within `{...}` or `[...]` split, joined again as if they had been quoted.
+
+
+def is_torn(value: ScalarNode, rest: ScalarNode) -> bool:
+    """Whether a comma split `rest` from a value, rather than `rest` being an unfinished entry."""
+    is_plain = value.plain and value.value is not None
+    return is_plain and (num_unclosed(value) > 0 or not WORD.fullmatch(rest.span.text))
+
+
+def num_unclosed(node: ScalarNode) -> int:
+    return node.text.value.count("(") - node.text.value.count(")")
+
+
+def repair_pieces(pieces: Sequence[ScalarNode], key: str | None, report: Report) -> ScalarNode:
+    first, last = pieces[0].span, pieces[-1].span
+    whole = Span(first.source, first.start, last.end)
+    report(torn_by_comma(whole, key))
+    text = Text.exact(whole)
+    return ScalarNode(value=text.value, text=text, span=whole, plain=False)
+
+
+def with_torn_items(items: Iterable[Node], report: Report) -> Iterator[Node]:
+    """Join the items of a list that a comma split within parentheses."""
+    pieces: list[ScalarNode] = []
+    unclosed = 0
+    for item in items:
+        if not isinstance(item, ScalarNode) or not item.plain:
+            yield from (*pieces, item)
+            pieces, unclosed = [], 0
+            continue
+        unclosed = max(unclosed + num_unclosed(item), 0)
+        pieces.append(item)
+        if unclosed == 0:
+            yield repair_pieces(pieces, None, report) if len(pieces) > 1 else item
+            pieces = []
+    yield from pieces

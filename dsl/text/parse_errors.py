@@ -156,37 +156,22 @@ def _interpolation_in_flow(scene: _Scene) -> Diagnostic | None:
     start = scene.last.start if scene.last.end == at and not scene.last.style else at - 1
     tail = re.compile(r"[^\s,\]}]*").match(scene.text, end)
     whole = scene.text[start : tail.end() if tail else end]
-    return scene.error(
-        "unquoted-interpolation",
-        "'${...}' inside '{...}' or '[...]' must be quoted: YAML reads its brace as a map",
-        at - 1,
-        end,
-        f'write "{whole}"',
-    )
+    message = "'${...}' inside '{...}' or '[...]' must be quoted: YAML reads its brace as a map"
+    return scene.error("unquoted-interpolation", message, at - 1, end, f'write "{whole}"')
 
 
 def _bracket(scene: _Scene) -> Diagnostic | None:
     start = scene.failure.context_at
     if start is None or not scene.says(r"while parsing a flow (mapping|sequence).*expected ',' or"):
         return None
-    return _bracket_never_closed(scene, start) or _comma_missing(scene, start)
-
-
-def _bracket_never_closed(scene: _Scene, start: int) -> Diagnostic | None:
-    return None if around.closing(scene.text, start) is not None else _never_closed(scene, start)
+    return _comma_missing(scene, start) if around.is_closed(scene.text, start) else _never_closed(scene, start)
 
 
 def _never_closed(scene: _Scene, start: int) -> Diagnostic:
     bracket = scene.text[start]
     notes = (Note("read as part of it up to here", scene.source.span(scene.at, scene.at)),) if scene.char else ()
-    return scene.error(
-        "unclosed-bracket",
-        f"the bracket {bracket} is never closed",
-        start,
-        start + 1,
-        f"write '{around.PARTNER[bracket]}' where it should end",
-        *notes,
-    )
+    advice = f"write '{around.PARTNER[bracket]}' where it should end"
+    return scene.error("unclosed-bracket", f"the bracket {bracket} is never closed", start, start + 1, advice, *notes)
 
 
 def _comma_missing(scene: _Scene, start: int) -> Diagnostic:
@@ -196,13 +181,8 @@ def _comma_missing(scene: _Scene, start: int) -> Diagnostic:
         # `{x: 1 y: 2}`: the comma belongs before the last word, which is the next key
         at = max(scene.text.rfind(" ", last.start, last.end), scene.text.rfind("\n", last.start, last.end))
         return scene.error("missing-comma", f"missing ',' between {what}", at + 1, last.end, "write ', ' before it")
-    return scene.error(
-        "missing-comma",
-        f"missing ',' between {what}",
-        scene.at,
-        scene.at + 1,
-        "write ', ' before it, or quote the whole value",
-    )
+    advice = "write ', ' before it, or quote the whole value"
+    return scene.error("missing-comma", f"missing ',' between {what}", scene.at, scene.at + 1, advice)
 
 
 def _closes_nothing(scene: _Scene) -> Diagnostic | None:
@@ -237,14 +217,13 @@ def _key_swallowed(scene: _Scene) -> Diagnostic | None:
     key = scene.text[key_start : scene.at]
     if not scene.text[around.line_start(scene.text, last.start) : last.start].strip(" -"):
         return _missing_colon(scene, last.start)
-    return scene.error(
-        "bad-indentation",
+    message, advice = (
         f"{quote(key)} is indented as if it were part of the value above",
-        key_start,
-        scene.at,
         "indent it like the keys around it",
-        Note("the value it would be part of", scene.source.span(last.start, around.line_end(scene.text, last.start))),
     )
+    value = scene.source.span(last.start, around.line_end(scene.text, last.start))
+    note = Note("the value it would be part of", value)
+    return scene.error("bad-indentation", message, key_start, scene.at, advice, note)
 
 
 def _key_without_colon(scene: _Scene) -> Diagnostic | None:
@@ -254,13 +233,9 @@ def _key_without_colon(scene: _Scene) -> Diagnostic | None:
 
 def _missing_colon(scene: _Scene, start: int) -> Diagnostic:
     line = scene.source.span(start, around.content_end(scene.text, start))
-    return (
-        foreign_blank(line)
-        or without_space(line)
-        or scene.error(
-            "missing-colon", f"expected ':' after {quote(line.text)}", line.start, line.end, "write 'key: value'"
-        )
-    )
+    message = f"expected ':' after {quote(line.text)}"
+    error = scene.error("missing-colon", message, line.start, line.end, "write 'key: value'")
+    return foreign_blank(line) or without_space(line) or error
 
 
 def _reserved(scene: _Scene) -> Diagnostic | None:
@@ -269,13 +244,8 @@ def _reserved(scene: _Scene) -> Diagnostic | None:
     alias = scene.failure.context_at if scene.says("alias|anchor") else None
     start = scene.at if alias is None else alias
     value = scene.text[start : around.content_end(scene.text, start, flow=around.in_flow(scene.text, start))]
-    return scene.error(
-        "reserved-character",
-        f"an unquoted value cannot start with '{scene.text[start : start + 1]}'",
-        start,
-        start + len(value),
-        f"quote it: {in_quotes(value)}",
-    )
+    message = f"an unquoted value cannot start with '{scene.text[start : start + 1]}'"
+    return scene.error("reserved-character", message, start, start + len(value), f"quote it: {in_quotes(value)}")
 
 
 def _dash(scene: _Scene) -> Diagnostic | None:
@@ -360,13 +330,8 @@ def _block_header(scene: _Scene) -> Diagnostic | None:
         return None
     start = scene.failure.context_at if scene.failure.context_at is not None else scene.at
     end = around.content_end(scene.text, start)
-    return scene.error(
-        "yaml-syntax",
-        f"expected only '-', '+' or a digit after '{scene.text[start]}'",
-        start,
-        end,
-        "start the text on the next line, or quote it",
-    )
+    message = f"expected only '-', '+' or a digit after '{scene.text[start]}'"
+    return scene.error("yaml-syntax", message, start, end, "start the text on the next line, or quote it")
 
 
 def _tag(scene: _Scene) -> Diagnostic | None:

@@ -17,11 +17,13 @@ Run = tuple[str, int, int]
 """Characters of the value, and the range they come from: as long as they are, or all of it for all of them."""
 
 FOLD = r"[ \t]*(?:\r?\n[ \t]*)+"
-PLAIN = re.compile(FOLD)
-SINGLE = re.compile(rf"''|{FOLD}")
-DOUBLE = re.compile(
-    r"\\\r?\n[ \t]*(?:\r?\n[ \t]*)*|\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|\\.|" + FOLD, re.DOTALL
-)
+ESCAPE = r"\\\r?\n[ \t]*(?:\r?\n[ \t]*)*|\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|\\."
+FOLDS = {
+    "": re.compile(FOLD),
+    "'": re.compile(rf"''|{FOLD}"),
+    '"': re.compile(f"{ESCAPE}|{FOLD}", re.DOTALL),
+}
+"""What stands for other characters, by what opens the scalar."""
 ESCAPES = dict(zip('0abt\tnvfe "/\\N_LP', '\0\a\b\t\t\n\v\f\x1b "/\\\x85\xa0\u2028\u2029', strict=True))
 HEADER = re.compile(r"[|>][-+0-9]*")
 LINE = re.compile(r"([^\r\n]*)(\r?\n|\Z)")
@@ -32,7 +34,10 @@ def unfold(source: Source, start: int, end: int, style: str, value: str) -> Text
     inner = 1 if style in ("'", '"') else 0
     if style not in ("|", ">") and source.text[start + inner : end - inner] == value:
         return Text.exact(Span(source, start + inner, end - inner))
-    runs = list(READERS[style](source.text, start, end, value))
+    if style in FOLDS:
+        runs = list(_replaced(source.text, start + inner, end - inner, FOLDS[style]))
+    else:
+        runs = list(_block(source.text, start, end, value))
     if "".join(chars for chars, _, _ in runs) != value:
         return Text.made(value, Span(source, start, end))
     return Text(value, tuple(_pieces(source, runs)) or (Piece(0, Span(source, start, end), False),))
@@ -55,18 +60,6 @@ def _pieces(source: Source, runs: list[Run]) -> Iterator[Piece]:
         yield Piece(open_run[1] - open_run[0], Span(source, *open_run), True)
 
 
-def _plain(text: str, start: int, end: int, _value: str) -> Iterator[Run]:
-    return _replaced(text, start, end, PLAIN)
-
-
-def _single(text: str, start: int, end: int, _value: str) -> Iterator[Run]:
-    return _replaced(text, start + 1, end - 1, SINGLE)
-
-
-def _double(text: str, start: int, end: int, _value: str) -> Iterator[Run]:
-    return _replaced(text, start + 1, end - 1, DOUBLE)
-
-
 def _replaced(text: str, start: int, end: int, pattern: re.Pattern[str]) -> Iterator[Run]:
     at = start
     for match in pattern.finditer(text, start, end):
@@ -86,12 +79,9 @@ def _undone(token: str) -> str:
     if token[1] in "\r\n":
         return "\n" * (token.count("\n") - 1)
     if token[1] in "xuU":
-        return _character(int(token[2:], 16)) if len(token) > 2 else ""
+        code = int(token[2:] or "0", 16)
+        return chr(code) if len(token) > 2 and code < 0x110000 else ""
     return ESCAPES.get(token[1], "")
-
-
-def _character(code: int) -> str:
-    return chr(code) if code < 0x110000 else ""
 
 
 def _block(text: str, start: int, end: int, value: str) -> Iterator[Run]:
@@ -135,6 +125,3 @@ def _folded_lines(text: str, lines: list[tuple[int, int, int]], header: str) -> 
         yield pending
     if "+" in header:
         yield from blanks
-
-
-READERS = {"": _plain, "'": _single, '"': _double, "|": _block, ">": _block}

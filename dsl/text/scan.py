@@ -9,11 +9,11 @@ import re
 
 __all__ = [
     "PARTNER",
-    "closing",
     "column",
     "content_end",
     "in_flow",
     "innermost_open",
+    "is_closed",
     "line_end",
     "line_start",
     "skip",
@@ -25,14 +25,14 @@ PARTNER = {"{": "}", "[": "]", "}": "{", "]": "["}
 TOKEN = re.compile(r"""(?<![\w)\]}])"(?:\\.|[^"\\])*"|(?<![\w)\]}])'(?:''|[^'])*'|(?<=\s)#[^\n]*|[\[\]{}]""", re.DOTALL)
 
 
-def closing(text: str, start: int) -> int | None:
-    """Find the bracket that closes the one at `start`; quoted text and comments do not count."""
+def is_closed(text: str, start: int) -> bool:
+    """Whether there is a bracket that closes the one at `start`; quoted text and comments do not count."""
     depth = 0
     for match in TOKEN.finditer(text, start):
         depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(match.group(), 0)
         if depth == 0 and match.group() in PARTNER:
-            return match.start()
-    return None
+            return True
+    return False
 
 
 def innermost_open(text: str) -> int | None:

@@ -17,11 +17,10 @@ from ..frozen import frozen
 from ..source import Piece, Source, Span, Text
 from ..suggest import did_you_mean, quote
 from .decode import MAX_BYTES, SURROGATE
-from .merging import merge_entries
+from .merging import is_torn, merge_entries, num_unclosed, repair_pieces, with_torn_items
 from .node import Entry, ListNode, MapNode, Measure, Node, Path, ScalarNode, child_nodes, get_entry, node_at, to_data
 from .scalar_offsets import unfold
 from .scalars import Refused, ScalarValue, resolve
-from .torn import is_torn, num_unclosed, repair_pieces, with_torn_items
 from .yaml_traps import (
     MAY_BE_TRAP,
     bad_escape,

@@ -13,7 +13,6 @@ from agym.dsl.check.json_schema import check_schema
 from agym.dsl.codes import CODES
 from agym.dsl.compile import compile_recipe
 from agym.dsl.compose.compose import compose
-from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.expression.expr import Expr
 from agym.dsl.model.algorithm import Aggregation, Baseline, DataSource, Preset
@@ -26,6 +25,8 @@ from agym.runtime.sinks.registry import SINKS
 from agym.schemas import recipe_v1
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from ..memory_library import MemoryLibrary
 
 TOP = """agym: 1
 name: craft

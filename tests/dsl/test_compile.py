@@ -12,12 +12,13 @@ from agym.dsl.check.json_schema import check_schema
 from agym.dsl.check.key_suggestions import SchemaKeys
 from agym.dsl.compile import Compiled, compile_recipe, find_shorthand
 from agym.dsl.compose.compose import compose
-from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.source import Source
 from agym.dsl.text.tree import MapNode
 from agym.files import DiskLibrary
 from agym.schemas import recipe_v1
 from mistakes import one_of_each
+
+from ..memory_library import MemoryLibrary
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted(

@@ -10,12 +10,13 @@ from agym.dsl.check.key_aliases import FOREIGN, FOREIGN_VALUES
 from agym.dsl.check.key_suggestions import NAME, SchemaKeys
 from agym.dsl.codes import CODES
 from agym.dsl.compose.compose import compose
-from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
-from agym.dsl.spelling import distance, find_closest
+from agym.dsl.suggest import distance, find_closest
 from agym.dsl.text.tree import Node, parse_tree
 from agym.schemas import recipe_v1
+
+from ..memory_library import MemoryLibrary
 
 TOP = """agym: 1
 name: craft

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from agym.dsl.model.model_sizes import KNOWN, find_published, find_shape, make_shape, read_shape
+from agym.dsl.model.model_sizes import find_published, find_shape, make_shape, read_shape
 from agym.dsl.model.plan import MemoryItem, MemoryUse, Phase, Role, peaks
 from agym.dsl.model.recipe import (
     DType,
@@ -62,8 +62,15 @@ PUBLISHED = {
 TOY = ModelShape(layers=2, hidden=8, heads=4, kv_heads=2, intermediate=16, vocab=100)
 """A head is 2 wide. A block: q 64, k 32, v 32, o 64, feed-forward 3·128, norms 16 = 592. All: 800 + 1184 + 8 + 800."""
 
-SMALL = KNOWN["Qwen/Qwen2.5-0.5B"].shape
-SEVEN = KNOWN["Qwen/Qwen2.5-7B"].shape
+
+def published(name: str) -> ModelShape:
+    known = find_published(name)
+    assert known is not None, name
+    return known.shape
+
+
+SMALL = published("Qwen/Qwen2.5-0.5B")
+SEVEN = published("Qwen/Qwen2.5-7B")
 
 
 def sizing(shape: ModelShape = TOY, **changes: object) -> Sizing:
@@ -419,7 +426,7 @@ CONFIG = {
 
 
 def test_sizes_from_a_configuration_file() -> None:
-    assert read_shape(CONFIG) == KNOWN["Qwen/Qwen3-0.6B"].shape
+    assert read_shape(CONFIG) == published("Qwen/Qwen3-0.6B")
 
 
 def test_a_configuration_without_key_value_heads_has_one_per_head() -> None:

@@ -11,7 +11,6 @@ from agym.dsl.check import effect_tables as effects
 from agym.dsl.check import no_effect as relevance
 from agym.dsl.check.presets import load_presets
 from agym.dsl.compile import compile_recipe
-from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.expression.expr import Expr
 from agym.dsl.model.algorithm import (
@@ -47,6 +46,7 @@ from agym.dsl.model.stage_kinds import kind_of
 from agym.dsl.source import Source
 from agym.runtime.sinks.registry import SINKS
 
+from ..memory_library import MemoryLibrary
 from .listed import Listed
 
 Changes = dict[str, Any]

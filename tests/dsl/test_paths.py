@@ -10,13 +10,13 @@ import pytest
 from agym.dsl.catalog import Catalog
 from agym.dsl.check.paths import anchor_paths
 from agym.dsl.compile import CompiledVariant, compile_recipe
-from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.publish.plan_json import dump_json
 from agym.dsl.source import Source
 from agym.files import DiskLibrary
 from agym.reporters.resolved import resolved_yaml
 
 from ..conftest import Agym
+from ..memory_library import MemoryLibrary
 
 HEAD = "agym: 1\nname: mine\n"
 BODY = "environments: {web: web}\nschedule: [{stage: go, turns: 10, until: step >= 10}]\n"

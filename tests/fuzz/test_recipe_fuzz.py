@@ -11,13 +11,14 @@ import pytest
 import yaml
 from agym.dsl.codes import CODES
 from agym.dsl.compose.compose import compose
-from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
 from agym.dsl.text.decode import decode
 from agym.dsl.text.tree import ListNode, MapNode, Node, Parsed, ScalarNode, parse_tree, to_data
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+
+from ..memory_library import MemoryLibrary
 
 QUICK = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from agym.dsl.compose.compose import Composed, compose
-from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
 from agym.dsl.text.tree import Node, node_at, to_data
+
+from ...memory_library import MemoryLibrary
 
 SHIPPED = {"base/grpo-7b": "algorithm: {use: grpo, lr: 1e-6}\nhardware: {nodes: 1}\n"}
 SHORTHANDS = {("algorithm",): "use"}

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from agym.catalog import catalog
 from agym.dsl.compile import compile_recipe
-from agym.dsl.compose.library import MemoryLibrary
 from agym.dsl.model.plan import Plan
 from agym.dsl.model.recipe import Sink as Settings
 from agym.dsl.source import Source
 from agym.runtime.reporting import MetricsRow
 from agym.runtime.rollout.episode import Ending, Episode, Segment, Task, Turn
+
+from ...memory_library import MemoryLibrary
 
 RECIPE = """\
 agym: 1
