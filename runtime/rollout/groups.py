@@ -7,19 +7,17 @@ start is fixed by their place in the step, not by which one ended first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from ...dsl.model.recipe import Memory, OnInvalid, Planning, Reflection
-from ...envs.errors import EnvFault, FaultKind
+from ...dsl.model.recipe import Memory, OnInvalid, Planning, Reflection, Rollout
 from ..agents.chat import Chat
 from ..agents.formats import AgentFormat
 from ..protocols import Sampler, SamplingSettings
 from ..seeds import derive
-from .env_calls import ConcurrencyLimits, ConnectedEnv, Timeouts, open_session, with_retries
+from .env_calls import ConcurrencyLimits, ConnectedEnv, limit_time, open_session, with_retries
 from .episode import Episode, Group, Task
 from .episode_runner import EpisodeRunner
 
@@ -50,7 +48,7 @@ class Player:
     prompt: str | None
     """The recipe's own system prompt."""
     draw: SamplingSettings
-    timeouts: Timeouts
+    timeouts: Rollout
     concurrency: ConcurrencyLimits
     clock: Callable[[], float]
     memory: Memory = field(default_factory=Memory)
@@ -70,24 +68,15 @@ class Player:
             while True:
                 async with (
                     open_session(env, task, self.timeouts, self.concurrency) as session,
-                    self._limit_time(env, task),
+                    limit_time(
+                        self.timeouts.episode_timeout_s, f"the episode of task '{task.id}' in {env.name} to end"
+                    ),
                 ):
                     await runner.run_attempt(session)
                 if not await runner.reflect():
                     return runner.build_episode()
 
         return await with_retries(once, task, index, limits.horizon, self.timeouts.retries, self.clock)
-
-    @asynccontextmanager
-    async def _limit_time(self, env: ConnectedEnv, task: Task) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(self.timeouts.episode_timeout_s):
-                yield
-        except TimeoutError:
-            what = f"the episode of task '{task.id}' in {env.name} to end"
-            raise EnvFault(
-                f"waited {self.timeouts.episode_timeout_s:g} s for {what}", kind=FaultKind.DEADLINE
-            ) from None
 
 
 # --- groups --------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ..rollout.episode import Episode, Task
 from ..rollout.task_sampler import TaskPool
 from ..seeds import derive
 from ..workers.rollout_worker import DemonstrationSettings, RolloutWorker
-from .stage_context import StageContext, episode_limits, timeouts_of
+from .stage_context import StageContext, episode_limits
 
 __all__ = ["examples_for"]
 
@@ -82,7 +82,7 @@ def _style(context: StageContext) -> DemonstrationSettings:
     return DemonstrationSettings(
         agent=context.stage.agent,
         environments=context.stage.environments,
-        timeouts=timeouts_of(context),
+        timeouts=context.plan.rollout,
         slots=_SPARE * (context.stage.agent.demonstrations + 1),
         noise=0.0,
         loss_on=LossOn.EXPERT,

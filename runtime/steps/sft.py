@@ -28,7 +28,7 @@ from ..seeds import derive
 from ..storage.run_folder import PROGRESS
 from ..workers.learner_worker import LearnerWorker
 from ..workers.rollout_worker import DemonstrationSettings, RolloutWorker
-from .stage_context import StageContext, episode_limits, equal_parts, refuse_faults, timeouts_of, update_settings
+from .stage_context import StageContext, episode_limits, equal_parts, refuse_faults, update_settings
 from .step_data import StepData
 
 __all__ = [
@@ -225,7 +225,7 @@ def demonstration_settings(context: StageContext) -> DemonstrationSettings:
     return DemonstrationSettings(
         agent=context.stage.agent,
         environments=context.stage.environments,
-        timeouts=timeouts_of(context),
+        timeouts=context.plan.rollout,
         slots=context.plan.rollout.slots or _SLOTS,
         noise=data.noise,
         loss_on=data.loss_on,

@@ -24,7 +24,6 @@ from ..learning.reward import StepNames
 from ..progress import Progress, StageFacts
 from ..protocols import LossSettings, SamplingSettings, UpdateLimits, UpdateSettings
 from ..reporting import Reporter
-from ..rollout.env_calls import Timeouts
 from ..rollout.episode import Ending, Episode
 from ..rollout.groups import EpisodeLimits
 from ..rollout.task_sampler import TaskPool
@@ -46,7 +45,6 @@ __all__ = [
     "reference_stage",
     "refuse_faults",
     "sampling_settings",
-    "timeouts_of",
     "update_settings",
 ]
 
@@ -178,24 +176,12 @@ def sampling_settings(context: StageContext) -> SamplingSettings:
     )
 
 
-def timeouts_of(context: StageContext) -> Timeouts:
-    rollout = context.plan.rollout
-    return Timeouts(
-        reset_timeout_s=rollout.reset_timeout_s,
-        step_timeout_s=rollout.step_timeout_s,
-        episode_timeout_s=rollout.episode_timeout_s,
-        retries=rollout.retries,
-        reset_limit=rollout.limits.reset,
-        step_limit=rollout.limits.step,
-    )
-
-
 def play_settings(context: StageContext, episodes: int, draw: SamplingSettings) -> PlaySettings:
     return PlaySettings(
         agent=context.stage.agent,
         environments=context.stage.environments,
         draw=draw,
-        timeouts=timeouts_of(context),
+        timeouts=context.plan.rollout,
         slots=context.plan.rollout.slots or episodes,
     )
 

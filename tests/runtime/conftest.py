@@ -548,14 +548,14 @@ def echo() -> type[Echo]:
 @pytest.fixture
 def player_of() -> Callable[..., Any]:
     """`player_of(sampler, phases, table=...)`: an agent at play without a run around it."""
-    from agym.dsl.model.recipe import Format
+    from agym.dsl.model.recipe import Format, Rollout
     from agym.runtime.agents.formats import agent_format
     from agym.runtime.protocols import SamplingSettings
-    from agym.runtime.rollout.env_calls import ConcurrencyLimits, Timeouts
+    from agym.runtime.rollout.env_calls import ConcurrencyLimits
     from agym.runtime.rollout.groups import Player
 
-    def make(sampler: TableSampler, timeouts: Timeouts | None = None) -> Player:
-        timeouts = timeouts or Timeouts()
+    def make(sampler: TableSampler, timeouts: Rollout | None = None) -> Player:
+        timeouts = timeouts or Rollout()
         sampler.table = TableLearner().table if sampler.table is None else sampler.table
         return Player(
             sampler=sampler,

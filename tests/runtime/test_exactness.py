@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agym.dsl.model.recipe import Format
+from agym.dsl.model.recipe import Format, Rollout
 from agym.envs.clients.client import InlineEnv
 from agym.runtime.agents.chat import Chat, TemplateError
 from agym.runtime.agents.formats import agent_format
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, SamplingSettings
-from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv, Timeouts
+from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Episode, Group, Segment, Task
 from agym.runtime.rollout.groups import EpisodeLimits, Player
 
@@ -109,8 +109,8 @@ def babbled(chat: Chat, sampler: Any, env: Any) -> Episode:
             format=agent_format(Format.PLAIN),
             prompt=None,
             draw=SamplingSettings(stop_ids=(chat.end_of_reply,)),
-            timeouts=Timeouts(),
-            concurrency=ConcurrencyLimits.of(Timeouts()),
+            timeouts=Rollout(),
+            concurrency=ConcurrencyLimits.of(Rollout()),
             clock=lambda: 0.0,
         )
         world = ConnectedEnv(name="echo", client=client, spec=await client.spec())

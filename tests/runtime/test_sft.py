@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from agym.dsl.model.algorithm import LossOn
-from agym.dsl.model.recipe import Format
+from agym.dsl.model.recipe import Format, Rollout
 from agym.envs.clients.client import InlineEnv
 from agym.envs.errors import EnvFault
 from agym.envs.protocol import Observation, Reached
@@ -24,7 +24,7 @@ from agym.runtime.data.demonstrations import Demonstrator, NoExpert, NoHindsight
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import RunError, StepRefused
 from agym.runtime.reporting import SilentReporter
-from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv, Timeouts
+from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Ending, Episode, Task
 from agym.runtime.rollout.groups import EpisodeLimits
 
@@ -40,8 +40,8 @@ def demonstrator(words: Any) -> Demonstrator:
         encode=words.encode_known,
         format=agent_format(Format.PLAIN),
         prompt=None,
-        timeouts=Timeouts(retries=0),
-        concurrency=ConcurrencyLimits.of(Timeouts()),
+        timeouts=Rollout(retries=0),
+        concurrency=ConcurrencyLimits.of(Rollout()),
         noise=0.0,
         loss_on=LossOn.EXPERT,
         clock=lambda: 0.0,
