@@ -70,7 +70,14 @@ def episode_facts(episode: Episode, step_names: StepNames) -> Facts:
 
 
 def turn_facts(episode: Episode, index: int, step_names: StepNames) -> Facts:
-    return MappingFacts("turn", {**step_names, **_episode_values(episode), **_turn_values(episode, index)})
+    turn = episode.turns[index]
+    values = {
+        "turn_reward": turn.reward,
+        "turn_index": float(index),
+        "turn_invalid": turn.invalid,
+        "turn_tokens": float(turn.end - turn.start),
+    }
+    return MappingFacts("turn", {**step_names, **_episode_values(episode), **values})
 
 
 def group_facts(group: Sequence[Scored], step_names: StepNames) -> Facts:
@@ -105,16 +112,6 @@ def _episode_values(episode: Episode) -> dict[str, FactValue]:
         "ending": str(episode.ending),
         "environment": episode.task.environment,
         "difficulty": _parse_number(episode.task.difficulty),
-    }
-
-
-def _turn_values(episode: Episode, index: int) -> dict[str, FactValue]:
-    turn = episode.turns[index]
-    return {
-        "turn_reward": turn.reward,
-        "turn_index": float(index),
-        "turn_invalid": turn.invalid,
-        "turn_tokens": float(turn.end - turn.start),
     }
 
 

@@ -141,11 +141,11 @@ def _numbers(context: StageContext, settings: Eval, groups: Sequence[Group]) -> 
     counted = [[e for e in group.episodes if e.ending.trainable] for group in groups]
     counted = [group for group in counted if group]
     shares = [mean(episode.success for episode in group) for group in counted]
-    interval = bootstrap(shares, settings.confidence, derive(context.plan.seed, "bootstrap"))
+    low, high = bootstrap(shares, settings.confidence, derive(context.plan.seed, "bootstrap"))
     numbers = {
         "success": mean(shares),
-        "ci_low": interval.low,
-        "ci_high": interval.high,
+        "ci_low": low,
+        "ci_high": high,
         "score": mean(mean(episode.score for episode in group) for group in counted),
         "turns": mean(episode.num_turns for group in counted for episode in group),
         "tasks": float(len(counted)),

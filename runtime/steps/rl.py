@@ -13,10 +13,10 @@ import numpy as np
 from ...dsl.model.algorithm import KL, Baseline, Importance, KLPlace
 from ...dsl.model.plan import Op
 from ..errors import StepRefused
-from ..learning.critic_values import attach_values, critic_metrics
 from ..learning.importance import importance_weights, is_truncated
 from ..learning.kl_penalty import apply_kl_penalty, sampled_sequences
-from ..learning.training_batch import TrainingBatch, build_training_batch
+from ..learning.metrics import critic_metrics
+from ..learning.training_batch import TrainingBatch, attach_values, build_training_batch
 from ..protocols import Floats, TrainSequence, UpdateMetrics, ValueSettings
 from ..rollout.task_sampler import shuffle
 from ..workers.learner_worker import LearnerWorker
