@@ -1,7 +1,6 @@
 """Agent formats: the rules that an agent is given, and parsers that read actions from its replies.
 
-A parser never guesses and never raises: what it cannot read it refuses, with the reason for the agent. What an expert
-writes is parsed to the action that was meant.
+A parser never guesses and never raises: what it cannot read it refuses, with the reason for the agent.
 """
 
 from __future__ import annotations

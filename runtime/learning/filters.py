@@ -1,8 +1,7 @@
 """Filters and loss masks: the groups, episodes and turns that an update trains on. Pure.
 
-In order: uncountable episodes are never used (`is_countable`); groups are dropped whole (`keeps_group`, `top_groups`);
-episodes and turns are masked, and still count for the baseline (`mask_episode`); episodes with hardly any advantage are
-dropped last (`has_large_advantage`).
+In order: uncountable episodes are never used; groups are dropped whole; episodes and turns are masked, and still count
+for the baseline; episodes with hardly any advantage are dropped last.
 """
 
 from __future__ import annotations
@@ -77,9 +76,6 @@ def is_countable(episode: Episode) -> bool:
     return episode.ending.trainable and episode.sampled_tokens > 0
 
 
-# --- groups ---------------------------------------------------------------------------------------------------------
-
-
 def keeps_group(group: Sequence[Scored], settings: Filter, step_names: StepNames) -> bool:
     """Return whether `filter.groups` is true of the group; never for a group without episodes."""
     return bool(group) and settings.groups.holds(group_facts(group, step_names))
@@ -102,9 +98,6 @@ def groups_missing(passing: int, wanted: int, rounds: int, settings: Filter) -> 
     if not settings.resample or rounds >= settings.max_resamples:
         return 0
     return max(wanted - passing, 0)
-
-
-# --- episodes and turns ---------------------------------------------------------------------------------------------
 
 
 def mask_episode(scored: Scored, policies: MaskPolicies, step_names: StepNames) -> LossMask:

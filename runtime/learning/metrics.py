@@ -1,7 +1,4 @@
-"""Metrics of episodes and updates. Pure: equal inputs, in any order, give equal bits.
-
-An unknown value is NaN here, and left out where numbers are stored.
-"""
+"""Metrics of episodes and updates. Pure: equal inputs, in any order, give equal bits; an unknown value is NaN."""
 
 from __future__ import annotations
 
@@ -109,9 +106,6 @@ def pass_at(k: int, samples: int, successes: int) -> float:
     return 1.0 - comb(samples - successes, k) / comb(samples, k)
 
 
-# --- updates -------------------------------------------------------------------------------------------------------
-
-
 def train_metrics(updates: Sequence[UpdateMetrics]) -> dict[str, float | int]:
     if not updates:
         return {"train/updates": 0}
@@ -155,8 +149,6 @@ def worst_fault(updates: Sequence[UpdateMetrics | ValueMetrics]) -> UpdateFault 
     faults = {update.fault for update in updates}
     return next((fault for fault in UpdateFault if fault in faults), None)
 
-
-# --- under the names of expressions --------------------------------------------------------------------------------
 
 _FACTS = {
     "success": "rollout/success",

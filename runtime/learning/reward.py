@@ -1,7 +1,4 @@
-"""Rewards of an episode, turn by turn, under the `reward` settings of a recipe.
-
-The running scale of each environment is a value that is handed in and returned: it belongs in the checkpoint.
-"""
+"""Rewards of an episode, turn by turn, under the `reward` settings of a recipe. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from .baselines import mean_of, std_of
 from .turn_rewards import Float64s, TurnRewards, TurnRewardsError
 
 __all__ = [
-    "FactValue",
     "Moments",
     "RewardError",
     "Scales",
@@ -60,9 +56,6 @@ class Scored:
     def total(self) -> float:
         """The episode's reward, by which groups are compared."""
         return fsum((self.outcome, *self.turn_rewards))
-
-
-# --- facts ----------------------------------------------------------------------------------------------------------
 
 
 def episode_facts(episode: Episode, step_names: StepNames) -> Facts:
@@ -123,9 +116,6 @@ def _parse_number(text: str) -> float:
         return nan
 
 
-# --- terms ----------------------------------------------------------------------------------------------------------
-
-
 def score_episode(
     episode: Episode, settings: Reward, *, invalid_turn: float, context_tokens: int, step_names: StepNames
 ) -> Scored:
@@ -174,9 +164,6 @@ def _penalise_overlong(episode: Episode, settings: Overlong | None, context_toke
     used = max((len(segment.ids) for segment in episode.segments), default=0)
     into = (used - (context_tokens - settings.buffer)) / settings.buffer
     return settings.penalty * min(max(into, 0.0), 1.0)
-
-
-# --- scale of each environment --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,9 +230,6 @@ def _divide(scored: Scored, scales: Scales) -> Scored:
         turn_rewards=tuple(reward / by for reward in scored.turn_rewards),
         greedy=None if scored.greedy is None else _divide(scored.greedy, scales),
     )
-
-
-# --- towards advantages ---------------------------------------------------------------------------------------------
 
 
 def assign_turn_rewards(scored: Scored, *, loss_mask: Sequence[bool] | None = None) -> TurnRewards:

@@ -1,7 +1,4 @@
-"""Rewards of an episode by turn, over its sampled tokens.
-
-Only sampled tokens exist here: what the environment wrote costs no discount and enters no statistic.
-"""
+"""Rewards of an episode by turn, over its sampled tokens: what the environment wrote enters no statistic."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Environment calls with deadlines, concurrency limits and retries.
 
-Anything that goes wrong on the environment's side (any exception, silence, an invalid answer) is a fault: the episode
-is played again from its start, with the same seed, and finally left out; it is never a failure.
+A fault is never a failure: the episode is played again from its start, with the same seed, and finally left out.
 """
 
 from __future__ import annotations

@@ -93,9 +93,6 @@ class EnvConnector:
         return self.environ[found[1]]
 
 
-# --- servers that run already ---
-
-
 def connect_to_server(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
     assert settings.url is not None
     return _CONNECTORS[settings.dialect](settings.url, settings, token, deadlines)
@@ -122,8 +119,6 @@ _CONNECTORS: Mapping[Dialect, Callable[[str, Environment, str | None, Deadlines]
     Dialect.OPENENV: _connect_openenv,
 }
 
-
-# --- the environments of a run --------------------------------------------------------------------------------------
 
 OpenClient = Callable[[str, Environment], Awaitable[EnvClient]]
 """Connects to an environment: in this process, on a server of this run, or at an address."""

@@ -1,8 +1,7 @@
 """Episode loop: observations, plans, replies and steps, attempt after attempt.
 
 The model's view only grows, token by token, until its memory is cut: then a new view begins with the opening, a word
-about what is left out, and the turns that are kept, in the tokens in which they were sampled. Plans, lessons and
-summaries are replies like any other: sampled, counted and trained on, but no turns of the horizon.
+about what is left out, and the turns that are kept, in the tokens in which they were sampled.
 """
 
 from __future__ import annotations

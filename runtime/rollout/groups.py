@@ -1,8 +1,4 @@
-"""Groups of episodes, played concurrently: one episode is one coroutine.
-
-No barrier stands between turns: a slot that gets free takes the next episode at once, and the order in which episodes
-start is fixed by their place in the step, not by which one ended first.
-"""
+"""Groups of episodes, played concurrently and without a barrier between turns: one episode is one coroutine."""
 
 from __future__ import annotations
 
@@ -77,9 +73,6 @@ class Player:
                     return runner.build_episode()
 
         return await with_retries(once, task, index, limits.horizon, self.timeouts.retries, self.clock)
-
-
-# --- groups --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

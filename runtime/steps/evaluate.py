@@ -1,8 +1,7 @@
-"""Measuring: tasks that are never learnt from, at the horizons and temperatures that the recipe asks for.
+"""Evaluation on tasks that are never trained on, at the horizons and temperatures that the recipe asks for.
 
-Enters: a stage's Context, a crew whose sampler holds the weights to be measured. Leaves: one row for the run folder and
-the episodes behind it. The seeds are the same at every measurement, so that two of them differ by the weights alone;
-for the same reason tokens are drawn from all that the model says, whatever `sampling` cuts off in training.
+The seeds are the same at every evaluation, so that two of them differ by the weights alone; for the same reason tokens
+are drawn from the whole distribution, even where `sampling` cuts it off in training.
 """
 
 from __future__ import annotations
@@ -131,9 +130,6 @@ async def _play(
     )
     refuse_faults(context, [episode for group in groups for episode in group.episodes], "eval")
     return groups
-
-
-# --- numbers -------------------------------------------------------------------------------------------------------
 
 
 def _numbers(context: StageContext, settings: Eval, groups: Sequence[Group]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from ..errors import StepRefused
 from ..progress import Progress
 from .rollout_batch import RolloutBatch
 
-__all__ = ["PlayBatch", "Prefetcher", "Sync"]
+__all__ = ["Prefetcher"]
 
 Sync = Callable[[], Awaitable[None]]
 """Gives the sampler the newest weights, if it has older ones."""

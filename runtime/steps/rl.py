@@ -35,9 +35,6 @@ __all__ = [
 ]
 
 
-# --- before the update ---------------------------------------------------------------------------------------------
-
-
 async def sampled_reference_logprobs(context: StageContext, data: StepData) -> list[Floats] | None:
     """Of all that was sampled, for a KL penalty in the reward; None while that weighs nothing."""
     if kl_weight(context) == 0:
@@ -96,9 +93,6 @@ def _batch(data: StepData) -> TrainingBatch:
     return data.batch
 
 
-# --- sequences with all log-probs ----------------------------------------------------------------------------------
-
-
 def _sequences(context: StageContext, data: StepData) -> list[list[TrainSequence]]:
     """The batch, group by group, with the log-probs that the loss compares with; put together once per step."""
     if data.sequences is None:
@@ -148,14 +142,14 @@ def _mismatch(sampled: Sequence[TrainSequence], own: Sequence[TrainSequence], se
     )
 
 
-# --- updates -------------------------------------------------------------------------------------------------------
-
-
 async def update_policy(op: Op, context: StageContext, data: StepData) -> None:
     """Passes over the groups in a shuffled order; stops early once the policy is far enough from the sampler."""
     groups = _sequences(context, data)
-    _critic_settings(context)  # a rate without a value is refused here: once the weights have changed, nothing can be
-    if not _critic_warms_up(context) and groups:
+    critic = _critic_settings(
+        context
+    )  # a rate without a value is refused here: once the weights have changed, nothing can be
+    warms_up = critic is not None and context.progress.step < context.stage.algorithm.critic.warmup_steps
+    if groups and not warms_up:
         await _update(context, groups, data.updates)
     if data.mismatch is None and data.updates:
         # before its first update the learner still equals the sampler, and the update measures what lies between
@@ -173,11 +167,6 @@ async def _update(context: StageContext, groups: list[list[TrainSequence]], upda
                     context.progress.kl_scale *= kl_factor(updates[-1].reference_kl, algorithm.kl)
             if algorithm.kl_stop is not None and updates[-1].sampler_kl > algorithm.kl_stop:
                 return
-
-
-def _critic_warms_up(context: StageContext) -> bool:
-    """Whether the critic is trained alone as yet."""
-    return _critic_settings(context) is not None and context.progress.step < context.stage.algorithm.critic.warmup_steps
 
 
 def _critic_settings(context: StageContext) -> ValueSettings | None:

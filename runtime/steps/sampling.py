@@ -62,9 +62,8 @@ async def _play(
 
 async def judge_episodes(op: Op, context: StageContext, data: StepData) -> None:
     assert data.episodes is not None, "episodes are played before they are judged"
-    judged = await judge_groups(context, data.episodes, data.rounds)
-    data.episodes = judged.groups
-    data.judged = {name: data.judged.get(name, 0.0) + value for name, value in judged.row.items()}
+    data.episodes, row = await judge_groups(context, data.episodes, data.rounds)
+    data.judged = {name: data.judged.get(name, 0.0) + value for name, value in row.items()}
 
 
 def groups_to_resample(context: StageContext, data: StepData) -> int:

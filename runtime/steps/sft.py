@@ -1,7 +1,6 @@
 """Ops of imitation: which episodes are imitated, updates on them, AgentEvol's reset to the stage's first weights.
 
-Given demonstrations are made, or read, when the stage begins, and again after a resume: they are a function of the
-recipe and its seed alone. An AgentEvol round is a function of the weights it begins with and of its number.
+Given demonstrations are a function of the recipe and its seed alone: they are made again after a resume.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ from ..data.dataset import Conversation, read_conversations, read_episodes
 from ..errors import RunError, StepRefused
 from ..learning.filters import MaskPolicies, mask_episode
 from ..learning.reward import episode_facts
+from ..learning.training_batch import to_sampled_sequences
 from ..progress import Progress
-from ..protocols import LossSettings, TrainSequence, UpdateLimits, UpdateSettings
+from ..protocols import LossSettings, UpdateLimits
 from ..rollout.episode import Episode, Task
 from ..rollout.task_sampler import shuffle
 from ..seeds import derive
@@ -114,9 +114,6 @@ async def reset_to_base(op: Op, context: StageContext, data: StepData) -> None:
     context.progress.version += 1  # whatever comes of the updates, the sampler has other weights now
 
 
-# --- updates -------------------------------------------------------------------------------------------------------
-
-
 async def update_by_imitation(op: Op, context: StageContext, data: StepData) -> None:
     """One update on the next of the given demonstrations, or passes over what was chosen, in equal batches."""
     episodes, algorithm = data.demonstrations or (), context.stage.algorithm
@@ -129,29 +126,16 @@ async def update_by_imitation(op: Op, context: StageContext, data: StepData) -> 
 
 
 async def _update(context: StageContext, data: StepData, episodes: Sequence[Episode]) -> None:
-    sequences = [sequence for episode in episodes for sequence in _sequences(episode)]
-    data.updates.append(await context.workers.compute(LearnerWorker.update, sequences, _settings(context)))
-    context.progress.updates += data.updates[-1].fault is None
-
-
-def _sequences(episode: Episode) -> list[TrainSequence]:
-    return [
-        TrainSequence(ids=segment.ids, loss_mask=segment.sampled, advantages=segment.sampled.astype("float32"))
-        for segment in episode.segments
-    ]
-
-
-def _settings(context: StageContext) -> UpdateSettings:
+    sequences = [sequence for episode in episodes for sequence in to_sampled_sequences(episode, 1.0)]
     settings = update_settings(context)
     # with advantage 1 everywhere the plain policy gradient is the cross-entropy; no policy is there to stay near to
-    return replace(
+    settings = replace(
         settings,
         loss=LossSettings(kind=LossKind.POLICY_GRADIENT),
         limits=UpdateLimits(grad_norm=settings.limits.grad_norm),
     )
-
-
-# --- what is imitated ----------------------------------------------------------------------------------------------
+    data.updates.append(await context.workers.compute(LearnerWorker.update, sequences, settings))
+    context.progress.updates += data.updates[-1].fault is None
 
 
 def _shown(episode: Episode, loss_on: LossOn) -> Episode:
@@ -189,26 +173,19 @@ async def _relabelled(context: StageContext, episodes: Sequence[Episode]) -> lis
     return made
 
 
-# --- where demonstrations come from --------------------------------------------------------------------------------
-
-
 async def _demonstrations(context: StageContext) -> Sequence[Episode]:
     """Those that are given, made when first asked for."""
     if not context.demonstrations:
         context.reporter.phase("demonstrations")
-        context.demonstrations.extend(await _made(context))
+        data = context.stage.algorithm.data
+        made = await _SOURCES[data.source](context)
+        made += await _relabelled(context, made)
+        kept = [episode for episode in made if episode.sampled_tokens and _holds(context, data.keep, episode)]
+        if not kept:
+            raise RunError(f"stage '{context.stage.stage}': none of {len(made)} demonstrations is left to learn from")
+        _tell_of_long_replies(context, kept)
+        context.demonstrations.extend(kept)
     return context.demonstrations
-
-
-async def _made(context: StageContext) -> list[Episode]:
-    data = context.stage.algorithm.data
-    made = await _SOURCES[data.source](context)
-    made += await _relabelled(context, made)
-    kept = [episode for episode in made if episode.sampled_tokens and _holds(context, data.keep, episode)]
-    if not kept:
-        raise RunError(f"stage '{context.stage.stage}': none of {len(made)} demonstrations is left to learn from")
-    _tell_of_long_replies(context, kept)
-    return kept
 
 
 def _tell_of_long_replies(context: StageContext, shown: Sequence[Episode]) -> None:

@@ -1,7 +1,6 @@
-"""What a stage's steps have at hand, and a recipe's settings as they stand at this moment.
+"""What a stage's steps have at hand, and a recipe's settings as they stand at this step.
 
-Enters: a Plan, one of its stages, what the run stands at. Leaves: numbers for the workers. A number that a recipe gives
-as an expression is a pure function of `Progress`, so a resumed run computes the same.
+A number given as an expression is a pure function of `Progress`, so a resumed run computes the same.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from ...dsl.model.plan import Op, Plan, PlanStage
 from ...dsl.model.recipe import Environment, Stage
 from ..data.judge_client import JudgeClient
 from ..errors import RunError, StepRefused
-from ..learning.preference_pairs import PairDataset
+from ..learning.preference_pairs import Pair, Response, sum_logprobs
 from ..learning.reward import StepNames
 from ..progress import Progress, StageFacts
-from ..protocols import LossSettings, SamplingSettings, UpdateLimits, UpdateSettings
+from ..protocols import Floats, LossSettings, SamplingSettings, UpdateLimits, UpdateSettings
 from ..reporting import Reporter
 from ..rollout.episode import Ending, Episode
 from ..rollout.groups import EpisodeLimits
@@ -39,11 +38,12 @@ __all__ = [
     "equal_parts",
     "horizon_of",
     "kl_weight",
-    "open_pools",
+    "open_pool",
     "pair_settings",
     "play_settings",
     "reference_stage",
     "refuse_faults",
+    "response_logprobs",
     "sampling_settings",
     "update_settings",
 ]
@@ -85,8 +85,10 @@ class StageContext:
     """Of an offline stage; made when first asked for, the same after a resume."""
     shown: dict[str, Sequence[Episode]] = field(default_factory=dict)
     """By environment, expert episodes for the prompts; made when first asked for, the same after a resume."""
-    given: PairDataset = field(default_factory=PairDataset)
-    """The same, of a stage that learns from pairs."""
+    pairs: list[Pair] = field(default_factory=list)
+    """All pairs of an offline stage that learns from them; made and read as demonstrations are."""
+    pair_reference: dict[Response, float] = field(default_factory=dict)
+    """Log-probs under the reference of the responses used so far."""
 
     def value(self, number: float | Expr) -> float:
         """A number of the recipe, as it stands at this step."""
@@ -114,16 +116,11 @@ class StageContext:
         return derive(self.plan.seed, self.stage.stage, self.progress.total_step, *names)
 
 
-async def open_pools(plan: Plan, stage: Stage, workers: WorkerGroup) -> dict[str, TaskPool]:
-    """The training tasks of each environment of a stage."""
+async def open_pool(plan: Plan, name: str, environment: Environment, workers: WorkerGroup) -> TaskPool:
+    """The training tasks of an environment."""
     seed = derive(plan.seed, "tasks")
-    return {
-        name: TaskPool(
-            environment=name,
-            tasks=await workers.rollout(RolloutWorker.tasks, name, environment, environment.tasks.train, seed),
-        )
-        for name, environment in stage.environments.items()
-    }
+    tasks = await workers.rollout(RolloutWorker.tasks, name, environment, environment.tasks.train, seed)
+    return TaskPool(environment=name, tasks=tasks)
 
 
 def reference_stage(stages: Sequence[PlanStage], stage: PlanStage) -> int:
@@ -141,9 +138,6 @@ def equal_parts(order: Sequence[int], most: int) -> list[Sequence[int]]:
     count = -(-len(order) // most)
     borders = [len(order) * part // count for part in range(count + 1)]
     return [order[low:high] for low, high in pairwise(borders)]
-
-
-# --- settings of play ----------------------------------------------------------------------------------------------
 
 
 def horizon_of(context: StageContext, environment: Environment) -> int:
@@ -197,14 +191,12 @@ def refuse_faults(context: StageContext, episodes: Sequence[Episode], what: str)
         )
 
 
-# --- settings of updates -------------------------------------------------------------------------------------------
-
-
 def update_settings(context: StageContext) -> UpdateSettings:
     algorithm, guards = context.stage.algorithm, context.plan.guards
     loss = algorithm.loss
+    warm = min(1.0, (context.progress.updates + 1) / (algorithm.optimizer.warmup_steps + 1))
     return UpdateSettings(
-        lr=context.value(algorithm.lr) * _warm(algorithm.optimizer.warmup_steps, context.progress.updates),
+        lr=context.value(algorithm.lr) * warm,
         max_grad_norm=algorithm.max_grad_norm,
         loss=LossSettings(
             kind=loss.kind,
@@ -241,10 +233,17 @@ def pair_settings(context: StageContext) -> UpdateSettings:
     return replace(settings, loss=loss, limits=UpdateLimits(grad_norm=settings.limits.grad_norm))
 
 
+async def response_logprobs(
+    context: StageContext, responses: Sequence[Response], compute: Callable[..., list[Floats]], **options: bool
+) -> dict[Response, float]:
+    """Of each response as a whole, computed by a method of the learner."""
+    if not responses:
+        return {}
+    sequences = [sequence for response in responses for sequence in response.sequences]
+    temperature = pair_settings(context).loss.temperature
+    return sum_logprobs(responses, await context.workers.compute(compute, sequences, temperature, **options))
+
+
 def kl_weight(context: StageContext) -> float:
     """Of the divergence from the reference, wherever it is charged."""
     return context.value(context.stage.algorithm.kl.coef) * context.progress.kl_scale
-
-
-def _warm(steps: int, done: int) -> float:
-    return min(1.0, (done + 1) / (steps + 1))

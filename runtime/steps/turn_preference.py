@@ -32,7 +32,6 @@ from ..learning.preference_pairs import (
     choose_pairs,
     preference_objective,
     responses_of,
-    sum_logprobs,
     to_sequences,
 )
 from ..learning.reward import Scored
@@ -41,7 +40,7 @@ from ..rollout.episode import Episode, Turn
 from ..rollout.task_sampler import shuffle
 from ..workers.learner_worker import LearnerWorker
 from ..workers.rollout_worker import RolloutWorker
-from .stage_context import StageContext, equal_parts, pair_settings, play_settings, sampling_settings
+from .stage_context import StageContext, equal_parts, pair_settings, play_settings, response_logprobs, sampling_settings
 from .step_data import StepData
 
 __all__ = ["Candidates", "propose_candidates", "rank_candidates", "update_ranker", "with_opening"]
@@ -74,7 +73,7 @@ async def update_ranker(op: Op, context: StageContext, data: StepData) -> None:
     """Passes over pairs of whole episodes, by their rewards."""
     algorithm = context.stage.algorithm
     pairs = [pair for book in _candidates(data).books for pair in _of_episodes(context, book)]
-    reference = await _logprobs(context, responses_of(pairs), reference=True)
+    reference = await response_logprobs(context, responses_of(pairs), LearnerWorker.logprobs, reference=True)
     done = [
         await _update(context, [pairs[place] for place in places], reference)
         for epoch in range(algorithm.critic.epochs if pairs else 0)
@@ -88,8 +87,8 @@ async def rank_candidates(op: Op, context: StageContext, data: StepData) -> None
     books, offered = _candidates(data).books, _candidates(data).responses
     preference = context.stage.algorithm.preference
     reading = [books[book].reading(response) for book, response in offered]
-    critic = await _logprobs(context, reading, reference=False)
-    reference = await _logprobs(context, reading, reference=True)
+    critic = await response_logprobs(context, reading, LearnerWorker.rank)
+    reference = await response_logprobs(context, reading, LearnerWorker.logprobs, reference=True)
     by_book: list[list[Response]] = [[] for _ in books]
     for (book, response), read in zip(offered, reading, strict=True):
         by_book[book].append(replace(response, score=critic[read] - reference[read]))
@@ -100,9 +99,6 @@ async def rank_candidates(op: Op, context: StageContext, data: StepData) -> None
 def _candidates(data: StepData) -> Candidates:
     assert data.candidates is not None, "candidates are proposed before they are ranked"
     return data.candidates
-
-
-# --- how the critic reads ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -138,9 +134,6 @@ async def _books(context: StageContext, groups: Sequence[Sequence[Scored]]) -> l
     return [_Book(group=group, opening=opening) for group, opening in zip(groups, openings, strict=True)]
 
 
-# --- the critic learns ---------------------------------------------------------------------------------------------
-
-
 def _of_episodes(context: StageContext, book: _Book) -> Iterator[Pair]:
     settings = replace(context.stage.algorithm.preference, level=Level.EPISODE, margin=0.0)
     pairs = build_pairs(apply_masks(book.group, context.stage, context.names()), settings)
@@ -153,7 +146,7 @@ async def _update(
     context: StageContext, pairs: Sequence[Pair], reference: Mapping[Response, float]
 ) -> tuple[UpdateMetrics, PreferenceObjective]:
     critic, beta = context.stage.algorithm.critic, context.stage.algorithm.preference.beta
-    now = await _logprobs(context, responses_of(pairs), reference=False)
+    now = await response_logprobs(context, responses_of(pairs), LearnerWorker.rank)
     lesson = preference_objective(pairs, now, reference, Preference(beta=beta))
     settings = replace(pair_settings(context), lr=context.value(critic.lr), max_grad_norm=critic.max_grad_norm)
     return await context.workers.compute(LearnerWorker.update_ranker, to_sequences(lesson.gains), settings), lesson
@@ -169,21 +162,6 @@ def _ranker_metrics(done: Sequence[tuple[UpdateMetrics, PreferenceObjective]]) -
         "critic/grad_norm": mean(update.grad_norm for update, _ in done),
         "critic/lr": done[-1][0].lr,
     }
-
-
-async def _logprobs(context: StageContext, sides: Sequence[Response], *, reference: bool) -> dict[Response, float]:
-    if not sides:
-        return {}
-    sequences = [sequence for side in sides for sequence in side.sequences]
-    temperature = pair_settings(context).loss.temperature
-    if reference:
-        return sum_logprobs(
-            sides, await context.workers.compute(LearnerWorker.logprobs, sequences, temperature, reference=True)
-        )
-    return sum_logprobs(sides, await context.workers.compute(LearnerWorker.rank, sequences, temperature))
-
-
-# --- the critic ranks ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
