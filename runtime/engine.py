@@ -88,8 +88,10 @@ class Engine:
         self._troubles_told = troubles()
         self._judges = judges
         self._progress = Progress()
-        self._opened: MetricsFile | None = None
-        self._entered: StageContext | None = None
+        self._rows: MetricsFile
+        """Opened by `_restore`."""
+        self._context: StageContext
+        """Of the stage under way, from `_enter` on."""
         self._prefetcher = Prefetcher(plan.hardware.staleness)
         self._synced = -1
         """Version of the weights that the sampler holds."""
@@ -119,16 +121,6 @@ class Engine:
 
     def _outcome(self, kind: OutcomeKind, reason: str = "") -> RunOutcome:
         return RunOutcome(kind=kind, steps=self._progress.total_step, reason=reason)
-
-    @property
-    def _rows(self) -> MetricsFile:
-        assert self._opened is not None, "metrics are opened by _restore"
-        return self._opened
-
-    @property
-    def _context(self) -> StageContext:
-        assert self._entered is not None, "a stage is entered before anything is done in it"
-        return self._entered
 
     @property
     def _stage(self) -> PlanStage:
@@ -188,7 +180,7 @@ class Engine:
             # the divergence that the weight was adapted to is another one
             progress.kl_scale = progress.kl_scale if _pull(before) == _pull(stage) else 1.0
         await self._optimise(fresh=progress.step == 0 and before is not None and _lesson(before) != _lesson(stage))
-        self._entered = StageContext(
+        self._context = StageContext(
             plan=self._plan,
             ops=stage.ops,
             stage=stage.settings,
@@ -348,7 +340,7 @@ class Engine:
             self._prefetcher.resume(read_batches(folder))
             await self._workers.learner(LearnerWorker.load, folder)
         self._space.forget_episodes(after=self._progress.total_step)
-        self._opened = MetricsFile(self._space.root / "metrics.jsonl", keep_bytes=self._progress.metrics_bytes)
+        self._rows = MetricsFile(self._space.root / "metrics.jsonl", keep_bytes=self._progress.metrics_bytes)
 
     async def _save(self) -> None:
         self._reporter.phase("save")

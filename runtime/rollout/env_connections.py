@@ -68,16 +68,17 @@ class EnvConnector:
 
     async def _serve(self, name: str, settings: Environment) -> EnvClient:
         assert settings.use is not None
+
+        def report_event(event: ServerEvent) -> None:
+            self.note(f"environment '{name}': server {event.trouble.value.replace('_', ' ')}: {event.message}")
+
         return await serve(
             ServeCommand(env=settings.use, options=settings.options, arguments=_SERVER_ARGUMENTS),
             settings.replicas,
             lambda number: self.logs / (f"{name}.log" if settings.replicas == 1 else f"{name}.{number}.log"),
-            lambda event: self._report_event(name, event),
+            report_event,
             self.deadlines,
         )
-
-    def _report_event(self, name: str, event: ServerEvent) -> None:
-        self.note(f"environment '{name}': server {event.trouble.value.replace('_', ' ')}: {event.message}")
 
     def note(self, trouble: str) -> None:
         self.num_troubles += 1

@@ -57,18 +57,12 @@ async def evaluate(context: StageContext, settings: Eval) -> Evaluation:
     return Evaluation(row=row, episodes=tuple(episodes))
 
 
-def _selection(settings: Eval, environment: Environment) -> TaskSelection:
-    selection = environment.tasks.eval if settings.tasks is None else TaskSelection(split=settings.tasks)
-    if settings.limit is None:
-        return selection
-    return replace(selection, limit=min(settings.limit, selection.limit or settings.limit))
-
-
 async def _tasks(context: StageContext, settings: Eval, name: str, environment: Environment) -> list[Task]:
     seed = derive(context.plan.seed, "eval tasks")
-    infos = await context.workers.rollout(
-        RolloutWorker.tasks, name, environment, _selection(settings, environment), seed
-    )
+    selection = environment.tasks.eval if settings.tasks is None else TaskSelection(split=settings.tasks)
+    if settings.limit is not None:
+        selection = replace(selection, limit=min(settings.limit, selection.limit or settings.limit))
+    infos = await context.workers.rollout(RolloutWorker.tasks, name, environment, selection, seed)
     return [
         Task(
             environment=name,

@@ -154,11 +154,10 @@ def score_alone(group: Group, asking: JudgePrompts) -> JudgeSheet:
     """A score for each episode; under `scope: turn` one for each of its turns, whose mean is the episode's."""
     by_turn = asking.settings.scope is JudgeScope.TURN
 
-    def asked(episode: Episode) -> Iterator[list[JudgeQuestion]]:
-        count = len(episode.turns)
-        if by_turn:
-            return (asking.score(render_conversation(episode, at + 1), _OF_THE_TURN) for at in range(count))
-        return iter([asking.score(render_conversation(episode, count), _OF_THE_WHOLE)])
+    def asked(episode: Episode) -> Iterator[JudgeQuestion]:
+        count, matter = len(episode.turns), _OF_THE_TURN if by_turn else _OF_THE_WHOLE
+        for turns in range(1, count + 1) if by_turn else (count,):
+            yield from asking.score(render_conversation(episode, turns), matter)
 
     def marked(answers: Sequence[JudgeAnswer]) -> Group:
         rest = iter(answers)
@@ -175,7 +174,7 @@ def score_alone(group: Group, asking: JudgePrompts) -> JudgeSheet:
 
         return _changed(group, {episode: mark(episode) for episode in _members(group)})
 
-    return JudgeSheet(list(chain.from_iterable(chain.from_iterable(map(asked, _members(group))))), marked)
+    return JudgeSheet(list(chain.from_iterable(map(asked, _members(group)))), marked)
 
 
 def compare_in_pairs(group: Group, asking: JudgePrompts) -> JudgeSheet:

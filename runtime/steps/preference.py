@@ -28,11 +28,10 @@ from ..learning.preference_pairs import (
 from ..learning.reward import Scored
 from ..learning.training_batch import to_sampled_sequences
 from ..rollout.episode import Ending, Episode
-from ..rollout.task_sampler import shuffle
 from ..workers.learner_worker import LearnerWorker
 from ..workers.rollout_worker import RolloutWorker
 from .sft import data_index, data_path, demonstration_settings
-from .stage_context import StageContext, equal_parts, pair_settings, response_logprobs
+from .stage_context import StageContext, pair_settings, response_logprobs, shuffled_parts
 from .step_data import StepData
 
 __all__ = ["build_score_pairs", "next_pairs", "pair_reference_logprobs", "update_on_pairs"]
@@ -75,12 +74,10 @@ async def update_on_pairs(op: Op, context: StageContext, data: StepData) -> None
     if not samples(context.stage.algorithm):
         objectives.append(await _update(context, data, pairs))
     else:
-        for epoch in range(algorithm.epochs if pairs else 0):
-            order = shuffle(len(pairs), context.seed("order", epoch))
-            for places in equal_parts(order, algorithm.batch_size):
-                # after the first update the state at the step's start cannot be saved any more
-                with irrevocable() if objectives else nullcontext():
-                    objectives.append(await _update(context, data, [pairs[place] for place in places]))
+        for part in shuffled_parts(context, pairs, algorithm.batch_size, algorithm.epochs, "order"):
+            # after the first update the state at the step's start cannot be saved any more
+            with irrevocable() if objectives else nullcontext():
+                objectives.append(await _update(context, data, part))
     data.row |= {"preference/pairs": len(pairs), **_preference_metrics(objectives)}
 
 

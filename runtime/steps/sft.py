@@ -22,7 +22,7 @@ from ..learning.reward import episode_facts
 from ..learning.training_batch import to_sampled_sequences
 from ..progress import Progress
 from ..protocols import LossSettings, UpdateLimits
-from ..rollout.episode import Episode, Task
+from ..rollout.episode import Episode
 from ..rollout.task_sampler import shuffle
 from ..seeds import derive
 from ..storage.run_folder import PROGRESS
@@ -217,12 +217,15 @@ _LONGEST = 64
 
 
 async def _by_experts(context: StageContext) -> list[Episode]:
-    tasks = _tasks_to_show(context)
+    limit = context.stage.algorithm.data.limit
     made: list[Episode] = []
     for name, environment in context.stage.environments.items():
         horizon = None if environment.turns or context.stage.turns else _LONGEST
         limits = episode_limits(context, environment, horizon)
-        mine = [task for task in tasks if task.environment == name]
+        # training tasks, again and again with new seeds up to `data.limit`
+        pool, show = context.pools[name], derive(context.plan.seed, "show", name)
+        wanted = limit // len(context.pools) if limit is not None else len(pool.tasks)
+        mine = [pool.at(position, show) for position in range(wanted)]
         context.reporter.note(f"the expert of '{name}' shows {len(mine)} tasks")  # may take minutes, before any row
         seed = derive(context.plan.seed, "demonstrations")
         made += await context.workers.rollout(
@@ -230,16 +233,6 @@ async def _by_experts(context: StageContext) -> list[Episode]:
         )
     refuse_faults(context, made, "demonstrations")
     return [episode for episode in made if episode.ending.trainable]
-
-
-def _tasks_to_show(context: StageContext) -> list[Task]:
-    """Each environment's training tasks, again and again with new seeds up to `data.limit`."""
-    limit = context.stage.algorithm.data.limit
-    tasks = []
-    for name, pool in context.pools.items():
-        wanted = limit // len(context.pools) if limit is not None else len(pool.tasks)
-        tasks += [pool.at(position, derive(context.plan.seed, "show", name)) for position in range(wanted)]
-    return tasks
 
 
 async def _from(context: StageContext, read: Callable[[Path], list[Conversation]]) -> list[Episode]:

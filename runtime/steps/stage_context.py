@@ -5,12 +5,12 @@ A number given as an expression is a pure function of `Progress`, so a resumed r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ...dsl.expression.expr import Expr
 from ...dsl.model.algorithm import Aggregation, DataSource, Kind, KLPlace, LossKind, Reference
@@ -24,8 +24,8 @@ from ..progress import Progress, StageFacts
 from ..protocols import Floats, LossSettings, SamplingSettings, UpdateLimits, UpdateSettings
 from ..reporting import Reporter
 from ..rollout.episode import Ending, Episode
-from ..rollout.groups import EpisodeLimits
-from ..rollout.task_sampler import TaskPool
+from ..rollout.episode_runner import EpisodeLimits
+from ..rollout.task_sampler import TaskPool, shuffle
 from ..seeds import derive
 from ..workers.rollout_worker import PlaySettings, RolloutWorker
 from ..workers.worker_group import WorkerGroup
@@ -45,8 +45,12 @@ __all__ = [
     "refuse_faults",
     "response_logprobs",
     "sampling_settings",
+    "shuffled_parts",
     "update_settings",
 ]
+
+
+T = TypeVar("T")
 
 
 class RunOps(Protocol):
@@ -138,6 +142,13 @@ def equal_parts(order: Sequence[int], most: int) -> list[Sequence[int]]:
     count = -(-len(order) // most)
     borders = [len(order) * part // count for part in range(count + 1)]
     return [order[low:high] for low, high in pairwise(borders)]
+
+
+def shuffled_parts(context: StageContext, items: Sequence[T], size: int, epochs: int, name: str) -> Iterator[list[T]]:
+    """All items once per epoch in a shuffled order, update by update."""
+    for epoch in range(epochs if items else 0):
+        for places in equal_parts(shuffle(len(items), context.seed(name, epoch)), size):
+            yield [items[place] for place in places]
 
 
 def horizon_of(context: StageContext, environment: Environment) -> int:

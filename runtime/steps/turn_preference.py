@@ -37,15 +37,19 @@ from ..learning.preference_pairs import (
 from ..learning.reward import Scored
 from ..protocols import SampleRequest, TrainSequence, UpdateMetrics
 from ..rollout.episode import Episode, Turn
-from ..rollout.task_sampler import shuffle
 from ..workers.learner_worker import LearnerWorker
 from ..workers.rollout_worker import RolloutWorker
-from .stage_context import StageContext, equal_parts, pair_settings, play_settings, response_logprobs, sampling_settings
+from .stage_context import (
+    StageContext,
+    pair_settings,
+    play_settings,
+    response_logprobs,
+    sampling_settings,
+    shuffled_parts,
+)
 from .step_data import StepData
 
 __all__ = ["Candidates", "propose_candidates", "rank_candidates", "update_ranker", "with_opening"]
-
-Ints = NDArray[np.int32]
 
 _ROUNDING = 1e-6
 """Advantages that differ by less differ by nothing."""
@@ -75,9 +79,8 @@ async def update_ranker(op: Op, context: StageContext, data: StepData) -> None:
     pairs = [pair for book in _candidates(data).books for pair in _of_episodes(context, book)]
     reference = await response_logprobs(context, responses_of(pairs), LearnerWorker.logprobs, reference=True)
     done = [
-        await _update(context, [pairs[place] for place in places], reference)
-        for epoch in range(algorithm.critic.epochs if pairs else 0)
-        for places in equal_parts(shuffle(len(pairs), context.seed("critic order", epoch)), algorithm.batch_size)
+        await _update(context, part, reference)
+        for part in shuffled_parts(context, pairs, algorithm.batch_size, algorithm.critic.epochs, "critic order")
     ]
     data.row |= {"critic/pairs": len(pairs), **_ranker_metrics(done)}
 
@@ -174,7 +177,7 @@ class _Place:
     index: int
 
     @property
-    def before(self) -> Ints:
+    def before(self) -> NDArray[np.int32]:
         return self.episode.segments[self.turn.segment].ids[: self.turn.start]
 
     @property
@@ -192,10 +195,20 @@ async def _offered(context: StageContext, books: Sequence[_Book]) -> list[tuple[
     """Of every turn, what was said there and what else might have been; with its book."""
     places = [place for at, book in enumerate(books) for place in _places(context, at, book)]
     further = range(1, context.stage.algorithm.preference.candidates)
-    requests = [_request(context, place, at) for place in places for at in further]
+    agent, sampling = context.stage.agent, sampling_settings(context)
+    requests = [
+        SampleRequest(
+            prompt=tuple(place.before.tolist()),
+            draw=sampling,
+            max_tokens=min(int(context.value(agent.tokens_per_turn)), agent.context_tokens - len(place.before)),
+            seed=context.seed("candidate", place.book, place.episode.index, place.index, at),
+        )
+        for place in places
+        for at in further
+    ]
     drawn = iter(
         await context.workers.rollout(
-            RolloutWorker.draw, requests, play_settings(context, len(requests), sampling_settings(context)).slots
+            RolloutWorker.draw, requests, play_settings(context, len(requests), sampling).slots
         )
     )
     return [
@@ -210,13 +223,3 @@ def _places(context: StageContext, at: int, book: _Book) -> Iterator[_Place]:
         for index, (turn, learnt) in enumerate(zip(scored.episode.turns, mask.turns, strict=True)):
             if learnt and turn.end > turn.start:
                 yield _Place(book=at, episode=scored.episode, turn=turn, index=index)
-
-
-def _request(context: StageContext, place: _Place, at: int) -> SampleRequest:
-    agent = context.stage.agent
-    return SampleRequest(
-        prompt=tuple(place.before.tolist()),
-        draw=sampling_settings(context),
-        max_tokens=min(int(context.value(agent.tokens_per_turn)), agent.context_tokens - len(place.before)),
-        seed=context.seed("candidate", place.book, place.episode.index, place.index, at),
-    )

@@ -31,7 +31,8 @@ from ..protocols import (
 from ..rollout.env_calls import ConcurrencyLimits
 from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..rollout.episode import Episode, Group, Task
-from ..rollout.groups import EpisodeLimits, GroupRequest, Player, play_groups, run_in_slots
+from ..rollout.episode_runner import EpisodeLimits, Player
+from ..rollout.groups import GroupRequest, play_groups, run_in_slots
 from ..rollout.task_sampler import select_tasks
 from ..seeds import derive
 

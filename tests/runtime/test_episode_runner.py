@@ -37,7 +37,8 @@ from agym.runtime.errors import RunError
 from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, SamplingSettings
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Ending, Episode, Purpose, Task
-from agym.runtime.rollout.groups import EpisodeLimits, Player
+from agym.runtime.rollout.episode_runner import EpisodeLimits, Player
+from agym.runtime.rollout.groups import play_episode
 from agym.runtime.storage.episode_log import episode_lines
 
 ACT, PLANS, LESSON, SUMMARY = Purpose
@@ -94,7 +95,7 @@ def played(speaker: Speaker, env: Any, agent: Agent | None = None, *, check: boo
         client = InlineEnv(env)
         world = ConnectedEnv(name="echo", client=client, spec=await client.spec(), success_at=1.0)
         bounds = EpisodeLimits(**{"horizon": 8, "tokens_per_turn": 40, "context_tokens": 4000, **limits})
-        return await player.attempt(world, Task(environment="echo", id="train-0", seed=3), 0, bounds, 5)
+        return await play_episode(player, world, Task(environment="echo", id="train-0", seed=3), 0, bounds, 5)
 
     episode = asyncio.run(go())
     if check:

@@ -22,7 +22,8 @@ from agym.runtime.progress import HISTORY, GuardState, Progress, StageFacts
 from agym.runtime.protocols import UpdateFault
 from agym.runtime.rollout.task_sampler import SelectionError, TaskMixture, TaskPool, select_tasks
 from agym.runtime.seeds import derive
-from agym.runtime.steps.rl import equal_parts, kl_factor
+from agym.runtime.steps.rl import kl_factor
+from agym.runtime.steps.stage_context import equal_parts
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -27,7 +27,8 @@ from agym.runtime.errors import RunError, StepRefused  # noqa: E402
 from agym.runtime.protocols import Probe, SamplingSettings, WeightUpdate  # noqa: E402
 from agym.runtime.rollout.env_connections import EnvConnector  # noqa: E402
 from agym.runtime.rollout.episode import Ending, Episode, Group, Task  # noqa: E402
-from agym.runtime.rollout.groups import EpisodeLimits, GroupRequest  # noqa: E402
+from agym.runtime.rollout.episode_runner import EpisodeLimits  # noqa: E402
+from agym.runtime.rollout.groups import GroupRequest  # noqa: E402
 from agym.runtime.workers.ray import (  # noqa: E402
     RayWorkerGroup,
     actor_variables,
