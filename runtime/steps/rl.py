@@ -141,9 +141,8 @@ def _mismatch(sampled: Sequence[TrainSequence], own: Sequence[TrainSequence], se
 async def update_policy(op: Op, context: StageContext, data: StepData) -> None:
     """Passes over the groups in a shuffled order; stops early once the policy is far enough from the sampler."""
     groups = _sequences(context, data)
-    critic = _critic_settings(
-        context
-    )  # a rate without a value is refused here: once the weights have changed, nothing can be
+    # a rate without a value is refused here: once the weights have changed, nothing can be
+    critic = _critic_settings(context)
     warms_up = critic is not None and context.progress.step < context.stage.algorithm.critic.warmup_steps
     if groups and not warms_up:
         await _update(context, groups, data.updates)
