@@ -13,7 +13,7 @@ from pathlib import Path
 from agym.catalog import catalog
 from agym.dsl.compile import compile_recipe
 from agym.dsl.model.plan import Plan
-from agym.dsl.model.recipe import Stage
+from agym.dsl.model.recipe import Rollout, Stage
 from agym.dsl.source import Source
 from agym.envs.protocol import Deadlines
 from agym.files import DiskLibrary
@@ -23,9 +23,9 @@ from agym.runtime.backends.hf_models import load_tokenizer
 from agym.runtime.engine import Engine
 from agym.runtime.protocols import Sampler, SamplerSettings, SamplingSettings
 from agym.runtime.reporting import Reporter, SilentReporter
-from agym.runtime.rollout.env_calls import Timeouts
 from agym.runtime.rollout.env_connections import EnvConnector, OpenClient, OpenEnvs
-from agym.runtime.rollout.groups import EpisodeLimits, GroupRequest
+from agym.runtime.rollout.episode_runner import EpisodeLimits
+from agym.runtime.rollout.groups import GroupRequest
 from agym.runtime.rollout.task_sampler import TaskPool
 from agym.runtime.seeds import derive
 from agym.runtime.storage.run_folder import RunFolder
@@ -90,7 +90,7 @@ class Engines:
             agent=self.stage.agent,
             environments=self.stage.environments,
             draw=SamplingSettings(),
-            timeouts=Timeouts(),
+            timeouts=Rollout(),
             slots=slots,
         )
 

@@ -1,7 +1,6 @@
-"""Walks the plan: stages, steps, measurements, saves.
+"""Walks the plan: stages, steps, evaluations, saves.
 
-Enters: a Plan, a run folder, a crew. Leaves: a trained model in that folder, and the outcome. What comes next is a pure
-function of `Progress`, and that is in every checkpoint beside the learner: a run that was killed at any moment and
+What comes next is a pure function of `Progress`, which is in every checkpoint: a run that was killed at any moment and
 resumed takes the same steps, and writes the same rows, as one that never was.
 """
 
@@ -28,7 +27,7 @@ from .steps.evaluate import evaluate, refuse_overlap
 from .steps.ops import check_ops, is_due, run_op, run_step
 from .steps.prefetch import Prefetcher
 from .steps.rollout_batch import read_batches, write_batches
-from .steps.stage_context import StageContext, open_pools, reference_stage
+from .steps.stage_context import StageContext, open_pool, reference_stage
 from .steps.step_data import StepData, StepResult
 from .storage.episode_log import episode_lines
 from .storage.run_folder import MODEL, PROGRESS, MetricsFile, RunFolder, on_disk
@@ -89,8 +88,10 @@ class Engine:
         self._troubles_told = troubles()
         self._judges = judges
         self._progress = Progress()
-        self._opened: MetricsFile | None = None
-        self._entered: StageContext | None = None
+        self._rows: MetricsFile
+        """Opened by `_restore`."""
+        self._context: StageContext
+        """Of the stage under way, from `_enter` on."""
         self._prefetcher = Prefetcher(plan.hardware.staleness)
         self._synced = -1
         """Version of the weights that the sampler holds."""
@@ -120,16 +121,6 @@ class Engine:
 
     def _outcome(self, kind: OutcomeKind, reason: str = "") -> RunOutcome:
         return RunOutcome(kind=kind, steps=self._progress.total_step, reason=reason)
-
-    @property
-    def _rows(self) -> MetricsFile:
-        assert self._opened is not None, "metrics are opened by _restore"
-        return self._opened
-
-    @property
-    def _context(self) -> StageContext:
-        assert self._entered is not None, "a stage is entered before anything is done in it"
-        return self._entered
 
     @property
     def _stage(self) -> PlanStage:
@@ -189,7 +180,7 @@ class Engine:
             # the divergence that the weight was adapted to is another one
             progress.kl_scale = progress.kl_scale if _pull(before) == _pull(stage) else 1.0
         await self._optimise(fresh=progress.step == 0 and before is not None and _lesson(before) != _lesson(stage))
-        self._entered = StageContext(
+        self._context = StageContext(
             plan=self._plan,
             ops=stage.ops,
             stage=stage.settings,
@@ -197,7 +188,10 @@ class Engine:
             progress=progress,
             reporter=self._reporter,
             clock=self._clock,
-            pools=await open_pools(self._plan, stage.settings, self._workers),
+            pools={
+                name: await open_pool(self._plan, name, environment, self._workers)
+                for name, environment in stage.settings.environments.items()
+            },
             prefetcher=self._prefetcher,
             run=self,
             base=self._space.base(stage.settings.stage),
@@ -267,19 +261,16 @@ class Engine:
         await self._obey(verdict)
 
     def _row(self, result: StepResult, verdict: Verdict, seconds: float) -> MetricsRow:
+        before, self._troubles_told = self._troubles_told, self._troubles()
         return {
             "total_step": self._progress.total_step,
             "stage": self._stage.settings.stage,
             "step": self._progress.step,
             **result.row,
-            "rollout/server_troubles": self._new_troubles(),
+            "rollout/server_troubles": self._troubles_told - before,
             **({"guard/action": verdict.action.value} if verdict.action else {}),
             "timing_s/step": seconds,
         }
-
-    def _new_troubles(self) -> int:
-        before, self._troubles_told = self._troubles_told, self._troubles()
-        return self._troubles_told - before
 
     async def sync(self) -> None:
         if self._synced != self._progress.version:
@@ -349,7 +340,7 @@ class Engine:
             self._prefetcher.resume(read_batches(folder))
             await self._workers.learner(LearnerWorker.load, folder)
         self._space.forget_episodes(after=self._progress.total_step)
-        self._opened = MetricsFile(self._space.root / "metrics.jsonl", keep_bytes=self._progress.metrics_bytes)
+        self._rows = MetricsFile(self._space.root / "metrics.jsonl", keep_bytes=self._progress.metrics_bytes)
 
     async def _save(self) -> None:
         self._reporter.phase("save")
@@ -384,15 +375,12 @@ class Engine:
 
     def _write(self, row: MetricsRow) -> None:
         known = {name: value for name, value in row.items() if not isinstance(value, float) or isfinite(value)}
-        self._note_best(known)
+        progress, value = self._progress, known.get(self._plan.checkpoint.best or "")
+        if isinstance(value, float) and (progress.best is None or value > progress.best):
+            progress.best, progress.best_step = value, progress.total_step
         with on_disk("metrics"):
             self._rows.append(known)
         self._reporter.row(known)
-
-    def _note_best(self, row: MetricsRow) -> None:
-        progress, value = self._progress, row.get(self._plan.checkpoint.best or "")
-        if isinstance(value, float) and (progress.best is None or value > progress.best):
-            progress.best, progress.best_step = value, progress.total_step
 
 
 def _lesson(stage: PlanStage) -> object:

@@ -1,13 +1,9 @@
-"""Evaluate a model on a recipe's eval tasks, without a learner and without a run.
-
-Tasks, seeds and engine are those of a run, so the row is the one that a run would write of the same weights.
-"""
+"""Evaluate a model on a recipe's eval tasks, without a learner and without a run: the row is that of a run."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,7 +17,6 @@ from .steps.evaluate import Evaluation, evaluate
 from .steps.stage_context import StageContext
 from .workers.build import find_model, rollout_worker
 from .workers.inline import InlineWorkerGroup
-from .workers.rollout_worker import RolloutWorker
 
 __all__ = ["evaluate_checkpoint"]
 
@@ -45,30 +40,14 @@ async def _evaluate(
 ) -> Evaluation:
     reporter.phase("start")
     model = find_model(plan.model)
-    with _explain_deletion(Path(model.path)):
+    folder = Path(model.path)
+    try:
         player = rollout_worker(plan, model, OpenEnvs(connector), clock, weights_follow=False)
-    try:
-        reporter.phase("eval")
-        return await evaluate(_context(plan, progress, player, reporter, clock), plan.eval or Eval())
-    finally:
-        await player.close()
-
-
-@contextmanager
-def _explain_deletion(folder: Path) -> Iterator[None]:
-    """Explain a failed read of a folder that a running run has deleted meanwhile."""
-    try:
-        yield
     except Exception as error:
         if folder.is_dir():
             raise
         raise RunError(f"checkpoint '{folder}' was deleted while being read: choose a newer one") from error
-
-
-def _context(
-    plan: Plan, progress: Progress, player: RolloutWorker, reporter: Reporter, clock: Callable[[], float]
-) -> StageContext:
-    return StageContext(
+    context = StageContext(
         plan=plan,
         stage=plan.stages[progress.stage].settings,
         workers=InlineWorkerGroup(player),
@@ -77,3 +56,8 @@ def _context(
         clock=clock,
         pools={},
     )
+    try:
+        reporter.phase("eval")
+        return await evaluate(context, plan.eval or Eval())
+    finally:
+        await player.close()

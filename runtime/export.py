@@ -1,7 +1,4 @@
-"""Export a checkpoint as a model folder for `transformers` and vLLM, with a model card.
-
-The run folder is only read; the new folder is whole or not there.
-"""
+"""Export a checkpoint as a model folder for `transformers` and vLLM, with a model card; the run folder is only read."""
 
 from __future__ import annotations
 
@@ -55,9 +52,6 @@ def _export_from_learner(plan: Plan, root: Path, saved: SavedStep, folder: Path)
         learner.export(folder)
     finally:
         learner.close()
-
-
-# --- the card ------------------------------------------------------------------------------------------------------
 
 
 def _write_card(plan: Plan, reader: RunReader, saved: SavedStep, version: str) -> Iterator[str]:

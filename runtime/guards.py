@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import gt, lt
 
 from ..dsl.model.recipe import Guards, OnFault
 from .progress import GuardState
@@ -43,8 +44,8 @@ def apply_guards(guards: Guards, state: GuardState, signals: GuardSignals) -> Ve
     if signals.fault is not None and signals.fault in _FAULTS:
         reason, action, help_ = _FAULTS[signals.fault]
         return Verdict(action=action(guards), reason=reason, help=help_)
-    for name, read, exceeds in _BOUNDS:
-        value, bound = read(signals), getattr(guards, name)
+    for name, (signal, exceeds) in _BOUNDS.items():
+        value, bound = getattr(signals, signal), getattr(guards, name)
         if bound is None or value is None or not exceeds(value, bound):
             state.strikes.pop(name, None)
             continue
@@ -87,9 +88,10 @@ _HELP = {
     "mismatch_max": "the two engines disagree on the same tokens: set 'model.dtype' to bf16 or fp32",
 }
 
-_BOUNDS: tuple[tuple[str, Callable[[GuardSignals], float | None], Callable[[float, float], bool]], ...] = (
-    ("entropy_min", lambda signals: signals.entropy, lambda value, bound: value < bound),
-    ("zero_std_max", lambda signals: signals.zero_std_frac, lambda value, bound: value > bound),
-    ("invalid_max", lambda signals: signals.invalid_rate, lambda value, bound: value > bound),
-    ("mismatch_max", lambda signals: signals.mismatch_kl, lambda value, bound: value > bound),
-)
+_BOUNDS: Mapping[str, tuple[str, Callable[[float, float], bool]]] = {
+    "entropy_min": ("entropy", lt),
+    "zero_std_max": ("zero_std_frac", gt),
+    "invalid_max": ("invalid_rate", gt),
+    "mismatch_max": ("mismatch_kl", gt),
+}
+"""Each guard's signal, and when it is beyond the bound."""

@@ -1,7 +1,4 @@
-"""Progress of a run: everything that decides its future and is not a weight, saved as `progress.json`.
-
-The horizon, the learning rate, the end of a stage and whether to evaluate are pure functions of it.
-"""
+"""Progress of a run: everything that decides its future and is not a weight, saved as `progress.json`."""
 
 from __future__ import annotations
 

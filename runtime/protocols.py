@@ -1,9 +1,7 @@
 """Protocols of the engines, and the values that cross them.
 
-A sampler turns token ids into further token ids with their log-probs. A learner turns token sequences with advantages
-into new weights. Neither knows the other: weights travel as named tensors, and every sync carries a probe, a sequence
-with the learner's own log-probs, so a sampler with wrong weights is found at once and not by a curve that fails to
-rise.
+A sampler and a learner do not know each other: weights travel as named tensors, and every sync carries a probe, so a
+sampler with wrong weights is found at once and not by a curve that fails to rise.
 """
 
 from __future__ import annotations
@@ -42,7 +40,6 @@ __all__ = [
     "Scorer",
     "SyncError",
     "TrainSequence",
-    "TrainedEngine",
     "UpdateFault",
     "UpdateLimits",
     "UpdateMetrics",

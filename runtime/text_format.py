@@ -1,8 +1,4 @@
-"""Numbers, durations and foreign text on one line.
-
-Text of a model, environment or library is made safe to print: characters that could move the cursor, change colours or
-turn the direction of a line become escapes.
-"""
+"""Numbers, durations and foreign text on one line: text of a model, environment or library is made safe to print."""
 
 from __future__ import annotations
 

@@ -28,13 +28,13 @@ from agym.catalog import catalog
 from agym.dsl.compile import compile_recipe
 from agym.dsl.expression.expr import Expr
 from agym.dsl.model.plan import Plan
-from agym.dsl.model.recipe import Stage
+from agym.dsl.model.recipe import Agent, Stage
 from agym.envs.clients.client import InlineEnv
 from agym.envs.protocol import Env, EnvFactory
 from agym.envs.registry import factory
 from agym.files import DiskLibrary
 from agym.runtime.agents.chat import Chat
-from agym.runtime.agents.formats import agent_format
+from agym.runtime.agents.formats import format_for
 from agym.runtime.backends.hf_models import ModelSource, load_tokenizer
 from agym.runtime.progress import Progress, StageFacts
 from agym.runtime.rollout.episode import Task
@@ -153,7 +153,7 @@ class Play:
         stage = plan.stages[0].settings
         self._games = [make() for _ in range(stage.algorithm.groups_per_step * stage.algorithm.group_size)]
         self._chat = Chat(load_tokenizer(ModelSource(path=plan.model.path)))
-        self._format = agent_format(stage.agent.format)
+        self._format = format_for(Agent(format=stage.agent.format))
         self._context_tokens = stage.agent.context_tokens
         self._lessons = lessons
         self.seconds = 0.0

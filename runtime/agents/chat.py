@@ -1,11 +1,8 @@
 """Chat rendering: messages to tokens, without touching a token that is already there.
 
-A reply's own ids are never rendered: they are those that were sampled. The chat template is a function of the whole
-conversation, so it could rewrite the past (drop thoughts, move the system prompt). `Chat` therefore proves, before the
-first episode, that appending messages only appends text, and refuses a template for which that is not so.
-
-Only the template marks where turns begin and end: control tokens spelled out by a page, a tool or a server are broken
-by a space, and read as text.
+The chat template is a function of the whole conversation, so it could rewrite the past. `Chat` proves, before the first
+episode, that appending messages only appends text. Only the template marks where turns begin and end: control tokens
+spelled out by a page, a tool or a server are broken by a space, and read as text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Agent formats: the rules that an agent is given, and parsers that read actions from its replies.
 
-A parser never guesses and never raises: what it cannot read it refuses, with the reason for the agent. What an expert
-writes is parsed to the action that was meant.
+A parser never guesses and never raises: what it cannot read it refuses, with the reason for the agent.
 """
 
 from __future__ import annotations
@@ -15,18 +14,7 @@ from . import tool_calls
 from .chat import Chat
 from .messages import END_OF_THOUGHTS, START_OF_THOUGHTS, Message, ParsedReply, accept, refuse
 
-__all__ = ["AgentFormat", "ReplyRules", "agent_format", "chat_and_format", "format_for", "without_thoughts"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyRules:
-    """Parsing options other than the format."""
-
-    thinking: bool = True
-    calls: int = 1
-    """Maximum actions per reply."""
-    native: bool = False
-    """Whether the model's own template renders tools."""
+__all__ = ["AgentFormat", "chat_and_format", "format_for", "without_thoughts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,47 +156,42 @@ def _write_code(action: str) -> str:
     return f"{fence}\n{action}\n{fence}"
 
 
-def _make_code_format(reply_rules: ReplyRules) -> AgentFormat:
+def _make_code_format(agent: Agent, native: bool) -> AgentFormat:
     return AgentFormat(
         rules="Act by one code block, and write nothing after it:\n```\nthe action\n```",
-        read=lambda reply: _read_code(reply, reply_rules.thinking),
+        read=lambda reply: _read_code(reply, agent.thinking),
         write=_write_code,
-        unreadable=("", "```\n\n```", "```\na\n```\nb", *(() if reply_rules.thinking else ("a\n```\nb\n```",))),
+        unreadable=("", "```\n\n```", "```\na\n```\nb", *(() if agent.thinking else ("a\n```\nb\n```",))),
     )
 
 
 # --- tools ---------------------------------------------------------------------------------------------------------
 
 
-def _make_tool_format(reply_rules: ReplyRules) -> AgentFormat:
-    style = tool_calls.TEMPLATED if reply_rules.native else tool_calls.TAGGED
-    allowed = "Make one call" if reply_rules.calls == 1 else f"Make up to {reply_rules.calls} calls"
+def _make_tool_format(agent: Agent, native: bool) -> AgentFormat:
+    style = tool_calls.TEMPLATED if native else tool_calls.TAGGED
+    allowed = "Make one call" if agent.parallel_calls == 1 else f"Make up to {agent.parallel_calls} calls"
     return AgentFormat(
         rules=f"{style.rules}{allowed} in a reply, and write nothing after that.",
-        read=lambda reply: tool_calls.parse_tool_calls(reply, style, reply_rules.calls, thinking=reply_rules.thinking),
+        read=lambda reply: tool_calls.parse_tool_calls(reply, style, agent.parallel_calls, thinking=agent.thinking),
         write=style.write,
-        unreadable=tool_calls.unreadable_replies(reply_rules.calls, thinking=reply_rules.thinking),
-        tools=(tool_calls.ACT,) if reply_rules.native else (),
+        unreadable=tool_calls.unreadable_replies(agent.parallel_calls, thinking=agent.thinking),
+        tools=(tool_calls.ACT,) if native else (),
     )
 
 
-_FORMATS: Mapping[Format, Callable[[ReplyRules], AgentFormat]] = {
-    Format.REACT: lambda reply_rules: _REACT if reply_rules.thinking else _TERSE_REACT,
-    Format.PLAIN: lambda reply_rules: _PLAIN,
+_FORMATS: Mapping[Format, Callable[[Agent, bool], AgentFormat]] = {
+    Format.REACT: lambda agent, native: _REACT if agent.thinking else _TERSE_REACT,
+    Format.PLAIN: lambda agent, native: _PLAIN,
     Format.CODE: _make_code_format,
     Format.TOOLS: _make_tool_format,
 }
 
 
-def agent_format(name: Format, reply_rules: ReplyRules | None = None) -> AgentFormat:
-    reply_rules = reply_rules or ReplyRules()
-    style = _FORMATS[name](reply_rules)
-    return replace(style, read=_skip_thoughts(style.read)) if reply_rules.thinking else style
-
-
 def format_for(agent: Agent, *, native: bool = False) -> AgentFormat:
     """The reply format by an agent's settings; `native` where the model's own template renders tool calls."""
-    return agent_format(agent.format, ReplyRules(thinking=agent.thinking, calls=agent.parallel_calls, native=native))
+    style = _FORMATS[agent.format](agent, native)
+    return replace(style, read=_skip_thoughts(style.read)) if agent.thinking else style
 
 
 def chat_and_format(agent: Agent, chat: Chat) -> tuple[Chat, AgentFormat]:

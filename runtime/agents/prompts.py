@@ -1,7 +1,4 @@
-"""Texts that an agent is sent besides observations: for plans, memory and retries.
-
-All of them are listed, so that a vocabulary of words made from scratch holds them.
-"""
+"""Texts that an agent is sent besides observations; all are listed, so that a vocabulary made from them holds them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from .messages import ParsedReply, accept, refuse
 
-__all__ = ["ACT", "EXAMPLE", "TAGGED", "TEMPLATED", "CallForm", "Tool", "parse_tool_calls", "unreadable_replies"]
+__all__ = ["ACT", "EXAMPLE", "TAGGED", "TEMPLATED", "Tool", "parse_tool_calls", "unreadable_replies"]
 
 Tool = Mapping[str, Any]
 """A tool as chat templates take it."""

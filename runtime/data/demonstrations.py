@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from ...dsl.model.algorithm import LossOn
+from ...dsl.model.recipe import Rollout
 from ...envs.errors import EnvFault
 from ...envs.protocol import Reached, Session, Status, score_of
 from ..agents.chat import Chat
@@ -21,17 +22,9 @@ from ..agents.formats import AgentFormat
 from ..agents.messages import Message
 from ..backends.hf_models import UnknownWord
 from ..errors import RunError, StepRefused
-from ..rollout.env_calls import (
-    ConcurrencyLimits,
-    ConnectedEnv,
-    Timeouts,
-    open_session,
-    validated,
-    with_deadline,
-    with_retries,
-)
+from ..rollout.env_calls import ConcurrencyLimits, ConnectedEnv, open_session, validated, with_deadline, with_retries
 from ..rollout.episode import Ending, Episode, Segment, Task, Turn
-from ..rollout.groups import EpisodeLimits
+from ..rollout.episode_runner import EpisodeLimits
 from ..rollout.token_buffer import TokenBuffer
 from ..seeds import derive
 from .dataset import Conversation
@@ -92,7 +85,7 @@ class Demonstrator:
     """Encodes words to imitate; raises UnknownWord."""
     format: AgentFormat
     prompt: str | None
-    timeouts: Timeouts
+    timeouts: Rollout
     concurrency: ConcurrencyLimits
     noise: float
     loss_on: LossOn

@@ -1,7 +1,6 @@
-"""Baselines and normalisers: returns of several episodes compared by mean, leave-one-out mean, standard deviation.
+"""Baselines and normalisers, over matrices of returns with one row per episode and one column per turn.
 
-Matrices have one row per episode and one column per turn. Sums are exact before they are rounded, so no result depends
-on the order of the episodes.
+Sums are exact before they are rounded, so no result depends on the order of the episodes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 from ...dsl.model.algorithm import Baseline, Normalise
 from .turn_rewards import Float64s
 
-__all__ = ["BASELINES", "EPSILON", "NORMALISERS", "align_turns", "mean_of", "std_of"]
+__all__ = ["BASELINES", "NORMALISERS", "align_turns", "mean_of", "std_of"]
 
 EPSILON = 1e-6
 """Added to a group's standard deviation before it divides."""

@@ -1,13 +1,12 @@
 """Filters and loss masks: the groups, episodes and turns that an update trains on. Pure.
 
-In order: uncountable episodes are never used (`is_countable`); groups are dropped whole (`keeps_group`, `top_groups`);
-episodes and turns are masked, and still count for the baseline (`mask_episode`); episodes with hardly any advantage are
-dropped last (`has_large_advantage`).
+In order: uncountable episodes are never used; groups are dropped whole; episodes and turns are masked, and still count
+for the baseline; episodes with hardly any advantage are dropped last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
@@ -77,9 +76,6 @@ def is_countable(episode: Episode) -> bool:
     return episode.ending.trainable and episode.sampled_tokens > 0
 
 
-# --- groups ---------------------------------------------------------------------------------------------------------
-
-
 def keeps_group(group: Sequence[Scored], settings: Filter, step_names: StepNames) -> bool:
     """Return whether `filter.groups` is true of the group; never for a group without episodes."""
     return bool(group) and settings.groups.holds(group_facts(group, step_names))
@@ -104,38 +100,24 @@ def groups_missing(passing: int, wanted: int, rounds: int, settings: Filter) -> 
     return max(wanted - passing, 0)
 
 
-# --- episodes and turns ---------------------------------------------------------------------------------------------
-
-
 def mask_episode(scored: Scored, policies: MaskPolicies, step_names: StepNames) -> LossMask:
     """Return the loss mask of an episode in a kept group."""
-    reason = next(
-        (reason for reason, applies in _REASONS.items() if applies(scored.episode, policies, step_names)), None
-    )
+    reason = _find_reason(scored.episode, policies, step_names)
     if reason is not None:
         return LossMask(turns=(False,) * len(scored.episode.turns), reason=reason)
     keeps_invalid = policies.on_invalid_turn is not OnInvalidTurn.MASK_TURN
     return LossMask(turns=tuple(keeps_invalid or not turn.invalid for turn in scored.episode.turns))
 
 
-def _fails_rule(episode: Episode, policies: MaskPolicies, step_names: StepNames) -> bool:
-    return policies.episodes is not None and not policies.episodes.holds(episode_facts(episode, step_names))
-
-
-def _is_cut_off(episode: Episode, policies: MaskPolicies, step_names: StepNames) -> bool:
-    return policies.on_truncated is OnTruncated.MASK and episode.ending.truncated
-
-
-def _has_invalid_turn(episode: Episode, policies: MaskPolicies, step_names: StepNames) -> bool:
-    return policies.on_invalid_turn is OnInvalidTurn.MASK_EPISODE and episode.invalid_turns > 0
-
-
-_REASONS: Mapping[MaskReason, Callable[[Episode, MaskPolicies, StepNames], bool]] = {
-    MaskReason.TRUNCATED: _is_cut_off,
-    MaskReason.INVALID_TURN: _has_invalid_turn,
-    MaskReason.RULE: _fails_rule,
-}
-"""In order: the first that applies is the one that is counted."""
+def _find_reason(episode: Episode, policies: MaskPolicies, step_names: StepNames) -> MaskReason | None:
+    """Find the first reason that applies, which is the one that is counted."""
+    if policies.on_truncated is OnTruncated.MASK and episode.ending.truncated:
+        return MaskReason.TRUNCATED
+    if policies.on_invalid_turn is OnInvalidTurn.MASK_EPISODE and episode.invalid_turns > 0:
+        return MaskReason.INVALID_TURN
+    if policies.episodes is not None and not policies.episodes.holds(episode_facts(episode, step_names)):
+        return MaskReason.RULE
+    return None
 
 
 def has_large_advantage(advantages: Sequence[Sequence[Float64s]], drop_below: float) -> list[list[bool]]:

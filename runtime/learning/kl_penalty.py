@@ -18,6 +18,7 @@ from ...dsl.model.algorithm import KL, KLEstimator
 from ..protocols import Floats, TrainSequence
 from ..rollout.episode import Episode
 from .reward import Scored
+from .training_batch import to_sampled_sequences
 from .turn_rewards import Float64s
 
 __all__ = ["apply_kl_penalty", "sampled_sequences"]
@@ -27,12 +28,7 @@ _LOG_RATIO_BOUND = 20.0
 
 def sampled_sequences(groups: Sequence[Sequence[Scored]]) -> list[TrainSequence]:
     """Build one sequence per segment with all sampled tokens, in the order of the episodes."""
-    return [
-        TrainSequence(ids=segment.ids, loss_mask=segment.sampled, advantages=np.zeros(len(segment.ids), np.float32))
-        for group in groups
-        for each in group
-        for segment in each.episode.segments
-    ]
+    return [sequence for group in groups for each in group for sequence in to_sampled_sequences(each.episode)]
 
 
 def apply_kl_penalty(

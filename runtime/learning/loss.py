@@ -20,7 +20,6 @@ from ..protocols import LossSettings, Normaliser
 __all__ = [
     "LossInputs",
     "LossTerms",
-    "ValueTerms",
     "compute_logprobs",
     "compute_loss",
     "compute_token_scale",

@@ -1,25 +1,22 @@
-"""Metrics of episodes and updates. Pure: equal inputs, in any order, give equal bits.
-
-An unknown value is NaN here, and left out where numbers are stored.
-"""
+"""Metrics of episodes and updates. Pure: equal inputs, in any order, give equal bits; an unknown value is NaN."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import comb, fsum, isfinite, nan
 
 import numpy as np
 
-from ..protocols import UpdateFault, UpdateMetrics, ValueMetrics
+from ..protocols import Floats, TrainSequence, UpdateFault, UpdateMetrics, ValueMetrics
 from ..rollout.episode import Ending, Episode
 from .baselines import std_of
 from .reward import Scored
+from .turn_rewards import Float64s
 
 __all__ = [
-    "ConfidenceInterval",
     "bootstrap",
+    "critic_metrics",
     "group_metrics",
     "mean",
     "pass_at",
@@ -47,11 +44,13 @@ def rollout_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     """Compute means and counts over a step's episodes. Faults are counted apart and enter no other number."""
     trainable = [episode for episode in episodes if episode.ending.trainable]
     replies = sum(episode.num_turns for episode in trainable)
+    # of all kinds, also those that a retry recovered from
+    faults = Counter(kind for episode in episodes for kind in episode.faults)
     counts: dict[str, float] = {
         "rollout/episodes": len(trainable),
         "rollout/faults": sum(episode.ending is Ending.ENV_FAULT for episode in episodes),
         "rollout/retries": sum(episode.retries for episode in episodes),
-        **{f"rollout/fault_{kind}": times for kind, times in sorted(_count_faults(episodes).items())},
+        **{f"rollout/fault_{kind}": times for kind, times in sorted(faults.items())},
     }
     if not trainable:
         return counts
@@ -67,11 +66,6 @@ def rollout_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
         "horizon/hit_rate": mean(episode.ending is Ending.HORIZON for episode in trainable),
         **_success_by_environment(trainable),
     }
-
-
-def _count_faults(episodes: Iterable[Episode]) -> Counter[str]:
-    """Count all faults by kind, also those that a retry recovered from."""
-    return Counter(kind for episode in episodes for kind in episode.faults)
 
 
 def _success_by_environment(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -94,23 +88,15 @@ def group_metrics(groups: Sequence[Sequence[Scored]]) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class ConfidenceInterval:
-    """Confidence interval of a mean."""
-
-    low: float
-    high: float
-
-
-def bootstrap(values: Sequence[float], confidence: float, seed: int) -> ConfidenceInterval:
+def bootstrap(values: Sequence[float], confidence: float, seed: int) -> tuple[float, float]:
     """Percentile interval of the mean under resampling of `values`, one per task."""
     if len(values) < 2:
-        return ConfidenceInterval(low=nan, high=nan)
+        return nan, nan
     data = np.asarray(values, np.float64)
     draws = np.random.Generator(np.random.PCG64(seed)).integers(0, len(data), (_RESAMPLES, len(data)))
     tail = (1 - confidence) / 2
     low, high = np.quantile(data[draws].mean(axis=1), [tail, 1 - tail])
-    return ConfidenceInterval(low=float(low), high=float(high))
+    return float(low), float(high)
 
 
 def pass_at(k: int, samples: int, successes: int) -> float:
@@ -118,9 +104,6 @@ def pass_at(k: int, samples: int, successes: int) -> float:
     if not 1 <= k <= samples:
         raise ValueError(f"expected k from 1 to {samples}, got {k}")
     return 1.0 - comb(samples - successes, k) / comb(samples, k)
-
-
-# --- updates -------------------------------------------------------------------------------------------------------
 
 
 def train_metrics(updates: Sequence[UpdateMetrics]) -> dict[str, float | int]:
@@ -141,12 +124,31 @@ def train_metrics(updates: Sequence[UpdateMetrics]) -> dict[str, float | int]:
     }
 
 
+def critic_metrics(updates: Sequence[ValueMetrics], sequences: Sequence[TrainSequence]) -> dict[str, float]:
+    """Compute explained variance over the trained tokens, and means over the critic's updates."""
+    if not updates:
+        return {}
+    values, targets = (_select_trained(sequences, name) for name in ("values", "value_targets"))
+    variance = float(targets.var())
+    return {
+        "critic/loss": mean(update.loss for update in updates),
+        "critic/value_mean": float(values.mean()),
+        "critic/explained_variance": 1 - float((targets - values).var()) / variance if variance else nan,
+        "critic/clipped": mean(update.clipped for update in updates),
+        "critic/grad_norm": mean(update.grad_norm for update in updates),
+        "critic/lr": updates[-1].lr,
+    }
+
+
+def _select_trained(sequences: Sequence[TrainSequence], name: str) -> Float64s:
+    trained: list[Floats] = [getattr(each, name)[each.loss_mask] for each in sequences]
+    return np.concatenate(trained).astype(np.float64)
+
+
 def worst_fault(updates: Sequence[UpdateMetrics | ValueMetrics]) -> UpdateFault | None:
     faults = {update.fault for update in updates}
     return next((fault for fault in UpdateFault if fault in faults), None)
 
-
-# --- under the names of expressions --------------------------------------------------------------------------------
 
 _FACTS = {
     "success": "rollout/success",

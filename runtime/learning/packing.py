@@ -1,9 +1,7 @@
 """Sequence packing: rows without padding, and attention that keeps the sequences of a row apart.
 
-A row is one line of tokens with positions that start again at 0 in every sequence, and flat arrays for the trained
-tokens. Every layer but attention works on the line as it is. Attention lays the sequences of a row below each other,
-and since they are causal and short ones end early, needs no mask; rows hold sequences of similar length, so little is
-wasted.
+Attention lays the sequences of a row below each other, and since they are causal and short ones end early, needs no
+mask; rows hold sequences of similar length, so little is wasted.
 
 Shapes: T tokens of a row, S sequences in it, L tokens of its longest, N trained tokens, H heads, E width of a head.
 """

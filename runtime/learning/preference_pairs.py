@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import permutations
 from math import fsum
 
@@ -35,7 +35,6 @@ from .turn_rewards import Float64s
 
 __all__ = [
     "Pair",
-    "PairDataset",
     "PreferenceObjective",
     "Response",
     "apply_masks",
@@ -72,17 +71,6 @@ class Pair:
 
     better: Response
     worse: Response
-
-
-@dataclass(slots=True)
-class PairDataset:
-    """All pairs of an offline stage, and the reference's log-probs of responses used so far."""
-
-    pairs: list[Pair] = field(default_factory=list)
-    reference: dict[Response, float] = field(default_factory=dict)
-
-
-# --- from groups to pairs ------------------------------------------------------------------------------------------
 
 
 def apply_masks(group: Sequence[Scored], stage: Stage, step_names: StepNames) -> list[tuple[Scored, LossMask]]:
@@ -148,9 +136,6 @@ def _trained_sequences(episode: Episode, turns: tuple[bool, ...]) -> tuple[Train
     return tuple(
         replace(each, old_logprobs=None) for each in to_train_sequences(episode, LossMask(turns=turns), unknown)
     )
-
-
-# --- from log-probs to a lesson ------------------------------------------------------------------------------------
 
 
 def responses_of(pairs: Sequence[Pair]) -> list[Response]:

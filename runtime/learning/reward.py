@@ -1,7 +1,4 @@
-"""Rewards of an episode, turn by turn, under the `reward` settings of a recipe.
-
-The running scale of each environment is a value that is handed in and returned: it belongs in the checkpoint.
-"""
+"""Rewards of an episode, turn by turn, under the `reward` settings of a recipe. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from .baselines import mean_of, std_of
 from .turn_rewards import Float64s, TurnRewards, TurnRewardsError
 
 __all__ = [
-    "FactValue",
     "Moments",
     "RewardError",
     "Scales",
@@ -62,15 +58,19 @@ class Scored:
         return fsum((self.outcome, *self.turn_rewards))
 
 
-# --- facts ----------------------------------------------------------------------------------------------------------
-
-
 def episode_facts(episode: Episode, step_names: StepNames) -> Facts:
     return MappingFacts("episode", {**step_names, **_episode_values(episode)})
 
 
 def turn_facts(episode: Episode, index: int, step_names: StepNames) -> Facts:
-    return MappingFacts("turn", {**step_names, **_episode_values(episode), **_turn_values(episode, index)})
+    turn = episode.turns[index]
+    values = {
+        "turn_reward": turn.reward,
+        "turn_index": float(index),
+        "turn_invalid": turn.invalid,
+        "turn_tokens": float(turn.end - turn.start),
+    }
+    return MappingFacts("turn", {**step_names, **_episode_values(episode), **values})
 
 
 def group_facts(group: Sequence[Scored], step_names: StepNames) -> Facts:
@@ -108,25 +108,12 @@ def _episode_values(episode: Episode) -> dict[str, FactValue]:
     }
 
 
-def _turn_values(episode: Episode, index: int) -> dict[str, FactValue]:
-    turn = episode.turns[index]
-    return {
-        "turn_reward": turn.reward,
-        "turn_index": float(index),
-        "turn_invalid": turn.invalid,
-        "turn_tokens": float(turn.end - turn.start),
-    }
-
-
 def _parse_number(text: str) -> float:
     """Parse a number; NaN, which stands for "not known", for any other text."""
     try:
         return float(text)
     except ValueError:
         return nan
-
-
-# --- terms ----------------------------------------------------------------------------------------------------------
 
 
 def score_episode(
@@ -177,9 +164,6 @@ def _penalise_overlong(episode: Episode, settings: Overlong | None, context_toke
     used = max((len(segment.ids) for segment in episode.segments), default=0)
     into = (used - (context_tokens - settings.buffer)) / settings.buffer
     return settings.penalty * min(max(into, 0.0), 1.0)
-
-
-# --- scale of each environment --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,9 +230,6 @@ def _divide(scored: Scored, scales: Scales) -> Scored:
         turn_rewards=tuple(reward / by for reward in scored.turn_rewards),
         greedy=None if scored.greedy is None else _divide(scored.greedy, scales),
     )
-
-
-# --- towards advantages ---------------------------------------------------------------------------------------------
 
 
 def assign_turn_rewards(scored: Scored, *, loss_mask: Sequence[bool] | None = None) -> TurnRewards:

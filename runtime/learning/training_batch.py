@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,15 +17,14 @@ from .filters import LossMask, MaskPolicies, has_large_advantage, is_countable, 
 from .reward import Scales, Scored, StepNames, assign_turn_rewards, normalise_rewards, score_episode
 from .turn_rewards import Float64s, TurnRewards
 
-__all__ = ["ScoredGroups", "TrainingBatch", "build_training_batch", "score_groups"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredGroups:
-    """Scored groups of countable episodes, in the order in which they were played."""
-
-    groups: list[list[Scored]]
-    scales: Scales
+__all__ = [
+    "TrainingBatch",
+    "attach_values",
+    "build_training_batch",
+    "score_groups",
+    "to_sampled_sequences",
+    "to_train_sequences",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +44,8 @@ class TrainingBatch:
 
 def score_groups(
     groups: Sequence[Group], stage: Stage, invalid_turn: float, step_names: StepNames, scales: Scales
-) -> ScoredGroups:
-    """Score the groups; faults and cancelled episodes are dropped here, from loss and baseline."""
+) -> tuple[list[list[Scored]], Scales]:
+    """Score the groups in their order; faults and cancelled episodes are dropped here, from loss and baseline."""
 
     def score(episode: Episode) -> Scored:
         return score_episode(
@@ -57,9 +56,7 @@ def score_groups(
             step_names=step_names,
         )
 
-    by_group = [_score_group(group, score) for group in groups]
-    divided, scales = normalise_rewards(by_group, stage.reward, scales)
-    return ScoredGroups(groups=divided, scales=scales)
+    return normalise_rewards([_score_group(group, score) for group in groups], stage.reward, scales)
 
 
 def _score_group(group: Group, score: Callable[[Episode], Scored]) -> list[Scored]:
@@ -70,6 +67,20 @@ def _score_group(group: Group, score: Callable[[Episode], Scored]) -> list[Score
         return []  # there is nothing left to compare them with
     greedy = score(group.greedy)
     return [replace(each, greedy=greedy) for each in found]
+
+
+def attach_values(groups: Sequence[Sequence[Scored]], values: Sequence[Floats]) -> list[list[Scored]]:
+    """Attach critic values to each episode's tokens. `values` belongs to `sampled_sequences`: the value once each token
+    has been read, so the value before a token stands at the one before it, the environment's or the model's own."""
+    found = iter(values)
+    return [[_attach_to_episode(each, found) for each in group] for group in groups]
+
+
+def _attach_to_episode(each: Scored, found: Iterator[Floats]) -> Scored:
+    segments = [next(found).astype(np.float64) for _ in each.episode.segments]
+    sampled = (turn for turn in each.episode.turns if turn.end > turn.start)
+    before = [segments[turn.segment][turn.start - 1 : turn.end - 1] for turn in sampled]
+    return replace(each, values=np.concatenate(before))
 
 
 def build_training_batch(groups: Sequence[Sequence[Scored]], stage: Stage, step_names: StepNames) -> TrainingBatch:
@@ -130,6 +141,16 @@ def to_train_sequences(episode: Episode, mask: LossMask, tokens: Mapping[str, Fl
         )
         for at, (segment, mask) in enumerate(zip(episode.segments, loss_mask, strict=True))
         if mask.any()
+    ]
+
+
+def to_sampled_sequences(episode: Episode, advantage: float = 0.0) -> list[TrainSequence]:
+    """Build one sequence per segment, with the same advantage on all sampled tokens."""
+    return [
+        TrainSequence(
+            ids=segment.ids, loss_mask=segment.sampled, advantages=segment.sampled.astype(np.float32) * advantage
+        )
+        for segment in episode.segments
     ]
 
 

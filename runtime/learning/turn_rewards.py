@@ -1,11 +1,7 @@
-"""Rewards of an episode by turn, over its sampled tokens.
-
-Only sampled tokens exist here: what the environment wrote costs no discount and enters no statistic.
-"""
+"""Rewards of an episode by turn, over its sampled tokens: what the environment wrote enters no statistic."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,29 +39,18 @@ class TurnRewards:
     def __post_init__(self) -> None:
         if not self.lengths or min(self.lengths) < 1:
             raise TurnRewardsError(f"every turn needs a sampled token, got turns of {list(self.lengths)}")
-        turns: list[tuple[str, Sequence[object] | None]] = [
-            ("rewards", self.rewards),
-            ("states", self.states),
-            ("loss_mask", self.loss_mask),
-        ]
-        for name, values_ in turns:
-            if values_ is not None and len(values_) != len(self.lengths):
-                raise TurnRewardsError(f"expected {name} for {len(self.lengths)} turns, got {len(values_)}")
+        for name in ("rewards", "states", "loss_mask"):
+            turns = getattr(self, name)
+            if turns is not None and len(turns) != len(self.lengths):
+                raise TurnRewardsError(f"expected {name} for {len(self.lengths)} turns, got {len(turns)}")
         for name, array in (("values", self.values), ("token_rewards", self.token_rewards)):
             if array is not None and array.shape != (self.num_tokens,):
                 raise TurnRewardsError(f"expected {name} for {self.num_tokens} tokens, got shape {array.shape}")
-        self._check_finite()
-
-    def _check_finite(self) -> None:
-        """Refuse NaN and infinity: one would spread over the whole batch by its mean."""
-        numbers = {
-            "rewards": self.rewards,
-            "values": () if self.values is None else self.values,
-            "token_rewards": () if self.token_rewards is None else self.token_rewards,
-        }
-        for name, values_ in numbers.items():
-            if not np.isfinite(values_).all():
-                raise TurnRewardsError(f"expected finite {name}, got {np.asarray(values_)}")
+        # NaN or infinity would spread over the whole batch by its mean
+        for name in ("rewards", "values", "token_rewards"):
+            numbers = getattr(self, name)
+            if numbers is not None and not np.isfinite(numbers).all():
+                raise TurnRewardsError(f"expected finite {name}, got {np.asarray(numbers)}")
 
     @property
     def num_turns(self) -> int:

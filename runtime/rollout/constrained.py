@@ -1,7 +1,6 @@
 """Constrained decoding over valid actions (`agent: {guided: true}`).
 
-At each token, log-probs are those of the distribution over the tokens that continue a valid reply. Where only one does,
-nothing is sampled, and the engine is not called.
+At each token, log-probs are those of the distribution over the tokens that continue a valid reply.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Environment calls with deadlines, concurrency limits and retries.
 
-Anything that goes wrong on the environment's side (any exception, silence, an invalid answer) is a fault: the episode
-is played again from its start, with the same seed, and finally left out; it is never a failure.
+A fault is never a failure: the episode is played again from its start, with the same seed, and finally left out.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, Self, TypeVar
 
+from ...dsl.model.recipe import Rollout
 from ...envs.errors import EnvError, EnvFault, FaultKind
 from ...envs.protocol import EnvClient, EnvSpec, Session, Step
 from ..errors import StepRefused
@@ -21,7 +21,7 @@ from .episode import Ending, Episode, Task
 __all__ = [
     "ConcurrencyLimits",
     "ConnectedEnv",
-    "Timeouts",
+    "limit_time",
     "open_session",
     "validated",
     "with_deadline",
@@ -29,20 +29,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
-    """Timeouts, retries and concurrency limits."""
-
-    reset_timeout_s: float = 60.0
-    step_timeout_s: float = 30.0
-    episode_timeout_s: float = 1800.0
-    retries: int = 2
-    reset_limit: int | None = None
-    """Maximum episodes in a reset at the same time."""
-    step_limit: int | None = None
-    """Maximum episodes in a step at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +39,8 @@ class ConcurrencyLimits:
     step: AbstractAsyncContextManager[Any]
 
     @classmethod
-    def of(cls, timeouts: Timeouts) -> Self:
-        return cls(_make_semaphore(timeouts.reset_limit), _make_semaphore(timeouts.step_limit))
+    def of(cls, rollout: Rollout) -> Self:
+        return cls(_make_semaphore(rollout.limits.reset), _make_semaphore(rollout.limits.step))
 
 
 def _make_semaphore(limit: int | None) -> AbstractAsyncContextManager[Any]:
@@ -104,13 +90,20 @@ async def with_retries(
     )
 
 
+@asynccontextmanager
+async def limit_time(seconds: float, what: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise EnvFault(f"waited {seconds:g} s for {what}", kind=FaultKind.DEADLINE) from None
+
+
 async def with_deadline(awaitable: Awaitable[T], seconds: float, what: str) -> T:
     """Await an environment's answer until a deadline; any exception becomes a fault that names the wait."""
     try:
-        async with asyncio.timeout(seconds):
+        async with limit_time(seconds, what):
             return await awaitable
-    except TimeoutError:
-        raise EnvFault(f"waited {seconds:g} s for {what}", kind=FaultKind.DEADLINE) from None
     except (EnvFault, StepRefused):
         raise
     except Exception as error:
@@ -119,7 +112,7 @@ async def with_deadline(awaitable: Awaitable[T], seconds: float, what: str) -> T
 
 @asynccontextmanager
 async def open_session(
-    env: ConnectedEnv, task: Task, timeouts: Timeouts, concurrency: ConcurrencyLimits
+    env: ConnectedEnv, task: Task, timeouts: Rollout, concurrency: ConcurrencyLimits
 ) -> AsyncIterator[Session]:
     """Open a session for one episode, and close it in any case."""
     async with concurrency.reset:

@@ -68,16 +68,17 @@ class EnvConnector:
 
     async def _serve(self, name: str, settings: Environment) -> EnvClient:
         assert settings.use is not None
+
+        def report_event(event: ServerEvent) -> None:
+            self.note(f"environment '{name}': server {event.trouble.value.replace('_', ' ')}: {event.message}")
+
         return await serve(
             ServeCommand(env=settings.use, options=settings.options, arguments=_SERVER_ARGUMENTS),
             settings.replicas,
             lambda number: self.logs / (f"{name}.log" if settings.replicas == 1 else f"{name}.{number}.log"),
-            lambda event: self._report_event(name, event),
+            report_event,
             self.deadlines,
         )
-
-    def _report_event(self, name: str, event: ServerEvent) -> None:
-        self.note(f"environment '{name}': server {event.trouble.value.replace('_', ' ')}: {event.message}")
 
     def note(self, trouble: str) -> None:
         self.num_troubles += 1
@@ -91,9 +92,6 @@ class EnvConnector:
         if found is None or not self.environ.get(found[1]):
             raise RunError(f"the token {reference} is not set: set that environment variable")
         return self.environ[found[1]]
-
-
-# --- servers that run already ---
 
 
 def connect_to_server(settings: Environment, token: str | None, deadlines: Deadlines) -> EnvClient:
@@ -122,8 +120,6 @@ _CONNECTORS: Mapping[Dialect, Callable[[str, Environment, str | None, Deadlines]
     Dialect.OPENENV: _connect_openenv,
 }
 
-
-# --- the environments of a run --------------------------------------------------------------------------------------
 
 OpenClient = Callable[[str, Environment], Awaitable[EnvClient]]
 """Connects to an environment: in this process, on a server of this run, or at an address."""

@@ -1,8 +1,4 @@
-"""Task, Turn, Segment, Episode, Group, Ending: frozen values.
-
-An episode is what happened, token by token. A segment is one token sequence that the model saw: one for the whole
-episode while the agent sees all of its past, several where its memory was cut or summarised in between.
-"""
+"""Task, Turn, Segment, Episode, Group, Ending: frozen values."""
 
 from __future__ import annotations
 

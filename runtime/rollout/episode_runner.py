@@ -1,36 +1,62 @@
 """Episode loop: observations, plans, replies and steps, attempt after attempt.
 
 The model's view only grows, token by token, until its memory is cut: then a new view begins with the opening, a word
-about what is left out, and the turns that are kept, in the tokens in which they were sampled. Plans, lessons and
-summaries are replies like any other: sampled, counted and trained on, but no turns of the horizon.
+about what is left out, and the turns that are kept, in the tokens in which they were sampled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import chain
-from typing import TYPE_CHECKING
 
-from ...dsl.model.recipe import MemoryKind, OnInvalid
+from ...dsl.model.recipe import Memory, MemoryKind, OnInvalid, Planning, Reflection, Rollout
 from ...envs.protocol import Observation, Session, Status, Step, score_of
 from ..agents import prompts
-from ..agents.chat import readable
-from ..agents.formats import without_thoughts
+from ..agents.chat import Chat, readable
+from ..agents.formats import AgentFormat, without_thoughts
 from ..agents.messages import Message, ParsedReply, refuse
 from ..agents.prompts import with_paragraphs
-from ..protocols import FinishReason, SampleRequest
+from ..protocols import FinishReason, Sampler, SampleRequest, SamplingSettings
 from ..seeds import derive
 from .constrained import sample_valid_action
-from .env_calls import ConnectedEnv, validated, with_deadline
+from .env_calls import ConcurrencyLimits, ConnectedEnv, validated, with_deadline
 from .episode import Ending, Episode, Purpose, Task, Turn
 from .token_buffer import TokenBuffer
 
-if TYPE_CHECKING:
-    from .groups import EpisodeLimits, Player
+__all__ = ["EpisodeLimits", "EpisodeRunner", "Player"]
 
-__all__ = ["EpisodeRunner"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeLimits:
+    """Limits of an episode."""
+
+    horizon: int
+    tokens_per_turn: int
+    context_tokens: int
+    invalid_limit: int | None = None
+    on_invalid: OnInvalid = OnInvalid.TELL
+    observation_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Player:
+    """Sampler, format and settings of an agent; everything but the task."""
+
+    sampler: Sampler
+    chat: Chat
+    format: AgentFormat
+    prompt: str | None
+    """The recipe's own system prompt."""
+    draw: SamplingSettings
+    timeouts: Rollout
+    concurrency: ConcurrencyLimits
+    clock: Callable[[], float]
+    memory: Memory = field(default_factory=Memory)
+    planning: Planning | None = None
+    reflection: Reflection | None = None
+    guided: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -211,11 +237,6 @@ class EpisodeRunner:
     def _turns_taken(self) -> int:
         return sum(turn.purpose is Purpose.ACT for turn in self.turns[self._turns_before :])
 
-    @property
-    def _is_view_exhausted(self) -> bool:
-        """Return whether the view was full before the last reply ended, which the agent cannot fix."""
-        return not self._view[-1].complete and len(self._buffer.ids) >= self._view_limit
-
     async def _act(self, session: Session, parsed: ParsedReply) -> list[tuple[str, Step]]:
         """Take the actions one by one, while the episode goes on and turns are left."""
         steps: list[tuple[str, Step]] = []
@@ -233,17 +254,19 @@ class EpisodeRunner:
         return step
 
     def _find_ending(self, steps: Sequence[tuple[str, Step]]) -> Ending | None:
-        invalid = not self._is_view_exhausted and all(step.status is Status.INVALID for _, step in steps)
+        # where the view was full before the reply ended, the agent cannot fix it
+        exhausted = not self._view[-1].complete and len(self._buffer.ids) >= self._view_limit
+        invalid = not exhausted and all(step.status is Status.INVALID for _, step in steps)
         self._invalid_in_a_row = self._invalid_in_a_row + 1 if invalid else 0
         if steps and steps[-1][1].ended:
             return Ending.DONE if steps[-1][1].terminated else Ending.HORIZON
-        if _has_too_many_invalid(invalid, self._invalid_in_a_row, self.limits):
+        limit = self.limits.invalid_limit
+        too_many = limit is not None and self._invalid_in_a_row >= limit
+        if too_many or (invalid and self.limits.on_invalid is OnInvalid.END):
             return Ending.INVALID
-        return Ending.HORIZON if self._count_turns_left(steps) < 1 else None
-
-    def _count_turns_left(self, steps: Sequence[tuple[str, Step]]) -> int:
-        """Count the turns left; the reply's first action has been counted with the reply."""
-        return self.limits.horizon - self._turns_taken - max(len(steps) - 1, 0)
+        # the reply's first action has been counted with the reply
+        left = self.limits.horizon - self._turns_taken - max(len(steps) - 1, 0)
+        return Ending.HORIZON if left < 1 else None
 
     def _record_steps(self, parsed: ParsedReply, steps: Sequence[tuple[str, Step]], question: str) -> None:
         """Record the result of the last reply, and prepare the messages after it."""
@@ -413,9 +436,3 @@ def _join_contents(messages: Sequence[Message]) -> str:
 def _name_state(name: str, observation: str) -> str:
     """Name a state by the environment's name for it, or else by a hash of its observation."""
     return readable(name) or f"shown-{sha256(observation.encode(errors='replace')).hexdigest()[:16]}"
-
-
-def _has_too_many_invalid(invalid: bool, in_a_row: int, limits: EpisodeLimits) -> bool:
-    if invalid and limits.on_invalid is OnInvalid.END:
-        return True
-    return limits.invalid_limit is not None and in_a_row >= limits.invalid_limit

@@ -1,96 +1,21 @@
-"""Groups of episodes, played concurrently: one episode is one coroutine.
-
-No barrier stands between turns: a slot that gets free takes the next episode at once, and the order in which episodes
-start is fixed by their place in the step, not by which one ended first.
-"""
+"""Groups of episodes, played concurrently and without a barrier between turns: one episode is one coroutine."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from ...dsl.model.recipe import Memory, OnInvalid, Planning, Reflection
-from ...envs.errors import EnvFault, FaultKind
-from ..agents.chat import Chat
-from ..agents.formats import AgentFormat
-from ..protocols import Sampler, SamplingSettings
 from ..seeds import derive
-from .env_calls import ConcurrencyLimits, ConnectedEnv, Timeouts, open_session, with_retries
+from .env_calls import ConnectedEnv, limit_time, open_session, with_retries
 from .episode import Episode, Group, Task
-from .episode_runner import EpisodeRunner
+from .episode_runner import EpisodeLimits, EpisodeRunner, Player
 
-__all__ = ["EpisodeLimits", "GroupRequest", "Player", "play_groups", "run_in_slots"]
+__all__ = ["GroupRequest", "play_episode", "play_groups", "run_in_slots"]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeLimits:
-    """Limits of an episode."""
-
-    horizon: int
-    tokens_per_turn: int
-    context_tokens: int
-    invalid_limit: int | None = None
-    on_invalid: OnInvalid = OnInvalid.TELL
-    observation_tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Player:
-    """Sampler, format and settings of an agent; plays one Episode per task."""
-
-    sampler: Sampler
-    chat: Chat
-    format: AgentFormat
-    prompt: str | None
-    """The recipe's own system prompt."""
-    draw: SamplingSettings
-    timeouts: Timeouts
-    concurrency: ConcurrencyLimits
-    clock: Callable[[], float]
-    memory: Memory = field(default_factory=Memory)
-    planning: Planning | None = None
-    reflection: Reflection | None = None
-    guided: bool = False
-
-    async def attempt(
-        self, env: ConnectedEnv, task: Task, index: int, limits: EpisodeLimits, seed: int, examples: str = ""
-    ) -> Episode:
-        """Play an episode, retried after faults; a fault that stays is its ending."""
-
-        async def once() -> Episode:
-            runner = EpisodeRunner(
-                player=self, env=env, task=task, index=index, limits=limits, seed=seed, examples=examples
-            )
-            while True:
-                async with (
-                    open_session(env, task, self.timeouts, self.concurrency) as session,
-                    self._limit_time(env, task),
-                ):
-                    await runner.run_attempt(session)
-                if not await runner.reflect():
-                    return runner.build_episode()
-
-        return await with_retries(once, task, index, limits.horizon, self.timeouts.retries, self.clock)
-
-    @asynccontextmanager
-    async def _limit_time(self, env: ConnectedEnv, task: Task) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(self.timeouts.episode_timeout_s):
-                yield
-        except TimeoutError:
-            what = f"the episode of task '{task.id}' in {env.name} to end"
-            raise EnvFault(
-                f"waited {self.timeouts.episode_timeout_s:g} s for {what}", kind=FaultKind.DEADLINE
-            ) from None
-
-
-# --- groups --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,18 +39,40 @@ async def play_groups(
 ) -> list[Group]:
     """Play all episodes of all groups, at most `slots` at a time; groups come back in the order of the requests."""
 
-    async def runner(request: GroupRequest, index: int) -> Episode:
+    async def play(request: GroupRequest, index: int) -> Episode:
         env, seed = envs[request.task.environment], derive(request.seed, "episode", index)
-        episode = await player.attempt(env, request.task, index, request.limits, seed, request.examples)
+        episode = await play_episode(player, env, request.task, index, request.limits, seed, request.examples)
         on_episode(episode)
         return episode
 
     played = iter(
         await run_in_slots(
-            [partial(runner, request, index) for request in requests for index in range(request.size)], slots
+            [partial(play, request, index) for request in requests for index in range(request.size)], slots
         )
     )
     return [Group(task=request.task, episodes=tuple(next(played) for _ in range(request.size))) for request in requests]
+
+
+async def play_episode(
+    player: Player, env: ConnectedEnv, task: Task, index: int, limits: EpisodeLimits, seed: int, examples: str = ""
+) -> Episode:
+    """Play an episode, retried after faults; a fault that stays is its ending."""
+    timeouts = player.timeouts
+
+    async def once() -> Episode:
+        runner = EpisodeRunner(
+            player=player, env=env, task=task, index=index, limits=limits, seed=seed, examples=examples
+        )
+        while True:
+            async with (
+                open_session(env, task, timeouts, player.concurrency) as session,
+                limit_time(timeouts.episode_timeout_s, f"the episode of task '{task.id}' in {env.name} to end"),
+            ):
+                await runner.run_attempt(session)
+            if not await runner.reflect():
+                return runner.build_episode()
+
+    return await with_retries(once, task, index, limits.horizon, timeouts.retries, player.clock)
 
 
 async def run_in_slots(jobs: Sequence[Callable[[], Awaitable[T]]], slots: int) -> list[T]:

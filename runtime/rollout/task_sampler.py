@@ -14,7 +14,7 @@ from ..errors import StepRefused
 from ..seeds import derive
 from .episode import Task
 
-__all__ = ["SelectionError", "TaskMixture", "TaskPool", "sample_evenly", "select_tasks", "shuffle"]
+__all__ = ["SelectionError", "TaskMixture", "TaskPool", "select_tasks", "shuffle"]
 
 
 class SelectionError(StepRefused):

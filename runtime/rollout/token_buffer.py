@@ -1,8 +1,6 @@
-"""Token buffer of an episode under way: the model's current view, and the segments before it.
+"""Token buffer of an episode under way: every sampled token is trained on once, after the tokens it was sampled after.
 
-Within a segment tokens are only ever appended; where the view changes a new one begins, in which earlier replies are
-context and no longer trained on. So every sampled token is trained on once, after exactly the tokens it was sampled
-after.
+Within a segment tokens are only ever appended; in a new one earlier replies are context and no longer trained on.
 """
 
 from __future__ import annotations

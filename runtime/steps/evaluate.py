@@ -1,8 +1,7 @@
-"""Measuring: tasks that are never learnt from, at the horizons and temperatures that the recipe asks for.
+"""Evaluation on tasks that are never trained on, at the horizons and temperatures that the recipe asks for.
 
-Enters: a stage's Context, a crew whose sampler holds the weights to be measured. Leaves: one row for the run folder and
-the episodes behind it. The seeds are the same at every measurement, so that two of them differ by the weights alone;
-for the same reason tokens are drawn from all that the model says, whatever `sampling` cuts off in training.
+The seeds are the same at every evaluation, so that two of them differ by the weights alone; for the same reason tokens
+are drawn from the whole distribution, even where `sampling` cuts it off in training.
 """
 
 from __future__ import annotations
@@ -58,18 +57,12 @@ async def evaluate(context: StageContext, settings: Eval) -> Evaluation:
     return Evaluation(row=row, episodes=tuple(episodes))
 
 
-def _selection(settings: Eval, environment: Environment) -> TaskSelection:
-    selection = environment.tasks.eval if settings.tasks is None else TaskSelection(split=settings.tasks)
-    if settings.limit is None:
-        return selection
-    return replace(selection, limit=min(settings.limit, selection.limit or settings.limit))
-
-
 async def _tasks(context: StageContext, settings: Eval, name: str, environment: Environment) -> list[Task]:
     seed = derive(context.plan.seed, "eval tasks")
-    infos = await context.workers.rollout(
-        RolloutWorker.tasks, name, environment, _selection(settings, environment), seed
-    )
+    selection = environment.tasks.eval if settings.tasks is None else TaskSelection(split=settings.tasks)
+    if settings.limit is not None:
+        selection = replace(selection, limit=min(settings.limit, selection.limit or settings.limit))
+    infos = await context.workers.rollout(RolloutWorker.tasks, name, environment, selection, seed)
     return [
         Task(
             environment=name,
@@ -133,19 +126,16 @@ async def _play(
     return groups
 
 
-# --- numbers -------------------------------------------------------------------------------------------------------
-
-
 def _numbers(context: StageContext, settings: Eval, groups: Sequence[Group]) -> dict[str, float]:
     """Per task first, so that a task that lost an episode to a fault counts as much as the others."""
     counted = [[e for e in group.episodes if e.ending.trainable] for group in groups]
     counted = [group for group in counted if group]
     shares = [mean(episode.success for episode in group) for group in counted]
-    interval = bootstrap(shares, settings.confidence, derive(context.plan.seed, "bootstrap"))
+    low, high = bootstrap(shares, settings.confidence, derive(context.plan.seed, "bootstrap"))
     numbers = {
         "success": mean(shares),
-        "ci_low": interval.low,
-        "ci_high": interval.high,
+        "ci_low": low,
+        "ci_high": high,
         "score": mean(mean(episode.score for episode in group) for group in counted),
         "turns": mean(episode.num_turns for group in counted for episode in group),
         "tasks": float(len(counted)),

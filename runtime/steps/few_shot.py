@@ -1,12 +1,12 @@
 """Expert episodes of training tasks, as an agent is told them before its own: `agent: {demonstrations: 2}`.
 
-Enters: a Context, tasks to be played. Leaves: a text for each. An environment shows the same few tasks throughout a
-stage, drawn by the recipe's seed from those that it trains with; nobody is shown the task at hand, or one held out.
+An environment shows the same few tasks throughout a stage; nobody is shown the task at hand, or one held out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...dsl.model.algorithm import LossOn
 from ...dsl.model.recipe import Environment
@@ -14,10 +14,10 @@ from ..agents import prompts as wording
 from ..agents.prompts import with_paragraphs
 from ..errors import StepRefused
 from ..rollout.episode import Episode, Task
-from ..rollout.task_sampler import TaskPool
 from ..seeds import derive
-from ..workers.rollout_worker import DemonstrationSettings, RolloutWorker
-from .stage_context import StageContext, episode_limits, timeouts_of
+from ..workers.rollout_worker import RolloutWorker
+from .sft import demonstration_settings
+from .stage_context import StageContext, episode_limits, open_pool
 
 __all__ = ["examples_for"]
 
@@ -58,8 +58,10 @@ async def _experts(context: StageContext, name: str) -> Sequence[Episode]:
         tasks = await _candidates(context, name, environment)
         context.reporter.phase("demonstrations")
         limits = episode_limits(context, environment, _HORIZON)
+        slots = _SPARE * (context.stage.agent.demonstrations + 1)
+        style = replace(demonstration_settings(context), slots=slots, noise=0.0, loss_on=LossOn.EXPERT)
         played = await context.workers.rollout(
-            RolloutWorker.demonstrate, tasks, _style(context), limits, derive(context.plan.seed, "shown")
+            RolloutWorker.demonstrate, tasks, style, limits, derive(context.plan.seed, "shown")
         )
         if lost := [each.fault for each in played if not each.ending.trainable]:
             # another choice of examples would be another run
@@ -69,21 +71,6 @@ async def _experts(context: StageContext, name: str) -> Sequence[Episode]:
 
 
 async def _candidates(context: StageContext, name: str, environment: Environment) -> list[Task]:
-    seed = derive(context.plan.seed, "tasks")
-    pool = TaskPool(
-        environment=name,
-        tasks=await context.workers.rollout(RolloutWorker.tasks, name, environment, environment.tasks.train, seed),
-    )
+    pool = await open_pool(context.plan, name, environment, context.workers)
     count = min(_SPARE * (context.stage.agent.demonstrations + 1), len(pool.tasks))
     return [pool.at(position, derive(context.plan.seed, "shown", name)) for position in range(count)]
-
-
-def _style(context: StageContext) -> DemonstrationSettings:
-    return DemonstrationSettings(
-        agent=context.stage.agent,
-        environments=context.stage.environments,
-        timeouts=timeouts_of(context),
-        slots=_SPARE * (context.stage.agent.demonstrations + 1),
-        noise=0.0,
-        loss_on=LossOn.EXPERT,
-    )

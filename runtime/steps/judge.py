@@ -1,9 +1,5 @@
 """Scores from a judge: `reward: {source: judge}`, or `pairwise` where it compares the episodes of a group.
 
-Enters: a Context, groups as they were played. Leaves: the same groups, with the judge's scores where the environment's
-were, and what asking took. Whether an episode is a success stays the environment's word. An episode about which the
-judge did not say all that it was asked has no score: it is left out, as one that an environment failed.
-
 A conversation is evidence that its author may have written for the judge. It is shown as lines of JSON, in which no
 message can pass for another or end early, and only the last line of the judge's own reply counts.
 """
@@ -24,23 +20,20 @@ from ..learning.filters import is_countable
 from ..rollout.episode import Ending, Episode, Group, Purpose
 from .stage_context import StageContext, refuse_faults
 
-__all__ = ["JudgedGroups", "judge_groups"]
+__all__ = ["judge_groups"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedGroups:
-    """Groups whose scores stand."""
+async def judge_groups(
+    context: StageContext, groups: Sequence[Group], rounds: int = 0
+) -> tuple[list[Group], dict[str, float]]:
+    """Scores for all episodes that tell anything, and what asking took; `rounds` tells the batches of a step apart.
 
-    groups: list[Group]
-    row: Mapping[str, float]
-    """What asking took; empty where the environment scores."""
-
-
-async def judge_groups(context: StageContext, groups: Sequence[Group], rounds: int = 0) -> JudgedGroups:
-    """Scores for all episodes that tell anything; `rounds` tells the batches of one step apart."""
+    Whether an episode is a success stays the environment's word. An episode about which the judge did not say all that
+    it was asked has no score: it is left out, as one that an environment failed.
+    """
     reward = context.stage.reward
     if reward.source is RewardSource.ENVIRONMENT:
-        return JudgedGroups(groups=list(groups), row={})
+        return list(groups), {}
     assert reward.judge is not None, "a verified plan names the judge"
     assert context.judges is not None, "a run that learns from a judge has one"
     settings = reward.judge
@@ -53,7 +46,7 @@ async def judge_groups(context: StageContext, groups: Sequence[Group], rounds: i
     rest = iter(answers)
     done = [sheet.marked(list(islice(rest, len(sheet.questions)))) for sheet in sheets]
     refuse_faults(context, [episode for group in done for episode in group.episodes], "judge")
-    return JudgedGroups(groups=done, row=_row(answers, batch))
+    return done, _row(answers, batch)
 
 
 def _row(answers: Sequence[JudgeAnswer], batch: str) -> dict[str, float]:
@@ -66,8 +59,6 @@ def _row(answers: Sequence[JudgeAnswer], batch: str) -> dict[str, float]:
         "judge/tokens": sum(answer.tokens for answer in new),
     }
 
-
-# --- what is asked -------------------------------------------------------------------------------------------------
 
 _RUBRIC = (
     "You judge an agent that worked on a task in an environment. Go by what the environment's answers show to have "
@@ -128,8 +119,6 @@ def _line(who: str, what: str) -> str:
     return json.dumps({who: sound}, ensure_ascii=False).translate(_BREAKS)
 
 
-# --- what is read --------------------------------------------------------------------------------------------------
-
 # the whole line, with the marks that models like to put around what is important
 _SCORE = re.compile(r"[*_`]*score[\s*_`]*:[\s*_`]*(-?[0-9]+(?:\.[0-9]+)?)[*_`.]*", re.IGNORECASE)
 _WINNER = re.compile(r"[*_`]*better[\s*_`]*:[\s*_`]*(a|b|tie)[*_`.]*", re.IGNORECASE)
@@ -153,9 +142,6 @@ def _last_line(reply: str) -> str:
     return reply.strip().rpartition("\n")[2].strip()
 
 
-# --- what comes of it ----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class JudgeSheet:
     """The questions about a group, and what becomes of it by their answers."""
@@ -168,11 +154,10 @@ def score_alone(group: Group, asking: JudgePrompts) -> JudgeSheet:
     """A score for each episode; under `scope: turn` one for each of its turns, whose mean is the episode's."""
     by_turn = asking.settings.scope is JudgeScope.TURN
 
-    def asked(episode: Episode) -> Iterator[list[JudgeQuestion]]:
-        count = len(episode.turns)
-        if by_turn:
-            return (asking.score(render_conversation(episode, at + 1), _OF_THE_TURN) for at in range(count))
-        return iter([asking.score(render_conversation(episode, count), _OF_THE_WHOLE)])
+    def asked(episode: Episode) -> Iterator[JudgeQuestion]:
+        count, matter = len(episode.turns), _OF_THE_TURN if by_turn else _OF_THE_WHOLE
+        for turns in range(1, count + 1) if by_turn else (count,):
+            yield from asking.score(render_conversation(episode, turns), matter)
 
     def marked(answers: Sequence[JudgeAnswer]) -> Group:
         rest = iter(answers)
@@ -189,7 +174,7 @@ def score_alone(group: Group, asking: JudgePrompts) -> JudgeSheet:
 
         return _changed(group, {episode: mark(episode) for episode in _members(group)})
 
-    return JudgeSheet(list(chain.from_iterable(chain.from_iterable(map(asked, _members(group))))), marked)
+    return JudgeSheet(list(chain.from_iterable(map(asked, _members(group)))), marked)
 
 
 def compare_in_pairs(group: Group, asking: JudgePrompts) -> JudgeSheet:

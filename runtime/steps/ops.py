@@ -1,8 +1,6 @@
 """The ops of a stage, run: one function per kind, walked in the order of the plan.
 
-An op takes what it needs from a StepData and puts there what it gives; between steps, evaluations and checkpoints are
-walked when they are due. To add one: a function here or in the module of its topic, a row in OPS, its place in
-`dsl/planning/ops.py`.
+To add one: a function here or in the module of its topic, a row in OPS, its place in `dsl/planning/ops.py`.
 """
 
 from __future__ import annotations
@@ -52,7 +50,12 @@ async def run_step(context: StageContext) -> StepResult:
         with irrevocable() if changed else nullcontext():
             await run_op(op, context, data)
         changed = changed or op.kind in _CHANGES_WEIGHTS
-    return _finish(context, data)
+    progress = context.progress
+    progress.episodes += len(data.played)
+    progress.sampled_tokens += data.sampled_tokens
+    if data.episodes is not None and context.plan.hardware.staleness:
+        data.row["rollout/staleness"] = data.staleness
+    return StepResult.of(data, progress.stage)
 
 
 async def run_op(op: Op, context: StageContext, data: StepData) -> None:
@@ -61,16 +64,6 @@ async def run_op(op: Op, context: StageContext, data: StepData) -> None:
     context.reporter.phase(op.id)
     await OPS[op.kind](op, context, data)
     data.seconds[op.id] = data.seconds.get(op.id, 0.0) + context.clock() - started
-
-
-def _finish(context: StageContext, data: StepData) -> StepResult:
-    """Count what was played and trained on."""
-    progress = context.progress
-    progress.episodes += len(data.played)
-    progress.sampled_tokens += data.sampled_tokens
-    if data.episodes is not None and context.plan.hardware.staleness:
-        data.row["rollout/staleness"] = data.staleness
-    return StepResult.of(data, progress.stage)
 
 
 def check_ops(ops: Sequence[Op]) -> None:
@@ -90,9 +83,6 @@ def is_due(op: Op, total_step: int) -> bool:
     if op.every is None:
         return False
     return total_step % op.every == 0 if total_step else op.at_start
-
-
-# --- ahead ---------------------------------------------------------------------------------------------------------
 
 
 async def _next_batch(context: StageContext, data: StepData) -> RolloutBatch:
@@ -132,9 +122,6 @@ async def _resample(op: Op, context: StageContext, data: StepData) -> None:
                 await run_op(each, context, further)
         data.episodes = [*(data.episodes or ()), *(further.episodes or ())]
         data.rounds, data.judged = further.rounds, further.judged
-
-
-# --- the table -----------------------------------------------------------------------------------------------------
 
 
 def _by_run(do: Callable[[RunOps], Awaitable[None]]) -> OpFunction:

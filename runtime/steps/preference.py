@@ -1,7 +1,4 @@
-"""Ops of learning from pairs: given pairs or those of fresh groups, reference log-probs, and updates on them.
-
-Given pairs are a function of the recipe and its files alone, so that they are read again after a resume.
-"""
+"""Ops of learning from pairs: given pairs or those of fresh groups, reference log-probs, and updates on them."""
 
 from __future__ import annotations
 
@@ -26,17 +23,15 @@ from ..learning.preference_pairs import (
     build_pairs,
     preference_objective,
     responses_of,
-    sum_logprobs,
     to_sequences,
 )
 from ..learning.reward import Scored
-from ..protocols import TrainSequence
+from ..learning.training_batch import to_sampled_sequences
 from ..rollout.episode import Ending, Episode
-from ..rollout.task_sampler import shuffle
 from ..workers.learner_worker import LearnerWorker
 from ..workers.rollout_worker import RolloutWorker
 from .sft import data_index, data_path, demonstration_settings
-from .stage_context import StageContext, equal_parts, pair_settings
+from .stage_context import StageContext, pair_settings, response_logprobs, shuffled_parts
 from .step_data import StepData
 
 __all__ = ["build_score_pairs", "next_pairs", "pair_reference_logprobs", "update_on_pairs"]
@@ -44,12 +39,12 @@ __all__ = ["build_score_pairs", "next_pairs", "pair_reference_logprobs", "update
 
 async def next_pairs(op: Op, context: StageContext, data: StepData) -> None:
     """The next batch of those that are given: every pair comes once per pass, newly shuffled."""
-    given, size, position = context.given, context.stage.algorithm.batch_size, context.progress.data_position
-    if not given.pairs:
-        given.pairs.extend(await _GIVEN[context.stage.algorithm.data.source](context))
-    data.pairs = [given.pairs[data_index(context, len(given.pairs), position + i)] for i in range(size)]
+    given, size, position = context.pairs, context.stage.algorithm.batch_size, context.progress.data_position
+    if not given:
+        given.extend(await _GIVEN[context.stage.algorithm.data.source](context))
+    data.pairs = [given[data_index(context, len(given), position + i)] for i in range(size)]
     context.progress.data_position += size
-    data.row["data/passes"] = position // len(given.pairs)
+    data.row["data/passes"] = position // len(given)
 
 
 async def build_score_pairs(op: Op, context: StageContext, data: StepData) -> None:
@@ -64,10 +59,11 @@ def _by_score(context: StageContext, group: Sequence[Scored]) -> list[Pair]:
 
 async def pair_reference_logprobs(context: StageContext, data: StepData) -> Mapping[Response, float]:
     """Of all responses; those of given pairs are computed once."""
-    pairs, known = data.pairs or (), context.given.reference
+    pairs, known = data.pairs or (), context.pair_reference
     if samples(context.stage.algorithm):
-        return await _logprobs(context, responses_of(pairs), reference=True)
-    known.update(await _logprobs(context, [each for each in responses_of(pairs) if each not in known], reference=True))
+        return await response_logprobs(context, responses_of(pairs), LearnerWorker.logprobs, reference=True)
+    new = [each for each in responses_of(pairs) if each not in known]
+    known.update(await response_logprobs(context, new, LearnerWorker.logprobs, reference=True))
     return known
 
 
@@ -78,19 +74,17 @@ async def update_on_pairs(op: Op, context: StageContext, data: StepData) -> None
     if not samples(context.stage.algorithm):
         objectives.append(await _update(context, data, pairs))
     else:
-        for epoch in range(algorithm.epochs if pairs else 0):
-            order = shuffle(len(pairs), context.seed("order", epoch))
-            for places in equal_parts(order, algorithm.batch_size):
-                # after the first update the state at the step's start cannot be saved any more
-                with irrevocable() if objectives else nullcontext():
-                    objectives.append(await _update(context, data, [pairs[place] for place in places]))
+        for part in shuffled_parts(context, pairs, algorithm.batch_size, algorithm.epochs, "order"):
+            # after the first update the state at the step's start cannot be saved any more
+            with irrevocable() if objectives else nullcontext():
+                objectives.append(await _update(context, data, part))
     data.row |= {"preference/pairs": len(pairs), **_preference_metrics(objectives)}
 
 
 async def _update(context: StageContext, data: StepData, pairs: Sequence[Pair]) -> PreferenceObjective:
     """The learner is given a policy gradient; the loss that is recorded is the one that it is the gradient of."""
     assert isinstance(data.reference_logprobs, Mapping), "pairs are compared with the reference before an update"
-    now = await _logprobs(context, responses_of(pairs), reference=False)
+    now = await response_logprobs(context, responses_of(pairs), LearnerWorker.logprobs, reference=False)
     objective = preference_objective(pairs, now, data.reference_logprobs, context.stage.algorithm.preference)
     update = await context.workers.compute(LearnerWorker.update, to_sequences(objective.gains), pair_settings(context))
     context.progress.updates += update.fault is None
@@ -113,19 +107,6 @@ def _preference_metrics(objectives: Sequence[PreferenceObjective]) -> dict[str, 
     }
 
 
-async def _logprobs(context: StageContext, responses: Sequence[Response], *, reference: bool) -> dict[Response, float]:
-    if not responses:
-        return {}
-    sequences = [sequence for response in responses for sequence in response.sequences]
-    temperature = pair_settings(context).loss.temperature
-    return sum_logprobs(
-        responses, await context.workers.compute(LearnerWorker.logprobs, sequences, temperature, reference=reference)
-    )
-
-
-# --- given pairs ---------------------------------------------------------------------------------------------------
-
-
 async def _written(context: StageContext) -> list[Pair]:
     """Of a file: line by line, better and worse."""
     lines = read_preferences(data_path(context))[: context.stage.algorithm.data.limit]
@@ -139,12 +120,7 @@ async def _written(context: StageContext) -> list[Pair]:
 
 
 def _side(episode: Episode) -> Response:
-    return Response(
-        sequences=tuple(
-            TrainSequence(ids=segment.ids, loss_mask=segment.sampled, advantages=np.zeros(len(segment.ids), np.float32))
-            for segment in episode.segments
-        )
-    )
+    return Response(sequences=tuple(to_sampled_sequences(episode)))
 
 
 async def _recorded(context: StageContext) -> list[Pair]:

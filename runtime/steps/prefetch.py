@@ -1,6 +1,5 @@
 """Which batch a step learns from, and which weights play it: the same whether sampling and learning overlap or not.
 
-Enters: how a batch is played, how the sampler gets the newest weights. Leaves: batches, in the order of their steps.
 With `staleness: k` the batches of the next k steps are begun at once, just before the step that learns from the last
 batch in hand, and the next ones when those have been played and used up but for one:
 
@@ -8,8 +7,8 @@ batch in hand, and the next ones when those have been played and used up but for
     k = 1    sync v0, play 0   begin 1 (v0), learn 0 -> v1   sync v1, begin 2 (v1), learn 1 -> v2   ...
     k = 2    sync v0, play 0   begin 1, 2 (v0), learn 0, 1 -> v2   sync v2, begin 3, 4 (v2), learn 2, 3 -> v4   ...
 
-So no batch is more than k steps old, weights change only while nothing is played, and one batch is played after the
-other. Nothing here looks at how long anything takes: metrics do not depend on it.
+So no batch is more than k steps old, and weights change only while nothing is played. Nothing here looks at how long
+anything takes: metrics do not depend on it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ..errors import StepRefused
 from ..progress import Progress
 from .rollout_batch import RolloutBatch
 
-__all__ = ["PlayBatch", "Prefetcher", "Sync"]
+__all__ = ["Prefetcher"]
 
 Sync = Callable[[], Awaitable[None]]
 """Gives the sampler the newest weights, if it has older ones."""

@@ -13,14 +13,13 @@ import numpy as np
 from ...dsl.model.algorithm import KL, Baseline, Importance, KLPlace
 from ...dsl.model.plan import Op
 from ..errors import StepRefused
-from ..learning.critic_values import attach_values, critic_metrics
 from ..learning.importance import importance_weights, is_truncated
 from ..learning.kl_penalty import apply_kl_penalty, sampled_sequences
-from ..learning.training_batch import TrainingBatch, build_training_batch
+from ..learning.metrics import critic_metrics
+from ..learning.training_batch import TrainingBatch, attach_values, build_training_batch
 from ..protocols import Floats, TrainSequence, UpdateMetrics, ValueSettings
-from ..rollout.task_sampler import shuffle
 from ..workers.learner_worker import LearnerWorker
-from .stage_context import StageContext, equal_parts, kl_weight, update_settings
+from .stage_context import StageContext, kl_weight, shuffled_parts, update_settings
 from .step_data import Mismatch, StepData
 
 __all__ = [
@@ -33,9 +32,6 @@ __all__ = [
     "update_critic",
     "update_policy",
 ]
-
-
-# --- before the update ---------------------------------------------------------------------------------------------
 
 
 async def sampled_reference_logprobs(context: StageContext, data: StepData) -> list[Floats] | None:
@@ -96,9 +92,6 @@ def _batch(data: StepData) -> TrainingBatch:
     return data.batch
 
 
-# --- sequences with all log-probs ----------------------------------------------------------------------------------
-
-
 def _sequences(context: StageContext, data: StepData) -> list[list[TrainSequence]]:
     """The batch, group by group, with the log-probs that the loss compares with; put together once per step."""
     if data.sequences is None:
@@ -109,22 +102,19 @@ def _sequences(context: StageContext, data: StepData) -> list[list[TrainSequence
             flat = [replace(sequence, reference_logprobs=logprobs) for sequence, logprobs in pairs]
         if data.old_logprobs is not None:
             settings = context.stage.algorithm.importance
-            sampled, flat = flat, _correct(flat, data.old_logprobs, settings)
+            sampled, own = flat, zip(flat, data.old_logprobs, strict=True)
+            flat = [
+                replace(
+                    sequence,
+                    old_logprobs=logprobs,
+                    weights=importance_weights(logprobs, _sampled_logprobs(sequence), sequence.loss_mask, settings),
+                )
+                for sequence, logprobs in own
+            ]
             data.mismatch = _mismatch(sampled, flat, settings)
         rest = iter(flat)
         data.sequences = [[next(rest) for _ in group] for group in batch.groups]
     return data.sequences
-
-
-def _correct(sequences: Sequence[TrainSequence], own: Sequence[Floats], settings: Importance) -> list[TrainSequence]:
-    return [
-        replace(
-            sequence,
-            old_logprobs=logprobs,
-            weights=importance_weights(logprobs, _sampled_logprobs(sequence), sequence.loss_mask, settings),
-        )
-        for sequence, logprobs in zip(sequences, own, strict=True)
-    ]
 
 
 def _sampled_logprobs(sequence: TrainSequence) -> Floats:
@@ -148,14 +138,13 @@ def _mismatch(sampled: Sequence[TrainSequence], own: Sequence[TrainSequence], se
     )
 
 
-# --- updates -------------------------------------------------------------------------------------------------------
-
-
 async def update_policy(op: Op, context: StageContext, data: StepData) -> None:
     """Passes over the groups in a shuffled order; stops early once the policy is far enough from the sampler."""
     groups = _sequences(context, data)
-    _critic_settings(context)  # a rate without a value is refused here: once the weights have changed, nothing can be
-    if not _critic_warms_up(context) and groups:
+    # a rate without a value is refused here: once the weights have changed, nothing can be
+    critic = _critic_settings(context)
+    warms_up = critic is not None and context.progress.step < context.stage.algorithm.critic.warmup_steps
+    if groups and not warms_up:
         await _update(context, groups, data.updates)
     if data.mismatch is None and data.updates:
         # before its first update the learner still equals the sampler, and the update measures what lies between
@@ -164,20 +153,14 @@ async def update_policy(op: Op, context: StageContext, data: StepData) -> None:
 
 async def _update(context: StageContext, groups: list[list[TrainSequence]], updates: list[UpdateMetrics]) -> None:
     algorithm = context.stage.algorithm
-    for epoch in range(algorithm.epochs):
-        for sequences in _minibatches(context, groups, context.seed("order", epoch)):
-            updates.append(await context.workers.compute(LearnerWorker.update, sequences, update_settings(context)))
-            if updates[-1].fault is None:
-                context.progress.updates += 1
-                if algorithm.kl.place is KLPlace.LOSS:
-                    context.progress.kl_scale *= kl_factor(updates[-1].reference_kl, algorithm.kl)
-            if algorithm.kl_stop is not None and updates[-1].sampler_kl > algorithm.kl_stop:
-                return
-
-
-def _critic_warms_up(context: StageContext) -> bool:
-    """Whether the critic is trained alone as yet."""
-    return _critic_settings(context) is not None and context.progress.step < context.stage.algorithm.critic.warmup_steps
+    for sequences in _minibatches(context, groups, algorithm.epochs, "order"):
+        updates.append(await context.workers.compute(LearnerWorker.update, sequences, update_settings(context)))
+        if updates[-1].fault is None:
+            context.progress.updates += 1
+            if algorithm.kl.place is KLPlace.LOSS:
+                context.progress.kl_scale *= kl_factor(updates[-1].reference_kl, algorithm.kl)
+        if algorithm.kl_stop is not None and updates[-1].sampler_kl > algorithm.kl_stop:
+            return
 
 
 def _critic_settings(context: StageContext) -> ValueSettings | None:
@@ -191,18 +174,17 @@ async def update_critic(op: Op, context: StageContext, data: StepData) -> None:
     """The critic's own passes over the groups."""
     groups, settings = _sequences(context, data), _critic_settings(context)
     assert settings is not None, "only a stage with a critic has this op"
-    for epoch in range(context.stage.algorithm.critic.epochs if groups else 0):
-        for sequences in _minibatches(context, groups, context.seed("critic order", epoch)):
-            data.value_updates.append(await context.workers.compute(LearnerWorker.update_critic, sequences, settings))
+    for sequences in _minibatches(context, groups, context.stage.algorithm.critic.epochs, "critic order"):
+        data.value_updates.append(await context.workers.compute(LearnerWorker.update_critic, sequences, settings))
     data.row |= critic_metrics(data.value_updates, _batch(data).sequences)
 
 
-def _minibatches(context: StageContext, groups: list[list[TrainSequence]], seed: int) -> Iterator[list[TrainSequence]]:
-    """All groups once in a shuffled order, update by update."""
+def _minibatches(
+    context: StageContext, groups: list[list[TrainSequence]], epochs: int, name: str
+) -> Iterator[list[TrainSequence]]:
     algorithm = context.stage.algorithm
-    size = algorithm.groups_per_update or algorithm.groups_per_step
-    for places in equal_parts(shuffle(len(groups), seed), size):
-        yield [sequence for place in places for sequence in groups[place]]
+    for part in shuffled_parts(context, groups, algorithm.groups_per_update or algorithm.groups_per_step, epochs, name):
+        yield [sequence for group in part for sequence in group]
 
 
 def kl_factor(measured: float, settings: KL) -> float:

@@ -1,8 +1,4 @@
-"""What one step learns from, as it was played; and the files that keep what nobody has learnt from yet.
-
-Enters: batches. Leaves: two files in a checkpoint, text for what was said and arrays for its tokens, and from them the
-same batches, bit for bit.
-"""
+"""The groups of one step as they were played, and the files in a checkpoint that keep those not trained on yet."""
 
 from __future__ import annotations
 
@@ -17,15 +13,7 @@ import numpy as np
 
 from ..agents.messages import Message
 from ..errors import RunError
-from ..rollout.episode import (
-    Ending,
-    Episode,
-    Group,
-    Purpose,
-    Segment,
-    Task,
-    Turn,
-)
+from ..rollout.episode import Ending, Episode, Group, Purpose, Segment, Task, Turn
 from ..rollout.task_sampler import TaskMixture
 
 __all__ = ["RolloutBatch", "read_batches", "write_batches"]
@@ -47,12 +35,6 @@ class RolloutBatch:
     judged: Mapping[str, float] = field(default_factory=dict)
     """What a judge's verdicts took, by metric."""
 
-    @property
-    def episodes(self) -> tuple[Episode, ...]:
-        return tuple(episode for group in self.groups for episode in group.episodes)
-
-
-# --- files ---------------------------------------------------------------------------------------------------------
 
 _VERSION = 1
 _TEXT, _TOKENS = "batches.json", "batches.npz"

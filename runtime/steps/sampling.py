@@ -11,8 +11,8 @@ from ...dsl.model.stage_kinds import episodes_per_task
 from ..errors import StepRefused
 from ..learning.filters import groups_missing, keeps_group
 from ..learning.metrics import group_metrics, rollout_metrics
-from ..learning.reward import RewardError
-from ..learning.training_batch import ScoredGroups, score_groups
+from ..learning.reward import RewardError, Scales, Scored
+from ..learning.training_batch import score_groups
 from ..protocols import SamplingSettings
 from ..rollout.episode import Group, Task
 from ..rollout.groups import GroupRequest
@@ -62,29 +62,27 @@ async def _play(
 
 async def judge_episodes(op: Op, context: StageContext, data: StepData) -> None:
     assert data.episodes is not None, "episodes are played before they are judged"
-    judged = await judge_groups(context, data.episodes, data.rounds)
-    data.episodes = judged.groups
-    data.judged = {name: data.judged.get(name, 0.0) + value for name, value in judged.row.items()}
+    data.episodes, row = await judge_groups(context, data.episodes, data.rounds)
+    data.judged = {name: data.judged.get(name, 0.0) + value for name, value in row.items()}
 
 
 def groups_to_resample(context: StageContext, data: StepData) -> int:
     """How many further groups `filter.resample` asks for."""
     assert data.episodes is not None, "episodes are played before they are filtered"
     algorithm = context.stage.algorithm
-    scored = _score(context, data.episodes)
-    passing = sum(keeps_group(group, algorithm.filter, context.names()) for group in scored.groups)
+    groups, _ = _score(context, data.episodes)
+    passing = sum(keeps_group(group, algorithm.filter, context.names()) for group in groups)
     return groups_missing(passing, algorithm.groups_per_step, data.rounds, algorithm.filter)
 
 
 async def score_episodes(op: Op, context: StageContext, data: StepData) -> None:
     assert data.episodes is not None, "episodes are played before they are scored"
-    scored = _score(context, data.episodes)
-    context.progress.scales = dict(scored.scales)
-    data.scored = scored.groups
-    data.measured = rollout_metrics(data.played) | group_metrics(scored.groups)
+    data.scored, scales = _score(context, data.episodes)
+    context.progress.scales = dict(scales)
+    data.measured = rollout_metrics(data.played) | group_metrics(data.scored)
 
 
-def _score(context: StageContext, groups: Sequence[Group]) -> ScoredGroups:
+def _score(context: StageContext, groups: Sequence[Group]) -> tuple[list[list[Scored]], Scales]:
     invalid_turn = context.value(context.stage.reward.invalid_turn)
     try:
         return score_groups(groups, context.stage, invalid_turn, context.names(), context.progress.scales)

@@ -1,7 +1,6 @@
 """Ops of imitation: which episodes are imitated, updates on them, AgentEvol's reset to the stage's first weights.
 
-Given demonstrations are made, or read, when the stage begins, and again after a resume: they are a function of the
-recipe and its seed alone. An AgentEvol round is a function of the weights it begins with and of its number.
+Given demonstrations are a function of the recipe and its seed alone: they are made again after a resume.
 """
 
 from __future__ import annotations
@@ -20,15 +19,16 @@ from ..data.dataset import Conversation, read_conversations, read_episodes
 from ..errors import RunError, StepRefused
 from ..learning.filters import MaskPolicies, mask_episode
 from ..learning.reward import episode_facts
+from ..learning.training_batch import to_sampled_sequences
 from ..progress import Progress
-from ..protocols import LossSettings, TrainSequence, UpdateLimits, UpdateSettings
-from ..rollout.episode import Episode, Task
+from ..protocols import LossSettings, UpdateLimits
+from ..rollout.episode import Episode
 from ..rollout.task_sampler import shuffle
 from ..seeds import derive
 from ..storage.run_folder import PROGRESS
 from ..workers.learner_worker import LearnerWorker
 from ..workers.rollout_worker import DemonstrationSettings, RolloutWorker
-from .stage_context import StageContext, episode_limits, equal_parts, refuse_faults, timeouts_of, update_settings
+from .stage_context import StageContext, episode_limits, equal_parts, refuse_faults, update_settings
 from .step_data import StepData
 
 __all__ = [
@@ -114,9 +114,6 @@ async def reset_to_base(op: Op, context: StageContext, data: StepData) -> None:
     context.progress.version += 1  # whatever comes of the updates, the sampler has other weights now
 
 
-# --- updates -------------------------------------------------------------------------------------------------------
-
-
 async def update_by_imitation(op: Op, context: StageContext, data: StepData) -> None:
     """One update on the next of the given demonstrations, or passes over what was chosen, in equal batches."""
     episodes, algorithm = data.demonstrations or (), context.stage.algorithm
@@ -129,29 +126,16 @@ async def update_by_imitation(op: Op, context: StageContext, data: StepData) -> 
 
 
 async def _update(context: StageContext, data: StepData, episodes: Sequence[Episode]) -> None:
-    sequences = [sequence for episode in episodes for sequence in _sequences(episode)]
-    data.updates.append(await context.workers.compute(LearnerWorker.update, sequences, _settings(context)))
-    context.progress.updates += data.updates[-1].fault is None
-
-
-def _sequences(episode: Episode) -> list[TrainSequence]:
-    return [
-        TrainSequence(ids=segment.ids, loss_mask=segment.sampled, advantages=segment.sampled.astype("float32"))
-        for segment in episode.segments
-    ]
-
-
-def _settings(context: StageContext) -> UpdateSettings:
+    sequences = [sequence for episode in episodes for sequence in to_sampled_sequences(episode, 1.0)]
     settings = update_settings(context)
     # with advantage 1 everywhere the plain policy gradient is the cross-entropy; no policy is there to stay near to
-    return replace(
+    settings = replace(
         settings,
         loss=LossSettings(kind=LossKind.POLICY_GRADIENT),
         limits=UpdateLimits(grad_norm=settings.limits.grad_norm),
     )
-
-
-# --- what is imitated ----------------------------------------------------------------------------------------------
+    data.updates.append(await context.workers.compute(LearnerWorker.update, sequences, settings))
+    context.progress.updates += data.updates[-1].fault is None
 
 
 def _shown(episode: Episode, loss_on: LossOn) -> Episode:
@@ -189,26 +173,19 @@ async def _relabelled(context: StageContext, episodes: Sequence[Episode]) -> lis
     return made
 
 
-# --- where demonstrations come from --------------------------------------------------------------------------------
-
-
 async def _demonstrations(context: StageContext) -> Sequence[Episode]:
     """Those that are given, made when first asked for."""
     if not context.demonstrations:
         context.reporter.phase("demonstrations")
-        context.demonstrations.extend(await _made(context))
+        data = context.stage.algorithm.data
+        made = await _SOURCES[data.source](context)
+        made += await _relabelled(context, made)
+        kept = [episode for episode in made if episode.sampled_tokens and _holds(context, data.keep, episode)]
+        if not kept:
+            raise RunError(f"stage '{context.stage.stage}': none of {len(made)} demonstrations is left to learn from")
+        _tell_of_long_replies(context, kept)
+        context.demonstrations.extend(kept)
     return context.demonstrations
-
-
-async def _made(context: StageContext) -> list[Episode]:
-    data = context.stage.algorithm.data
-    made = await _SOURCES[data.source](context)
-    made += await _relabelled(context, made)
-    kept = [episode for episode in made if episode.sampled_tokens and _holds(context, data.keep, episode)]
-    if not kept:
-        raise RunError(f"stage '{context.stage.stage}': none of {len(made)} demonstrations is left to learn from")
-    _tell_of_long_replies(context, kept)
-    return kept
 
 
 def _tell_of_long_replies(context: StageContext, shown: Sequence[Episode]) -> None:
@@ -225,7 +202,7 @@ def demonstration_settings(context: StageContext) -> DemonstrationSettings:
     return DemonstrationSettings(
         agent=context.stage.agent,
         environments=context.stage.environments,
-        timeouts=timeouts_of(context),
+        timeouts=context.plan.rollout,
         slots=context.plan.rollout.slots or _SLOTS,
         noise=data.noise,
         loss_on=data.loss_on,
@@ -240,12 +217,15 @@ _LONGEST = 64
 
 
 async def _by_experts(context: StageContext) -> list[Episode]:
-    tasks = _tasks_to_show(context)
+    limit = context.stage.algorithm.data.limit
     made: list[Episode] = []
     for name, environment in context.stage.environments.items():
         horizon = None if environment.turns or context.stage.turns else _LONGEST
         limits = episode_limits(context, environment, horizon)
-        mine = [task for task in tasks if task.environment == name]
+        # training tasks, again and again with new seeds up to `data.limit`
+        pool, show = context.pools[name], derive(context.plan.seed, "show", name)
+        wanted = limit // len(context.pools) if limit is not None else len(pool.tasks)
+        mine = [pool.at(position, show) for position in range(wanted)]
         context.reporter.note(f"the expert of '{name}' shows {len(mine)} tasks")  # may take minutes, before any row
         seed = derive(context.plan.seed, "demonstrations")
         made += await context.workers.rollout(
@@ -253,16 +233,6 @@ async def _by_experts(context: StageContext) -> list[Episode]:
         )
     refuse_faults(context, made, "demonstrations")
     return [episode for episode in made if episode.ending.trainable]
-
-
-def _tasks_to_show(context: StageContext) -> list[Task]:
-    """Each environment's training tasks, again and again with new seeds up to `data.limit`."""
-    limit = context.stage.algorithm.data.limit
-    tasks = []
-    for name, pool in context.pools.items():
-        wanted = limit // len(context.pools) if limit is not None else len(pool.tasks)
-        tasks += [pool.at(position, derive(context.plan.seed, "show", name)) for position in range(wanted)]
-    return tasks
 
 
 async def _from(context: StageContext, read: Callable[[Path], list[Conversation]]) -> list[Episode]:

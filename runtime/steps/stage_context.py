@@ -1,17 +1,16 @@
-"""What a stage's steps have at hand, and a recipe's settings as they stand at this moment.
+"""What a stage's steps have at hand, and a recipe's settings as they stand at this step.
 
-Enters: a Plan, one of its stages, what the run stands at. Leaves: numbers for the workers. A number that a recipe gives
-as an expression is a pure function of `Progress`, so a resumed run computes the same.
+A number given as an expression is a pure function of `Progress`, so a resumed run computes the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ...dsl.expression.expr import Expr
 from ...dsl.model.algorithm import Aggregation, DataSource, Kind, KLPlace, LossKind, Reference
@@ -19,15 +18,14 @@ from ...dsl.model.plan import Op, Plan, PlanStage
 from ...dsl.model.recipe import Environment, Stage
 from ..data.judge_client import JudgeClient
 from ..errors import RunError, StepRefused
-from ..learning.preference_pairs import PairDataset
+from ..learning.preference_pairs import Pair, Response, sum_logprobs
 from ..learning.reward import StepNames
 from ..progress import Progress, StageFacts
-from ..protocols import LossSettings, SamplingSettings, UpdateLimits, UpdateSettings
+from ..protocols import Floats, LossSettings, SamplingSettings, UpdateLimits, UpdateSettings
 from ..reporting import Reporter
-from ..rollout.env_calls import Timeouts
 from ..rollout.episode import Ending, Episode
-from ..rollout.groups import EpisodeLimits
-from ..rollout.task_sampler import TaskPool
+from ..rollout.episode_runner import EpisodeLimits
+from ..rollout.task_sampler import TaskPool, shuffle
 from ..seeds import derive
 from ..workers.rollout_worker import PlaySettings, RolloutWorker
 from ..workers.worker_group import WorkerGroup
@@ -40,15 +38,19 @@ __all__ = [
     "equal_parts",
     "horizon_of",
     "kl_weight",
-    "open_pools",
+    "open_pool",
     "pair_settings",
     "play_settings",
     "reference_stage",
     "refuse_faults",
+    "response_logprobs",
     "sampling_settings",
-    "timeouts_of",
+    "shuffled_parts",
     "update_settings",
 ]
+
+
+T = TypeVar("T")
 
 
 class RunOps(Protocol):
@@ -87,8 +89,10 @@ class StageContext:
     """Of an offline stage; made when first asked for, the same after a resume."""
     shown: dict[str, Sequence[Episode]] = field(default_factory=dict)
     """By environment, expert episodes for the prompts; made when first asked for, the same after a resume."""
-    given: PairDataset = field(default_factory=PairDataset)
-    """The same, of a stage that learns from pairs."""
+    pairs: list[Pair] = field(default_factory=list)
+    """All pairs of an offline stage that learns from them; made and read as demonstrations are."""
+    pair_reference: dict[Response, float] = field(default_factory=dict)
+    """Log-probs under the reference of the responses used so far."""
 
     def value(self, number: float | Expr) -> float:
         """A number of the recipe, as it stands at this step."""
@@ -116,16 +120,11 @@ class StageContext:
         return derive(self.plan.seed, self.stage.stage, self.progress.total_step, *names)
 
 
-async def open_pools(plan: Plan, stage: Stage, workers: WorkerGroup) -> dict[str, TaskPool]:
-    """The training tasks of each environment of a stage."""
+async def open_pool(plan: Plan, name: str, environment: Environment, workers: WorkerGroup) -> TaskPool:
+    """The training tasks of an environment."""
     seed = derive(plan.seed, "tasks")
-    return {
-        name: TaskPool(
-            environment=name,
-            tasks=await workers.rollout(RolloutWorker.tasks, name, environment, environment.tasks.train, seed),
-        )
-        for name, environment in stage.environments.items()
-    }
+    tasks = await workers.rollout(RolloutWorker.tasks, name, environment, environment.tasks.train, seed)
+    return TaskPool(environment=name, tasks=tasks)
 
 
 def reference_stage(stages: Sequence[PlanStage], stage: PlanStage) -> int:
@@ -145,7 +144,11 @@ def equal_parts(order: Sequence[int], most: int) -> list[Sequence[int]]:
     return [order[low:high] for low, high in pairwise(borders)]
 
 
-# --- settings of play ----------------------------------------------------------------------------------------------
+def shuffled_parts(context: StageContext, items: Sequence[T], size: int, epochs: int, name: str) -> Iterator[list[T]]:
+    """All items once per epoch in a shuffled order, update by update."""
+    for epoch in range(epochs if items else 0):
+        for places in equal_parts(shuffle(len(items), context.seed(name, epoch)), size):
+            yield [items[place] for place in places]
 
 
 def horizon_of(context: StageContext, environment: Environment) -> int:
@@ -178,24 +181,12 @@ def sampling_settings(context: StageContext) -> SamplingSettings:
     )
 
 
-def timeouts_of(context: StageContext) -> Timeouts:
-    rollout = context.plan.rollout
-    return Timeouts(
-        reset_timeout_s=rollout.reset_timeout_s,
-        step_timeout_s=rollout.step_timeout_s,
-        episode_timeout_s=rollout.episode_timeout_s,
-        retries=rollout.retries,
-        reset_limit=rollout.limits.reset,
-        step_limit=rollout.limits.step,
-    )
-
-
 def play_settings(context: StageContext, episodes: int, draw: SamplingSettings) -> PlaySettings:
     return PlaySettings(
         agent=context.stage.agent,
         environments=context.stage.environments,
         draw=draw,
-        timeouts=timeouts_of(context),
+        timeouts=context.plan.rollout,
         slots=context.plan.rollout.slots or episodes,
     )
 
@@ -211,14 +202,12 @@ def refuse_faults(context: StageContext, episodes: Sequence[Episode], what: str)
         )
 
 
-# --- settings of updates -------------------------------------------------------------------------------------------
-
-
 def update_settings(context: StageContext) -> UpdateSettings:
     algorithm, guards = context.stage.algorithm, context.plan.guards
     loss = algorithm.loss
+    warm = min(1.0, (context.progress.updates + 1) / (algorithm.optimizer.warmup_steps + 1))
     return UpdateSettings(
-        lr=context.value(algorithm.lr) * _warm(algorithm.optimizer.warmup_steps, context.progress.updates),
+        lr=context.value(algorithm.lr) * warm,
         max_grad_norm=algorithm.max_grad_norm,
         loss=LossSettings(
             kind=loss.kind,
@@ -255,10 +244,17 @@ def pair_settings(context: StageContext) -> UpdateSettings:
     return replace(settings, loss=loss, limits=UpdateLimits(grad_norm=settings.limits.grad_norm))
 
 
+async def response_logprobs(
+    context: StageContext, responses: Sequence[Response], compute: Callable[..., list[Floats]], **options: bool
+) -> dict[Response, float]:
+    """Of each response as a whole, computed by a method of the learner."""
+    if not responses:
+        return {}
+    sequences = [sequence for response in responses for sequence in response.sequences]
+    temperature = pair_settings(context).loss.temperature
+    return sum_logprobs(responses, await context.workers.compute(compute, sequences, temperature, **options))
+
+
 def kl_weight(context: StageContext) -> float:
     """Of the divergence from the reference, wherever it is charged."""
     return context.value(context.stage.algorithm.kl.coef) * context.progress.kl_scale
-
-
-def _warm(steps: int, done: int) -> float:
-    return min(1.0, (done + 1) / (steps + 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import nan
 from typing import TYPE_CHECKING
 
@@ -32,14 +32,6 @@ class Mismatch:
     """Largest |ratio - 1|."""
     truncated: float = nan
     """Share of tokens whose importance weight was truncated."""
-
-    @property
-    def row(self) -> dict[str, float]:
-        return {
-            "mismatch/kl": self.kl,
-            "mismatch/ratio_error": self.ratio_error,
-            "mismatch/truncated": self.truncated,
-        }
 
 
 @dataclass(slots=True)
@@ -108,11 +100,10 @@ class StepResult:
     @classmethod
     def of(cls, data: StepData, stage: int) -> StepResult:
         facts = step_facts(data.measured, data.updates)
-        fault = worst_fault([*data.updates, *data.value_updates])
-        signals = GuardSignals(fault=fault)
+        signals = GuardSignals(fault=worst_fault([*data.updates, *data.value_updates]))
         if data.batch is not None:
-            signals = GuardSignals(
-                fault=fault,
+            signals = replace(
+                signals,
                 entropy=facts.get("entropy"),
                 zero_std_frac=facts.get("zero_std_frac"),
                 invalid_rate=facts.get("invalid_rate"),
@@ -134,7 +125,7 @@ def _row(data: StepData) -> Iterator[tuple[str, float | int | str]]:
     yield from data.row.items()
     yield from train_metrics(data.updates).items()
     if data.mismatch is not None:
-        yield from data.mismatch.row.items()
+        yield from ((f"mismatch/{name}", value) for name, value in asdict(data.mismatch).items())
     if data.played:
         yield "horizon/turns", max(episode.horizon for episode in data.played)
         yield "perf/tokens_per_s", rate(data.sampled_tokens, _seconds(data, "rollout", "resample"))

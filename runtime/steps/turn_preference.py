@@ -32,21 +32,24 @@ from ..learning.preference_pairs import (
     choose_pairs,
     preference_objective,
     responses_of,
-    sum_logprobs,
     to_sequences,
 )
 from ..learning.reward import Scored
 from ..protocols import SampleRequest, TrainSequence, UpdateMetrics
 from ..rollout.episode import Episode, Turn
-from ..rollout.task_sampler import shuffle
 from ..workers.learner_worker import LearnerWorker
 from ..workers.rollout_worker import RolloutWorker
-from .stage_context import StageContext, equal_parts, pair_settings, play_settings, sampling_settings
+from .stage_context import (
+    StageContext,
+    pair_settings,
+    play_settings,
+    response_logprobs,
+    sampling_settings,
+    shuffled_parts,
+)
 from .step_data import StepData
 
 __all__ = ["Candidates", "propose_candidates", "rank_candidates", "update_ranker", "with_opening"]
-
-Ints = NDArray[np.int32]
 
 _ROUNDING = 1e-6
 """Advantages that differ by less differ by nothing."""
@@ -74,11 +77,10 @@ async def update_ranker(op: Op, context: StageContext, data: StepData) -> None:
     """Passes over pairs of whole episodes, by their rewards."""
     algorithm = context.stage.algorithm
     pairs = [pair for book in _candidates(data).books for pair in _of_episodes(context, book)]
-    reference = await _logprobs(context, responses_of(pairs), reference=True)
+    reference = await response_logprobs(context, responses_of(pairs), LearnerWorker.logprobs, reference=True)
     done = [
-        await _update(context, [pairs[place] for place in places], reference)
-        for epoch in range(algorithm.critic.epochs if pairs else 0)
-        for places in equal_parts(shuffle(len(pairs), context.seed("critic order", epoch)), algorithm.batch_size)
+        await _update(context, part, reference)
+        for part in shuffled_parts(context, pairs, algorithm.batch_size, algorithm.critic.epochs, "critic order")
     ]
     data.row |= {"critic/pairs": len(pairs), **_ranker_metrics(done)}
 
@@ -88,8 +90,8 @@ async def rank_candidates(op: Op, context: StageContext, data: StepData) -> None
     books, offered = _candidates(data).books, _candidates(data).responses
     preference = context.stage.algorithm.preference
     reading = [books[book].reading(response) for book, response in offered]
-    critic = await _logprobs(context, reading, reference=False)
-    reference = await _logprobs(context, reading, reference=True)
+    critic = await response_logprobs(context, reading, LearnerWorker.rank)
+    reference = await response_logprobs(context, reading, LearnerWorker.logprobs, reference=True)
     by_book: list[list[Response]] = [[] for _ in books]
     for (book, response), read in zip(offered, reading, strict=True):
         by_book[book].append(replace(response, score=critic[read] - reference[read]))
@@ -100,9 +102,6 @@ async def rank_candidates(op: Op, context: StageContext, data: StepData) -> None
 def _candidates(data: StepData) -> Candidates:
     assert data.candidates is not None, "candidates are proposed before they are ranked"
     return data.candidates
-
-
-# --- how the critic reads ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -138,9 +137,6 @@ async def _books(context: StageContext, groups: Sequence[Sequence[Scored]]) -> l
     return [_Book(group=group, opening=opening) for group, opening in zip(groups, openings, strict=True)]
 
 
-# --- the critic learns ---------------------------------------------------------------------------------------------
-
-
 def _of_episodes(context: StageContext, book: _Book) -> Iterator[Pair]:
     settings = replace(context.stage.algorithm.preference, level=Level.EPISODE, margin=0.0)
     pairs = build_pairs(apply_masks(book.group, context.stage, context.names()), settings)
@@ -153,7 +149,7 @@ async def _update(
     context: StageContext, pairs: Sequence[Pair], reference: Mapping[Response, float]
 ) -> tuple[UpdateMetrics, PreferenceObjective]:
     critic, beta = context.stage.algorithm.critic, context.stage.algorithm.preference.beta
-    now = await _logprobs(context, responses_of(pairs), reference=False)
+    now = await response_logprobs(context, responses_of(pairs), LearnerWorker.rank)
     lesson = preference_objective(pairs, now, reference, Preference(beta=beta))
     settings = replace(pair_settings(context), lr=context.value(critic.lr), max_grad_norm=critic.max_grad_norm)
     return await context.workers.compute(LearnerWorker.update_ranker, to_sequences(lesson.gains), settings), lesson
@@ -171,21 +167,6 @@ def _ranker_metrics(done: Sequence[tuple[UpdateMetrics, PreferenceObjective]]) -
     }
 
 
-async def _logprobs(context: StageContext, sides: Sequence[Response], *, reference: bool) -> dict[Response, float]:
-    if not sides:
-        return {}
-    sequences = [sequence for side in sides for sequence in side.sequences]
-    temperature = pair_settings(context).loss.temperature
-    if reference:
-        return sum_logprobs(
-            sides, await context.workers.compute(LearnerWorker.logprobs, sequences, temperature, reference=True)
-        )
-    return sum_logprobs(sides, await context.workers.compute(LearnerWorker.rank, sequences, temperature))
-
-
-# --- the critic ranks ----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Place:
     """A turn that was taken, and might have been another one."""
@@ -196,7 +177,7 @@ class _Place:
     index: int
 
     @property
-    def before(self) -> Ints:
+    def before(self) -> NDArray[np.int32]:
         return self.episode.segments[self.turn.segment].ids[: self.turn.start]
 
     @property
@@ -214,10 +195,20 @@ async def _offered(context: StageContext, books: Sequence[_Book]) -> list[tuple[
     """Of every turn, what was said there and what else might have been; with its book."""
     places = [place for at, book in enumerate(books) for place in _places(context, at, book)]
     further = range(1, context.stage.algorithm.preference.candidates)
-    requests = [_request(context, place, at) for place in places for at in further]
+    agent, sampling = context.stage.agent, sampling_settings(context)
+    requests = [
+        SampleRequest(
+            prompt=tuple(place.before.tolist()),
+            draw=sampling,
+            max_tokens=min(int(context.value(agent.tokens_per_turn)), agent.context_tokens - len(place.before)),
+            seed=context.seed("candidate", place.book, place.episode.index, place.index, at),
+        )
+        for place in places
+        for at in further
+    ]
     drawn = iter(
         await context.workers.rollout(
-            RolloutWorker.draw, requests, play_settings(context, len(requests), sampling_settings(context)).slots
+            RolloutWorker.draw, requests, play_settings(context, len(requests), sampling).slots
         )
     )
     return [
@@ -232,13 +223,3 @@ def _places(context: StageContext, at: int, book: _Book) -> Iterator[_Place]:
         for index, (turn, learnt) in enumerate(zip(scored.episode.turns, mask.turns, strict=True)):
             if learnt and turn.end > turn.start:
                 yield _Place(book=at, episode=scored.episode, turn=turn, index=index)
-
-
-def _request(context: StageContext, place: _Place, at: int) -> SampleRequest:
-    agent = context.stage.agent
-    return SampleRequest(
-        prompt=tuple(place.before.tolist()),
-        draw=sampling_settings(context),
-        max_tokens=min(int(context.value(agent.tokens_per_turn)), agent.context_tokens - len(place.before)),
-        seed=context.seed("candidate", place.book, place.episode.index, place.index, at),
-    )

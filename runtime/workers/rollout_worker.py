@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from ...dsl.model.algorithm import LossOn
-from ...dsl.model.recipe import Agent, Environment, TaskSelection
+from ...dsl.model.recipe import Agent, Environment, Rollout, TaskSelection
 from ...envs.protocol import TaskInfo
 from ..agents.chat import Chat
 from ..agents.formats import chat_and_format
@@ -28,10 +28,11 @@ from ..protocols import (
     SyncError,
     WeightUpdate,
 )
-from ..rollout.env_calls import ConcurrencyLimits, Timeouts
+from ..rollout.env_calls import ConcurrencyLimits
 from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..rollout.episode import Episode, Group, Task
-from ..rollout.groups import EpisodeLimits, GroupRequest, Player, play_groups, run_in_slots
+from ..rollout.episode_runner import EpisodeLimits, Player
+from ..rollout.groups import GroupRequest, play_groups, run_in_slots
 from ..rollout.task_sampler import select_tasks
 from ..seeds import derive
 
@@ -45,7 +46,7 @@ class PlaySettings:
     agent: Agent
     environments: Mapping[str, Environment]
     draw: SamplingSettings
-    timeouts: Timeouts
+    timeouts: Rollout
     slots: int
 
 
@@ -55,7 +56,7 @@ class DemonstrationSettings:
 
     agent: Agent
     environments: Mapping[str, Environment]
-    timeouts: Timeouts
+    timeouts: Rollout
     slots: int
     noise: float
     loss_on: LossOn

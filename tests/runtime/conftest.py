@@ -548,19 +548,19 @@ def echo() -> type[Echo]:
 @pytest.fixture
 def player_of() -> Callable[..., Any]:
     """`player_of(sampler, phases, table=...)`: an agent at play without a run around it."""
-    from agym.dsl.model.recipe import Format
-    from agym.runtime.agents.formats import agent_format
+    from agym.dsl.model.recipe import Agent, Format, Rollout
+    from agym.runtime.agents.formats import format_for
     from agym.runtime.protocols import SamplingSettings
-    from agym.runtime.rollout.env_calls import ConcurrencyLimits, Timeouts
-    from agym.runtime.rollout.groups import Player
+    from agym.runtime.rollout.env_calls import ConcurrencyLimits
+    from agym.runtime.rollout.episode_runner import Player
 
-    def make(sampler: TableSampler, timeouts: Timeouts | None = None) -> Player:
-        timeouts = timeouts or Timeouts()
+    def make(sampler: TableSampler, timeouts: Rollout | None = None) -> Player:
+        timeouts = timeouts or Rollout()
         sampler.table = TableLearner().table if sampler.table is None else sampler.table
         return Player(
             sampler=sampler,
             chat=Chat(Words()),
-            format=agent_format(Format.PLAIN),
+            format=format_for(Agent(format=Format.PLAIN)),
             prompt=None,
             draw=replace(SamplingSettings(), stop_ids=(0,)),
             timeouts=timeouts,

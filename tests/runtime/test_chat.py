@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from agym.dsl.model.recipe import Format
+from agym.dsl.model.recipe import Agent, Format
 from agym.runtime.agents.chat import Chat, TemplateError
-from agym.runtime.agents.formats import agent_format
+from agym.runtime.agents.formats import format_for
 from agym.runtime.agents.messages import Message
 
 
@@ -103,18 +103,19 @@ REACT = {
 
 @pytest.mark.parametrize(("reply", "read"), REACT.items())
 def test_an_action_is_read_or_the_reason_told(reply: str, read: tuple[str | None, str]) -> None:
-    found = agent_format(Format.REACT).read(reply)
+    found = format_for(Agent(format=Format.REACT)).read(reply)
     assert found.action == read[0]
     assert read[1] in found.problem
 
 
 @pytest.mark.parametrize("name", [Format.REACT, Format.PLAIN])
 def test_what_an_expert_writes_is_read_as_what_it_meant(name: Format) -> None:
-    assert agent_format(name).read(agent_format(name).write("craft 2 planks")).action == "craft 2 planks"
+    form = format_for(Agent(format=name))
+    assert form.read(form.write("craft 2 planks")).action == "craft 2 planks"
 
 
 def test_a_prompt_of_ones_own_replaces_guide_and_rules() -> None:
-    form = agent_format(Format.REACT)
+    form = format_for(Agent(format=Format.REACT))
     assert form.opening("guide", "see", "mine")[0] == Message("system", "mine")
     assert form.opening("guide", "see")[0].content.startswith("guide\n\nAnswer each observation")
-    assert agent_format(Format.PLAIN).opening("", "see") == (Message("user", "see"),)
+    assert format_for(Agent(format=Format.PLAIN)).opening("", "see") == (Message("user", "see"),)

@@ -15,13 +15,13 @@ from agym.dsl.model.recipe import OnInvalidTurn
 from agym.runtime.backends.fake import FakeCritic
 from agym.runtime.errors import StepRefused
 from agym.runtime.learning.advantage import compute_advantages, compute_value_targets
-from agym.runtime.learning.critic_values import attach_values, critic_metrics
 from agym.runtime.learning.filters import LossMask
 from agym.runtime.learning.kl_penalty import sampled_sequences
 from agym.runtime.learning.loss import compute_value_loss
+from agym.runtime.learning.metrics import critic_metrics
 from agym.runtime.learning.packing import compute_normaliser, pack, unpack
 from agym.runtime.learning.reward import Scored, assign_turn_rewards
-from agym.runtime.learning.training_batch import build_training_batch, to_train_sequences
+from agym.runtime.learning.training_batch import attach_values, build_training_batch, to_train_sequences
 from agym.runtime.protocols import TrainSequence, UpdateFault, ValueMetrics, ValueSettings
 from agym.runtime.rollout.episode import Ending, Episode
 

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from agym.dsl.model.recipe import AgentGymKind, Dialect, Environment, Transport
+from agym.dsl.model.recipe import AgentGymKind, Dialect, Environment, Rollout, Transport
 from agym.envs.clients.agentgym import KINDS, AgentGymEnv
 from agym.envs.clients.client import HttpEnv
 from agym.envs.clients.openenv import OpenEnvEnv
@@ -16,7 +16,7 @@ from agym.envs.clients.replicas import Replicas
 from agym.envs.clients.supervise import ServeCommand
 from agym.envs.protocol import Deadlines, Step
 from agym.runtime.errors import RunError
-from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv, Timeouts, open_session, with_retries
+from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv, open_session, with_retries
 from agym.runtime.rollout.env_connections import EnvConnector
 from agym.runtime.rollout.episode import Ending, Episode, Task
 
@@ -65,7 +65,7 @@ def test_a_session_on_a_server_of_its_own_outlives_any_update(tmp_path: Path, mo
 def test_episodes_on_replicas_are_played_again_when_one_is_killed(tmp_path: Path) -> None:
     notes: list[str] = []
     task = Task(environment="mine", id="reach-7", seed=0, difficulty="")
-    timeouts = Timeouts(reset_timeout_s=60, step_timeout_s=60)
+    timeouts = Rollout(reset_timeout_s=60, step_timeout_s=60)
 
     async def go() -> None:
         reach = EnvConnector(tmp_path, {}, notes.append, Deadlines(open_s=50, step_s=50))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agym.dsl.model.algorithm import LossOn
-from agym.dsl.model.recipe import Agent, Format, Memory, MemoryKind, OnInvalid, Planning, Reflection
+from agym.dsl.model.recipe import Agent, Format, Memory, MemoryKind, OnInvalid, Planning, Reflection, Rollout
 from agym.envs.clients.client import InlineEnv
 from agym.envs.protocol import Observation, Score, Status, Step
 from agym.runtime.agents.chat import Chat
@@ -35,9 +35,10 @@ from agym.runtime.data.demonstrations import Demonstrator
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import RunError
 from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, SamplingSettings
-from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv, Timeouts
+from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Ending, Episode, Purpose, Task
-from agym.runtime.rollout.groups import EpisodeLimits, Player
+from agym.runtime.rollout.episode_runner import EpisodeLimits, Player
+from agym.runtime.rollout.groups import play_episode
 from agym.runtime.storage.episode_log import episode_lines
 
 ACT, PLANS, LESSON, SUMMARY = Purpose
@@ -81,8 +82,8 @@ def played(speaker: Speaker, env: Any, agent: Agent | None = None, *, check: boo
         format=form,
         prompt=None,
         draw=SamplingSettings(stop_ids=(chat.end_of_reply,)),
-        timeouts=Timeouts(),
-        concurrency=ConcurrencyLimits.of(Timeouts()),
+        timeouts=Rollout(),
+        concurrency=ConcurrencyLimits.of(Rollout()),
         clock=lambda: 0.0,
         memory=agent.memory,
         planning=agent.planning,
@@ -94,7 +95,7 @@ def played(speaker: Speaker, env: Any, agent: Agent | None = None, *, check: boo
         client = InlineEnv(env)
         world = ConnectedEnv(name="echo", client=client, spec=await client.spec(), success_at=1.0)
         bounds = EpisodeLimits(**{"horizon": 8, "tokens_per_turn": 40, "context_tokens": 4000, **limits})
-        return await player.attempt(world, Task(environment="echo", id="train-0", seed=3), 0, bounds, 5)
+        return await play_episode(player, world, Task(environment="echo", id="train-0", seed=3), 0, bounds, 5)
 
     episode = asyncio.run(go())
     if check:
@@ -543,8 +544,8 @@ def test_a_recorded_episode_is_the_same_conversation_again(
         encode=tokenizer.encode,
         format=form,
         prompt=None,
-        timeouts=Timeouts(),
-        concurrency=ConcurrencyLimits.of(Timeouts()),
+        timeouts=Rollout(),
+        concurrency=ConcurrencyLimits.of(Rollout()),
         noise=0.0,
         loss_on=LossOn.EXPERT,
         clock=lambda: 0.0,

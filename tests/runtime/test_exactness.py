@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agym.dsl.model.recipe import Format
+from agym.dsl.model.recipe import Agent, Format, Rollout
 from agym.envs.clients.client import InlineEnv
 from agym.runtime.agents.chat import Chat, TemplateError
-from agym.runtime.agents.formats import agent_format
+from agym.runtime.agents.formats import format_for
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, SamplingSettings
-from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv, Timeouts
+from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Episode, Group, Segment, Task
-from agym.runtime.rollout.groups import EpisodeLimits, Player
+from agym.runtime.rollout.episode_runner import EpisodeLimits, Player
+from agym.runtime.rollout.groups import play_episode
 
 # --- templates -------------------------------------------------------------------------------------------------------
 
@@ -106,16 +107,16 @@ def babbled(chat: Chat, sampler: Any, env: Any) -> Episode:
         player = Player(
             sampler=sampler,
             chat=chat,
-            format=agent_format(Format.PLAIN),
+            format=format_for(Agent(format=Format.PLAIN)),
             prompt=None,
             draw=SamplingSettings(stop_ids=(chat.end_of_reply,)),
-            timeouts=Timeouts(),
-            concurrency=ConcurrencyLimits.of(Timeouts()),
+            timeouts=Rollout(),
+            concurrency=ConcurrencyLimits.of(Rollout()),
             clock=lambda: 0.0,
         )
         world = ConnectedEnv(name="echo", client=client, spec=await client.spec())
         limits = EpisodeLimits(horizon=6, tokens_per_turn=12, context_tokens=2000)
-        return await player.attempt(world, Task(environment="echo", id="train-0", seed=0), 0, limits, 0)
+        return await play_episode(player, world, Task(environment="echo", id="train-0", seed=0), 0, limits, 0)
 
     return asyncio.run(go())
 

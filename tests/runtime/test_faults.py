@@ -170,7 +170,7 @@ def test_a_lost_episode_is_in_no_baseline_and_its_group_is_learnt_from_without_i
     assert counts(run) == {"rollout/faults": 1, "rollout/fault_garbage": 1}
     (hit,) = [group for group in groups if any(not each.ending.trainable for each in group.episodes)]
     stage = run.plan.stages[0].settings
-    with_it, without = (score_groups([each], stage, 0.0, {}, {}).groups for each in (hit, _sound(hit)))
+    with_it, without = (score_groups([each], stage, 0.0, {}, {})[0] for each in (hit, _sound(hit)))
     assert [[each.total for each in group] for group in with_it] == [
         [each.total for each in group] for group in without
     ]

@@ -22,7 +22,8 @@ from agym.runtime.progress import HISTORY, GuardState, Progress, StageFacts
 from agym.runtime.protocols import UpdateFault
 from agym.runtime.rollout.task_sampler import SelectionError, TaskMixture, TaskPool, select_tasks
 from agym.runtime.seeds import derive
-from agym.runtime.steps.rl import equal_parts, kl_factor
+from agym.runtime.steps.rl import kl_factor
+from agym.runtime.steps.stage_context import equal_parts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,10 +49,10 @@ def test_rate_without_time_is_no_number() -> None:
 
 def test_interval_holds_the_mean_and_narrows_with_the_tasks() -> None:
     few, many = bootstrap([0, 1] * 5, 0.95, 0), bootstrap([0, 1] * 50, 0.95, 0)
-    assert few.low < many.low < 0.5 < many.high < few.high
-    assert many.high - many.low == pytest.approx(2 * 1.96 * 0.05, rel=0.1)
+    assert few[0] < many[0] < 0.5 < many[1] < few[1]
+    assert many[1] - many[0] == pytest.approx(2 * 1.96 * 0.05, rel=0.1)
     assert bootstrap([0, 1] * 5, 0.95, 0) == few
-    assert isnan(bootstrap([1.0], 0.95, 0).low)
+    assert isnan(bootstrap([1.0], 0.95, 0)[0])
 
 
 def test_pass_at_k_is_the_chance_that_one_of_k_succeeds() -> None:

@@ -11,11 +11,10 @@ import torch
 from agym.dsl.check.presets import load_presets
 from agym.dsl.model.algorithm import Baseline, Kind
 from agym.runtime.engine import OutcomeKind
-from agym.runtime.learning.critic_values import attach_values
 from agym.runtime.learning.kl_penalty import sampled_sequences
 from agym.runtime.learning.loss import LossInputs, compute_loss, compute_token_scale
 from agym.runtime.learning.packing import compute_normaliser, pack
-from agym.runtime.learning.training_batch import build_training_batch, score_groups
+from agym.runtime.learning.training_batch import attach_values, build_training_batch, score_groups
 from agym.runtime.progress import Progress
 from agym.runtime.rollout.episode import Ending, Episode, Group
 from agym.runtime.steps.stage_context import StageContext, update_settings
@@ -52,7 +51,7 @@ def gradient(preset: str, first: float, second: float, turns: int = 1) -> list[f
     greedy = episode((0,) * turns, 0.5) if stage.algorithm.advantage.baseline is Baseline.GREEDY else None
     tried = [tuple(episodes)] if stage.algorithm.group_size > 1 else [(each,) for each in episodes]
     groups = [Group(task=episodes[0].task, episodes=each, greedy=greedy) for each in tried]
-    book = score_groups(groups, stage, 0.0, CLOCK, {}).groups
+    book = score_groups(groups, stage, 0.0, CLOCK, {})[0]
     if stage.algorithm.advantage.baseline is Baseline.CRITIC:
         book = attach_values(book, [np.zeros(len(sequence.ids), np.float32) for sequence in sampled_sequences(book)])
     taught = build_training_batch(book, stage, CLOCK)
@@ -122,4 +121,4 @@ def test_an_episode_whose_greedy_one_was_lost_is_left_out() -> None:
     plan = plan_of(RECIPE, "schedule.1.algorithm={use: remax, kl: {coef: 0}}", "reward={}")
     lost = replace(episode((0,), 0.0), ending=Ending.ENV_FAULT)
     group = Group(task=lost.task, episodes=(episode((1,), 1.0),), greedy=lost)
-    assert score_groups([group], plan.stages[1].settings, 0.0, CLOCK, {}).groups == [[]]
+    assert score_groups([group], plan.stages[1].settings, 0.0, CLOCK, {})[0] == [[]]

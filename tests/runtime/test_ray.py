@@ -21,14 +21,14 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("ray")
 
 from agym.dsl.model.plan import Role  # noqa: E402
-from agym.dsl.model.recipe import Agent  # noqa: E402
+from agym.dsl.model.recipe import Agent, Rollout  # noqa: E402
 from agym.envs.protocol import Deadlines  # noqa: E402
 from agym.runtime.errors import RunError, StepRefused  # noqa: E402
 from agym.runtime.protocols import Probe, SamplingSettings, WeightUpdate  # noqa: E402
-from agym.runtime.rollout.env_calls import Timeouts  # noqa: E402
 from agym.runtime.rollout.env_connections import EnvConnector  # noqa: E402
 from agym.runtime.rollout.episode import Ending, Episode, Group, Task  # noqa: E402
-from agym.runtime.rollout.groups import EpisodeLimits, GroupRequest  # noqa: E402
+from agym.runtime.rollout.episode_runner import EpisodeLimits  # noqa: E402
+from agym.runtime.rollout.groups import GroupRequest  # noqa: E402
 from agym.runtime.workers.ray import (  # noqa: E402
     RayWorkerGroup,
     actor_variables,
@@ -108,7 +108,7 @@ def test_an_actor_finds_in_its_environment_what_an_engine_in_this_process_would(
 
 # --- playing -------------------------------------------------------------------------------------------------------
 
-STYLE = PlaySettings(agent=Agent(), environments={}, draw=SamplingSettings(), timeouts=Timeouts(), slots=2)
+STYLE = PlaySettings(agent=Agent(), environments={}, draw=SamplingSettings(), timeouts=Rollout(), slots=2)
 BUDGETS = EpisodeLimits(horizon=1, tokens_per_turn=1, context_tokens=8)
 
 

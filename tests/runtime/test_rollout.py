@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from agym.dsl.model.recipe import Limits, Rollout
 from agym.envs.clients.client import InlineEnv
 from agym.envs.errors import EnvFault, TooLarge, UnknownTask
 from agym.envs.protocol import EnvClient, EnvSpec, Observation, Session, Step
@@ -17,9 +18,10 @@ from agym.runtime.agents.prompts import CUT
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import StepRefused
 from agym.runtime.protocols import FinishReason, Sampled
-from agym.runtime.rollout.env_calls import ConnectedEnv, Timeouts
+from agym.runtime.rollout.env_calls import ConnectedEnv
 from agym.runtime.rollout.episode import Ending, Group, Task
-from agym.runtime.rollout.groups import EpisodeLimits, GroupRequest, play_groups
+from agym.runtime.rollout.episode_runner import EpisodeLimits
+from agym.runtime.rollout.groups import GroupRequest, play_groups
 
 
 def orders(count: int = 3, size: int = 4, horizon: int = 3, **limits: Any) -> list[GroupRequest]:
@@ -247,7 +249,7 @@ TROUBLES = {
     "answers no step": ({"stepping": lambda: "say 1"}, "returned an invalid answer"),
     "shows nothing": ({"first": Observation(text=None)}, "returned no text at the start"),  # type: ignore[arg-type]
 }
-QUICK = Timeouts(reset_timeout_s=0.02, step_timeout_s=0.02, retries=1)
+QUICK = Rollout(reset_timeout_s=0.02, step_timeout_s=0.02, retries=1)
 
 
 @pytest.mark.parametrize(("trouble", "message"), TROUBLES.values(), ids=TROUBLES)
@@ -310,7 +312,7 @@ def test_limits_hold_in_each_phase_and_all_get_through(player_of: Any, table_sam
         return what
 
     client = Trouble(InlineEnv(echo), opening=counting("open"), stepping=counting("step"))
-    player = player_of(table_sampler(), Timeouts(reset_limit=3, step_limit=2))
+    player = player_of(table_sampler(), Rollout(limits=Limits(reset=3, step=2)))
     groups = play(player, client, orders())
     assert most == {"open": 3, "step": 2}
     assert said(groups) == said(play(player_of(table_sampler()), InlineEnv(echo), orders()))

@@ -12,21 +12,21 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from agym.dsl.model.algorithm import LossOn
-from agym.dsl.model.recipe import Format
+from agym.dsl.model.recipe import Agent, Format, Rollout
 from agym.envs.clients.client import InlineEnv
 from agym.envs.errors import EnvFault
 from agym.envs.protocol import Observation, Reached
 from agym.runtime.agents.chat import Chat
-from agym.runtime.agents.formats import agent_format
+from agym.runtime.agents.formats import format_for
 from agym.runtime.agents.messages import Message
 from agym.runtime.data.dataset import Conversation, ConversationReply, read_conversations, read_episodes
 from agym.runtime.data.demonstrations import Demonstrator, NoExpert, NoHindsight
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import RunError, StepRefused
 from agym.runtime.reporting import SilentReporter
-from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv, Timeouts
+from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Ending, Episode, Task
-from agym.runtime.rollout.groups import EpisodeLimits
+from agym.runtime.rollout.episode_runner import EpisodeLimits
 
 from .conftest import echoing
 
@@ -38,10 +38,10 @@ def demonstrator(words: Any) -> Demonstrator:
     return Demonstrator(
         chat=Chat(words),
         encode=words.encode_known,
-        format=agent_format(Format.PLAIN),
+        format=format_for(Agent(format=Format.PLAIN)),
         prompt=None,
-        timeouts=Timeouts(retries=0),
-        concurrency=ConcurrencyLimits.of(Timeouts()),
+        timeouts=Rollout(retries=0),
+        concurrency=ConcurrencyLimits.of(Rollout()),
         noise=0.0,
         loss_on=LossOn.EXPERT,
         clock=lambda: 0.0,

@@ -22,10 +22,9 @@ from agym.files import SHIPPED, DiskLibrary, shipped_names
 from agym.machine import inspect_machine
 from agym.runtime.agents.chat import Chat
 from agym.runtime.backends.hf_models import load_tokenizer
-from agym.runtime.rollout.env_calls import Timeouts
 from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
 from agym.runtime.rollout.episode import Ending, Episode, Task
-from agym.runtime.rollout.groups import EpisodeLimits
+from agym.runtime.rollout.episode_runner import EpisodeLimits
 from agym.runtime.workers.build import prepare_model
 from agym.runtime.workers.rollout_worker import DemonstrationSettings, RolloutWorker
 
@@ -64,14 +63,7 @@ async def by_expert(plan: Plan, worker: RolloutWorker, name: str) -> list[Episod
     style = DemonstrationSettings(
         agent=stage.agent,
         environments={name: environment},
-        timeouts=Timeouts(
-            reset_timeout_s=rollout.reset_timeout_s,
-            step_timeout_s=rollout.step_timeout_s,
-            episode_timeout_s=rollout.episode_timeout_s,
-            retries=rollout.retries,
-            reset_limit=None,
-            step_limit=None,
-        ),
+        timeouts=rollout,
         slots=SHOWN,
         noise=stage.algorithm.data.noise,
         loss_on=stage.algorithm.data.loss_on,

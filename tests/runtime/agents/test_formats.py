@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from agym.dsl.model.recipe import Format
+from agym.dsl.model.recipe import Agent, Format
 from agym.runtime.agents import tool_calls as calls
-from agym.runtime.agents.formats import AgentFormat, ReplyRules, agent_format, without_thoughts
+from agym.runtime.agents.formats import AgentFormat, format_for, without_thoughts
 from hypothesis import given
 from hypothesis import strategies as st
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyRules:
+    """What forms a reply besides the format."""
+
+    thinking: bool = True
+    calls: int = 1
+    native: bool = False
+
+
+PLAIN_RULES = ReplyRules()
+
+
+def agent_format(name: Format, manner: ReplyRules = PLAIN_RULES) -> AgentFormat:
+    agent = Agent(format=name, thinking=manner.thinking, parallel_calls=manner.calls)
+    return format_for(agent, native=manner.native)
+
 
 MANNERS = [
     ReplyRules(thinking=thinking, calls=most, native=native)
