@@ -20,8 +20,7 @@ from ..spelling import find_closest, fold_name
 from ..suggest import quote
 from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry, node_at, to_data
 from .expected import MANY, Mistyped, advise, describe_node, describe_types, list_choices, scalar_text
-from .key_aliases import FOREIGN_VALUES
-from .key_suggestions import SchemaKeys
+from .key_suggestions import SchemaKeys, load_aliases
 
 __all__ = ["check_schema"]
 
@@ -228,7 +227,7 @@ def _bad_value(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
 
 def _meant(node: Node, known: list[str], key: str | None) -> str | None:
     word = scalar_text(node)
-    foreign = FOREIGN_VALUES.get(re.sub(r"[\s_-]+", "", word).lower())
+    foreign = load_aliases()["values"].get(re.sub(r"[\s_-]+", "", word).lower())
     if foreign in known:
         return f"did you mean '{foreign}'?"
     near = find_closest(word, known)

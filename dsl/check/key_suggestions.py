@@ -6,14 +6,16 @@ Paths here are patterns: lists are left out, and a name of the writer's own is N
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from ...schemas import Schema
 from ..frozen import frozen
 from ..spelling import find_closest, fold_name
 from ..suggest import quote
-from .key_aliases import FOREIGN
 
-__all__ = ["NAME", "KeyPattern", "SchemaKeys", "Suggestion"]
+__all__ = ["NAME", "KeyPattern", "SchemaKeys", "Suggestion", "load_aliases"]
 
 KeyPattern = tuple[str, ...]
 
@@ -21,6 +23,16 @@ NAME = "NAME"
 DEEPEST = 12
 A_SLIP = 0.26
 """Up to here a name is taken for a slip of one beside it rather than for the exact name of one elsewhere."""
+
+
+@cache
+def load_aliases() -> Mapping[str, Any]:
+    """What other frameworks call `keys`, folded, and `values`; read only when something is wrong."""
+    import yaml
+
+    text = Path(__file__).with_name("key_aliases.yaml").read_text(encoding="utf-8")
+    found = yaml.load(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+    return {**found, "keys": {fold_name(name): keys for name, keys in found["keys"].items()}}
 
 
 @frozen
@@ -106,7 +118,7 @@ class SchemaKeys:
 
     def _foreign(self, name: str, at: KeyPattern) -> list[KeyPattern]:
         """What other frameworks mean by a name; not the place itself, nor what that is in."""
-        paths = [tuple(path.split(".")) for path in FOREIGN.get(fold_name(name), ())]
+        paths = [tuple(path.split(".")) for path in load_aliases()["keys"].get(fold_name(name), ())]
         inside = [("schedule", *path) for path in paths]
         return [path for path in [*paths, *inside] if path in self.known and at[: len(path)] != path]
 
