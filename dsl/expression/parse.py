@@ -14,20 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..suggest import quote
-from .nodes import (
-    Binary,
-    Call,
-    Compare,
-    Conditional,
-    ExprNode,
-    ExprProblem,
-    Literal,
-    Logic,
-    Member,
-    NameNode,
-    Unary,
-    list_operands,
-)
+from . import nodes
+from .nodes import ExprNode, ExprProblem, Literal, NameNode, list_operands
 
 __all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_TOKENS", "MAX_WHOLE", "ParseFailure", "Token", "parse_expression"]
 
@@ -197,45 +185,45 @@ def _name(parts: list[Any]) -> NameNode:
     return NameNode(parts[0].start, parts[0].end, parts[0].text)
 
 
-def _unary(parts: list[Any]) -> Unary:
+def _unary(parts: list[Any]) -> nodes.Unary:
     sign, operand = parts
     if isinstance(operand, Token):
         operand = _number([operand])
-    return Unary(sign.start, operand.end, sign.text, operand)
+    return nodes.Unary(sign.start, operand.end, sign.text, operand)
 
 
-def _binary(parts: list[Any]) -> Binary:
+def _binary(parts: list[Any]) -> nodes.Binary:
     left, sign, right = parts
-    return Binary(left.start, right.end, sign.text, left, right)
+    return nodes.Binary(left.start, right.end, sign.text, left, right)
 
 
-def _compare(parts: list[Any]) -> Compare:
+def _compare(parts: list[Any]) -> nodes.Compare:
     left, sign, right = parts
-    return Compare(left.start, right.end, (sign.text,), (left, right))
+    return nodes.Compare(left.start, right.end, (sign.text,), (left, right))
 
 
-def _chain(parts: list[Any]) -> Compare:
+def _chain(parts: list[Any]) -> nodes.Compare:
     left, sign, right = parts
-    return Compare(left.start, right.end, (*left.operators, sign.text), (*left.operands, right))
+    return nodes.Compare(left.start, right.end, (*left.operators, sign.text), (*left.operands, right))
 
 
-def _logic(parts: list[Any]) -> Logic:
+def _logic(parts: list[Any]) -> nodes.Logic:
     left, word, right = parts
-    same = isinstance(left, Logic) and left.operator == word.text
-    return Logic(left.start, right.end, word.text, (*(left.items if same else (left,)), right))
+    same = isinstance(left, nodes.Logic) and left.operator == word.text
+    return nodes.Logic(left.start, right.end, word.text, (*(left.items if same else (left,)), right))
 
 
-def _choice(parts: list[Any]) -> Conditional:
+def _choice(parts: list[Any]) -> nodes.Conditional:
     then, _, condition, _, otherwise = parts
-    return Conditional(then.start, otherwise.end, then, condition, otherwise)
+    return nodes.Conditional(then.start, otherwise.end, then, condition, otherwise)
 
 
-def _member(parts: list[Any]) -> Member:
+def _member(parts: list[Any]) -> nodes.Member:
     item, *_, values, closing = parts
-    return Member(item.start, closing.end, item, tuple(_constant(v) for v in values), parts[1].type == "NOT")
+    return nodes.Member(item.start, closing.end, item, tuple(_constant(v) for v in values), parts[1].type == "NOT")
 
 
-def _constant(value: Literal | Unary) -> Literal:
+def _constant(value: Literal | nodes.Unary) -> Literal:
     if isinstance(value, Literal):
         return value
     operand = value.operand
@@ -244,13 +232,13 @@ def _constant(value: Literal | Unary) -> Literal:
     return Literal(value.start, value.end, -operand.value, operand.whole)
 
 
-def _call(parts: list[Any]) -> Call:
+def _call(parts: list[Any]) -> nodes.Call:
     name, closing = parts[0], parts[-1]
-    return Call(name.start, closing.end, name.text, name.start, tuple(parts[2]))
+    return nodes.Call(name.start, closing.end, name.text, name.start, tuple(parts[2]))
 
 
-def _empty_call(parts: list[Any]) -> Call:
-    return Call(parts[0].start, parts[2].end, parts[0].text, parts[0].start, ())
+def _empty_call(parts: list[Any]) -> nodes.Call:
+    return nodes.Call(parts[0].start, parts[2].end, parts[0].text, parts[0].start, ())
 
 
 def _parentheses(parts: list[Any]) -> ExprNode:

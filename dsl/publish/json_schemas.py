@@ -18,28 +18,12 @@ from functools import cache
 from typing import Any
 
 from ..check.presets import load_presets
+from ..model import reflect
 from ..model.algorithm import Preset
 from ..model.fields import NOT_BLANK
 from ..model.plan import Plan
 from ..model.recipe import Recipe, Stage
-from ..model.reflect import (
-    ABSENT,
-    Choice,
-    Constant,
-    Field,
-    Flag,
-    Formula,
-    Free,
-    Number,
-    Record,
-    Row,
-    Series,
-    Table,
-    Type,
-    Word,
-    record,
-    records,
-)
+from ..model.reflect import ABSENT, Field, Record, Type, record, records
 from .plan_json import REFERENCE as SECRET
 from .resolved import to_brief, to_plain
 
@@ -165,65 +149,65 @@ class SchemaWriter:
 
     def branches(self, type_: Type) -> list[SchemaDict]:
         match type_:
-            case Number():
+            case reflect.Number():
                 return [_number(type_), *self.calculated(type_)]
-            case Flag():
+            case reflect.Flag():
                 return [{"type": "boolean"}]
-            case Word():
+            case reflect.Word():
                 return [self.word(type_)]
-            case Choice():
+            case reflect.Choice():
                 return [{"type": "string", "enum": list(type_.values)}]
-            case Constant():
+            case reflect.Constant():
                 return self.constant(type_)
-            case Formula():
+            case reflect.Formula():
                 return self.formula(type_)
             case Record():
                 return self.record(type_)
-            case Table():
-                names = {"propertyNames": self.word(Word(pattern=type_.names))} if type_.names else {}
+            case reflect.Table():
+                names = {"propertyNames": self.word(reflect.Word(pattern=type_.names))} if type_.names else {}
                 return [{"type": "object", **names, "additionalProperties": self.union(self.item(type_))}]
-            case Series():
+            case reflect.Series():
                 return self.series(type_)
-            case Row():
+            case reflect.Row():
                 size, items = len(type_.items), [self.union(self.branches(item)) for item in type_.items]
                 return [{"type": "array", "items": items, "minItems": size, "maxItems": size}]
-            case Free():
+            case reflect.Free():
                 return self.free(type_)
         raise TypeError(f"no schema for {type_!r}")
 
     # Where a person has more to choose from
 
-    def calculated(self, type_: Number) -> list[SchemaDict]:
+    def calculated(self, type_: reflect.Number) -> list[SchemaDict]:
         return [{"type": "string", "minLength": 1}] if type_.scope else []
 
-    def formula(self, type_: Formula) -> list[SchemaDict]:
+    def formula(self, type_: reflect.Formula) -> list[SchemaDict]:
         return [{"type": "string", "minLength": 1}]
 
-    def word(self, type_: Word) -> SchemaDict:
+    def word(self, type_: reflect.Word) -> SchemaDict:
         if type_.secret:
             return {"type": "string", "pattern": f"^{SECRET.pattern}$"}
         return {"type": "string"} | ({"pattern": f"^(?:{type_.pattern.regex})$"} if type_.pattern else {})
 
-    def constant(self, type_: Constant) -> list[SchemaDict]:
+    def constant(self, type_: reflect.Constant) -> list[SchemaDict]:
         return [{"enum": list(type_.values)}]
 
     def record(self, type_: Record) -> list[SchemaDict]:
         return [{"$ref": f"#/definitions/{type_.cls.__name__}"}]
 
-    def item(self, type_: Table) -> list[SchemaDict]:
+    def item(self, type_: reflect.Table) -> list[SchemaDict]:
         return self.branches(type_.item)
 
-    def series(self, type_: Series) -> list[SchemaDict]:
+    def series(self, type_: reflect.Series) -> list[SchemaDict]:
         return [{"type": "array", "items": self.union(self.branches(type_.item))}]
 
-    def free(self, type_: Free) -> list[SchemaDict]:
+    def free(self, type_: reflect.Free) -> list[SchemaDict]:
         return [{"type": "object"} if type_.map else {}]
 
 
 NULL: SchemaDict = {"type": "null"}
 
 
-def _number(type_: Number) -> SchemaDict:
+def _number(type_: reflect.Number) -> SchemaDict:
     bounds = type_.bounds
     limits = {
         "minimum": bounds.at_least,
@@ -266,31 +250,31 @@ class RecipeSchemaWriter(SchemaWriter):
             branches = [*branches, REFERENCE]
         return super().union(branches)
 
-    def calculated(self, type_: Number) -> list[SchemaDict]:
+    def calculated(self, type_: reflect.Number) -> list[SchemaDict]:
         return [{"type": "string", "x-scope": type_.scope or "constant"}]
 
-    def formula(self, type_: Formula) -> list[SchemaDict]:
+    def formula(self, type_: reflect.Formula) -> list[SchemaDict]:
         return [{"type": ["string", "number", "boolean"], "x-scope": type_.scope}]
 
-    def word(self, type_: Word) -> SchemaDict:
+    def word(self, type_: reflect.Word) -> SchemaDict:
         if type_.secret:
             return {"type": "string", "pattern": ENVIRONMENT_VARIABLE, "x-secret": True}
         return super().word(type_) | ({"x-expected": type_.pattern.what} if type_.pattern else {})
 
-    def constant(self, type_: Constant) -> list[SchemaDict]:
+    def constant(self, type_: reflect.Constant) -> list[SchemaDict]:
         return [{"type": "integer", "const": value} for value in type_.values]
 
     def record(self, type_: Record) -> list[SchemaDict]:
         short = self.branches(type_.fields[type_.shorthand].type) if type_.shorthand else []
         return super().record(type_) + [branch | {"x-short-for": type_.shorthand} for branch in short]
 
-    def item(self, type_: Table) -> list[SchemaDict]:
+    def item(self, type_: reflect.Table) -> list[SchemaDict]:
         return [*super().item(type_), NULL]
 
-    def series(self, type_: Series) -> list[SchemaDict]:
+    def series(self, type_: reflect.Series) -> list[SchemaDict]:
         return super().series(type_) + (self.branches(type_.item) if type_.bare else [])
 
-    def free(self, type_: Free) -> list[SchemaDict]:
+    def free(self, type_: reflect.Free) -> list[SchemaDict]:
         return [{"type": "object", "additionalProperties": True} if type_.map else {}]
 
 
@@ -302,7 +286,7 @@ def _takes_any_text(branch: SchemaDict) -> bool:
 @cache
 def _listed() -> list[Type]:
     every = [field.type for each in records(record(Recipe)) for field in each.fields.values()]
-    return [type_.item for type_ in every if isinstance(type_, Series)]
+    return [type_.item for type_ in every if isinstance(type_, reflect.Series)]
 
 
 def _demands(each: Record) -> SchemaDict:
@@ -316,7 +300,7 @@ def _demands(each: Record) -> SchemaDict:
 def _demands_of(type_: Type) -> SchemaDict:
     if isinstance(type_, Record):
         return _demands(type_)
-    inner = _demands_of(type_.item) if isinstance(type_, Table) else {}
+    inner = _demands_of(type_.item) if isinstance(type_, reflect.Table) else {}
     return {"additionalProperties": inner} if inner else {}
 
 
@@ -329,7 +313,7 @@ def _explanation(field: Field, doc: str, owner: type) -> SchemaDict:
     made: SchemaDict = {"title": field.name, "description": doc}
     if field.default is not ABSENT:
         made["default"] = {} if owner is Stage and isinstance(field.type, Record) else to_brief(field.default, field)
-    if isinstance(field.type, Choice) and field.type.enum is Preset:
+    if isinstance(field.type, reflect.Choice) and field.type.enum is Preset:
         made["markdownEnumDescriptions"] = [load_presets()[Preset(name)].summary for name in field.type.values]
     return made | {"examples": [_example(field)]}
 
@@ -351,17 +335,17 @@ def _example(field: Field) -> Any:
 
 def _sample(type_: Type) -> Any:
     match type_:
-        case Number(bounds=bounds):
+        case reflect.Number(bounds=bounds):
             return 1 if bounds.at_least is None else max(1, bounds.at_least)
-        case Choice():
+        case reflect.Choice():
             return type_.values[0]
-        case Constant():
+        case reflect.Constant():
             return type_.values[0]
         case Record():
             return _sample_record(type_)
-        case Series():
+        case reflect.Series():
             return [_sample(type_.item)]
-        case Table():
+        case reflect.Table():
             return {}
         case _:
             return to_plain(True, type_)
