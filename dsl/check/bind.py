@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ..diagnostics import Diagnostic, Severity
+from ..diagnostics import Diagnostic, has_errors
 from ..expression import expr
 from ..expression.expr import Expr
 from ..frozen import frozen
@@ -24,7 +24,7 @@ from ..source import Span, Text
 from ..spelling import find_closest
 from ..text.tree import ListNode, MapNode, Node, Path, ScalarNode, get_entry, node_at
 from .expected import describe_node
-from .inherit import apply_layers
+from .inherit import apply_layers, is_null
 from .no_effect import explain_no_effect
 from .presets import find_preset
 
@@ -48,12 +48,8 @@ def bind(tree: MapNode) -> Bound:
     reader = _Reader()
     recipe = reader.read(whole, record(Recipe), Seat())
     diagnostics = tuple(dict.fromkeys([*_emptied(tree), *reader.diagnostics]))
-    made = recipe if isinstance(recipe, Recipe) and not _has_errors(diagnostics) else None
+    made = recipe if isinstance(recipe, Recipe) and not has_errors(diagnostics) else None
     return Bound(recipe=made, places=TreePlaces(whole), diagnostics=diagnostics, rejected=tuple(reader.rejected))
-
-
-def _has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
-    return any(each.severity is Severity.ERROR for each in diagnostics)
 
 
 def _effects(algorithm: MapNode) -> Callable[[Path], bool]:
@@ -102,7 +98,7 @@ class TreePlaces:
         for entry in node.entries if isinstance(node, MapNode) and node is not above else ():
             same = inherited.get(entry.name)
             is_own = same is not entry and (same is None or same.key.span != entry.key.span)
-            if is_own and find_preset(entry.key.span.source) is None and not _is_null(entry.value):
+            if is_own and find_preset(entry.key.span.source) is None and not is_null(entry.value):
                 yield entry.name
 
     def _nearest(self, path: Path) -> tuple[Span, Span]:
@@ -128,11 +124,6 @@ class TreePlaces:
 def _is_section(node: Node) -> bool:
     """A map that was written as one, not the scalar that stands for it."""
     return isinstance(node, MapNode) and not any(entry.key.span == node.span for entry in node.entries)
-
-
-def _is_null(node: Node) -> bool:
-    """What takes away what a base gave, and is in vain nowhere."""
-    return isinstance(node, ScalarNode) and node.value is None
 
 
 def _is_written(step: tuple[Span, Span]) -> bool:
@@ -239,12 +230,12 @@ class _Reader:
             self.reject(node, "an expression")
             return False
         problems = expr.check_expression(text or node.text, scope, want)
-        if node.secret and _has_errors(problems):
+        if node.secret and has_errors(problems):
             message = f"the value of {describe_node(node)} is not {_a(want)}"
             self.report("wrong-type", message, node.span)
             return False
         self.diagnostics += problems
-        return not _has_errors(problems)
+        return not has_errors(problems)
 
     def flag(self, node: Node, type_: reflect.Flag, seat: Seat) -> Any:
         is_flag = isinstance(node, ScalarNode) and isinstance(node.value, bool)
