@@ -15,6 +15,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ..check.presets import load_presets
@@ -31,6 +32,8 @@ __all__ = ["make_plan_schema", "make_recipe_schema", "write_plan_schema", "write
 
 SchemaDict = dict[str, Any]
 
+COMPOSITION = Path(__file__).with_name("composition.json")
+"""The keys that are gone once a recipe is composed, and the text that stands for a reference."""
 REFERENCE = {"$ref": "#/definitions/reference"}
 ENVIRONMENT_VARIABLE = r"\$\{env:[A-Za-z_][A-Za-z0-9_]*(:[?-][^{}]*)?\}"
 
@@ -38,7 +41,8 @@ ENVIRONMENT_VARIABLE = r"\$\{env:[A-Za-z_][A-Za-z0-9_]*(:[?-][^{}]*)?\}"
 def make_recipe_schema() -> SchemaDict:
     """The published schema: what may stand in one file, before and after it is composed with others."""
     recipe, writer = record(Recipe), RecipeSchemaWriter()
-    properties = {**COMPOSITION, **writer.properties(recipe)}
+    composition = json.loads(COMPOSITION.read_text(encoding="utf-8"))
+    properties = {**composition["properties"], **writer.properties(recipe)}
     order = ["agym", "name", "description", *properties]
     return {
         **_head("recipe"),
@@ -49,7 +53,7 @@ def make_recipe_schema() -> SchemaDict:
         "properties": {name: properties[name] for name in dict.fromkeys(order)},
         "if": {"not": {"required": ["extends"]}},
         "then": _demands(recipe),
-        "definitions": {"reference": REFERENCE_TEXT} | writer.definitions(recipe),
+        "definitions": {"reference": composition["reference"]} | writer.definitions(recipe),
     }
 
 
@@ -77,47 +81,6 @@ def write_plan_schema() -> str:
 
 def _as_text(schema: SchemaDict) -> str:
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
-
-
-# --- keys that are gone once a recipe is composed ------------------------------------------------------------------
-
-REFERENCE_TEXT: SchemaDict = {
-    "title": "reference",
-    "description": "Text that contains `${vars.NAME}` or `${env:NAME}`.",
-    "type": "string",
-    "pattern": r"\$\{.+\}",
-    "examples": ["${vars.size}"],
-}
-
-COMPOSITION: Mapping[str, SchemaDict] = {
-    "extends": {
-        "title": "extends",
-        "description": "Recipes that this one extends: files next to it, or shipped recipes by name; a list merges "
-        "left to right.",
-        "default": [],
-        "examples": ["base/grpo-7b", ["base/grpo-7b", "./cluster.yaml"]],
-        "anyOf": [
-            {"type": "string", "minLength": 1},
-            {"type": "array", "items": {"type": "string", "minLength": 1}},
-        ],
-    },
-    "vars": {
-        "title": "vars",
-        "description": "Values of your own, used as `${vars.NAME}`.",
-        "default": {},
-        "examples": [{"last": 30}],
-        "type": "object",
-        "additionalProperties": True,
-    },
-    "matrix": {
-        "title": "matrix",
-        "description": "One run per combination: lists of values by the dotted key that they replace.",
-        "default": {},
-        "examples": [{"seed": [0, 1, 2], "algorithm.lr": [1e-6, 3e-6]}],
-        "type": "object",
-        "additionalProperties": {"anyOf": [{"type": "array", "items": {}, "minItems": 1}, REFERENCE]},
-    },
-}
 
 
 # --- values as a machine writes them ---------------------------------------------------------------------------------
