@@ -231,7 +231,7 @@ class _Reader:
             return False
         problems = expr.check_expression(text or node.text, scope, want)
         if node.secret and has_errors(problems):
-            message = f"the value of {describe_node(node)} is not {_a(want)}"
+            message = f"the value of {describe_node(node)} is not {expr.type_words(want)}"
             self.report("wrong-type", message, node.span)
             return False
         self.diagnostics += problems
@@ -373,7 +373,3 @@ def _passed(low: float, high: float, bounds: Bounds) -> str | None:
         ("less than", bounds.below, bounds.below is not None and low >= bounds.below),
     )
     return next((f"{words} {limit:.12g}" for words, limit, is_broken in broken if is_broken), None)
-
-
-def _a(want: expr.ExprType) -> str:
-    return str(want) if want is expr.ExprType.BOOLEAN else f"a {want}"

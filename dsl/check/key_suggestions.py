@@ -140,10 +140,9 @@ class SchemaKeys:
         if first[:-1] == at:
             return self._rename(first[-1])
         inside = first[: len(at)] == at
-        names = [_dotted(path[len(at) :] if inside else path) for path in paths]
+        names = [".".join(path[len(at) :] if inside else path) for path in paths]
         if first[-1] == name:
-            places = " or ".join(f"'{_dotted(path[:-1])}'" for path in paths) if first[:-1] else "the top of the recipe"
-            return Suggestion(help=f"{quote(name)} belongs {_place(first, places)}; write {_nested(names[0])}")
+            return Suggestion(help=f"{quote(name)} belongs {_place(paths)}; write {_nested(names[0])}")
         meant = " or ".join(f"'{each}'" for each in names)
         return Suggestion(help=f"did you mean {meant}? write {_nested(names[0])}")
 
@@ -152,14 +151,11 @@ def _shared(a: KeyPattern, b: KeyPattern) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def _dotted(path: KeyPattern) -> str:
-    return ".".join(path)
-
-
-def _place(path: KeyPattern, places: str) -> str:
-    if len(path) == 1:
-        return f"at {places}"
-    return f"in an entry of {places}" if path[:-1] == ("schedule",) else f"under {places}"
+def _place(paths: list[KeyPattern]) -> str:
+    if len(paths[0]) == 1:
+        return "at the top of the recipe"
+    places = " or ".join(f"'{'.'.join(path[:-1])}'" for path in paths)
+    return f"in an entry of {places}" if paths[0][:-1] == ("schedule",) else f"under {places}"
 
 
 def _nested(dotted: str) -> str:

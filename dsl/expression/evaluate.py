@@ -17,8 +17,8 @@ from ..frozen import frozen
 from . import nodes
 from .calls import is_window, schedule_parts, size_of
 from .functions import COMPARISONS, NAN, OPERATORS, PLAIN, SCHEDULES, WINDOWS
-from .nodes import ExprNode, ExprProblem, Literal, NameNode, Value
-from .parse import parse_expression
+from .nodes import ExprNode, Literal, NameNode, Value
+from .parse import parse_checked
 from .scopes import SCOPES, Scope
 
 __all__ = ["Facts", "MappingFacts", "Read", "compile_expression", "make_decision", "make_negation", "make_reader"]
@@ -61,10 +61,7 @@ Read = Callable[[Facts], Value]
 @lru_cache(maxsize=4096)
 def compile_expression(text: str, scope: str) -> Read:
     """The function of a text that was checked before."""
-    tree = parse_expression(text)
-    if isinstance(tree, ExprProblem):
-        raise ValueError(f"not an expression: {tree.message}: {text!r}")
-    return make_reader(tree, SCOPES[scope])
+    return make_reader(parse_checked(text), SCOPES[scope])
 
 
 def make_reader(node: ExprNode, scope: Scope) -> Read:

@@ -252,19 +252,18 @@ def _listed() -> list[Type]:
     return [type_.item for type_ in every if isinstance(type_, reflect.Series)]
 
 
-def _demands(each: Record) -> SchemaDict:
+def _demands(type_: Type) -> SchemaDict:
     """The keys that must be there once nothing more can be laid over or under; those in lists excepted."""
-    required = [field.name for field in each.fields.values() if field.required]
-    parts = {field.name: _demands_of(field.type) for field in each.fields.values()}
-    inner = {name: part for name, part in parts.items() if part}
-    return ({"required": required} if required else {}) | ({"properties": inner} if inner else {})
-
-
-def _demands_of(type_: Type) -> SchemaDict:
-    if isinstance(type_, Record):
-        return _demands(type_)
-    inner = _demands_of(type_.item) if isinstance(type_, reflect.Table) else {}
-    return {"additionalProperties": inner} if inner else {}
+    match type_:
+        case Record():
+            required = [field.name for field in type_.fields.values() if field.required]
+            inner = {field.name: part for field in type_.fields.values() if (part := _demands(field.type))}
+            return ({"required": required} if required else {}) | ({"properties": inner} if inner else {})
+        case reflect.Table():
+            part = _demands(type_.item)
+            return {"additionalProperties": part} if part else {}
+        case _:
+            return {}
 
 
 def _old_name(property_: SchemaDict, old: str, new: str) -> SchemaDict:
@@ -300,9 +299,7 @@ def _sample(type_: Type) -> Any:
     match type_:
         case reflect.Number(bounds=bounds):
             return 1 if bounds.at_least is None else max(1, bounds.at_least)
-        case reflect.Choice():
-            return type_.values[0]
-        case reflect.Constant():
+        case reflect.Choice() | reflect.Constant():
             return type_.values[0]
         case Record():
             return _sample_record(type_)
