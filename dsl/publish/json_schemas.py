@@ -1,9 +1,7 @@
 """The JSON Schemas of recipes and plans, made from the dataclasses and the strings under their fields.
 
-One walk over the types for both. `SchemaWriter` describes data that a machine wrote, as a plan is: every key is there,
-and nothing has a second spelling. `RecipeSchemaWriter` adds what a person may write besides. Two rules make its errors
-exact and editors quiet: the alternatives of an `anyOf` take different kinds of values (text, number, map, ...), so that
-the one a person meant is known by what they wrote; and where text is not welcome anyway, text with `${...}` is, because
+Two rules make their errors exact and editors quiet: the alternatives of an `anyOf` take different kinds of values, so
+that the one a person meant is known by what they wrote; and where text is not welcome, text with `${...}` is, because
 an editor sees a recipe before such references are replaced.
 """
 
@@ -87,7 +85,7 @@ def _as_text(schema: SchemaDict) -> str:
 
 
 class SchemaWriter:
-    """Schemas by the types of values."""
+    """Schemas by the types of values: every key is there, and nothing has a second spelling."""
 
     def definitions(self, root: Record) -> dict[str, SchemaDict]:
         return {each.cls.__name__: self.definition(each) for each in records(root) if each is not root}
