@@ -20,7 +20,7 @@ from .check.paths import rebase_paths
 from .compose.compose import Variant, compose
 from .compose.extends import add_route
 from .compose.library import Found, Library
-from .diagnostics import Diagnostic, Severity, sort_by_place
+from .diagnostics import Diagnostic, has_errors, sort_by_place
 from .frozen import frozen
 from .model.model_sizes import find_shape, is_folder, read_shape
 from .model.plan import Plan
@@ -73,7 +73,7 @@ class Compiled:
 
     @property
     def failed(self) -> bool:
-        return _has_errors(self.diagnostics)
+        return has_errors(self.diagnostics)
 
 
 def compile_recipe(
@@ -92,7 +92,7 @@ def compile_recipe(
     found = list(composed.diagnostics)
     variants = [made for each in composed.variants for made in phases.run(each, found)]
     # what one phase said of a key that another then finds wrong as well is kept: all errors at once
-    sound = () if _has_errors(composed.diagnostics) else tuple(variants)
+    sound = () if has_errors(composed.diagnostics) else tuple(variants)
     return Compiled(
         variants=sound,
         diagnostics=_unique(add_route(each, composed.ways) for each in found),
@@ -124,16 +124,16 @@ class _Phases:
         # the schema refuses nothing that binding lets pass, but has better words: asked only where needed
         shape_errors = check_schema(variant.tree, recipe_v1()) if bound.rejected else ()
         wrong = self._allowed((*shape_errors, *bound.diagnostics))
-        if bound.recipe is None and not _has_errors((*found, *wrong)):
+        if bound.recipe is None and not has_errors((*found, *wrong)):
             # whatever the shape's check let pass must not pass unsaid
             wrong += self._allowed(bound.rejected)
-        if bound.recipe is None or _has_errors(wrong):
+        if bound.recipe is None or has_errors(wrong):
             found += (*wrong, *find_unknown_names(bound.places.tree, self.catalog))
             return
         shape = self._shape(bound.recipe.model)
         wrong += check_rules(bound.recipe, bound.places, self.catalog, shape)
         found += wrong
-        if not _has_errors(wrong):
+        if not has_errors(wrong):
             yield self._lowered(variant, bound, bound.recipe, shape)
 
     def _way(self, source: Source) -> str:
@@ -187,10 +187,6 @@ def _follows(each: Diagnostic, first: Diagnostic) -> bool:
     if inner.source.identity != outer.source.identity or each.code == MISSING or not outer.text:
         return False
     return inner.start == outer.start or (outer.start < inner.start and inner.end <= outer.end)
-
-
-def _has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
-    return any(each.severity is Severity.ERROR for each in diagnostics)
 
 
 def _unique(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

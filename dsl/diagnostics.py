@@ -8,7 +8,7 @@ from enum import StrEnum
 from .frozen import frozen
 from .source import Span
 
-__all__ = ["Diagnostic", "Note", "Severity", "sort_by_place"]
+__all__ = ["Diagnostic", "Note", "Severity", "has_errors", "sort_by_place"]
 
 
 class Severity(StrEnum):
@@ -37,6 +37,10 @@ class Diagnostic:
     """What to write instead; `did you mean 'textcraft'?`."""
     notes: tuple[Note, ...] = ()
     severity: Severity = Severity.ERROR
+
+
+def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
+    return any(each.severity is Severity.ERROR for each in diagnostics)
 
 
 def sort_by_place(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:

@@ -11,35 +11,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ..diagnostics import Diagnostic, Severity
+from ..diagnostics import Diagnostic, has_errors
 from ..expression import expr
 from ..expression.expr import Expr
 from ..frozen import frozen
+from ..model import reflect
 from ..model.algorithm import Algorithm
 from ..model.fields import Bounds
 from ..model.recipe import Recipe
-from ..model.reflect import (
-    ABSENT,
-    Choice,
-    Constant,
-    Field,
-    Flag,
-    Formula,
-    Free,
-    Number,
-    Record,
-    Row,
-    Series,
-    Table,
-    Type,
-    Word,
-    record,
-)
+from ..model.reflect import ABSENT, Field, Record, Type, record
 from ..source import Span, Text
 from ..suggest import find_closest
 from ..text.tree import ListNode, MapNode, Node, Path, ScalarNode, get_entry, node_at
 from .expected import describe_node
-from .inherit import apply_layers
+from .inherit import apply_layers, is_null
 from .no_effect import explain_no_effect
 from .presets import find_preset
 
@@ -63,12 +48,8 @@ def bind(tree: MapNode) -> Bound:
     reader = _Reader()
     recipe = reader.read(whole, record(Recipe), Seat())
     diagnostics = tuple(dict.fromkeys([*_emptied(tree), *reader.diagnostics]))
-    made = recipe if isinstance(recipe, Recipe) and not _has_errors(diagnostics) else None
+    made = recipe if isinstance(recipe, Recipe) and not has_errors(diagnostics) else None
     return Bound(recipe=made, places=TreePlaces(whole), diagnostics=diagnostics, rejected=tuple(reader.rejected))
-
-
-def _has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
-    return any(each.severity is Severity.ERROR for each in diagnostics)
 
 
 def _effects(algorithm: MapNode) -> Callable[[Path], bool]:
@@ -117,7 +98,7 @@ class TreePlaces:
         for entry in node.entries if isinstance(node, MapNode) and node is not above else ():
             same = inherited.get(entry.name)
             is_own = same is not entry and (same is None or same.key.span != entry.key.span)
-            if is_own and find_preset(entry.key.span.source) is None and not _is_null(entry.value):
+            if is_own and find_preset(entry.key.span.source) is None and not is_null(entry.value):
                 yield entry.name
 
     def _nearest(self, path: Path) -> tuple[Span, Span]:
@@ -143,11 +124,6 @@ class TreePlaces:
 def _is_section(node: Node) -> bool:
     """A map that was written as one, not the scalar that stands for it."""
     return isinstance(node, MapNode) and not any(entry.key.span == node.span for entry in node.entries)
-
-
-def _is_null(node: Node) -> bool:
-    """What takes away what a base gave, and is in vain nowhere."""
-    return isinstance(node, ScalarNode) and node.value is None
 
 
 def _is_written(step: tuple[Span, Span]) -> bool:
@@ -214,14 +190,14 @@ class _Reader:
 
     # Scalars
 
-    def number(self, node: Node, type_: Number, seat: Seat) -> Any:
+    def number(self, node: Node, type_: reflect.Number, seat: Seat) -> Any:
         if not isinstance(node, ScalarNode) or node.value is None or isinstance(node.value, bool):
             return self.reject(node, str(type_.want))
         if isinstance(node.value, str):
             return self.calculated(node, type_)
         return self.within(node, _as(type_, node.value), type_, self.rejected)
 
-    def within(self, node: Node, value: int | float | None, type_: Number, reports: list[Diagnostic]) -> Any:
+    def within(self, node: Node, value: int | float | None, type_: reflect.Number, reports: list[Diagnostic]) -> Any:
         if value is None:
             return self.reject(node, str(type_.want))
         limit = _passed(value, value, type_.bounds)
@@ -230,7 +206,7 @@ class _Reader:
         reports.append(Diagnostic(code="out-of-range", message=f"must be {limit}, got {value:g}", span=node.span))
         return BAD
 
-    def calculated(self, node: ScalarNode, type_: Number) -> Any:
+    def calculated(self, node: ScalarNode, type_: reflect.Number) -> Any:
         """An expression; one that has no names is the number that it comes to."""
         if not self.is_sound(node, type_.scope or "constant", type_.want):
             return BAD
@@ -243,7 +219,7 @@ class _Reader:
             return self.report("out-of-range", f"must be {limit}, but {describe_node(node)} never is", node.span)
         return made
 
-    def formula(self, node: Node, type_: Formula, seat: Seat) -> Any:
+    def formula(self, node: Node, type_: reflect.Formula, seat: Seat) -> Any:
         if not isinstance(node, ScalarNode) or node.value is None:
             return self.reject(node, "an expression")
         text = node.text if isinstance(node.value, str) else Text.made(_spelt(node.value), node.span)
@@ -254,18 +230,18 @@ class _Reader:
             self.reject(node, "an expression")
             return False
         problems = expr.check_expression(text or node.text, scope, want)
-        if node.secret and _has_errors(problems):
-            message = f"the value of {describe_node(node)} is not {_a(want)}"
+        if node.secret and has_errors(problems):
+            message = f"the value of {describe_node(node)} is not {expr.type_words(want)}"
             self.report("wrong-type", message, node.span)
             return False
         self.diagnostics += problems
-        return not _has_errors(problems)
+        return not has_errors(problems)
 
-    def flag(self, node: Node, type_: Flag, seat: Seat) -> Any:
+    def flag(self, node: Node, type_: reflect.Flag, seat: Seat) -> Any:
         is_flag = isinstance(node, ScalarNode) and isinstance(node.value, bool)
         return node.value if is_flag and isinstance(node, ScalarNode) else self.reject(node, "true or false")
 
-    def word(self, node: Node, type_: Word, seat: Seat) -> Any:
+    def word(self, node: Node, type_: reflect.Word, seat: Seat) -> Any:
         if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
             return self.reject(node, "text")
         if type_.secret:
@@ -281,13 +257,13 @@ class _Reader:
             return reference
         return self.reject(node, "${env:NAME}", "literal-secret")
 
-    def choice(self, node: Node, type_: Choice, seat: Seat) -> Any:
+    def choice(self, node: Node, type_: reflect.Choice, seat: Seat) -> Any:
         value = node.value if isinstance(node, ScalarNode) else None
         if isinstance(value, str) and value in type_.values:
             return type_.enum(value)
         return self.reject(node, f"one of {', '.join(type_.values)}", "bad-value")
 
-    def constant(self, node: Node, type_: Constant, seat: Seat) -> Any:
+    def constant(self, node: Node, type_: reflect.Constant, seat: Seat) -> Any:
         value = node.value if isinstance(node, ScalarNode) and not isinstance(node.value, bool) else None
         known = next((each for each in type_.values if each == value), None)
         return self.reject(node, " or ".join(map(str, type_.values)), "bad-value") if known is None else known
@@ -321,7 +297,7 @@ class _Reader:
             report = Diagnostic(code="missing-key", message=message, span=span, help=f"add {name}: ...")
             (self.diagnostics if seat.in_stage and seat.key else self.rejected).append(report)
 
-    def table(self, node: Node, type_: Table, seat: Seat) -> Any:
+    def table(self, node: Node, type_: reflect.Table, seat: Seat) -> Any:
         if not isinstance(node, MapNode):
             return self.reject(node, "a map")
         if type_.names:
@@ -332,12 +308,12 @@ class _Reader:
         values = {entry.name: self.read(entry.value, type_.item, seats[entry.name]) for entry in node.entries}
         return BAD if any(value is BAD for value in values.values()) or (type_.names and unlike) else values
 
-    def series(self, node: Node, type_: Series, seat: Seat) -> Any:
+    def series(self, node: Node, type_: reflect.Series, seat: Seat) -> Any:
         if not isinstance(node, ListNode):
             return self.reject(node, "a list")
         return self.items(node, [type_.item] * len(node.items))
 
-    def row(self, node: Node, type_: Row, seat: Seat) -> Any:
+    def row(self, node: Node, type_: reflect.Row, seat: Seat) -> Any:
         if not isinstance(node, ListNode):
             return self.reject(node, "a list")
         if len(node.items) != len(type_.items):
@@ -348,22 +324,22 @@ class _Reader:
         values = tuple(self.read(item, type_, Seat(None, True)) for item, type_ in zip(node.items, types, strict=True))
         return BAD if any(value is BAD for value in values) else values
 
-    def free(self, node: Node, type_: Free, seat: Seat) -> Any:
+    def free(self, node: Node, type_: reflect.Free, seat: Seat) -> Any:
         return self.reject(node, "a map") if type_.map and not isinstance(node, MapNode) else _free(node)
 
 
 READERS: Mapping[type, Callable[[_Reader, Node, Any, Seat], Any]] = {
-    Number: _Reader.number,
-    Formula: _Reader.formula,
-    Flag: _Reader.flag,
-    Word: _Reader.word,
-    Choice: _Reader.choice,
-    Constant: _Reader.constant,
+    reflect.Number: _Reader.number,
+    reflect.Formula: _Reader.formula,
+    reflect.Flag: _Reader.flag,
+    reflect.Word: _Reader.word,
+    reflect.Choice: _Reader.choice,
+    reflect.Constant: _Reader.constant,
     Record: _Reader.record,
-    Table: _Reader.table,
-    Series: _Reader.series,
-    Row: _Reader.row,
-    Free: _Reader.free,
+    reflect.Table: _Reader.table,
+    reflect.Series: _Reader.series,
+    reflect.Row: _Reader.row,
+    reflect.Free: _Reader.free,
 }
 
 
@@ -376,7 +352,7 @@ def _free(node: Node) -> Any:
     return node.redacted if node.secret and isinstance(node.value, str) else node.value
 
 
-def _as(type_: Number, value: int | float) -> int | float | None:
+def _as(type_: reflect.Number, value: int | float) -> int | float | None:
     """The number as its type holds it; None for a fraction where a whole number is wanted."""
     if not type_.whole:
         return float(value)
@@ -397,7 +373,3 @@ def _passed(low: float, high: float, bounds: Bounds) -> str | None:
         ("less than", bounds.below, bounds.below is not None and low >= bounds.below),
     )
     return next((f"{words} {limit:.12g}" for words, limit, is_broken in broken if is_broken), None)
-
-
-def _a(want: expr.ExprType) -> str:
-    return str(want) if want is expr.ExprType.BOOLEAN else f"a {want}"

@@ -5,6 +5,9 @@ Where a section has no effect, neither do its keys.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
 from ..frozen import frozen
 from ..model.advantage_support import READS
 from ..model.algorithm import Aggregation, Algorithm, Correction, DataSource, Kind, LossKind, LossOn, Preset
@@ -28,7 +31,6 @@ from ..model.recipe import (
 )
 from ..model.stage_kinds import has_critic, is_given, is_played, kind_of, learns, samples
 from ..planning.placement import choose_launcher
-from .condition import Condition
 
 __all__ = [
     "AGENT",
@@ -37,10 +39,24 @@ __all__ = [
     "ENVIRONMENT",
     "RECIPE",
     "STAGE",
+    "Condition",
     "EffectEntry",
     "EnvironmentEntry",
     "Setting",
 ]
+
+C = TypeVar("C")
+
+
+@frozen(kw_only=False)
+class Condition(Generic[C]):
+    """A key, or a section with all its keys, and the condition under which it has an effect."""
+
+    key: str
+    applies: Callable[[C], bool]
+    reason: str
+    """Why it has none otherwise."""
+
 
 # --- algorithm -----------------------------------------------------------------------------------------------------
 
@@ -178,11 +194,7 @@ ALGORITHM: tuple[Condition[Setting], ...] = (
     ),
     Condition("critic.privileged", lambda s: not s.is_rl, "only the critic of 'turn_dpo' can see more than the policy"),
     Condition("data", lambda s: s.is_offline, "only 'sft', preference and 'evolve' stages read it"),
-    Condition(
-        "data.path",
-        lambda s: is_given(s.a.data),
-        "only 'source: file' and 'source: episodes' read from a path",
-    ),
+    Condition("data.path", lambda s: is_given(s.a.data), "only 'source: file' and 'source: episodes' read from a path"),
     Condition(
         "data.limit",
         lambda s: s.a.data.source is not DataSource.ROLLOUT,
@@ -229,11 +241,7 @@ AGENT: tuple[Condition[Agent], ...] = (
     Condition(
         "memory.tokens", lambda a: a.memory.kind is MemoryKind.SUMMARY, "only 'memory.kind: summary' writes a summary"
     ),
-    Condition(
-        "invalid_limit",
-        lambda a: a.on_invalid is OnInvalid.TELL,
-        "'on_invalid: end' ends at the first",
-    ),
+    Condition("invalid_limit", lambda a: a.on_invalid is OnInvalid.TELL, "'on_invalid: end' ends at the first"),
 )
 
 STAGE: tuple[Condition[Stage], ...] = (
@@ -378,9 +386,7 @@ RECIPE: tuple[Condition[Recipe], ...] = (
         "hardware.ray_address", lambda r: choose_launcher(r.hardware) is Launcher.RAY, "'hardware.launcher' is 'inline'"
     ),
     Condition(
-        "hardware.staleness",
-        lambda r: _has_rl(r) or r.hardware.staleness == 0,
-        f"{_NO_RL}; nothing is sampled ahead",
+        "hardware.staleness", lambda r: _has_rl(r) or r.hardware.staleness == 0, f"{_NO_RL}; nothing is sampled ahead"
     ),
     Condition("guards", _learns_at_all, _NO_LEARNING),
     Condition("guards.on_kl", lambda r: r.guards.kl_max is not None, "there is no 'guards.kl_max'"),

@@ -5,7 +5,7 @@ What came from the environment is shown as the reference that it came by, never 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...schemas import Schema
 from ..frozen import frozen
@@ -85,19 +85,11 @@ class Mistyped:
     def wants(self, name: str) -> bool:
         return any(name in _names(branch) for branch in self.branches)
 
-    def maps_names(self) -> bool:
-        """Whether a map with names of the writer's own is expected."""
-        return any(isinstance(branch.get("additionalProperties"), Mapping) for branch in self.branches)
-
-    def lists(self) -> Iterator[Schema]:
-        return (branch for branch in self.branches if branch.get("type") == "array")
-
     @property
     def text(self) -> str | None:
         """The value, where it is text."""
-        return (
-            scalar_text(self.node) if isinstance(self.node, ScalarNode) and isinstance(self.node.value, str) else None
-        )
+        is_text = isinstance(self.node, ScalarNode) and isinstance(self.node.value, str)
+        return scalar_text(self.node) if is_text else None
 
 
 def advise(case: Mistyped) -> str | None:
@@ -126,9 +118,9 @@ def _quoted(case: Mistyped) -> str | None:
 
 def _digit(case: Mistyped) -> str | None:
     is_digit = isinstance(case.node, ScalarNode) and case.node.value in (0, 1) and scalar_text(case.node) in ("0", "1")
-    return (
-        f"write {'true' if scalar_text(case.node) == '1' else 'false'}" if case.wants("boolean") and is_digit else None
-    )
+    if not case.wants("boolean") or not is_digit:
+        return None
+    return "write true" if scalar_text(case.node) == "1" else "write false"
 
 
 def _nothing(case: Mistyped) -> str | None:
@@ -160,7 +152,7 @@ def _bare_item(case: Mistyped) -> str | None:
     if not isinstance(case.node, ScalarNode) or not case.wants("array"):
         return None
     item = quote(scalar_text(case.node))[1:-1]
-    for branch in case.lists():
+    for branch in (each for each in case.branches if each.get("type") == "array"):
         if branch.get("minItems", 0) > 1 and "," not in item:
             return f"write a list of {branch['minItems']}: [{item}, ...]"
         items = branch["items"] if isinstance(branch.get("items"), Mapping) else {}
@@ -172,7 +164,7 @@ def _bare_item(case: Mistyped) -> str | None:
 def _one_item(case: Mistyped) -> str | None:
     if not isinstance(case.node, ListNode):
         return None
-    if case.maps_names():
+    if any(isinstance(branch.get("additionalProperties"), Mapping) for branch in case.branches):
         return "write a map with a name for each: {one: ..., another: ...}"
     if case.wants("object") and case.node.items and all(isinstance(item, MapNode) for item in case.node.items):
         return "write a map, without the dashes"

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import is_
 
 from ..model.algorithm import Algorithm, Preset
 from ..model.recipe import Recipe
 from ..model.reflect import Record, Row, Series, Table, Type, record
 from ..source import Text
-from ..text.edit import merge, open_shorthand, set_entry
+from ..text.edit import drop_entries, merge, open_shorthand, set_entry
 from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry
 from .presets import load_preset
 
-__all__ = ["INHERITED", "Keeps", "apply_layers", "expand_shorthands"]
+__all__ = ["INHERITED", "Keeps", "apply_layers", "is_null", "rewrite_entries"]
 
 INHERITED = ("environments", "agent", "sampling", "reward")
 """Parts of a recipe that a stage may change key by key; `algorithm` is one more, with presets of its own."""
@@ -35,7 +36,7 @@ def apply_layers(tree: MapNode, keeps: Keeps) -> MapNode:
     if not isinstance(recipe, MapNode):
         return tree
     own = _map(recipe, "algorithm")
-    recipe = _with_algorithm(recipe, _over_preset(own, _use(own) or _default_use()))
+    recipe = _with_algorithm(recipe, _over(_preset(_use(own) or _default_use()), own))
     schedule = get_entry(recipe, "schedule")
     if schedule is None or not isinstance(schedule.value, ListNode):
         return _without_null(recipe)
@@ -50,7 +51,7 @@ def expand_shorthands(node: Node, type_: Type) -> Node:
         case Record():
             return _record(node, type_)
         case Table():
-            return _entries(node, lambda _: type_.item)
+            return rewrite_entries(node, lambda _: type_.item)
         case Series():
             listed = ListNode(items=(node,), span=node.span) if type_.bare and _is_bare(node) else node
             return _items(listed, lambda _: type_.item)
@@ -65,18 +66,21 @@ def expand_shorthands(node: Node, type_: Type) -> Node:
 def _record(node: Node, type_: Record) -> Node:
     whole = open_shorthand(node, lambda _: type_.shorthand, ())
     fields = type_.fields
-    return _entries(whole, lambda name: fields[name].type if name in fields else None) if whole else node
+    return rewrite_entries(whole, lambda name: fields[name].type if name in fields else None) if whole else node
 
 
-def _entries(node: Node, type_of: Callable[[str], Type | None]) -> Node:
+def rewrite_entries(
+    node: Node, type_of: Callable[[str], Type | None], rewrite: Callable[[Node, Type], Node] = expand_shorthands
+) -> Node:
+    """A map with each value rewritten by its type; what needs no change is shared."""
     if not isinstance(node, MapNode):
         return node
-    return MapNode(entries=tuple(_entry(entry, type_of(entry.name)) for entry in node.entries), span=node.span)
-
-
-def _entry(entry: Entry, type_: Type | None) -> Entry:
-    value = expand_shorthands(entry.value, type_) if type_ else entry.value
-    return entry if value is entry.value else Entry(key=entry.key, value=value)
+    entries = []
+    for entry in node.entries:
+        type_ = type_of(entry.name)
+        value = rewrite(entry.value, type_) if type_ else entry.value
+        entries.append(entry if value is entry.value else Entry(key=entry.key, value=value))
+    return node if all(map(is_, entries, node.entries)) else MapNode(entries=tuple(entries), span=node.span)
 
 
 def _items(node: Node, type_of: Callable[[int], Type | None]) -> Node:
@@ -89,10 +93,11 @@ def _items(node: Node, type_of: Callable[[int], Type | None]) -> Node:
 
 
 def _is_bare(node: Node) -> bool:
-    return not isinstance(node, ListNode) and not _is_null(node)
+    return not isinstance(node, ListNode) and not is_null(node)
 
 
-def _is_null(node: Node) -> bool:
+def is_null(node: Node) -> bool:
+    """Null takes away what a base gave."""
     return isinstance(node, ScalarNode) and node.value is None
 
 
@@ -126,10 +131,6 @@ def _over(base: MapNode, over: MapNode | None) -> MapNode:
     return made
 
 
-def _over_preset(own: MapNode | None, use: Preset) -> MapNode:
-    return _over(_preset(use), own)
-
-
 def _with_algorithm(node: MapNode, algorithm: MapNode, inherited: Entry | None = None) -> MapNode:
     entry = get_entry(node, "algorithm")
     if entry is not None and not isinstance(entry.value, MapNode):
@@ -160,14 +161,10 @@ def _stage_algorithm(own: MapNode | None, above: MapNode | None, whole: MapNode 
     if use is use_above:
         return _over(whole or _preset(use), own)
     if above is None:
-        return _over_preset(own, use)
-    candidate = _over(_over(_preset(use), _without_use(above)), own)
-    taken = _kept(_without_use(above), keeps(candidate), ())
+        return _over(_preset(use), own)
+    written = drop_entries(above, "use")
+    taken = _kept(written, keeps(_over(_over(_preset(use), written), own)), ())
     return _over(_over(_preset(use), taken), own)
-
-
-def _without_use(algorithm: MapNode) -> MapNode:
-    return MapNode(entries=tuple(entry for entry in algorithm.entries if entry.name != "use"), span=algorithm.span)
 
 
 def _kept(node: MapNode, keeps: Callable[[Path], bool], path: Path) -> MapNode:
@@ -188,10 +185,8 @@ def _without_null(node: MapNode) -> MapNode:
     worlds = get_entry(node, "environments")
     if worlds is None or not isinstance(worlds.value, MapNode):
         return node
-    kept = tuple(entry for entry in worlds.value.entries if not _is_null(entry.value))
-    if len(kept) == len(worlds.value.entries):
-        return node
-    return set_entry(node, Entry(key=worlds.key, value=MapNode(entries=kept, span=worlds.value.span)))
+    left_out = [entry.name for entry in worlds.value.entries if is_null(entry.value)]
+    return set_entry(node, Entry(key=worlds.key, value=drop_entries(worlds.value, *left_out))) if left_out else node
 
 
 def _map(node: MapNode, name: str) -> MapNode | None:

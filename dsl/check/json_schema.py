@@ -19,8 +19,7 @@ from ..source import Span
 from ..suggest import find_closest, fold_name, quote
 from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry, node_at, to_data
 from .expected import MANY, Mistyped, advise, describe_node, describe_types, list_choices, scalar_text
-from .key_aliases import FOREIGN_VALUES
-from .key_suggestions import SchemaKeys
+from .key_suggestions import SchemaKeys, load_aliases
 
 __all__ = ["check_schema"]
 
@@ -43,22 +42,14 @@ def _too_many(first: Diagnostic) -> Diagnostic:
     return Diagnostic(code="too-many-errors", message=message, span=first.span, help="fix these first")
 
 
-@dataclass(slots=True, kw_only=True)
-class _Missing:
-    """A key that is not there, until an unknown key turns out to be meant as it."""
-
-    path: Path
-    name: str
-    report: Diagnostic
-
-
 @dataclass(kw_only=True)
 class _Scene:
     """The recipe, what may stand in it, and what was found so far."""
 
     tree: Node
     schema: Schema
-    missing: list[_Missing] = field(default_factory=list)
+    missing: dict[tuple[Path, str], Diagnostic] = field(default_factory=dict)
+    """Keys that are not there, until an unknown one turns out to be meant as such."""
     misspelt: set[tuple[Path, str]] = field(default_factory=set)
     """Keys that were meant by an unknown one beside them."""
 
@@ -89,7 +80,7 @@ class _Scene:
 
     def explained(self) -> list[Diagnostic]:
         """Reports of missing keys that are there, but misspelt."""
-        return [each.report for each in self.missing if (each.path, each.name) in self.misspelt]
+        return [report for key, report in self.missing.items() if key in self.misspelt]
 
 
 # --- from jsonschema -----------------------------------------------------------------------------------------------
@@ -107,7 +98,7 @@ def _validator() -> Any:
 def _any_of(validator: Any, branches: list[Schema], instance: Any, schema: Schema) -> Iterator[Any]:
     from jsonschema.exceptions import ValidationError
 
-    kind = _kind(instance)
+    kind = KINDS.get(type(instance), "null")
     faults: list[Any] | None = None
     for index, branch in enumerate(branches):
         if kind not in _kinds(branch):
@@ -122,10 +113,6 @@ def _any_of(validator: Any, branches: list[Schema], instance: Any, schema: Schem
 
 KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
 ALL_KINDS = frozenset({*KINDS.values(), "null"})
-
-
-def _kind(instance: Any) -> str:
-    return KINDS.get(type(instance), "null")
 
 
 def _kinds(branch: Schema) -> frozenset[str]:
@@ -172,14 +159,14 @@ def _unknown_keys(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
 def _missing_key(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
     path = tuple(error.absolute_path)
     for name in error.validator_value:
-        if name in error.instance or any((each.path, each.name) == (path, name) for each in scene.missing):
+        if name in error.instance or (path, name) in scene.missing:
             continue
         where = scene.key_of(path)
         message = f"missing key '{name}'" + (f" in {quote(where)}" if where else "")
         report = Diagnostic(
             code="missing-key", message=message, span=scene.start(path), help=_addition(scene, path, name)
         )
-        scene.missing.append(_Missing(path=path, name=name, report=report))
+        scene.missing[path, name] = report
         yield report
 
 
@@ -227,7 +214,7 @@ def _bad_value(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
 
 def _meant(node: Node, known: list[str], key: str | None) -> str | None:
     word = scalar_text(node)
-    foreign = FOREIGN_VALUES.get(re.sub(r"[\s_-]+", "", word).lower())
+    foreign = load_aliases()["values"].get(re.sub(r"[\s_-]+", "", word).lower())
     if foreign in known:
         return f"did you mean '{foreign}'?"
     near = find_closest(word, known)

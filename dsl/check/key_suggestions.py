@@ -6,13 +6,15 @@ Paths here are patterns: lists are left out, and a name of the writer's own is N
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from ...schemas import Schema
 from ..frozen import frozen
 from ..suggest import find_closest, fold_name, quote
-from .key_aliases import FOREIGN
 
-__all__ = ["NAME", "KeyPattern", "SchemaKeys", "Suggestion"]
+__all__ = ["NAME", "KeyPattern", "SchemaKeys", "Suggestion", "load_aliases"]
 
 KeyPattern = tuple[str, ...]
 
@@ -20,6 +22,16 @@ NAME = "NAME"
 DEEPEST = 12
 A_SLIP = 0.26
 """Up to here a name is taken for a slip of one beside it rather than for the exact name of one elsewhere."""
+
+
+@cache
+def load_aliases() -> Mapping[str, Any]:
+    """What other frameworks call `keys`, folded, and `values`; read only when something is wrong."""
+    import yaml
+
+    text = Path(__file__).with_name("key_aliases.yaml").read_text(encoding="utf-8")
+    found = yaml.load(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+    return {**found, "keys": {fold_name(name): keys for name, keys in found["keys"].items()}}
 
 
 @frozen
@@ -105,7 +117,7 @@ class SchemaKeys:
 
     def _foreign(self, name: str, at: KeyPattern) -> list[KeyPattern]:
         """What other frameworks mean by a name; not the place itself, nor what that is in."""
-        paths = [tuple(path.split(".")) for path in FOREIGN.get(fold_name(name), ())]
+        paths = [tuple(path.split(".")) for path in load_aliases()["keys"].get(fold_name(name), ())]
         inside = [("schedule", *path) for path in paths]
         return [path for path in [*paths, *inside] if path in self.known and at[: len(path)] != path]
 
@@ -127,10 +139,9 @@ class SchemaKeys:
         if first[:-1] == at:
             return self._rename(first[-1])
         inside = first[: len(at)] == at
-        names = [_dotted(path[len(at) :] if inside else path) for path in paths]
+        names = [".".join(path[len(at) :] if inside else path) for path in paths]
         if first[-1] == name:
-            places = " or ".join(f"'{_dotted(path[:-1])}'" for path in paths) if first[:-1] else "the top of the recipe"
-            return Suggestion(help=f"{quote(name)} belongs {_place(first, places)}; write {_nested(names[0])}")
+            return Suggestion(help=f"{quote(name)} belongs {_place(paths)}; write {_nested(names[0])}")
         meant = " or ".join(f"'{each}'" for each in names)
         return Suggestion(help=f"did you mean {meant}? write {_nested(names[0])}")
 
@@ -139,14 +150,11 @@ def _shared(a: KeyPattern, b: KeyPattern) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def _dotted(path: KeyPattern) -> str:
-    return ".".join(path)
-
-
-def _place(path: KeyPattern, places: str) -> str:
-    if len(path) == 1:
-        return f"at {places}"
-    return f"in an entry of {places}" if path[:-1] == ("schedule",) else f"under {places}"
+def _place(paths: list[KeyPattern]) -> str:
+    if len(paths[0]) == 1:
+        return "at the top of the recipe"
+    places = " or ".join(f"'{'.'.join(path[:-1])}'" for path in paths)
+    return f"in an entry of {places}" if paths[0][:-1] == ("schedule",) else f"under {places}"
 
 
 def _nested(dotted: str) -> str:

@@ -6,29 +6,60 @@ A key of the recipe must matter in at least one stage, a key of a stage in that 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from ..catalog import SinkInfo
 from ..diagnostics import Diagnostic
+from ..frozen import frozen
 from ..model.algorithm import Algorithm, Kind
 from ..model.recipe import Recipe, Stage
 from ..model.stage_kinds import kind_of, learns
 from ..text.tree import Path
 from . import effect_tables as effects
-from .condition import NestedKeys, nest_conditions
-from .effect_tables import EffectEntry, EnvironmentEntry, Setting
+from .effect_tables import Condition, EffectEntry, EnvironmentEntry, Setting
 from .spans import Places, join_path
 
 __all__ = ["explain_no_effect", "find_keys_without_effect"]
 
 C = TypeVar("C")
 
-_ALGORITHM = nest_conditions(effects.ALGORITHM)
-_AGENT = nest_conditions(effects.AGENT)
-_STAGE = nest_conditions(effects.STAGE)
-_ENTRY = nest_conditions(effects.ENTRY)
-_ENVIRONMENT = nest_conditions(effects.ENVIRONMENT)
-_RECIPE = nest_conditions(effects.RECIPE)
+
+@frozen(kw_only=False)
+class NestedKeys(Generic[C]):
+    """The conditions of a key and of its sections, in table order; and the keys below it."""
+
+    conditions: tuple[Condition[C], ...]
+    below: Mapping[str, NestedKeys[C]]
+
+    def in_vain(self, settings: Iterable[C]) -> str | None:
+        """The reason why the key matters in none of the settings, taken from the setting that comes closest."""
+        furthest = -1
+        for each in settings:
+            failed = (place for place, condition in enumerate(self.conditions) if not condition.applies(each))
+            place = next(failed, None)
+            if place is None:
+                return None
+            furthest = max(furthest, place)
+        return self.conditions[furthest].reason if furthest >= 0 else None
+
+
+def _nest(table: Iterable[Condition[C]]) -> NestedKeys[C]:
+    return _keys([(tuple(each.key.split(".")), each) for each in table], 0)
+
+
+def _keys(table: Sequence[tuple[tuple[str, ...], Condition[C]]], depth: int) -> NestedKeys[C]:
+    above = tuple(each for path, each in table if len(path) <= depth)
+    names = dict.fromkeys(path[depth] for path, _ in table if len(path) > depth)
+    inner = {name: [row for row in table if len(row[0]) <= depth or row[0][depth] == name] for name in names}
+    return NestedKeys(above, {name: _keys(rows, depth + 1) for name, rows in inner.items()})
+
+
+_ALGORITHM = _nest(effects.ALGORITHM)
+_AGENT = _nest(effects.AGENT)
+_STAGE = _nest(effects.STAGE)
+_ENTRY = _nest(effects.ENTRY)
+_ENVIRONMENT = _nest(effects.ENVIRONMENT)
+_RECIPE = _nest(effects.RECIPE)
 
 
 def explain_no_effect(path: Path, algorithm: Algorithm, kind: Kind | None = None) -> str | None:

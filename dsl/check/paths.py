@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from operator import is_
 from typing import Any
 
@@ -18,7 +18,8 @@ from ..model.plan import Plan
 from ..model.recipe import Recipe
 from ..model.reflect import Record, Series, Table, Type, Word, record
 from ..source import Source
-from ..text.tree import Entry, ListNode, MapNode, Node, ScalarNode
+from ..text.tree import ListNode, MapNode, Node, ScalarNode
+from .inherit import rewrite_entries
 
 __all__ = ["anchor_paths", "list_paths", "rebase_paths"]
 
@@ -35,30 +36,22 @@ def rebase_paths(tree: MapNode, prefix: Prefix) -> MapNode:
 def _rebased(node: Node, type_: Type, prefix: Prefix) -> Node:
     if not _names_files(type_):
         return node
+    inner = partial(_rebased, prefix=prefix)
     match type_, node:
         case Record(), MapNode():
             fields = type_.fields
-            return _entries(node, lambda name: fields[name].type if name in fields else None, prefix)
+            return rewrite_entries(node, lambda name: fields[name].type if name in fields else None, inner)
         case Record(shorthand=str(key)), ScalarNode():
-            return _rebased(node, type_.fields[key].type, prefix)
+            return inner(node, type_.fields[key].type)
         case Table(), MapNode():
-            return _entries(node, lambda _: type_.item, prefix)
+            return rewrite_entries(node, lambda _: type_.item, inner)
         case Series(), ListNode():
-            items = tuple(_rebased(item, type_.item, prefix) for item in node.items)
+            items = tuple(inner(item, type_.item) for item in node.items)
             return node if all(map(is_, items, node.items)) else replace(node, items=items)
         case Word(refers=Refers() as refers), ScalarNode(value=str(value)) if _counts(value, refers):
             return _moved(node, value, prefix(node.span.source), refers)
         case _:
             return node
-
-
-def _entries(node: MapNode, type_of: Callable[[str], Type | None], prefix: Prefix) -> MapNode:
-    entries = []
-    for entry in node.entries:
-        type_ = type_of(entry.name)
-        value = _rebased(entry.value, type_, prefix) if type_ else entry.value
-        entries.append(entry if value is entry.value else Entry(key=entry.key, value=value))
-    return node if all(map(is_, entries, node.entries)) else replace(node, entries=tuple(entries))
 
 
 def _moved(node: ScalarNode, value: str, prefix: str, refers: Refers) -> ScalarNode:

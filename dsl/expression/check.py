@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..suggest import did_you_mean, quote
+from . import nodes
 from .calls import check_call, is_window, size_of
 from .functions import COMPARISONS, OPERATORS, SIGNATURES, Interval
 from .inferred import (
@@ -29,22 +30,7 @@ from .inferred import (
     type_words,
 )
 from .intervals import LIMITS, NEGATED, compare_intervals, hull, narrow_interval
-from .nodes import (
-    Binary,
-    Call,
-    Compare,
-    Conditional,
-    ExprNode,
-    ExprProblem,
-    Literal,
-    Logic,
-    Member,
-    NameNode,
-    Place,
-    Unary,
-    Value,
-    walk_nodes,
-)
+from .nodes import ExprNode, ExprProblem, Literal, NameNode, Place, Value, walk_nodes
 from .parse import parse_expression
 from .scopes import CONSTANT, SCOPES, ExprType, Scope
 
@@ -139,12 +125,12 @@ class Checker:
             if shape.constant is None:
                 return f"compare it with a number: {text} > 0"
             return f"write step >= {text}" if self.scope.bare_metrics else "write a condition, or 'true' for always"
-        if want is ExprType.INTEGER and isinstance(node, Binary) and node.operator == "/":
+        if want is ExprType.INTEGER and isinstance(node, nodes.Binary) and node.operator == "/":
             return f"write '//' for whole-number division, or round({text})"
         return f"write round({text})" if want is ExprType.INTEGER and shape.is_number else None
 
     def require_cost(self, tree: ExprNode) -> None:
-        cost = sum(size_of(n) for n in walk_nodes(tree) if isinstance(n, Call) and is_window(n, self.scope))
+        cost = sum(size_of(n) for n in walk_nodes(tree) if isinstance(n, nodes.Call) and is_window(n, self.scope))
         if cost > MAX_COST:
             self.say("expr-bound", f"the windows look back over {cost} values; the limit is {MAX_COST}", tree)
 
@@ -219,7 +205,7 @@ class Checker:
             return self.say("expr-value", f"{self.shown(node)} is undefined", node)
         return self.say("expr-bound", f"{self.shown(node)} is too large for a number", node)
 
-    def unary(self, node: Unary, narrow: Narrow) -> Shape:
+    def unary(self, node: nodes.Unary, narrow: Narrow) -> Shape:
         if node.operator == "not":
             inner = self._condition(node.operand, narrow, "not")
             return replace(inner, constant=not inner.constant if isinstance(inner.constant, bool) else None)
@@ -229,7 +215,7 @@ class Checker:
         low, high = inner.limits
         return self.computed(node, [inner], Shape(inner.type, (-high, -low)), lambda x: -x)
 
-    def binary(self, node: Binary, narrow: Narrow) -> Shape:
+    def binary(self, node: nodes.Binary, narrow: Narrow) -> Shape:
         left = self.number(node.left, narrow, node.operator)
         right = self.number(node.right, narrow, node.operator)
         if left.type is None or right.type is None:
@@ -240,7 +226,7 @@ class Checker:
         shape = Shape(binary_type(node.operator, left, right), limits, self._operator_doubt(node, left, right))
         return self.computed(node, [left, right], shape, OPERATORS[node.operator])
 
-    def _operator_doubt(self, node: Binary, left: Shape, right: Shape) -> ExprProblem | None:
+    def _operator_doubt(self, node: nodes.Binary, left: Shape, right: Shape) -> ExprProblem | None:
         low, high = right.limits
         if node.operator in _DIVISIONS and low <= 0 <= high:
             divisor = self.short(node.right)
@@ -262,7 +248,7 @@ class Checker:
         message = f"'{wanted_by}' needs a condition, but {self.shown(node)} is {type_words(shape.type)}"
         return self.say("expr-type", message, node, help_text)
 
-    def compare(self, node: Compare, narrow: Narrow) -> Shape:
+    def compare(self, node: nodes.Compare, narrow: Narrow) -> Shape:
         shapes = [self.shape(operand, narrow) for operand in node.operands]
         pairs = zip(pairwise(node.operands), node.operators, pairwise(shapes), strict=True)
         right = [self._pair(a, operator, b, *both, narrow) for (a, b), operator, both in pairs]
@@ -329,7 +315,7 @@ class Checker:
             )
         )
 
-    def member(self, node: Member, narrow: Narrow) -> Shape:
+    def member(self, node: nodes.Member, narrow: Narrow) -> Shape:
         item = self.shape(node.item, narrow)
         for value in node.values:
             shape = self.shape(value, narrow)
@@ -337,7 +323,7 @@ class Checker:
                 self._require_possible(node.item, value)
         return Shape(ExprType.BOOLEAN, doubt=item.doubt)
 
-    def logic(self, node: Logic, narrow: Narrow) -> Shape:
+    def logic(self, node: nodes.Logic, narrow: Narrow) -> Shape:
         shapes = []
         for item in node.items:
             shapes.append(self._condition(item, narrow, node.operator))
@@ -348,7 +334,7 @@ class Checker:
         constant = deciding if deciding in constants else None if None in constants else not deciding
         return Shape(ExprType.BOOLEAN, doubt=first_doubt(*shapes), constant=constant)
 
-    def choice(self, node: Conditional, narrow: Narrow) -> Shape:
+    def choice(self, node: nodes.Conditional, narrow: Narrow) -> Shape:
         condition = self._condition(node.condition, narrow, "if")
         then = self.shape(node.then, self._narrowed(node.condition, True, narrow))
         otherwise = self.shape(node.otherwise, self._narrowed(node.condition, False, narrow))
@@ -372,12 +358,12 @@ class Checker:
 
     def _narrowed(self, node: ExprNode, truth: bool, narrow: Narrow) -> Narrow:
         """Limits of names where a condition is known to be true, or known to be false."""
-        if isinstance(node, Unary) and node.operator == "not":
+        if isinstance(node, nodes.Unary) and node.operator == "not":
             return self._narrowed(node.operand, not truth, narrow)
-        if isinstance(node, Logic) and (node.operator == "and") == truth:
+        if isinstance(node, nodes.Logic) and (node.operator == "and") == truth:
             for item in node.items:
                 narrow = self._narrowed(item, truth, narrow)
-        if isinstance(node, Compare) and (truth or len(node.operators) == 1):
+        if isinstance(node, nodes.Compare) and (truth or len(node.operators) == 1):
             for (left, right), operator in zip(pairwise(node.operands), node.operators, strict=True):
                 narrow = self._narrowed_by(left, operator if truth else NEGATED[operator], right, narrow)
         return narrow
@@ -395,19 +381,19 @@ class Checker:
 _SHAPES: Mapping[type, Callable[[Checker, Any, Narrow], Shape]] = {
     Literal: Checker.literal,
     NameNode: Checker.name,
-    Unary: Checker.unary,
-    Binary: Checker.binary,
-    Compare: Checker.compare,
-    Member: Checker.member,
-    Logic: Checker.logic,
-    Conditional: Checker.choice,
-    Call: check_call,
+    nodes.Unary: Checker.unary,
+    nodes.Binary: Checker.binary,
+    nodes.Compare: Checker.compare,
+    nodes.Member: Checker.member,
+    nodes.Logic: Checker.logic,
+    nodes.Conditional: Checker.choice,
+    nodes.Call: check_call,
 }
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
-def _compared_constants(node: Compare, shapes: list[Shape]) -> bool | None:
+def _compared_constants(node: nodes.Compare, shapes: list[Shape]) -> bool | None:
     values: list[Value] = [shape.constant for shape in shapes if shape.constant is not None]
     if len(values) < len(shapes):
         return None

@@ -14,23 +14,11 @@ from math import inf
 from typing import Any, Protocol
 
 from ..frozen import frozen
+from . import nodes
 from .calls import is_window, schedule_parts, size_of
 from .functions import COMPARISONS, NAN, OPERATORS, PLAIN, SCHEDULES, WINDOWS
-from .nodes import (
-    Binary,
-    Call,
-    Compare,
-    Conditional,
-    ExprNode,
-    ExprProblem,
-    Literal,
-    Logic,
-    Member,
-    NameNode,
-    Unary,
-    Value,
-)
-from .parse import parse_expression
+from .nodes import ExprNode, Literal, NameNode, Value
+from .parse import parse_checked
 from .scopes import SCOPES, Scope
 
 __all__ = ["Facts", "MappingFacts", "Read", "compile_expression", "make_decision", "make_negation", "make_reader"]
@@ -73,10 +61,7 @@ Read = Callable[[Facts], Value]
 @lru_cache(maxsize=4096)
 def compile_expression(text: str, scope: str) -> Read:
     """The function of a text that was checked before."""
-    tree = parse_expression(text)
-    if isinstance(tree, ExprProblem):
-        raise ValueError(f"not an expression: {tree.message}: {text!r}")
-    return make_reader(tree, SCOPES[scope])
+    return make_reader(parse_checked(text), SCOPES[scope])
 
 
 def make_reader(node: ExprNode, scope: Scope) -> Read:
@@ -102,7 +87,7 @@ def _name(node: NameNode, _: Scope) -> Read:
     return read
 
 
-def _unary(node: Unary, scope: Scope) -> Read:
+def _unary(node: nodes.Unary, scope: Scope) -> Read:
     operand: Callable[[Facts], Any] = make_reader(node.operand, scope)
     if node.operator == "not":
         return make_negation(operand)
@@ -119,13 +104,13 @@ def make_negation(operand: Read) -> Read:
     return negate
 
 
-def _binary(node: Binary, scope: Scope) -> Read:
+def _binary(node: nodes.Binary, scope: Scope) -> Read:
     compute: Callable[[Any, Any], float] = OPERATORS[node.operator]
     left, right = make_reader(node.left, scope), make_reader(node.right, scope)
     return lambda facts: compute(left(facts), right(facts))
 
 
-def _compare(node: Compare, scope: Scope) -> Read:
+def _compare(node: nodes.Compare, scope: Scope) -> Read:
     pairs = zip(node.operators, pairwise(node.operands), strict=True)
     parts = [_compare_two(operator, make_reader(a, scope), make_reader(b, scope)) for operator, (a, b) in pairs]
     return parts[0] if len(parts) == 1 else make_decision(False, parts)
@@ -141,7 +126,7 @@ def _compare_two(operator: str, left: Read, right: Read) -> Read:
     return compare
 
 
-def _member(node: Member, scope: Scope) -> Read:
+def _member(node: nodes.Member, scope: Scope) -> Read:
     item, negated = make_reader(node.item, scope), node.negated
     values = frozenset(literal.value for literal in node.values)
 
@@ -152,7 +137,7 @@ def _member(node: Member, scope: Scope) -> Read:
     return member
 
 
-def _logic(node: Logic, scope: Scope) -> Read:
+def _logic(node: nodes.Logic, scope: Scope) -> Read:
     return make_decision(node.operator == "or", [make_reader(item, scope) for item in node.items])
 
 
@@ -172,7 +157,7 @@ def make_decision(deciding: bool, parts: Sequence[Read]) -> Read:
     return decide
 
 
-def _choice(node: Conditional, scope: Scope) -> Read:
+def _choice(node: nodes.Conditional, scope: Scope) -> Read:
     condition = make_reader(node.condition, scope)
     then, otherwise = make_reader(node.then, scope), make_reader(node.otherwise, scope)
 
@@ -185,7 +170,7 @@ def _choice(node: Conditional, scope: Scope) -> Read:
     return choose
 
 
-def _call(node: Call, scope: Scope) -> Read:
+def _call(node: nodes.Call, scope: Scope) -> Read:
     if is_window(node, scope):
         return _window(node)
     if node.function == "default":
@@ -193,13 +178,13 @@ def _call(node: Call, scope: Scope) -> Read:
     return _schedule(node, scope) if node.function in SCHEDULES else _plain(node, scope)
 
 
-def _plain(node: Call, scope: Scope) -> Read:
+def _plain(node: nodes.Call, scope: Scope) -> Read:
     compute = PLAIN[node.function].compute
     arguments: list[Callable[[Facts], Any]] = [make_reader(argument, scope) for argument in node.arguments]
     return lambda facts: compute(*[argument(facts) for argument in arguments])
 
 
-def _default(node: Call, scope: Scope) -> Read:
+def _default(node: nodes.Call, scope: Scope) -> Read:
     first, second = (make_reader(argument, scope) for argument in node.arguments)
 
     def choose(facts: Facts) -> Value:
@@ -209,7 +194,7 @@ def _default(node: Call, scope: Scope) -> Read:
     return choose
 
 
-def _schedule(node: Call, scope: Scope) -> Read:
+def _schedule(node: nodes.Call, scope: Scope) -> Read:
     compute = SCHEDULES[node.function].compute
     parts, counter = schedule_parts(node)
     arguments: list[Callable[[Facts], Any]] = [make_reader(part, scope) for part in parts]
@@ -225,7 +210,7 @@ def _schedule(node: Call, scope: Scope) -> Read:
     return scheduled
 
 
-def _window(node: Call) -> Read:
+def _window(node: nodes.Call) -> Read:
     function, size = WINDOWS[node.function], size_of(node)
     metric, wanted = node.arguments[0], size + function.more
     assert isinstance(metric, NameNode)
@@ -243,11 +228,11 @@ def _window(node: Call) -> Read:
 _READERS: Mapping[type, Callable[[Any, Scope], Read]] = {
     Literal: _literal,
     NameNode: _name,
-    Unary: _unary,
-    Binary: _binary,
-    Compare: _compare,
-    Member: _member,
-    Logic: _logic,
-    Conditional: _choice,
-    Call: _call,
+    nodes.Unary: _unary,
+    nodes.Binary: _binary,
+    nodes.Compare: _compare,
+    nodes.Member: _member,
+    nodes.Logic: _logic,
+    nodes.Conditional: _choice,
+    nodes.Call: _call,
 }

@@ -13,9 +13,10 @@ from ..frozen import frozen
 from ..source import Text
 from .check import infer
 from .evaluate import Facts, MappingFacts, compile_expression
-from .nodes import ExprNode, ExprProblem, Value
+from .inferred import type_words
+from .nodes import ExprProblem, Value
 from .over_steps import StageStart, collect_used_names, find_first_true, tabulate_changes
-from .parse import parse_expression
+from .parse import parse_checked
 from .scopes import ExprType
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "infer_range",
     "infer_type",
     "tabulate",
+    "type_words",
 ]
 
 
@@ -88,17 +90,10 @@ def _diagnostics(text: Text, problems: Iterable[ExprProblem]) -> tuple[Diagnosti
     )
 
 
-def _tree(expr: Expr) -> ExprNode:
-    tree = parse_expression(expr.text)
-    if isinstance(tree, ExprProblem):
-        raise ValueError(f"not an expression: {tree.message}: {expr.text!r}")
-    return tree
-
-
 @lru_cache(maxsize=4096)
 def collect_names(expr: Expr) -> frozenset[str]:
     """All names it uses, with the `step` that a schedule function counts by itself."""
-    return collect_used_names(_tree(expr))
+    return collect_used_names(parse_checked(expr.text))
 
 
 def infer_type(expr: Expr, scope: str) -> ExprType | None:
@@ -114,9 +109,9 @@ def infer_range(expr: Expr, scope: str) -> tuple[float, float]:
 @lru_cache(maxsize=4096)
 def bound_steps(expr: Expr, start: StageStart) -> int | None:
     """The step at which an `until` is true whatever the metrics are; None if it may go on for ever."""
-    return find_first_true(_tree(expr), start)
+    return find_first_true(parse_checked(expr.text), start)
 
 
 def tabulate(expr: Expr, steps: int, start: StageStart) -> tuple[tuple[int, Value], ...] | None:
     """(step, value) at step 0 and wherever the value changes before `steps`; None if more than steps decide it."""
-    return tabulate_changes(_tree(expr), steps, start)
+    return tabulate_changes(parse_checked(expr.text), steps, start)

@@ -90,7 +90,7 @@ COMPARISONS: Mapping[str, Callable[[object, object], bool]] = {
 # --- plain functions -----------------------------------------------------------------------------------------------
 
 
-@frozen
+@frozen(kw_only=False)
 class Plain:
     """A function of numbers."""
 
@@ -152,82 +152,60 @@ def _greatest_limits(*xs: Interval) -> Interval:
 _TINIEST = math.ulp(0.0)
 
 PLAIN: Mapping[str, Plain] = {
-    "min": Plain(
-        signature="min(a, b, ...)",
-        doc="the smallest of two or more numbers",
-        compute=_least,
-        limits=_least_limits,
-        whole=Whole.OF_WHOLE,
-    ),
+    "min": Plain("min(a, b, ...)", "the smallest of two or more numbers", _least, _least_limits, whole=Whole.OF_WHOLE),
     "max": Plain(
-        signature="max(a, b, ...)",
-        doc="the largest of two or more numbers",
-        compute=_greatest,
-        limits=_greatest_limits,
-        whole=Whole.OF_WHOLE,
+        "max(a, b, ...)", "the largest of two or more numbers", _greatest, _greatest_limits, whole=Whole.OF_WHOLE
     ),
     "clip": Plain(
-        signature="clip(x, low, high)",
-        doc="x limited to the range from low to high",
-        compute=_clip,
-        limits=lambda x, low, high: _least_limits(_greatest_limits(x, low), high),
+        "clip(x, low, high)",
+        "x limited to the range from low to high",
+        _clip,
+        lambda x, low, high: _least_limits(_greatest_limits(x, low), high),
         whole=Whole.OF_WHOLE,
     ),
-    "abs": Plain(
-        signature="abs(x)",
-        doc="x without its sign",
-        compute=abs,
-        limits=_size_limits,
-        whole=Whole.OF_WHOLE,
-    ),
+    "abs": Plain("abs(x)", "x without its sign", abs, _size_limits, whole=Whole.OF_WHOLE),
     "floor": Plain(
-        signature="floor(x)",
-        doc="x rounded down to a whole number",
-        compute=_total(lambda x: float(math.floor(x))),
-        limits=_rising(math.floor),
+        "floor(x)",
+        "x rounded down to a whole number",
+        _total(lambda x: float(math.floor(x))),
+        _rising(math.floor),
         whole=Whole.ALWAYS,
     ),
     "ceil": Plain(
-        signature="ceil(x)",
-        doc="x rounded up to a whole number",
-        compute=_total(lambda x: float(math.ceil(x))),
-        limits=_rising(math.ceil),
+        "ceil(x)",
+        "x rounded up to a whole number",
+        _total(lambda x: float(math.ceil(x))),
+        _rising(math.ceil),
         whole=Whole.ALWAYS,
     ),
     "round": Plain(
-        signature="round(x)",
-        doc="the nearest whole number; halves round to even, as in Python",
-        compute=_total(lambda x: float(round(x))),
-        limits=_rising(round),
+        "round(x)",
+        "the nearest whole number; halves round to even, as in Python",
+        _total(lambda x: float(round(x))),
+        _rising(round),
         whole=Whole.ALWAYS,
     ),
     "sqrt": Plain(
-        signature="sqrt(x)",
-        doc="the square root",
-        compute=_total(math.sqrt),
-        limits=lambda x: _rising(math.sqrt)((max(x[0], 0.0), max(x[1], 0.0))),
+        "sqrt(x)",
+        "the square root",
+        _total(math.sqrt),
+        lambda x: _rising(math.sqrt)((max(x[0], 0.0), max(x[1], 0.0))),
         above=-_TINIEST,
     ),
     "exp": Plain(
-        signature="exp(x)",
-        doc="e to the power of x",
-        compute=_total(math.exp),
-        limits=lambda x: (math.exp(min(x[0], 709.0)), _rising(math.exp)(x)[1]),
+        "exp(x)",
+        "e to the power of x",
+        _total(math.exp),
+        lambda x: (math.exp(min(x[0], 709.0)), _rising(math.exp)(x)[1]),
     ),
-    "log": Plain(
-        signature="log(x)",
-        doc="the natural logarithm",
-        compute=_total(math.log),
-        limits=_rising(math.log),
-        above=0.0,
-    ),
+    "log": Plain("log(x)", "the natural logarithm", _total(math.log), _rising(math.log), above=0.0),
 }
 
 
 # --- windows -------------------------------------------------------------------------------------------------------
 
 
-@frozen
+@frozen(kw_only=False)
 class Window:
     """A function of a metric's last values."""
 
@@ -267,60 +245,39 @@ def _width(x: Interval) -> float:
 
 
 WINDOWS: Mapping[str, Window] = {
-    "mean": Window(
-        signature="mean(metric, n)",
-        doc="mean of the last n values",
-        compute=_total(_mean),
-        limits=lambda x: x,
-    ),
+    "mean": Window("mean(metric, n)", "mean of the last n values", _total(_mean), lambda x: x),
     "std": Window(
-        signature="std(metric, n)",
-        doc="standard deviation of the last n values (divided by n)",
-        compute=_total(_std),
-        limits=lambda x: (0.0, _width(x)),
+        "std(metric, n)",
+        "standard deviation of the last n values (divided by n)",
+        _total(_std),
+        lambda x: (0.0, _width(x)),
         smallest=2,
     ),
-    "min": Window(
-        signature="min(metric, n)",
-        doc="smallest of the last n values",
-        compute=min,
-        limits=lambda x: x,
-        smallest=2,
-    ),
-    "max": Window(
-        signature="max(metric, n)",
-        doc="largest of the last n values",
-        compute=max,
-        limits=lambda x: x,
-        smallest=2,
-    ),
+    "min": Window("min(metric, n)", "smallest of the last n values", min, lambda x: x, smallest=2),
+    "max": Window("max(metric, n)", "largest of the last n values", max, lambda x: x, smallest=2),
     "slope": Window(
-        signature="slope(metric, n)",
-        doc="slope, per value, of the straight line through the last n values",
-        compute=_total(_slope),
-        limits=lambda x: (-_width(x), _width(x)),
+        "slope(metric, n)",
+        "slope, per value, of the straight line through the last n values",
+        _total(_slope),
+        lambda x: (-_width(x), _width(x)),
         smallest=2,
     ),
     "rises_for": Window(
-        signature="rises_for(metric, n)",
-        doc="whether each of the last n values was higher than the one before it",
-        compute=lambda values: all(a < b for a, b in pairwise(values)),
-        limits=None,
+        "rises_for(metric, n)",
+        "whether each of the last n values was higher than the one before it",
+        lambda values: all(a < b for a, b in pairwise(values)),
+        None,
         more=1,
     ),
     "falls_for": Window(
-        signature="falls_for(metric, n)",
-        doc="whether each of the last n values was lower than the one before it",
-        compute=lambda values: all(a > b for a, b in pairwise(values)),
-        limits=None,
+        "falls_for(metric, n)",
+        "whether each of the last n values was lower than the one before it",
+        lambda values: all(a > b for a, b in pairwise(values)),
+        None,
         more=1,
     ),
     "last": Window(
-        signature="last(metric[, k])",
-        doc="the newest value, or the k-th newest",
-        compute=lambda values: values[0],
-        limits=lambda x: x,
-        default=1,
+        "last(metric[, k])", "the newest value, or the k-th newest", lambda values: values[0], lambda x: x, default=1
     ),
 }
 

@@ -41,10 +41,6 @@ class StageStart:
     total_step: int | None = 0
     """Steps of the stages before; None if that is not known exactly."""
 
-    def line_base(self, name: str) -> float | None:
-        """The value of a name at step 0."""
-        return {"step": 0.0, "total_step": self.total_step, "stage_index": self.stage_index}.get(name)
-
 
 class _Line(NamedTuple):
     """slope * step + base."""
@@ -149,11 +145,9 @@ def _certain(node: ExprNode, clock: _Clock) -> Read:
 def _candidates(tree: ExprNode, clock: _Clock) -> Iterable[int]:
     """Steps that are worth a try, in order: where a comparison turns, or one after the other if that is not solved."""
     turns = _turns(tree, clock)
-    return (
-        range(1, _reach(tree, MAX_SCAN) + 1)
-        if turns is None
-        else sorted({1} | {t for t in turns if 1 <= t <= MAX_WHOLE})
-    )
+    if turns is None:
+        return range(1, _reach(tree, MAX_SCAN) + 1)
+    return sorted({1} | {t for t in turns if 1 <= t <= MAX_WHOLE})
 
 
 def _turns(node: ExprNode, clock: _Clock) -> set[int] | None:
@@ -196,8 +190,8 @@ def _line(node: ExprNode, clock: _Clock) -> _Line | None:
         case Literal(value=float(value)):
             return _Line(0.0, value)
         case NameNode(name=name):
-            base = clock.start.line_base(name)
-            return None if base is None else _Line(float(name in _COUNTERS), base)
+            base = _Clock(clock.start).value(name)
+            return None if base is None or isinstance(base, str) else _Line(float(name in _COUNTERS), base)
         case Unary(operator=("-" | "+") as sign):
             return _combined("*", _Line(0.0, -1.0 if sign == "-" else 1.0), _line(node.operand, clock))
         case Binary():

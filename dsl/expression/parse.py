@@ -8,28 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..suggest import quote
-from .nodes import (
-    Binary,
-    Call,
-    Compare,
-    Conditional,
-    ExprNode,
-    ExprProblem,
-    Literal,
-    Logic,
-    Member,
-    NameNode,
-    Unary,
-    list_operands,
-)
+from . import nodes
+from .nodes import ExprNode, ExprProblem, Literal, NameNode, list_operands
 
-__all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_TOKENS", "MAX_WHOLE", "ParseFailure", "Token", "parse_expression"]
+__all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_TOKENS", "MAX_WHOLE", "Token", "parse_checked", "parse_expression"]
 
 MAX_LENGTH = 2000
 """Characters."""
@@ -84,7 +72,8 @@ class ParseFailure(Exception):
 def parse_expression(text: str) -> ExprNode | ExprProblem:
     """The tree of an expression, or what is wrong with its form."""
     try:
-        _require_length(text)
+        if len(text) > MAX_LENGTH:
+            raise _bound(f"the expression is {len(text)} characters long; the limit is {MAX_LENGTH}", 0, len(text))
         tree = _tree(text, _tokens(text))
         _require_depth(tree)
     except ParseFailure as failure:
@@ -92,11 +81,12 @@ def parse_expression(text: str) -> ExprNode | ExprProblem:
     return tree
 
 
-def _require_length(text: str) -> None:
-    if len(text) > MAX_LENGTH:
-        raise ParseFailure(
-            _bound(f"the expression is {len(text)} characters long; the limit is {MAX_LENGTH}", 0, len(text))
-        )
+def parse_checked(text: str) -> ExprNode:
+    """The tree of a text that was checked before."""
+    tree = parse_expression(text)
+    if isinstance(tree, ExprProblem):
+        raise ValueError(f"not an expression: {tree.message}: {text!r}")
+    return tree
 
 
 def _require_depth(tree: ExprNode) -> None:
@@ -105,11 +95,11 @@ def _require_depth(tree: ExprNode) -> None:
         level = [child for node in level for child in list_operands(node)]
         if not level:
             return
-    raise ParseFailure(_bound(f"the expression nests deeper than {MAX_DEPTH} levels", level[0].start, level[0].end))
+    raise _bound(f"the expression nests deeper than {MAX_DEPTH} levels", level[0].start, level[0].end)
 
 
-def _bound(message: str, start: int, end: int) -> ExprProblem:
-    return ExprProblem(code="expr-bound", message=message, start=start, end=end)
+def _bound(message: str, start: int, end: int) -> ParseFailure:
+    return ParseFailure(ExprProblem(code="expr-bound", message=message, start=start, end=end))
 
 
 def _tokens(text: str) -> list[Token]:
@@ -127,9 +117,7 @@ def _tokens(text: str) -> list[Token]:
             tokens.append(Token(tables.keywords.get(word, kind), word, at, match.end()))
         at = match.end()
     if len(tokens) > MAX_TOKENS:
-        raise ParseFailure(
-            _bound(f"the expression has over {MAX_TOKENS} words and signs", tokens[MAX_TOKENS].start, at)
-        )
+        raise _bound(f"the expression has over {MAX_TOKENS} words and signs", tokens[MAX_TOKENS].start, at)
     return tokens
 
 
@@ -178,10 +166,10 @@ def _number(parts: list[Any]) -> Literal:
     token: Token = parts[0]
     value, whole = float(token.text), token.text.isdigit()
     if value == float("inf"):
-        raise ParseFailure(_bound(f"{quote(token.text)} is too large for a number", token.start, token.end))
+        raise _bound(f"{quote(token.text)} is too large for a number", token.start, token.end)
     if whole and int(token.text) > MAX_WHOLE:
         message = f"{quote(token.text)} is too large: whole numbers are exact only up to 2**53"
-        raise ParseFailure(_bound(message, token.start, token.end))
+        raise _bound(message, token.start, token.end)
     return Literal(token.start, token.end, value, whole)
 
 
@@ -197,45 +185,45 @@ def _name(parts: list[Any]) -> NameNode:
     return NameNode(parts[0].start, parts[0].end, parts[0].text)
 
 
-def _unary(parts: list[Any]) -> Unary:
+def _unary(parts: list[Any]) -> nodes.Unary:
     sign, operand = parts
     if isinstance(operand, Token):
         operand = _number([operand])
-    return Unary(sign.start, operand.end, sign.text, operand)
+    return nodes.Unary(sign.start, operand.end, sign.text, operand)
 
 
-def _binary(parts: list[Any]) -> Binary:
+def _binary(parts: list[Any]) -> nodes.Binary:
     left, sign, right = parts
-    return Binary(left.start, right.end, sign.text, left, right)
+    return nodes.Binary(left.start, right.end, sign.text, left, right)
 
 
-def _compare(parts: list[Any]) -> Compare:
+def _compare(parts: list[Any]) -> nodes.Compare:
     left, sign, right = parts
-    return Compare(left.start, right.end, (sign.text,), (left, right))
+    return nodes.Compare(left.start, right.end, (sign.text,), (left, right))
 
 
-def _chain(parts: list[Any]) -> Compare:
+def _chain(parts: list[Any]) -> nodes.Compare:
     left, sign, right = parts
-    return Compare(left.start, right.end, (*left.operators, sign.text), (*left.operands, right))
+    return nodes.Compare(left.start, right.end, (*left.operators, sign.text), (*left.operands, right))
 
 
-def _logic(parts: list[Any]) -> Logic:
+def _logic(parts: list[Any]) -> nodes.Logic:
     left, word, right = parts
-    same = isinstance(left, Logic) and left.operator == word.text
-    return Logic(left.start, right.end, word.text, (*(left.items if same else (left,)), right))
+    same = isinstance(left, nodes.Logic) and left.operator == word.text
+    return nodes.Logic(left.start, right.end, word.text, (*(left.items if same else (left,)), right))
 
 
-def _choice(parts: list[Any]) -> Conditional:
+def _choice(parts: list[Any]) -> nodes.Conditional:
     then, _, condition, _, otherwise = parts
-    return Conditional(then.start, otherwise.end, then, condition, otherwise)
+    return nodes.Conditional(then.start, otherwise.end, then, condition, otherwise)
 
 
-def _member(parts: list[Any]) -> Member:
+def _member(parts: list[Any]) -> nodes.Member:
     item, *_, values, closing = parts
-    return Member(item.start, closing.end, item, tuple(_constant(v) for v in values), parts[1].type == "NOT")
+    return nodes.Member(item.start, closing.end, item, tuple(_constant(v) for v in values), parts[1].type == "NOT")
 
 
-def _constant(value: Literal | Unary) -> Literal:
+def _constant(value: Literal | nodes.Unary) -> Literal:
     if isinstance(value, Literal):
         return value
     operand = value.operand
@@ -244,13 +232,9 @@ def _constant(value: Literal | Unary) -> Literal:
     return Literal(value.start, value.end, -operand.value, operand.whole)
 
 
-def _call(parts: list[Any]) -> Call:
-    name, closing = parts[0], parts[-1]
-    return Call(name.start, closing.end, name.text, name.start, tuple(parts[2]))
-
-
-def _empty_call(parts: list[Any]) -> Call:
-    return Call(parts[0].start, parts[2].end, parts[0].text, parts[0].start, ())
+def _call(parts: list[Any]) -> nodes.Call:
+    name, _, *arguments, closing = parts
+    return nodes.Call(name.start, closing.end, name.text, name.start, tuple(arguments[0]) if arguments else ())
 
 
 def _parentheses(parts: list[Any]) -> ExprNode:
@@ -270,17 +254,8 @@ def _same(parts: list[Any]) -> Any:
     return parts[0]
 
 
-def _table(functions: Iterable[Callable[[list[Any]], Any]]) -> dict[str, Callable[[list[Any]], Any]]:
-    return {function.__name__[1:]: function for function in functions}
-
-
-_BUILD = {
-    "": _same,
-    "not_member": _member,
-    **_table(
-        [
-            *(_number, _text, _boolean, _name, _unary, _binary, _compare, _chain, _logic, _choice),
-            *(_member, _call, _empty_call, _parentheses, _first, _further),
-        ]
-    ),
-}
+_FUNCTIONS: tuple[Callable[[list[Any]], Any], ...] = (
+    *(_number, _text, _boolean, _name, _unary, _binary, _compare, _chain, _logic, _choice),
+    *(_member, _call, _parentheses, _first, _further),
+)
+_BUILD = {"": _same, "not_member": _member, "empty_call": _call, **{each.__name__[1:]: each for each in _FUNCTIONS}}

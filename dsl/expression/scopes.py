@@ -150,16 +150,8 @@ SCOPES: Mapping[str, Scope] = {
         keys=("reward.episode", "filter.episodes", "data.keep", "evolve.keep"),
         facts={**_EPISODE, **_CLOCK},
     ),
-    "turn": Scope(
-        place="an expression about one turn",
-        keys=("reward.turn",),
-        facts={**_TURN, **_EPISODE, **_CLOCK},
-    ),
-    "group": Scope(
-        place="an expression about one group",
-        keys=("filter.groups",),
-        facts={**_GROUP, **_CLOCK},
-    ),
+    "turn": Scope(place="an expression about one turn", keys=("reward.turn",), facts={**_TURN, **_EPISODE, **_CLOCK}),
+    "group": Scope(place="an expression about one group", keys=("filter.groups",), facts={**_GROUP, **_CLOCK}),
 }
 
 CONSTANT = Scope(place="a constant value", keys=())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..suggest import quote
@@ -16,54 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["bad_character", "unexpected"]
 
-_SIGNS = {
-    "=>": ("'=>' is not an operator", "write '>='"),
-    "=<": ("'=<' is not an operator", "write '<='"),
-    "=": ("'=' is not an operator", "write '==' to compare"),
-    "&&": ("'&&' is not an operator", "write 'and'"),
-    "||": ("'||' is not an operator", "write 'or'"),
-    "&": ("'&' is not an operator", "write 'and'"),
-    "|": ("'|' is not an operator", "write 'or'"),
-    "!": ("'!' is not an operator", "write 'not'"),
-    "^": ("'^' is not an operator", "write '**' for a power"),
-    "~": ("'~' is not an operator", "write 'not'"),
-    ";": ("unexpected ';': an expression is a single value", "join conditions with 'and' or 'or'"),
-    ":": ("unexpected ':' in an expression", "write 'a if condition else b' for a choice"),
-    "?": ("unexpected '?' in an expression", "write 'a if condition else b' for a choice"),
-    ".": ("unexpected '.': names cannot contain dots", None),
-    "[": ("unexpected '[' in an expression", "write lists in parentheses: ending in ('done', 'horizon')"),
-    "]": ("unexpected ']' in an expression", None),
-    "{": ("unexpected '{' in an expression", "group with parentheses"),
-    "}": ("unexpected '}' in an expression", None),
-    "$": ("unexpected '$' in an expression", "write '${vars.NAME}' to insert a variable"),
-    "#": ("unexpected '#' in an expression", "put comments outside the quotes, after a space"),
-    "@": ("unexpected '@' in an expression", None),
-    "\\": ("unexpected '\\' in an expression", None),
-    "`": ("'`' is not a quote", "write 'text' or \"text\""),
-    "≥": ("'≥' is not an operator", "write '>='"),
-    "≤": ("'≤' is not an operator", "write '<='"),
-    "≠": ("'≠' is not an operator", "write '!='"),
-    "×": ("'×' is not an operator", "write '*'"),
-    "·": ("'·' is not an operator", "write '*'"),
-    "÷": ("'÷' is not an operator", "write '/'"),
-    "−": ("'−' is a typographic minus", "write '-'"),
-    "–": ("'–' is a dash", "write '-'"),
-    **dict.fromkeys("“”„«»", ("typographic quotes do not work in an expression", 'write "text"')),
-    **dict.fromkeys("‘’‚", ("typographic quotes do not work in an expression", "write 'text'")),
-    **dict.fromkeys("\u00a0\u2009\u200b\ufeff", ("unexpected invisible character", "write a plain space")),
-}
-"""What people write in place of the language's own signs; longer ones first."""
-
-_WORDS = {
-    **{w: (f"'{w}' is not a keyword", f"write '{w.lower()}'") for w in ("AND", "And", "OR", "Or", "NOT")},
-    **{w: (f"'{w}' is not a keyword", f"write '{w.lower()}'") for w in ("Not", "IN", "IF", "ELSE")},
-    "is": ("'is' is not a keyword", "write '==' to compare"),
-    "then": ("'then' is not a keyword", "write 'a if condition else b' for a choice"),
-    "elif": ("'elif' is not a keyword", "write 'a if x else b if y else c'"),
-    "xor": ("'xor' is not a keyword", "write '!=' between two conditions"),
-    "mod": ("'mod' is not a keyword", "write '%'"),
-    "div": ("'div' is not a keyword", "write '//'"),
-}
+_FOREIGN: Mapping[str, Mapping[str, tuple[str, str | None]]] = json.loads(
+    Path(__file__).with_name("syntax_errors.json").read_text(encoding="utf-8")
+)
+"""`signs` and `words` that people write in place of the language's own: what is wrong, what to write. Longer signs
+come first."""
 
 _GLUED = re.compile(r"[0-9.][\w.]*")
 _VALUES = frozenset({"NUMBER", "TEXT", "NAME", "TRUE", "FALSE", "LPAR", "NOT"})
@@ -79,10 +38,10 @@ def bad_character(text: str, at: int, before: Sequence[Token]) -> ExprProblem:
         return _syntax(f"the quote {text[at]} is never closed", at, at + 1, f"close it with {text[at]}")
     if text[at].isdigit() or re.match(r"\.[0-9]", text[at : at + 2]):
         return _bad_number(text, at)
-    sign = next((s for s in _SIGNS if text.startswith(s, at)), None)
+    sign = next((s for s in _FOREIGN["signs"] if text.startswith(s, at)), None)
     if sign is None:
         return _syntax(f"unexpected {_shown(text[at])} in an expression", at, at + 1)
-    message, help_text = _SIGNS[sign]
+    message, help_text = _FOREIGN["signs"][sign]
     return _syntax(message, at, at + len(sign), help_text)
 
 
@@ -203,8 +162,8 @@ def _closes_nothing(stop: _Stop) -> ExprProblem | None:
 def _word(stop: _Stop) -> ExprProblem | None:
     """A word of another language, here or just before."""
     for token in (stop.token, stop.before):
-        if token is not None and token.type == "NAME" and token.text in _WORDS:
-            message, help_text = _WORDS[token.text]
+        if token is not None and token.type == "NAME" and token.text in _FOREIGN["words"]:
+            message, help_text = _FOREIGN["words"][token.text]
             return _syntax(message, token.start, token.end, help_text)
     return None
 

@@ -1,7 +1,6 @@
 """What a step of each stage costs, and what the estimate of memory depends on.
 
-Enters: a Recipe and the sizes of its model. Leaves: a StageBudget per stage, and a Sizing. `rules` refuses by these
-figures what `lower` would write into the plan.
+`rules` refuses by these figures what `lower` would write into the plan.
 """
 
 from __future__ import annotations
@@ -88,14 +87,11 @@ def _updates(algorithm: Algorithm) -> int:
     if kind is Kind.EVAL:
         return 0
     if kind is Kind.RL:
-        return algorithm.epochs * -(-algorithm.groups_per_step // _groups_per_update(algorithm))
+        per_update = algorithm.groups_per_update or algorithm.groups_per_step
+        return algorithm.epochs * -(-algorithm.groups_per_step // per_update)
     if not samples(algorithm):
         return 1
     return algorithm.epochs * -(-_sequences(algorithm) // algorithm.batch_size)
-
-
-def _groups_per_update(algorithm: Algorithm) -> int:
-    return algorithm.groups_per_update or algorithm.groups_per_step
 
 
 def _sequences(algorithm: Algorithm) -> int:

@@ -1,7 +1,6 @@
-"""How much memory a run takes: parameters, optimiser states, activations, caches, in bytes per card.
+"""How much memory a run takes: parameters, optimiser states, activations, caches, in bytes per GPU.
 
-Enters: the sizes of a model and how the run splits it (a Sizing). Leaves: MemoryUse per role. Each formula
-is explained in docs/memory.md. Whole numbers throughout; what is split is rounded up, as the largest share decides.
+Whole numbers throughout; what is split is rounded up, as the largest share decides. docs/memory.md has the formulas.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from ..model.plan import MemoryItem, MemoryUse, Phase, Role
 from ..model.recipe import DType, Gpu, Hardware, Lora, ModelShape, Offload
 
 __all__ = [
-    "CARDS",
     "Sizing",
     "activation_bytes",
     "adapter_parameters",

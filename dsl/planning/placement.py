@@ -1,8 +1,4 @@
-"""Which worker runs on which machine and card.
-
-Enters: a recipe's `hardware` and which roles its stages need. Leaves: counts of ranks and engines, and a Placement.
-Assumes that `rules.check` found the counts possible; `misfit` is what it asks.
-"""
+"""Which worker runs on which machine and GPU, where `rules` found by `explain_misfit` that they fit."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from ..frozen import frozen
 from ..model.plan import Placement, Role, Worker
 from ..model.recipe import Environment, Hardware, Launcher, Layout, Transport
 
-__all__ = ["Counts", "choose_launcher", "count_ranks", "environment_workers", "explain_misfit", "place_workers"]
+__all__ = ["Counts", "choose_launcher", "count_ranks", "explain_misfit", "place_workers"]
 
 Card = tuple[int, int]
 """A node and an index on it."""
@@ -69,12 +65,10 @@ def explain_misfit(hardware: Hardware) -> str | None:
     """Why the engines do not fit the machines' GPUs, if they do not."""
     if hardware.gpus_per_node == 0:
         return None
-    share = hardware.rollout.tensor_parallel
-    wanted = len(_sampling_cards(hardware)) // share
-    left = len(_sampling_cards(hardware)) % share
-    if left:
-        return f"{len(_sampling_cards(hardware))} sampling GPUs do not divide into engines of {share}"
-    if len(_engine_cards(hardware)) < wanted:
+    share, sampling = hardware.rollout.tensor_parallel, len(_sampling_cards(hardware))
+    if sampling % share:
+        return f"{sampling} sampling GPUs do not divide into engines of {share}"
+    if len(_engine_cards(hardware)) < sampling // share:
         return f"an engine of {share} GPUs would have to span two nodes"
     return None
 
@@ -83,7 +77,7 @@ def place_workers(
     hardware: Hardware, roles: Collection[Role], environments: Mapping[str, Environment], light: Collection[str] = ()
 ) -> Placement:
     """All workers of a run, role by role, each role's ranks from 0."""
-    workers = (*_workers(hardware, frozenset(roles)), *environment_workers(environments, light))
+    workers = (*_workers(hardware, frozenset(roles)), *_environment_workers(environments, light))
     return Placement(launcher=choose_launcher(hardware).value, workers=workers)
 
 
@@ -92,7 +86,7 @@ def _workers(hardware: Hardware, roles: frozenset[Role]) -> tuple[Worker, ...]:
     return tuple((_workers_on_cards if hardware.gpus_per_node else _workers_on_hosts)(hardware, roles))
 
 
-def environment_workers(environments: Mapping[str, Environment], light: Collection[str]) -> Iterator[Worker]:
+def _environment_workers(environments: Mapping[str, Environment], light: Collection[str]) -> Iterator[Worker]:
     """Server processes, all on the first machine; none for what runs in the trainer's process or runs already."""
     rank = 0
     for name, environment in environments.items():
@@ -117,19 +111,16 @@ def _workers_on_hosts(hardware: Hardware, roles: Collection[Role]) -> Iterator[W
 
 def _workers_on_cards(hardware: Hardware, roles: Collection[Role]) -> Iterator[Worker]:
     if Role.ROLLOUT in roles:
-        for rank, cards in enumerate(_engine_cards(hardware)):
-            yield _worker(Role.ROLLOUT, rank, cards[0][0], tuple(index for _, index in cards))
+        for rank, engine in enumerate(_engine_cards(hardware)):
+            yield _worker(Role.ROLLOUT, rank, engine[0][0], tuple(index for _, index in engine))
     for role in ON_LEARNERS:
         if role in roles:
-            yield from (_worker(role, rank, *_one(card)) for rank, card in enumerate(_learner_cards(hardware)))
+            cards = enumerate(_learner_cards(hardware))
+            yield from (_worker(role, rank, node, (index,)) for rank, (node, index) in cards)
 
 
 def _worker(role: Role, rank: int, node: int, gpus: tuple[int, ...]) -> Worker:
     return Worker(id=f"{role.value}/{rank}", role=role, rank=rank, node=node, gpus=gpus)
-
-
-def _one(card: Card) -> tuple[int, tuple[int, ...]]:
-    return card[0], (card[1],)
 
 
 def _cards(hardware: Hardware) -> list[Card]:

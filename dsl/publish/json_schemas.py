@@ -1,9 +1,7 @@
 """The JSON Schemas of recipes and plans, made from the dataclasses and the strings under their fields.
 
-One walk over the types for both. `SchemaWriter` describes data that a machine wrote, as a plan is: every key is there,
-and nothing has a second spelling. `RecipeSchemaWriter` adds what a person may write besides. Two rules make its errors
-exact and editors quiet: the alternatives of an `anyOf` take different kinds of values (text, number, map, ...), so that
-the one a person meant is known by what they wrote; and where text is not welcome anyway, text with `${...}` is, because
+Two rules make their errors exact and editors quiet: the alternatives of an `anyOf` take different kinds of values, so
+that the one a person meant is known by what they wrote; and where text is not welcome, text with `${...}` is, because
 an editor sees a recipe before such references are replaced.
 """
 
@@ -15,31 +13,16 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ..check.presets import load_presets
+from ..model import reflect
 from ..model.algorithm import Preset
 from ..model.fields import NOT_BLANK
 from ..model.plan import Plan
 from ..model.recipe import Recipe, Stage
-from ..model.reflect import (
-    ABSENT,
-    Choice,
-    Constant,
-    Field,
-    Flag,
-    Formula,
-    Free,
-    Number,
-    Record,
-    Row,
-    Series,
-    Table,
-    Type,
-    Word,
-    record,
-    records,
-)
+from ..model.reflect import ABSENT, Field, Record, Type, record, records
 from .plan_json import REFERENCE as SECRET
 from .resolved import to_brief, to_plain
 
@@ -47,6 +30,8 @@ __all__ = ["make_plan_schema", "make_recipe_schema", "write_plan_schema", "write
 
 SchemaDict = dict[str, Any]
 
+COMPOSITION = Path(__file__).with_name("composition.json")
+"""The keys that are gone once a recipe is composed, and the text that stands for a reference."""
 REFERENCE = {"$ref": "#/definitions/reference"}
 ENVIRONMENT_VARIABLE = r"\$\{env:[A-Za-z_][A-Za-z0-9_]*(:[?-][^{}]*)?\}"
 
@@ -54,7 +39,8 @@ ENVIRONMENT_VARIABLE = r"\$\{env:[A-Za-z_][A-Za-z0-9_]*(:[?-][^{}]*)?\}"
 def make_recipe_schema() -> SchemaDict:
     """The published schema: what may stand in one file, before and after it is composed with others."""
     recipe, writer = record(Recipe), RecipeSchemaWriter()
-    properties = {**COMPOSITION, **writer.properties(recipe)}
+    composition = json.loads(COMPOSITION.read_text(encoding="utf-8"))
+    properties = {**composition["properties"], **writer.properties(recipe)}
     order = ["agym", "name", "description", *properties]
     return {
         **_head("recipe"),
@@ -65,7 +51,7 @@ def make_recipe_schema() -> SchemaDict:
         "properties": {name: properties[name] for name in dict.fromkeys(order)},
         "if": {"not": {"required": ["extends"]}},
         "then": _demands(recipe),
-        "definitions": {"reference": REFERENCE_TEXT} | writer.definitions(recipe),
+        "definitions": {"reference": composition["reference"]} | writer.definitions(recipe),
     }
 
 
@@ -95,52 +81,11 @@ def _as_text(schema: SchemaDict) -> str:
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
-# --- keys that are gone once a recipe is composed ------------------------------------------------------------------
-
-REFERENCE_TEXT: SchemaDict = {
-    "title": "reference",
-    "description": "Text that contains `${vars.NAME}` or `${env:NAME}`.",
-    "type": "string",
-    "pattern": r"\$\{.+\}",
-    "examples": ["${vars.size}"],
-}
-
-COMPOSITION: Mapping[str, SchemaDict] = {
-    "extends": {
-        "title": "extends",
-        "description": "Recipes that this one extends: files next to it, or shipped recipes by name; a list merges "
-        "left to right.",
-        "default": [],
-        "examples": ["base/grpo-7b", ["base/grpo-7b", "./cluster.yaml"]],
-        "anyOf": [
-            {"type": "string", "minLength": 1},
-            {"type": "array", "items": {"type": "string", "minLength": 1}},
-        ],
-    },
-    "vars": {
-        "title": "vars",
-        "description": "Values of your own, used as `${vars.NAME}`.",
-        "default": {},
-        "examples": [{"last": 30}],
-        "type": "object",
-        "additionalProperties": True,
-    },
-    "matrix": {
-        "title": "matrix",
-        "description": "One run per combination: lists of values by the dotted key that they replace.",
-        "default": {},
-        "examples": [{"seed": [0, 1, 2], "algorithm.lr": [1e-6, 3e-6]}],
-        "type": "object",
-        "additionalProperties": {"anyOf": [{"type": "array", "items": {}, "minItems": 1}, REFERENCE]},
-    },
-}
-
-
 # --- values as a machine writes them ---------------------------------------------------------------------------------
 
 
 class SchemaWriter:
-    """Schemas by the types of values."""
+    """Schemas by the types of values: every key is there, and nothing has a second spelling."""
 
     def definitions(self, root: Record) -> dict[str, SchemaDict]:
         return {each.cls.__name__: self.definition(each) for each in records(root) if each is not root}
@@ -165,65 +110,65 @@ class SchemaWriter:
 
     def branches(self, type_: Type) -> list[SchemaDict]:
         match type_:
-            case Number():
+            case reflect.Number():
                 return [_number(type_), *self.calculated(type_)]
-            case Flag():
+            case reflect.Flag():
                 return [{"type": "boolean"}]
-            case Word():
+            case reflect.Word():
                 return [self.word(type_)]
-            case Choice():
+            case reflect.Choice():
                 return [{"type": "string", "enum": list(type_.values)}]
-            case Constant():
+            case reflect.Constant():
                 return self.constant(type_)
-            case Formula():
+            case reflect.Formula():
                 return self.formula(type_)
             case Record():
                 return self.record(type_)
-            case Table():
-                names = {"propertyNames": self.word(Word(pattern=type_.names))} if type_.names else {}
+            case reflect.Table():
+                names = {"propertyNames": self.word(reflect.Word(pattern=type_.names))} if type_.names else {}
                 return [{"type": "object", **names, "additionalProperties": self.union(self.item(type_))}]
-            case Series():
+            case reflect.Series():
                 return self.series(type_)
-            case Row():
+            case reflect.Row():
                 size, items = len(type_.items), [self.union(self.branches(item)) for item in type_.items]
                 return [{"type": "array", "items": items, "minItems": size, "maxItems": size}]
-            case Free():
+            case reflect.Free():
                 return self.free(type_)
         raise TypeError(f"no schema for {type_!r}")
 
     # Where a person has more to choose from
 
-    def calculated(self, type_: Number) -> list[SchemaDict]:
+    def calculated(self, type_: reflect.Number) -> list[SchemaDict]:
         return [{"type": "string", "minLength": 1}] if type_.scope else []
 
-    def formula(self, type_: Formula) -> list[SchemaDict]:
+    def formula(self, type_: reflect.Formula) -> list[SchemaDict]:
         return [{"type": "string", "minLength": 1}]
 
-    def word(self, type_: Word) -> SchemaDict:
+    def word(self, type_: reflect.Word) -> SchemaDict:
         if type_.secret:
             return {"type": "string", "pattern": f"^{SECRET.pattern}$"}
         return {"type": "string"} | ({"pattern": f"^(?:{type_.pattern.regex})$"} if type_.pattern else {})
 
-    def constant(self, type_: Constant) -> list[SchemaDict]:
+    def constant(self, type_: reflect.Constant) -> list[SchemaDict]:
         return [{"enum": list(type_.values)}]
 
     def record(self, type_: Record) -> list[SchemaDict]:
         return [{"$ref": f"#/definitions/{type_.cls.__name__}"}]
 
-    def item(self, type_: Table) -> list[SchemaDict]:
+    def item(self, type_: reflect.Table) -> list[SchemaDict]:
         return self.branches(type_.item)
 
-    def series(self, type_: Series) -> list[SchemaDict]:
+    def series(self, type_: reflect.Series) -> list[SchemaDict]:
         return [{"type": "array", "items": self.union(self.branches(type_.item))}]
 
-    def free(self, type_: Free) -> list[SchemaDict]:
+    def free(self, type_: reflect.Free) -> list[SchemaDict]:
         return [{"type": "object"} if type_.map else {}]
 
 
 NULL: SchemaDict = {"type": "null"}
 
 
-def _number(type_: Number) -> SchemaDict:
+def _number(type_: reflect.Number) -> SchemaDict:
     bounds = type_.bounds
     limits = {
         "minimum": bounds.at_least,
@@ -266,31 +211,31 @@ class RecipeSchemaWriter(SchemaWriter):
             branches = [*branches, REFERENCE]
         return super().union(branches)
 
-    def calculated(self, type_: Number) -> list[SchemaDict]:
+    def calculated(self, type_: reflect.Number) -> list[SchemaDict]:
         return [{"type": "string", "x-scope": type_.scope or "constant"}]
 
-    def formula(self, type_: Formula) -> list[SchemaDict]:
+    def formula(self, type_: reflect.Formula) -> list[SchemaDict]:
         return [{"type": ["string", "number", "boolean"], "x-scope": type_.scope}]
 
-    def word(self, type_: Word) -> SchemaDict:
+    def word(self, type_: reflect.Word) -> SchemaDict:
         if type_.secret:
             return {"type": "string", "pattern": ENVIRONMENT_VARIABLE, "x-secret": True}
         return super().word(type_) | ({"x-expected": type_.pattern.what} if type_.pattern else {})
 
-    def constant(self, type_: Constant) -> list[SchemaDict]:
+    def constant(self, type_: reflect.Constant) -> list[SchemaDict]:
         return [{"type": "integer", "const": value} for value in type_.values]
 
     def record(self, type_: Record) -> list[SchemaDict]:
         short = self.branches(type_.fields[type_.shorthand].type) if type_.shorthand else []
         return super().record(type_) + [branch | {"x-short-for": type_.shorthand} for branch in short]
 
-    def item(self, type_: Table) -> list[SchemaDict]:
+    def item(self, type_: reflect.Table) -> list[SchemaDict]:
         return [*super().item(type_), NULL]
 
-    def series(self, type_: Series) -> list[SchemaDict]:
+    def series(self, type_: reflect.Series) -> list[SchemaDict]:
         return super().series(type_) + (self.branches(type_.item) if type_.bare else [])
 
-    def free(self, type_: Free) -> list[SchemaDict]:
+    def free(self, type_: reflect.Free) -> list[SchemaDict]:
         return [{"type": "object", "additionalProperties": True} if type_.map else {}]
 
 
@@ -302,22 +247,21 @@ def _takes_any_text(branch: SchemaDict) -> bool:
 @cache
 def _listed() -> list[Type]:
     every = [field.type for each in records(record(Recipe)) for field in each.fields.values()]
-    return [type_.item for type_ in every if isinstance(type_, Series)]
+    return [type_.item for type_ in every if isinstance(type_, reflect.Series)]
 
 
-def _demands(each: Record) -> SchemaDict:
+def _demands(type_: Type) -> SchemaDict:
     """The keys that must be there once nothing more can be laid over or under; those in lists excepted."""
-    required = [field.name for field in each.fields.values() if field.required]
-    parts = {field.name: _demands_of(field.type) for field in each.fields.values()}
-    inner = {name: part for name, part in parts.items() if part}
-    return ({"required": required} if required else {}) | ({"properties": inner} if inner else {})
-
-
-def _demands_of(type_: Type) -> SchemaDict:
-    if isinstance(type_, Record):
-        return _demands(type_)
-    inner = _demands_of(type_.item) if isinstance(type_, Table) else {}
-    return {"additionalProperties": inner} if inner else {}
+    match type_:
+        case Record():
+            required = [field.name for field in type_.fields.values() if field.required]
+            inner = {field.name: part for field in type_.fields.values() if (part := _demands(field.type))}
+            return ({"required": required} if required else {}) | ({"properties": inner} if inner else {})
+        case reflect.Table():
+            part = _demands(type_.item)
+            return {"additionalProperties": part} if part else {}
+        case _:
+            return {}
 
 
 def _old_name(property_: SchemaDict, old: str, new: str) -> SchemaDict:
@@ -329,7 +273,7 @@ def _explanation(field: Field, doc: str, owner: type) -> SchemaDict:
     made: SchemaDict = {"title": field.name, "description": doc}
     if field.default is not ABSENT:
         made["default"] = {} if owner is Stage and isinstance(field.type, Record) else to_brief(field.default, field)
-    if isinstance(field.type, Choice) and field.type.enum is Preset:
+    if isinstance(field.type, reflect.Choice) and field.type.enum is Preset:
         made["markdownEnumDescriptions"] = [load_presets()[Preset(name)].summary for name in field.type.values]
     return made | {"examples": [_example(field)]}
 
@@ -351,17 +295,15 @@ def _example(field: Field) -> Any:
 
 def _sample(type_: Type) -> Any:
     match type_:
-        case Number(bounds=bounds):
+        case reflect.Number(bounds=bounds):
             return 1 if bounds.at_least is None else max(1, bounds.at_least)
-        case Choice():
-            return type_.values[0]
-        case Constant():
+        case reflect.Choice() | reflect.Constant():
             return type_.values[0]
         case Record():
             return _sample_record(type_)
-        case Series():
+        case reflect.Series():
             return [_sample(type_.item)]
-        case Table():
+        case reflect.Table():
             return {}
         case _:
             return to_plain(True, type_)

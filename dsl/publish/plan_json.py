@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
 from ..expression.expr import Expr
 from ..model.reflect import Number, Record, Row, Series, Table, Type, Word, record
 
-__all__ = ["REFERENCE", "dump_canonical", "dump_json", "to_json"]
+__all__ = ["REFERENCE", "dump_canonical", "dump_json", "encode", "encode_free", "to_json"]
 
 REFERENCE = re.compile(r"\$\{env:[A-Za-z_][A-Za-z0-9_]*(:-|:\?[^{}]*)?\}")
 """Where a secret is to be read from; with a default in it, it could hold the secret."""
@@ -23,7 +23,7 @@ REFERENCE = re.compile(r"\$\{env:[A-Za-z_][A-Za-z0-9_]*(:-|:\?[^{}]*)?\}")
 def to_json(value: Any) -> Any:
     """Plain data of a dataclass: dicts in field order, lists, scalars."""
     cls: Any = type(value)
-    return _encode(value, record(cls))
+    return encode(value, record(cls), _leaf)
 
 
 def dump_json(value: Any) -> str:
@@ -36,33 +36,41 @@ def dump_canonical(value: Any) -> str:
     return json.dumps(to_json(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def _encode(value: Any, type_: Type) -> Any:
-    if value is None:
-        return None
+def _leaf(value: Any, type_: Type) -> Any:
     match type_:
-        case Record():
-            return {each.name: _encode(getattr(value, each.name), each.type) for each in type_.fields.values()}
-        case Table():
-            return {name: _encode(item, type_.item) for name, item in value.items()}
-        case Series():
-            return [_encode(item, type_.item) for item in value]
-        case Row():
-            return [_encode(item, each) for item, each in zip(value, type_.items, strict=True)]
         case Word(secret=True):
             return value if REFERENCE.fullmatch(value) else None
         case Number(whole=False) if isinstance(value, int):
             return float(value)  # so that 1 and 1.0 give the same bytes
         case _:
-            return _encode_free(value)
+            return encode_free(value)
 
 
-def _encode_free(value: Any) -> Any:
+def encode(value: Any, type_: Type, leaf: Callable[[Any, Type], Any]) -> Any:
+    """Plain data of a value, whose parts without parts are encoded by `leaf`."""
+    if value is None:
+        return None
+    match type_:
+        case Record():
+            return {each.name: encode(getattr(value, each.name), each.type, leaf) for each in type_.fields.values()}
+        case Table():
+            return {name: encode(item, type_.item, leaf) for name, item in value.items()}
+        case Series():
+            return [encode(item, type_.item, leaf) for item in value]
+        case Row():
+            return [encode(item, each, leaf) for item, each in zip(value, type_.items, strict=True)]
+        case _:
+            return leaf(value, type_)
+
+
+def encode_free(value: Any, write_text: Callable[[str], str] = str) -> Any:
+    """Plain data of a value of any type."""
     if isinstance(value, Expr):
         return value.text
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {name: _encode_free(item) for name, item in value.items()}
+        return {name: encode_free(item, write_text) for name, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_encode_free(item) for item in value]
-    return value
+        return [encode_free(item, write_text) for item in value]
+    return write_text(value) if isinstance(value, str) else value

@@ -7,21 +7,21 @@ The recipe itself is given whole, each stage only as far as it differs from what
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
 from typing import Any
 
 from ..catalog import SinkInfo
+from ..check.inherit import INHERITED
 from ..check.no_effect import find_keys_without_effect
 from ..compose.interpolate import escape
-from ..expression.expr import Expr
 from ..model.recipe import Recipe, Stage
-from ..model.reflect import Field, Record, Series, Table, Type, Word, record
+from ..model.reflect import Field, Record, Type, Word, record
 from ..source import Source, Span
 from ..text.tree import Path
+from .plan_json import encode, encode_free
 
 __all__ = ["resolve_recipe", "to_brief", "to_plain"]
 
-INHERITED = ("algorithm", "environments", "agent", "sampling", "reward")
+PARTS = ("algorithm", *INHERITED)
 """Parts of a stage that the recipe has too."""
 
 
@@ -40,31 +40,12 @@ def resolve_recipe(recipe: Recipe, sinks: Mapping[str, SinkInfo]) -> dict[str, A
 
 def to_plain(value: Any, type_: Type) -> Any:
     """A value of a Recipe as a person would write it in full."""
-    if value is None:
-        return None
-    match type_:
-        case Record():
-            return {each.name: to_plain(getattr(value, each.name), each.type) for each in type_.fields.values()}
-        case Table():
-            return {name: to_plain(item, type_.item) for name, item in value.items()}
-        case Series():
-            return [to_plain(item, type_.item) for item in value]
-        case Word(secret=True):
-            return value
-        case _:
-            return _free(value)
+    return encode(value, type_, _leaf)
 
 
-def _free(value: Any) -> Any:
-    if isinstance(value, Expr):
-        return value.text
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Mapping):
-        return {name: _free(item) for name, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [_free(item) for item in value]
-    return escape(value) if isinstance(value, str) else value
+def _leaf(value: Any, type_: Type) -> Any:
+    is_reference = isinstance(type_, Word) and type_.secret
+    return value if is_reference else encode_free(value, escape)
 
 
 def to_brief(value: Any, field: Field) -> Any:
@@ -120,11 +101,11 @@ def _remove(data: Any, path: Path) -> None:
 
 def _stage(stage: Stage, recipe: Recipe, data: Mapping[str, Any]) -> dict[str, Any]:
     whole = to_plain(stage, record(Stage))
-    parts = {name: _difference(whole[name], data[name]) for name in INHERITED}
+    parts = {name: _difference(whole[name], data[name]) for name in PARTS}
     parts["environments"] |= {name: None for name in recipe.environments if name not in stage.environments}
     if stage.algorithm.use is not recipe.algorithm.use:
         parts["algorithm"] = whole["algorithm"]  # it begins with another preset, not with the recipe's settings
-    own = {name: value for name, value in whole.items() if name not in INHERITED}
+    own = {name: value for name, value in whole.items() if name not in PARTS}
     return own | {name: part for name, part in parts.items() if part}
 
 

@@ -6,8 +6,7 @@ import re
 
 import pytest
 from agym.dsl.check.json_schema import MOST, check_schema
-from agym.dsl.check.key_aliases import FOREIGN, FOREIGN_VALUES
-from agym.dsl.check.key_suggestions import NAME, SchemaKeys
+from agym.dsl.check.key_suggestions import NAME, SchemaKeys, load_aliases
 from agym.dsl.codes import CODES
 from agym.dsl.compose.compose import compose
 from agym.dsl.diagnostics import Diagnostic
@@ -147,7 +146,7 @@ def test_misspellings_at_every_depth_get_the_right_suggestion() -> None:
 
 
 def test_every_foreign_name_leads_to_a_key_that_exists_and_is_none_itself() -> None:
-    for name, places in FOREIGN.items():
+    for name, places in load_aliases()["keys"].items():
         for place in places:
             assert tuple(place.split(".")) in KEYS.known, (name, place)
 
@@ -159,8 +158,8 @@ def test_every_foreign_value_leads_to_a_value_that_exists() -> None:
         for branch in schema.get("anyOf", [])
         for value in branch.get("enum", [])
     }
-    assert set(FOREIGN_VALUES.values()) <= values
-    assert not set(FOREIGN_VALUES) & {value for value in values if "enum" in value}
+    assert set(load_aliases()["values"].values()) <= values
+    assert not set(load_aliases()["values"]) & {value for value in values if "enum" in value}
 
 
 # --- kinds of values -----------------------------------------------------------------------------------------------
