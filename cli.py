@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn, TextIO
 
 from .commands import COMMANDS
-from .commands.invocation.shell import Exit, Shell, UsageError
+from .commands.invocation.shell import Exit, Shell, UsageError, WrongRecipe
 from .commands.parser import build_parser, import_command
 
 __all__ = ["entry", "main"]
@@ -53,6 +53,8 @@ def _run(words: list[str], environ: Mapping[str, str]) -> int:
     except UsageError as error:
         print(f"agym {arguments.command}: error: {error}", file=sys.stderr)
         code = Exit.USAGE
+    except WrongRecipe:
+        code = Exit.WRONG
     # here, where a broken pipe is still caught
     sys.stdout.flush()
     return code

@@ -19,7 +19,6 @@ __all__ = [
     "STDIN",
     "DiskLibrary",
     "RecipeSearch",
-    "Target",
     "find_recipes",
     "is_base",
     "shipped_names",
@@ -169,20 +168,11 @@ def _listing(folder: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """A recipe to check."""
-
-    path: str
-    """As shown, and as the Library opens it."""
-    base: bool
-    """It exists only to be extended, and may lack what a recipe needs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeSearch:
     """Recipes behind the arguments of a command."""
 
-    targets: tuple[Target, ...]
+    paths: tuple[str, ...]
+    """As shown, and as the Library opens them."""
     problems: tuple[Diagnostic, ...]
     """Arguments that lead to no recipe."""
     left_out: int
@@ -191,7 +181,7 @@ class RecipeSearch:
 
 def find_recipes(arguments: Sequence[str], cwd: Path, shipped: Path = SHIPPED) -> RecipeSearch:
     """Find the recipes behind files, folders, globs, shipped names and `-`, each once, in order."""
-    targets: dict[str, Target] = {}
+    found: dict[str, str] = {}
     problems: list[Diagnostic] = []
     left_out = 0
     for argument in arguments:
@@ -200,13 +190,12 @@ def find_recipes(arguments: Sequence[str], cwd: Path, shipped: Path = SHIPPED) -
         if not paths:
             problems.append(_no_recipe(argument, cwd, shipped, others))
         for path in paths:
-            key = os.path.realpath(os.path.join(cwd, path))
-            targets.setdefault(key, Target(path=path, base=is_base(path)))
-    return RecipeSearch(targets=tuple(targets.values()), problems=tuple(problems), left_out=left_out)
+            found.setdefault(os.path.realpath(os.path.join(cwd, path)), path)
+    return RecipeSearch(paths=tuple(found.values()), problems=tuple(problems), left_out=left_out)
 
 
 def is_base(path: str) -> bool:
-    """True for a file in a folder named `base`: a part of recipes, not a recipe."""
+    """True for a file in a folder named `base`: a part of recipes, which may lack what a recipe needs."""
     return BASE_FOLDER in Path(path).parts[:-1]
 
 

@@ -7,18 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..catalog import catalog
 from ..dsl.catalog import Catalog
 from ..dsl.check.paths import anchor_paths, list_paths
 from ..dsl.compile import CompiledVariant
 from ..dsl.model.plan import Plan
 from ..dsl.model.recipe import Launcher
 from ..dsl.model.stage_kinds import learns
-from ..files import DiskLibrary
 from ..machine import Machine, inspect_machine, installed_versions
 from ..reporters.quantity import binary, plural
 from ..runtime.backends.registry import DEFAULT_LEARNER, DEFAULT_SAMPLER, TORCH_PACKAGES
-from .invocation.compiling import Compiler
+from .invocation.compiling import build_compiler
 from .invocation.shell import Exit, Shell
 
 __all__ = ["Requirement", "add_arguments", "list_requirements", "run"]
@@ -55,13 +53,10 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     if arguments.recipe is None:
         shell.out.write(_format_table(_machine_rows(machine)))
         return Exit.RIGHT
-    known = catalog()
-    compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=known, shell=shell, settings=tuple(arguments.set))
+    compiler = build_compiler(shell, arguments.set)
     runs = compiler.runs(arguments.recipe)
-    if isinstance(runs, Exit):
-        return runs
     shell.out.write(_format_table(_machine_rows(machine)))
-    return _report_missing(runs, known, machine, shell)
+    return _report_missing(runs, compiler.catalog, machine, shell)
 
 
 def list_requirements(plan: Plan, known: Catalog) -> tuple[Requirement, ...]:

@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from .. import __version__
-from ..catalog import catalog
 from ..dsl.check.paths import anchor_paths
-from ..dsl.compile import CompiledVariant
 from ..dsl.model.plan import Plan
 from ..dsl.model.recipe import Eval
 from ..dsl.publish.plan_json import to_json
-from ..files import DiskLibrary, write_atomically
+from ..files import write_atomically
 from .export import add_checkpoint
-from .invocation.compiling import Compiler, choose, open_stored
+from .invocation.compiling import build_compiler, choose, open_stored
 from .invocation.engines import prepare_process
 from .invocation.shell import Exit, Shell, UsageError
 
@@ -92,9 +90,9 @@ def _run(arguments: argparse.Namespace, shell: Shell, output: Path | None) -> Ex
 
     root = shell.cwd / arguments.target
     archive = RunReader(root) if is_run(root) else None
-    variant = _compiled(arguments, shell, archive)
-    if isinstance(variant, Exit):
-        return variant
+    text = None if archive is None else open_stored(arguments.target, archive)
+    runs = build_compiler(shell, _settings(arguments)).runs(arguments.target, text, to_run=True)
+    variant = choose(runs, arguments.target, arguments.run)
     exam = _exam(arguments, shell, archive, anchor_paths(variant.plan, variant.folder))
     prepare_process(exam.plan, shell.environ)
     evaluation = _evaluate(exam, shell)
@@ -106,15 +104,6 @@ def _run(arguments: argparse.Namespace, shell: Shell, output: Path | None) -> Ex
         write_atomically(output, _format_json(arguments.target, exam, evaluation.row, turns))
         shell.out.write(f"wrote {arguments.output}\n")
     return Exit.RIGHT
-
-
-def _compiled(arguments: argparse.Namespace, shell: Shell, archive: RunReader | None) -> CompiledVariant | Exit:
-    compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=shell, settings=_settings(arguments))
-    text = None
-    if archive is not None:
-        text = open_stored(arguments.target, archive)
-    runs = compiler.runnable(arguments.target, text)
-    return runs if isinstance(runs, Exit) else choose(runs, arguments.target, arguments.run)
 
 
 # --- what is evaluated ----------------------------------------------------------------------------------------------
