@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     if arguments.format == "tree" and arguments.run is None and len(runs) > 1:
         from ..reporters.plan_tree import runs_table
 
-        table = runs_table([(each.choices, each.plan) for each in runs], shell.style)
+        table = runs_table([(dict(each.choices), each.plan) for each in runs], shell.style)
         advice = f"for the plan of one: agym plan {arguments.recipe} --run 1"
         shell.out.write(f"{table}\n{len(runs)} runs; {advice}\n")
     else:

@@ -8,10 +8,8 @@ from collections.abc import Callable, Mapping
 from .. import __version__
 from ..dsl.diagnostics import Severity
 from ..files import find_recipes
-from ..reporters.diagnostics.as_json import report_json
-from ..reporters.diagnostics.github import report_github
+from ..reporters.diagnostics.for_programs import report_github, report_json, report_sarif
 from ..reporters.diagnostics.report import Report, report
-from ..reporters.diagnostics.sarif import report_sarif
 from ..reporters.diagnostics.text import report_text
 from .invocation.compiling import build_compiler
 from .invocation.shell import Exit, Shell
