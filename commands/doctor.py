@@ -50,18 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     machine = inspect_machine()
-    if arguments.recipe is None:
-        shell.out.write(_format_table(_machine_rows(machine)))
-        return Exit.RIGHT
     compiler = build_compiler(shell, arguments.set)
-    runs = compiler.runs(arguments.recipe)
+    runs = compiler.runs(arguments.recipe) if arguments.recipe is not None else ()
     shell.out.write(_format_table(_machine_rows(machine)))
-    return _report_missing(runs, compiler.catalog, machine, shell)
+    return _report_missing(runs, compiler.catalog, machine, shell) if runs else Exit.RIGHT
 
 
 def list_requirements(plan: Plan, known: Catalog) -> tuple[Requirement, ...]:
     """All that a run imports, with the reason."""
-    return tuple(dict.fromkeys(_requirements(plan, known)))
+    return tuple(dict.fromkeys((*_requirements(plan, known), *_environment_requirements(plan, known))))
 
 
 def _requirements(plan: Plan, known: Catalog) -> Iterator[Requirement]:
@@ -76,16 +73,15 @@ def _requirements(plan: Plan, known: Catalog) -> Iterator[Requirement]:
         info = known.sinks[sink.use]
         if info.extra is not None:
             yield Requirement(info.packages, f"logging to {sink.use}", info.extra)
-    yield from _environment_requirements(plan, known)
 
 
 def _environment_requirements(plan: Plan, known: Catalog) -> Iterator[Requirement]:
-    used = {env.use for stage in plan.stages for env in stage.settings.environments.values() if env.use}
-    for name in sorted(used):
+    used = [env for stage in plan.stages for env in stage.settings.environments.values()]
+    for name in sorted({env.use for env in used if env.use}):
         extra = known.environments[name].extra
         if extra is not None and extra in ENV_PACKAGES:
             yield Requirement(ENV_PACKAGES[extra], f"environment {name}", extra)
-    if any(env.url for stage in plan.stages for env in stage.settings.environments.values()):
+    if any(env.url for env in used):
         yield Requirement(("httpx",), "an environment by url", "serve")
 
 

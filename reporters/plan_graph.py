@@ -1,7 +1,6 @@
-"""A Plan as a graph, for a page that draws Mermaid or for Graphviz.
+"""A Plan as a graph in Mermaid's or Graphviz's language: a box per stage, a node per op, an arrow per wire.
 
-Enters: a Plan. Leaves: text; a box per stage, a node per op, an arrow per wire, dashed where it comes from the step
-before.
+A dashed arrow comes from the step before.
 """
 
 from __future__ import annotations
