@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 from .commands import COMMANDS
 from .commands.invocation.shell import Exit, Shell, UsageError, WrongRecipe
@@ -69,12 +69,8 @@ def _shell(environ: Mapping[str, str]) -> Shell:
         cwd=Path.cwd(),
         environ=environ,
         width=shutil.get_terminal_size((LINE_WIDTH, 24)).columns if is_terminal else LINE_WIDTH,
-        colour=_supports_colour(sys.stdout, environ),
+        colour=is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb",
     )
-
-
-def _supports_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def _report_internal_error(fault: Exception) -> int:

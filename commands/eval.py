@@ -69,20 +69,16 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ..runtime.errors import RunError
 
     output = shell.cwd / arguments.output if arguments.output is not None else None
-    _refuse_output(output)
+    # before anything is played
+    if output is not None and not output.parent.is_dir():
+        raise UsageError(f"the folder {output.parent} is not there")
+    if output is not None and os.path.lexists(output):
+        raise UsageError(f"{output} is there already: name a new file")
     try:
         return _run(arguments, shell, output)
     except RunError as error:
         print(f"agym eval: error: {error}", file=shell.err)
         return Exit.RUN_FAILED
-
-
-def _refuse_output(output: Path | None) -> None:
-    """Refuse a bad `--output` before anything is played."""
-    if output is not None and not output.parent.is_dir():
-        raise UsageError(f"the folder {output.parent} is not there")
-    if output is not None and os.path.lexists(output):
-        raise UsageError(f"{output} is there already: name a new file")
 
 
 def _run(arguments: argparse.Namespace, shell: Shell, output: Path | None) -> Exit:
@@ -123,11 +119,11 @@ class _Exam:
 def _exam(arguments: argparse.Namespace, shell: Shell, archive: RunReader | None, plan: Plan) -> _Exam:
     from ..runtime.progress import Progress
 
-    last = len(plan.stages) - 1
+    start = Progress(stage=len(plan.stages) - 1)
     if arguments.model is not None:
         folder = shell.cwd / os.path.expanduser(arguments.model)
         plan = _with_model(plan, str(folder) if folder.is_dir() else arguments.model)
-        return _Exam(plan=plan, progress=Progress(stage=last), step=None)
+        return _Exam(plan=plan, progress=start, step=None)
     if archive is not None:
         return _of_run(arguments, archive, plan)
     if arguments.checkpoint is not None:
@@ -136,7 +132,7 @@ def _exam(arguments: argparse.Namespace, shell: Shell, archive: RunReader | None
         raise UsageError(
             f"'{arguments.target}' makes its model from scratch: name the folder of a run of it, or --model FOLDER"
         )
-    return _Exam(plan=plan, progress=Progress(stage=last), step=None)
+    return _Exam(plan=plan, progress=start, step=None)
 
 
 def _of_run(arguments: argparse.Namespace, archive: RunReader, plan: Plan) -> _Exam:
