@@ -142,11 +142,13 @@ async def _play(arguments: argparse.Namespace, shell: Shell) -> Exit:
     client = await _open_client(arguments)
     try:
         spec = await client.spec()
-        split = arguments.split or next(iter(spec.splits), "train")
-        tasks = () if arguments.task else await client.tasks(split)
-        if not (arguments.task or tasks):
-            raise UsageError(f"split '{split}' has no task with these options")
-        task = arguments.task or tasks[0].id
+        task = arguments.task
+        if not task:
+            split = arguments.split or next(iter(spec.splits), "train")
+            tasks = await client.tasks(split)
+            if not tasks:
+                raise UsageError(f"split '{split}' has no task with these options")
+            task = tasks[0].id
         shell.out.write(f"{spec.prompt}\n\n(task {task}; ? asks for advice, an empty line ends the episode)\n\n")
         session = await client.open(task, arguments.seed)
         try:

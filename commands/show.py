@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 
 from ..dsl.compile import CompiledVariant
 from ..dsl.publish.resolved import resolve_recipe
-from ..dsl.text.tree import Node, Path
 from ..reporters.difference import compare_recipes, difference_json, difference_text
 from ..reporters.resolved import resolved_data, resolved_yaml
 from .invocation.compiling import build_compiler, choose
@@ -18,7 +17,7 @@ __all__ = ["add_arguments", "run"]
 
 
 def _yaml(chosen: CompiledVariant, origins: bool) -> str:
-    return resolved_yaml(chosen.tree, _place if origins else None)
+    return resolved_yaml(chosen.tree, origins=origins)
 
 
 def _json(chosen: CompiledVariant, origins: bool) -> str:
@@ -52,7 +51,3 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     names = (arguments.recipe, arguments.diff)
     shell.out.write(difference_json(found) if arguments.format == "json" else difference_text(found, names))
     return Exit.RIGHT
-
-
-def _place(_path: Path, node: Node) -> str:
-    return f"{node.span.source.name}:{node.span.line}"
