@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -18,17 +18,27 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from .dsl.catalog import Catalog, EnvironmentInfo, SinkInfo
 from .runtime.sinks.registry import GROUP as SINK_GROUP
 from .runtime.sinks.registry import SINKS
-from .unbuilt import UNBUILT
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["BadEnvironment", "Registered", "catalog", "read_environment"]
+__all__ = ["UNBUILT", "BadEnvironment", "Registered", "catalog", "read_environment"]
 
 V = TypeVar("V")
 ENVS = Path(__file__).parent / "envs"
 DATA_FILE = "env.json"
 ENVIRONMENT_GROUP = "agym.envs"
+
+UNBUILT: Mapping[str, str] = {
+    "hardware.gpus_per_node>1": "several GPUs that sample and learn together",
+    "hardware.layout=split": "GPUs of their own for sampling and learning",
+    "hardware.nodes": "several nodes",
+    "hardware.rollout.tensor_parallel": "a sampling engine over several GPUs",
+}
+"""Parts of the language that this version cannot run: `validate` warns of them, and a run refuses them.
+
+A key is `key=value`, `key>number`, or `key` for anything but its default; `*` stands for any name in the recipe.
+"""
 
 
 class BadEnvironment(Exception):
@@ -67,10 +77,10 @@ class Registered(Mapping[str, V], Generic[V]):
 
 def catalog(envs: Path = ENVS, unbuilt: Mapping[str, str] = UNBUILT) -> Catalog:
     """Everything that a recipe may name here."""
-    own = (read_environment(file) for file in sorted(envs.glob(f"*/{DATA_FILE}")))
+    own = {info.name: info for info in map(read_environment, sorted(envs.glob(f"*/{DATA_FILE}")))}
     return Catalog(
-        environments=Registered({info.name: info for info in own}, _plugin_environments),
-        sinks=Registered(SINKS, _plugin_sinks),
+        environments=Registered(own, partial(_find_plugins, ENVIRONMENT_GROUP, _from_metadata)),
+        sinks=Registered(SINKS, partial(_find_plugins, SINK_GROUP, _sink)),
         unbuilt=unbuilt,
     )
 
@@ -78,8 +88,7 @@ def catalog(envs: Path = ENVS, unbuilt: Mapping[str, str] = UNBUILT) -> Catalog:
 def read_environment(file: Path) -> EnvironmentInfo:
     """Read one `env.json`; an error names the file."""
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-        return _environment(data)
+        return _environment(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadEnvironment(f"{file} does not describe an environment: {error!r}") from error
 
@@ -90,29 +99,21 @@ def _environment(data: Mapping[str, Any]) -> EnvironmentInfo:
     if not all("description" in data["options"][name] for name in required):
         raise ValueError("an option that is required has no description")
     return EnvironmentInfo(
-        name=data["name"],
-        summary=data["summary"],
-        splits=data["splits"],
-        required=required,
-        **known,
+        name=data["name"], summary=data["summary"], splits=data["splits"], required=required, **known
     )
 
 
 # --- plugins -------------------------------------------------------------------------------------------------------
 
 
-def _plugin_environments() -> Mapping[str, EnvironmentInfo]:
-    return {point.name: _from_metadata(point) for point in _entry_points(ENVIRONMENT_GROUP)}
-
-
-def _plugin_sinks() -> Mapping[str, SinkInfo]:
-    return {point.name: SinkInfo(name=point.name, summary=_summary(point)) for point in _entry_points(SINK_GROUP)}
-
-
-def _entry_points(group: str) -> tuple[EntryPoint, ...]:
+def _find_plugins(group: str, read: Callable[[EntryPoint], V]) -> Mapping[str, V]:
     from importlib.metadata import entry_points  # with its imports and the search, 50 ms
 
-    return tuple(sorted(entry_points(group=group), key=lambda point: point.name))
+    return {point.name: read(point) for point in sorted(entry_points(group=group), key=lambda point: point.name)}
+
+
+def _sink(point: EntryPoint) -> SinkInfo:
+    return SinkInfo(name=point.name, summary=_summary(point))
 
 
 def _from_metadata(point: EntryPoint) -> EnvironmentInfo:

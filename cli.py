@@ -7,10 +7,10 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 from .commands import COMMANDS
-from .commands.invocation.shell import Exit, Shell, UsageError
+from .commands.invocation.shell import Exit, Shell, UsageError, WrongRecipe
 from .commands.parser import build_parser, import_command
 
 __all__ = ["entry", "main"]
@@ -53,6 +53,8 @@ def _run(words: list[str], environ: Mapping[str, str]) -> int:
     except UsageError as error:
         print(f"agym {arguments.command}: error: {error}", file=sys.stderr)
         code = Exit.USAGE
+    except WrongRecipe:
+        code = Exit.WRONG
     # here, where a broken pipe is still caught
     sys.stdout.flush()
     return code
@@ -67,12 +69,8 @@ def _shell(environ: Mapping[str, str]) -> Shell:
         cwd=Path.cwd(),
         environ=environ,
         width=shutil.get_terminal_size((LINE_WIDTH, 24)).columns if is_terminal else LINE_WIDTH,
-        colour=_supports_colour(sys.stdout, environ),
+        colour=is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb",
     )
-
-
-def _supports_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def _report_internal_error(fault: Exception) -> int:

@@ -19,7 +19,6 @@ __all__ = [
     "STDIN",
     "DiskLibrary",
     "RecipeSearch",
-    "Target",
     "find_recipes",
     "is_base",
     "shipped_names",
@@ -116,7 +115,7 @@ class DiskLibrary:
 
     def _missing(self, reference: str, path: str) -> Refusal:
         folder, bare = os.path.dirname(reference), not reference.endswith(SUFFIXES)
-        files = [entry for entry in _listing(os.path.dirname(path)) if entry.endswith(SUFFIXES)]
+        files = _list_recipes(os.path.dirname(path))
         if folder:  # which is the same in all, and must not make them look alike
             names = (os.path.splitext(file)[0] if bare else file for file in files)
             near = find_nearest(os.path.basename(reference), names)
@@ -146,21 +145,19 @@ def _content(path: str) -> bytes | Refusal:
         return Refusal(trouble=Trouble.FOLDER)
     except FileNotFoundError:
         return Refusal(trouble=Trouble.MISSING)
-    except (OSError, ValueError) as error:
-        return Refusal(trouble=Trouble.UNREADABLE, detail=_reason(error))
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
+    except OSError as error:
+        return Refusal(trouble=Trouble.UNREADABLE, detail=(error.strerror or str(error)).lower())
+    except ValueError as error:
+        return Refusal(trouble=Trouble.UNREADABLE, detail=str(error))
 
 
 def _inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def _listing(folder: str) -> list[str]:
+def _list_recipes(folder: str) -> list[str]:
     try:
-        return sorted(os.listdir(folder))
+        return sorted(name for name in os.listdir(folder) if name.endswith(SUFFIXES))
     except OSError:
         return []
 
@@ -169,20 +166,11 @@ def _listing(folder: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """A recipe to check."""
-
-    path: str
-    """As shown, and as the Library opens it."""
-    base: bool
-    """It exists only to be extended, and may lack what a recipe needs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeSearch:
     """Recipes behind the arguments of a command."""
 
-    targets: tuple[Target, ...]
+    paths: tuple[str, ...]
+    """As shown, and as the Library opens them."""
     problems: tuple[Diagnostic, ...]
     """Arguments that lead to no recipe."""
     left_out: int
@@ -191,7 +179,7 @@ class RecipeSearch:
 
 def find_recipes(arguments: Sequence[str], cwd: Path, shipped: Path = SHIPPED) -> RecipeSearch:
     """Find the recipes behind files, folders, globs, shipped names and `-`, each once, in order."""
-    targets: dict[str, Target] = {}
+    found: dict[str, str] = {}
     problems: list[Diagnostic] = []
     left_out = 0
     for argument in arguments:
@@ -200,13 +188,12 @@ def find_recipes(arguments: Sequence[str], cwd: Path, shipped: Path = SHIPPED) -
         if not paths:
             problems.append(_no_recipe(argument, cwd, shipped, others))
         for path in paths:
-            key = os.path.realpath(os.path.join(cwd, path))
-            targets.setdefault(key, Target(path=path, base=is_base(path)))
-    return RecipeSearch(targets=tuple(targets.values()), problems=tuple(problems), left_out=left_out)
+            found.setdefault(os.path.realpath(os.path.join(cwd, path)), path)
+    return RecipeSearch(paths=tuple(found.values()), problems=tuple(problems), left_out=left_out)
 
 
 def is_base(path: str) -> bool:
-    """True for a file in a folder named `base`: a part of recipes, not a recipe."""
+    """True for a file in a folder named `base`: a part of recipes, which may lack what a recipe needs."""
     return BASE_FOLDER in Path(path).parts[:-1]
 
 
@@ -219,19 +206,15 @@ def _expand(argument: str, cwd: Path, shipped: Path) -> tuple[list[str], int]:
     if os.path.lexists(path) or argument in shipped_names(shipped):
         return [argument], 0
     if glob.has_magic(argument):
-        return _matches(argument, cwd)
+        paths = sorted(glob.glob(os.path.expanduser(argument), root_dir=cwd, recursive=True))
+        return [each for each in paths if os.path.isfile(os.path.join(cwd, each))], 0
     return [], 0
 
 
 def _in_folder(shown_as: str, folder: str) -> tuple[list[str], int]:
-    recipes: list[str] = []
-    others = 0
-    for path in _yaml_files(folder):
-        if _is_recipe(path):
-            recipes.append(os.path.normpath(os.path.join(shown_as, os.path.relpath(path, folder))))
-        else:
-            others += 1
-    return recipes, others
+    files = list(_yaml_files(folder))
+    recipes = [os.path.relpath(path, folder) for path in files if _is_recipe(path)]
+    return [os.path.normpath(os.path.join(shown_as, path)) for path in recipes], len(files) - len(recipes)
 
 
 def _yaml_files(folder: str) -> Iterator[str]:
@@ -253,33 +236,24 @@ def _is_recipe(path: str) -> bool:
     return isinstance(content, Refusal) or LOOKS_LIKE_RECIPE.search(content) is not None
 
 
-def _matches(pattern: str, cwd: Path) -> tuple[list[str], int]:
-    paths = sorted(glob.glob(os.path.expanduser(pattern), root_dir=cwd, recursive=True))
-    return [path for path in paths if os.path.isfile(os.path.join(cwd, path))], 0
-
-
 def _no_recipe(argument: str, cwd: Path, shipped: Path, others: int) -> Diagnostic:
-    nowhere = Source(argument, "").span(0, 0)
     path = os.path.join(cwd, os.path.expanduser(argument))
+    code = "no-recipes"
     if os.path.isdir(path):
         message = f"no recipe in the folder {quote(argument)}" + (f", only {others} other YAML files" if others else "")
-        help_line = "a recipe is a .yaml or .yml file with a top-level key 'agym'"
-        return Diagnostic(code="no-recipes", message=message, span=nowhere, help=help_line)
-    if glob.has_magic(argument):
-        message = f"no file matches {quote(argument)}"
-        return Diagnostic(code="no-recipes", message=message, span=nowhere, help="quote the pattern, or name files")
-    return Diagnostic(
-        code="file-not-found",
-        message=f"{quote(argument)} is not there",
-        span=nowhere,
-        help=_meant(argument, path, shipped),
-    )
+        advice = "a recipe is a .yaml or .yml file with a top-level key 'agym'"
+    elif glob.has_magic(argument):
+        message, advice = f"no file matches {quote(argument)}", "quote the pattern, or name files"
+    else:
+        code, message = "file-not-found", f"{quote(argument)} is not there"
+        advice = _meant(argument, path, shipped)
+    return Diagnostic(code=code, message=message, span=Source(argument, "").span(0, 0), help=advice)
 
 
 def _meant(argument: str, path: str, shipped: Path) -> str:
     folder = os.path.dirname(argument)
-    beside = (os.path.join(folder, name) for name in _listing(os.path.dirname(path)) if name.endswith(SUFFIXES))
-    near = find_nearest(argument, (*beside, *shipped_names(shipped)))
+    siblings = (os.path.join(folder, name) for name in _list_recipes(os.path.dirname(path)))
+    near = find_nearest(argument, (*siblings, *shipped_names(shipped)))
     return f"did you mean '{near}'?" if near else "name a file, a folder, or one of `agym recipes`"
 
 
@@ -296,7 +270,9 @@ def write_atomically(path: Path, text: str, *, replace: bool = False) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
         if replace:
             os.replace(temporary, path)
         else:
@@ -304,9 +280,3 @@ def write_atomically(path: Path, text: str, *, replace: bool = False) -> None:
             os.link(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -48,13 +49,15 @@ class Machine:
 
 
 def inspect_machine() -> Machine:
+    import yaml
+
     gpus, note = _gpus()
     return Machine(
         python=platform.python_version(),
         system=f"{platform.system()} {platform.machine()}",
-        cores=_cores(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         memory_bytes=_memory(),
-        fast_yaml=_fast_yaml(),
+        fast_yaml=hasattr(yaml, "CLoader"),
         packages=installed_versions(ENGINE_PACKAGES),
         browser=next(filter(None, map(shutil.which, BROWSERS)), None),
         gpus=gpus,
@@ -64,20 +67,11 @@ def inspect_machine() -> Machine:
 
 def installed_versions(packages: Iterable[str]) -> Mapping[str, str | None]:
     """Versions by the packages' metadata."""
-    return {name: _version(name) for name in packages}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    found: dict[str, str | None] = dict.fromkeys(packages)
+    for package in found:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def _memory() -> int | None:
@@ -85,12 +79,6 @@ def _memory() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return None
-
-
-def _fast_yaml() -> bool:
-    import yaml
-
-    return hasattr(yaml, "CLoader")
 
 
 def _gpus() -> tuple[tuple[GpuInfo, ...], str]:

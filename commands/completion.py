@@ -27,15 +27,15 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 def command_specs(parser: argparse.ArgumentParser) -> tuple[CommandSpec, ...]:
     """Commands and options of a parser, as data."""
     subparsers = next(each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
-    return tuple(_spec(name, COMMANDS[name], one) for name, one in subparsers.choices.items())
+    return tuple(_spec(name, one) for name, one in subparsers.choices.items())
 
 
-def _spec(name: str, summary: str, parser: argparse.ArgumentParser) -> CommandSpec:
+def _spec(name: str, parser: argparse.ArgumentParser) -> CommandSpec:
     options = [each for each in parser._actions if each.option_strings]
     words = [each for each in parser._actions if not each.option_strings]
     return CommandSpec(
         name=name,
-        summary=summary,
+        summary=COMMANDS[name],
         options={string: each.help or "" for each in options for string in each.option_strings},
         values={string: _choices(each) for each in options if each.nargs != 0 for string in each.option_strings},
         words=tuple(choice for each in words for choice in _choices(each)),

@@ -7,18 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..catalog import catalog
 from ..dsl.catalog import Catalog
 from ..dsl.check.paths import anchor_paths, list_paths
 from ..dsl.compile import CompiledVariant
 from ..dsl.model.plan import Plan
 from ..dsl.model.recipe import Launcher
 from ..dsl.model.stage_kinds import learns
-from ..files import DiskLibrary
 from ..machine import Machine, inspect_machine, installed_versions
 from ..reporters.quantity import binary, plural
 from ..runtime.backends.registry import DEFAULT_LEARNER, DEFAULT_SAMPLER, TORCH_PACKAGES
-from .invocation.compiling import Compiler
+from .invocation.compiling import build_compiler
 from .invocation.shell import Exit, Shell
 
 __all__ = ["Requirement", "add_arguments", "list_requirements", "run"]
@@ -52,21 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     machine = inspect_machine()
-    if arguments.recipe is None:
-        shell.out.write(_format_table(_machine_rows(machine)))
-        return Exit.RIGHT
-    known = catalog()
-    compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=known, shell=shell, settings=tuple(arguments.set))
-    runs = compiler.runs(arguments.recipe)
-    if isinstance(runs, Exit):
-        return runs
+    compiler = build_compiler(shell, arguments.set)
+    runs = compiler.runs(arguments.recipe) if arguments.recipe is not None else ()
     shell.out.write(_format_table(_machine_rows(machine)))
-    return _report_missing(runs, known, machine, shell)
+    return _report_missing(runs, compiler.catalog, machine, shell) if runs else Exit.RIGHT
 
 
 def list_requirements(plan: Plan, known: Catalog) -> tuple[Requirement, ...]:
     """All that a run imports, with the reason."""
-    return tuple(dict.fromkeys(_requirements(plan, known)))
+    return tuple(dict.fromkeys((*_requirements(plan, known), *_environment_requirements(plan, known))))
 
 
 def _requirements(plan: Plan, known: Catalog) -> Iterator[Requirement]:
@@ -81,16 +73,15 @@ def _requirements(plan: Plan, known: Catalog) -> Iterator[Requirement]:
         info = known.sinks[sink.use]
         if info.extra is not None:
             yield Requirement(info.packages, f"logging to {sink.use}", info.extra)
-    yield from _environment_requirements(plan, known)
 
 
 def _environment_requirements(plan: Plan, known: Catalog) -> Iterator[Requirement]:
-    used = {env.use for stage in plan.stages for env in stage.settings.environments.values() if env.use}
-    for name in sorted(used):
+    used = [env for stage in plan.stages for env in stage.settings.environments.values()]
+    for name in sorted({env.use for env in used if env.use}):
         extra = known.environments[name].extra
         if extra is not None and extra in ENV_PACKAGES:
             yield Requirement(ENV_PACKAGES[extra], f"environment {name}", extra)
-    if any(env.url for stage in plan.stages for env in stage.settings.environments.values()):
+    if any(env.url for env in used):
         yield Requirement(("httpx",), "an environment by url", "serve")
 
 

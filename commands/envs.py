@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..catalog import catalog
@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     try:
-        return _ACTIONS[arguments.what][2](arguments, shell)
+        code = _ACTIONS[arguments.what][2](arguments, shell)
+        return code if isinstance(code, Exit) else asyncio.run(code)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _SERVING:
@@ -96,18 +97,13 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--expert", type=share, default=1.0, help="share that the expert must solve (default: 1)")
 
 
-def _check(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    return asyncio.run(_run_checks(arguments, shell))
-
-
-async def _run_checks(arguments: argparse.Namespace, shell: Shell) -> Exit:
+async def _check(arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ..envs.clients.supervise import ServeCommand
     from ..envs.conformance import CHECKS, Subject, run_checks
     from ..envs.releases import released_ids
 
-    command = None
-    if not _is_address(arguments.target):
-        command = ServeCommand(env=arguments.target, options=_options(arguments))
+    inline = not _is_address(arguments.target)
+    command = ServeCommand(env=arguments.target, options=_options(arguments)) if inline else None
     client = await _open_client(arguments)
     try:
         subject = Subject(
@@ -140,17 +136,19 @@ def _add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the episode (default: 0)")
 
 
-def _play(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    return asyncio.run(_play_episode(arguments, shell))
-
-
-async def _play_episode(arguments: argparse.Namespace, shell: Shell) -> Exit:
+async def _play(arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ..envs.errors import EnvError
 
     client = await _open_client(arguments)
     try:
         spec = await client.spec()
-        task = arguments.task or await _first_task(client, arguments.split or next(iter(spec.splits), "train"))
+        task = arguments.task
+        if not task:
+            split = arguments.split or next(iter(spec.splits), "train")
+            tasks = await client.tasks(split)
+            if not tasks:
+                raise UsageError(f"split '{split}' has no task with these options")
+            task = tasks[0].id
         shell.out.write(f"{spec.prompt}\n\n(task {task}; ? asks for advice, an empty line ends the episode)\n\n")
         session = await client.open(task, arguments.seed)
         try:
@@ -162,13 +160,6 @@ async def _play_episode(arguments: argparse.Namespace, shell: Shell) -> Exit:
     finally:
         await client.close()
     return Exit.RIGHT
-
-
-async def _first_task(client: EnvClient, split: str) -> str:
-    tasks = await client.tasks(split)
-    if not tasks:
-        raise UsageError(f"split '{split}' has no task with these options")
-    return tasks[0].id
 
 
 async def _play_turns(session: Session, shell: Shell) -> None:
@@ -217,15 +208,15 @@ def _set_line(typed: asyncio.Future[str], line: str) -> None:
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
-    from ..envs.serving.arguments import add_arguments as add_server_arguments
+    from ..envs.serving.arguments import add_arguments
 
-    add_server_arguments(parser)
+    add_arguments(parser)
 
 
 def _serve(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    from ..envs.serving.serve import run as serve
+    from ..envs.serving import serve
 
-    return Exit.RUN_FAILED if serve(arguments) else Exit.RIGHT
+    return Exit.RUN_FAILED if serve.run(arguments) else Exit.RIGHT
 
 
 # --- targets -------------------------------------------------------------------------------------------------------
@@ -282,9 +273,8 @@ def _options(arguments: argparse.Namespace) -> Mapping[str, Json]:
         raise UsageError(f"--options: {error}") from error
 
 
-_ACTIONS: Mapping[
-    str, tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace, Shell], Exit]]
-] = {
+_Run = Callable[[argparse.Namespace, Shell], Exit | Coroutine[None, None, Exit]]
+_ACTIONS: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None], _Run]] = {
     "list": ("list the environments, or the splits and options of one", _add_list, _list),
     "check": ("run the conformance checks on an environment", _add_check, _check),
     "play": ("play an episode at the terminal", _add_play, _play),

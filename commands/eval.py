@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from .. import __version__
-from ..catalog import catalog
 from ..dsl.check.paths import anchor_paths
-from ..dsl.compile import CompiledVariant
 from ..dsl.model.plan import Plan
 from ..dsl.model.recipe import Eval
 from ..dsl.publish.plan_json import to_json
-from ..files import DiskLibrary, write_atomically
+from ..files import write_atomically
 from .export import add_checkpoint
-from .invocation.compiling import Compiler, choose, open_stored
+from .invocation.compiling import build_compiler, choose, open_stored
 from .invocation.engines import prepare_process
 from .invocation.shell import Exit, Shell, UsageError
 
@@ -71,7 +69,11 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ..runtime.errors import RunError
 
     output = shell.cwd / arguments.output if arguments.output is not None else None
-    _refuse_output(output)
+    # before anything is played
+    if output is not None and not output.parent.is_dir():
+        raise UsageError(f"the folder {output.parent} is not there")
+    if output is not None and os.path.lexists(output):
+        raise UsageError(f"{output} is there already: name a new file")
     try:
         return _run(arguments, shell, output)
     except RunError as error:
@@ -79,22 +81,14 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
         return Exit.RUN_FAILED
 
 
-def _refuse_output(output: Path | None) -> None:
-    """Refuse a bad `--output` before anything is played."""
-    if output is not None and not output.parent.is_dir():
-        raise UsageError(f"the folder {output.parent} is not there")
-    if output is not None and os.path.lexists(output):
-        raise UsageError(f"{output} is there already: name a new file")
-
-
 def _run(arguments: argparse.Namespace, shell: Shell, output: Path | None) -> Exit:
     from ..runtime.storage.run_reader import RunReader, is_run
 
     root = shell.cwd / arguments.target
     archive = RunReader(root) if is_run(root) else None
-    variant = _compiled(arguments, shell, archive)
-    if isinstance(variant, Exit):
-        return variant
+    text = None if archive is None else open_stored(arguments.target, archive)
+    runs = build_compiler(shell, _settings(arguments)).runs(arguments.target, text, to_run=True)
+    variant = choose(runs, arguments.target, arguments.run)
     exam = _exam(arguments, shell, archive, anchor_paths(variant.plan, variant.folder))
     prepare_process(exam.plan, shell.environ)
     evaluation = _evaluate(exam, shell)
@@ -106,15 +100,6 @@ def _run(arguments: argparse.Namespace, shell: Shell, output: Path | None) -> Ex
         write_atomically(output, _format_json(arguments.target, exam, evaluation.row, turns))
         shell.out.write(f"wrote {arguments.output}\n")
     return Exit.RIGHT
-
-
-def _compiled(arguments: argparse.Namespace, shell: Shell, archive: RunReader | None) -> CompiledVariant | Exit:
-    compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=shell, settings=_settings(arguments))
-    text = None
-    if archive is not None:
-        text = open_stored(arguments.target, archive)
-    runs = compiler.runnable(arguments.target, text)
-    return runs if isinstance(runs, Exit) else choose(runs, arguments.target, arguments.run)
 
 
 # --- what is evaluated ----------------------------------------------------------------------------------------------
@@ -134,11 +119,11 @@ class _Exam:
 def _exam(arguments: argparse.Namespace, shell: Shell, archive: RunReader | None, plan: Plan) -> _Exam:
     from ..runtime.progress import Progress
 
-    last = len(plan.stages) - 1
+    start = Progress(stage=len(plan.stages) - 1)
     if arguments.model is not None:
         folder = shell.cwd / os.path.expanduser(arguments.model)
         plan = _with_model(plan, str(folder) if folder.is_dir() else arguments.model)
-        return _Exam(plan=plan, progress=Progress(stage=last), step=None)
+        return _Exam(plan=plan, progress=start, step=None)
     if archive is not None:
         return _of_run(arguments, archive, plan)
     if arguments.checkpoint is not None:
@@ -147,7 +132,7 @@ def _exam(arguments: argparse.Namespace, shell: Shell, archive: RunReader | None
         raise UsageError(
             f"'{arguments.target}' makes its model from scratch: name the folder of a run of it, or --model FOLDER"
         )
-    return _Exam(plan=plan, progress=Progress(stage=last), step=None)
+    return _Exam(plan=plan, progress=start, step=None)
 
 
 def _of_run(arguments: argparse.Namespace, archive: RunReader, plan: Plan) -> _Exam:

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from .. import __version__
-from ..catalog import catalog
-from ..files import DiskLibrary
-from .invocation.compiling import Compiler
+from .invocation.compiling import build_compiler
 from .invocation.engines import prepare_process
 from .invocation.shell import Exit, Shell, UsageError
 
@@ -49,10 +47,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
         archive = RunReader(shell.cwd / arguments.run)
         kept = archive.kept(arguments.checkpoint or "latest")
         without_secrets = replace(shell, environ=_with_placeholders(archive.recipe, shell.environ))
-        compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=without_secrets)
-        plan = compiler.recompile(arguments.run, archive)
-        if isinstance(plan, Exit):
-            return plan
+        plan = build_compiler(without_secrets).recompile(arguments.run, archive)
         if kept.model is None:
             prepare_process(plan, shell.environ)
         from ..runtime.export import export

@@ -7,13 +7,12 @@ import os
 import re
 from pathlib import Path
 
-from ..catalog import catalog
 from ..dsl.diagnostics import Diagnostic
 from ..dsl.source import Source
 from ..dsl.text.tree import get_entry, parse_tree
-from ..files import STDIN, DiskLibrary, write_atomically
-from .invocation.compiling import Compiler
-from .invocation.shell import Exit, Shell, UsageError
+from ..files import STDIN, write_atomically
+from .invocation.compiling import build_compiler
+from .invocation.shell import Exit, Shell, UsageError, WrongRecipe
 from .recipes import read_header
 from .schema import schema_path
 
@@ -35,15 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     file = shell.cwd / (arguments.name.removesuffix(SUFFIX) + SUFFIX)
     name = _checked_name(file, arguments.force)
-    compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=shell)
+    compiler = build_compiler(shell)
     origin = compiler.open(arguments.origin)
     if isinstance(origin, Diagnostic):
-        return compiler.tell(arguments.origin, origin)
+        compiler.refuse(arguments.origin, compiler.compile(origin))
     relative = os.path.relpath(file, shell.cwd)
     made = Source(relative, _rewrite(origin, name, relative), key=str(file))
-    if compiler.right(relative, made) is not Exit.RIGHT:
+    try:
+        compiler.runs(relative, made)
+    except WrongRecipe:
         shell.err.write(f"agym new: '{arguments.origin}' cannot be copied to {relative}; nothing was written\n")
-        return Exit.WRONG
+        raise
     _write(file, made.text, arguments.force)
     shell.out.write(f"wrote {relative}; next: agym plan {relative}\n")
     return Exit.RIGHT

@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 
-from ..catalog import catalog
-from ..dsl.compile import CompiledVariant
 from ..dsl.model.plan import Plan
 from ..dsl.publish.plan_json import dump_json
-from ..files import DiskLibrary
 from ..reporters.diagnostics.text import Style
 from ..reporters.plan_graph import plan_dot, plan_mermaid
-from .invocation.compiling import Compiler, choose
+from .invocation.compiling import build_compiler, choose
 from .invocation.shell import Exit, Shell
 
 __all__ = ["add_arguments", "run"]
@@ -42,20 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=shell, settings=tuple(arguments.set))
-    runs = compiler.runs(arguments.recipe)
-    if isinstance(runs, Exit):
-        return runs
+    runs = build_compiler(shell, arguments.set).runs(arguments.recipe)
     if arguments.format == "tree" and arguments.run is None and len(runs) > 1:
-        shell.out.write(_matrix(arguments.recipe, runs, shell.style))
+        from ..reporters.plan_tree import runs_table
+
+        table = runs_table([(dict(each.choices), each.plan) for each in runs], shell.style)
+        advice = f"for the plan of one: agym plan {arguments.recipe} --run 1"
+        shell.out.write(f"{table}\n{len(runs)} runs; {advice}\n")
     else:
         chosen = choose(runs, arguments.recipe, arguments.run)
         shell.out.write(FORMATS[arguments.format](chosen.plan, shell.style))
     return Exit.RIGHT
-
-
-def _matrix(recipe: str, runs: tuple[CompiledVariant, ...], style: Style) -> str:
-    from ..reporters.plan_tree import runs_table
-
-    table = runs_table([(dict(each.choices), each.plan) for each in runs], style)
-    return f"{table}\n{len(runs)} runs; for the plan of one: agym plan {recipe} --run 1\n"

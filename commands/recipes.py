@@ -5,21 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 
 from ..files import SHIPPED, is_base, shipped_names
 from .invocation.shell import Exit, Shell
 
-__all__ = ["ShippedRecipe", "add_arguments", "read_header", "run"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShippedRecipe:
-    """A shipped recipe, by the comments at its top."""
-
-    name: str
-    purpose: str
-    cost: str
+__all__ = ["add_arguments", "read_header", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,18 +39,18 @@ def read_header(text: str) -> Mapping[str, str]:
     return found
 
 
-def _read_shipped(name: str) -> ShippedRecipe:
+def _read_shipped(name: str) -> dict[str, str]:
     found = read_header((SHIPPED / f"{name}.yaml").read_text(encoding="utf-8"))
-    return ShippedRecipe(name=name, purpose=found.get("purpose", ""), cost=found.get("cost", ""))
+    return {"name": name, "purpose": found.get("purpose", ""), "cost": found.get("cost", "")}
 
 
-def _text(recipes: list[ShippedRecipe]) -> str:
-    column = max((len(each.name) for each in recipes), default=0) + 2
-    return "".join(f"{each.name:<{column}}{each.purpose}".rstrip() + "\n" for each in recipes)
+def _text(recipes: list[dict[str, str]]) -> str:
+    column = max((len(each["name"]) for each in recipes), default=0) + 2
+    return "".join(f"{each['name']:<{column}}{each['purpose']}".rstrip() + "\n" for each in recipes)
 
 
-def _json(recipes: list[ShippedRecipe]) -> str:
-    return json.dumps([asdict(each) for each in recipes], indent=2, ensure_ascii=False) + "\n"
+def _json(recipes: list[dict[str, str]]) -> str:
+    return json.dumps(recipes, indent=2, ensure_ascii=False) + "\n"
 
 
-FORMATS: Mapping[str, Callable[[list[ShippedRecipe]], str]] = {"text": _text, "json": _json}
+FORMATS: Mapping[str, Callable[[list[dict[str, str]]], str]] = {"text": _text, "json": _json}

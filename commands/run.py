@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
-from ..catalog import catalog
 from ..dsl.compile import CompiledVariant
 from ..dsl.model.plan import Plan
-from ..files import DiskLibrary
 from ..reporters.resolved import resolved_yaml
-from .invocation.compiling import Compiler
+from .invocation.compiling import build_compiler
 from .invocation.engines import prepare_process
 from .invocation.shell import Exit, Shell, UsageError
 
@@ -30,23 +27,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=shell, settings=tuple(arguments.set))
-    runs = compiler.runnable(arguments.recipe)
-    if isinstance(runs, Exit):
-        return runs
+    runs = build_compiler(shell, arguments.set).runs(arguments.recipe, to_run=True)
     if arguments.run is not None:
         if not 1 <= arguments.run <= len(runs):
             raise UsageError(f"'{arguments.recipe}' has {len(runs)} runs, there is no run {arguments.run}")
         runs = runs[arguments.run - 1 : arguments.run]
     prepare_process(runs[0].plan, shell.environ)
     for each in runs:
-        code = _one(each, arguments, compiler)
+        code = _one(each, arguments, shell)
         if code is not Exit.RIGHT:
             return code
     return Exit.RIGHT
 
 
-def _one(variant: CompiledVariant, arguments: argparse.Namespace, compiler: Compiler) -> Exit:
+def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ..runtime.engine import OutcomeKind
     from ..runtime.errors import RunError
     from ..runtime.run import Start, folder_of, run_plan
@@ -58,21 +52,14 @@ def _one(variant: CompiledVariant, arguments: argparse.Namespace, compiler: Comp
         OutcomeKind.INTERRUPTED: Exit.INTERRUPTED,
         OutcomeKind.GUARDED: Exit.STOPPED,
     }
-    plan, shell = variant.plan, compiler.shell
-    root = folder_of(plan, shell.cwd)
+    root = folder_of(variant.plan, shell.cwd)
     try:
-        stored = _stored(root, compiler) if arguments.resume else None
-        if isinstance(stored, Exit):
-            return stored
+        stored = _stored(root, shell) if arguments.resume else None
+        recipe = resolved_yaml(variant.tree)
         outcome = run_plan(
-            plan,
+            variant.plan,
             root,
-            Start(
-                recipe=resolved_yaml(variant.tree),
-                folder=Path(variant.folder),
-                resume=stored,
-                fresh=arguments.fresh,
-            ),
+            Start(recipe=recipe, folder=Path(variant.folder), resume=stored, fresh=arguments.fresh),
             terminal=Terminal(out=shell.out, live=wants_live(shell.out, shell.environ)),
             environ=shell.environ,
             clock=time.perf_counter,
@@ -86,11 +73,11 @@ def _one(variant: CompiledVariant, arguments: argparse.Namespace, compiler: Comp
     return codes[outcome.kind]
 
 
-def _stored(root: Path, compiler: Compiler) -> Plan | Exit:
+def _stored(root: Path, shell: Shell) -> Plan:
     """The plan of the run that a folder holds, from its own recipe as it was kept there."""
     from ..runtime.storage.run_folder import FolderError
     from ..runtime.storage.run_reader import RunReader, is_run
 
     if not is_run(root):
         raise FolderError(f"'{root}' holds no run to resume: expected a folder with a plan.json")
-    return replace(compiler, settings=()).recompile(os.path.relpath(root, compiler.shell.cwd), RunReader(root))
+    return build_compiler(shell).recompile(os.path.relpath(root, shell.cwd), RunReader(root))

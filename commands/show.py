@@ -6,21 +6,18 @@ import argparse
 import json
 from collections.abc import Callable, Mapping
 
-from ..catalog import catalog
 from ..dsl.compile import CompiledVariant
 from ..dsl.publish.resolved import resolve_recipe
-from ..dsl.text.tree import Node, Path
-from ..files import DiskLibrary
 from ..reporters.difference import compare_recipes, difference_json, difference_text
 from ..reporters.resolved import resolved_data, resolved_yaml
-from .invocation.compiling import Compiler
+from .invocation.compiling import build_compiler, choose
 from .invocation.shell import Exit, Shell, UsageError
 
 __all__ = ["add_arguments", "run"]
 
 
 def _yaml(chosen: CompiledVariant, origins: bool) -> str:
-    return resolved_yaml(chosen.tree, _place if origins else None)
+    return resolved_yaml(chosen.tree, origins=origins)
 
 
 def _json(chosen: CompiledVariant, origins: bool) -> str:
@@ -44,25 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=shell, settings=tuple(arguments.set))
-    chosen = compiler.one(arguments.recipe, arguments.run)
-    if isinstance(chosen, Exit):
-        return chosen
-    if arguments.diff is not None:
-        return _diff(arguments, compiler, chosen, shell)
-    shell.out.write(FORMATS[arguments.format](chosen, arguments.origins))
-    return Exit.RIGHT
-
-
-def _diff(arguments: argparse.Namespace, compiler: Compiler, chosen: CompiledVariant, shell: Shell) -> Exit:
-    other = compiler.one(arguments.diff, None)
-    if isinstance(other, Exit):
-        return other
+    compiler = build_compiler(shell, arguments.set)
+    chosen = choose(compiler.runs(arguments.recipe), arguments.recipe, arguments.run)
+    if arguments.diff is None:
+        shell.out.write(FORMATS[arguments.format](chosen, arguments.origins))
+        return Exit.RIGHT
+    other = choose(compiler.runs(arguments.diff), arguments.diff, None)
     found = compare_recipes(*(resolve_recipe(each.recipe, compiler.catalog.sinks) for each in (chosen, other)))
     names = (arguments.recipe, arguments.diff)
     shell.out.write(difference_json(found) if arguments.format == "json" else difference_text(found, names))
     return Exit.RIGHT
-
-
-def _place(_path: Path, node: Node) -> str:
-    return f"{node.span.source.name}:{node.span.line}"

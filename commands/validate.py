@@ -6,15 +6,12 @@ import argparse
 from collections.abc import Callable, Mapping
 
 from .. import __version__
-from ..catalog import catalog
 from ..dsl.diagnostics import Severity
-from ..files import DiskLibrary, find_recipes
-from ..reporters.diagnostics.as_json import report_json
-from ..reporters.diagnostics.github import report_github
+from ..files import find_recipes
+from ..reporters.diagnostics.for_programs import report_github, report_json, report_sarif
 from ..reporters.diagnostics.report import Report, report
-from ..reporters.diagnostics.sarif import report_sarif
 from ..reporters.diagnostics.text import report_text
-from .invocation.compiling import Compiler
+from .invocation.compiling import build_compiler
 from .invocation.shell import Exit, Shell
 
 __all__ = ["add_arguments", "run"]
@@ -42,14 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     search = find_recipes(arguments.paths, shell.cwd)
-    compiler = Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=shell, settings=tuple(arguments.set))
-    checked = [compiler.check(target) for target in search.targets]
+    compiler = build_compiler(shell, arguments.set)
+    checked = [compiler.check(path) for path in search.paths]
     found = report(checked, search.problems, search.left_out, strict=arguments.strict)
     shell.out.write(FORMATS[arguments.format](found, shell, arguments.quiet))
-    return _exit_code(found)
-
-
-def _exit_code(found: Report) -> Exit:
     if found.problems:
         return Exit.USAGE
     return Exit.WRONG if found.count(Severity.ERROR) else Exit.RIGHT

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 __all__ = ["CommandSpec", "bash", "fish", "zsh"]
 
@@ -27,34 +28,16 @@ class CommandSpec:
     files: bool
 
 
-# --- bash ----------------------------------------------------------------------------------------------------------
+def _template(shell: str) -> str:
+    return Path(__file__).with_name(f"completion.{shell}").read_text(encoding="utf-8")
 
-BASH = """\
-# bash completion of agym; to use it: source <(agym completion bash)
-_agym() {{
-  local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD - 1]}}" command="" i
-  for ((i = 1; i < COMP_CWORD; i++)); do
-    case "${{COMP_WORDS[i]}}" in
-      {names}) command="${{COMP_WORDS[i]}}"; break ;;
-    esac
-  done
-  COMPREPLY=()
-  case "$command $previous" in
-{values}
-  esac
-  case "$command $current" in
-    " "*) COMPREPLY=($(compgen -W {all_names} -- "$current")) ;;
-{options}
-{words}
-  esac
-}}
-complete -o bashdefault -o default -F _agym agym
-"""
+
+# --- bash ----------------------------------------------------------------------------------------------------------
 
 
 def bash(commands: tuple[CommandSpec, ...]) -> str:
     names = [command.name for command in commands]
-    return BASH.format(
+    return _template("bash").format(
         names="|".join(names),
         all_names=shlex.quote(" ".join((*names, "--help", "--version"))),
         values="\n".join(_bash_values(commands)),
@@ -81,31 +64,10 @@ def _compgen(words: Iterable[str]) -> str:
 
 # --- zsh -----------------------------------------------------------------------------------------------------------
 
-ZSH = """\
-#compdef agym
-# zsh completion of agym; to use it: agym completion zsh > a folder of $fpath, as _agym
-_agym() {{
-  local -a commands
-  commands=(
-{names}
-  )
-  if (( CURRENT == 2 )); then
-    _describe command commands
-    return
-  fi
-  shift words
-  (( CURRENT-- ))
-  case "$words[1]" in
-{cases}
-  esac
-}}
-if [[ "$funcstack[1]" == _agym ]]; then _agym "$@"; else compdef _agym agym; fi
-"""
-
 
 def zsh(commands: tuple[CommandSpec, ...]) -> str:
     names = (f"    {shlex.quote(f'{each.name}:{each.summary}')}" for each in commands)
-    return ZSH.format(names="\n".join(names), cases="\n".join(map(_zsh_case, commands)))
+    return _template("zsh").format(names="\n".join(names), cases="\n".join(map(_zsh_case, commands)))
 
 
 def _zsh_case(command: CommandSpec) -> str:
@@ -132,10 +94,8 @@ def _zsh_words(command: CommandSpec) -> Iterator[str]:
 
 
 def fish(commands: tuple[CommandSpec, ...]) -> str:
-    lines = ["# fish completion of agym; to use it: agym completion fish | source"]
-    for command in commands:
-        lines += _fish(command)
-    return "".join(f"{line}\n" for line in lines)
+    lines = (line for command in commands for line in _fish(command))
+    return "\n".join(("# fish completion of agym; to use it: agym completion fish | source", *lines, ""))
 
 
 def _fish(command: CommandSpec) -> Iterator[str]:

@@ -4,36 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Absent", "KeyDifference", "compare_recipes", "difference_json", "difference_text"]
+__all__ = ["compare_recipes", "difference_json", "difference_text"]
 
-Flat = Mapping[tuple[str, ...], Any]
-
-
-class Absent:
-    """A missing value; null is a value."""
+SIGNS = {"before": "-", "after": "+"}
 
 
-ABSENT = Absent()
-
-
-@dataclass(frozen=True, slots=True)
-class KeyDifference:
-    """A key, with its value in either recipe."""
-
-    key: tuple[str, ...]
-    before: Any
-    after: Any
-
-
-def compare_recipes(before: Any, after: Any) -> tuple[KeyDifference, ...]:
-    """Compare two recipes as plain data."""
+def compare_recipes(before: Any, after: Any) -> list[dict[str, Any]]:
+    """Compare two recipes as plain data: objects with `key`, and `before` and `after` where there is such a value."""
     old, new = dict(_flat(before, ())), dict(_flat(after, ()))
-    keys = [*old, *(key for key in new if key not in old)]
-    found = (KeyDifference(key, old.get(key, ABSENT), new.get(key, ABSENT)) for key in keys)
-    return tuple(each for each in found if not _same(each.before, each.after))
+    found = []
+    for key in dict.fromkeys((*old, *new)):
+        sides = {side: flat[key] for side, flat in (("before", old), ("after", new)) if key in flat}
+        if len(sides) < 2 or not _same(**sides):
+            found.append({"key": ".".join(key), **sides})
+    return found
 
 
 def _flat(data: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -49,31 +35,20 @@ def _flat(data: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], A
         yield path, data
 
 
-def _same(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and bool(a == b)
+def _same(before: Any, after: Any) -> bool:
+    return type(before) is type(after) and bool(before == after)
 
 
-def difference_text(found: tuple[KeyDifference, ...], names: tuple[str, str]) -> str:
+def difference_text(found: list[dict[str, Any]], names: tuple[str, str]) -> str:
     """Lines that begin with `-` for the first recipe and `+` for the second."""
     if not found:
         return f"{names[0]} and {names[1]} are the same\n"
     lines = [f"--- {names[0]}", f"+++ {names[1]}"]
     for each in found:
-        key = ".".join(each.key)
-        lines += [
-            f"{sign} {key}: {json.dumps(value, ensure_ascii=False)}"
-            for sign, value in (("-", each.before), ("+", each.after))
-            if not isinstance(value, Absent)
-        ]
+        values = ((sign, each[side]) for side, sign in SIGNS.items() if side in each)
+        lines += [f"{sign} {each['key']}: {json.dumps(value, ensure_ascii=False)}" for sign, value in values]
     return "".join(f"{line}\n" for line in lines)
 
 
-def difference_json(found: tuple[KeyDifference, ...]) -> str:
-    """A list of objects with `key`, and `before` and `after` where there is such a value."""
-    return json.dumps([_to_data(each) for each in found], indent=2, ensure_ascii=False) + "\n"
-
-
-def _to_data(difference: KeyDifference) -> dict[str, Any]:
-    sides = {"before": difference.before, "after": difference.after}
-    present = {side: value for side, value in sides.items() if not isinstance(value, Absent)}
-    return {"key": ".".join(difference.key), **present}
+def difference_json(found: list[dict[str, Any]]) -> str:
+    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from .diagnostics.text import Style
 from .plan_tree import rendered
 
 __all__ = ["evaluation_table"]
-
-Numbers = Mapping[str, float]
 
 _KEY = re.compile(r"eval/(?P<environment>[^/@]+)(?:@(?P<turns>\d+))?/(?P<greedy>greedy_)?(?P<what>.+)")
 _AT_K = re.compile(r"(?:avg|pass)@\d+")
@@ -23,18 +21,18 @@ def evaluation_table(row: Mapping[str, float | int | str], turns: Mapping[str, i
     """A line for each environment, horizon and way of sampling; below it one for each difficulty."""
     parts = _parts(row, turns)
     at_k = list(dict.fromkeys(key for part in parts.values() for key in part if _AT_K.fullmatch(key)))
-    table = Table(box=None, pad_edge=False)
-    table.add_column("environment")
-    for title in ("turns", "tasks", "success", "interval", *at_k, "turns played", "faults"):
-        table.add_column(title, justify="right")
+    titles = ("turns", "tasks", "success", "interval", *at_k, "turns played", "faults")
+    numbers = (Column(title, justify="right") for title in titles)
+    table = Table("environment", *numbers, box=None, pad_edge=False)
     for (environment, horizon, drawn), part in parts.items():
         interval = f"{part['ci_low']:.3f} to {part['ci_high']:.3f}"
         shares = (f"{part[key]:.3f}" if key in part else "" for key in at_k)
         counts = (f"{part['turns']:.1f}", f"{part['faults']:.0f}")
         head = (f"{environment}{drawn}", str(horizon), f"{part['tasks']:.0f}", f"{part['success']:.3f}")
         table.add_row(*head, interval, *shares, *counts)
-        for name, value in _difficulties(part):
-            table.add_row(f"  {name}", "", "", f"{value:.3f}")
+        for key, value in part.items():
+            if key.startswith(_DIFFICULTY):
+                table.add_row(f"  {key.removeprefix(_DIFFICULTY)}", "", "", f"{value:.3f}")
     return rendered(table, style)
 
 
@@ -49,7 +47,3 @@ def _parts(
             part = parts.setdefault((match["environment"], horizon, " greedy" if match["greedy"] else ""), {})
             part[match["what"]] = value
     return parts
-
-
-def _difficulties(part: Numbers) -> Iterable[tuple[str, float]]:
-    return ((key.removeprefix(_DIFFICULTY), value) for key, value in part.items() if key.startswith(_DIFFICULTY))

@@ -1,7 +1,6 @@
-"""A Plan as a graph, for a page that draws Mermaid or for Graphviz.
+"""A Plan as a graph in Mermaid's or Graphviz's language: a box per stage, a node per op, an arrow per wire.
 
-Enters: a Plan. Leaves: text; a box per stage, a node per op, an arrow per wire, dashed where it comes from the step
-before.
+A dashed arrow comes from the step before.
 """
 
 from __future__ import annotations
@@ -26,15 +25,11 @@ def _mermaid(plan: Plan) -> Iterator[str]:
     for stage in plan.stages:
         yield f"  subgraph s{stage.index}[{_mermaid_text(_title(stage))}]"
         yield from (f"    {_id(stage, op.id)}[{_mermaid_text(_label(op))}]" for op in stage.ops)
-        for op in stage.ops:
-            yield from (f"    {_mermaid_wire(stage, wire, op)}" for wire in op.inputs)
+        for op, wire in _wires(stage):
+            arrow = "-.->" if wire.previous else "-->"
+            yield f"    {_id(stage, wire.op)} {arrow}|{wire.type}| {_id(stage, op.id)}"
         yield "  end"
     yield from (f"  s{before.index} ==> s{after.index}" for before, after in pairwise(plan.stages))
-
-
-def _mermaid_wire(stage: PlanStage, wire: Wire, op: Op) -> str:
-    arrow = "-.->" if wire.previous else "-->"
-    return f"{_id(stage, wire.op)} {arrow}|{wire.type}| {_id(stage, op.id)}"
 
 
 def _mermaid_text(text: str) -> str:
@@ -53,26 +48,23 @@ def _dot(plan: Plan) -> Iterator[str]:
         yield f"  subgraph cluster_{stage.index} {{"
         yield f"    label={_dot_text(_title(stage))};"
         yield from (f"    {_id(stage, op.id)} [label={_dot_text(_label(op))}];" for op in stage.ops)
-        for op in stage.ops:
-            yield from (f"    {_dot_wire(stage, wire, op)}" for wire in op.inputs)
+        for op, wire in _wires(stage):
+            style = ", style=dashed" if wire.previous else ""
+            yield f"    {_id(stage, wire.op)} -> {_id(stage, op.id)} [label={_dot_text(wire.type)}{style}];"
         yield "  }"
-    yield from (f"  {_border(before, after)}" for before, after in pairwise(plan.stages))
+    for before, after in pairwise(plan.stages):
+        ends = f"ltail=cluster_{before.index}, lhead=cluster_{after.index}"
+        yield f"  {_id(before, before.ops[-1].id)} -> {_id(after, after.ops[0].id)} [{ends}, style=bold];"
     yield "}"
-
-
-def _dot_wire(stage: PlanStage, wire: Wire, op: Op) -> str:
-    style = ", style=dashed" if wire.previous else ""
-    return f"{_id(stage, wire.op)} -> {_id(stage, op.id)} [label={_dot_text(wire.type)}{style}];"
-
-
-def _border(before: PlanStage, after: PlanStage) -> str:
-    ends = f"ltail=cluster_{before.index}, lhead=cluster_{after.index}"
-    return f"{_id(before, before.ops[-1].id)} -> {_id(after, after.ops[0].id)} [{ends}, style=bold];"
 
 
 def _dot_text(text: str) -> str:
     # quotes and backslashes are written as in JSON
     return json.dumps(text, ensure_ascii=False)
+
+
+def _wires(stage: PlanStage) -> Iterator[tuple[Op, Wire]]:
+    return ((op, wire) for op in stage.ops for wire in op.inputs)
 
 
 def _id(stage: PlanStage, op: str) -> str:

@@ -1,8 +1,4 @@
-"""A Plan as a tree for people: stages with their horizon and cost, placement, memory per card.
-
-Enters: a Plan, or the runs of a matrix. Leaves: text for a terminal of some width. Only this module of the reporters
-needs rich.
-"""
+"""A Plan as a tree for people: stages with their horizon and cost, placement, memory per GPU. Needs rich."""
 
 from __future__ import annotations
 
@@ -11,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 from rich.tree import Tree
 
 from ..dsl.model.algorithm import Kind
-from ..dsl.model.plan import MemoryUse, Phase, Placement, Plan, PlanStage, Role, Worker, peaks
+from ..dsl.model.plan import MemoryUse, Phase, Placement, Plan, PlanStage, peaks
 from .diagnostics.text import Style
 from .quantity import binary, count, plural
 
@@ -28,28 +24,22 @@ SHOWN_HORIZONS = 8
 def plan_tree(plan: Plan, style: Style) -> str:
     """The plan of one run."""
     tree = Tree(_line(plan.name, plan.description), guide_style="dim")
-    for title, parts in (
-        ("model", _model(plan)),
-        ("schedule", _schedule(plan)),
-        ("eval", _eval(plan)),
-        ("hardware", _hardware(plan)),
-        ("memory", _memory(plan)),
-    ):
-        _branch(tree, title, parts)
+    branches = {"model": _model, "schedule": _schedule, "eval": _eval, "hardware": _hardware, "memory": _memory}
+    for title, describe in branches.items():
+        parts = tuple(describe(plan))
+        if parts:
+            branch = tree.add(Text(title, "bold"))
+            for part in parts:
+                branch.add(part)
     return rendered(tree, style)
 
 
 def runs_table(runs: Sequence[tuple[Mapping[str, str], Plan]], style: Style) -> str:
     """The runs of a matrix, a row each."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("run", justify="right")
-    for axis in runs[0][0]:
-        table.add_column(axis)
-    for title in ("stages", "steps", "episodes"):
-        table.add_column(title, justify="right")
+    run, *totals = (Column(title, justify="right") for title in ("run", "stages", "steps", "episodes"))
+    table = Table(run, *runs[0][0], *totals, box=None, pad_edge=False)
     for number, (choices, plan) in enumerate(runs, start=1):
-        totals = (str(len(plan.stages)), _total_steps(plan), _total_episodes(plan))
-        table.add_row(str(number), *(Text(value) for value in choices.values()), *totals)
+        table.add_row(str(number), *map(Text, choices.values()), str(len(plan.stages)), *_totals(plan))
     return rendered(table, style)
 
 
@@ -66,14 +56,6 @@ def rendered(renderable: RenderableType, style: Style) -> str:
     )
     console.print(renderable)
     return "".join(f"{line.rstrip()}\n" for line in sink.getvalue().splitlines())
-
-
-def _branch(tree: Tree, title: str, parts: Iterable[RenderableType]) -> None:
-    parts = tuple(parts)
-    if parts:
-        branch = tree.add(Text(title, "bold"))
-        for part in parts:
-            branch.add(part)
 
 
 def _line(head: str, *rest: str) -> Text:
@@ -107,7 +89,8 @@ def _schedule(plan: Plan) -> Iterator[RenderableType]:
         branch.add(_facts(_stage(stage)))
         yield branch
     if len(plan.stages) > 1:
-        yield Text(f"in all  {_total_steps(plan)} steps, {_total_episodes(plan)} episodes")
+        steps, episodes = _totals(plan)
+        yield Text(f"in all  {steps} steps, {episodes} episodes")
 
 
 def _stage(stage: PlanStage) -> Iterator[tuple[str, str]]:
@@ -136,7 +119,9 @@ def _horizon(stage: PlanStage) -> str:
 def _episodes(stage: PlanStage) -> str:
     algorithm = stage.settings.algorithm
     groups = f", {algorithm.groups_per_step} groups of {algorithm.group_size}" if stage.kind is Kind.RL else ""
-    return f"{stage.budget.episodes_per_step} per step{groups}{_in_all(stage, stage.budget.episodes_per_step)}"
+    per_step, steps = stage.budget.episodes_per_step, stage.budget.max_steps
+    in_all = f"; {count(per_step * steps)} in all" if steps is not None else ""
+    return f"{per_step} per step{groups}{in_all}"
 
 
 def _tokens(stage: PlanStage) -> str:
@@ -144,11 +129,6 @@ def _tokens(stage: PlanStage) -> str:
     figures = ((budget.max_sampled_tokens_per_step, "sampled"), (budget.max_trained_tokens_per_step, "trained"))
     parts = [f"{count(tokens)} {what}" for tokens, what in figures if tokens]
     return f"{' and '.join(parts)} per step at the most" if parts else "none"
-
-
-def _in_all(stage: PlanStage, per_step: int) -> str:
-    steps = stage.budget.max_steps
-    return f"; {count(per_step * steps)} in all" if steps is not None else ""
 
 
 def _eval(plan: Plan) -> Iterator[RenderableType]:
@@ -168,31 +148,22 @@ def _eval(plan: Plan) -> Iterator[RenderableType]:
 
 def _hardware(plan: Plan) -> Iterator[RenderableType]:
     hardware = plan.hardware
-    cards = f"{plural(hardware.gpus_per_node, 'GPU')} each" if hardware.gpus_per_node else "CPU only"
-    card = f" ({hardware.gpu})" if hardware.gpu else ""
+    gpus = f"{plural(hardware.gpus_per_node, 'GPU')} each" if hardware.gpus_per_node else "CPU only"
+    model = f" ({hardware.gpu})" if hardware.gpu else ""
     layout = f", {hardware.layout}" if hardware.gpus_per_node else ""
-    yield Text(f"{plural(hardware.nodes, 'node')}, {cards}{card}{layout}, launched by {plan.placement.launcher}")
+    yield Text(f"{plural(hardware.nodes, 'node')}, {gpus}{model}{layout}, launched by {plan.placement.launcher}")
     yield _placement(plan.placement)
 
 
 def _placement(placement: Placement) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("role", "node", "workers", "GPUs of each"):
-        table.add_column(title)
-    for (role, node), workers in groupby(placement.workers, key=lambda each: (each.role, each.node)):
-        listed = tuple(workers)
-        table.add_row(role, str(node), Text(_names(listed)), _gpus(listed))
+    table = Table("role", "node", "workers", "GPUs of each", box=None, pad_edge=False, header_style="dim")
+    for (role, node), group in groupby(placement.workers, key=lambda each: (each.role, each.node)):
+        workers = tuple(group)
+        names = workers[0].id if len(workers) == 1 else f"{workers[0].id} to {workers[-1].id}"
+        # `0 | 1 | 2`, or `0,1 | 2,3` where two share the work
+        gpus = " | ".join(",".join(map(str, each.gpus)) for each in workers if each.gpus) or "-"
+        table.add_row(role, str(node), Text(names), gpus)
     return table
-
-
-def _names(workers: tuple[Worker, ...]) -> str:
-    first, last = workers[0], workers[-1]
-    return first.id if len(workers) == 1 else f"{first.id} to {last.id}"
-
-
-def _gpus(workers: tuple[Worker, ...]) -> str:
-    """`0 | 1 | 2`, or `0,1 | 2,3` where two share the work."""
-    return " | ".join(",".join(map(str, each.gpus)) for each in workers if each.gpus) or "-"
 
 
 def _memory(plan: Plan) -> Iterator[RenderableType]:
@@ -204,18 +175,13 @@ def _memory(plan: Plan) -> Iterator[RenderableType]:
     capacity = plan.budget.capacity_bytes
     for role, peak in peaks(uses, plan.hardware.layout).items():
         of = f" of {binary(capacity)}, {peak / capacity:.0%}" if capacity else ""
-        yield Text(f"peak per GPU  {binary(peak)}{of}{_where(role, plan)}")
-
-
-def _where(role: Role, plan: Plan) -> str:
-    return f"  ({role})" if plan.hardware.layout == "split" else ""
+        whose = f"  ({role})" if plan.hardware.layout == "split" else ""
+        yield Text(f"peak per GPU  {binary(peak)}{of}{whose}")
 
 
 def _memory_table(uses: Iterable[MemoryUse]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("role", "where", "what", "when"):
-        table.add_column(title)
-    table.add_column("size", justify="right")
+    titles = ("role", "where", "what", "when", Column("size", justify="right"))
+    table = Table(*titles, box=None, pad_edge=False, header_style="dim")
     for use in uses:
         where = "host, per node" if use.host else "each GPU"
         for item in use.items:
@@ -224,19 +190,10 @@ def _memory_table(uses: Iterable[MemoryUse]) -> Table:
     return table
 
 
-# --- totals --------------------------------------------------------------------------------------------------------
-
-
-def _total_steps(plan: Plan) -> str:
-    return _sum((stage.budget.max_steps, 1) for stage in plan.stages)
-
-
-def _total_episodes(plan: Plan) -> str:
-    return _sum((stage.budget.max_steps, stage.budget.episodes_per_step) for stage in plan.stages)
-
-
-def _sum(parts: Iterable[tuple[int | None, int]]) -> str:
-    """Steps times what each has; a stage without a bound makes the sum a lower one."""
-    parts = tuple(parts)
-    known = sum(steps * each for steps, each in parts if steps is not None)
-    return f"{known:,}" if all(steps is not None for steps, _ in parts) else f"{known:,} or more"
+def _totals(plan: Plan) -> tuple[str, str]:
+    """Steps and episodes of all stages; one without a bound makes the sums lower ones."""
+    budgets = [stage.budget for stage in plan.stages]
+    more = " or more" if any(budget.max_steps is None for budget in budgets) else ""
+    steps = sum(budget.max_steps or 0 for budget in budgets)
+    episodes = sum((budget.max_steps or 0) * budget.episodes_per_step for budget in budgets)
+    return f"{steps:,}{more}", f"{episodes:,}{more}"

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ..dsl.compose.interpolate import escape
 from ..dsl.text.scalars import Refused, resolve
-from ..dsl.text.tree import ListNode, MapNode, Node, Path, ScalarNode
+from ..dsl.text.tree import ListNode, MapNode, Node, ScalarNode
 
 __all__ = ["resolved_data", "resolved_yaml"]
-
-Origin = Callable[[Path, Node], str]
 
 PLAIN = re.compile(r"[A-Za-z_./~][\w ./()<>=*+~,-]*")
 """Text that needs no quotes, as far as this module must know."""
@@ -26,9 +24,9 @@ COMMENT_COLUMN = 44
 FLOW_WIDTH = 80
 
 
-def resolved_yaml(tree: MapNode, origin: Origin | None = None) -> str:
-    """Write YAML; `origin` gives the comment after each value."""
-    return "".join(f"{line}\n" for line in _map_lines(tree, "", (), origin))
+def resolved_yaml(tree: MapNode, *, origins: bool = False) -> str:
+    """Write YAML; with `origins`, a comment after each value says where it comes from."""
+    return "".join(f"{line}\n" for line in _lines(tree, "", origins))
 
 
 def resolved_data(node: Node) -> Any:
@@ -42,39 +40,34 @@ def resolved_data(node: Node) -> Any:
     return escape(node.value) if isinstance(node.value, str) else node.value
 
 
-def _map_lines(node: MapNode, indent: str, path: Path, origin: Origin | None) -> Iterator[str]:
-    for entry in node.entries:
-        head, below = f"{indent}{_text(entry.name)}:", (*path, entry.name)
-        flow = _flow(entry.value)
-        if flow is not None:
-            yield _with_origin(f"{head} {flow}".rstrip(), entry.value, below, origin)
-        else:
-            yield head
-            yield from _lines(entry.value, indent + "  ", below, origin)
-
-
-def _lines(node: Node, indent: str, path: Path, origin: Origin | None) -> Iterator[str]:
+def _lines(node: Node, indent: str, origins: bool) -> Iterator[str]:
     if isinstance(node, MapNode):
-        yield from _map_lines(node, indent, path, origin)
+        for entry in node.entries:
+            head = f"{indent}{_text(entry.name)}:"
+            flow = _flow(entry.value)
+            if flow is not None:
+                yield _with_origin(f"{head} {flow}".rstrip(), entry.value, origins)
+            else:
+                yield head
+                yield from _lines(entry.value, indent + "  ", origins)
     elif isinstance(node, ListNode):
-        for i, item in enumerate(node.items):
-            yield from _item_lines(item, indent, (*path, i), origin)
+        for item in node.items:
+            yield from _item_lines(item, indent, origins)
 
 
-def _item_lines(item: Node, indent: str, path: Path, origin: Origin | None) -> Iterator[str]:
+def _item_lines(item: Node, indent: str, origins: bool) -> Iterator[str]:
     flow = _flow(item)
     if flow is not None:
-        yield _with_origin(f"{indent}- {flow}", item, path, origin)
+        yield _with_origin(f"{indent}- {flow}", item, origins)
         return
     # the dash takes the place of the first line's indent
-    first, *rest = _lines(item, indent + "  ", path, origin)
+    first, *rest = _lines(item, indent + "  ", origins)
     yield f"{indent}- {first.removeprefix(indent + '  ')}"
     yield from rest
 
 
-def _with_origin(line: str, node: Node, path: Path, origin: Origin | None) -> str:
-    comment = origin(path, node) if origin else ""
-    return f"{line.ljust(COMMENT_COLUMN)}  # {comment}" if comment else line
+def _with_origin(line: str, node: Node, origins: bool) -> str:
+    return f"{line.ljust(COMMENT_COLUMN)}  # {node.span.source.name}:{node.span.line}" if origins else line
 
 
 def _flow(node: Node) -> str | None:

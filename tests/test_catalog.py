@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from agym.catalog import ENVS, BadEnvironment, Registered, catalog, find_data_file, read_environment
+from agym.catalog import ENVS, UNBUILT, BadEnvironment, Registered, catalog, find_data_file, read_environment
 from agym.dsl.catalog import EnvironmentInfo
 from agym.dsl.model.recipe import Recipe
 from agym.dsl.model.reflect import Choice, Number, record, type_at
 from agym.schemas import load
-from agym.unbuilt import UNBUILT
 from jsonschema import Draft7Validator
 
 FILES = sorted(ENVS.glob("*/env.json"))

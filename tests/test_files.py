@@ -8,7 +8,7 @@ from agym.dsl.compose.library import Found, Refusal, Trouble
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
 from agym.dsl.text.decode import MAX_BYTES
-from agym.files import SHIPPED, DiskLibrary, find_recipes, project_root, shipped_names, write_atomically
+from agym.files import SHIPPED, DiskLibrary, find_recipes, is_base, project_root, shipped_names, write_atomically
 
 
 def put(folder: Path, name: str, text: str = "agym: 1\n") -> Path:
@@ -173,7 +173,7 @@ def test_a_pipe_is_read(tmp_path: Path) -> None:
 
 
 def paths(folder: Path, *arguments: str) -> list[str]:
-    return [target.path for target in find_recipes(arguments, folder).targets]
+    return list(find_recipes(arguments, folder).paths)
 
 
 def test_a_folder_gives_its_recipes_sorted_and_counts_the_others(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_folder_gives_its_recipes_sorted_and_counts_the_others(tmp_path: Path)
     put(tmp_path, "r/compose.yaml", "services:\n  agym: 1\n")
     put(tmp_path, "r/notes.txt")
     found = find_recipes(["r"], tmp_path)
-    assert [target.path for target in found.targets] == ["r/b.yaml", "r/a/z.yml"]
+    assert list(found.paths) == ["r/b.yaml", "r/a/z.yml"]
     assert found.left_out == 1
 
 
@@ -210,7 +210,7 @@ def test_a_file_in_a_folder_named_base_is_a_base(tmp_path: Path) -> None:
     put(tmp_path, "r/base/a.yaml")
     put(tmp_path, "r/baseline.yaml")
     put(tmp_path, "base.yaml")
-    assert {each.path: each.base for each in find_recipes(["r", "base.yaml"], tmp_path).targets} == {
+    assert {path: is_base(path) for path in paths(tmp_path, "r", "base.yaml")} == {
         "r/baseline.yaml": False,
         "r/base/a.yaml": True,
         "base.yaml": False,

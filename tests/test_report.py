@@ -7,10 +7,8 @@ import pytest
 from agym.dsl.codes import CODES
 from agym.dsl.diagnostics import Diagnostic, Note, Severity
 from agym.dsl.source import Source, Span
-from agym.reporters.diagnostics.as_json import report_json
-from agym.reporters.diagnostics.github import report_github
+from agym.reporters.diagnostics.for_programs import report_github, report_json, report_sarif
 from agym.reporters.diagnostics.report import Checked, Report, report
-from agym.reporters.diagnostics.sarif import report_sarif
 from agym.reporters.diagnostics.text import Style, diagnostic_text, report_text
 from agym.schemas import load
 from jsonschema import Draft7Validator

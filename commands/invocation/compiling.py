@@ -1,27 +1,29 @@
-"""Compiles the recipe that the command line names; its mistakes are shown, and become an exit code."""
+"""Compiles the recipe that the command line names; its mistakes are shown, and end the command."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NoReturn
 
+from ...catalog import catalog
 from ...dsl.catalog import Catalog
 from ...dsl.compile import Compiled, CompiledVariant, compile_recipe
 from ...dsl.diagnostics import Diagnostic, Severity
 from ...dsl.source import Source
 from ...dsl.text.decode import MAX_BYTES, decode
-from ...files import STDIN, DiskLibrary, Target
+from ...files import STDIN, DiskLibrary, is_base
 from ...reporters.diagnostics.report import Checked, report
-from ...reporters.diagnostics.text import Style, report_text
+from ...reporters.diagnostics.text import report_text
 from .engines import has_started_again, put_back
-from .shell import Exit, Shell, UsageError
+from .shell import Shell, UsageError, WrongRecipe
 
 if TYPE_CHECKING:
     from ...dsl.model.plan import Plan
     from ...runtime.storage.run_reader import RunReader
 
-__all__ = ["Compiler", "choose", "open_stored"]
+__all__ = ["Compiler", "build_compiler", "choose", "open_stored"]
 
 STDIN_NAME = "<stdin>"
 NOT_BUILT = "not-built"
@@ -36,7 +38,7 @@ class Compiler:
     library: DiskLibrary
     catalog: Catalog
     shell: Shell
-    settings: tuple[str, ...] = field(default=())
+    settings: tuple[str, ...]
 
     def open(self, reference: str) -> Source | Diagnostic:
         """Read the text of a path, a shipped name, or `-`."""
@@ -48,82 +50,61 @@ class Compiler:
         put_back(self.shell.stdin, data)
         return decode(STDIN_NAME, data, key=key)
 
-    def compile(self, source: Source, *, base: bool = False) -> Compiled:
+    def compile(self, source: Source | Diagnostic, *, base: bool = False) -> Compiled:
+        """Compile a text, or what is known of one that could not be opened."""
+        if isinstance(source, Diagnostic):
+            return Compiled(variants=(), diagnostics=(source,), num_runs=0)
         return compile_recipe(source, self.library, self.settings, self.shell.environ, self.catalog, incomplete=base)
 
-    def check(self, target: Target) -> Checked:
+    def check(self, path: str) -> Checked:
         """Check one recipe of many, for a report."""
-        source = self.open(target.path)
-        if isinstance(source, Diagnostic):
-            return Checked(path=target.path, runs=0, base=target.base, failed=True, diagnostics=(source,))
-        return _checked(target, self.compile(source, base=target.base))
+        base = is_base(path)
+        return _checked(path, base, self.compile(self.open(path), base=base))
 
-    def runs(self, reference: str) -> tuple[CompiledVariant, ...] | Exit:
-        """Compile all runs of a recipe; its mistakes and warnings go to standard error."""
-        source = self.open(reference)
-        if isinstance(source, Diagnostic):
-            return self.tell(reference, source)
-        compiled = self.compile(source)
-        code = self._told(reference, compiled)
-        return compiled.variants if code is Exit.RIGHT else code
+    def runs(
+        self, reference: str, source: Source | Diagnostic | None = None, *, to_run: bool = False
+    ) -> tuple[CompiledVariant, ...]:
+        """Compile all runs of a recipe; its mistakes and warnings go to standard error.
 
-    def runnable(self, reference: str, text: Source | Diagnostic | None = None) -> tuple[CompiledVariant, ...] | Exit:
-        """As `runs`, for a recipe that is to be run now: parts that this version lacks are mistakes.
-
-        `text` is that of a recipe which lies elsewhere than its paths count from.
+        `source` is that of a recipe which lies elsewhere than its paths count from. With `to_run`, parts that this
+        version lacks are mistakes.
         """
-        source = text or self.open(reference)
-        if isinstance(source, Diagnostic):
-            return self.tell(reference, source)
-        compiled = self.compile(source)
-        strict = tuple(
-            replace(each, severity=Severity.ERROR) if each.code == NOT_BUILT else each for each in compiled.diagnostics
-        )
-        code = self._told(reference, replace(compiled, diagnostics=strict))
-        return compiled.variants if code is Exit.RIGHT else code
-
-    def recompile(self, target: str, stored: RunReader) -> Plan | Exit:
-        """The plan of the run in a folder, from the recipe that it keeps; warnings were told when it began."""
-        source = open_stored(target, stored)
-        if isinstance(source, Diagnostic):
-            return self.tell(target, source)
-        compiled = self.compile(source)
+        compiled = self.compile(source or self.open(reference))
+        if to_run:
+            found = compiled.diagnostics
+            strict = (replace(each, severity=Severity.ERROR) if each.code == NOT_BUILT else each for each in found)
+            compiled = replace(compiled, diagnostics=tuple(strict))
         if compiled.failed:
-            return self._told(target, compiled)
+            self.refuse(reference, compiled)
+        # warnings were shown before this process restarted
+        if compiled.diagnostics and not has_started_again(self.shell.environ):
+            self._show(reference, compiled)
+        return compiled.variants
+
+    def recompile(self, target: str, stored: RunReader) -> Plan:
+        """The plan of the run in a folder, from the recipe that it keeps; warnings were shown when it began."""
+        compiled = self.compile(open_stored(target, stored))
+        if compiled.failed:
+            self.refuse(target, compiled)
         return replace(compiled.variants[0].plan, choices=stored.manifest.get("choices", {}))
 
-    def one(self, reference: str, number: int | None) -> CompiledVariant | Exit:
-        """Compile one run, of a matrix by its number."""
-        runs = self.runs(reference)
-        return runs if isinstance(runs, Exit) else choose(runs, reference, number)
+    def refuse(self, reference: str, compiled: Compiled) -> NoReturn:
+        """Show the mistakes of a recipe, and end the command."""
+        self._show(reference, compiled)
+        raise WrongRecipe
 
-    def right(self, reference: str, source: Source) -> Exit:
-        """Check a text that is not in a file yet; mistakes are shown."""
-        return self._told(reference, self.compile(source))
-
-    def tell(self, reference: str, diagnostic: Diagnostic) -> Exit:
-        """A recipe that could not be opened."""
-        return self._told(reference, Compiled(variants=(), diagnostics=(diagnostic,), num_runs=0))
-
-    def _told(self, reference: str, compiled: Compiled) -> Exit:
-        # warnings were shown before this process restarted
-        if compiled.failed or (compiled.diagnostics and not has_started_again(self.shell.environ)):
-            found = report([_checked(Target(path=reference, base=False), compiled)])
-            self.shell.err.write(report_text(found, Style(width=self.shell.width, colour=self._colour)))
-        return Exit.WRONG if compiled.failed else Exit.RIGHT
-
-    @property
-    def _colour(self) -> bool:
-        return self.shell.colour and self.shell.err.isatty()
+    def _show(self, reference: str, compiled: Compiled) -> None:
+        style = replace(self.shell.style, colour=self.shell.colour and self.shell.err.isatty())
+        self.shell.err.write(report_text(report([_checked(reference, False, compiled)]), style))
 
 
-def _checked(target: Target, compiled: Compiled) -> Checked:
+def build_compiler(shell: Shell, settings: Iterable[str] = ()) -> Compiler:
+    return Compiler(library=DiskLibrary(shell.cwd), catalog=catalog(), shell=shell, settings=tuple(settings))
+
+
+def _checked(path: str, base: bool, compiled: Compiled) -> Checked:
     return Checked(
-        path=target.path,
-        runs=compiled.num_runs,
-        base=target.base,
-        failed=compiled.failed,
-        diagnostics=compiled.diagnostics,
+        path=path, runs=compiled.num_runs, base=base, failed=compiled.failed, diagnostics=compiled.diagnostics
     )
 
 

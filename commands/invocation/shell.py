@@ -10,7 +10,7 @@ from typing import BinaryIO, TextIO
 
 from ...reporters.diagnostics.text import Style
 
-__all__ = ["Exit", "Shell", "UsageError"]
+__all__ = ["Exit", "Shell", "UsageError", "WrongRecipe"]
 
 
 class Exit(IntEnum):
@@ -32,6 +32,10 @@ class Exit(IntEnum):
 
 class UsageError(Exception):
     """A wrong command line; the text says why in one line."""
+
+
+class WrongRecipe(Exception):
+    """A recipe whose mistakes have been shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,10 @@ class Report:
         for each in self.checked:
             yield from each.diagnostics
 
+    def shown(self, quiet: bool) -> list[Diagnostic]:
+        """All, or with `quiet` the errors."""
+        return [each for each in self.diagnostics if not quiet or each.severity is Severity.ERROR]
+
     def count(self, severity: Severity) -> int:
         return sum(each.severity is severity for each in self.diagnostics)
 

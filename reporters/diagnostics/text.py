@@ -33,7 +33,7 @@ class Style:
 
 def report_text(report: Report, style: Style, *, quiet: bool = False) -> str:
     """All diagnostics, then one line of counts; `quiet` leaves out warnings, and the counts where there is no error."""
-    shown = [each for each in report.diagnostics if not quiet or each.severity is Severity.ERROR]
+    shown = report.shown(quiet)
     parts = [diagnostic_text(each, style) for each in shown]
     if not quiet or shown:
         parts.append(summary_line(report, style) + "\n")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from agym.catalog import UNBUILT
 from agym.dsl.check.presets import load_presets
 from agym.dsl.model.algorithm import Baseline, Kind
 from agym.runtime.engine import OutcomeKind
@@ -18,7 +19,6 @@ from agym.runtime.learning.training_batch import attach_values, build_training_b
 from agym.runtime.progress import Progress
 from agym.runtime.rollout.episode import Ending, Episode, Group
 from agym.runtime.steps.stage_context import StageContext, update_settings
-from agym.unbuilt import UNBUILT
 
 from .conftest import RECIPE, plan_of
 from .factories import make_episode, make_segment, make_turn
