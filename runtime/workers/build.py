@@ -17,7 +17,7 @@ from ...dsl.model.recipe import DType, Init, Layout, Model, Offload
 from ..agents.chat import LEFT_OUT, NO_THOUGHTS, Chat
 from ..agents.formats import format_for
 from ..agents.prompts import prompt_texts
-from ..backends.hf_models import ModelSizes, ModelSource, TokenizerSizes, load_tokenizer, make_model, make_tokenizer
+from ..backends.hf_models import ModelSource, load_tokenizer, make_model, make_tokenizer
 from ..backends.registry import DEFAULT_LEARNER, DEFAULT_SAMPLER
 from ..errors import RunError
 from ..protocols import LearnerSettings, OptimizerSettings, Sampler, SamplerSettings, Scorer, ValueLearner
@@ -44,11 +44,9 @@ async def prepare_model(plan: Plan, root: Path, envs: OpenEnvs) -> ModelSource:
     if model.init is None:
         return find_model(model)
     if not (root / MODEL).is_dir():
-        prompt_texts = await _texts(plan, model.init, envs)
-        sizes = model.init.tokenizer
-        tokenizer = make_tokenizer(TokenizerSizes(kind=sizes.kind, vocab=sizes.vocab), prompt_texts)
+        tokenizer = make_tokenizer(model.init.tokenizer, await _texts(plan, model.init, envs))
         with fill_folder(root / MODEL) as folder:
-            make_model(_sizes(model.init, _context(plan)), tokenizer, derive(plan.seed, "model"), folder)
+            make_model(model.init, tokenizer, derive(plan.seed, "model"), folder, positions=_context(plan))
     return ModelSource(path=str(root / MODEL))
 
 
@@ -91,19 +89,6 @@ async def _texts(plan: Plan, init: Init, envs: OpenEnvs) -> list[str]:
         found += [LEFT_OUT] if agent.observation_tokens else []
         found += [*prompt_texts(agent), *([] if agent.thinking else [NO_THOUGHTS])]
     return list(dict.fromkeys(text for text in found if text))
-
-
-def _sizes(init: Init, positions: int) -> ModelSizes:
-    return ModelSizes(
-        family=init.family,
-        layers=init.layers,
-        hidden=init.hidden,
-        heads=init.heads,
-        kv_heads=init.kv_heads,
-        intermediate=init.intermediate,
-        tie_embeddings=init.tie_embeddings,
-        positions=positions,
-    )
 
 
 def _context(plan: Plan) -> int:

@@ -45,9 +45,10 @@ ACT, PLANS, LESSON, SUMMARY = Purpose
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    from agym.runtime.backends.hf_models import ModelTokenizer, TokenizerSizes, make_tokenizer
+    from agym.dsl.model.recipe import TokenizerInit
+    from agym.runtime.backends.hf_models import ModelTokenizer, make_tokenizer
 
-    return ModelTokenizer(make_tokenizer(TokenizerSizes(vocab=320), ["say 0 say 1 say 2 say 3 wrong"]))
+    return ModelTokenizer(make_tokenizer(TokenizerInit(vocab=320), ["say 0 say 1 say 2 say 3 wrong"]))
 
 
 @dataclass
