@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ..reporting import MetricsRow
 from .protocol import Opening
 from .registry import check_settings, import_library
 
-__all__ = ["TensorBoardSink", "open_tensorboard"]
+__all__ = ["TensorBoardSink"]
 
 _FLUSH_S = 10
 _QUEUE = 100
 
 
-def open_tensorboard(opening: Opening) -> TensorBoardSink:
-    check_settings(opening)
-    writer = import_library("tensorboard.summary.writer.event_file_writer", "tensorboard")
-    folder = opening.folder / "logs" / "tensorboard"
-    return TensorBoardSink(
-        writer.EventFileWriter(str(folder), max_queue_size=_QUEUE, flush_secs=_FLUSH_S), opening.wall_clock
-    )
-
-
 class TensorBoardSink:
     """One scalar per number; notes as text."""
 
-    def __init__(self, writer: Any, wall_clock: Callable[[], float]) -> None:
-        self._writer = writer
-        self._wall_clock = wall_clock
+    def __init__(self, opening: Opening) -> None:
+        check_settings(opening)
+        writers = import_library("tensorboard.summary.writer.event_file_writer", "tensorboard")
+        folder = opening.folder / "logs" / "tensorboard"
+        self._writer: Any = writers.EventFileWriter(str(folder), max_queue_size=_QUEUE, flush_secs=_FLUSH_S)
+        self._wall_clock = opening.wall_clock
         self._events: Any = import_library("tensorboard.compat.proto.event_pb2", "tensorboard")
         self._summaries: Any = import_library("tensorboard.compat.proto.summary_pb2", "tensorboard")
         self._tensors: Any = import_library("tensorboard.compat.proto.tensor_pb2", "tensorboard")
