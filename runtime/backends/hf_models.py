@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +60,6 @@ class ModelSource:
 
     path: str
     """A folder or a hub id."""
-    revision: str | None = None
     trust_remote_code: bool = False
 
 
@@ -234,14 +233,12 @@ def make_model(init: Init, tokenizer: PreTrainedTokenizerBase, seed: int, folder
 
 
 def load_causal_model(source: ModelSource, dtype: str, attention: str) -> PreTrainedModel:
-    """Load the model of a folder or hub id, with a precision and an attention."""
+    """Load the model of a folder, with a precision and an attention."""
     from transformers import AutoModelForCausalLM
 
-    # a download shows how far it is; reading a folder does not
-    with _without_progress_bars() if Path(source.path).is_dir() else nullcontext():
+    with _without_progress_bars():
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             source.path,
-            revision=source.revision,
             trust_remote_code=source.trust_remote_code,
             dtype=dtype,
             attn_implementation=attention,
@@ -287,7 +284,7 @@ def _pretrained_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-        source.path, revision=source.revision, trust_remote_code=source.trust_remote_code
+        source.path, trust_remote_code=source.trust_remote_code
     )
     return tokenizer
 

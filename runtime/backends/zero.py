@@ -82,7 +82,7 @@ class ZeroEngine:
                 self._engine.set_gradient_accumulation_boundary(at == len(rows) - 1)
                 share = idle(self._idle_row).sum() * 0.0 if row is None else loss(row)
                 # ranks average their gradients; the divisor is already that of all of them
-                self._engine.backward(share * _world_size(), scale_wrt_gas=False)
+                self._engine.backward(share * torch.distributed.get_world_size(), scale_wrt_gas=False)
         return self._gradients.norm(), len(rows)
 
     @contextmanager
@@ -177,19 +177,15 @@ class ZeroEngine:
 
 
 def sum_over_ranks(values: Tensor) -> Tensor:
-    if _world_size() > 1:
+    if torch.distributed.get_world_size() > 1:
         torch.distributed.all_reduce(values)
     return values
 
 
 def max_over_ranks(values: Tensor) -> Tensor:
-    if _world_size() > 1:
+    if torch.distributed.get_world_size() > 1:
         torch.distributed.all_reduce(values, torch.distributed.ReduceOp.MAX)
     return values
-
-
-def _world_size() -> int:
-    return torch.distributed.get_world_size()
 
 
 # --- gradients, by ZeRO stage --------------------------------------------------------------------------------------

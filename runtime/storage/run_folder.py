@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from errno import EIO, ENOSPC
+from io import FileIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -32,6 +33,7 @@ __all__ = [
     "FolderError",
     "MetricsFile",
     "RunFolder",
+    "append_line",
     "checkpoints_in",
     "fill_folder",
     "on_disk",
@@ -211,6 +213,12 @@ def on_disk(what: str) -> Iterator[None]:
         raise RunError(f"{what}: {where}{error.strerror or error}; free space or fix it, and resume") from error
 
 
+def append_line(file: FileIO, line: bytes) -> None:
+    """Append a whole line; an unbuffered write to a full disk may take a part of it."""
+    if file.write(line) != len(line):
+        raise OSError(ENOSPC, os.strerror(ENOSPC), str(file.name))
+
+
 class MetricsFile:
     """`metrics.jsonl`: one object per line, appended and on the disk before `append` returns."""
 
@@ -226,9 +234,7 @@ class MetricsFile:
         return self._file.tell()
 
     def append(self, row: Mapping[str, float | int | str]) -> None:
-        line = json.dumps(row, allow_nan=False).encode() + b"\n"
-        if self._file.write(line) != len(line):
-            raise OSError(ENOSPC, os.strerror(ENOSPC), str(self._file.name))
+        append_line(self._file, json.dumps(row, allow_nan=False).encode() + b"\n")
         os.fsync(self._file.fileno())
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from ..agents.formats import format_for
 from ..agents.prompts import prompt_texts
 from ..backends.hf_models import ModelSource, load_tokenizer, make_model, make_tokenizer
 from ..backends.registry import DEFAULT_LEARNER, DEFAULT_SAMPLER
-from ..errors import RunError
+from ..errors import RunError, read_text
 from ..protocols import LearnerSettings, OptimizerSettings, Sampler, SamplerSettings, Scorer, ValueLearner
 from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..seeds import derive
@@ -77,7 +77,7 @@ _NOT_NEEDED = ["*.bin", "*.pt", "*.pth", "*.gguf", "*.onnx", "*.h5", "*.msgpack"
 
 async def _texts(plan: Plan, init: Init, envs: OpenEnvs) -> list[str]:
     if init.tokenizer.corpus is not None:
-        return _read("model.init.tokenizer.corpus", init.tokenizer.corpus).splitlines()
+        return read_text(init.tokenizer.corpus, "model.init.tokenizer.corpus").splitlines()
     found: list[str] = []
     for stage in plan.stages:
         agent = stage.settings.agent
@@ -212,11 +212,4 @@ def _row_tokens(plan: Plan) -> int:
 
 def _template(plan: Plan) -> str | None:
     path = plan.model.chat_template
-    return None if path is None else _read("model.chat_template", path)
-
-
-def _read(key: str, path: str) -> str:
-    try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"{key}: '{path}' cannot be read: {error}") from error
+    return None if path is None else read_text(path, "model.chat_template")
