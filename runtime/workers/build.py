@@ -1,14 +1,12 @@
-"""From a plan to workers: the model folder, the engines' settings, the engines.
-
-Enters: a Plan. Leaves: plain workers, wherever this is called. Only here do a recipe's words become an engine's.
-"""
+"""From a plan to workers: the model folder, the engines and their settings. Only here a recipe's words become an
+engine's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ...dsl.model.algorithm import Kind
 from ...dsl.model.model_sizes import is_folder
@@ -20,15 +18,12 @@ from ..agents.prompts import prompt_texts
 from ..backends.hf_models import ModelSource, load_tokenizer, make_model, make_tokenizer
 from ..backends.registry import DEFAULT_LEARNER, DEFAULT_SAMPLER
 from ..errors import RunError, read_text
-from ..protocols import LearnerSettings, OptimizerSettings, Sampler, SamplerSettings, Scorer, ValueLearner
+from ..protocols import LearnerSettings, OptimizerSettings, Sampler, SamplerSettings
 from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..seeds import derive
 from ..storage.run_folder import MODEL, fill_folder
 from .learner_worker import LearnerWorker
 from .rollout_worker import RolloutWorker
-
-if TYPE_CHECKING:
-    from ..backends.deepspeed import DeepSpeedLearner
 
 __all__ = ["critic_backbone", "find_model", "learner_worker", "prepare_model", "rollout_worker"]
 
@@ -140,21 +135,25 @@ def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
     make_learner = DEFAULT_LEARNER.load("learner")
     settings, backbone = _learner_settings(plan, model), critic_backbone(plan, model)
     learner = make_learner(settings)
+
+    def make_reference(folder: Path | None) -> Any:
+        frozen = replace(settings, model=folder or settings.model)
+        return DEFAULT_LEARNER.load("reference")(frozen, learner.device)
+
+    def make_critic() -> Any:
+        critic = DEFAULT_LEARNER.load("critic")
+        if backbone is None:
+            return critic(settings, learner.weights())
+        return critic(replace(settings, model=Path(backbone.path)), None)
+
     return LearnerWorker(
         learner,
-        learner.reference if settings.lora else lambda folder: _reference(settings, learner, folder),
+        learner.reference if settings.lora else make_reference,
         learner.vocab,
         _TOLERANCE[_dtype(plan)],
-        lambda: _critic(settings, learner, backbone),
+        make_critic,
         lambda folder: make_learner(settings, folder),
     )
-
-
-def _reference(settings: LearnerSettings, learner: DeepSpeedLearner, folder: Path | None) -> Scorer:
-    reference: Scorer = DEFAULT_LEARNER.load("reference")(
-        replace(settings, model=folder or settings.model), learner.device
-    )
-    return reference
 
 
 def critic_backbone(plan: Plan, model: ModelSource) -> ModelSource | None:
@@ -168,13 +167,6 @@ def critic_backbone(plan: Plan, model: ModelSource) -> ModelSource | None:
     if load_tokenizer(found).vocabulary != load_tokenizer(_words(plan, model)).vocabulary:
         raise RunError(f"{key}: '{path}' reads other tokens than the policy says")
     return found
-
-
-def _critic(settings: LearnerSettings, learner: DeepSpeedLearner, backbone: ModelSource | None) -> ValueLearner:
-    weights = learner.weights() if backbone is None else None
-    settings = settings if backbone is None else replace(settings, model=Path(backbone.path))
-    critic: ValueLearner = DEFAULT_LEARNER.load("critic")(settings, weights)
-    return critic
 
 
 def _learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:

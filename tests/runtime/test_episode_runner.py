@@ -38,7 +38,7 @@ from agym.runtime.protocols import FinishReason, Sampled, SampleRequest, Samplin
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv, Timeouts
 from agym.runtime.rollout.episode import Ending, Episode, Purpose, Task
 from agym.runtime.rollout.groups import EpisodeLimits, Player
-from agym.runtime.storage.episode_log import episode_lines
+from agym.runtime.storage.run_folder import episode_lines
 
 ACT, PLANS, LESSON, SUMMARY = Purpose
 

@@ -378,7 +378,7 @@ def test_a_critic_learns_by_adapters_that_begin_as_the_policys(
     assert resumed.update(batch, step) == critic.update(batch, step)
     for one, other in zip(resumed.values(batch), critic.values(batch), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert dict(named_adapters(critic._engine._engine.module)).keys() == begun.keys() - {"head.weight"}
+    assert dict(named_adapters(critic._engine.module)).keys() == begun.keys() - {"head.weight"}
     resumed.close()
     critic.close()
 
