@@ -181,7 +181,10 @@ def open_fanout(
         try:
             sinks[settings.use] = find(settings.use)(opening)
         except RunError:
-            _close_all(sinks)
+            for sink in sinks.values():
+                # the error that led here is the one to report
+                with suppress(Exception):
+                    sink.close(failed=True)
             raise
         # an unreachable server, a full disk
         except Exception as error:
@@ -191,12 +194,3 @@ def open_fanout(
     for name, reason in troubles:
         fanout.note(f"the sink '{name}' could not be opened ({reason}); metrics.jsonl has every row")
     return fanout
-
-
-def _close_all(sinks: Mapping[str, MetricsSink]) -> None:
-    for sink in sinks.values():
-        try:
-            sink.close(failed=True)
-        # the error that led here is the one to report
-        except Exception:
-            continue
