@@ -227,7 +227,9 @@ class _PartitionedGradients:
         from deepspeed.utils import safe_set_full_grad
 
         parameter = next(each for each in self._engine.module.parameters() if each.requires_grad)
-        safe_set_full_grad(parameter, torch.full(_full_shape(parameter), math.nan, device=self._engine.device))
+        # under stage 3 a parameter is empty until it is gathered; its shape is noted on it
+        shape = getattr(parameter, "ds_shape", parameter.shape)
+        safe_set_full_grad(parameter, torch.full(shape, math.nan, device=self._engine.device))
         self._engine.step()
         if self._engine.was_step_applied():
             raise RuntimeError("DeepSpeed applied an update that it had to skip")
@@ -248,13 +250,6 @@ _GRADIENTS: Mapping[int, Callable[[DeepSpeedEngine], _WholeGradients | _Partitio
     2: _PartitionedGradients,
     3: _PartitionedWeights,
 }
-
-
-def _full_shape(parameter: nn.Parameter) -> torch.Size:
-    # under stage 3 a parameter is empty until it is gathered; its shape is noted on it
-    shape = getattr(parameter, "ds_shape", parameter.shape)
-    assert isinstance(shape, torch.Size)
-    return shape
 
 
 # --- starting ------------------------------------------------------------------------------------------------------

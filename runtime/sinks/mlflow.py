@@ -86,9 +86,7 @@ class MlflowSink:
         ]
         for start in range(0, len(metrics), _BATCH):
             self._client.log_batch(self._run, metrics=metrics[start : start + _BATCH])
-        self._write_texts({name: value for name, value in row.items() if isinstance(value, str)})
-
-    def _write_texts(self, texts: Mapping[str, str]) -> None:
+        texts = {name: value for name, value in row.items() if isinstance(value, str)}
         for name, value in texts.items():
             if self._texts.get(name) != value:
                 self._client.set_tag(self._run, metric_name(name), value)

@@ -32,7 +32,9 @@ class TensorBoardSink:
     def write(self, row: MetricsRow) -> None:
         step = int(row.get("total_step", 0))
         if self._step is None:
-            self._begin(step)
+            # TensorBoard then drops later steps of an earlier process, which a resumed run takes again
+            log = self._events.SessionLog
+            self._add(step, session_log=log(status=log.START))
         self._step = step
         value = self._summaries.Summary.Value
         self._add(
@@ -61,11 +63,6 @@ class TensorBoardSink:
 
     def close(self, *, failed: bool) -> None:
         self._writer.close()
-
-    def _begin(self, step: int) -> None:
-        """Mark a start: TensorBoard then drops later steps of an earlier process, which a resumed run takes again."""
-        log = self._events.SessionLog
-        self._add(step, session_log=log(status=log.START))
 
     def _add(self, step: int, **content: Any) -> None:
         self._writer.add_event(self._events.Event(wall_time=self._wall_clock(), step=step, **content))

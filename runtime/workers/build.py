@@ -174,6 +174,8 @@ def _learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:
     # each stage sets its own constants; here it counts whether any of them decays
     optimizers = [stage.settings.algorithm.optimizer for stage in plan.stages]
     decay = max(optimizer.weight_decay for optimizer in optimizers)
+    # a GPU needs much to do at once; a CPU is as quick with little, and in a short row fewer places stay empty
+    row_tokens = 16384 if plan.hardware.gpus_per_node else 2048
     return LearnerSettings(
         model=Path(model.path),
         dtype=_dtype(plan),
@@ -182,7 +184,7 @@ def _learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:
         zero=0 if _alone(plan) else train.zero,
         offload=train.offload,
         optimizer=OptimizerSettings(betas=optimizers[0].betas, eps=optimizers[0].eps, weight_decay=decay),
-        tokens_per_micro_batch=train.tokens_per_micro_batch or max(_context(plan), _row_tokens(plan)),
+        tokens_per_micro_batch=train.tokens_per_micro_batch or max(_context(plan), row_tokens),
         activation_checkpointing=train.activation_checkpointing and plan.hardware.gpus_per_node > 0,
         trust_remote_code=model.trust_remote_code,
         tokenizer=plan.model.tokenizer,
@@ -195,11 +197,6 @@ def _alone(plan: Plan) -> bool:
     precision and what is offloaded need ZeRO all the same."""
     ranks = sum(worker.role is Role.LEARNER for worker in plan.placement.workers)
     return ranks == 1 and _dtype(plan) is DType.FP32 and plan.hardware.train.offload is Offload.NONE
-
-
-def _row_tokens(plan: Plan) -> int:
-    # a GPU wants much to do at once; a CPU is as quick with little, and in a short row fewer places stay empty
-    return 16384 if plan.hardware.gpus_per_node else 2048
 
 
 def _template(plan: Plan) -> str | None:

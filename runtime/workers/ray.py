@@ -248,7 +248,9 @@ def _words_of(worker: str, lost: type[RunError] = RunError) -> Iterator[None]:
 async def launch_ray(plan: Plan, root: Path, reach: EnvConnector, clock: Callable[[], float]) -> RayWorkerGroup:
     """The workers of a plan as actors: on a cluster that runs, if the recipe or `RAY_ADDRESS` names one, else on this
     machine, in a Ray that is ours and ends with the run."""
-    _refuse_many(plan)
+    more = [worker.id for worker in plan.placement.workers if worker.rank and worker.role is not Role.ENVIRONMENT]
+    if more:
+        raise RunError(f"start: this version places one worker of each kind, and the plan has also {', '.join(more)}")
     with ExitStack() as around:
         _join(plan, reach, around)
         rollout, learner = await _actors(plan, reach.environ)
@@ -272,12 +274,6 @@ async def _actors(plan: Plan, environ: Mapping[str, str]) -> list[Any]:
         ray.remote(actor).options(num_cpus=shares[role]["CPU"], num_gpus=shares[role]["GPU"], **settings)
         for role, actor in zip(_ROLES, (RolloutActor, LearnerActor), strict=True)
     ]
-
-
-def _refuse_many(plan: Plan) -> None:
-    more = [worker.id for worker in plan.placement.workers if worker.rank and worker.role is not Role.ENVIRONMENT]
-    if more:
-        raise RunError(f"start: this version places one worker of each kind, and the plan has also {', '.join(more)}")
 
 
 def resource_claims(plan: Plan) -> dict[Role, dict[str, float]]:
