@@ -17,15 +17,16 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from agym.runtime.backends.hf_models import ModelSizes, TokenizerSizes, make_model, make_tokenizer
+from agym.dsl.model.recipe import Init, TokenizerInit
+from agym.runtime.backends.hf_models import make_model, make_tokenizer
 from agym.runtime.protocols import LearnerSettings, SamplerSettings
 from agym.runtime.workers.learner_worker import LearnerWorker
 from engines import in_prepared_process
 from paired import seconds
 
 _MODELS = (
-    ModelSizes(layers=5, hidden=256, heads=4, kv_heads=2, tie_embeddings=True, positions=512),
-    ModelSizes(layers=17, hidden=640, heads=10, kv_heads=5, tie_embeddings=True, positions=512),
+    Init(layers=5, hidden=256, heads=4, kv_heads=2, tie_embeddings=True),
+    Init(layers=17, hidden=640, heads=10, kv_heads=5, tie_embeddings=True),
 )
 _VOCAB = 512
 
@@ -45,11 +46,11 @@ def main() -> int:
     return 0
 
 
-async def measure(sizes: ModelSizes, folder: Path, times: int) -> None:
+async def measure(sizes: Init, folder: Path, times: int) -> None:
     from agym.runtime.backends.deepspeed import DeepSpeedLearner
     from agym.runtime.backends.vllm import VllmSampler
 
-    make_model(sizes, make_tokenizer(TokenizerSizes(vocab=_VOCAB), ["abc"]), 0, folder)
+    make_model(sizes, make_tokenizer(TokenizerInit(vocab=_VOCAB), ["abc"]), 0, folder, positions=512)
     learner = DeepSpeedLearner(LearnerSettings(model=folder))
     sampler = VllmSampler(SamplerSettings(model=folder, context_tokens=256, slots=8))
     worker = LearnerWorker(learner, lambda model: learner, learner.vocab, tolerance=1e-4)

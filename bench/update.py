@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from agym.envs.protocol import Deadlines
 from agym.runtime.backends.hf_models import ModelSource, load_causal_model
-from agym.runtime.backends.policy import FrozenPolicy, Policy, load_policy
+from agym.runtime.backends.policy import FrozenPolicy, Policy
 from agym.runtime.learning.packing import PackedRow, pack
 from agym.runtime.protocols import LearnerSettings, LossSettings, TrainSequence, UpdateSettings
 from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
@@ -148,7 +148,7 @@ def bare_passes(
     settings: LearnerSettings, sequences: Sequence[TrainSequence]
 ) -> dict[str, Callable[[], Awaitable[None]]]:
     """Once through the model and back, and once through it."""
-    policy, rows = load_policy(settings), pack(sequences, settings.tokens_per_micro_batch, torch.device("cpu"))
+    policy, rows = Policy(settings), pack(sequences, settings.tokens_per_micro_batch, torch.device("cpu"))
 
     async def both() -> None:
         for row in rows:
@@ -187,7 +187,7 @@ Learnt = tuple[Tensor, Tensor, Tensor]
 
 
 def packed_loop(settings: LearnerSettings, sequences: Sequence[TrainSequence]) -> Callable[[], Awaitable[None]]:
-    policy, rows = load_policy(settings), pack(sequences, settings.tokens_per_micro_batch, torch.device("cpu"))
+    policy, rows = Policy(settings), pack(sequences, settings.tokens_per_micro_batch, torch.device("cpu"))
     return _loop(policy, sequences, lambda: (_of_row(policy, row) for row in rows))
 
 

@@ -29,8 +29,7 @@ from .steps.prefetch import Prefetcher
 from .steps.rollout_batch import read_batches, write_batches
 from .steps.stage_context import StageContext, open_pool, reference_stage
 from .steps.step_data import StepData, StepResult
-from .storage.episode_log import episode_lines
-from .storage.run_folder import MODEL, PROGRESS, MetricsFile, RunFolder, on_disk
+from .storage.run_folder import MODEL, PROGRESS, MetricsFile, RunFolder, episode_lines, fill_folder, on_disk
 from .workers.learner_worker import LearnerWorker
 from .workers.worker_group import WorkerGroup
 
@@ -214,7 +213,7 @@ class Engine:
         stages, index = self._plan.stages, self._stage.index
         asked = {reference_stage(stages, each) for each in stages[index:] if has_reference(each.settings.algorithm)}
         if index in asked - {0} and self._progress.step == 0:
-            with on_disk("reference"), self._space.new_reference(self._stage.settings.stage) as folder:
+            with on_disk("reference"), fill_folder(self._space.reference(self._stage.settings.stage)) as folder:
                 await self._workers.learner(LearnerWorker.export, folder)
         start = reference_stage(stages, self._stage)
         # what a run starts with is there already
@@ -229,7 +228,7 @@ class Engine:
         if stage.kind is not Kind.EVOLVE or stage.settings.algorithm.evolve.retrain_from is not RetrainFrom.BASE:
             return
         if progress.step == 0:
-            with on_disk("base"), self._space.new_base(stage.settings.stage) as folder:
+            with on_disk("base"), fill_folder(self._space.base(stage.settings.stage)) as folder:
                 await self._workers.learner(LearnerWorker.save, folder)
                 (folder / PROGRESS).write_text(progress.to_json())
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-__all__ = ["RunError", "StepRefused", "irrevocable"]
+__all__ = ["RunError", "StepRefused", "irrevocable", "read_text"]
 
 
 class RunError(Exception):
@@ -26,3 +27,11 @@ def irrevocable() -> Iterator[None]:
         yield
     except StepRefused as error:
         raise RunError(str(error)) from error
+
+
+def read_text(path: str, key: str = "") -> str:
+    """Read a file that the recipe names, under `key`; RunError where it cannot be read."""
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{key and f'{key}: '}'{path}' cannot be read: {error}") from error

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import tokenizers  # noqa: F401 - a model is made
-from agym.runtime.backends.hf_models import ModelSizes, TokenizerSizes, make_model, make_tokenizer
+from agym.dsl.model.recipe import Init, TokenizerInit
+from agym.runtime.backends.hf_models import make_model, make_tokenizer
 from agym.runtime.progress import Progress
 from agym.runtime.storage.run_folder import RunFolder
 
@@ -33,8 +34,8 @@ def run(agym: Agym, tmp_path: Path) -> Path:
     (root / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (ROW, LATER)))
     with space.checkpoint(4) as folder:
         (folder / "progress.json").write_text(Progress(total_step=4, stage=1, step=4).to_json())
-        words = make_tokenizer(TokenizerSizes(vocab=300), ["craft 1 plank"])
-        make_model(ModelSizes(layers=1, hidden=32, heads=1), words, 0, folder / "model")
+        words = make_tokenizer(TokenizerInit(vocab=300), ["craft 1 plank"])
+        make_model(Init(layers=1, hidden=32, heads=1), words, 0, folder / "model")
     space.close()
     return root
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,6 @@ from ..protocols import (
     Floats,
     LearnerSettings,
     NamedTensors,
-    OptimizerSettings,
     TrainSequence,
     UpdateFault,
     ValueMetrics,
@@ -56,38 +54,38 @@ class ValueNetwork(nn.Module):
         return values_T
 
 
-class DeepSpeedCritic:
+class DeepSpeedCritic(ZeroEngine):
     """One rank of the critic, in the process of the learner's rank."""
 
     def __init__(self, settings: LearnerSettings, weights: NamedTensors | None = None) -> None:
         """Start from the model of a folder, or with `weights` from those of a learner."""
-        self._engine = ZeroEngine(_build_network(settings, weights), settings)
+        super().__init__(_build_network(settings, weights), settings)
 
     def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
-        rows, values = self._engine.outputs(sequences, self._engine)
+        rows, values = self.outputs(sequences, self)
         return unpack(rows, values, sequences)
 
     def update(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics:
-        normaliser = self._engine.compute_global_normaliser(sequences)
+        normaliser = self.compute_global_normaliser(sequences)
         if not normaliser.tokens:
             return ValueMetrics(fault=UpdateFault.EMPTY, lr=settings.lr)
-        sums = torch.zeros(2, device=self._engine.device)
+        sums = torch.zeros(2, device=self.device)
 
         def loss(row: PackedRow) -> Tensor:
             assert row.values_N is not None, "values come before the update"
             assert row.value_targets_N is not None, "a critic is trained on value targets"
-            values_N = self._engine(row).index_select(0, row.predict_N)
+            values_N = self(row).index_select(0, row.predict_N)
             terms = compute_value_loss(values_N, row.values_N, row.value_targets_N, settings.clip, normaliser.tokens)
             sums.add_(torch.stack([terms.loss.detach(), terms.clipped]))
             return terms.loss
 
-        grad_norm, _ = self._engine.accumulate(sequences, loss, self._engine)
+        grad_norm, _ = self.accumulate(sequences, loss, self)
         total, clipped = sum_over_ranks(sums).tolist()
         is_finite = math.isfinite(total) and math.isfinite(grad_norm)
         if is_finite:
-            self._engine.step(settings.lr, settings.max_grad_norm, grad_norm)
+            self.step(settings.lr, settings.max_grad_norm, grad_norm)
         else:
-            self._engine.discard()
+            self.discard()
         return ValueMetrics(
             fault=None if is_finite else UpdateFault.NAN,
             loss=total,
@@ -95,18 +93,6 @@ class DeepSpeedCritic:
             grad_norm=grad_norm,
             lr=settings.lr,
         )
-
-    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        self._engine.optimise_by(settings, fresh=fresh)
-
-    def save(self, folder: Path) -> None:
-        self._engine.save(folder)
-
-    def load(self, folder: Path) -> None:
-        self._engine.load(folder)
-
-    def close(self) -> None:
-        self._engine.close()
 
 
 def _build_network(settings: LearnerSettings, weights: NamedTensors | None) -> ValueNetwork:

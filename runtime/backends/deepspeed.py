@@ -23,7 +23,6 @@ from ..protocols import (
     LearnerSettings,
     NamedTensors,
     Normaliser,
-    OptimizerSettings,
     Scorer,
     TrainSequence,
     UpdateFault,
@@ -33,7 +32,7 @@ from ..protocols import (
 )
 from .hf_models import ModelSource, copy_tokenizer, write_model
 from .lora import AdapterReference, adapted_layers, named_adapters, read_adapters, write_adapters
-from .policy import OUTPUT_LAYER, copy_weights, load_policy, named_hub_parameters
+from .policy import OUTPUT_LAYER, Policy, copy_weights, named_hub_parameters
 from .zero import ZeroEngine, max_over_ranks, sum_over_ranks
 
 __all__ = ["DeepSpeedLearner"]
@@ -43,31 +42,27 @@ _ADAPTERS = "adapter"
 """Folder of the adapters inside an exported model."""
 
 
-class DeepSpeedLearner:
+class DeepSpeedLearner(ZeroEngine):
     """One rank of the learner."""
 
     def __init__(self, settings: LearnerSettings, start: Path | None = None) -> None:
         """Start from the model of the settings, or from the learner that was exported to the folder `start`."""
         self._settings = settings
         # what is frozen is no part of a checkpoint, so it is always the model of the settings
-        self._policy = load_policy(settings if start is None or settings.lora else replace(settings, model=start))
+        self._policy = Policy(settings if start is None or settings.lora else replace(settings, model=start))
         if start is not None and settings.lora:
             copy_weights(named_adapters(self._policy.causal), read_adapters(start / _ADAPTERS).items())
-        self._engine = ZeroEngine(self._policy, settings, outside=[self._policy.output_layer])
+        super().__init__(self._policy, settings, outside=[self._policy.output_layer])
 
     @property
     def vocab(self) -> int:
         """Size of the model's vocabulary."""
         return self._policy.vocab
 
-    @property
-    def device(self) -> torch.device:
-        return self._engine.device
-
     # --- learning
 
     def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
-        normaliser = self._engine.compute_global_normaliser(sequences)
+        normaliser = self.compute_global_normaliser(sequences)
         if not normaliser.tokens:
             return UpdateMetrics(fault=UpdateFault.EMPTY, lr=settings.lr)
         sums = _Sums.zero(self.device)
@@ -78,28 +73,25 @@ class DeepSpeedLearner:
             sums += terms
             return terms.loss
 
-        grad_norm, micro_batches = self._engine.accumulate(sequences, loss, self._logprobs)
+        grad_norm, micro_batches = self.accumulate(sequences, loss, self._logprobs)
         metrics = _metrics(sums, normaliser, settings, grad_norm, micro_batches)
         metrics = replace(metrics, fault=_find_fault(metrics, settings.limits))
         if metrics.fault is None:
-            self._engine.step(settings.lr, settings.max_grad_norm, grad_norm)
+            self.step(settings.lr, settings.max_grad_norm, grad_norm)
         else:
-            self._engine.discard()
+            self.discard()
         return metrics
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
-        rows, logprobs = self._engine.outputs(sequences, lambda row: self._logprobs(row, temperature))
+        rows, logprobs = self.outputs(sequences, lambda row: self._logprobs(row, temperature))
         return scatter(rows, logprobs, sequences)
 
-    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
-        self._engine.optimise_by(settings, fresh=fresh)
-
     def _logprobs(self, row: PackedRow, temperature: float = 1.0) -> Tensor:
-        logprobs_N: Tensor = self._engine(row, temperature)[0]
+        logprobs_N: Tensor = self(row, temperature)[0]
         return logprobs_N
 
     def _terms(self, row: PackedRow, normaliser: Normaliser, settings: UpdateSettings) -> LossTerms:
-        logprobs_N, entropy_N = self._engine(row, settings.loss.temperature)
+        logprobs_N, entropy_N = self(row, settings.loss.temperature)
         return compute_loss(
             LossInputs(
                 logprobs_N=logprobs_N,
@@ -123,7 +115,7 @@ class DeepSpeedLearner:
 
     def _adapters(self) -> NamedTensors:
         for name, parameter in named_adapters(self._policy.causal):
-            with self._engine.gather_parameters(parameter):
+            with self.gather_parameters(parameter):
                 yield name, parameter.detach()
 
     def _merged_weights(self) -> NamedTensors:
@@ -132,11 +124,11 @@ class DeepSpeedLearner:
         for name, parameter in named_hub_parameters(self._policy):
             names.add(name)
             layer = layers.get(name.removesuffix(".weight"))
-            with self._engine.gather_parameters(parameter, *((layer.lora_A, layer.lora_B) if layer else ())):
+            with self.gather_parameters(parameter, *((layer.lora_A, layer.lora_B) if layer else ())):
                 yield name, layer.merged() if layer else parameter.detach()
         if OUTPUT_LAYER not in names:
             output = self._policy.output_layer
-            with self._engine.gather_parameters(output):
+            with self.gather_parameters(output):
                 yield OUTPUT_LAYER, output.detach()
 
     def reference(self, folder: Path | None) -> Scorer:
@@ -160,13 +152,10 @@ class DeepSpeedLearner:
     # --- checkpoints
 
     def save(self, folder: Path) -> None:
-        self._engine.save(folder / _STATE)
+        super().save(folder / _STATE)
 
     def load(self, folder: Path) -> None:
-        self._engine.load(folder / _STATE)
-
-    def close(self) -> None:
-        self._engine.close()
+        super().load(folder / _STATE)
 
 
 # --- what an update was like ---------------------------------------------------------------------------------------

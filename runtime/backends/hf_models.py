@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...dsl.model.recipe import Family, TokenizerKind
+from ...dsl.model.recipe import Init, TokenizerInit, TokenizerKind
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as FastTokenizer
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHAT_TEMPLATE",
-    "ModelSizes",
     "ModelSource",
     "ModelTokenizer",
-    "TokenizerSizes",
     "UnknownWord",
     "VocabularyTooSmall",
     "copy_tokenizer",
@@ -62,31 +60,7 @@ class ModelSource:
 
     path: str
     """A folder or a hub id."""
-    revision: str | None = None
     trust_remote_code: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenizerSizes:
-    """Settings of a vocabulary to be trained from text."""
-
-    kind: TokenizerKind = TokenizerKind.BPE
-    vocab: int = 512
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSizes:
-    """Sizes of a model to be made."""
-
-    family: Family = Family.QWEN3
-    layers: int = 4
-    hidden: int = 128
-    heads: int = 4
-    kv_heads: int | None = None
-    intermediate: int | None = None
-    tie_embeddings: bool = False
-    positions: int = 8192
-    """Longest sequence."""
 
 
 # --- tokenizers ----------------------------------------------------------------------------------------------------
@@ -155,16 +129,16 @@ def load_tokenizer(source: ModelSource, chat_template: str | None = None) -> Mod
     return ModelTokenizer(_pretrained_tokenizer(source), chat_template)
 
 
-def make_tokenizer(sizes: TokenizerSizes, texts: Iterable[str]) -> PreTrainedTokenizerBase:
+def make_tokenizer(init: TokenizerInit, texts: Iterable[str]) -> PreTrainedTokenizerBase:
     """Train a tokenizer on `texts`; the same texts in the same order give the same one."""
     from transformers import PreTrainedTokenizerFast
 
-    fast = _TRAINERS[sizes.kind](sizes.vocab, texts)
+    fast = _TRAINERS[init.kind](init.vocab, texts)
     tokenizer: PreTrainedTokenizerBase = PreTrainedTokenizerFast(
         tokenizer_object=fast,
         eos_token=END,
         pad_token=PAD,
-        unk_token=UNKNOWN if sizes.kind is TokenizerKind.WORD else None,
+        unk_token=UNKNOWN if init.kind is TokenizerKind.WORD else None,
         additional_special_tokens=list(ROLES),
         clean_up_tokenization_spaces=False,
     )
@@ -243,12 +217,13 @@ _TRAINERS: Mapping[TokenizerKind, Callable[[int, Iterable[str]], FastTokenizer]]
 # --- models --------------------------------------------------------------------------------------------------------
 
 
-def make_model(sizes: ModelSizes, tokenizer: PreTrainedTokenizerBase, seed: int, folder: Path) -> None:
-    """Write a model folder with weights drawn from `seed`, leaving every random generator as it was."""
+def make_model(init: Init, tokenizer: PreTrainedTokenizerBase, seed: int, folder: Path, positions: int = 8192) -> None:
+    """Write a model folder with weights drawn from `seed`, leaving every random generator as it was; no sequence is
+    longer than `positions`."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.for_model(sizes.family.value, **_config_values(sizes, tokenizer))
+    config = AutoConfig.for_model(init.family.value, **_config_values(init, tokenizer, positions))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -258,14 +233,12 @@ def make_model(sizes: ModelSizes, tokenizer: PreTrainedTokenizerBase, seed: int,
 
 
 def load_causal_model(source: ModelSource, dtype: str, attention: str) -> PreTrainedModel:
-    """Load the model of a folder or hub id, with a precision and an attention."""
+    """Load the model of a folder, with a precision and an attention."""
     from transformers import AutoModelForCausalLM
 
-    # a download shows how far it is; reading a folder does not
-    with _without_progress_bars() if Path(source.path).is_dir() else nullcontext():
+    with _without_progress_bars():
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             source.path,
-            revision=source.revision,
             trust_remote_code=source.trust_remote_code,
             dtype=dtype,
             attn_implementation=attention,
@@ -311,7 +284,7 @@ def _pretrained_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-        source.path, revision=source.revision, trust_remote_code=source.trust_remote_code
+        source.path, trust_remote_code=source.trust_remote_code
     )
     return tokenizer
 
@@ -331,22 +304,22 @@ def _without_progress_bars() -> Iterator[None]:
         logging.enable_progress_bar()
 
 
-def _config_values(sizes: ModelSizes, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    if sizes.hidden % sizes.heads:
-        raise ValueError(f"'hidden' ({sizes.hidden}) must be divisible by 'heads' ({sizes.heads})")
+def _config_values(init: Init, tokenizer: PreTrainedTokenizerBase, positions: int) -> dict[str, Any]:
+    if init.hidden % init.heads:
+        raise ValueError(f"'hidden' ({init.hidden}) must be divisible by 'heads' ({init.heads})")
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     return {
         "vocab_size": len(tokenizer),
-        "hidden_size": sizes.hidden,
-        "num_hidden_layers": sizes.layers,
-        "num_attention_heads": sizes.heads,
-        "num_key_value_heads": sizes.kv_heads or sizes.heads,
-        "head_dim": sizes.hidden // sizes.heads,
-        "intermediate_size": sizes.intermediate or 3 * sizes.hidden,
-        "max_position_embeddings": sizes.positions,
-        "tie_word_embeddings": sizes.tie_embeddings,
+        "hidden_size": init.hidden,
+        "num_hidden_layers": init.layers,
+        "num_attention_heads": init.heads,
+        "num_key_value_heads": init.kv_heads or init.heads,
+        "head_dim": init.hidden // init.heads,
+        "intermediate_size": init.intermediate or 3 * init.hidden,
+        "max_position_embeddings": positions,
+        "tie_word_embeddings": init.tie_embeddings,
         # as large as keeps what goes through a layer its size: the 0.02 of large models would leave a narrow one asleep
-        "initializer_range": sizes.hidden**-0.5,
+        "initializer_range": init.hidden**-0.5,
         "bos_token_id": None,
         "eos_token_id": end,
         "pad_token_id": pad,

@@ -30,7 +30,6 @@ __all__ = [
     "copy_weights",
     "hidden_states",
     "load_causal",
-    "load_policy",
     "named_hub_parameters",
 ]
 
@@ -40,12 +39,12 @@ TORCH_DTYPES = {DType.FP32: torch.float32, DType.BF16: torch.bfloat16, DType.FP1
 
 
 class Policy(nn.Module):
-    """Log-probs and entropies of the trained tokens of a row."""
+    """Log-probs and entropies of the trained tokens of a row, by the model of a folder."""
 
-    def __init__(self, causal: PreTrainedModel, logit_elements: int) -> None:
+    def __init__(self, settings: LearnerSettings) -> None:
         super().__init__()
-        self.causal = causal
-        self._logit_elements = logit_elements
+        self.causal = load_causal(settings)
+        self._logit_elements = settings.logit_elements
 
     def forward(self, row: PackedRow, temperature: float) -> tuple[Tensor, Tensor]:
         hidden_ND = hidden_states(self.causal.base_model, row).index_select(0, row.predict_N)
@@ -66,7 +65,7 @@ class FrozenPolicy:
     """A policy that is not trained."""
 
     def __init__(self, settings: LearnerSettings, device: torch.device) -> None:
-        self._policy = load_policy(settings).to(device).eval().requires_grad_(False)
+        self._policy = Policy(settings).to(device).eval().requires_grad_(False)
         self._capacity = settings.tokens_per_micro_batch
         self._device = device
 
@@ -97,11 +96,6 @@ def copy_weights(parameters: Iterable[tuple[str, nn.Parameter]], weights: NamedT
                 own.pop(name).copy_(tensor)
     if own:
         raise ValueError(f"missing weights: {', '.join(sorted(own))}")
-
-
-def load_policy(settings: LearnerSettings) -> Policy:
-    """Load the policy of a model folder, in training precision."""
-    return Policy(load_causal(settings), settings.logit_elements)
 
 
 def load_causal(settings: LearnerSettings) -> PreTrainedModel:

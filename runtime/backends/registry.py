@@ -78,8 +78,3 @@ ENGINE_PACKAGES = (
     *(package for row in (*LEARNERS.values(), *SAMPLERS.values()) for package in row.packages),
     "ray",
 )
-
-
-def extra_of(gpus: int) -> str:
-    """The install extra that brings all backends."""
-    return "cuda" if gpus else "cpu"

@@ -7,9 +7,8 @@ order in which requests enter the engine, which decides the last bits of every r
 long as no timer or socket takes part. Each request draws from its own seed: where sockets do take part, sharing a batch
 still moves nothing but those last bits.
 
-The engine's core is driven without vLLM's front end, which would copy and check parameters for each request and build
-objects for each token: with a small model that is a third of all time. What the front end also does, stop texts and
-length checks, is done here.
+The engine's core is driven without vLLM's front end, whose checks, copies and objects for each token take a third of
+all time with a small model. What it also does, stop texts and length checks, is done here.
 """
 
 from __future__ import annotations

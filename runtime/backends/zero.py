@@ -82,7 +82,7 @@ class ZeroEngine:
                 self._engine.set_gradient_accumulation_boundary(at == len(rows) - 1)
                 share = idle(self._idle_row).sum() * 0.0 if row is None else loss(row)
                 # ranks average their gradients; the divisor is already that of all of them
-                self._engine.backward(share * _world_size(), scale_wrt_gas=False)
+                self._engine.backward(share * torch.distributed.get_world_size(), scale_wrt_gas=False)
         return self._gradients.norm(), len(rows)
 
     @contextmanager
@@ -177,19 +177,15 @@ class ZeroEngine:
 
 
 def sum_over_ranks(values: Tensor) -> Tensor:
-    if _world_size() > 1:
+    if torch.distributed.get_world_size() > 1:
         torch.distributed.all_reduce(values)
     return values
 
 
 def max_over_ranks(values: Tensor) -> Tensor:
-    if _world_size() > 1:
+    if torch.distributed.get_world_size() > 1:
         torch.distributed.all_reduce(values, torch.distributed.ReduceOp.MAX)
     return values
-
-
-def _world_size() -> int:
-    return torch.distributed.get_world_size()
 
 
 # --- gradients, by ZeRO stage --------------------------------------------------------------------------------------
@@ -231,7 +227,9 @@ class _PartitionedGradients:
         from deepspeed.utils import safe_set_full_grad
 
         parameter = next(each for each in self._engine.module.parameters() if each.requires_grad)
-        safe_set_full_grad(parameter, torch.full(_full_shape(parameter), math.nan, device=self._engine.device))
+        # under stage 3 a parameter is empty until it is gathered; its shape is noted on it
+        shape = getattr(parameter, "ds_shape", parameter.shape)
+        safe_set_full_grad(parameter, torch.full(shape, math.nan, device=self._engine.device))
         self._engine.step()
         if self._engine.was_step_applied():
             raise RuntimeError("DeepSpeed applied an update that it had to skip")
@@ -252,13 +250,6 @@ _GRADIENTS: Mapping[int, Callable[[DeepSpeedEngine], _WholeGradients | _Partitio
     2: _PartitionedGradients,
     3: _PartitionedWeights,
 }
-
-
-def _full_shape(parameter: nn.Parameter) -> torch.Size:
-    # under stage 3 a parameter is empty until it is gathered; its shape is noted on it
-    shape = getattr(parameter, "ds_shape", parameter.shape)
-    assert isinstance(shape, torch.Size)
-    return shape
 
 
 # --- starting ------------------------------------------------------------------------------------------------------

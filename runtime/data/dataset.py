@@ -82,18 +82,16 @@ def _lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     except (OSError, UnicodeDecodeError) as error:
         raise RunError(f"data: cannot read '{path}': {error}") from error
     for number, line in enumerate(lines, 1):
-        if line.strip():
-            yield f"{path}:{number}", _object(line, f"{path}:{number}")
-
-
-def _object(line: str, where: str) -> Mapping[str, Any]:
-    try:
-        data = json.loads(line)
-    except ValueError as error:
-        raise RunError(f"{where}: invalid JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise RunError(f"{where}: expected an object, one per line")
-    return data
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        try:
+            data = json.loads(line)
+        except ValueError as error:
+            raise RunError(f"{where}: invalid JSON: {error}") from error
+        if not isinstance(data, dict):
+            raise RunError(f"{where}: expected an object, one per line")
+        yield where, data
 
 
 @contextmanager

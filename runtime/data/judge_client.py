@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from errno import ENOSPC
 from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
@@ -25,9 +23,9 @@ from ...dsl.model.plan import Plan
 from ...dsl.model.recipe import Judge, RewardSource
 from ...envs.clients.keepalive import KeepAlive
 from ...envs.wire import WireError, dump, load_object
-from ..errors import RunError, StepRefused
+from ..errors import StepRefused, read_text
 from ..rollout.groups import run_in_slots
-from ..storage.run_folder import on_disk
+from ..storage.run_folder import append_line, on_disk
 
 __all__ = ["JudgeAnswer", "JudgeClient", "JudgeQuestion"]
 
@@ -115,10 +113,8 @@ class AnswerCache:
     def add(self, key: str, answer: JudgeAnswer, reply: str) -> None:
         """Without a key it is counted, and never found again."""
         self._remember(key, answer)
-        line = dump({"key": key, **asdict(answer), "reply": reply}) + b"\n"
         with on_disk("judge"):
-            if self._file.write(line) != len(line):
-                raise OSError(ENOSPC, os.strerror(ENOSPC), str(self._file.name))
+            append_line(self._file, dump({"key": key, **asdict(answer), "reply": reply}) + b"\n")
 
     def close(self) -> None:
         self._file.close()
@@ -278,7 +274,10 @@ class JudgeClient:
         rewards = [stage.settings.reward for stage in plan.stages if stage.settings.reward.source in _JUDGED]
         judges = {reward.judge for reward in rewards if reward.judge is not None}
         self._tokens = {judge: secret(judge.token) for judge in judges}
-        self.rubrics = {judge: None if judge.prompt is None else _read(judge.prompt) for judge in judges}
+        self.rubrics = {
+            judge: None if judge.prompt is None else read_text(judge.prompt, "reward.judge.prompt").strip()
+            for judge in judges
+        }
         """The recipe's own prompts."""
         self._file = file
         self._sleep = sleep
@@ -328,10 +327,3 @@ class JudgeClient:
             await endpoint.close()
         if self._cache is not None:
             self._cache.close()
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"reward.judge.prompt: '{path}' cannot be read: {error}") from error

@@ -6,6 +6,7 @@ A sink that fails is switched off, with one note.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,10 +20,9 @@ from ..rollout.episode import Episode
 from ..text_format import strip_control
 from .console.console import Clock, Console, Terminal, console_on
 from .protocol import Factory, MetricsSink, Opening
-from .redaction import redact
 from .registry import factory_of
 
-__all__ = ["Fanout", "open_fanout"]
+__all__ = ["Fanout", "open_fanout", "redact"]
 
 _QUEUE_SIZE = 1000
 """Rows and notes that a sink may be behind."""
@@ -32,6 +32,20 @@ _FAILED_CLOSE_TIMEOUT_S = 2.0
 """For one that was switched off, and may hang."""
 _REASON = 300
 """Characters of an error that are shown."""
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+_USER_IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+@")
+_SHORTEST_SECRET = 6
+"""Shorter values are everyday words."""
+
+
+def redact(text: str, environ: Mapping[str, str]) -> str:
+    """Remove values of variables that are named like secrets, and users and passwords of addresses: the errors of
+    libraries may quote them."""
+    secrets = {value for name, value in environ.items() if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET}
+    # the longest first: one may be a part of another
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return _USER_IN_ADDRESS.sub("***@", text)
 
 
 class Fanout:
@@ -167,7 +181,10 @@ def open_fanout(
         try:
             sinks[settings.use] = find(settings.use)(opening)
         except RunError:
-            _close_all(sinks)
+            for sink in sinks.values():
+                # the error that led here is the one to report
+                with suppress(Exception):
+                    sink.close(failed=True)
             raise
         # an unreachable server, a full disk
         except Exception as error:
@@ -177,12 +194,3 @@ def open_fanout(
     for name, reason in troubles:
         fanout.note(f"the sink '{name}' could not be opened ({reason}); metrics.jsonl has every row")
     return fanout
-
-
-def _close_all(sinks: Mapping[str, MetricsSink]) -> None:
-    for sink in sinks.values():
-        try:
-            sink.close(failed=True)
-        # the error that led here is the one to report
-        except Exception:
-            continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from ..reporting import MetricsRow
 from .protocol import Opening, remember
 from .registry import check_settings, import_library
 
-__all__ = ["MlflowSink", "metric_name", "open_mlflow"]
+__all__ = ["MlflowSink", "metric_name"]
 
 _IN_A_NAME = re.compile(r"[^\w\-. :/]", re.ASCII)
 _BATCH = 1000
@@ -29,23 +29,6 @@ _SWITCHES = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
 """MLflow reads these from the environment of its process alone; what a user has set stays."""
-
-
-def open_mlflow(opening: Opening) -> MlflowSink:
-    check_settings(opening)
-    uri, plan = _address(opening), opening.plan
-    for name, value in _SWITCHES.items():
-        os.environ.setdefault(name, value)
-    client = import_library("mlflow.tracking", "mlflow").MlflowClient(tracking_uri=uri)
-    name = opening.settings.project or plan.name
-    known = client.get_experiment_by_name(name)
-    experiment = known.experiment_id if known else client.create_experiment(name)
-    tags = {"seed": str(plan.seed), "recipe_sha256": plan.recipe_sha256, **plan.choices, **dict.fromkeys(plan.tags, "")}
-    run = remember(
-        opening, "mlflow-run", lambda: str(client.create_run(experiment, run_name=plan.name, tags=tags).info.run_id)
-    )
-    client.update_run(run, status="RUNNING")
-    return MlflowSink(client, run, opening.wall_clock)
 
 
 def _address(opening: Opening) -> str:
@@ -68,10 +51,27 @@ def metric_name(name: str) -> str:
 class MlflowSink:
     """Finite numbers by `total_step`; texts as tags."""
 
-    def __init__(self, client: Any, run: str, wall_clock: Callable[[], float]) -> None:
-        self._client = client
-        self._run = run
-        self._wall_clock = wall_clock
+    def __init__(self, opening: Opening) -> None:
+        check_settings(opening)
+        uri, plan = _address(opening), opening.plan
+        for name, value in _SWITCHES.items():
+            os.environ.setdefault(name, value)
+        client = import_library("mlflow.tracking", "mlflow").MlflowClient(tracking_uri=uri)
+        name = opening.settings.project or plan.name
+        known = client.get_experiment_by_name(name)
+        experiment = known.experiment_id if known else client.create_experiment(name)
+        tags = {
+            "seed": str(plan.seed),
+            "recipe_sha256": plan.recipe_sha256,
+            **plan.choices,
+            **dict.fromkeys(plan.tags, ""),
+        }
+        self._run = remember(
+            opening, "mlflow-run", lambda: str(client.create_run(experiment, run_name=plan.name, tags=tags).info.run_id)
+        )
+        client.update_run(self._run, status="RUNNING")
+        self._client: Any = client
+        self._wall_clock = opening.wall_clock
         self._metric: Any = import_library("mlflow.entities", "mlflow").Metric
         self._texts: Mapping[str, str] = {}
         self._notes = 0
@@ -86,9 +86,7 @@ class MlflowSink:
         ]
         for start in range(0, len(metrics), _BATCH):
             self._client.log_batch(self._run, metrics=metrics[start : start + _BATCH])
-        self._write_texts({name: value for name, value in row.items() if isinstance(value, str)})
-
-    def _write_texts(self, texts: Mapping[str, str]) -> None:
+        texts = {name: value for name, value in row.items() if isinstance(value, str)}
         for name, value in texts.items():
             if self._texts.get(name) != value:
                 self._client.set_tag(self._run, metric_name(name), value)

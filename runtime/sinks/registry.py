@@ -28,7 +28,7 @@ _ROWS = (
         settings=("project", "uri", "offline"),
         extra="mlflow",
         packages=("mlflow", "mlflow-skinny"),
-        factory="mlflow:open_mlflow",
+        factory="mlflow:MlflowSink",
     ),
     SinkInfo(
         name="tensorboard",
@@ -36,7 +36,7 @@ _ROWS = (
         settings=(),
         extra="tensorboard",
         packages=("tensorboard",),
-        factory="tensorboard:open_tensorboard",
+        factory="tensorboard:TensorBoardSink",
     ),
     SinkInfo(
         name="wandb",
@@ -50,7 +50,7 @@ _ROWS = (
         variables=("WANDB_API_KEY",),
         extra="wandb",
         packages=("wandb",),
-        factory="wandb:open_wandb",
+        factory="wandb:WandbSink",
     ),
 )
 SINKS: Mapping[str, SinkInfo] = {row.name: row for row in _ROWS}

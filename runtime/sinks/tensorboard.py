@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ..reporting import MetricsRow
 from .protocol import Opening
 from .registry import check_settings, import_library
 
-__all__ = ["TensorBoardSink", "open_tensorboard"]
+__all__ = ["TensorBoardSink"]
 
 _FLUSH_S = 10
 _QUEUE = 100
 
 
-def open_tensorboard(opening: Opening) -> TensorBoardSink:
-    check_settings(opening)
-    writer = import_library("tensorboard.summary.writer.event_file_writer", "tensorboard")
-    folder = opening.folder / "logs" / "tensorboard"
-    return TensorBoardSink(
-        writer.EventFileWriter(str(folder), max_queue_size=_QUEUE, flush_secs=_FLUSH_S), opening.wall_clock
-    )
-
-
 class TensorBoardSink:
     """One scalar per number; notes as text."""
 
-    def __init__(self, writer: Any, wall_clock: Callable[[], float]) -> None:
-        self._writer = writer
-        self._wall_clock = wall_clock
+    def __init__(self, opening: Opening) -> None:
+        check_settings(opening)
+        writers = import_library("tensorboard.summary.writer.event_file_writer", "tensorboard")
+        folder = opening.folder / "logs" / "tensorboard"
+        self._writer: Any = writers.EventFileWriter(str(folder), max_queue_size=_QUEUE, flush_secs=_FLUSH_S)
+        self._wall_clock = opening.wall_clock
         self._events: Any = import_library("tensorboard.compat.proto.event_pb2", "tensorboard")
         self._summaries: Any = import_library("tensorboard.compat.proto.summary_pb2", "tensorboard")
         self._tensors: Any = import_library("tensorboard.compat.proto.tensor_pb2", "tensorboard")
@@ -39,7 +32,9 @@ class TensorBoardSink:
     def write(self, row: MetricsRow) -> None:
         step = int(row.get("total_step", 0))
         if self._step is None:
-            self._begin(step)
+            # TensorBoard then drops later steps of an earlier process, which a resumed run takes again
+            log = self._events.SessionLog
+            self._add(step, session_log=log(status=log.START))
         self._step = step
         value = self._summaries.Summary.Value
         self._add(
@@ -68,11 +63,6 @@ class TensorBoardSink:
 
     def close(self, *, failed: bool) -> None:
         self._writer.close()
-
-    def _begin(self, step: int) -> None:
-        """Mark a start: TensorBoard then drops later steps of an earlier process, which a resumed run takes again."""
-        log = self._events.SessionLog
-        self._add(step, session_log=log(status=log.START))
 
     def _add(self, step: int, **content: Any) -> None:
         self._writer.add_event(self._events.Event(wall_time=self._wall_clock(), step=step, **content))

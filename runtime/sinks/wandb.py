@@ -9,7 +9,7 @@ from ..reporting import MetricsRow
 from .protocol import Opening, remember
 from .registry import check_settings, import_library
 
-__all__ = ["WandbSink", "open_wandb"]
+__all__ = ["WandbSink"]
 
 _INIT_TIMEOUT_S = 30.0
 _QUIET = {
@@ -24,34 +24,29 @@ _QUIET = {
 }
 
 
-def open_wandb(opening: Opening) -> WandbSink:
-    settings, plan = opening.settings, opening.plan
-    options = check_settings(opening)
-    wandb = import_library("wandb", "wandb")
-    folder = opening.folder / "logs" / "wandb"
-    folder.mkdir(parents=True, exist_ok=True)
-    run = wandb.init(
-        project=settings.project or plan.name,
-        entity=settings.entity,
-        name=plan.name,
-        id=remember(opening, "wandb-run", lambda: uuid4().hex[:12]),
-        resume=None if settings.offline else "allow",
-        tags=list(plan.tags),
-        config={"seed": plan.seed, "recipe_sha256": plan.recipe_sha256, **plan.choices},
-        dir=str(folder),
-        mode="offline" if settings.offline else "online",
-        settings=wandb.Settings(init_timeout=_INIT_TIMEOUT_S, **_QUIET),
-        **options,
-    )
-    return WandbSink(run, wandb.teardown)
-
-
 class WandbSink:
     """Rows by `total_step`."""
 
-    def __init__(self, run: Any, teardown: Any) -> None:
-        self._run = run
-        self._teardown = teardown
+    def __init__(self, opening: Opening) -> None:
+        settings, plan = opening.settings, opening.plan
+        options = check_settings(opening)
+        wandb = import_library("wandb", "wandb")
+        folder = opening.folder / "logs" / "wandb"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._run: Any = wandb.init(
+            project=settings.project or plan.name,
+            entity=settings.entity,
+            name=plan.name,
+            id=remember(opening, "wandb-run", lambda: uuid4().hex[:12]),
+            resume=None if settings.offline else "allow",
+            tags=list(plan.tags),
+            config={"seed": plan.seed, "recipe_sha256": plan.recipe_sha256, **plan.choices},
+            dir=str(folder),
+            mode="offline" if settings.offline else "online",
+            settings=wandb.Settings(init_timeout=_INIT_TIMEOUT_S, **_QUIET),
+            **options,
+        )
+        self._teardown = wandb.teardown
         self._step = 0
 
     def write(self, row: MetricsRow) -> None:

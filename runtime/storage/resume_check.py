@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import replace
 
 from ...dsl.model.plan import Plan, PlanStage
-from ...dsl.model.recipe import Environment, Hardware, Judge, Rollout, RolloutHardware
+from ...dsl.model.recipe import Hardware, Judge, Rollout, RolloutHardware
 from ...dsl.publish.plan_json import dump_canonical
 
 __all__ = ["can_resume", "decisive_sha256"]
@@ -49,18 +49,12 @@ def _hardware(hardware: Hardware) -> Hardware:
 
 
 def _stage(stage: PlanStage) -> PlanStage:
-    environments = {name: _environment(each) for name, each in stage.settings.environments.items()}
-    reward = replace(stage.settings.reward, judge=_judge(stage.settings.reward.judge))
+    environments = {
+        name: replace(each, url=each.url and "", token=None) for name, each in stage.settings.environments.items()
+    }
+    reward = stage.settings.reward
+    if reward.judge is not None:
+        asked = {name: getattr(reward.judge, name) for name in ("model", "prompt", "scope", "scale", "samples")}
+        reward = replace(reward, judge=Judge(url="", **asked))
     # ops follow from the settings
     return replace(stage, ops=(), settings=replace(stage.settings, environments=environments, reward=reward))
-
-
-def _judge(judge: Judge | None) -> Judge | None:
-    if judge is None:
-        return None
-    asked = {name: getattr(judge, name) for name in ("model", "prompt", "scope", "scale", "samples")}
-    return Judge(url="", **asked)
-
-
-def _environment(environment: Environment) -> Environment:
-    return replace(environment, url=environment.url and "", token=None)

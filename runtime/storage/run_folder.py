@@ -15,14 +15,19 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from errno import EIO, ENOSPC
+from io import FileIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RunError
+
+if TYPE_CHECKING:
+    from ..rollout.episode import Episode, Segment
 
 __all__ = [
     "CHECKPOINTS",
@@ -32,7 +37,9 @@ __all__ = [
     "FolderError",
     "MetricsFile",
     "RunFolder",
+    "append_line",
     "checkpoints_in",
+    "episode_lines",
     "fill_folder",
     "on_disk",
     "replace_file",
@@ -134,16 +141,8 @@ class RunFolder:
         """Create a checkpoint; it takes its name only when it is whole and on the disk."""
         return fill_folder(self.root / CHECKPOINTS / f"{_STEP}{step}")
 
-    def new_reference(self, stage: str) -> AbstractContextManager[Path]:
-        """Create a reference, whole or not there."""
-        return fill_folder(self.reference(stage))
-
     def base(self, stage: str) -> Path:
         return self.root / "bases" / stage
-
-    def new_base(self, stage: str) -> AbstractContextManager[Path]:
-        """Create a stage's base, whole or not there."""
-        return fill_folder(self.base(stage))
 
     def _repair(self) -> None:
         """Clean up after a kill: remove half-written folders, restore replaced ones."""
@@ -211,6 +210,51 @@ def on_disk(what: str) -> Iterator[None]:
         raise RunError(f"{what}: {where}{error.strerror or error}; free space or fix it, and resume") from error
 
 
+_PLACES = 6
+"""Decimal places of a log-prob; float32 has no more."""
+
+
+def episode_lines(episodes: Iterable[Episode], *, purpose: str, total_step: int, stage: str) -> list[str]:
+    """Encode whole episodes by schemas/episode.v1.json; `purpose` is `train` or `eval`.
+
+    Tokens are those that were sampled, with their log-probs: never a rendering of the text.
+    """
+    head = {"version": 1, "purpose": purpose, "total_step": total_step, "stage": stage}
+    return [json.dumps({**head, **_record(episode)}, ensure_ascii=False, allow_nan=False) for episode in episodes]
+
+
+def _record(episode: Episode) -> dict[str, Any]:
+    return {
+        "task": asdict(episode.task),
+        "index": episode.index,
+        "horizon": episode.horizon,
+        "ending": episode.ending.value,
+        "score": episode.score,
+        "success": episode.success,
+        "fault": episode.fault,
+        "retries": episode.retries,
+        "seconds": round(episode.seconds, 3),
+        "opening": [asdict(message) for message in episode.opening],
+        "turns": [asdict(turn) for turn in episode.turns],
+        "segments": [_segment(segment) for segment in episode.segments],
+    }
+
+
+def _segment(segment: Segment) -> dict[str, list[Any]]:
+    return {
+        "ids": segment.ids.tolist(),
+        "sampled": segment.sampled.astype(int).tolist(),
+        "logprobs": [round(value, _PLACES) for value in segment.logprobs.tolist()],
+        "versions": segment.versions.tolist(),
+    }
+
+
+def append_line(file: FileIO, line: bytes) -> None:
+    """Append a whole line; an unbuffered write to a full disk may take a part of it."""
+    if file.write(line) != len(line):
+        raise OSError(ENOSPC, os.strerror(ENOSPC), str(file.name))
+
+
 class MetricsFile:
     """`metrics.jsonl`: one object per line, appended and on the disk before `append` returns."""
 
@@ -226,9 +270,7 @@ class MetricsFile:
         return self._file.tell()
 
     def append(self, row: Mapping[str, float | int | str]) -> None:
-        line = json.dumps(row, allow_nan=False).encode() + b"\n"
-        if self._file.write(line) != len(line):
-            raise OSError(ENOSPC, os.strerror(ENOSPC), str(self._file.name))
+        append_line(self._file, json.dumps(row, allow_nan=False).encode() + b"\n")
         os.fsync(self._file.fileno())
 
     def close(self) -> None:

@@ -1,7 +1,4 @@
-"""A run folder as others see it: read while the run may be under way, never held, never changed.
-
-Enters: a folder. Leaves: its recipe, its manifest, its rows, and which weights it keeps of which step.
-"""
+"""A run folder as others see it: read while the run may be under way, never held, never changed."""
 
 from __future__ import annotations
 

@@ -12,18 +12,9 @@ from pathlib import Path
 
 from ..reporting import MetricsRow
 from ..text_format import format_duration, format_number, format_share, numeric, strip_control
-from .run_folder import CHECKPOINTS
+from .run_folder import MODEL, checkpoints_in
 
-__all__ = [
-    "EvalResult",
-    "Summary",
-    "eval_results",
-    "model_folder",
-    "read_rows",
-    "summarise",
-    "summarise_run",
-    "summary_lines",
-]
+__all__ = ["EvalResult", "eval_results", "model_folder", "read_rows", "summarise_run", "summary_lines"]
 
 _NAME = 40
 
@@ -43,49 +34,10 @@ class EvalResult:
         return format_share(self.success) + interval
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """Totals of a run, from its rows."""
-
-    steps: int
-    seconds: float
-    sampled_tokens: int
-    trained_tokens: int
-    evals: int
-    before: tuple[tuple[str, EvalResult], ...]
-    """The first evaluation, by environment (and `@turns` for horizons below the longest)."""
-    after: tuple[tuple[str, EvalResult], ...]
-
-
 def summarise_run(root: Path, ending: str) -> Iterator[str]:
     """Summarise the run of a folder; `ending` is 'finished', 'interrupted', 'stopped by a guard: ...'."""
     metrics = root / "metrics.jsonl"
-    yield from summary_lines(summarise(read_rows(metrics)), ending, model_folder(root), metrics)
-
-
-def summarise(rows: Iterable[MetricsRow]) -> Summary:
-    steps = evals = 0
-    seconds = sampled = trained = 0.0
-    before: tuple[tuple[str, EvalResult], ...] = ()
-    after = before
-    for row in rows:
-        seconds += (numeric(row, "timing_s/step") or 0.0) + (numeric(row, "timing_s/eval") or 0.0)
-        sampled += numeric(row, "rollout/tokens") or 0.0
-        trained += numeric(row, "train/tokens") or 0.0
-        steps = max(steps, int(numeric(row, "total_step") or 0))
-        if "eval/success" in row:
-            evals += 1
-            after = eval_results(row)
-            before = before or after
-    return Summary(
-        steps=steps,
-        seconds=seconds,
-        sampled_tokens=int(sampled),
-        trained_tokens=int(trained),
-        evals=evals,
-        before=before,
-        after=after,
-    )
+    yield from summary_lines(read_rows(metrics), ending, model_folder(root), metrics)
 
 
 def eval_results(row: MetricsRow) -> tuple[tuple[str, EvalResult], ...]:
@@ -101,31 +53,40 @@ def eval_results(row: MetricsRow) -> tuple[tuple[str, EvalResult], ...]:
     return tuple(results)
 
 
-def summary_lines(summary: Summary, ending: str, model: Path | None, metrics: Path) -> Iterator[str]:
+def summary_lines(rows: Iterable[MetricsRow], ending: str, model: Path | None, metrics: Path) -> Iterator[str]:
+    steps, seconds, sampled, trained = 0, 0.0, 0.0, 0.0
+    evals: list[tuple[tuple[str, EvalResult], ...]] = []
+    for row in rows:
+        steps = max(steps, int(numeric(row, "total_step") or 0))
+        seconds += (numeric(row, "timing_s/step") or 0.0) + (numeric(row, "timing_s/eval") or 0.0)
+        sampled += numeric(row, "rollout/tokens") or 0.0
+        trained += numeric(row, "train/tokens") or 0.0
+        if "eval/success" in row:
+            evals.append(eval_results(row))
     yield (
-        f"{strip_control(ending, 500)}: {summary.steps:,} {'step' if summary.steps == 1 else 'steps'} in "
-        f"{format_duration(summary.seconds)}, {format_number(summary.sampled_tokens)} tokens sampled, "
-        f"{format_number(summary.trained_tokens)} trained on"
+        f"{strip_control(ending, 500)}: {steps:,} {'step' if steps == 1 else 'steps'} in {format_duration(seconds)}, "
+        f"{format_number(int(sampled))} tokens sampled, {format_number(int(trained))} trained on"
     )
-    names = [strip_control(name, _NAME) for name, _ in summary.after]
-    width, before = max(map(len, names), default=0), dict(summary.before)
-    for label, (name, after) in zip(names, summary.after, strict=True):
-        yield f"  {label:{width}}  success {_change(before.get(name), after, summary.evals)}"
+    after = evals[-1] if evals else ()
+    before = dict(next(filter(None, evals), ())) if len(evals) > 1 else {}
+    width = max((len(strip_control(name, _NAME)) for name, _ in after), default=0)
+    for name, result in after:
+        yield f"  {strip_control(name, _NAME):{width}}  success {_change(before.get(name), result)}"
     yield f"  metrics  {strip_control(str(metrics), 500)}"
     if model is not None:
         yield f"  model    {strip_control(str(model), 500)}"
 
 
-def _change(before: EvalResult | None, after: EvalResult, evals: int) -> str:
-    if before is None or evals < 2:
+def _change(before: EvalResult | None, after: EvalResult) -> str:
+    if before is None:
         return str(after)
     return f"{before} before, {after} after ({after.success - before.success:+.2f})"
 
 
 def model_folder(root: Path) -> Path | None:
     """Find the newest exported model."""
-    results = [path for path in (root / CHECKPOINTS).glob("step-*/model") if path.parent.name[5:].isdigit()]
-    return max(results, key=lambda path: int(path.parent.name[5:]), default=None)
+    models = (folder / MODEL for _, folder in reversed(checkpoints_in(root)))
+    return next((model for model in models if model.is_dir()), None)
 
 
 def read_rows(metrics: Path) -> Iterator[MetricsRow]:

@@ -1,14 +1,12 @@
-"""From a plan to workers: the model folder, the engines' settings, the engines.
-
-Enters: a Plan. Leaves: plain workers, wherever this is called. Only here do a recipe's words become an engine's.
-"""
+"""From a plan to workers: the model folder, the engines and their settings. Only here a recipe's words become an
+engine's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ...dsl.model.algorithm import Kind
 from ...dsl.model.model_sizes import is_folder
@@ -17,18 +15,15 @@ from ...dsl.model.recipe import DType, Init, Layout, Model, Offload
 from ..agents.chat import LEFT_OUT, NO_THOUGHTS, Chat
 from ..agents.formats import format_for
 from ..agents.prompts import prompt_texts
-from ..backends.hf_models import ModelSizes, ModelSource, TokenizerSizes, load_tokenizer, make_model, make_tokenizer
+from ..backends.hf_models import ModelSource, load_tokenizer, make_model, make_tokenizer
 from ..backends.registry import DEFAULT_LEARNER, DEFAULT_SAMPLER
-from ..errors import RunError
-from ..protocols import LearnerSettings, OptimizerSettings, Sampler, SamplerSettings, Scorer, ValueLearner
+from ..errors import RunError, read_text
+from ..protocols import LearnerSettings, OptimizerSettings, Sampler, SamplerSettings
 from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..seeds import derive
 from ..storage.run_folder import MODEL, fill_folder
 from .learner_worker import LearnerWorker
 from .rollout_worker import RolloutWorker
-
-if TYPE_CHECKING:
-    from ..backends.deepspeed import DeepSpeedLearner
 
 __all__ = ["critic_backbone", "find_model", "learner_worker", "prepare_model", "rollout_worker"]
 
@@ -44,11 +39,9 @@ async def prepare_model(plan: Plan, root: Path, envs: OpenEnvs) -> ModelSource:
     if model.init is None:
         return find_model(model)
     if not (root / MODEL).is_dir():
-        prompt_texts = await _texts(plan, model.init, envs)
-        sizes = model.init.tokenizer
-        tokenizer = make_tokenizer(TokenizerSizes(kind=sizes.kind, vocab=sizes.vocab), prompt_texts)
+        tokenizer = make_tokenizer(model.init.tokenizer, await _texts(plan, model.init, envs))
         with fill_folder(root / MODEL) as folder:
-            make_model(_sizes(model.init, _context(plan)), tokenizer, derive(plan.seed, "model"), folder)
+            make_model(model.init, tokenizer, derive(plan.seed, "model"), folder, positions=_context(plan))
     return ModelSource(path=str(root / MODEL))
 
 
@@ -79,7 +72,7 @@ _NOT_NEEDED = ["*.bin", "*.pt", "*.pth", "*.gguf", "*.onnx", "*.h5", "*.msgpack"
 
 async def _texts(plan: Plan, init: Init, envs: OpenEnvs) -> list[str]:
     if init.tokenizer.corpus is not None:
-        return _read("model.init.tokenizer.corpus", init.tokenizer.corpus).splitlines()
+        return read_text(init.tokenizer.corpus, "model.init.tokenizer.corpus").splitlines()
     found: list[str] = []
     for stage in plan.stages:
         agent = stage.settings.agent
@@ -91,19 +84,6 @@ async def _texts(plan: Plan, init: Init, envs: OpenEnvs) -> list[str]:
         found += [LEFT_OUT] if agent.observation_tokens else []
         found += [*prompt_texts(agent), *([] if agent.thinking else [NO_THOUGHTS])]
     return list(dict.fromkeys(text for text in found if text))
-
-
-def _sizes(init: Init, positions: int) -> ModelSizes:
-    return ModelSizes(
-        family=init.family,
-        layers=init.layers,
-        hidden=init.hidden,
-        heads=init.heads,
-        kv_heads=init.kv_heads,
-        intermediate=init.intermediate,
-        tie_embeddings=init.tie_embeddings,
-        positions=positions,
-    )
 
 
 def _context(plan: Plan) -> int:
@@ -155,21 +135,25 @@ def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
     make_learner = DEFAULT_LEARNER.load("learner")
     settings, backbone = _learner_settings(plan, model), critic_backbone(plan, model)
     learner = make_learner(settings)
+
+    def make_reference(folder: Path | None) -> Any:
+        frozen = replace(settings, model=folder or settings.model)
+        return DEFAULT_LEARNER.load("reference")(frozen, learner.device)
+
+    def make_critic() -> Any:
+        critic = DEFAULT_LEARNER.load("critic")
+        if backbone is None:
+            return critic(settings, learner.weights())
+        return critic(replace(settings, model=Path(backbone.path)), None)
+
     return LearnerWorker(
         learner,
-        learner.reference if settings.lora else lambda folder: _reference(settings, learner, folder),
+        learner.reference if settings.lora else make_reference,
         learner.vocab,
         _TOLERANCE[_dtype(plan)],
-        lambda: _critic(settings, learner, backbone),
+        make_critic,
         lambda folder: make_learner(settings, folder),
     )
-
-
-def _reference(settings: LearnerSettings, learner: DeepSpeedLearner, folder: Path | None) -> Scorer:
-    reference: Scorer = DEFAULT_LEARNER.load("reference")(
-        replace(settings, model=folder or settings.model), learner.device
-    )
-    return reference
 
 
 def critic_backbone(plan: Plan, model: ModelSource) -> ModelSource | None:
@@ -185,18 +169,13 @@ def critic_backbone(plan: Plan, model: ModelSource) -> ModelSource | None:
     return found
 
 
-def _critic(settings: LearnerSettings, learner: DeepSpeedLearner, backbone: ModelSource | None) -> ValueLearner:
-    weights = learner.weights() if backbone is None else None
-    settings = settings if backbone is None else replace(settings, model=Path(backbone.path))
-    critic: ValueLearner = DEFAULT_LEARNER.load("critic")(settings, weights)
-    return critic
-
-
 def _learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:
     train = plan.hardware.train
     # each stage sets its own constants; here it counts whether any of them decays
     optimizers = [stage.settings.algorithm.optimizer for stage in plan.stages]
     decay = max(optimizer.weight_decay for optimizer in optimizers)
+    # a GPU needs much to do at once; a CPU is as quick with little, and in a short row fewer places stay empty
+    row_tokens = 16384 if plan.hardware.gpus_per_node else 2048
     return LearnerSettings(
         model=Path(model.path),
         dtype=_dtype(plan),
@@ -205,7 +184,7 @@ def _learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:
         zero=0 if _alone(plan) else train.zero,
         offload=train.offload,
         optimizer=OptimizerSettings(betas=optimizers[0].betas, eps=optimizers[0].eps, weight_decay=decay),
-        tokens_per_micro_batch=train.tokens_per_micro_batch or max(_context(plan), _row_tokens(plan)),
+        tokens_per_micro_batch=train.tokens_per_micro_batch or max(_context(plan), row_tokens),
         activation_checkpointing=train.activation_checkpointing and plan.hardware.gpus_per_node > 0,
         trust_remote_code=model.trust_remote_code,
         tokenizer=plan.model.tokenizer,
@@ -220,18 +199,6 @@ def _alone(plan: Plan) -> bool:
     return ranks == 1 and _dtype(plan) is DType.FP32 and plan.hardware.train.offload is Offload.NONE
 
 
-def _row_tokens(plan: Plan) -> int:
-    # a GPU wants much to do at once; a CPU is as quick with little, and in a short row fewer places stay empty
-    return 16384 if plan.hardware.gpus_per_node else 2048
-
-
 def _template(plan: Plan) -> str | None:
     path = plan.model.chat_template
-    return None if path is None else _read("model.chat_template", path)
-
-
-def _read(key: str, path: str) -> str:
-    try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"{key}: '{path}' cannot be read: {error}") from error
+    return None if path is None else read_text(path, "model.chat_template")

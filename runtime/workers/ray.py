@@ -1,8 +1,7 @@
 """Workers as Ray actors: one process for the rollout worker, with its environments beside it, one for the learner.
 
-Enters: a Plan, a run folder, how to reach environments. Leaves: a Crew over the same plain workers as inline ones, and
-so the same bits. An actor is told a function of its worker and what to call it with, so no call is spelled out twice.
-What a worker raises is raised here as it was raised there; an actor that is gone is trouble that a resume mends.
+The workers are those of an inline group, and so are the bits. An actor is given a function of its worker and its
+arguments, so no call is written twice. What a worker raises is raised here as it was raised there.
 """
 
 from __future__ import annotations
@@ -13,31 +12,31 @@ import re
 import secrets
 import shutil
 import signal
+import warnings
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from ...dsl.model.plan import Plan, Role
 from ...dsl.publish.plan_json import dump_json
 from ..backends.engine_variables import missing_variables
+from ..backends.hf_models import ModelSource
 from ..errors import RunError, StepRefused
 from ..protocols import WeightUpdate
-from ..rollout.env_connections import EnvConnector
+from ..rollout.env_connections import EnvConnector, OpenEnvs
 from ..rollout.episode import Episode, Group
 from ..rollout.groups import GroupRequest
+from .build import learner_worker, prepare_model, rollout_worker
 from .learner_worker import LearnerWorker
-from .ray_actors import LearnerActor, Played, RolloutActor, Said
 from .rollout_worker import PlaySettings, RolloutWorker
+from .weight_sync import pack_weights, unpack_weights
 from .worker_group import WorkerGroup
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-__all__ = ["RayWorkerGroup", "launch_ray"]
+__all__ = ["LearnerActor", "RayWorkerGroup", "RolloutActor", "Said", "launch_ray"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,6 +46,85 @@ _ROOM_S = 120.0
 """For a cluster to have room for the workers."""
 _CLOSING_S = 10.0
 """For what is under way to end by itself."""
+
+
+# --- in an actor: a worker, and how it is told to do something; nothing here knows Ray ------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Said(Generic[T]):
+    """What an actor answers, and what there was to note since it last did."""
+
+    value: T
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """News of a play. Each episode crosses once; the last news say which of them make up each group."""
+
+    episodes: Sequence[Episode] = ()
+    groups: Sequence[Sequence[int]] = ()
+    """Places among all episodes told of, in the order that they were told of."""
+
+
+class RolloutActor:
+    """The rollout worker. It waits as the worker does: several calls may be under way."""
+
+    def __init__(self, plan: Plan, root: Path, reach: Mapping[str, Any], clock: Callable[[], float]) -> None:
+        # weights that came through shared memory are read and never written
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable", category=UserWarning)
+        self._plan, self._root, self._clock = plan, root, clock
+        self._notes: list[str] = []
+        self._envs = OpenEnvs(EnvConnector(note=self._notes.append, **reach))
+
+    async def model(self) -> Said[ModelSource]:
+        return self._said(await prepare_model(self._plan, self._root, self._envs))
+
+    async def start(self, model: ModelSource) -> None:
+        self._worker = rollout_worker(self._plan, model, self._envs, self._clock)
+
+    async def do(
+        self, work: Callable[Concatenate[RolloutWorker, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Said[T]:
+        return self._said(await work(self._worker, *args, **kwargs))
+
+    async def play(self, orders: Sequence[GroupRequest], style: PlaySettings) -> AsyncIterator[Said[Played]]:
+        """Tells of episodes while play is under way: of all that ended since it was last listened to."""
+        seen, told, news = list[Episode](), 0, asyncio.Event()
+
+        def ended(episode: Episode) -> None:
+            seen.append(episode)
+            news.set()
+
+        playing = asyncio.ensure_future(self._worker.play(orders, style, ended))
+        playing.add_done_callback(lambda _: news.set())
+        try:
+            while not playing.done() or told < len(seen):
+                await news.wait()
+                news.clear()
+                fresh, told = seen[told:], len(seen)
+                yield self._said(Played(episodes=fresh))
+        finally:
+            playing.cancel()
+            await asyncio.wait([playing])
+        places = {id(episode): at for at, episode in enumerate(seen)}
+        yield self._said(Played(groups=[[places[id(each)] for each in group.episodes] for group in playing.result()]))
+
+    def _said(self, value: T) -> Said[T]:
+        notes = tuple(self._notes)
+        self._notes.clear()
+        return Said(value, notes)
+
+
+class LearnerActor:
+    """The learner: one thing at a time, in the order asked for."""
+
+    def start(self, plan: Plan, model: ModelSource) -> None:
+        self._worker = learner_worker(plan, model)
+
+    def do(self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return work(self._worker, *args, **kwargs)
 
 
 # --- weights on their way ------------------------------------------------------------------------------------------
@@ -61,27 +139,6 @@ def _hand_over(worker: LearnerWorker, version: int) -> list[Any]:
 
 async def _take_over(worker: RolloutWorker, update: WeightUpdate) -> None:
     await worker.load(unpack_weights(update))
-
-
-def pack_weights(update: WeightUpdate) -> WeightUpdate:
-    """Tensors as plain bytes: those of numpy cross processes without being copied, tensors do not."""
-    import torch
-
-    def plain(tensor: Tensor) -> tuple[Any, ...]:
-        return tensor.reshape(-1).view(torch.uint8).cpu().numpy(), tensor.dtype, tensor.shape
-
-    return replace(update, tensors=[(name, plain(tensor)) for name, tensor in update.tensors])  # type: ignore[misc]
-
-
-def unpack_weights(update: WeightUpdate) -> WeightUpdate:
-    """Tensors over the same memory; not to be written to."""
-    import torch
-
-    tensors: Any = update.tensors
-    return replace(
-        update,
-        tensors=[(name, torch.from_numpy(data).view(dtype).view(shape)) for name, (data, dtype, shape) in tensors],
-    )
 
 
 # --- the crew ------------------------------------------------------------------------------------------------------
@@ -191,7 +248,9 @@ def _words_of(worker: str, lost: type[RunError] = RunError) -> Iterator[None]:
 async def launch_ray(plan: Plan, root: Path, reach: EnvConnector, clock: Callable[[], float]) -> RayWorkerGroup:
     """The workers of a plan as actors: on a cluster that runs, if the recipe or `RAY_ADDRESS` names one, else on this
     machine, in a Ray that is ours and ends with the run."""
-    _refuse_many(plan)
+    more = [worker.id for worker in plan.placement.workers if worker.rank and worker.role is not Role.ENVIRONMENT]
+    if more:
+        raise RunError(f"start: this version places one worker of each kind, and the plan has also {', '.join(more)}")
     with ExitStack() as around:
         _join(plan, reach, around)
         rollout, learner = await _actors(plan, reach.environ)
@@ -215,12 +274,6 @@ async def _actors(plan: Plan, environ: Mapping[str, str]) -> list[Any]:
         ray.remote(actor).options(num_cpus=shares[role]["CPU"], num_gpus=shares[role]["GPU"], **settings)
         for role, actor in zip(_ROLES, (RolloutActor, LearnerActor), strict=True)
     ]
-
-
-def _refuse_many(plan: Plan) -> None:
-    more = [worker.id for worker in plan.placement.workers if worker.rank and worker.role is not Role.ENVIRONMENT]
-    if more:
-        raise RunError(f"start: this version places one worker of each kind, and the plan has also {', '.join(more)}")
 
 
 def resource_claims(plan: Plan) -> dict[Role, dict[str, float]]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from pathlib import Path
 
 from ...dsl.model.algorithm import LossOn
 from ...dsl.model.recipe import Agent, Environment, Rollout, TaskSelection
@@ -18,7 +17,7 @@ from ..agents.formats import chat_and_format
 from ..agents.messages import Message
 from ..data.dataset import Conversation
 from ..data.demonstrations import Demonstrator, append_solution
-from ..errors import RunError, StepRefused
+from ..errors import RunError, StepRefused, read_text
 from ..protocols import (
     Sampled,
     Sampler,
@@ -201,9 +200,4 @@ def _listed(selection: TaskSelection) -> tuple[str, ...] | None:
 
 
 def _text(path: str | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"'{path}' cannot be read: {error}") from error
+    return None if path is None else read_text(path)

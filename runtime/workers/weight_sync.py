@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..protocols import (
-    Floats,
-    Scorer,
-    TrainSequence,
-)
+from ..protocols import Floats, Scorer, TrainSequence, WeightUpdate
 
-__all__ = ["probe_ids", "probe_logprobs"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["pack_weights", "probe_ids", "probe_logprobs", "unpack_weights"]
 
 
 def probe_ids(vocab: int, length: int = 48) -> tuple[int, ...]:
@@ -29,3 +30,24 @@ def probe_logprobs(scorer: Scorer, ids: Sequence[int]) -> Floats:
         advantages=np.zeros(len(ids), np.float32),
     )
     return scorer.logprobs([sequence], 1.0)[0][1:]
+
+
+def pack_weights(update: WeightUpdate) -> WeightUpdate:
+    """Tensors as plain bytes: those of numpy cross processes without being copied, tensors do not."""
+    import torch
+
+    def plain(tensor: Tensor) -> tuple[Any, ...]:
+        return tensor.reshape(-1).view(torch.uint8).cpu().numpy(), tensor.dtype, tensor.shape
+
+    return replace(update, tensors=[(name, plain(tensor)) for name, tensor in update.tensors])  # type: ignore[misc]
+
+
+def unpack_weights(update: WeightUpdate) -> WeightUpdate:
+    """Tensors over the same memory; not to be written to."""
+    import torch
+
+    tensors: Any = update.tensors
+    return replace(
+        update,
+        tensors=[(name, torch.from_numpy(data).view(dtype).view(shape)) for name, (data, dtype, shape) in tensors],
+    )

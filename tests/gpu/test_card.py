@@ -15,9 +15,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the engines: pip install '.[cuda]'")
 
 import numpy as np  # noqa: E402
-from agym.dsl.model.recipe import DType, Lora  # noqa: E402
+from agym.dsl.model.recipe import DType, Init, Lora, TokenizerInit  # noqa: E402
 from agym.runtime.backends.engine_variables import missing_variables  # noqa: E402
-from agym.runtime.backends.hf_models import ModelSizes, TokenizerSizes, make_model, make_tokenizer  # noqa: E402
+from agym.runtime.backends.hf_models import make_model, make_tokenizer  # noqa: E402
 from agym.runtime.protocols import (  # noqa: E402
     LearnerSettings,
     OptimizerSettings,
@@ -44,8 +44,8 @@ MIB = 2**20
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
-    tokenizer = make_tokenizer(TokenizerSizes(vocab=300), ["a few words to learn a vocabulary from"])
-    make_model(ModelSizes(layers=2, hidden=128, heads=2, kv_heads=1, tie_embeddings=True), tokenizer, 0, folder)
+    tokenizer = make_tokenizer(TokenizerInit(vocab=300), ["a few words to learn a vocabulary from"])
+    make_model(Init(layers=2, hidden=128, heads=2, kv_heads=1, tie_embeddings=True), tokenizer, 0, folder)
     return folder
 
 

@@ -29,7 +29,6 @@ from agym.dsl.source import Source
 from agym.envs.clients.client import InlineEnv
 from agym.envs.protocol import Env, EnvClient, EnvSpec, Observation, Runs, Score, Status, Step
 from agym.runtime.agents.chat import Chat
-from agym.runtime.backends.fake import FakeCritic
 from agym.runtime.backends.hf_models import UnknownWord
 from agym.runtime.data.judge_client import JudgeClient
 from agym.runtime.engine import Engine, RunOutcome, StopSignal
@@ -55,6 +54,7 @@ from agym.runtime.workers.rollout_worker import RolloutWorker
 from agym.runtime.workers.worker_group import WorkerGroup
 
 from ..engine_server import EngineServer
+from .fake_critic import FakeCritic
 
 # --- words -----------------------------------------------------------------------------------------------------------
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import tokenizers  # noqa: F401 - a model is made
-from agym.dsl.model.recipe import Environment, TokenizerKind
+from agym.dsl.model.recipe import Environment, TokenizerInit, TokenizerKind
 from agym.envs.clients.client import InlineEnv
 from agym.envs.errors import EnvFault
-from agym.runtime.backends.hf_models import TokenizerSizes, load_tokenizer, make_tokenizer
+from agym.runtime.backends.hf_models import load_tokenizer, make_tokenizer
 from agym.runtime.errors import RunError
 from agym.runtime.rollout.env_connections import OpenEnvs
 from agym.runtime.workers.build import critic_backbone, prepare_model
@@ -58,7 +58,7 @@ def test_a_folder_is_taken_as_it_is_and_one_that_is_not_there_is_told(prepared: 
 
 def test_a_critic_of_another_model_has_to_read_the_same_tokens(prepared: Any, new_run: Any, tmp_path: Path) -> None:
     policy, other = prepared(), tmp_path / "other"
-    make_tokenizer(TokenizerSizes(kind=TokenizerKind.WORD), ["go north"]).save_pretrained(other)
+    make_tokenizer(TokenizerInit(kind=TokenizerKind.WORD), ["go north"]).save_pretrained(other)
 
     def found(path: Path) -> Any:
         return critic_backbone(new_run(f"algorithm={{use: ppo, critic: {{path: {path}}}}}").plan, policy)

@@ -12,7 +12,6 @@ import pytest
 import torch
 from agym.dsl.model.algorithm import Advantage, Baseline, Estimator, Normalise
 from agym.dsl.model.recipe import OnInvalidTurn
-from agym.runtime.backends.fake import FakeCritic
 from agym.runtime.errors import StepRefused
 from agym.runtime.learning.advantage import compute_advantages, compute_value_targets
 from agym.runtime.learning.filters import LossMask
@@ -27,6 +26,7 @@ from agym.runtime.rollout.episode import Ending, Episode
 
 from .conftest import RECIPE, beginner, critic_of, plan_of
 from .factories import make_episode, make_scored, make_segment, make_turn
+from .fake_critic import FakeCritic
 
 CPU = torch.device("cpu")
 CLOCK = {"step": 0.0, "total_step": 0.0, "stage": "exploit", "stage_index": 1.0}

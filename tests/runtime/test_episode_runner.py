@@ -39,16 +39,17 @@ from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv
 from agym.runtime.rollout.episode import Ending, Episode, Purpose, Task
 from agym.runtime.rollout.episode_runner import EpisodeLimits, Player
 from agym.runtime.rollout.groups import play_episode
-from agym.runtime.storage.episode_log import episode_lines
+from agym.runtime.storage.run_folder import episode_lines
 
 ACT, PLANS, LESSON, SUMMARY = Purpose
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    from agym.runtime.backends.hf_models import ModelTokenizer, TokenizerSizes, make_tokenizer
+    from agym.dsl.model.recipe import TokenizerInit
+    from agym.runtime.backends.hf_models import ModelTokenizer, make_tokenizer
 
-    return ModelTokenizer(make_tokenizer(TokenizerSizes(vocab=320), ["say 0 say 1 say 2 say 3 wrong"]))
+    return ModelTokenizer(make_tokenizer(TokenizerInit(vocab=320), ["say 0 say 1 say 2 say 3 wrong"]))
 
 
 @dataclass

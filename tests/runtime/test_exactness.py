@@ -56,10 +56,11 @@ REWRITING = {
 @pytest.fixture(scope="module")
 def words() -> Callable[..., Any]:
     """A real byte-level tokenizer, with a template of one's own."""
-    from agym.runtime.backends.hf_models import ModelTokenizer, TokenizerSizes, make_tokenizer
+    from agym.dsl.model.recipe import TokenizerInit
+    from agym.runtime.backends.hf_models import ModelTokenizer, make_tokenizer
 
     text = "say 0 say 1 say 2 say 3 say 4 wrong <think> the next number </think> Action: Reply"
-    tokenizer = make_tokenizer(TokenizerSizes(vocab=320), [text])
+    tokenizer = make_tokenizer(TokenizerInit(vocab=320), [text])
     return lambda chat_template=None: ModelTokenizer(tokenizer, chat_template)
 
 

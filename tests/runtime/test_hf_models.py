@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from agym.dsl.model.recipe import Family, TokenizerKind
+from agym.dsl.model.recipe import Family, Init, TokenizerInit, TokenizerKind
 from agym.runtime.agents.chat import Chat, Message
 from agym.runtime.backends.hf_models import (
-    ModelSizes,
     ModelSource,
     ModelTokenizer,
-    TokenizerSizes,
     UnknownWord,
     VocabularyTooSmall,
     copy_tokenizer,
@@ -32,12 +30,12 @@ TEXTS = (
 
 
 def tokenizer(kind: TokenizerKind) -> ModelTokenizer:
-    return ModelTokenizer(make_tokenizer(TokenizerSizes(kind=kind, vocab=300), TEXTS))
+    return ModelTokenizer(make_tokenizer(TokenizerInit(kind=kind, vocab=300), TEXTS))
 
 
 def folder(path: Path, seed: int = 0, **sizes: object) -> Path:
-    made = make_tokenizer(TokenizerSizes(vocab=300), TEXTS)
-    make_model(ModelSizes(**{"layers": 2, "hidden": 32, "heads": 2, "kv_heads": 1, **sizes}), made, seed, path)
+    made = make_tokenizer(TokenizerInit(vocab=300), TEXTS)
+    make_model(Init(**{"layers": 2, "hidden": 32, "heads": 2, "kv_heads": 1, **sizes}), made, seed, path)
     return path
 
 
@@ -134,13 +132,13 @@ def test_tokens_with_a_meaning_are_one_token_each():
 @pytest.mark.parametrize(("kind", "vocab"), [(TokenizerKind.BPE, 200), (TokenizerKind.WORD, 12)])
 def test_vocabulary_without_room_for_what_is_needed_is_refused(kind: TokenizerKind, vocab: int):
     with pytest.raises(VocabularyTooSmall, match=f"got {vocab}"):
-        make_tokenizer(TokenizerSizes(kind=kind, vocab=vocab), TEXTS)
+        make_tokenizer(TokenizerInit(kind=kind, vocab=vocab), TEXTS)
 
 
 @pytest.mark.parametrize("kind", list(TokenizerKind))
 def test_same_texts_make_the_same_tokenizer(kind: TokenizerKind):
     texts = [" ".join(random.Random(at).choices("abcdefgh", k=30)) for at in range(20)]
-    sizes = TokenizerSizes(kind=kind, vocab=320)
+    sizes = TokenizerInit(kind=kind, vocab=320)
     assert make_tokenizer(sizes, texts).get_vocab() == make_tokenizer(sizes, list(texts)).get_vocab()
 
 

@@ -31,14 +31,14 @@ from agym.runtime.rollout.episode_runner import EpisodeLimits  # noqa: E402
 from agym.runtime.rollout.groups import GroupRequest  # noqa: E402
 from agym.runtime.workers.ray import (  # noqa: E402
     RayWorkerGroup,
+    RolloutActor,
+    Said,
     actor_variables,
     launch_ray,
-    pack_weights,
     resource_claims,
-    unpack_weights,
 )
-from agym.runtime.workers.ray_actors import RolloutActor, Said  # noqa: E402
 from agym.runtime.workers.rollout_worker import PlaySettings  # noqa: E402
+from agym.runtime.workers.weight_sync import pack_weights, unpack_weights  # noqa: E402
 
 from .conftest import RECIPE, plan_of  # noqa: E402
 

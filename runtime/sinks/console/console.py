@@ -107,7 +107,8 @@ class LiveConsole:
         self._state = ConsoleState(plan)
         self._lines: deque[str] = deque()
         self._changed = True
-        self._painter = _Painter(self.draw, clock)
+        self._over = Event()
+        self._painter = Thread(target=self._paint, name="agym console", daemon=True)
         self._live = Live(console=screen, auto_refresh=False, transient=True, get_renderable=self.frame)
 
     def start(self, *, by_itself: bool = True) -> None:
@@ -143,7 +144,9 @@ class LiveConsole:
         self._live.refresh()
 
     def close(self, summary: Iterable[str] = ()) -> None:
-        self._painter.finish()
+        self._over.set()
+        if self._painter.is_alive():
+            self._painter.join(timeout=2.0)
         self._flush()
         self._live.stop()
         for text in summary:
@@ -169,31 +172,14 @@ class LiveConsole:
             line.truncate(width, overflow="ellipsis")
         return Group(*lines)
 
-
-class _Painter:
-    """Calls `draw` a few times a second, less often where drawing is slow."""
-
-    def __init__(self, draw: Callable[..., None], clock: Clock) -> None:
-        self._draw = draw
-        self._clock = clock
-        self._over = Event()
-        self._thread = Thread(target=self._paint, name="agym console", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def finish(self) -> None:
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=2.0)
-
     def _paint(self) -> None:
+        """Draw a few times a second, less often where drawing is slow."""
         pause, since_idle = _PAUSE_S, 0.0
         while not self._over.wait(pause):
             since_idle = 0.0 if since_idle >= _IDLE_S else since_idle + pause
             started = self._clock()
             try:
-                self._draw(idle=since_idle >= _IDLE_S)
+                self.draw(idle=since_idle >= _IDLE_S)
             except (OSError, ValueError):
                 return  # the terminal is gone, or its stream was closed; the run goes on without a view
             pause = max(_PAUSE_S, (self._clock() - started) / _SHARE)

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import isnan
 
-from ....dsl.model.algorithm import Kind
 from ....dsl.model.plan import Plan, PlanStage
 from ...reporting import MetricsRow
 from ...rollout.episode import Episode
@@ -172,11 +171,8 @@ class Timing:
     def _pace(self, stage: PlanStage) -> float | None:
         """Of a stage's own steps, else of those of its kind."""
         own = self.stages.get(stage.settings.stage)
-        return _mean(own) if own else _mean(self._seconds_of(stage.kind))
-
-    def _seconds_of(self, kind: Kind) -> list[float]:
-        same = [s.settings.stage for s in self.plan.stages if s.kind is kind]
-        return [seconds for name in same for seconds in tuple(self.stages.get(name, ()))]
+        same = [s.settings.stage for s in self.plan.stages if s.kind is stage.kind]
+        return _mean(own or [seconds for name in same for seconds in tuple(self.stages.get(name, ()))])
 
     def _eval_seconds(self, steps: int, total_step: int) -> float:
         settings, pace = self.plan.eval, _mean(tuple(self.evals))

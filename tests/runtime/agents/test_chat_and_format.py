@@ -44,9 +44,10 @@ MARKED = "{{ 'quick' if enable_thinking is defined and not enable_thinking else 
 
 @pytest.fixture(scope="module")
 def chat() -> Any:
-    from agym.runtime.backends.hf_models import ModelTokenizer, TokenizerSizes, make_tokenizer
+    from agym.dsl.model.recipe import TokenizerInit
+    from agym.runtime.backends.hf_models import ModelTokenizer, make_tokenizer
 
-    tokenizer = make_tokenizer(TokenizerSizes(vocab=320), ["say 0 say 1 go north"])
+    tokenizer = make_tokenizer(TokenizerInit(vocab=320), ["say 0 say 1 go north"])
     return lambda template: Chat(ModelTokenizer(tokenizer, template))
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from agym.dsl.model.recipe import Init, TokenizerInit
 from agym.runtime.backends.engine_variables import missing_variables
-from agym.runtime.backends.hf_models import ModelSizes, TokenizerSizes, load_tokenizer, make_model, make_tokenizer
 from agym.runtime.backends.hf_models import ModelSource as Source
+from agym.runtime.backends.hf_models import load_tokenizer, make_model, make_tokenizer
 from agym.runtime.protocols import LearnerSettings, SamplerSettings, TrainSequence
 
 VOCAB = 300
@@ -41,10 +42,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model_folder(folder: Path, hidden: int) -> Path:
     words = random.Random(0)
     text = " ".join("".join(words.choices("abcdefg", k=5)) for _ in range(500))
-    tokenizer = make_tokenizer(TokenizerSizes(vocab=VOCAB), [text])
+    tokenizer = make_tokenizer(TokenizerInit(vocab=VOCAB), [text])
     assert len(tokenizer) == VOCAB
-    sizes = ModelSizes(layers=3, hidden=hidden, heads=2, kv_heads=1, tie_embeddings=True, positions=1024)
-    make_model(sizes, tokenizer, 0, folder)
+    sizes = Init(layers=3, hidden=hidden, heads=2, kv_heads=1, tie_embeddings=True)
+    make_model(sizes, tokenizer, 0, folder, positions=1024)
     return folder
 
 

@@ -131,7 +131,7 @@ def test_it_begins_as_the_policy_stands(model: Path, critic: Make, learner: Call
     weights = {name.removeprefix("model."): tensor for name, tensor in policy.weights()}
 
     def same(engine: DeepSpeedCritic) -> bool:
-        named = engine._engine._engine.module.backbone.named_parameters()
+        named = engine._engine.module.backbone.named_parameters()
         return all(torch.equal(parameter, weights[name]) for name, parameter in named)
 
     assert same(of_policy)

@@ -49,7 +49,7 @@ def frozen(learner: Any) -> Weights:
     found = {}
     for name, parameter in parameters:
         if not parameter.requires_grad:
-            with learner._engine.gather_parameters(parameter):
+            with learner.gather_parameters(parameter):
                 found[name] = parameter.detach().clone()
     return found
 
@@ -356,9 +356,9 @@ def test_a_critic_learns_by_adapters_that_begin_as_the_policys(
 
     def parameters(engine: DeepSpeedCritic, *, learning: bool) -> Weights:
         found = {}
-        for name, parameter in engine._engine._engine.module.named_parameters():
+        for name, parameter in engine._engine.module.named_parameters():
             if parameter.requires_grad is learning:
-                with engine._engine.gather_parameters(parameter):
+                with engine.gather_parameters(parameter):
                     found[name] = parameter.detach().clone()
         return found
 
@@ -378,7 +378,7 @@ def test_a_critic_learns_by_adapters_that_begin_as_the_policys(
     assert resumed.update(batch, step) == critic.update(batch, step)
     for one, other in zip(resumed.values(batch), critic.values(batch), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert dict(named_adapters(critic._engine._engine.module)).keys() == begun.keys() - {"head.weight"}
+    assert dict(named_adapters(critic._engine.module)).keys() == begun.keys() - {"head.weight"}
     resumed.close()
     critic.close()
 

@@ -13,9 +13,8 @@ from agym.dsl.model.plan import Plan
 from agym.runtime.errors import RunError
 from agym.runtime.reporting import MetricsRow
 from agym.runtime.sinks.console.console import PlainConsole, Terminal
-from agym.runtime.sinks.fanout import Fanout, open_fanout
+from agym.runtime.sinks.fanout import Fanout, open_fanout, redact
 from agym.runtime.sinks.protocol import Factory, Opening
-from agym.runtime.sinks.redaction import redact
 
 Make = Callable[..., Any]
 

@@ -17,11 +17,11 @@ from agym.dsl.catalog import SinkInfo
 from agym.dsl.model.plan import Plan
 from agym.dsl.model.recipe import Sink as Settings
 from agym.runtime.errors import RunError
-from agym.runtime.sinks.mlflow import metric_name, open_mlflow
+from agym.runtime.sinks.mlflow import MlflowSink, metric_name
 from agym.runtime.sinks.protocol import Opening, remember
 from agym.runtime.sinks.registry import SINKS, factory_of, import_library
-from agym.runtime.sinks.tensorboard import open_tensorboard
-from agym.runtime.sinks.wandb import open_wandb
+from agym.runtime.sinks.tensorboard import TensorBoardSink
+from agym.runtime.sinks.wandb import WandbSink
 
 Make = Callable[..., Any]
 FULL, LAST = 1, 4
@@ -61,7 +61,7 @@ def scalars(events: Iterator[Any]) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_every_number_of_a_row_is_a_scalar_of_its_step(opening: Make, events: Make, step_row: Make) -> None:
-    sink = open_tensorboard(opening("tensorboard"))
+    sink = TensorBoardSink(opening("tensorboard"))
     sink.write(step_row(11))
     sink.write(step_row(12, **{"rollout/success": 0.75, "train/kl": nan}))
     sink.close(failed=False)
@@ -72,7 +72,7 @@ def test_every_number_of_a_row_is_a_scalar_of_its_step(opening: Make, events: Ma
 
 
 def test_a_note_is_text_at_the_step_it_was_said(opening: Make, events: Make, step_row: Make) -> None:
-    sink = open_tensorboard(opening("tensorboard"))
+    sink = TensorBoardSink(opening("tensorboard"))
     sink.write(step_row(11))
     sink.note("rolled back to the weights of step 10")
     sink.close(failed=False)
@@ -83,7 +83,7 @@ def test_a_note_is_text_at_the_step_it_was_said(opening: Make, events: Make, ste
 def test_steps_that_a_resumed_run_takes_again_are_there_once(opening: Make, step_row: Make, tmp_path: Path) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.plugin_event_accumulator")
     for steps in ((11, 12, 13), (12, 13, 14)):
-        sink = open_tensorboard(opening("tensorboard"))
+        sink = TensorBoardSink(opening("tensorboard"))
         for step in steps:
             sink.write(step_row(step))
         sink.close(failed=False)
@@ -118,7 +118,7 @@ def test_mlflow_keeps_rows_notes_and_the_ending_in_a_folder(
 ) -> None:
     tracking = pytest.importorskip("mlflow.tracking")
     for failed, steps in ((True, (11, 12)), (False, (13,))):
-        sink = open_mlflow(opening("mlflow", offline=True))
+        sink = MlflowSink(opening("mlflow", offline=True))
         for step in steps:
             sink.write(step_row(step, **{"train/kl": nan}))
         sink.write(eval_row(steps[-1], **{"eval/textcraft/pass@4": 0.7}))
@@ -139,7 +139,7 @@ def test_mlflow_keeps_rows_notes_and_the_ending_in_a_folder(
 
 def test_an_offline_mlflow_takes_no_server(opening: Make) -> None:
     with pytest.raises(RunError, match="'mlflow' is offline and has the address of a server"):
-        open_mlflow(opening("mlflow", offline=True, uri="https://user:pass@example.org"))
+        MlflowSink(opening("mlflow", offline=True, uri="https://user:pass@example.org"))
 
 
 # --- wandb ---------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_an_offline_mlflow_takes_no_server(opening: Make) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_wandb_keeps_rows_offline_and_no_key(opening: Make, step_row: Make, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
-    sink = open_wandb(opening("wandb", {"WANDB_API_KEY": "k" * 40}, offline=True, options={"group": "ablation"}))
+    sink = WandbSink(opening("wandb", {"WANDB_API_KEY": "k" * 40}, offline=True, options={"group": "ablation"}))
     sink.write(step_row(11))
     sink.write(step_row(12, **{"rollout/success": 0.75}))
     sink.note("a guard spoke")
@@ -190,7 +190,7 @@ def items(found: Any) -> dict[str, str]:
 
 def test_wandb_online_needs_a_key_from_the_environment(opening: Make) -> None:
     with pytest.raises(RunError, match="a key in WANDB_API_KEY; set it, or write 'offline: true'"):
-        open_wandb(opening("wandb"))
+        WandbSink(opening("wandb"))
 
 
 # --- what all have in common ---------------------------------------------------------------------------------------
@@ -253,11 +253,11 @@ class Point:
 
 
 def test_a_plugin_brings_a_sink() -> None:
-    assert factory_of("paper", lambda: [Point("paper", open_wandb)]) is open_wandb  # type: ignore[list-item]
+    assert factory_of("paper", lambda: [Point("paper", WandbSink)]) is WandbSink  # type: ignore[list-item]
 
 
 def test_a_plugin_takes_over_no_name_of_ours() -> None:
-    assert factory_of("wandb", lambda: [Point("wandb", print)]) is open_wandb  # type: ignore[list-item]
+    assert factory_of("wandb", lambda: [Point("wandb", print)]) is WandbSink  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agym.runtime.storage.summary import EvalResult, model_folder, read_rows, summarise, summarise_run, summary_lines
+from agym.runtime.storage.summary import (
+    EvalResult,
+    eval_results,
+    model_folder,
+    read_rows,
+    summarise_run,
+    summary_lines,
+)
 
 Make = Callable[..., Any]
 
@@ -15,7 +22,7 @@ Make = Callable[..., Any]
 def test_a_whole_run_has_a_before_and_an_after(step_row: Make, eval_row: Make, tmp_path: Path) -> None:
     rows = [eval_row(0, 0.41), *(step_row(11 + k) for k in range(20)), eval_row(20, 0.6), eval_row(30, 0.83)]
     model = tmp_path / "model"
-    assert list(summary_lines(summarise(rows), "finished", model, tmp_path / "metrics.jsonl")) == [
+    assert list(summary_lines(rows, "finished", model, tmp_path / "metrics.jsonl")) == [
         "finished: 30 steps in 49s, 120,000 tokens sampled, 180,000 trained on",
         "  textcraft  success 0.41 [0.31, 0.51] before, 0.83 [0.73, 0.93] after (+0.42)",
         f"  metrics  {tmp_path / 'metrics.jsonl'}",
@@ -24,19 +31,19 @@ def test_a_whole_run_has_a_before_and_an_after(step_row: Make, eval_row: Make, t
 
 
 def test_one_measurement_is_no_change(eval_row: Make, tmp_path: Path) -> None:
-    lines = list(summary_lines(summarise([eval_row(1, 0.41)]), "interrupted", None, tmp_path))
+    lines = list(summary_lines([eval_row(1, 0.41)], "interrupted", None, tmp_path))
     assert lines[0] == "interrupted: 1 step in 3s, 0 tokens sampled, 0 trained on"
     assert lines[1] == "  textcraft  success 0.41 [0.31, 0.51]"
 
 
 def test_names_stand_in_a_column(eval_row: Make, tmp_path: Path) -> None:
-    summary = summarise([eval_row(1, 0.5, **{"eval/textcraft@4/success": 0.25})])
-    lines = list(summary_lines(summary, "finished", None, tmp_path))
+    row = eval_row(1, 0.5, **{"eval/textcraft@4/success": 0.25})
+    lines = list(summary_lines([row], "finished", None, tmp_path))
     assert lines[1:3] == ["  textcraft    success 0.50 [0.40, 0.60]", "  textcraft@4  success 0.25"]
 
 
 def test_shares_by_difficulty_are_not_environments(eval_row: Make) -> None:
-    assert [name for name, _ in summarise([eval_row(1)]).after] == ["textcraft"]
+    assert [name for name, _ in eval_results(eval_row(1))] == ["textcraft"]
 
 
 def test_an_interval_that_is_no_number_is_left_out() -> None:
@@ -45,7 +52,7 @@ def test_an_interval_that_is_no_number_is_left_out() -> None:
 
 def test_a_run_without_rows_is_told_of_too(tmp_path: Path) -> None:
     rows = read_rows(tmp_path / "metrics.jsonl")
-    (first, _) = summary_lines(summarise(rows), "stopped by a guard: \x1b[31m", None, tmp_path)
+    (first, _) = summary_lines(rows, "stopped by a guard: \x1b[31m", None, tmp_path)
     assert first == "stopped by a guard: \\x1b[31m: 0 steps in 0s, 0 tokens sampled, 0 trained on"
 
 
