@@ -163,7 +163,7 @@ def test_sampler_without_the_learners_weights_is_found_out(sampler: object, lear
 
     async def scenario() -> None:
         update = dataclasses.replace(handover(one, 1), tensors=other.weights())
-        with pytest.raises(SyncError, match="holds other weights than version 1"):
+        with pytest.raises(SyncError, match="does not hold version 1 of the weights"):
             await sampler.load(update)
         not_numbers = [(name, tensor * float("nan")) for name, tensor in one.weights()]
         with pytest.raises(SyncError):
@@ -412,12 +412,12 @@ def test_engine_that_fails_fails_all_that_is_under_way_and_all_that_follows(samp
     from agym.runtime.backends.vllm import VllmSampler
 
     async def scenario() -> None:
-        sampler = VllmSampler(dataclasses.replace(sampler_settings, weights_follow=False), start=BrokenCore)
+        sampler = VllmSampler(dataclasses.replace(sampler_settings, weights_follow=False), start_core=BrokenCore)
         failures = await asyncio.gather(
             *(sampler.sample(request(PROBE, seed)) for seed in range(3)), return_exceptions=True
         )
         assert [str(failure) for failure in failures] == ["the sampling engine failed: no memory for the batch"] * 3
-        with pytest.raises(SamplerError, match="has failed before"):
+        with pytest.raises(SamplerError, match="has failed and takes no more requests"):
             await sampler.sample(request(PROBE, 0))
 
     run(scenario)
@@ -453,7 +453,7 @@ def test_a_sampler_that_shares_a_card_rests_once_and_wakes_for_work(sampler_sett
 
     async def scenario() -> None:
         settings = dataclasses.replace(sampler_settings, shares_card=shares)
-        sampler = VllmSampler(settings, start=lambda _: core)
+        sampler = VllmSampler(settings, start_core=lambda _: core)
         for work in (sampler.forget, sampler.rest, sampler.rest, sampler.forget, sampler.forget):
             await work()
 
@@ -465,7 +465,7 @@ def test_sampling_before_the_first_weights_is_refused(sampler_settings: SamplerS
     from agym.runtime.backends.vllm import VllmSampler
 
     with pytest.raises(SamplerError, match="the sampler has no weights yet"):
-        run(lambda: VllmSampler(sampler_settings, start=BrokenCore).sample(request(PROBE, 0)))
+        run(lambda: VllmSampler(sampler_settings, start_core=BrokenCore).sample(request(PROBE, 0)))
 
 
 def test_stop_texts_without_a_tokenizer_are_refused(sampler_settings: SamplerSettings):
@@ -473,4 +473,4 @@ def test_stop_texts_without_a_tokenizer_are_refused(sampler_settings: SamplerSet
 
     settings = dataclasses.replace(sampler_settings, weights_follow=False)
     with pytest.raises(ValueError, match="stop texts need a tokenizer"):
-        run(lambda: VllmSampler(settings, start=BrokenCore).sample(request(PROBE, 0, stop_texts=("x",))))
+        run(lambda: VllmSampler(settings, start_core=BrokenCore).sample(request(PROBE, 0, stop_texts=("x",))))
