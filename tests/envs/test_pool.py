@@ -363,7 +363,13 @@ async def test_a_question_about_tasks_holds_nobody_up() -> None:
 
 
 async def test_no_more_instances_show_solutions_than_there_are_threads(threaded: Make, journal: list[str]) -> None:
-    pool = EnvPool(threaded, threads=2)
+    def slow() -> Env:
+        env = threaded()
+        show = env.expert
+        env.expert = lambda *given: (time.sleep(0.02), show(*given))[1]  # type: ignore[method-assign]
+        return env
+
+    pool = EnvPool(slow, threads=2)
     await asyncio.gather(*(pool.expert("train-0", 0) for _ in range(20)))
     assert pool._crowd.most == 2
     await pool.close()
