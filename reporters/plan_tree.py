@@ -97,20 +97,21 @@ def _stage(stage: PlanStage) -> Iterator[tuple[str, str]]:
     budget = stage.budget
     if stage.settings.until is not None:
         yield "until", stage.settings.until.text
-    yield "steps", f"{budget.max_steps} at the most" if budget.max_steps is not None else "no bound by count"
+    yield "steps", f"at most {budget.max_steps}" if budget.max_steps is not None else "no bound by count"
     if budget.horizon or budget.max_turns:
         yield "horizon", _horizon(stage)
     if budget.episodes_per_step:
         yield "episodes", _episodes(stage)
     yield "updates", f"{budget.updates_per_step} per step"
     yield "tokens", _tokens(stage)
-    yield "ops", " -> ".join(op.id for op in stage.ops)
+    yield "ops", " -> ".join(op.id for op in stage.ops if op.every is None)
+    yield "between", ", ".join(f"{op.id} every {plural(op.every, 'step')}" for op in stage.ops if op.every is not None)
 
 
 def _horizon(stage: PlanStage) -> str:
     table = stage.budget.horizon
     if not table:
-        return f"{plural(stage.budget.max_turns, 'turn')} at the most"
+        return f"at most {plural(stage.budget.max_turns, 'turn')}"
     shown = [f"{turns} from step {step}" for step, turns in table[:SHOWN_HORIZONS]]
     more = [f"and {len(table) - SHOWN_HORIZONS} more"] if len(table) > SHOWN_HORIZONS else []
     return plural(table[0][1], "turn") if len(table) == 1 else ", ".join((*shown, *more))
@@ -128,7 +129,7 @@ def _tokens(stage: PlanStage) -> str:
     budget = stage.budget
     figures = ((budget.max_sampled_tokens_per_step, "sampled"), (budget.max_trained_tokens_per_step, "trained"))
     parts = [f"{count(tokens)} {what}" for tokens, what in figures if tokens]
-    return f"{' and '.join(parts)} per step at the most" if parts else "none"
+    return f"{' and '.join(parts)} per step at most" if parts else "none"
 
 
 def _eval(plan: Plan) -> Iterator[RenderableType]:
@@ -139,7 +140,7 @@ def _eval(plan: Plan) -> Iterator[RenderableType]:
     yield _facts(
         (
             ("every", plural(plan.eval.every, "step")),
-            ("tasks", tasks + (f", {plan.eval.limit} at the most" if plan.eval.limit else "")),
+            ("tasks", tasks + (f", at most {plan.eval.limit}" if plan.eval.limit else "")),
             ("turns", turns),
             ("samples", f"{plan.eval.samples} per task" + (", and one greedy" if plan.eval.greedy else "")),
         )

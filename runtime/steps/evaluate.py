@@ -81,8 +81,8 @@ async def refuse_overlap(context: StageContext, settings: Eval) -> None:
         both = sorted(measured & {task.id for task in context.pools[name].tasks})
         if both:
             raise RunError(
-                f"eval: {len(both)} tasks of '{name}' are learnt from and measured on, such as '{both[0]}'; expected "
-                "'tasks.train' and 'tasks.eval' to have none in common"
+                f"eval: {len(both)} tasks of '{name}' are used for both training and evaluation, such as '{both[0]}'; "
+                "expected 'tasks.train' and 'tasks.eval' to have none in common"
             )
 
 

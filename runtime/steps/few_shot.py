@@ -65,7 +65,7 @@ async def _experts(context: StageContext, name: str) -> Sequence[Episode]:
         )
         if lost := [each.fault for each in played if not each.ending.trainable]:
             # another choice of examples would be another run
-            raise StepRefused(f"agent.demonstrations: {name} failed its expert by {lost[-1]}; mend it and resume")
+            raise StepRefused(f"agent.demonstrations: {name} failed its expert by {lost[-1]}; fix it and resume")
         context.shown[name] = [each for each in played if each.success][: context.stage.agent.demonstrations + 1]
     return context.shown[name]
 

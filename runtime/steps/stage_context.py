@@ -198,7 +198,7 @@ def refuse_faults(context: StageContext, episodes: Sequence[Episode], what: str)
         at_fault = "judge" if lost[-1].ending is Ending.UNSCORED else "environment"
         raise StepRefused(
             f"{what}: {len(lost)} of {len(episodes)} episodes were lost to failing {at_fault}s, the last one by "
-            f"{lost[-1].fault}; mend the {at_fault} and resume"
+            f"{lost[-1].fault}; fix the {at_fault} and resume"
         )
 
 

@@ -65,7 +65,7 @@ class Played:
 
     episodes: Sequence[Episode] = ()
     groups: Sequence[Sequence[int]] = ()
-    """Places among all episodes told of, in the order that they were told of."""
+    """Indices among all episodes yielded so far, in the order of yielding."""
 
 
 class RolloutActor:

@@ -349,7 +349,7 @@ def test_too_many_faults_end_the_run_with_one_message_and_it_resumes_where_it_wa
         run.go()
     assert str(trouble.value) == (
         "rollout: 16 of 16 episodes were lost to failing environments, the last one by crashed: connection refused; "
-        "mend the environment and resume"
+        "fix the environment and resume"
     )
     assert run.steps()[-1]["total_step"] == 5
     assert "step-5" in run.checkpoints()
