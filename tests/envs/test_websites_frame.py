@@ -340,7 +340,8 @@ def test_nothing_that_is_sent_makes_a_site_fail(site: WebSite) -> None:
 
 def test_sites_are_the_same_in_every_process() -> None:
     say = (
-        "import hashlib; from agym.envs.websites.catalog import SITES; from agym.envs.websites.hosting import open_copy\n"
+        "import hashlib; from agym.envs.websites.catalog import SITES\n"
+        "from agym.envs.websites.hosting import open_copy\n"
         "for site in SITES: print(hashlib.sha256('\\n'.join(open_copy(site).iterdump()).encode()).hexdigest())"
     )
     commands = {seed: [sys.executable, "-c", say] for seed in ("1", "2")}
