@@ -183,18 +183,20 @@ async def _demonstrations(context: StageContext) -> Sequence[Episode]:
         kept = [episode for episode in made if episode.sampled_tokens and _holds(context, data.keep, episode)]
         if not kept:
             raise RunError(f"stage '{context.stage.stage}': none of {len(made)} demonstrations is left to learn from")
-        _tell_of_long_replies(context, kept)
+        _note_long_replies(context, kept)
         context.demonstrations.extend(kept)
     return context.demonstrations
 
 
-def _tell_of_long_replies(context: StageContext, shown: Sequence[Episode]) -> None:
-    """What is learnt from them would be cut off when it is said."""
-    most = int(context.value(context.stage.agent.tokens_per_turn))
+def _note_long_replies(context: StageContext, shown: Sequence[Episode]) -> None:
+    """Note demonstrated replies that exceed `tokens_per_turn`: imitated, they would be cut off."""
+    limit = int(context.value(context.stage.agent.tokens_per_turn))
     lengths = [turn.end - turn.start for episode in shown for turn in episode.turns]
-    if long := sum(length > most for length in lengths):
-        told = f"{long} of {len(lengths)} demonstrated replies have more than the {most} tokens of 'tokens_per_turn'"
-        context.reporter.note(f"{told}, up to {max(lengths)}: whoever has learnt them is cut off when saying them")
+    if long := sum(length > limit for length in lengths):
+        context.reporter.note(
+            f"{long} of {len(lengths)} demonstrated replies exceed 'tokens_per_turn' ({limit}), the longest by "
+            f"{max(lengths) - limit} tokens: an agent that imitates them is cut off; raise 'agent.tokens_per_turn'"
+        )
 
 
 def demonstration_settings(context: StageContext) -> DemonstrationSettings:

@@ -253,7 +253,7 @@ def test_replies_that_are_too_long_to_be_said_are_told(new_run: Any, tokens: int
     run.go()
     long = [note for note in run.reporter.notes if "tokens_per_turn" in note]
     assert bool(long) == told
-    assert all("have more than the 1 tokens of 'tokens_per_turn', up to 2" in note for note in long)
+    assert all("exceed 'tokens_per_turn' (1), the longest by 1 tokens" in note for note in long)
 
 
 def test_recorded_episodes_of_training_tasks_are_demonstrations_in_turn(new_run: Any, tmp_path: Path) -> None:
