@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -12,6 +13,7 @@ from typing import NoReturn
 from .commands import COMMANDS
 from .commands.invocation.shell import Exit, Shell, UsageError, WrongRecipe
 from .commands.parser import build_parser, import_command
+from .runtime.errors import RunError
 
 __all__ = ["entry", "main"]
 
@@ -41,7 +43,10 @@ def entry() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             # a terminal without Unicode, and file names that are not text, are no reason to fail
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(main())
+    code = main()
+    # at its end the interpreter would look for garbage among all that the engines imported, for three seconds
+    gc.freeze()
+    sys.exit(code)
 
 
 def _run(words: list[str], environ: Mapping[str, str]) -> int:
@@ -50,8 +55,16 @@ def _run(words: list[str], environ: Mapping[str, str]) -> int:
         code = int(import_command(arguments.command).run(arguments, _shell(environ)))
     except SystemExit as stop:
         code = int(stop.code or 0)
-    except UsageError as error:
+    except (UsageError, RunError) as error:
         print(f"agym {arguments.command}: error: {error}", file=sys.stderr)
+        code = Exit.USAGE if isinstance(error, UsageError) else Exit.RUN_FAILED
+    except ModuleNotFoundError as error:
+        from .commands.invocation.requirements import explain_missing_module
+
+        advice = explain_missing_module(error)
+        if advice is None:
+            raise
+        print(f"agym {arguments.command}: error: {advice}", file=sys.stderr)
         code = Exit.USAGE
     except WrongRecipe:
         code = Exit.WRONG

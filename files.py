@@ -9,21 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .dsl.compose.library import SUFFIXES, Found, Refusal, Trouble, explain_refusal, list_candidates
+from .dsl.compose.library import SUFFIXES, Found, Refusal, Trouble, explain_refusal, is_inside, list_candidates
 from .dsl.diagnostics import Diagnostic
 from .dsl.source import Source
 from .dsl.suggest import find_nearest, quote
 from .dsl.text.decode import MAX_BYTES, decode
 
-__all__ = [
-    "STDIN",
-    "DiskLibrary",
-    "RecipeSearch",
-    "find_recipes",
-    "is_base",
-    "shipped_names",
-    "write_atomically",
-]
+__all__ = ["STDIN", "DiskLibrary", "find_recipes", "is_base", "shipped_names", "write_atomically"]
 
 STDIN = "-"
 PACKAGE = Path(os.path.realpath(__file__)).parent
@@ -107,11 +99,11 @@ class DiskLibrary:
     def _leaves(self, key: str, base: Source) -> bool:
         """True where a link leads out of both the project and the shipped recipes."""
         project = self._project(self.folder(base))
-        return not any(_inside(key, self._key(str(folder))) for folder in (project, self.shipped))
+        return not any(is_inside(key, self._key(str(folder))) for folder in (project, self.shipped))
 
     def _name(self, path: str) -> str:
         """Path as a person would type it: relative below the working folder."""
-        return os.path.relpath(path, self.cwd) if _inside(path, str(self.cwd)) else path
+        return os.path.relpath(path, self.cwd) if is_inside(path, str(self.cwd)) else path
 
     def _missing(self, reference: str, path: str) -> Refusal:
         folder, bare = os.path.dirname(reference), not reference.endswith(SUFFIXES)
@@ -125,7 +117,7 @@ class DiskLibrary:
 
 def project_root(folder: Path, shipped: Path = SHIPPED) -> Path:
     """Boundary of references: the nearest folder above that marks a project, else the folder itself."""
-    if _inside(str(folder), str(shipped)):
+    if is_inside(str(folder), str(shipped)):
         return shipped
     above = (folder, *folder.parents)
     return next((each for each in above if any((each / mark).exists() for mark in PROJECT_MARKS)), folder)
@@ -151,10 +143,6 @@ def _content(path: str) -> bytes | Refusal:
         return Refusal(trouble=Trouble.UNREADABLE, detail=str(error))
 
 
-def _inside(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
-
-
 def _list_recipes(folder: str) -> list[str]:
     try:
         return sorted(name for name in os.listdir(folder) if name.endswith(SUFFIXES))
@@ -177,16 +165,16 @@ class RecipeSearch:
     """YAML files in the named folders that are not recipes."""
 
 
-def find_recipes(arguments: Sequence[str], cwd: Path, shipped: Path = SHIPPED) -> RecipeSearch:
+def find_recipes(arguments: Sequence[str], cwd: Path) -> RecipeSearch:
     """Find the recipes behind files, folders, globs, shipped names and `-`, each once, in order."""
     found: dict[str, str] = {}
     problems: list[Diagnostic] = []
     left_out = 0
     for argument in arguments:
-        paths, others = _expand(argument, cwd, shipped)
+        paths, others = _expand(argument, cwd)
         left_out += others
         if not paths:
-            problems.append(_no_recipe(argument, cwd, shipped, others))
+            problems.append(_no_recipe(argument, cwd, others))
         for path in paths:
             found.setdefault(os.path.realpath(os.path.join(cwd, path)), path)
     return RecipeSearch(paths=tuple(found.values()), problems=tuple(problems), left_out=left_out)
@@ -197,13 +185,13 @@ def is_base(path: str) -> bool:
     return BASE_FOLDER in Path(path).parts[:-1]
 
 
-def _expand(argument: str, cwd: Path, shipped: Path) -> tuple[list[str], int]:
+def _expand(argument: str, cwd: Path) -> tuple[list[str], int]:
     path = os.path.join(cwd, os.path.expanduser(argument))
     if argument == STDIN:
         return [argument], 0
     if os.path.isdir(path):
         return _in_folder(argument, path)
-    if os.path.lexists(path) or argument in shipped_names(shipped):
+    if os.path.lexists(path) or argument in shipped_names():
         return [argument], 0
     if glob.has_magic(argument):
         paths = sorted(glob.glob(os.path.expanduser(argument), root_dir=cwd, recursive=True))
@@ -236,7 +224,7 @@ def _is_recipe(path: str) -> bool:
     return isinstance(content, Refusal) or LOOKS_LIKE_RECIPE.search(content) is not None
 
 
-def _no_recipe(argument: str, cwd: Path, shipped: Path, others: int) -> Diagnostic:
+def _no_recipe(argument: str, cwd: Path, others: int) -> Diagnostic:
     path = os.path.join(cwd, os.path.expanduser(argument))
     code = "no-recipes"
     if os.path.isdir(path):
@@ -246,14 +234,14 @@ def _no_recipe(argument: str, cwd: Path, shipped: Path, others: int) -> Diagnost
         message, advice = f"no file matches {quote(argument)}", "quote the pattern, or name files"
     else:
         code, message = "file-not-found", f"{quote(argument)} is not there"
-        advice = _meant(argument, path, shipped)
+        advice = _meant(argument, path)
     return Diagnostic(code=code, message=message, span=Source(argument, "").span(0, 0), help=advice)
 
 
-def _meant(argument: str, path: str, shipped: Path) -> str:
+def _meant(argument: str, path: str) -> str:
     folder = os.path.dirname(argument)
     siblings = (os.path.join(folder, name) for name in _list_recipes(os.path.dirname(path)))
-    near = find_nearest(argument, (*siblings, *shipped_names(shipped)))
+    near = find_nearest(argument, (*siblings, *shipped_names()))
     return f"did you mean '{near}'?" if near else "name a file, a folder, or one of `agym recipes`"
 
 

@@ -6,15 +6,13 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 from .envs.web import BROWSERS
-from .runtime.backends.registry import ENGINE_PACKAGES
+from .runtime.backends.registry import ENGINE_PACKAGES, installed_versions
 
-__all__ = ["GpuInfo", "Machine", "inspect_machine", "installed_versions"]
+__all__ = ["GpuInfo", "Machine", "inspect_machine"]
 
 GPU_QUERY = ("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 GPU_TIMEOUT_S = 10
@@ -63,15 +61,6 @@ def inspect_machine() -> Machine:
         gpus=gpus,
         gpus_note=note,
     )
-
-
-def installed_versions(packages: Iterable[str]) -> Mapping[str, str | None]:
-    """Versions by the packages' metadata."""
-    found: dict[str, str | None] = dict.fromkeys(packages)
-    for package in found:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
 
 
 def _memory() -> int | None:

@@ -89,7 +89,7 @@ class Engines:
         return PlaySettings(
             agent=self.stage.agent,
             environments=self.stage.environments,
-            draw=SamplingSettings(),
+            sampling=SamplingSettings(),
             timeouts=Rollout(),
             slots=slots,
         )

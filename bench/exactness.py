@@ -258,7 +258,7 @@ class Watched(InlineWorkerGroup):
     async def play(
         self, orders: Sequence[GroupRequest], style: PlaySettings, seen: Callable[[Episode], None]
     ) -> list[Group]:
-        row = self._rows[style.draw.temperature]
+        row = self._rows[style.sampling.temperature]
         started = perf_counter()
         groups = await super().play(orders, style, seen)
         row.seconds += perf_counter() - started
@@ -271,13 +271,15 @@ class Watched(InlineWorkerGroup):
         row.unlike += unlike(episodes, records)
         row.reread += sum(self._rereads(said.drawn) for said in records)
         sequences = sequences_of(episodes)
-        apart = await self._apart(sequences, style.draw.temperature)
+        apart = await self._apart(sequences, style.sampling.temperature)
         row.tokens += len(apart)
         row.largest = max(row.largest, float(apart.max()))
         row.total += float(apart.sum())
         self._row, self._known = row, {_key(each) for each in sequences}
         if not self.found:
-            self.found = {name: await self._shows(name, episodes, records, style.draw.temperature) for name in BREAKS}
+            self.found = {
+                name: await self._shows(name, episodes, records, style.sampling.temperature) for name in BREAKS
+            }
         return groups
 
     async def _apart(self, sequences: Sequence[TrainSequence], temperature: float) -> Floats:

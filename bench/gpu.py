@@ -181,7 +181,7 @@ async def by_sampler(sampler: VllmSampler, size: Size, run: int) -> list[Any]:
             ids += opening(size, at, turn)
             logprobs += [0.0] * size.given
             request = SampleRequest(
-                prompt=tuple(ids), draw=SamplingSettings(), max_tokens=size.drawn, seed=at * size.turns + turn + run
+                prompt=tuple(ids), sampling=SamplingSettings(), max_tokens=size.drawn, seed=at * size.turns + turn + run
             )
             reply = await sampler.sample(request)
             ids += reply.ids
@@ -205,7 +205,7 @@ def by_bare_engine(sampler: VllmSampler, size: Size, run: int) -> None:
         name = f"bare-{at}-{turn}"
         texts[name] = ids = ids + opening(size, at, turn)
         seed = at * size.turns + turn + run
-        params = _params(SampleRequest(prompt=ids, draw=SamplingSettings(), max_tokens=size.drawn, seed=seed))
+        params = _params(SampleRequest(prompt=ids, sampling=SamplingSettings(), max_tokens=size.drawn, seed=seed))
         core.add_request(core_request(name, list(ids), params))
 
     for at in range(size.episodes):
@@ -249,7 +249,7 @@ class Bench:
             played = await self._rollout(sampler)
             await self._rest(sampler)
             sequences = self._logprobs(learner, played)
-            await sampler.rest()
+            await sampler.sleep()
             self._update(learner, sequences, weights)
             await self._sync(sampler, worker)
         finally:
@@ -281,7 +281,7 @@ class Bench:
             context_tokens=size.turns * (size.given + size.drawn) + 1,
             slots=size.episodes,
             memory_share=0.4,
-            shares_card=on_card,
+            shares_gpu=on_card,
             eager=not on_card,
         )
 
@@ -323,7 +323,7 @@ class Bench:
 
     async def _rest(self, sampler: VllmSampler) -> None:
         before = used()
-        resting = await seconds(sampler.rest)
+        resting = await seconds(sampler.sleep)
         freed = before - used()
         waking = await seconds(sampler.forget)
         self._tell("sampler rests", f"{resting:.2f} s, {freed / GIB:.1f} GiB given back, wakes in {waking:.2f} s")
@@ -357,7 +357,7 @@ class Bench:
         from agym.runtime.protocols import OptimizerSettings, UpdateSettings
 
         size = self._size
-        learner.optimise_by(OptimizerSettings(), fresh=False)
+        learner.set_optimizer(OptimizerSettings(), fresh=False)
         learner.update(sequences, UpdateSettings(lr=1e-6))
         times = []
         with peak_memory(self._peaks, "learning"):

@@ -17,8 +17,9 @@ from agym.dsl.expression.functions import PLAIN, SCHEDULES, WINDOWS
 from agym.dsl.expression.scopes import SCOPES
 from agym.dsl.model.recipe import Lora
 from agym.dsl.source import Source
-from agym.dsl.text.tree import Entry, ListNode, MapNode, Node, ScalarNode, parse_tree
-from agym.dsl.text.tree import Path as Steps
+from agym.dsl.text.node import Entry, ListNode, MapNode, Node, ScalarNode
+from agym.dsl.text.node import Path as Steps
+from agym.dsl.text.tree import parse_tree
 
 ROOT = Path(__file__).resolve().parents[1]
 GOOD = ROOT / "tests" / "recipes_good"

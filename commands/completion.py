@@ -1,47 +1,36 @@
-"""`agym completion bash|zsh|fish`: a completion script, generated from the parser."""
+"""`agym completion bash|zsh|fish`: a completion script with all words written out: no key press starts a program."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 
-from ..reporters.completion import CommandSpec, bash, fish, zsh
 from . import COMMANDS
 from .invocation.shell import Exit, Shell
 from .parser import build_parser
 
-__all__ = ["add_arguments", "command_specs", "run"]
-
-SCRIPTS: Mapping[str, Callable[[tuple[CommandSpec, ...]], str]] = {"bash": bash, "fish": fish, "zsh": zsh}
+__all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SCRIPTS, help="the shell")
+    parser.add_argument("shell", choices=("bash", "fish", "zsh"), help="the shell")
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    shell.out.write(SCRIPTS[arguments.shell](command_specs(build_parser(COMMANDS))))
+    import shtab
+
+    parser = build_parser(COMMANDS)
+    for action in _walk_actions(parser):
+        # where no words are known, the shell completes file names
+        if action.choices is None and action.nargs != 0:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    shell.out.write(shtab.complete(parser, arguments.shell).rstrip("\n") + "\n")
     return Exit.RIGHT
 
 
-def command_specs(parser: argparse.ArgumentParser) -> tuple[CommandSpec, ...]:
-    """Commands and options of a parser, as data."""
-    subparsers = next(each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
-    return tuple(_spec(name, one) for name, one in subparsers.choices.items())
-
-
-def _spec(name: str, parser: argparse.ArgumentParser) -> CommandSpec:
-    options = [each for each in parser._actions if each.option_strings]
-    words = [each for each in parser._actions if not each.option_strings]
-    return CommandSpec(
-        name=name,
-        summary=COMMANDS[name],
-        options={string: each.help or "" for each in options for string in each.option_strings},
-        values={string: _choices(each) for each in options if each.nargs != 0 for string in each.option_strings},
-        words=tuple(choice for each in words for choice in _choices(each)),
-        files=any(each.choices is None for each in words),
-    )
-
-
-def _choices(action: argparse.Action) -> tuple[str, ...]:
-    return tuple(map(str, action.choices or ()))
+def _walk_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from _walk_actions(below)

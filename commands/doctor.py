@@ -4,43 +4,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..dsl.catalog import Catalog
 from ..dsl.check.paths import anchor_paths, list_paths
 from ..dsl.compile import CompiledVariant
 from ..dsl.model.plan import Plan
-from ..dsl.model.recipe import Launcher
-from ..dsl.model.stage_kinds import learns
-from ..machine import Machine, inspect_machine, installed_versions
+from ..machine import Machine, inspect_machine
 from ..reporters.quantity import binary, plural
-from ..runtime.backends.registry import DEFAULT_LEARNER, DEFAULT_SAMPLER, TORCH_PACKAGES
+from ..runtime.backends.registry import installed_versions
 from .invocation.compiling import build_compiler
+from .invocation.requirements import Requirement, find_missing, install_line, list_requirements
 from .invocation.shell import Exit, Shell
 
-__all__ = ["Requirement", "add_arguments", "list_requirements", "run"]
+__all__ = ["add_arguments", "run"]
 
-ENV_PACKAGES: Mapping[str, tuple[str, ...]] = {
-    "babyai": ("minigrid",),
-    "sciworld": ("scienceworld",),
-    "web": ("playwright",),
-    "search": ("tantivy",),
-    "mcp": ("mcp",),
-    "gymnasium": ("gymnasium",),
-    "textworld": ("textworld",),
-    "reasoning-gym": ("reasoning-gym",),
-}
 MIN_PYTHON = (3, 11)
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """Packages, any of which will do, the reason, and the extra that brings one."""
-
-    packages: tuple[str, ...]
-    why: str
-    extra: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,46 +35,16 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     return _report_missing(runs, compiler.catalog, machine, shell) if runs else Exit.RIGHT
 
 
-def list_requirements(plan: Plan, known: Catalog) -> tuple[Requirement, ...]:
-    """All that a run imports, with the reason."""
-    return tuple(dict.fromkeys((*_requirements(plan, known), *_environment_requirements(plan, known))))
-
-
-def _requirements(plan: Plan, known: Catalog) -> Iterator[Requirement]:
-    engines = "cuda" if plan.hardware.gpus_per_node else "cpu"
-    yield from (Requirement((package,), "every run", engines) for package in TORCH_PACKAGES)
-    yield Requirement(DEFAULT_SAMPLER.packages, "sampling", engines)
-    if any(learns(stage.settings.algorithm) for stage in plan.stages):
-        yield Requirement(DEFAULT_LEARNER.packages, "learning", engines)
-    if plan.placement.launcher == Launcher.RAY:
-        yield Requirement(("ray",), "hardware.launcher: ray", "ray")
-    for sink in plan.logging:
-        info = known.sinks[sink.use]
-        if info.extra is not None:
-            yield Requirement(info.packages, f"logging to {sink.use}", info.extra)
-
-
-def _environment_requirements(plan: Plan, known: Catalog) -> Iterator[Requirement]:
-    used = [env for stage in plan.stages for env in stage.settings.environments.values()]
-    for name in sorted({env.use for env in used if env.use}):
-        extra = known.environments[name].extra
-        if extra is not None and extra in ENV_PACKAGES:
-            yield Requirement(ENV_PACKAGES[extra], f"environment {name}", extra)
-    if any(env.url for env in used):
-        yield Requirement(("httpx",), "an environment by url", "serve")
-
-
 def _report_missing(runs: tuple[CompiledVariant, ...], known: Catalog, machine: Machine, shell: Shell) -> Exit:
     required = tuple(dict.fromkeys(each for run in runs for each in list_requirements(run.plan, known)))
     found = installed_versions({package for each in required for package in each.packages})
-    missing = [each for each in required if not any(found[package] for package in each.packages)]
+    missing = find_missing(required, found)
     shell.out.write("\n" + _format_table(_requirement_rows(required, found)))
     problems = [line for line in (_missing_gpus(runs, machine), _missing_browser(required, machine)) if line]
     problems += dict.fromkeys(line for run in runs for line in _missing_files(run))
     problems += dict.fromkeys(line for run in runs for line in _missing_variables(run.plan, known, shell.environ))
     if missing:
-        extras = ",".join(dict.fromkeys(each.extra for each in missing))
-        shell.out.write(f"\nto install what is missing: pip install 'agym[{extras}]'\n")
+        shell.out.write(f"\nto install what is missing: {install_line(missing)}\n")
     for line in problems:
         shell.out.write(f"\n{line}\n")
     if not (missing or problems):

@@ -15,9 +15,9 @@ from ..catalog import catalog
 from ..dsl.catalog import EnvironmentInfo
 from ..dsl.publish.reference_docs import explain_key
 from ..dsl.suggest import did_you_mean
-from ..machine import installed_versions
 from ..reporters.quantity import plural
-from .doctor import ENV_PACKAGES
+from ..runtime.backends.registry import installed_versions
+from .invocation.requirements import ENV_PACKAGES
 from .invocation.shell import Exit, Shell, UsageError
 from .parser import Parser
 
@@ -34,18 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    try:
-        code = _ACTIONS[arguments.what][2](arguments, shell)
-        return code if isinstance(code, Exit) else asyncio.run(code)
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in _SERVING:
-            raise
-        raise UsageError(f"it needs the package '{package}': pip install 'agym[serve]'") from error
-
-
-_SERVING = ("httptools", "httpx", "starlette", "uvicorn", "websockets")
-"""Brought by the extra `serve`; without it environments can only be listed."""
+    code = _ACTIONS[arguments.what][2](arguments, shell)
+    return code if isinstance(code, Exit) else asyncio.run(code)
 
 
 # --- list ----------------------------------------------------------------------------------------------------------
@@ -82,7 +72,7 @@ def _describe(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) -> 
 def _installation(info: EnvironmentInfo, found: Mapping[str, str | None]) -> str:
     packages = ENV_PACKAGES.get(info.extra or "", ())
     if packages and not any(found[package] for package in packages):
-        return f"pip install 'agym[{info.extra}]'"
+        return f"pip install 'agym-dsl[{info.extra}]'"
     return "ready"
 
 

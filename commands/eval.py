@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from .. import __version__
@@ -21,6 +20,7 @@ from ..files import write_atomically
 from .export import add_checkpoint
 from .invocation.compiling import build_compiler, choose, open_stored
 from .invocation.engines import prepare_process
+from .invocation.requirements import check_installed
 from .invocation.shell import Exit, Shell, UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _settings(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    from ..runtime.errors import RunError
+    from ..runtime.storage.run_reader import RunReader, is_run
 
     output = shell.cwd / arguments.output if arguments.output is not None else None
     # before anything is played
@@ -74,21 +74,12 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
         raise UsageError(f"the folder {output.parent} is not there")
     if output is not None and os.path.lexists(output):
         raise UsageError(f"{output} is there already: name a new file")
-    try:
-        return _run(arguments, shell, output)
-    except RunError as error:
-        print(f"agym eval: error: {error}", file=shell.err)
-        return Exit.RUN_FAILED
-
-
-def _run(arguments: argparse.Namespace, shell: Shell, output: Path | None) -> Exit:
-    from ..runtime.storage.run_reader import RunReader, is_run
-
     root = shell.cwd / arguments.target
     archive = RunReader(root) if is_run(root) else None
     text = None if archive is None else open_stored(arguments.target, archive)
-    runs = build_compiler(shell, _settings(arguments)).runs(arguments.target, text, to_run=True)
-    variant = choose(runs, arguments.target, arguments.run)
+    compiler = build_compiler(shell, _settings(arguments))
+    variant = choose(compiler.runs(arguments.target, text, to_run=True), arguments.target, arguments.run)
+    check_installed(variant.plan, compiler.catalog, trains=False)
     exam = _exam(arguments, shell, archive, anchor_paths(variant.plan, variant.folder))
     prepare_process(exam.plan, shell.environ)
     evaluation = _evaluate(exam, shell)
@@ -119,20 +110,18 @@ class _Exam:
 def _exam(arguments: argparse.Namespace, shell: Shell, archive: RunReader | None, plan: Plan) -> _Exam:
     from ..runtime.progress import Progress
 
-    start = Progress(stage=len(plan.stages) - 1)
     if arguments.model is not None:
         folder = shell.cwd / os.path.expanduser(arguments.model)
         plan = _with_model(plan, str(folder) if folder.is_dir() else arguments.model)
-        return _Exam(plan=plan, progress=start, step=None)
-    if archive is not None:
+    elif archive is not None:
         return _of_run(arguments, archive, plan)
-    if arguments.checkpoint is not None:
+    elif arguments.checkpoint is not None:
         raise UsageError(f"'{arguments.target}' is a recipe: --checkpoint needs the folder of a run")
-    if plan.model.init is not None:
+    elif plan.model.init is not None:
         raise UsageError(
             f"'{arguments.target}' makes its model from scratch: name the folder of a run of it, or --model FOLDER"
         )
-    return _Exam(plan=plan, progress=start, step=None)
+    return _Exam(plan=plan, progress=Progress(stage=len(plan.stages) - 1), step=None)
 
 
 def _of_run(arguments: argparse.Namespace, archive: RunReader, plan: Plan) -> _Exam:

@@ -37,25 +37,19 @@ def _checkpoint(word: str) -> str:
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    from ..runtime.errors import RunError
+    from ..runtime.export import export
     from ..runtime.storage.run_reader import RunReader
 
     folder = shell.cwd / arguments.output
     if not folder.parent.is_dir():
         raise UsageError(f"the folder {folder.parent} is not there")
-    try:
-        archive = RunReader(shell.cwd / arguments.run)
-        kept = archive.kept(arguments.checkpoint or "latest")
-        without_secrets = replace(shell, environ=_with_placeholders(archive.recipe, shell.environ))
-        plan = build_compiler(without_secrets).recompile(arguments.run, archive)
-        if kept.model is None:
-            prepare_process(plan, shell.environ)
-        from ..runtime.export import export
-
-        export(archive, plan, kept, folder, __version__)
-    except RunError as error:
-        print(f"agym export: error: {error}", file=shell.err)
-        return Exit.RUN_FAILED
+    archive = RunReader(shell.cwd / arguments.run)
+    kept = archive.kept(arguments.checkpoint or "latest")
+    without_secrets = replace(shell, environ=_with_placeholders(archive.recipe, shell.environ))
+    plan = build_compiler(without_secrets).recompile(arguments.run, archive)
+    if kept.model is None:
+        prepare_process(plan, shell.environ)
+    export(archive, plan, kept, folder, __version__)
     shell.out.write(f"wrote step {kept.step} to {arguments.output}\n")
     return Exit.RIGHT
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ..dsl.diagnostics import Diagnostic
 from ..dsl.source import Source
-from ..dsl.text.tree import get_entry, parse_tree
+from ..dsl.text.node import get_entry
+from ..dsl.text.tree import parse_tree
 from ..files import STDIN, write_atomically
 from .invocation.compiling import build_compiler
 from .invocation.shell import Exit, Shell, UsageError, WrongRecipe
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     file = shell.cwd / (arguments.name.removesuffix(SUFFIX) + SUFFIX)
-    name = _checked_name(file, arguments.force)
+    name = _checked_name(file)
     compiler = build_compiler(shell)
     origin = compiler.open(arguments.origin)
     if isinstance(origin, Diagnostic):
@@ -50,15 +51,13 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     return Exit.RIGHT
 
 
-def _checked_name(file: Path, force: bool) -> str:
+def _checked_name(file: Path) -> str:
     if not SLUG.fullmatch(file.stem) or file.stem == STDIN:
         raise UsageError(
             f"'{file.stem[:40]}' is not a name for a run: use lower-case letters, digits, '.', '_' and '-'"
         )
     if not file.parent.is_dir():
         raise UsageError(f"the folder {file.parent} is not there")
-    if os.path.lexists(file) and not force:
-        raise UsageError(f"{file.name} is there already; --force replaces it")
     return file.stem
 
 

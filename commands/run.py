@@ -12,6 +12,7 @@ from ..dsl.model.plan import Plan
 from ..reporters.resolved import resolved_yaml
 from .invocation.compiling import build_compiler
 from .invocation.engines import prepare_process
+from .invocation.requirements import check_installed
 from .invocation.shell import Exit, Shell, UsageError
 
 __all__ = ["add_arguments", "run"]
@@ -27,11 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
-    runs = build_compiler(shell, arguments.set).runs(arguments.recipe, to_run=True)
+    compiler = build_compiler(shell, arguments.set)
+    runs = compiler.runs(arguments.recipe, to_run=True)
     if arguments.run is not None:
         if not 1 <= arguments.run <= len(runs):
             raise UsageError(f"'{arguments.recipe}' has {len(runs)} runs, there is no run {arguments.run}")
         runs = runs[arguments.run - 1 : arguments.run]
+    for each in runs:
+        check_installed(each.plan, compiler.catalog)
     prepare_process(runs[0].plan, shell.environ)
     for each in runs:
         code = _one(each, arguments, shell)
@@ -42,10 +46,8 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell) -> Exit:
     from ..runtime.engine import OutcomeKind
-    from ..runtime.errors import RunError
     from ..runtime.run import Start, folder_of, run_plan
     from ..runtime.sinks.console.console import Terminal, wants_live
-    from ..runtime.storage.run_folder import FolderError
 
     codes = {
         OutcomeKind.FINISHED: Exit.RIGHT,
@@ -53,21 +55,16 @@ def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell) 
         OutcomeKind.GUARDED: Exit.STOPPED,
     }
     root = folder_of(variant.plan, shell.cwd)
-    try:
-        stored = _stored(root, shell) if arguments.resume else None
-        recipe = resolved_yaml(variant.tree)
-        outcome = run_plan(
-            variant.plan,
-            root,
-            Start(recipe=recipe, folder=Path(variant.folder), resume=stored, fresh=arguments.fresh),
-            terminal=Terminal(out=shell.out, live=wants_live(shell.out, shell.environ)),
-            environ=shell.environ,
-            clock=time.perf_counter,
-            wall_clock=time.time,
-        )
-    except (RunError, FolderError) as error:
-        print(f"agym run: error: {error}", file=shell.err)
-        return Exit.RUN_FAILED
+    stored = _stored(root, shell) if arguments.resume else None
+    outcome = run_plan(
+        variant.plan,
+        root,
+        Start(recipe=resolved_yaml(variant.tree), folder=Path(variant.folder), resume=stored, fresh=arguments.fresh),
+        terminal=Terminal(out=shell.out, live=wants_live(shell.out, shell.environ)),
+        environ=shell.environ,
+        clock=time.perf_counter,
+        wall_clock=time.time,
+    )
     if outcome.reason:
         print(f"agym run: {outcome.kind}: {outcome.reason}", file=shell.err)
     return codes[outcome.kind]
@@ -75,9 +72,6 @@ def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell) 
 
 def _stored(root: Path, shell: Shell) -> Plan:
     """The plan of the run that a folder holds, from its own recipe as it was kept there."""
-    from ..runtime.storage.run_folder import FolderError
-    from ..runtime.storage.run_reader import RunReader, is_run
+    from ..runtime.storage.run_reader import RunReader
 
-    if not is_run(root):
-        raise FolderError(f"'{root}' holds no run to resume: expected a folder with a plan.json")
     return build_compiler(shell).recompile(os.path.relpath(root, shell.cwd), RunReader(root))

@@ -31,7 +31,7 @@ from .publish.plan_json import dump_canonical
 from .rules.all_rules import check_rules
 from .rules.names import find_unknown_names
 from .source import Source
-from .text.tree import MapNode, Path
+from .text.node import MapNode, Path
 
 __all__ = ["Compiled", "CompiledVariant", "compile_recipe"]
 

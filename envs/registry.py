@@ -71,7 +71,7 @@ def _explain_missing(name: str) -> Iterator[None]:
             raise
         data = Path(__file__).parent / name / "env.json"
         extra = json.loads(data.read_text("utf-8"))["extra"] if data.is_file() else None
-        line = f": pip install 'agym[{extra}]'" if extra else ""
+        line = f": pip install 'agym-dsl[{extra}]'" if extra else ""
         raise NotInstalled(f"environment '{name}' needs the package '{package}'{line}") from error
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..dsl.compose.interpolate import escape
+from ..dsl.text.node import ListNode, MapNode, Node, ScalarNode, to_data
 from ..dsl.text.scalars import Refused, resolve
-from ..dsl.text.tree import ListNode, MapNode, Node, ScalarNode
 
 __all__ = ["resolved_data", "resolved_yaml"]
 
@@ -31,10 +31,10 @@ def resolved_yaml(tree: MapNode, *, origins: bool = False) -> str:
 
 def resolved_data(node: Node) -> Any:
     """Plain data, with `${env:NAME}` for environment variables."""
-    if isinstance(node, MapNode):
-        return {entry.name: resolved_data(entry.value) for entry in node.entries}
-    if isinstance(node, ListNode):
-        return [resolved_data(item) for item in node.items]
+    return to_data(node, _read)
+
+
+def _read(node: ScalarNode) -> Any:
     if node.redacted is not None:
         return node.redacted
     return escape(node.value) if isinstance(node.value, str) else node.value

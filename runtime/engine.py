@@ -29,7 +29,7 @@ from .steps.prefetch import Prefetcher
 from .steps.rollout_batch import read_batches, write_batches
 from .steps.stage_context import StageContext, open_pool, reference_stage
 from .steps.step_data import StepData, StepResult
-from .storage.run_folder import MODEL, PROGRESS, MetricsFile, RunFolder, episode_lines, fill_folder, on_disk
+from .storage.run_folder import MODEL, PROGRESS, JsonLines, RunFolder, episode_lines, fill_folder, on_disk
 from .workers.learner_worker import LearnerWorker
 from .workers.worker_group import WorkerGroup
 
@@ -87,7 +87,7 @@ class Engine:
         self._troubles_told = troubles()
         self._judges = judges
         self._progress = Progress()
-        self._rows: MetricsFile
+        self._rows: JsonLines
         """Opened by `_restore`."""
         self._context: StageContext
         """Of the stage under way, from `_enter` on."""
@@ -204,7 +204,7 @@ class Engine:
     async def _optimise(self, *, fresh: bool) -> None:
         optimizer = self._stage.settings.algorithm.optimizer
         settings = OptimizerSettings(betas=optimizer.betas, eps=optimizer.eps, weight_decay=optimizer.weight_decay)
-        await self._workers.learner(LearnerWorker.optimise_by, settings, fresh=fresh)
+        await self._workers.learner(LearnerWorker.set_optimizer, settings, fresh=fresh)
         if fresh:
             self._progress.updates = 0
 
@@ -339,7 +339,7 @@ class Engine:
             self._prefetcher.resume(read_batches(folder))
             await self._workers.learner(LearnerWorker.load, folder)
         self._space.forget_episodes(after=self._progress.total_step)
-        self._rows = MetricsFile(self._space.root / "metrics.jsonl", keep_bytes=self._progress.metrics_bytes)
+        self._rows = JsonLines(self._space.root / "metrics.jsonl", keep_bytes=self._progress.metrics_bytes)
 
     async def _save(self) -> None:
         self._reporter.phase("save")

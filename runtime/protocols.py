@@ -21,35 +21,6 @@ from ..dsl.model.recipe import DType, Lora, Offload
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "FinishReason",
-    "Floats",
-    "Learner",
-    "LearnerSettings",
-    "LossSettings",
-    "NamedTensors",
-    "Normaliser",
-    "OptimizerSettings",
-    "Probe",
-    "SampleRequest",
-    "Sampled",
-    "Sampler",
-    "SamplerError",
-    "SamplerSettings",
-    "SamplingSettings",
-    "Scorer",
-    "SyncError",
-    "TrainSequence",
-    "UpdateFault",
-    "UpdateLimits",
-    "UpdateMetrics",
-    "UpdateSettings",
-    "ValueLearner",
-    "ValueMetrics",
-    "ValueSettings",
-    "WeightUpdate",
-]
-
 Floats = NDArray[np.float32]
 NamedTensors = Iterable[tuple[str, "Tensor"]]
 """Weights by their Hugging Face names; the output layer is always there, tied or not. With LoRA only the adapters:
@@ -88,7 +59,7 @@ class SampleRequest:
     """A prompt to continue."""
 
     prompt: Sequence[int]
-    draw: SamplingSettings
+    sampling: SamplingSettings
     max_tokens: int
     seed: int
     """Seed of this request alone: its tokens do not depend on other requests."""
@@ -152,15 +123,9 @@ class Sampler(Protocol):
         """Drop cached prompts, so that the next ones are computed as in a sampler just started."""
         ...
 
-    async def rest(self) -> None:
+    async def sleep(self) -> None:
         """Release the memory of a GPU shared with a learner, until the next request."""
         ...
-
-    async def pause(self) -> None:
-        """Stop all requests from advancing; they wait, and lose nothing."""
-        ...
-
-    def resume(self) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -345,7 +310,7 @@ class Scorer(Protocol):
 class TrainedEngine(Protocol):
     """An engine with weights that are trained."""
 
-    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+    def set_optimizer(self, settings: OptimizerSettings, *, fresh: bool) -> None:
         """Set the optimiser's constants; `fresh` also resets its averages."""
         ...
 
@@ -406,7 +371,7 @@ class SamplerSettings:
     """Size of the KV cache. None: on a CPU what the slots need, on a GPU what `memory_share` leaves."""
     memory_share: float = 0.85
     """Share of a GPU's memory for weights and cache."""
-    shares_card: bool = False
+    shares_gpu: bool = False
     """Share the GPU with a learner: one rests while the other works."""
     eager: bool = True
     weights_follow: bool = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import hashlib
 import platform
 import signal
@@ -11,14 +10,14 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from .. import __version__
 from ..dsl.check.paths import anchor_paths
 from ..dsl.model.plan import Plan
 from ..dsl.model.recipe import Launcher
 from ..dsl.publish.plan_json import dump_json
-from .backends.registry import ENGINE_PACKAGES
+from .backends.registry import ENGINE_PACKAGES, installed_versions
 from .data.judge_client import JudgeClient
 from .engine import Engine, RunOutcome, StopSignal
 from .rollout.env_connections import EnvConnector, make_deadlines
@@ -122,7 +121,7 @@ async def _run(
     judges = JudgeClient(plan, folder.root / JUDGE, connector.read_secret)
     with _handle_signals(stop, reporter.note):
         reporter.phase("start")
-        with on_disk("start"), _defer_garbage_collection():
+        with on_disk("start"):
             workers = await _LAUNCHERS[Launcher(plan.placement.launcher)](plan, folder.root, connector, clock)
         try:
             return await Engine(
@@ -137,17 +136,6 @@ _LAUNCHERS: Mapping[Launcher, Callable[[Plan, Path, EnvConnector, Callable[[], f
     Launcher.INLINE: inline.launch_inline,
     Launcher.RAY: ray.launch_ray,
 }
-
-
-@contextmanager
-def _defer_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection: what engines import lives as long as they do, and scanning it takes a third of a
-    start."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 @contextmanager
@@ -172,7 +160,7 @@ def _handle_signals(stop: StopSignal, note: Callable[[str], None]) -> Iterator[N
 
 def _manifest(plan: Plan, text: str, folder: Path, now: float) -> dict[str, object]:
     return {
-        "agym": version("agym"),
+        "agym": __version__,
         "plan_sha256": hashlib.sha256(text.encode()).hexdigest(),
         "recipe_sha256": plan.recipe_sha256,
         "decisive_sha256": decisive_sha256(plan),
@@ -184,12 +172,5 @@ def _manifest(plan: Plan, text: str, folder: Path, now: float) -> dict[str, obje
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "machine": platform.machine(),
-        "packages": {name: found for name in (*ENGINE_PACKAGES, "numpy") if (found := _installed(name)) is not None},
+        "packages": {name: found for name, found in installed_versions(ENGINE_PACKAGES).items() if found},
     }
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

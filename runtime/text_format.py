@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite, isnan
 
-__all__ = ["format_duration", "format_number", "format_share", "numeric", "strip_control"]
+__all__ = ["format_count", "format_duration", "format_number", "format_share", "numeric", "strip_control"]
 
 _ELLIPSIS = "..."
 _ABSENT = "-"
@@ -22,6 +22,10 @@ def format_number(value: float) -> str:
     if value and abs(value) < 0.001:
         return f"{value:.1e}"
     return f"{value:.3g}"
+
+
+def format_count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def format_share(value: float) -> str:

@@ -35,6 +35,18 @@ ENGINES = ("deepspeed", "numpy", "ray", "tokenizers", "torch", "transformers", "
 ABSENT = tuple(name for name in ENGINES if find_spec(name) is None)
 NEEDS_ABSENT = re.compile(rf"^\s*(?:import|from) (?:{'|'.join(ABSENT)})\b", re.MULTILINE)
 
+LONGEST = (
+    "runtime/test_ray.py",
+    "envs/test_websites_frame.py",
+    "envs/test_conformance.py",
+    "runtime/test_faults_real.py",
+    "runtime/test_lora_real.py",
+    "runtime/test_real_run.py",
+    "runtime/test_tiny_recipes.py",
+    "runtime/backends/test_lora.py",
+)
+"""Files whose heavy tests take longest, by how long."""
+
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """A file of tests that needs an engine is left out where that engine is not installed; the last lines say so."""
@@ -43,8 +55,19 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if needs else None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first: one that begins last would keep a worker busy while the others have nothing to do."""
+    places = {ROOT / "tests" / name: at for at, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
 def pytest_collection_finish() -> None:
     """What was imported by now stays: looking for garbage in it again and again takes seconds of every worker."""
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Nor is it looked for at the end, as in `agym.cli.entry`."""
     gc.freeze()
 
 
@@ -102,6 +125,16 @@ def agym(tmp_path: Path) -> Agym:
 @pytest.fixture(scope="session")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineServer]:
     """`engines.start("-m", "agym", "run", "a.yaml")`: a process of its own that need not import the engines."""
+    yield from _engine_server(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def other_engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineServer]:
+    """Like `engines`, but its processes hash with another seed, which must not matter."""
+    yield from _engine_server(tmp_path_factory)
+
+
+def _engine_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineServer]:
     server = EngineServer(tmp_path_factory.mktemp("engines"), missing_variables(os.environ, threads=1, cpu=True))
     yield server
     server.close()

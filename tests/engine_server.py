@@ -7,6 +7,7 @@ by the tests of starting. For tests `EngineServer` stands for it, one for each p
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
@@ -164,7 +165,10 @@ def _run(request: Any, out: int, err: int, status: int) -> None:
         os.dup2(file, number)
     for file in {out, err}:
         os.close(file)
-    as_python(request["args"])
+    try:
+        as_python(request["args"])
+    finally:
+        gc.freeze()  # as `agym.cli.entry` does
 
 
 def as_python(args: list[str]) -> None:
@@ -177,7 +181,6 @@ def as_python(args: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    import gc
     from contextlib import suppress
     from importlib import import_module
 

@@ -204,6 +204,12 @@ def test_the_module_and_the_console_script_are_the_same_command() -> None:
     assert process("--version").stdout == f"agym {__version__}\n"
 
 
+def test_at_its_end_a_process_does_not_look_for_garbage_among_the_engines() -> None:
+    code = "import atexit, gc, agym.cli; atexit.register(lambda: print(gc.get_freeze_count() > 0)); agym.cli.entry()"
+    done = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("\nTrue\n")
+
+
 def test_a_pipe_that_closes_early_gives_no_traceback() -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "agym", "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE

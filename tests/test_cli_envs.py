@@ -91,7 +91,7 @@ def test_a_package_that_playing_needs_is_told() -> None:
     with started("sys.modules['httpx'] = None") as process:
         _, told = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert told == b"agym envs: error: it needs the package 'httpx': pip install 'agym[serve]'\n"
+    assert told == b"agym envs: error: it needs the package 'httpx': pip install 'agym-dsl[serve]'\n"
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 from agym.catalog import catalog
-from agym.commands.doctor import ENV_PACKAGES, Requirement, list_requirements
+from agym.commands.invocation.requirements import ENV_PACKAGES, Requirement, list_requirements
 from agym.commands.recipes import read_header
 from agym.dsl.compile import compile_recipe
 from agym.dsl.model.algorithm import Preset
 from agym.dsl.model.plan import Plan
 from agym.dsl.source import Source
 from agym.files import DiskLibrary, shipped_names
-from agym.machine import GpuInfo, inspect_machine, installed_versions, parse_gpu
+from agym.machine import GpuInfo, inspect_machine, parse_gpu
+from agym.runtime.backends.registry import installed_versions
 from agym.schemas import load
 
 from .conftest import Agym
@@ -184,7 +185,7 @@ def test_doctor_gives_1_and_the_line_to_install_exactly_when_something_is_missin
         for need in list_requirements(planned(GPU), catalog())
         if not any(installed_versions(need.packages).values())
     }
-    assert ("pip install 'agym[" in called.out) == bool(missing)
+    assert ("pip install 'agym-dsl[" in called.out) == bool(missing)
     assert all(extra in called.out.split("pip install", 1)[1] for extra in missing)
 
 

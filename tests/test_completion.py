@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 from agym.commands import COMMANDS
-from agym.commands.completion import command_specs
-from agym.commands.parser import build_parser
-from agym.reporters.completion import CommandSpec, bash, fish, zsh
 
 from .conftest import Agym
 
 ASK = """\
 source "$1"; shift
-COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
-_agym
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"
+$(complete -p agym | sed 's/.*-F \\([^ ]*\\).*/\\1/')
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 
@@ -23,7 +20,12 @@ printf '%s\\n' "${COMPREPLY[@]}"
 def completed(script: Path, *words: str) -> list[str]:
     """What bash would offer in place of the last word."""
     done = subprocess.run(
-        ["bash", "-c", ASK, "bash", str(script), "agym", *words], capture_output=True, text=True, check=True, timeout=30
+        ["bash", "-c", ASK, "bash", str(script), "agym", *words],
+        cwd=script.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
     )
     assert done.stderr == ""
     return done.stdout.split()
@@ -43,7 +45,7 @@ def test_bash_accepts_the_script(script: Path) -> None:
 
 
 def test_bash_completes_commands(script: Path) -> None:
-    assert completed(script, "") == [*COMMANDS, "--help", "--version"]
+    assert completed(script, "") == list(COMMANDS)
     assert completed(script, "va") == ["validate"]
     assert completed(script, "re") == ["recipes"]
 
@@ -58,9 +60,15 @@ def test_bash_completes_values_of_options(script: Path) -> None:
     assert completed(script, "plan", "--format", "m") == ["mermaid"]
 
 
-def test_bash_leaves_files_to_itself(script: Path) -> None:
-    assert completed(script, "validate", "rec") == []
-    assert completed(script, "show", "a.yaml", "--diff", "rec") == []
+def test_bash_completes_commands_of_a_command(script: Path) -> None:
+    assert completed(script, "envs", "p") == ["play"]
+    assert "--expert" in completed(script, "envs", "check", "--")
+
+
+def test_bash_completes_files_where_no_words_are_known(script: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").touch()
+    assert completed(script, "validate", "mi") == ["mine.yaml"]
+    assert completed(script, "show", "a.yaml", "--diff", "mi") == ["mine.yaml"]
 
 
 def test_bash_completes_words_where_they_are_few(script: Path) -> None:
@@ -69,14 +77,10 @@ def test_bash_completes_words_where_they_are_few(script: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_learns_every_command_option_and_value(agym: Agym, shell: str) -> None:
+def test_every_shell_learns_commands_options_and_values(agym: Agym, shell: str) -> None:
     out = agym("completion", shell).out
-    for command in command_specs(build_parser(COMMANDS)):
-        assert command.name in out
-        for option in command.options:
-            assert option.lstrip("-") in out
-        for values in command.values.values():
-            assert all(value in out for value in values)
+    for word in (*COMMANDS, "origins", "sarif", "mermaid", "serve"):
+        assert word in out
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
@@ -86,19 +90,3 @@ def test_other_shells_accept_the_script_where_they_are_installed(agym: Agym, tmp
     file.write_text(agym("completion", shell).out, encoding="utf-8")
     if program is not None:
         subprocess.run([program, "-n", str(file)], check=True, timeout=30)
-
-
-def test_quotes_in_a_summary_do_not_end_the_script(tmp_path: Path) -> None:
-    odd = CommandSpec(
-        name="it",
-        summary="don't `stop` $HERE",
-        options={"--x": "it's [odd]: yes"},
-        values={"--x": ()},
-        words=(),
-        files=True,
-    )
-    file = tmp_path / "odd.bash"
-    file.write_text(bash((odd,)), encoding="utf-8")
-    subprocess.run(["bash", "-n", str(file)], check=True, timeout=30)
-    assert "don'\"'\"'t" in zsh((odd,))
-    assert "don\\'t" in fish((odd,))

@@ -30,7 +30,8 @@ from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.model.algorithm import Preset
 from agym.dsl.publish.plan_json import dump_json
 from agym.dsl.source import Source
-from agym.dsl.text.tree import ListNode, MapNode, Node, parse_tree
+from agym.dsl.text.node import ListNode, MapNode, Node
+from agym.dsl.text.tree import parse_tree
 from agym.files import DiskLibrary
 from agym.reporters.resolved import resolved_yaml
 from agym.schemas import recipe_v1

@@ -32,7 +32,7 @@ def tops(file: Path) -> set[str]:
     return found
 
 
-def test_no_module_imports_a_room_by_its_bare_name(imported: Mapping[Path, set[str]]) -> None:
+def test_no_module_imports_a_package_by_its_bare_name(imported: Mapping[Path, set[str]]) -> None:
     assert len(imported) > 400
     assert {str(file): names & ROOMS for file, names in imported.items() if names & ROOMS} == {}
 
@@ -89,7 +89,7 @@ def test_a_right_recipe_is_checked_without_the_schema_checker_and_without_a_sear
     assert "importlib.metadata" not in found
 
 
-def test_the_contracts_between_rooms_hold(tmp_path: Path) -> None:
+def test_the_contracts_between_packages_hold(tmp_path: Path) -> None:
     done = subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--config", str(ROOT / "pyproject.toml"), "--no-cache"],
         capture_output=True,

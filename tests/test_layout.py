@@ -6,6 +6,8 @@ from collections.abc import Mapping
 import pytest
 from names import ROOT, Module, arrows, circles, crowded, modules
 
+from .conftest import LONGEST
+
 
 @pytest.fixture(scope="module")
 def package() -> Mapping[Module, ast.Module]:
@@ -25,9 +27,15 @@ def test_no_two_siblings_import_each_other(package: Mapping[Module, ast.Module])
     assert circles(arrows(package)) == []
 
 
-def test_all_rooms_are_looked_at(package: Mapping[Module, ast.Module]) -> None:
+def test_all_packages_are_looked_at(package: Mapping[Module, ast.Module]) -> None:
     tops = {importer[:1] for importer, _ in arrows(package)}
-    assert tops >= {(room,) for room in ("cli", "commands", "dsl", "envs", "files", "reporters", "runtime")}
+    assert tops >= {
+        (package_name,) for package_name in ("cli", "commands", "dsl", "envs", "files", "reporters", "runtime")
+    }
+
+
+def test_the_files_of_tests_that_are_begun_first_are_there() -> None:
+    assert [name for name in LONGEST if not (ROOT / "tests" / name).is_file()] == []
 
 
 def test_a_folder_of_fourteen_modules_is_too_full_and_its_init_is_not_counted() -> None:
@@ -43,7 +51,7 @@ def test_a_circle_of_folders_is_found_with_all_that_belong_to_it() -> None:
     assert circles(arrows(closed)) == [["a.b", "a.c", "a.d"]]
 
 
-def test_a_module_beside_folders_is_a_room_of_its_own() -> None:
+def test_a_module_beside_folders_is_a_layer_of_its_own() -> None:
     assert circles(arrows(graph(a__top="from .b.x import f", a__b__x="from ..bottom import g", a__bottom=""))) == []
     assert circles(arrows(graph(a__top="from .b import x", a__b__x="from .. import top"))) == [["a.b", "a.top"]]
 

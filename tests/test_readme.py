@@ -15,7 +15,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted(each for each in ROOT.glob("*/README.md")),
 ]
-ROOMS = ("dsl", "envs", "runtime", "schemas", "recipes", "tests", "bench")
+PACKAGES = ("dsl", "envs", "runtime", "schemas", "recipes", "tests", "bench")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 
@@ -69,18 +69,18 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_every_room_has_a_card_of_at_most_25_lines(room: str) -> None:
-    card = (ROOT / room / "README.md").read_text(encoding="utf-8")
-    assert len(card.splitlines()) <= 25
-    assert "**To add**" in card
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_has_a_readme_of_at_most_25_lines(package: str) -> None:
+    text = (ROOT / package / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 25
+    assert "**To add**" in text
 
 
-def test_every_room_card_names_tests_that_are_there() -> None:
-    for room in ROOMS:
-        card = (ROOT / room / "README.md").read_text(encoding="utf-8")
-        for path in re.findall(r"`(tests/[\w./-]+)`", card):
-            assert (ROOT / path).exists(), f"{room}/README.md names {path}"
+def test_every_package_readme_names_tests_that_are_there() -> None:
+    for package in PACKAGES:
+        text = (ROOT / package / "README.md").read_text(encoding="utf-8")
+        for path in re.findall(r"`(tests/[\w./-]+)`", text):
+            assert (ROOT / path).exists(), f"{package}/README.md names {path}"
 
 
 def test_the_commands_of_the_editor_page_work(agym: Agym) -> None:

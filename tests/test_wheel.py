@@ -40,7 +40,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         [*command, "--wheel-dir", str(folder), str(copy)], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    (wheel,) = folder.glob("agym-*.whl")
+    (wheel,) = folder.glob("agym_dsl-*.whl")
     with zipfile.ZipFile(wheel) as opened:
         return opened.namelist()
 
@@ -66,4 +66,4 @@ def test_the_list_of_packages_is_that_of_the_folders() -> None:
 
 def test_base_dependencies_are_few_and_light() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert {line.split(">")[0] for line in project["dependencies"]} == {"pyyaml", "jsonschema", "lark", "rich"}
+    assert {line.split(">")[0] for line in project["dependencies"]} == {"pyyaml", "jsonschema", "lark", "rich", "shtab"}

@@ -13,7 +13,6 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from ...dsl.model.plan import Plan
-from ...runtime.backends.registry import LEARNERS, SAMPLERS
 
 __all__ = ["has_started_again", "prepare_process", "put_back"]
 
@@ -52,6 +51,8 @@ def prepare_process(plan: Plan, environ: Mapping[str, str]) -> None:
 
 def _hide_engine_warnings() -> None:
     """Hide warnings that are meant for the developers of the engines."""
+    from ...runtime.backends.registry import LEARNERS, SAMPLERS
+
     engines = "|".join(("torch", *SAMPLERS, *LEARNERS))
     warnings.filterwarnings("ignore", category=FutureWarning, module=rf"({engines})\b")
     warnings.filterwarnings("ignore", category=FutureWarning, message=r".*torch\.distributed\.reduce_op")

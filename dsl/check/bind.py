@@ -22,9 +22,9 @@ from ..model.recipe import Recipe
 from ..model.reflect import ABSENT, Field, Record, Type, record
 from ..source import Span, Text
 from ..suggest import find_closest
-from ..text.tree import ListNode, MapNode, Node, Path, ScalarNode, get_entry, node_at
+from ..text.node import ListNode, MapNode, Node, Path, ScalarNode, get_entry, is_null, node_at
 from .expected import describe_node
-from .inherit import apply_layers, is_null
+from .inherit import apply_layers
 from .no_effect import explain_no_effect
 from .presets import find_preset
 
@@ -63,7 +63,7 @@ def _emptied(tree: MapNode) -> Iterator[Diagnostic]:
     stages = schedule.value.items if schedule and isinstance(schedule.value, ListNode) else ()
     for worlds in (get_entry(part, "environments") for part in (tree, *stages)):
         for entry in worlds.value.entries if worlds and isinstance(worlds.value, MapNode) else ():
-            if isinstance(entry.value, ScalarNode) and entry.value.value is None and not entry.value.text.value:
+            if is_null(entry.value) and isinstance(entry.value, ScalarNode) and not entry.value.text.value:
                 yield Diagnostic(
                     code="wrong-type",
                     message="expected a map or text, got nothing",

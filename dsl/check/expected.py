@@ -6,11 +6,12 @@ What came from the environment is shown as the reference that it came by, never 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from ...schemas import Schema
 from ..frozen import frozen
 from ..suggest import quote
-from ..text.tree import ListNode, MapNode, Node, ScalarNode
+from ..text.node import ListNode, MapNode, Node, ScalarNode
 
 __all__ = ["MANY", "Mistyped", "advise", "describe_node", "describe_types", "list_choices", "scalar_text"]
 
@@ -82,8 +83,9 @@ class Mistyped:
     """Whether a key of the map that is expected would take the value."""
     keys: tuple[str, ...]
 
-    def wants(self, name: str) -> bool:
-        return any(name in _names(branch) for branch in self.branches)
+    def wants(self, *names: str) -> bool:
+        """Whether a value of one of these types was expected; always where none is named."""
+        return not names or any(name in _names(branch) for name in names for branch in self.branches)
 
     @property
     def text(self) -> str | None:
@@ -93,49 +95,45 @@ class Mistyped:
 
 
 def advise(case: Mistyped) -> str | None:
-    """What to write instead, where that can be told."""
-    return next((help_text for rule in RULES if (help_text := rule(case))), None)
+    """What to write instead, where that is known."""
+    fitting = (rule for wanted, found, rule in RULES if isinstance(case.node, found) and case.wants(*wanted))
+    return next((help_text for rule in fitting if (help_text := rule(case, case.node))), None)
 
 
 YES = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 
 
-def _yes(case: Mistyped) -> str | None:
+def _yes(case: Mistyped, _: ScalarNode) -> str | None:
     word = (case.text or "").lower()
-    if not case.wants("boolean") or word not in YES:
-        return None
-    return f"write {YES[word]}: in YAML 1.2 {quote(case.text or '')} is text"
+    return f"write {YES[word]}: in YAML 1.2 {quote(case.text or '')} is text" if word in YES else None
 
 
-def _quoted(case: Mistyped) -> str | None:
+def _quoted_flag(case: Mistyped, _: ScalarNode) -> str | None:
+    text = (case.text or "").strip().lower()
+    return f"write {text}, without quotes" if text in ("true", "false") else None
+
+
+def _quoted_number(case: Mistyped, _: ScalarNode) -> str | None:
     text = (case.text or "").strip()
-    if case.wants("boolean") and text.lower() in ("true", "false"):
-        return f"write {text.lower()}, without quotes"
-    if (case.wants("integer") or case.wants("number")) and text.lstrip("-").isdecimal():
-        return f"write {text[:40]}, without quotes"
-    return None
+    return f"write {text[:40]}, without quotes" if text.lstrip("-").isdecimal() else None
 
 
-def _digit(case: Mistyped) -> str | None:
-    is_digit = isinstance(case.node, ScalarNode) and case.node.value in (0, 1) and scalar_text(case.node) in ("0", "1")
-    if not case.wants("boolean") or not is_digit:
-        return None
-    return "write true" if scalar_text(case.node) == "1" else "write false"
+def _digit(_: Mistyped, node: ScalarNode) -> str | None:
+    is_digit = node.value in (0, 1) and scalar_text(node) in ("0", "1")
+    return f"write {'true' if node.value else 'false'}" if is_digit else None
 
 
-def _nothing(case: Mistyped) -> str | None:
-    if not isinstance(case.node, ScalarNode) or case.node.value is not None:
-        return None
-    return "write a value, or remove the key"
+def _nothing(_: Mistyped, node: ScalarNode) -> str | None:
+    return "write a value, or remove the key" if node.value is None else None
 
 
-def _unquoted(case: Mistyped) -> str | None:
-    if not isinstance(case.node, ScalarNode) or not case.wants("string") or isinstance(case.node.value, str):
+def _unquoted(case: Mistyped, node: ScalarNode) -> str | None:
+    if isinstance(node.value, str):
         return None
     choices = [value for branch in case.branches for value in branch.get("enum", ())]
     if choices:
         return list_choices(case.key, choices) if len(choices) > MANY or case.wants("object") else None
-    return f"put it in quotes: '{scalar_text(case.node)[:40]}'"
+    return f"put it in quotes: '{scalar_text(node)[:40]}'"
 
 
 def list_choices(key: str | None, choices: Sequence[str]) -> str | None:
@@ -143,15 +141,12 @@ def list_choices(key: str | None, choices: Sequence[str]) -> str | None:
     return f"'{key}' can be {', '.join(choices)}" if len(choices) <= _MOST else None
 
 
-def _fraction(case: Mistyped) -> str | None:
-    is_fraction = isinstance(case.node, ScalarNode) and isinstance(case.node.value, float)
-    return "write it without a fraction" if case.wants("integer") and is_fraction else None
+def _fraction(_: Mistyped, node: ScalarNode) -> str | None:
+    return "write it without a fraction" if isinstance(node.value, float) else None
 
 
-def _bare_item(case: Mistyped) -> str | None:
-    if not isinstance(case.node, ScalarNode) or not case.wants("array"):
-        return None
-    item = quote(scalar_text(case.node))[1:-1]
+def _bare_item(case: Mistyped, node: ScalarNode) -> str | None:
+    item = quote(scalar_text(node))[1:-1]
     for branch in (each for each in case.branches if each.get("type") == "array"):
         if branch.get("minItems", 0) > 1 and "," not in item:
             return f"write a list of {branch['minItems']}: [{item}, ...]"
@@ -161,42 +156,38 @@ def _bare_item(case: Mistyped) -> str | None:
     return f"write [{item}]"
 
 
-def _one_item(case: Mistyped) -> str | None:
-    if not isinstance(case.node, ListNode):
-        return None
+def _key_that_takes_it(case: Mistyped, node: ScalarNode) -> str | None:
+    """`kl: 0.001` for `kl: {coef: 0.001}`."""
+    key = None if isinstance(node.value, bool) else next((key for key in case.keys if case.takes(key)), None)
+    return f"write {case.key}: {{{key}: {scalar_text(node)[:40]}}}" if key and case.key else None
+
+
+def _one_item(case: Mistyped, node: ListNode) -> str | None:
     if any(isinstance(branch.get("additionalProperties"), Mapping) for branch in case.branches):
         return "write a map with a name for each: {one: ..., another: ...}"
-    if case.wants("object") and case.node.items and all(isinstance(item, MapNode) for item in case.node.items):
+    if case.wants("object") and node.items and all(isinstance(item, MapNode) for item in node.items):
         return "write a map, without the dashes"
-    is_one = len(case.node.items) == 1 and isinstance(case.node.items[0], ScalarNode)
+    is_one = len(node.items) == 1 and isinstance(node.items[0], ScalarNode)
     return "write the item alone, without a list" if is_one else "only one is allowed here"
 
 
-def _one_entry(case: Mistyped) -> str | None:
-    if not isinstance(case.node, MapNode) or not case.wants("array"):
-        return None
-    if case.node.entries and all(isinstance(entry.value, MapNode) for entry in case.node.entries):
+def _one_entry(_: Mistyped, node: MapNode) -> str | None:
+    if node.entries and all(isinstance(entry.value, MapNode) for entry in node.entries):
         return "write a list of maps, each with its name inside: [{...}, {...}]"
     return "write a list of maps: put '- ' before each, or [{...}]"
 
 
-def _key_that_takes_it(case: Mistyped) -> str | None:
-    """`kl: 0.001` for `kl: {coef: 0.001}`."""
-    if not isinstance(case.node, ScalarNode) or isinstance(case.node.value, bool) or not case.wants("object"):
-        return None
-    key = next((key for key in case.keys if case.takes(key)), None)
-    return f"write {case.key}: {{{key}: {scalar_text(case.node)[:40]}}}" if key and case.key else None
-
-
-RULES: tuple[Callable[[Mistyped], str | None], ...] = (
-    _yes,
-    _quoted,
-    _digit,
-    _nothing,
-    _unquoted,
-    _fraction,
-    _bare_item,
-    _key_that_takes_it,
-    _one_item,
-    _one_entry,
+RULES: tuple[tuple[tuple[str, ...], type[Node], Callable[[Mistyped, Any], str | None]], ...] = (
+    (("boolean",), ScalarNode, _yes),
+    (("boolean",), ScalarNode, _quoted_flag),
+    (("integer", "number"), ScalarNode, _quoted_number),
+    (("boolean",), ScalarNode, _digit),
+    ((), ScalarNode, _nothing),
+    (("string",), ScalarNode, _unquoted),
+    (("integer",), ScalarNode, _fraction),
+    (("array",), ScalarNode, _bare_item),
+    (("object",), ScalarNode, _key_that_takes_it),
+    ((), ListNode, _one_item),
+    (("array",), MapNode, _one_entry),
 )
+"""By what was expected, where that matters, and what was found."""

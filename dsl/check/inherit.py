@@ -9,19 +9,18 @@ a person wrote there, except `use` and what has no effect in the stage; what the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from operator import is_
 
 from ..model.algorithm import Algorithm, Preset
 from ..model.recipe import Recipe
-from ..model.reflect import Record, Row, Series, Table, Type, record
+from ..model.reflect import Record, Series, Type, record, type_below
 from ..source import Text
 from ..text.edit import drop_entries, merge, open_shorthand, set_entry
-from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry
+from ..text.node import Entry, ListNode, MapNode, Node, Path, ScalarNode, child_nodes, get_entry, is_null, with_children
 from .presets import load_preset
 
-__all__ = ["INHERITED", "Keeps", "apply_layers", "is_null", "rewrite_entries"]
+__all__ = ["INHERITED", "Keeps", "apply_layers", "rewrite_children"]
 
 INHERITED = ("environments", "agent", "sampling", "reward")
 """Parts of a recipe that a stage may change key by key; `algorithm` is one more, with presets of its own."""
@@ -47,58 +46,29 @@ def apply_layers(tree: MapNode, keeps: Keeps) -> MapNode:
 
 def expand_shorthands(node: Node, type_: Type) -> Node:
     """`algorithm: grpo` as `algorithm: {use: grpo}`, `tags: a` as `tags: [a]`, all the way down."""
-    match type_:
-        case Record():
-            return _record(node, type_)
-        case Table():
-            return rewrite_entries(node, lambda _: type_.item)
-        case Series():
-            listed = ListNode(items=(node,), span=node.span) if type_.bare and _is_bare(node) else node
-            return _items(listed, lambda _: type_.item)
-        case Row():
-            return _items(node, lambda index: type_.items[index] if index < len(type_.items) else None)
-        case _:
-            return node
+    if isinstance(type_, Record):
+        return _record(node, type_)
+    if isinstance(type_, Series) and type_.bare and not isinstance(node, ListNode) and not is_null(node):
+        node = ListNode(items=(node,), span=node.span)
+    return rewrite_children(node, type_, expand_shorthands)
 
 
 # a section that recipes share stays one they share
 @lru_cache(maxsize=1024)
 def _record(node: Node, type_: Record) -> Node:
     whole = open_shorthand(node, lambda _: type_.shorthand, ())
-    fields = type_.fields
-    return rewrite_entries(whole, lambda name: fields[name].type if name in fields else None) if whole else node
+    return rewrite_children(whole, type_, expand_shorthands) if whole else node
 
 
-def rewrite_entries(
-    node: Node, type_of: Callable[[str], Type | None], rewrite: Callable[[Node, Type], Node] = expand_shorthands
-) -> Node:
-    """A map with each value rewritten by its type; what needs no change is shared."""
-    if not isinstance(node, MapNode):
+def rewrite_children(node: Node, type_: Type, rewrite: Callable[[Node, Type], Node]) -> Node:
+    """A map or list with each value rewritten by its type; what needs no change is shared."""
+    if isinstance(node, ScalarNode):
         return node
-    entries = []
-    for entry in node.entries:
-        type_ = type_of(entry.name)
-        value = rewrite(entry.value, type_) if type_ else entry.value
-        entries.append(entry if value is entry.value else Entry(key=entry.key, value=value))
-    return node if all(map(is_, entries, node.entries)) else MapNode(entries=tuple(entries), span=node.span)
-
-
-def _items(node: Node, type_of: Callable[[int], Type | None]) -> Node:
-    if not isinstance(node, ListNode):
-        return node
-    typed = ((item, type_of(index)) for index, item in enumerate(node.items))
-    return ListNode(
-        items=tuple(expand_shorthands(item, type_) if type_ else item for item, type_ in typed), span=node.span
+    steps: Sequence[str | int] = (
+        [entry.name for entry in node.entries] if isinstance(node, MapNode) else range(len(node.items))
     )
-
-
-def _is_bare(node: Node) -> bool:
-    return not isinstance(node, ListNode) and not is_null(node)
-
-
-def is_null(node: Node) -> bool:
-    """Null takes away what a base gave."""
-    return isinstance(node, ScalarNode) and node.value is None
+    typed = ((child, type_below(type_, step)) for child, step in zip(child_nodes(node), steps, strict=True))
+    return with_children(node, (rewrite(child, inner) if inner else child for child, inner in typed))
 
 
 # --- algorithm -----------------------------------------------------------------------------------------------------

@@ -17,14 +17,14 @@ from ...schemas import Schema
 from ..diagnostics import Diagnostic, sort_by_place
 from ..source import Span
 from ..suggest import find_closest, fold_name, quote
-from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry, node_at, to_data
+from ..text.node import Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry, node_at, to_data
 from .expected import MANY, Mistyped, advise, describe_node, describe_types, list_choices, scalar_text
 from .key_suggestions import SchemaKeys, load_aliases
 
 __all__ = ["check_schema"]
 
 MOST = 100
-"""Mistakes reported of one recipe; whoever made more is told so."""
+"""Mistakes reported of one recipe; a last one says that there are more."""
 
 
 def check_schema(tree: Node, schema: Schema) -> tuple[Diagnostic, ...]:
@@ -51,7 +51,7 @@ class _Scene:
     missing: dict[tuple[Path, str], Diagnostic] = field(default_factory=dict)
     """Keys that are not there, until an unknown one turns out to be meant as such."""
     misspelt: set[tuple[Path, str]] = field(default_factory=set)
-    """Keys that were meant by an unknown one beside them."""
+    """Keys that were meant by an unknown one in the same map."""
 
     @cached_property
     def keys(self) -> SchemaKeys:

@@ -21,7 +21,7 @@ KeyPattern = tuple[str, ...]
 NAME = "NAME"
 DEEPEST = 12
 A_SLIP = 0.26
-"""Up to here a name is taken for a slip of one beside it rather than for the exact name of one elsewhere."""
+"""Up to here a name is taken for a slip of one in the same map rather than for the exact name of one elsewhere."""
 
 
 @cache
@@ -89,19 +89,19 @@ class SchemaKeys:
     # --- what was meant --------------------------------------------------------------------------------------------
 
     def suggest(self, name: str, at: KeyPattern) -> Suggestion:
-        beside = find_closest(name, self.children(at))
-        if beside and beside[0][0] == 0:
-            return self._rename(beside[0][1])
+        near = find_closest(name, self.children(at))
+        if near and near[0][0] == 0:
+            return self._rename(near[0][1])
         foreign = self._rank(self._foreign(name, at), at)
         is_here = bool(foreign) and foreign[0][: len(at)] == at
-        if beside and beside[0][0] <= A_SLIP and not is_here:
-            return self._rename(beside[0][1])
+        if near and near[0][0] <= A_SLIP and not is_here:
+            return self._rename(near[0][1])
         if foreign:
             return self._elsewhere(name, foreign, at)
         same = [path for path in self.known if fold_name(path[-1]) == fold_name(name) and path[-1] != NAME]
         if same:
             return self._elsewhere(name, self._rank(same, at), at)
-        return self._rename(beside[0][1]) if beside else self._far(name, at)
+        return self._rename(near[0][1]) if near else self._far(name, at)
 
     def _rename(self, name: str) -> Suggestion:
         return Suggestion(help=f"did you mean '{name}'?", key=name)

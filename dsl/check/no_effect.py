@@ -11,12 +11,12 @@ from typing import Generic, TypeVar
 from ..catalog import SinkInfo
 from ..diagnostics import Diagnostic
 from ..frozen import frozen
-from ..model.algorithm import Algorithm, Kind
+from ..model.algorithm import Algorithm
 from ..model.recipe import Recipe, Stage
-from ..model.stage_kinds import kind_of, learns
-from ..text.tree import Path
+from ..model.stage_kinds import learns
+from ..text.node import Path
 from . import effect_tables as effects
-from .effect_tables import Condition, EffectEntry, EnvironmentEntry, Setting
+from .effect_tables import Condition, EffectEntry, EnvironmentEntry
 from .spans import Places, join_path
 
 __all__ = ["explain_no_effect", "find_keys_without_effect"]
@@ -44,7 +44,7 @@ class NestedKeys(Generic[C]):
 
 
 def _nest(table: Iterable[Condition[C]]) -> NestedKeys[C]:
-    return _keys([(tuple(each.key.split(".")), each) for each in table], 0)
+    return _keys([(tuple(key.split(".")), each) for each in table for key in each.keys.split()], 0)
 
 
 def _keys(table: Sequence[tuple[tuple[str, ...], Condition[C]]], depth: int) -> NestedKeys[C]:
@@ -62,7 +62,7 @@ _ENVIRONMENT = _nest(effects.ENVIRONMENT)
 _RECIPE = _nest(effects.RECIPE)
 
 
-def explain_no_effect(path: Path, algorithm: Algorithm, kind: Kind | None = None) -> str | None:
+def explain_no_effect(path: Path, algorithm: Algorithm) -> str | None:
     """The reason why a key of `algorithm` has no effect with these settings; None if it has one."""
     keys = _ALGORITHM
     for step in path[1:] if path[:1] == ("algorithm",) else path:
@@ -70,7 +70,7 @@ def explain_no_effect(path: Path, algorithm: Algorithm, kind: Kind | None = None
         if inner is None:
             break
         keys = inner
-    return keys.in_vain([Setting(algorithm, kind or kind_of(algorithm))])
+    return keys.in_vain([algorithm])
 
 
 def find_keys_without_effect(recipe: Recipe, places: Places, sinks: Mapping[str, SinkInfo]) -> Iterator[Diagnostic]:
@@ -97,8 +97,7 @@ def _unread(places: Places, base: Path, sink: SinkInfo | None) -> Iterator[Diagn
 
 def _check_stages(places: Places, base: Path, stages: Sequence[Stage], worlds: Iterable[str]) -> Iterator[Diagnostic]:
     """Check what is written at `base` for the stages: in the recipe for all of them, or in one of them."""
-    settings = [Setting(each.algorithm, kind_of(each.algorithm)) for each in stages]
-    yield from _report_keys(places, (*base, "algorithm"), _ALGORITHM, settings)
+    yield from _report_keys(places, (*base, "algorithm"), _ALGORITHM, [each.algorithm for each in stages])
     yield from _report_keys(places, (*base, "agent"), _AGENT, [each.agent for each in stages])
     yield from _report_keys(places, base, _STAGE, stages)
     for name in worlds:

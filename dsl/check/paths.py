@@ -7,10 +7,9 @@ run has them joined to that folder, so that it runs from anywhere. Ids of the hu
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from operator import is_
 from typing import Any
 
 from ..model.fields import Refers
@@ -18,8 +17,9 @@ from ..model.plan import Plan
 from ..model.recipe import Recipe
 from ..model.reflect import Record, Series, Table, Type, Word, record
 from ..source import Source
-from ..text.tree import ListNode, MapNode, Node, ScalarNode
-from .inherit import rewrite_entries
+from ..text.node import MapNode, Node, Path, ScalarNode
+from .inherit import rewrite_children
+from .spans import join_path
 
 __all__ = ["anchor_paths", "list_paths", "rebase_paths"]
 
@@ -38,20 +38,12 @@ def _rebased(node: Node, type_: Type, prefix: Prefix) -> Node:
         return node
     inner = partial(_rebased, prefix=prefix)
     match type_, node:
-        case Record(), MapNode():
-            fields = type_.fields
-            return rewrite_entries(node, lambda name: fields[name].type if name in fields else None, inner)
         case Record(shorthand=str(key)), ScalarNode():
             return inner(node, type_.fields[key].type)
-        case Table(), MapNode():
-            return rewrite_entries(node, lambda _: type_.item, inner)
-        case Series(), ListNode():
-            items = tuple(inner(item, type_.item) for item in node.items)
-            return node if all(map(is_, items, node.items)) else replace(node, items=items)
         case Word(refers=Refers() as refers), ScalarNode(value=str(value)) if _counts(value, refers):
             return _moved(node, value, prefix(node.span.source), refers)
         case _:
-            return node
+            return rewrite_children(node, type_, inner)
 
 
 def _moved(node: ScalarNode, value: str, prefix: str, refers: Refers) -> ScalarNode:
@@ -64,49 +56,44 @@ def _moved(node: ScalarNode, value: str, prefix: str, refers: Refers) -> ScalarN
 
 def anchor_paths(plan: Plan, folder: str) -> Plan:
     """The plan with all its paths joined to `folder`, for a run that may be started anywhere."""
-    made: Plan = _anchored(plan, record(Plan), folder)
+
+    def anchor(_: Path, value: str, refers: Refers) -> str:
+        return posixpath.normpath(posixpath.join(folder, value)) if _counts(value, refers) else value
+
+    made: Plan = _each_path(plan, record(Plan), (), anchor)
     return made
 
 
-def _anchored(value: Any, type_: Type, folder: str) -> Any:
+def list_paths(plan: Plan) -> Sequence[tuple[str, str]]:
+    """Every file or folder that a plan names, with its key; what may be an id of the hub is none."""
+    found: list[tuple[str, str]] = []
+
+    def note(at: Path, value: str, refers: Refers) -> str:
+        if _counts(value, refers) or value.startswith(("/", "~")):
+            found.append((join_path(at), value))
+        return value
+
+    _each_path(plan, record(Plan), (), note)
+    return found
+
+
+def _each_path(value: Any, type_: Type, at: Path, rewrite: Callable[[Path, str, Refers], str]) -> Any:
+    """A value with every text in it that may name a file rewritten, by its key."""
     if value is None or not _names_files(type_):
         return value
     match type_:
         case Record():
-            parts = ((name, field.type) for name, field in type_.fields.items() if _names_files(field.type))
-            return replace(value, **{name: _anchored(getattr(value, name), part, folder) for name, part in parts})
+            fields = ((name, field.type) for name, field in type_.fields.items() if _names_files(field.type))
+            parts = {name: _each_path(getattr(value, name), part, (*at, name), rewrite) for name, part in fields}
+            return replace(value, **parts)
         case Table():
-            return {name: _anchored(item, type_.item, folder) for name, item in value.items()}
+            return {name: _each_path(item, type_.item, (*at, name), rewrite) for name, item in value.items()}
         case Series():
-            return tuple(_anchored(item, type_.item, folder) for item in value)
-        case Word(refers=Refers() as refers) if _counts(value, refers):
-            return posixpath.normpath(posixpath.join(folder, value))
+            return tuple(_each_path(item, type_.item, (*at, i), rewrite) for i, item in enumerate(value))
+        case Word(refers=Refers() as refers):
+            return rewrite(at, value, refers)
         case _:
             return value
-
-
-def list_paths(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Every file or folder that a plan names, with its key; what may be an id of the hub is none."""
-    yield from _named(plan, record(Plan), "")
-
-
-def _named(value: Any, type_: Type, key: str) -> Iterator[tuple[str, str]]:
-    if value is None or not _names_files(type_):
-        return
-    match type_:
-        case Record():
-            for name, field in type_.fields.items():
-                yield from _named(getattr(value, name), field.type, f"{key}.{name}" if key else name)
-        case Table():
-            for name, item in value.items():
-                yield from _named(item, type_.item, f"{key}.{name}")
-        case Series():
-            for at, item in enumerate(value):
-                yield from _named(item, type_.item, f"{key}[{at}]")
-        case Word(refers=Refers() as refers) if _counts(value, refers) or value.startswith(("/", "~")):
-            yield key, value
-        case _:
-            pass
 
 
 @cache

@@ -6,7 +6,7 @@ Each entry is a Source of its own, `preset grpo`, so that a value which comes fr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from typing import Any
 from ..frozen import frozen
 from ..model.algorithm import Kind, Preset
 from ..source import Source
-from ..text.tree import MapNode, node_at, parse_tree, to_data
+from ..text.node import MapNode, node_at, to_data
+from ..text.tree import parse_tree
 
-__all__ = ["PresetInfo", "find_preset", "load_preset", "load_presets", "preset_names"]
+__all__ = ["PresetInfo", "find_preset", "load_preset", "load_presets"]
 
 PREFIX = "preset "
 ENTRY = re.compile(r"^([a-z_]+):\n(?:(?:[ #].*)?\n)*", re.MULTILINE)
@@ -65,11 +66,6 @@ def load_preset(name: Preset) -> PresetInfo:
 def load_presets() -> Mapping[Preset, PresetInfo]:
     """All of them, in the order of the enum."""
     return {name: load_preset(name) for name in Preset}
-
-
-def preset_names() -> Iterator[str]:
-    """The names in presets.yaml, in the order of the file."""
-    yield from _texts()
 
 
 def find_preset(source: Source) -> str | None:

@@ -16,11 +16,12 @@ from ..frozen import frozen
 from ..source import Source
 from ..suggest import find_closest
 from ..text.edit import Shorthand, drop_entries, no_shorthand
-from ..text.tree import MAX_DEPTH, MAX_NODES, MapNode, Node, ScalarNode, child_nodes, get_entry
+from ..text.node import MapNode, Node, ScalarNode, child_nodes, get_entry, is_null
+from ..text.tree import MAX_DEPTH, MAX_NODES
 from .extends import Loader, parse_recipe
 from .interpolate import Interpolator
 from .library import Library
-from .matrix import AxisChoice, Expanded, expand
+from .matrix import Expanded, expand
 from .renames import rename_keys
 from .settings import apply_settings
 
@@ -90,7 +91,7 @@ def _make_interpolator(tree: MapNode, environ: Mapping[str, str]) -> Interpolato
     if isinstance(variables, MapNode):
         interpolator.diagnostics += _find_literal_secrets(variables)
         interpolator.check_variables()
-    elif variables is not None and not _is_null(variables):
+    elif variables is not None and not is_null(variables):
         message = "expected a map of names to values"
         span = variables.span
         interpolator.diagnostics.append(
@@ -99,7 +100,7 @@ def _make_interpolator(tree: MapNode, environ: Mapping[str, str]) -> Interpolato
     return interpolator
 
 
-def _make_variant(tree: MapNode, choices: tuple[AxisChoice, ...], interpolator: Interpolator) -> Variant | None:
+def _make_variant(tree: MapNode, choices: Sequence[tuple[str, Node]], interpolator: Interpolator) -> Variant | None:
     body = interpolator.node(drop_entries(tree, "vars"))
     size, depth = interpolator.measure.of(body)
     if size > MAX_NODES or depth > MAX_DEPTH:
@@ -108,7 +109,7 @@ def _make_variant(tree: MapNode, choices: tuple[AxisChoice, ...], interpolator: 
         span = tree.span.source.span(tree.span.start, tree.span.start)
         interpolator.diagnostics.append(Diagnostic(code=code, message=message, span=span, help="use vars less often"))
         return None
-    labels = tuple((choice.axis, _label(interpolator.node(choice.value))) for choice in choices)
+    labels = tuple((axis, _label(interpolator.node(value))) for axis, value in choices)
     if not isinstance(body, MapNode):
         return None
     body, renamed = rename_keys(body)
@@ -121,10 +122,6 @@ def _label(node: Node) -> str:
     if isinstance(node, ScalarNode):
         return node.redacted or node.text.value
     return " ".join(node.span.text.split())
-
-
-def _is_null(node: Node) -> bool:
-    return isinstance(node, ScalarNode) and node.value is None
 
 
 SECRET_WORDS = {"token", "password", "passwd", "passphrase", "secret", "secrets", "apikey", "credential", "credentials"}

@@ -11,7 +11,8 @@ from ..source import Source, Span
 from ..suggest import quote
 from ..text.decode import decode
 from ..text.edit import Shorthand, drop_entries, merge
-from ..text.tree import ListNode, MapNode, Node, ScalarNode, get_entry, parse_tree
+from ..text.node import ListNode, MapNode, Node, ScalarNode, get_entry, is_null
+from ..text.tree import parse_tree
 from .library import Found, Library, Refusal, explain_refusal
 from .renames import rename_keys
 
@@ -37,16 +38,14 @@ def parse_recipe(source: Source) -> tuple[MapNode | None, tuple[Diagnostic, ...]
     if isinstance(parsed.root, MapNode):
         root, renamed = rename_keys(parsed.root)
         return root, (*parsed.diagnostics, *renamed)
-    if parsed.root is None:
-        return None, parsed.diagnostics
-    if parsed.diagnostics:  # the value is wrong already, such as 'turns:10' without its space
+    if parsed.root is None or parsed.diagnostics:  # the value is wrong already, such as 'turns:10' without its space
         return None, parsed.diagnostics
     what = "a list" if isinstance(parsed.root, ListNode) else quote(parsed.root.text.value)
     span = parsed.root.span
     first_line = span.source.span(span.start, span.start + len(span.text.split("\n", 1)[0]))
     message = f"expected a recipe, a map of keys, got {what}"
     wrong = Diagnostic(code="wrong-type", message=message, span=first_line, help="start with 'agym: 1'")
-    return None, (*parsed.diagnostics, wrong)
+    return None, (wrong,)
 
 
 @lru_cache(maxsize=256)
@@ -84,7 +83,7 @@ class Loader:
         return merged if isinstance(merged, MapNode) else tree
 
     def references(self, value: Node) -> Iterator[ScalarNode]:
-        if isinstance(value, ScalarNode) and value.value is None:
+        if is_null(value):
             return
         for node in value.items if isinstance(value, ListNode) else (value,):
             if not isinstance(node, ScalarNode) or not isinstance(node.value, str):

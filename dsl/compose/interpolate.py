@@ -17,21 +17,9 @@ from ..frozen import frozen
 from ..source import Span, Text
 from ..suggest import did_you_mean, find_nearest, quote
 from ..text.decode import SURROGATE
+from ..text.node import ListNode, MapNode, Measure, Node, ScalarNode, child_nodes, get_entry, with_children
 from ..text.scalars import Refused, ScalarValue, resolve
-from ..text.tree import (
-    MAX_ADVICE,
-    MAX_DEPTH,
-    MAX_NODES,
-    MAX_SCALAR,
-    Entry,
-    ListNode,
-    MapNode,
-    Measure,
-    Node,
-    ScalarNode,
-    child_nodes,
-    get_entry,
-)
+from ..text.tree import MAX_ADVICE, MAX_DEPTH, MAX_NODES, MAX_SCALAR
 from .settings import PathStep, parse_path
 
 __all__ = ["Interpolator", "escape"]
@@ -110,24 +98,19 @@ class Interpolator:
         try:
             if isinstance(node, MapNode):
                 return self._map(node)
-            return self._list(node) if isinstance(node, ListNode) else self._scalar(node)
+            if isinstance(node, ListNode):
+                return with_children(node, map(self.node, node.items))
+            return self._scalar(node)
         finally:
             self._depth -= 1
 
     def _map(self, node: MapNode) -> MapNode:
-        entries = []
+        values = []
         for entry in node.entries:
             if "${" in entry.name:
                 self._report("bad-reference", "a key cannot contain '${...}'", entry.key.span, "write the key out")
-            value = self.node(entry.value)
-            entries.append(entry if value is entry.value else Entry(key=entry.key, value=value))
-        same = all(new is old for new, old in zip(entries, node.entries, strict=True))
-        return node if same else MapNode(entries=tuple(entries), span=node.span)
-
-    def _list(self, node: ListNode) -> ListNode:
-        items = [self.node(item) for item in node.items]
-        same = all(new is old for new, old in zip(items, node.items, strict=True))
-        return node if same else ListNode(items=tuple(items), span=node.span)
+            values.append(self.node(entry.value))
+        return with_children(node, values)
 
     def _scalar(self, node: ScalarNode) -> Node:
         if not isinstance(node.value, str) or "${" not in node.value:

@@ -16,7 +16,7 @@ from ..frozen import frozen
 from ..source import Source, Span
 from ..suggest import find_nearest, quote
 
-__all__ = ["SUFFIXES", "Found", "Library", "Refusal", "Trouble", "explain_refusal", "list_candidates"]
+__all__ = ["SUFFIXES", "Found", "Library", "Refusal", "Trouble", "explain_refusal", "is_inside", "list_candidates"]
 
 
 class Trouble(StrEnum):
@@ -80,7 +80,7 @@ def list_candidates(reference: str, folder: str, project: str) -> tuple[str, ...
     if trouble is not None:
         return trouble
     path = posixpath.normpath(posixpath.join(folder, reference))
-    if not _inside(path, project):
+    if not is_inside(path, project):
         return Trouble.OUTSIDE
     has_suffix = posixpath.splitext(path)[1] in SUFFIXES
     return (path,) if has_suffix else (path, *(path + suffix for suffix in SUFFIXES))
@@ -95,7 +95,8 @@ def _not_a_path(reference: str) -> Trouble | None:
     return Trouble.ABSOLUTE if is_absolute else None
 
 
-def _inside(path: str, project: str) -> bool:
+def is_inside(path: str, project: str) -> bool:
+    """Whether a path is a folder or below it."""
     project = posixpath.normpath(project)
     if project == ".":
         return not path.startswith(("../", "/")) and path != ".."

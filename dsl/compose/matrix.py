@@ -12,10 +12,10 @@ from ..diagnostics import Diagnostic, Note
 from ..frozen import frozen
 from ..suggest import quote
 from ..text.edit import Shorthand, drop_entries, no_shorthand
-from ..text.tree import Entry, ListNode, MapNode, Node, ScalarNode, get_entry, to_data
+from ..text.node import Entry, ListNode, MapNode, Node, ScalarNode, get_entry, is_null, to_data
 from .settings import PathStep, assign, parse_path, path_name
 
-__all__ = ["MAX_RUNS", "AxisChoice", "Expanded", "expand"]
+__all__ = ["MAX_RUNS", "Expanded", "expand"]
 
 MAX_RUNS = 1000
 MAX_AXES = 32
@@ -23,19 +23,15 @@ MAX_AXES = 32
 RESERVED = {"extends", "matrix"}
 
 
-@frozen(kw_only=False)
-class AxisChoice:
-    """One value of one axis."""
-
-    axis: str
-    value: Node
+Chosen = tuple[MapNode, tuple[tuple[str, Node], ...]]
+"""The tree of a run, with the axes of the matrix and the value chosen for each."""
 
 
 @frozen(kw_only=False)
 class Expanded:
-    """The trees of all combinations, with the values chosen for each."""
+    """The trees of all combinations."""
 
-    trees: tuple[tuple[MapNode, tuple[AxisChoice, ...]], ...]
+    trees: tuple[Chosen, ...]
     touches_vars: bool
     diagnostics: tuple[Diagnostic, ...]
 
@@ -57,11 +53,11 @@ def expand(
     """Expand the matrix; `settings` are the paths set by `--set`, which an axis would undo."""
     entry = get_entry(tree, "matrix")
     body = drop_entries(tree, "matrix")
-    if entry is None or (isinstance(entry.value, ScalarNode) and entry.value.value is None):
+    if entry is None or is_null(entry.value):
         return Expanded(((body, ()),), False, ())
     reader = _Reader(settings)
     axes = reader.axes(entry)
-    combinations: list[tuple[MapNode, tuple[AxisChoice, ...]]] = [(body, ())]
+    combinations: list[Chosen] = [(body, ())]
     for axis in axes:
         items = axis.items[:1] if reader.diagnostics else axis.items
         combinations = list(_multiply(combinations, axis, items, reader, shorthand))
@@ -71,12 +67,12 @@ def expand(
 
 
 def _multiply(
-    combinations: Sequence[tuple[MapNode, tuple[AxisChoice, ...]]],
+    combinations: Sequence[Chosen],
     axis: _Axis,
     items: Sequence[Node],
     reader: _Reader,
     shorthand: Shorthand,
-) -> Iterator[tuple[MapNode, tuple[AxisChoice, ...]]]:
+) -> Iterator[Chosen]:
     for tree, choices in combinations:
         for item in items:
             changed = assign(tree, axis.steps, item, "bad-matrix", shorthand)
@@ -85,7 +81,7 @@ def _multiply(
                 reader.diagnostics.append(changed)
                 yield tree, choices
                 return
-            yield changed, (*choices, AxisChoice(axis.key.text.value, item))
+            yield changed, (*choices, (axis.key.text.value, item))
 
 
 class _Reader:

@@ -10,7 +10,7 @@ from ..model.recipe import Recipe
 from ..model.reflect import Record, record
 from ..source import Text
 from ..text.edit import set_entry
-from ..text.tree import Entry, ListNode, MapNode, Node, ScalarNode, get_entry
+from ..text.node import Entry, ListNode, MapNode, ScalarNode, get_entry, with_children
 
 __all__ = ["rename_keys"]
 
@@ -21,11 +21,11 @@ def rename_keys(tree: MapNode) -> tuple[MapNode, tuple[Diagnostic, ...]]:
     tree = _in_sections(tree, found)
     schedule = get_entry(tree, "schedule")
     if schedule is not None and isinstance(schedule.value, ListNode):
-        items: tuple[Node, ...] = tuple(
-            _in_sections(item, found) if isinstance(item, MapNode) else item for item in schedule.value.items
+        items = schedule.value.items
+        stages = with_children(
+            schedule.value, (_in_sections(item, found) if isinstance(item, MapNode) else item for item in items)
         )
-        if any(new is not old for new, old in zip(items, schedule.value.items, strict=True)):
-            stages = ListNode(items=items, span=schedule.value.span)
+        if stages is not schedule.value:
             tree = set_entry(tree, Entry(key=schedule.key, value=stages))
     return tree, tuple(found)
 

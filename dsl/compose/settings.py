@@ -14,7 +14,8 @@ from ..source import Source, Span, Text
 from ..suggest import quote
 from ..text.decode import without_surrogates
 from ..text.edit import Shorthand, no_shorthand, open_shorthand, set_entry
-from ..text.tree import MAX_DEPTH, Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry, parse_tree
+from ..text.node import Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry, is_null
+from ..text.tree import MAX_DEPTH, parse_tree
 from ..text.yaml_traps import foreign_character
 
 __all__ = ["Assigned", "PathStep", "apply_settings", "assign", "parse_path", "path_name"]
@@ -115,7 +116,7 @@ def _as_map(node: Node | None, step: PathStep, shorthand: Shorthand, path: Path)
     where = _where(path)
     if step.is_index:
         raise _WrongPath(step, f"{where} is not a list", "write '.' and a key")
-    if node is None or (isinstance(node, ScalarNode) and node.value is None):
+    if node is None or is_null(node):
         return MapNode(entries=(), span=step.span)
     inside = open_shorthand(node, shorthand, path)
     if inside is None:

@@ -270,9 +270,9 @@ class Checker:
             self._warn_if_certain(left, operator, right, a, b)
         return True
 
-    def _suggest_quotes(self, node: ExprNode, beside: Shape) -> None:
-        """An unknown name beside a text is most likely a text without its quotes."""
-        if beside.type is ExprType.TEXT and isinstance(node, NameNode) and node.name not in self.scope.facts:
+    def _suggest_quotes(self, node: ExprNode, other: Shape) -> None:
+        """An unknown name compared with a text is most likely a text without its quotes."""
+        if other.type is ExprType.TEXT and isinstance(node, NameNode) and node.name not in self.scope.facts:
             place, help_text = (node.start, node.end), f"write '{node.name}' in quotes if it is a text"
             self.problems = [replace(p, help=help_text) if (p.start, p.end) == place else p for p in self.problems]
 

@@ -30,7 +30,6 @@ __all__ = [
     "collect_names",
     "evaluate_constant",
     "infer_range",
-    "infer_type",
     "tabulate",
     "type_words",
 ]
@@ -96,11 +95,6 @@ def collect_names(expr: Expr) -> frozenset[str]:
     return collect_used_names(parse_checked(expr.text))
 
 
-def infer_type(expr: Expr, scope: str) -> ExprType | None:
-    """The type of a checked expression; None if it is wrong."""
-    return infer(expr.text, scope, None)[0].type
-
-
 def infer_range(expr: Expr, scope: str) -> tuple[float, float]:
     """Limits that hold for every value of a checked number; infinite where there are none."""
     return infer(expr.text, scope, None)[0].limits
@@ -108,7 +102,7 @@ def infer_range(expr: Expr, scope: str) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def bound_steps(expr: Expr, start: StageStart) -> int | None:
-    """The step at which an `until` is true whatever the metrics are; None if it may go on for ever."""
+    """The step at which an `until` is true for any values of the metrics; None if it may go on for ever."""
     return find_first_true(parse_checked(expr.text), start)
 
 

@@ -136,6 +136,10 @@ def _rising(function: Callable[[float], float]) -> Callable[[Interval], Interval
     return lambda x: (end(x[0], -math.inf), end(x[1], math.inf))
 
 
+def _rounding(name: str, doc: str, function: Callable[[float], float]) -> Plain:
+    return Plain(f"{name}(x)", doc, _total(lambda x: float(function(x))), _rising(function), whole=Whole.ALWAYS)
+
+
 def _size_limits(x: Interval) -> Interval:
     low = 0.0 if x[0] <= 0 <= x[1] else min(abs(x[0]), abs(x[1]))
     return low, max(abs(x[0]), abs(x[1]))
@@ -164,27 +168,9 @@ PLAIN: Mapping[str, Plain] = {
         whole=Whole.OF_WHOLE,
     ),
     "abs": Plain("abs(x)", "x without its sign", abs, _size_limits, whole=Whole.OF_WHOLE),
-    "floor": Plain(
-        "floor(x)",
-        "x rounded down to a whole number",
-        _total(lambda x: float(math.floor(x))),
-        _rising(math.floor),
-        whole=Whole.ALWAYS,
-    ),
-    "ceil": Plain(
-        "ceil(x)",
-        "x rounded up to a whole number",
-        _total(lambda x: float(math.ceil(x))),
-        _rising(math.ceil),
-        whole=Whole.ALWAYS,
-    ),
-    "round": Plain(
-        "round(x)",
-        "the nearest whole number; halves round to even, as in Python",
-        _total(lambda x: float(round(x))),
-        _rising(round),
-        whole=Whole.ALWAYS,
-    ),
+    "floor": _rounding("floor", "x rounded down to a whole number", math.floor),
+    "ceil": _rounding("ceil", "x rounded up to a whole number", math.ceil),
+    "round": _rounding("round", "the nearest whole number; halves round to even, as in Python", round),
     "sqrt": Plain(
         "sqrt(x)",
         "the square root",
@@ -244,6 +230,11 @@ def _width(x: Interval) -> float:
     return math.inf if math.inf in (-x[0], x[1]) else x[1] - x[0]
 
 
+def _trend(name: str, how: str, holds: Callable[[float, float], bool]) -> Window:
+    doc = f"whether each of the last n values was {how} than the one before it"
+    return Window(f"{name}(metric, n)", doc, lambda values: all(holds(a, b) for a, b in pairwise(values)), None, more=1)
+
+
 WINDOWS: Mapping[str, Window] = {
     "mean": Window("mean(metric, n)", "mean of the last n values", _total(_mean), lambda x: x),
     "std": Window(
@@ -262,20 +253,8 @@ WINDOWS: Mapping[str, Window] = {
         lambda x: (-_width(x), _width(x)),
         smallest=2,
     ),
-    "rises_for": Window(
-        "rises_for(metric, n)",
-        "whether each of the last n values was higher than the one before it",
-        lambda values: all(a < b for a, b in pairwise(values)),
-        None,
-        more=1,
-    ),
-    "falls_for": Window(
-        "falls_for(metric, n)",
-        "whether each of the last n values was lower than the one before it",
-        lambda values: all(a > b for a, b in pairwise(values)),
-        None,
-        more=1,
-    ),
+    "rises_for": _trend("rises_for", "higher", lambda a, b: a < b),
+    "falls_for": _trend("falls_for", "lower", lambda a, b: a > b),
     "last": Window(
         "last(metric[, k])", "the newest value, or the k-th newest", lambda values: values[0], lambda x: x, default=1
     ),
@@ -316,7 +295,7 @@ def _between(first: float, last: float, share: float) -> float:
 
 def _linear(arguments: Sequence[float], count: float) -> float:
     first, last, over = arguments
-    return _between(first, last, _share(count, 0.0, over))
+    return _ramp((first, last, 0.0, over), count)
 
 
 def _cosine(arguments: Sequence[float], count: float) -> float:
@@ -345,25 +324,21 @@ def _must_rise(points: Sequence[float]) -> str | None:
     return None if all(a < b for a, b in pairwise(points)) else "needs steps in increasing order"
 
 
+def _easing(name: str, way: str, compute: Callable[[Sequence[float], float], float]) -> Schedule:
+    return Schedule(
+        signature=f"{name}(first, last, over[, count])",
+        doc=f"{way} from first to last over so many steps, then last",
+        points=lambda _: (2,),
+        fits=lambda n: n == 3,
+        wants="3 arguments, or 4 with a counter",
+        flaw=_must_last,
+        compute=compute,
+    )
+
+
 SCHEDULES: Mapping[str, Schedule] = {
-    "linear": Schedule(
-        signature="linear(first, last, over[, count])",
-        doc="a straight line from first to last over so many steps, then last",
-        points=lambda _: (2,),
-        fits=lambda n: n == 3,
-        wants="3 arguments, or 4 with a counter",
-        flaw=_must_last,
-        compute=_linear,
-    ),
-    "cosine": Schedule(
-        signature="cosine(first, last, over[, count])",
-        doc="half a cosine wave from first to last over so many steps, then last",
-        points=lambda _: (2,),
-        fits=lambda n: n == 3,
-        wants="3 arguments, or 4 with a counter",
-        flaw=_must_last,
-        compute=_cosine,
-    ),
+    "linear": _easing("linear", "a straight line", _linear),
+    "cosine": _easing("cosine", "half a cosine wave", _cosine),
     "ramp": Schedule(
         signature="ramp(first, last, start, end[, count])",
         doc="first until the step start, a straight line until the step end, then last",

@@ -9,21 +9,6 @@ from .functions import EVERYTHING, Interval, Whole
 from .nodes import ExprProblem, Value
 from .scopes import ExprType
 
-__all__ = [
-    "NUMBERS",
-    "POISON",
-    "Shape",
-    "binary_type",
-    "drop_overflow",
-    "first_doubt",
-    "fits",
-    "kind_words",
-    "power_is_safe",
-    "range_words",
-    "result_type",
-    "type_words",
-]
-
 NUMBERS = (ExprType.NUMBER, ExprType.INTEGER)
 
 

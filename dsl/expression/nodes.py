@@ -5,28 +5,10 @@ An ExprProblem is a mistake by its place in the text; `expr.py` turns it into a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from ..frozen import frozen
-
-__all__ = [
-    "Binary",
-    "Call",
-    "Compare",
-    "Conditional",
-    "ExprNode",
-    "ExprProblem",
-    "Literal",
-    "Logic",
-    "Member",
-    "NameNode",
-    "Place",
-    "Unary",
-    "Value",
-    "list_operands",
-    "walk_nodes",
-]
 
 Value = float | bool | str
 """What an expression gives; a number is always a float, and NaN stands for what is not known."""
@@ -139,21 +121,10 @@ class ExprProblem:
     warning: bool = False
 
 
-_CHILDREN: Mapping[type, Callable[[Any], tuple[ExprNode, ...]]] = {
-    Literal: lambda node: (),
-    NameNode: lambda node: (),
-    Unary: lambda node: (node.operand,),
-    Binary: lambda node: (node.left, node.right),
-    Compare: lambda node: node.operands,
-    Member: lambda node: (node.item, *node.values),
-    Logic: lambda node: node.items,
-    Conditional: lambda node: (node.then, node.condition, node.otherwise),
-    Call: lambda node: node.arguments,
-}
-
-
 def list_operands(node: ExprNode) -> tuple[ExprNode, ...]:
-    return _CHILDREN[type(node)](node)
+    """The nodes right below a node, in its order."""
+    parts = (part if type(part) is tuple else (part,) for part in node[2:])
+    return tuple(each for part in parts for each in part if isinstance(each, ExprNode))
 
 
 def walk_nodes(node: ExprNode) -> Iterator[ExprNode]:

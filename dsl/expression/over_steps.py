@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 from ..frozen import frozen
 from .calls import schedule_parts
-from .evaluate import Read, make_decision, make_negation, make_reader
+from .evaluate import MappingFacts, Read, make_decision, make_negation, make_reader
 from .functions import NAN, SCHEDULES
 from .nodes import Binary, Call, Compare, ExprNode, Literal, Logic, NameNode, Unary, Value, walk_nodes
 from .parse import MAX_WHOLE
@@ -49,25 +48,11 @@ class _Line(NamedTuple):
     base: float
 
 
-@dataclass(slots=True)
-class _Clock:
+def _facts_at(start: StageStart, step: float) -> MappingFacts:
     """Facts of a moment of which nothing but the step is known."""
-
-    start: StageStart
-    step: float = 0.0
-    scope: str = "until"
-
-    def value(self, name: str) -> float | bool | str | None:
-        if name == "step":
-            return self.step
-        if name == "total_step":
-            return None if self.start.total_step is None else self.start.total_step + self.step
-        if name == "stage":
-            return self.start.stage or None
-        return self.start.stage_index if name == "stage_index" else None
-
-    def window(self, name: str, size: int) -> tuple[float, ...]:
-        return ()
+    total = None if start.total_step is None else start.total_step + step
+    values = {"step": step, "total_step": total, "stage": start.stage or None, "stage_index": start.stage_index}
+    return MappingFacts("until", values)
 
 
 def collect_used_names(tree: ExprNode) -> frozenset[str]:
@@ -83,29 +68,25 @@ def collect_used_names(tree: ExprNode) -> frozenset[str]:
 
 def tabulate_changes(tree: ExprNode, steps: int, start: StageStart) -> tuple[tuple[int, Value], ...] | None:
     """(step, value) wherever the value is another than at the step before; None if more than steps decide it."""
-    clock = _Clock(start, scope="schedule")
     names = collect_used_names(tree)
-    if steps > _reach(tree, MAX_TABLE) or not _is_timed(tree, clock):
+    if steps > _reach(tree, MAX_TABLE) or not _is_timed(tree, start):
         return None
     read = make_reader(tree, SCOPES["schedule"])
     found: list[tuple[int, Value]] = []
     for step in range(steps if names & _COUNTERS else min(steps, 1)):
-        clock.step = float(step)
-        value = read(clock)
+        value = read(_facts_at(start, float(step)))
         if not found or (value != found[-1][1] and (value == value or found[-1][1] == found[-1][1])):
             found.append((step, value))
     return tuple(found)
 
 
 def find_first_true(tree: ExprNode, start: StageStart) -> int | None:
-    """The first step, from 1, at which a condition is true whatever the metrics are; None if there may be none."""
-    clock = _Clock(start)
+    """The first step, from 1, at which a condition is true for any values of the metrics; None if there may be none."""
     if start.total_step is None:
         tree = _counted_here(tree)
-    read = _certain(tree, clock)
-    for step in _candidates(tree, clock):
-        clock.step = float(step)
-        if read(clock) is True:
+    read = _certain(tree, start)
+    for step in _candidates(tree, start):
+        if read(_facts_at(start, float(step))) is True:
             return step
     return None
 
@@ -127,40 +108,40 @@ def _reach(tree: ExprNode, most: int) -> int:
     return min(most, _MAX_WORK // sum(1 for _ in walk_nodes(tree)))
 
 
-def _is_timed(node: ExprNode, clock: _Clock) -> bool:
-    return all(clock.value(name) is not None for name in collect_used_names(node))
+def _is_timed(node: ExprNode, start: StageStart) -> bool:
+    return all(_facts_at(start, 0.0).value(name) is not None for name in collect_used_names(node))
 
 
-def _certain(node: ExprNode, clock: _Clock) -> Read:
+def _certain(node: ExprNode, start: StageStart) -> Read:
     """The condition with "unknown" for each part that more than steps decide, `default(...)` of a metric included."""
-    if _is_timed(node, clock):
+    if _is_timed(node, start):
         return make_reader(node, SCOPES["until"])
     if isinstance(node, Logic):
-        return make_decision(node.operator == "or", [_certain(item, clock) for item in node.items])
+        return make_decision(node.operator == "or", [_certain(item, start) for item in node.items])
     if isinstance(node, Unary):
-        return make_negation(_certain(node.operand, clock))
+        return make_negation(_certain(node.operand, start))
     return lambda _: NAN
 
 
-def _candidates(tree: ExprNode, clock: _Clock) -> Iterable[int]:
+def _candidates(tree: ExprNode, start: StageStart) -> Iterable[int]:
     """Steps that are worth a try, in order: where a comparison turns, or one after the other if that is not solved."""
-    turns = _turns(tree, clock)
+    turns = _turns(tree, start)
     if turns is None:
         return range(1, _reach(tree, MAX_SCAN) + 1)
     return sorted({1} | {t for t in turns if 1 <= t <= MAX_WHOLE})
 
 
-def _turns(node: ExprNode, clock: _Clock) -> set[int] | None:
+def _turns(node: ExprNode, start: StageStart) -> set[int] | None:
     """The steps before and after each one at which a condition may turn; None where that cannot be solved."""
     match node:
         case Logic():
-            return _union(_turns(item, clock) for item in node.items)
+            return _union(_turns(item, start) for item in node.items)
         case Unary(operator="not"):
-            return _turns(node.operand, clock)
-        case _ if not _is_timed(node, clock) or not collect_used_names(node) & _COUNTERS:
+            return _turns(node.operand, start)
+        case _ if not _is_timed(node, start) or not collect_used_names(node) & _COUNTERS:
             return set()
         case Compare():
-            return _union(_crossing(_line(a, clock), _line(b, clock)) for a, b in pairwise(node.operands))
+            return _union(_crossing(_line(a, start), _line(b, start)) for a, b in pairwise(node.operands))
         case _:
             return None
 
@@ -184,18 +165,18 @@ def _crossing(a: _Line | None, b: _Line | None) -> set[int] | None:
     return set(range(math.floor(step) - 1, math.floor(step) + 3)) if math.isfinite(step) else None
 
 
-def _line(node: ExprNode, clock: _Clock) -> _Line | None:
+def _line(node: ExprNode, start: StageStart) -> _Line | None:
     """A number as slope * step + base, if it is one."""
     match node:
         case Literal(value=float(value)):
             return _Line(0.0, value)
         case NameNode(name=name):
-            base = _Clock(clock.start).value(name)
+            base = _facts_at(start, 0.0).value(name)
             return None if base is None or isinstance(base, str) else _Line(float(name in _COUNTERS), base)
         case Unary(operator=("-" | "+") as sign):
-            return _combined("*", _Line(0.0, -1.0 if sign == "-" else 1.0), _line(node.operand, clock))
+            return _combined("*", _Line(0.0, -1.0 if sign == "-" else 1.0), _line(node.operand, start))
         case Binary():
-            return _combined(node.operator, _line(node.left, clock), _line(node.right, clock))
+            return _combined(node.operator, _line(node.left, start), _line(node.right, start))
         case _:
             return None
 

@@ -17,7 +17,7 @@ __all__ = ["CONSTANT", "SCOPES", "ExprType", "Fact", "Scope"]
 
 
 class ExprType(StrEnum):
-    """What an expression gives; the values are how a person is told."""
+    """What an expression gives; the values are its names in messages."""
 
     NUMBER = "number"
     INTEGER = "whole number"
@@ -36,7 +36,7 @@ class Fact:
     sure: bool = True
     """Always known while an expression of its scope is evaluated."""
     metric: bool = False
-    """Measured again and again; has windows."""
+    """Recorded at every step; has windows."""
     values: tuple[str, ...] = ()
     """All that a text can be; empty where the recipe decides."""
 

@@ -26,35 +26,6 @@ from .fields import (
     Size,
 )
 
-__all__ = [
-    "KL",
-    "Advantage",
-    "Aggregation",
-    "Algorithm",
-    "Baseline",
-    "Correction",
-    "Critic",
-    "Data",
-    "DataSource",
-    "Estimator",
-    "Filter",
-    "Importance",
-    "KLEstimator",
-    "KLPlace",
-    "Kind",
-    "Level",
-    "Loss",
-    "LossKind",
-    "LossOn",
-    "Normalise",
-    "Optimizer",
-    "Preference",
-    "Preset",
-    "Reference",
-    "Relabel",
-    "RetrainFrom",
-]
-
 _UNEQUAL = Expr("std > 0")
 _SUCCESS = Expr("success")
 

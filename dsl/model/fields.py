@@ -12,31 +12,6 @@ from typing import Annotated, Any
 from ..expression.expr import Expr
 from ..frozen import frozen
 
-__all__ = [
-    "NOT_BLANK",
-    "Bounds",
-    "Count",
-    "DynInt",
-    "DynNonNegative",
-    "DynPositive",
-    "Example",
-    "FilePath",
-    "Fraction",
-    "HubPath",
-    "InScope",
-    "Json",
-    "Name",
-    "Nested",
-    "NonNegative",
-    "Pattern",
-    "Positive",
-    "Refers",
-    "Secret",
-    "Size",
-    "Slug",
-    "Wide",
-]
-
 
 @frozen
 class Bounds:

@@ -12,26 +12,6 @@ from ..frozen import frozen
 from .algorithm import Kind
 from .recipe import Checkpoint, Eval, Guards, Hardware, Layout, Model, ModelShape, Rollout, Sink, Stage
 
-__all__ = [
-    "VERSION",
-    "Budget",
-    "MemoryItem",
-    "MemoryUse",
-    "Op",
-    "OpKind",
-    "Phase",
-    "Placement",
-    "Plan",
-    "PlanStage",
-    "Port",
-    "PortType",
-    "Role",
-    "StageBudget",
-    "Wire",
-    "Worker",
-    "peaks",
-]
-
 VERSION = 1
 """Of the plan's own format."""
 

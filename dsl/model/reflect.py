@@ -32,6 +32,7 @@ __all__ = [
     "record",
     "records",
     "type_at",
+    "type_below",
 ]
 
 
@@ -205,11 +206,12 @@ def type_at(start: Type, path: tuple[str | int, ...]) -> Type | None:
     """Find the type at a path, a bare item counting as a list; None if there is none."""
     found: Type | None = start
     for step in path:
-        found = _below(found, step)
+        found = type_below(found, step)
     return found
 
 
-def _below(type_: Type | None, step: str | int) -> Type | None:
+def type_below(type_: Type | None, step: str | int) -> Type | None:
+    """Find the type of a value in a map or list; None if there is none."""
     match type_:
         case Record() if isinstance(step, str):
             inner = type_.fields.get(step)

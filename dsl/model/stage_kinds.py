@@ -22,6 +22,7 @@ __all__ = [
     "pulls_to_reference",
     "roles",
     "samples",
+    "updates_often",
 ]
 
 _KINDS: Mapping[Preset, Kind] = {
@@ -65,6 +66,12 @@ def samples(algorithm: Algorithm) -> bool:
 def episodes_per_task(algorithm: Algorithm) -> int:
     """Episodes per task of a stage that plays training tasks."""
     return {Kind.SFT: 1, Kind.EVOLVE: algorithm.evolve.samples}.get(kind_of(algorithm), algorithm.group_size)
+
+
+def updates_often(algorithm: Algorithm) -> bool:
+    """Whether a step of reinforcement learning makes more than one update."""
+    part = algorithm.groups_per_update or algorithm.groups_per_step
+    return algorithm.epochs > 1 or part < algorithm.groups_per_step
 
 
 def own_end(algorithm: Algorithm) -> int | None:

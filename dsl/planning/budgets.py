@@ -34,14 +34,7 @@ from ..model.stage_kinds import (
 from .memory import Sizing, capacity_bytes, width
 from .placement import count_ranks
 
-__all__ = [
-    "budget_stages",
-    "count_sequences",
-    "fixed_turn_tokens",
-    "list_horizons",
-    "locate_recipe_stages",
-    "make_sizing",
-]
+__all__ = ["budget_stages", "fixed_turn_tokens", "list_horizons", "locate_recipe_stages", "make_sizing"]
 
 
 # --- a step of a stage ---------------------------------------------------------------------------------------------
@@ -82,7 +75,7 @@ def _episodes(algorithm: Algorithm) -> int:
 
 
 def _updates(algorithm: Algorithm) -> int:
-    """Optimiser updates in one step, at the most."""
+    """The most optimiser updates in one step."""
     kind = kind_of(algorithm)
     if kind is Kind.EVAL:
         return 0
@@ -121,7 +114,7 @@ def _sampled_tokens(stage: Stage, turns: int) -> int:
 
 
 def count_sequences(stage: Stage, turns: int) -> int:
-    """Token sequences of one episode, at the most: each attempt is another, and each turn that a cut memory forgets.
+    """The most token sequences of one episode: each attempt is another, and each turn that a cut memory forgets.
     Where nothing is played they are demonstrations, which are whole."""
     if not turns:
         return 1

@@ -63,7 +63,7 @@ def _stages(recipe: Recipe) -> tuple[PlanStage, ...]:
 
 
 def _environments(recipe: Recipe) -> dict[str, Environment]:
-    """Those that some stage plays or measures in, each as its first stage has it."""
+    """Those in which some stage plays or evaluates, each as its first stage has it."""
     found: dict[str, Environment] = {}
     for stage in recipe.schedule:
         for name, environment in stage.environments.items():

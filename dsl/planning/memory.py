@@ -15,16 +15,11 @@ from ..model.recipe import DType, Gpu, Hardware, Lora, ModelShape, Offload
 
 __all__ = [
     "Sizing",
-    "activation_bytes",
     "adapter_parameters",
     "capacity_bytes",
-    "critic_parameters",
     "engine_limit",
     "estimate_memory",
     "head_dim",
-    "kv_bytes_per_token",
-    "layer_parameters",
-    "logit_bytes",
     "one_episode_cache",
     "parameters",
     "width",
@@ -35,14 +30,14 @@ LOGIT_CHUNK_TOKENS = 1024
 BUCKET_ELEMENTS = 200_000_000
 """Elements of one communication bucket of the learner; two are in flight."""
 ENGINE_BATCH_TOKENS = 8192
-"""Tokens in one forward pass of a sampling engine, at the most."""
+"""Most tokens in one forward pass of a sampling engine."""
 ENGINE_SEQUENCES = 256
-"""Sequences that a sampling engine draws from at the same time, at the most."""
+"""Most sequences that a sampling engine draws from at the same time."""
 PROCESS_BYTES = 1_500_000_000
-"""Device context, kernels, communicators and fragmentation of one process on a card."""
+"""Device context, kernels, communicators and fragmentation of one process on a GPU."""
 
 _GIB = 2**30
-CARDS: Mapping[Gpu, int] = {
+USABLE_BYTES: Mapping[Gpu, int] = {
     Gpu.A10: 22 * _GIB,
     Gpu.L4: 22 * _GIB,
     Gpu.RTX_4090: 23 * _GIB,
@@ -53,7 +48,7 @@ CARDS: Mapping[Gpu, int] = {
     Gpu.H200: 139 * _GIB,
     Gpu.B200: 178 * _GIB,
 }
-"""Memory of each card that a program can use, which is a little less than what is printed on it."""
+"""Memory of each GPU that a program can use, which is a little less than what is printed on it."""
 
 
 @frozen
@@ -77,13 +72,13 @@ class Sizing:
     tensor_parallel: int
     engines_per_node: int
     colocated: bool
-    """Whether engines and learners use the same cards."""
+    """Whether engines and learners use the same GPUs."""
     host: bool
     """Whether everything runs on the CPU."""
     learns: bool
     """Whether any stage updates weights."""
     samples: bool
-    """Whether anything is played, to learn from or to measure."""
+    """Whether anything is played, to learn from or to evaluate."""
     micro_batch_tokens: int
     context_tokens: int
     slots_per_engine: int
@@ -91,7 +86,7 @@ class Sizing:
     cache_bytes: int | None
     """The cache that was asked for, on a CPU."""
     capacity: int | None
-    """Memory of a card; None on a CPU or an unknown card."""
+    """Memory of a GPU; None on a CPU or an unknown GPU."""
     memory_share: float
 
 
@@ -172,7 +167,7 @@ def logit_bytes(shape: ModelShape, tokens: int) -> int:
 
 
 def kv_bytes_per_token(shape: ModelShape, width: int, tensor_parallel: int = 1) -> int:
-    """Keys and values of one token in all blocks, on one of the cards that share an engine."""
+    """Keys and values of one token in all blocks, on one of the GPUs that share an engine."""
     return 2 * shape.layers * _up(shape.kv_heads, tensor_parallel) * head_dim(shape) * width
 
 
@@ -189,12 +184,12 @@ def width(dtype: DType, on_gpus: bool) -> int:
 
 
 def capacity_bytes(hardware: Hardware) -> int | None:
-    """Memory of one card, as far as the recipe tells."""
+    """Memory of one GPU, as far as the recipe tells."""
     if hardware.gpus_per_node == 0:
         return None
     if hardware.gpu_memory_gb is not None:
         return int(hardware.gpu_memory_gb * 10**9)
-    return CARDS[hardware.gpu] if hardware.gpu else None
+    return USABLE_BYTES[hardware.gpu] if hardware.gpu else None
 
 
 # --- the estimate --------------------------------------------------------------------------------------------------
@@ -202,7 +197,7 @@ def capacity_bytes(hardware: Hardware) -> int | None:
 
 @lru_cache(maxsize=256)
 def estimate_memory(sizing: Sizing) -> tuple[MemoryUse, ...]:
-    """Memory of each role on its card or host, learners first; on a CPU all of it is host memory of each machine."""
+    """Memory of each role on its GPU or host, learners first; on a CPU all of it is host memory of each machine."""
     trained = _learning_roles(sizing) if sizing.learns else ()
     engines = (_use(Role.ROLLOUT, _engine_items(sizing, trained)),) if sizing.samples else ()
     return tuple(_in_place(use, sizing) for use in (*trained, *engines))
@@ -224,13 +219,13 @@ def _learning_roles(sizing: Sizing) -> tuple[MemoryUse, ...]:
 def _policy_items(sizing: Sizing) -> tuple[list[MemoryItem], list[MemoryItem]]:
     whole = parameters(sizing.shape)
     adapters = adapter_parameters(sizing.shape, sizing.lora) if sizing.lora else 0
-    card, host = _states(sizing, whole + adapters, adapters or whole, sizing.shape, Phase.LEARNING)
+    gpu, host = _states(sizing, whole + adapters, adapters or whole, sizing.shape, Phase.LEARNING)
     tokens = sizing.micro_batch_tokens
-    card += [
+    gpu += [
         _activations(sizing, sizing.shape, Phase.LEARNING),
         MemoryItem(what="logits", bytes=logit_bytes(sizing.shape, tokens), phase=Phase.LEARNING),
     ]
-    return card + _process(sizing), host
+    return gpu + _process(sizing), host
 
 
 def _critic_items(sizing: Sizing) -> tuple[list[MemoryItem], list[MemoryItem]]:
@@ -239,8 +234,8 @@ def _critic_items(sizing: Sizing) -> tuple[list[MemoryItem], list[MemoryItem]]:
     whole, output = critic_parameters(sizing.critic), sizing.critic.hidden
     adapters = adapter_parameters(sizing.critic, sizing.lora) if sizing.lora else 0
     learning = adapters + output if adapters else whole
-    card, host = _states(sizing, whole + adapters, learning, sizing.critic, Phase.VALUING)
-    return [*card, _activations(sizing, sizing.critic, Phase.VALUING)], host
+    gpu, host = _states(sizing, whole + adapters, learning, sizing.critic, Phase.VALUING)
+    return [*gpu, _activations(sizing, sizing.critic, Phase.VALUING)], host
 
 
 def _reference_items(sizing: Sizing) -> list[MemoryItem]:
@@ -253,26 +248,26 @@ def _reference_items(sizing: Sizing) -> list[MemoryItem]:
 def _states(
     sizing: Sizing, held: int, trained: int, shape: ModelShape, phase: Phase
 ) -> tuple[list[MemoryItem], list[MemoryItem]]:
-    """Weights, gradients and optimiser of one network: what is on the card, what is on the host per rank."""
+    """Weights, gradients and optimiser of one network: what is on the GPU, what is on the host per rank."""
     zero, ranks = sizing.zero, sizing.ranks
     weights = MemoryItem(what="weights", bytes=_up(held, ranks if zero == 3 else 1) * sizing.width)
     gradients = _up(trained, ranks if zero >= 2 else 1)
     optimizer = _up(trained, ranks if zero >= 1 else 1) * _optimizer_bytes(sizing)
-    card = [weights] if sizing.offload is not Offload.ALL else []
+    gpu = [weights] if sizing.offload is not Offload.ALL else []
     host = [weights] if sizing.offload is Offload.ALL else []
     if sizing.offload is Offload.NONE:
-        card += [
+        gpu += [
             MemoryItem(what="gradients", bytes=gradients * sizing.width, phase=phase),
             MemoryItem(what="optimizer", bytes=optimizer),
         ]
     else:
-        # an optimiser on the host takes its gradients there, in fp32; below stage 2 the card keeps its own as well
+        # an optimiser on the host takes its gradients there, in fp32; below stage 2 the GPU keeps its own as well
         host += [
             MemoryItem(what="gradients", bytes=_up(trained, ranks) * 4),
             MemoryItem(what="optimizer", bytes=optimizer),
         ]
-        card += [MemoryItem(what="gradients", bytes=gradients * sizing.width, phase=phase)] if zero < 2 else []
-    return card + _communication(sizing, trained, shape, phase), host
+        gpu += [MemoryItem(what="gradients", bytes=gradients * sizing.width, phase=phase)] if zero < 2 else []
+    return gpu + _communication(sizing, trained, shape, phase), host
 
 
 def _optimizer_bytes(sizing: Sizing) -> int:
@@ -307,7 +302,7 @@ def _engine_items(sizing: Sizing, neighbours: Iterable[MemoryUse]) -> list[Memor
     weights = MemoryItem(what="weights", bytes=_up(held, share) * sizing.width, phase=Phase.SAMPLING)
     own = [weights, *_workspace(sizing), *_process(sizing)]
     taken = sum(item.bytes for item in own)
-    cache = _host_cache(sizing) if sizing.host else _card_cache(sizing, taken, neighbours)
+    cache = _host_cache(sizing) if sizing.host else _gpu_cache(sizing, taken, neighbours)
     return [*own, MemoryItem(what="cache", bytes=cache, phase=Phase.SAMPLING)]
 
 
@@ -328,7 +323,7 @@ def _host_cache(sizing: Sizing) -> int:
     return sizing.slots_per_engine * one_episode_cache(sizing)
 
 
-def _card_cache(sizing: Sizing, taken: int, neighbours: Iterable[MemoryUse]) -> int:
+def _gpu_cache(sizing: Sizing, taken: int, neighbours: Iterable[MemoryUse]) -> int:
     """All that is left of the engine's share; never less than one episode needs, so that a lack shows."""
     limit = engine_limit(sizing, neighbours)
     least = one_episode_cache(sizing)
@@ -336,7 +331,7 @@ def _card_cache(sizing: Sizing, taken: int, neighbours: Iterable[MemoryUse]) -> 
 
 
 def engine_limit(sizing: Sizing, neighbours: Iterable[MemoryUse]) -> int | None:
-    """What an engine may take of a card: its share, and no more than what learners leave while they wait."""
+    """What an engine may take of a GPU: its share, and no more than what learners leave while they wait."""
     if sizing.capacity is None:
         return None
     share = int(sizing.memory_share * sizing.capacity)
@@ -347,7 +342,7 @@ def engine_limit(sizing: Sizing, neighbours: Iterable[MemoryUse]) -> int | None:
 
 
 def _in_place(use: MemoryUse, sizing: Sizing) -> MemoryUse:
-    """What is on a card stays per card; what is in host memory is that of all processes of a machine."""
+    """What is on a GPU stays per GPU; what is in host memory is that of all processes of a machine."""
     if not (use.host or sizing.host):
         return use
     count = sizing.engines_per_node if use.role is Role.ROLLOUT else sizing.ranks_per_node

@@ -25,10 +25,6 @@ class _Context:
     model: Model
     hardware: Hardware
 
-    @property
-    def reference_role(self) -> Role:
-        return Role.LEARNER if self.model.lora is not None else Role.REFERENCE
-
 
 def stage_ops(
     stage: Stage, model: Model, hardware: Hardware, evaluation: Eval | None, checkpoint: Checkpoint
@@ -54,6 +50,12 @@ def _op(id_: str, kind: OpKind, role: Role | None, inputs: Sequence[Wire], *outp
     return Op(id=id_, kind=kind, role=role, inputs=tuple(inputs), outputs=ports)
 
 
+def _add(ops: list[Op], id_: str, kind: OpKind, role: Role | None, inputs: Sequence[Wire], *outputs: PortType) -> Wire:
+    """Add an op; what follows takes its first output by this wire."""
+    ops.append(_op(id_, kind, role, inputs, *outputs))
+    return _wire(ops[-1], outputs[0])
+
+
 _UPDATED = Wire(op="update", port="weights", type=PortType.WEIGHTS, previous=True)
 
 
@@ -62,15 +64,14 @@ _UPDATED = Wire(op="update", port="weights", type=PortType.WEIGHTS, previous=Tru
 
 def _sampling(context: _Context) -> list[Op]:
     """The sampler takes the weights of the step before; tasks are drawn, played and, where a judge scores, judged."""
-    sync = _op("sync", OpKind.SYNC, Role.LEARNER, (_UPDATED,), PortType.WEIGHTS)
-    tasks = _op("tasks", OpKind.TASKS, None, (), PortType.TASKS)
-    inputs = (_wire(tasks, PortType.TASKS), _wire(sync, PortType.WEIGHTS))
-    ops = [sync, tasks, _op("rollout", OpKind.ROLLOUT, Role.ROLLOUT, inputs, PortType.EPISODES)]
+    ops: list[Op] = []
+    sync = _add(ops, "sync", OpKind.SYNC, Role.LEARNER, (_UPDATED,), PortType.WEIGHTS)
+    tasks = _add(ops, "tasks", OpKind.TASKS, None, (), PortType.TASKS)
+    episodes = _add(ops, "rollout", OpKind.ROLLOUT, Role.ROLLOUT, (tasks, sync), PortType.EPISODES)
     if context.stage.reward.source is not RewardSource.ENVIRONMENT:
-        ops.append(_op("judge", OpKind.JUDGE, None, (_wire(ops[-1], PortType.EPISODES),), PortType.EPISODES))
+        episodes = _add(ops, "judge", OpKind.JUDGE, None, (episodes,), PortType.EPISODES)
     if context.stage.algorithm.filter.resample:
-        inputs = (_wire(ops[-1], PortType.EPISODES), _wire(sync, PortType.WEIGHTS))
-        ops.append(_op("resample", OpKind.RESAMPLE, Role.ROLLOUT, inputs, PortType.EPISODES))
+        _add(ops, "resample", OpKind.RESAMPLE, Role.ROLLOUT, (episodes, sync), PortType.EPISODES)
     # only reinforcement corrects for weights that were older
     return [replace(op, ahead=kind_of(context.stage.algorithm) is Kind.RL) for op in ops]
 
@@ -83,8 +84,9 @@ def _played(context: _Context) -> list[Op]:
 # --- learning ------------------------------------------------------------------------------------------------------
 
 
-def _reference(context: _Context, source: Wire) -> Op:
-    return _op("reference", OpKind.REFERENCE, context.reference_role, (source,), PortType.REFERENCE_LOGPROBS)
+def _add_reference(ops: list[Op], context: _Context, source: Wire) -> Wire:
+    role = Role.LEARNER if context.model.lora is not None else Role.REFERENCE
+    return _add(ops, "reference", OpKind.REFERENCE, role, (source,), PortType.REFERENCE_LOGPROBS)
 
 
 def _update(kind: OpKind, *inputs: Wire) -> Op:
@@ -97,19 +99,16 @@ def _rl(context: _Context) -> list[Op]:
     in_reward = has_reference(algorithm) and algorithm.kl.place is KLPlace.REWARD
     inputs = [scored]
     if in_reward:
-        ops.append(_reference(context, scored))
-        inputs.append(_wire(ops[-1], PortType.REFERENCE_LOGPROBS))
+        inputs.append(_add_reference(ops, context, scored))
     if has_critic(algorithm):
-        ops.append(_op("values", OpKind.VALUES, Role.CRITIC, (scored,), PortType.VALUES))
-        inputs.append(_wire(ops[-1], PortType.VALUES))
-    ops.append(_op("advantage", OpKind.ADVANTAGE, None, inputs, PortType.BATCH))
-    inputs = [_wire(ops[-1], PortType.BATCH)]
+        inputs.append(_add(ops, "values", OpKind.VALUES, Role.CRITIC, (scored,), PortType.VALUES))
+    batch = _add(ops, "advantage", OpKind.ADVANTAGE, None, inputs, PortType.BATCH)
+    inputs = [batch]
     if has_reference(algorithm) and not in_reward:
-        ops.append(_reference(context, inputs[0]))
-        inputs.append(_wire(ops[-1], PortType.REFERENCE_LOGPROBS))
+        inputs.append(_add_reference(ops, context, batch))
     if _has_old_logprobs(context):
-        ops.append(_op("old_logprobs", OpKind.OLD_LOGPROBS, Role.LEARNER, (inputs[0],), PortType.OLD_LOGPROBS))
-        inputs.append(_wire(ops[-1], PortType.OLD_LOGPROBS))
+        old = _add(ops, "old_logprobs", OpKind.OLD_LOGPROBS, Role.LEARNER, (batch,), PortType.OLD_LOGPROBS)
+        inputs.append(old)
     ops.append(_update(OpKind.UPDATE, *inputs))
     if has_critic(algorithm):
         ops.append(_op("critic", OpKind.CRITIC, Role.CRITIC, inputs, PortType.METRICS))
@@ -135,11 +134,10 @@ def _sft(context: _Context) -> list[Op]:
 
 def _evolve(context: _Context) -> list[Op]:
     ops = _played(context)
-    ops.append(_op("data", OpKind.RETRAINING_DATA, None, (_wire(ops[-1], PortType.SCORED),), PortType.DEMONSTRATIONS))
-    inputs = [_wire(ops[-1], PortType.DEMONSTRATIONS)]
+    scored = _wire(ops[-1], PortType.SCORED)
+    inputs = [_add(ops, "data", OpKind.RETRAINING_DATA, None, (scored,), PortType.DEMONSTRATIONS)]
     if context.stage.algorithm.evolve.retrain_from is RetrainFrom.BASE:
-        ops.append(_op("reset", OpKind.RESET, Role.LEARNER, (), PortType.WEIGHTS))
-        inputs.append(_wire(ops[-1], PortType.WEIGHTS))
+        inputs.append(_add(ops, "reset", OpKind.RESET, Role.LEARNER, (), PortType.WEIGHTS))
     return [*ops, _update(OpKind.SFT, *inputs)]
 
 
@@ -151,16 +149,15 @@ def _preference(context: _Context) -> list[Op]:
         ops = _played(context)
         scored = _wire(ops[-1], PortType.SCORED)
         if algorithm.use is Preset.TURN_DPO:
-            ops.append(_op("candidates", OpKind.CANDIDATES, Role.ROLLOUT, (scored,), PortType.CANDIDATES))
-            candidates = _wire(ops[-1], PortType.CANDIDATES)
-            ops.append(_op("critic", OpKind.RANKER, Role.CRITIC, (candidates,), PortType.WEIGHTS, PortType.METRICS))
-            inputs = (candidates, _wire(ops[-1], PortType.WEIGHTS))
-            ops.append(_op("pairs", OpKind.RANK, Role.CRITIC, inputs, PortType.PAIRS))
+            candidates = _add(ops, "candidates", OpKind.CANDIDATES, Role.ROLLOUT, (scored,), PortType.CANDIDATES)
+            outputs = (PortType.WEIGHTS, PortType.METRICS)
+            critic = _add(ops, "critic", OpKind.RANKER, Role.CRITIC, (candidates,), *outputs)
+            _add(ops, "pairs", OpKind.RANK, Role.CRITIC, (candidates, critic), PortType.PAIRS)
         else:
-            ops.append(_op("pairs", OpKind.PAIRS, None, (scored,), PortType.PAIRS))
+            _add(ops, "pairs", OpKind.PAIRS, None, (scored,), PortType.PAIRS)
     pairs = _wire(ops[-1], PortType.PAIRS)
-    ops.append(_reference(context, pairs))
-    return [*ops, _update(OpKind.PREFERENCE, pairs, _wire(ops[-1], PortType.REFERENCE_LOGPROBS))]
+    reference = _add_reference(ops, context, pairs)
+    return [*ops, _update(OpKind.PREFERENCE, pairs, reference)]
 
 
 def _eval(context: _Context) -> list[Op]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 
@@ -11,8 +12,10 @@ from ..model.recipe import Environment, Hardware, Launcher, Layout, Transport
 
 __all__ = ["Counts", "choose_launcher", "count_ranks", "explain_misfit", "place_workers"]
 
-Card = tuple[int, int]
+GpuAt = tuple[int, int]
 """A node and an index on it."""
+Seat = tuple[int, tuple[int, ...]]
+"""The node of one worker and the indices of its GPUs there; none on a CPU."""
 
 ON_LEARNERS = (Role.LEARNER, Role.CRITIC, Role.REFERENCE)
 """Roles that live in the learners' processes, rank by rank."""
@@ -50,14 +53,12 @@ def split_gpus(hardware: Hardware) -> tuple[int, int]:
 @lru_cache(maxsize=256)
 def count_ranks(hardware: Hardware) -> Counts:
     """Ranks and engines; the per-node figures are those of the fullest node."""
-    if hardware.gpus_per_node == 0:
-        return Counts(learners=hardware.nodes, learners_per_node=1, engines=hardware.nodes, engines_per_node=1)
-    learners, engines = _learner_cards(hardware), _engine_cards(hardware)
+    learners, engines = _seats(hardware, Role.LEARNER), _seats(hardware, Role.ROLLOUT)
     return Counts(
         learners=len(learners),
-        learners_per_node=_fullest([node for node, _ in learners]),
+        learners_per_node=_fullest(learners),
         engines=len(engines),
-        engines_per_node=_fullest([cards[0][0] for cards in engines]),
+        engines_per_node=_fullest(engines),
     )
 
 
@@ -65,10 +66,10 @@ def explain_misfit(hardware: Hardware) -> str | None:
     """Why the engines do not fit the machines' GPUs, if they do not."""
     if hardware.gpus_per_node == 0:
         return None
-    share, sampling = hardware.rollout.tensor_parallel, len(_sampling_cards(hardware))
+    share, sampling = hardware.rollout.tensor_parallel, len(_sampling_gpus(hardware))
     if sampling % share:
         return f"{sampling} sampling GPUs do not divide into engines of {share}"
-    if len(_engine_cards(hardware)) < sampling // share:
+    if len(_engine_gpus(hardware)) < sampling // share:
         return f"an engine of {share} GPUs would have to span two nodes"
     return None
 
@@ -83,7 +84,12 @@ def place_workers(
 
 @lru_cache(maxsize=256)
 def _workers(hardware: Hardware, roles: frozenset[Role]) -> tuple[Worker, ...]:
-    return tuple((_workers_on_cards if hardware.gpus_per_node else _workers_on_hosts)(hardware, roles))
+    return tuple(
+        Worker(id=f"{role.value}/{rank}", role=role, rank=rank, node=node, gpus=gpus)
+        for role in (Role.ROLLOUT, *ON_LEARNERS)
+        if role in roles
+        for rank, (node, gpus) in enumerate(_seats(hardware, role))
+    )
 
 
 def _environment_workers(environments: Mapping[str, Environment], light: Collection[str]) -> Iterator[Worker]:
@@ -103,52 +109,41 @@ def _is_served(environment: Environment, light: Collection[str]) -> bool:
     return environment.transport is Transport.HTTP or environment.replicas > 1 or environment.use not in light
 
 
-def _workers_on_hosts(hardware: Hardware, roles: Collection[Role]) -> Iterator[Worker]:
-    for role in (Role.ROLLOUT, *ON_LEARNERS):
-        if role in roles:
-            yield from (_worker(role, rank, rank, ()) for rank in range(hardware.nodes))
+def _seats(hardware: Hardware, role: Role) -> list[Seat]:
+    """Where the ranks of a role run."""
+    if hardware.gpus_per_node == 0:
+        return [(node, ()) for node in range(hardware.nodes)]
+    if role is Role.ROLLOUT:
+        return [(gpus[0][0], tuple(index for _, index in gpus)) for gpus in _engine_gpus(hardware)]
+    return [(node, (index,)) for node, index in _learner_gpus(hardware)]
 
 
-def _workers_on_cards(hardware: Hardware, roles: Collection[Role]) -> Iterator[Worker]:
-    if Role.ROLLOUT in roles:
-        for rank, engine in enumerate(_engine_cards(hardware)):
-            yield _worker(Role.ROLLOUT, rank, engine[0][0], tuple(index for _, index in engine))
-    for role in ON_LEARNERS:
-        if role in roles:
-            cards = enumerate(_learner_cards(hardware))
-            yield from (_worker(role, rank, node, (index,)) for rank, (node, index) in cards)
-
-
-def _worker(role: Role, rank: int, node: int, gpus: tuple[int, ...]) -> Worker:
-    return Worker(id=f"{role.value}/{rank}", role=role, rank=rank, node=node, gpus=gpus)
-
-
-def _cards(hardware: Hardware) -> list[Card]:
+def _gpus(hardware: Hardware) -> list[GpuAt]:
     return [(node, index) for node in range(hardware.nodes) for index in range(hardware.gpus_per_node)]
 
 
-def _learner_cards(hardware: Hardware) -> list[Card]:
-    cards = _cards(hardware)
-    return cards if hardware.layout is Layout.COLOCATED else cards[: split_gpus(hardware)[0]]
+def _learner_gpus(hardware: Hardware) -> list[GpuAt]:
+    gpus = _gpus(hardware)
+    return gpus if hardware.layout is Layout.COLOCATED else gpus[: split_gpus(hardware)[0]]
 
 
-def _sampling_cards(hardware: Hardware) -> list[Card]:
-    cards = _cards(hardware)
+def _sampling_gpus(hardware: Hardware) -> list[GpuAt]:
+    gpus = _gpus(hardware)
     if hardware.layout is Layout.COLOCATED:
-        return cards
+        return gpus
     learning, sampling = split_gpus(hardware)
-    return cards[learning : learning + sampling]
+    return gpus[learning : learning + sampling]
 
 
-def _engine_cards(hardware: Hardware) -> list[tuple[Card, ...]]:
-    """Cards of each engine: whole engines node by node, as none may reach over two."""
+def _engine_gpus(hardware: Hardware) -> list[tuple[GpuAt, ...]]:
+    """GPUs of each engine: whole engines node by node, as none may reach over two."""
     share = hardware.rollout.tensor_parallel
     engines = []
     for node in range(hardware.nodes):
-        cards = [card for card in _sampling_cards(hardware) if card[0] == node]
-        engines += [tuple(cards[i : i + share]) for i in range(0, len(cards) - share + 1, share)]
+        gpus = [gpu for gpu in _sampling_gpus(hardware) if gpu[0] == node]
+        engines += [tuple(gpus[i : i + share]) for i in range(0, len(gpus) - share + 1, share)]
     return engines
 
 
-def _fullest(nodes: list[int]) -> int:
-    return max((nodes.count(node) for node in set(nodes)), default=0)
+def _fullest(seats: list[Seat]) -> int:
+    return max(Counter(node for node, _ in seats).values(), default=0)

@@ -16,7 +16,7 @@ from ..compose.interpolate import escape
 from ..model.recipe import Recipe, Stage
 from ..model.reflect import Field, Record, Type, Word, record
 from ..source import Source, Span
-from ..text.tree import Path
+from ..text.node import Path
 from .plan_json import encode, encode_free
 
 __all__ = ["resolve_recipe", "to_brief", "to_plain"]

@@ -22,9 +22,9 @@ from ..model.algorithm import (
 )
 from ..model.known_values import constant_value
 from ..model.recipe import Reward, RewardSource
-from ..model.stage_kinds import is_given, is_offline, kind_of, pulls_to_reference, samples
+from ..model.stage_kinds import is_given, is_offline, kind_of, pulls_to_reference, samples, updates_often
 from ..suggest import quote
-from ..text.tree import Path
+from ..text.node import Path
 from .context import Case, Rule
 
 __all__ = ["ALGORITHM_RULES"]
@@ -123,9 +123,7 @@ def ratio_fits_the_loss(case: Case) -> Iterator[Diagnostic]:
 
 def repeated_updates_have_a_ratio(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.RL):
-        part = algorithm.groups_per_update or algorithm.groups_per_step
-        many = algorithm.epochs > 1 or part < algorithm.groups_per_step
-        if many and algorithm.loss.kind is LossKind.POLICY_GRADIENT:
+        if updates_often(algorithm) and algorithm.loss.kind is LossKind.POLICY_GRADIENT:
             message = "a step makes several updates, but 'policy_gradient' has no ratio to correct the later ones"
             hint = "write 'kind: ppo_clip', or one update per step"
             yield case.warning("off-policy", message, (*path, "loss", "kind"), hint=hint)

@@ -10,7 +10,7 @@ from ..check.spans import Places
 from ..diagnostics import Diagnostic, Note, Severity
 from ..frozen import frozen
 from ..model.recipe import Environment, ModelShape, Recipe, Stage
-from ..text.tree import Path
+from ..text.node import Path
 
 __all__ = ["Case", "Rule"]
 

@@ -16,7 +16,7 @@ from ..model.recipe import Dialect, Environment, TaskSelection
 from ..model.stage_kinds import is_offline
 from ..source import Span, Text
 from ..suggest import did_you_mean, quote
-from ..text.tree import Entry, ListNode, MapNode, Node, Path, ScalarNode
+from ..text.node import Entry, ListNode, MapNode, Node, Path, ScalarNode
 from .context import Case, Rule
 from .names import no_environment, no_split
 

@@ -12,7 +12,7 @@ from ..check.expected import scalar_text
 from ..diagnostics import Diagnostic
 from ..source import Span
 from ..suggest import did_you_mean, quote
-from ..text.tree import MapNode, Node, ScalarNode, child_nodes, get_entry
+from ..text.node import MapNode, Node, ScalarNode, child_nodes, get_entry
 
 __all__ = ["find_unknown_names", "no_environment", "no_sink", "no_split"]
 

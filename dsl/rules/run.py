@@ -14,7 +14,7 @@ from ..model.reflect import record
 from ..model.stage_kinds import kind_of
 from ..source import Span
 from ..suggest import did_you_mean, quote
-from ..text.tree import Path
+from ..text.node import Path
 from .context import Case, Rule
 from .environment import option_errors
 from .names import no_sink
@@ -26,7 +26,7 @@ METRIC = re.compile(r"[a-z_]+(/[A-Za-z0-9_@.-]+)+")
 COUNTED_METRIC = re.compile(r"(avg|pass)@[1-9][0-9]*")
 
 
-# --- measuring and saving ------------------------------------------------------------------------------------------
+# --- evaluating and saving -----------------------------------------------------------------------------------------
 
 
 def eval_stages_have_settings(case: Case) -> Iterator[Diagnostic]:

@@ -12,7 +12,7 @@ from ..model.recipe import Agent, Format, MemoryKind, Stage
 from ..model.stage_kinds import is_played, kind_of, learns, samples
 from ..planning.budgets import fixed_turn_tokens, list_horizons, locate_recipe_stages
 from ..suggest import quote
-from ..text.tree import Path
+from ..text.node import Path
 from .context import Case, Rule
 
 __all__ = ["SCHEDULE_RULES"]

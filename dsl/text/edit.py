@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..source import Text
-from .tree import Entry, MapNode, Node, Path, ScalarNode
+from .node import Entry, MapNode, Node, Path, ScalarNode
 
 __all__ = ["Shorthand", "drop_entries", "merge", "no_shorthand", "open_shorthand", "set_entry"]
 

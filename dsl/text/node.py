@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from operator import attrgetter, is_
+from typing import Any, TypeVar
 
 from ..frozen import frozen
 from ..source import Span, Text
@@ -19,8 +22,10 @@ __all__ = [
     "ScalarValue",
     "child_nodes",
     "get_entry",
+    "is_null",
     "node_at",
     "to_data",
+    "with_children",
 ]
 
 Path = tuple[str | int, ...]
@@ -103,13 +108,11 @@ def _child(node: Node | None, step: str | int) -> Node | None:
     return node.items[step] if inside and isinstance(node, ListNode) else None
 
 
-def to_data(node: Node) -> Any:
+def to_data(node: Node, read: Callable[[ScalarNode], Any] = attrgetter("value")) -> Any:
     """Convert to plain data without spans: dict, list and scalars."""
     if isinstance(node, MapNode):
-        return {entry.key.text.value: to_data(entry.value) for entry in node.entries}
-    if isinstance(node, ListNode):
-        return [to_data(item) for item in node.items]
-    return node.value
+        return {entry.name: to_data(entry.value, read) for entry in node.entries}
+    return [to_data(item, read) for item in node.items] if isinstance(node, ListNode) else read(node)
 
 
 class Measure:
@@ -135,3 +138,23 @@ def child_nodes(node: Node) -> tuple[Node, ...]:
     if isinstance(node, MapNode):
         return tuple(entry.value for entry in node.entries)
     return node.items if isinstance(node, ListNode) else ()
+
+
+def is_null(node: Node) -> bool:
+    """Whether a node is null, which takes away what a base gave."""
+    return isinstance(node, ScalarNode) and node.value is None
+
+
+B = TypeVar("B", bound=MapNode | ListNode)
+
+
+def with_children(node: B, children: Iterable[Node]) -> B:
+    """Replace the values or items of a node, in order; return the same node if each is what it was."""
+    made = tuple(children)
+    if all(map(is_, made, child_nodes(node))):
+        return node
+    if isinstance(node, ListNode):
+        return replace(node, items=made)
+    pairs = zip(node.entries, made, strict=True)
+    entries = tuple(old if new is old.value else Entry(key=old.key, value=new) for old, new in pairs)
+    return replace(node, entries=entries)

@@ -17,13 +17,10 @@ from ..suggest import quote
 from . import scan as around
 from .yaml_traps import (
     DIRECTIVE,
-    bad_escape,
     foreign_blank,
     in_quotes,
-    several_documents,
+    refuse,
     without_space,
-    yaml_directive,
-    yaml_tag,
 )
 
 __all__ = ["Failure", "Seen", "explain_failure"]
@@ -99,7 +96,7 @@ def explain_failure(source: Source, failure: Failure, last: Seen) -> Diagnostic:
     if failure.at < 0:
         failure = Failure(failure.problem, failure.context, last.end, failure.context_at)
     scene = _Scene(source, failure, last)
-    return next(found for rule in RULES if (found := rule(scene)) is not None)
+    return next(found for said, rule in RULES if scene.says(said) and (found := rule(scene)) is not None)
 
 
 # Rules, in the order in which they are tried.
@@ -117,9 +114,7 @@ def _tab_at(scene: _Scene, start: int) -> Diagnostic:
 
 def _quote_never_closed(scene: _Scene) -> Diagnostic | None:
     start = scene.failure.context_at
-    if start is None or not scene.says(r"quoted scalar.*: found unexpected (end of stream|document)"):
-        return None
-    return _unclosed_quote(scene, start)
+    return None if start is None else _unclosed_quote(scene, start)
 
 
 def _quote_closed_too_late(scene: _Scene) -> Diagnostic | None:
@@ -162,7 +157,7 @@ def _interpolation_in_flow(scene: _Scene) -> Diagnostic | None:
 
 def _bracket(scene: _Scene) -> Diagnostic | None:
     start = scene.failure.context_at
-    if start is None or not scene.says(r"while parsing a flow (mapping|sequence).*expected ',' or"):
+    if start is None:
         return None
     return _comma_missing(scene, start) if around.is_closed(scene.text, start) else _never_closed(scene, start)
 
@@ -193,8 +188,6 @@ def _closes_nothing(scene: _Scene) -> Diagnostic | None:
 
 
 def _colon(scene: _Scene) -> Diagnostic | None:
-    if not scene.says("mapping values are not allowed"):
-        return None
     last, at = scene.last, scene.at
     if "\n" in scene.text[last.start : last.end]:
         return _key_swallowed(scene)
@@ -228,7 +221,7 @@ def _key_swallowed(scene: _Scene) -> Diagnostic | None:
 
 def _key_without_colon(scene: _Scene) -> Diagnostic | None:
     start = scene.failure.context_at
-    return _missing_colon(scene, start) if start is not None and scene.says("could not find expected ':'") else None
+    return None if start is None else _missing_colon(scene, start)
 
 
 def _missing_colon(scene: _Scene, start: int) -> Diagnostic:
@@ -239,8 +232,6 @@ def _missing_colon(scene: _Scene, start: int) -> Diagnostic:
 
 
 def _reserved(scene: _Scene) -> Diagnostic | None:
-    if not scene.says("cannot start any token|scanning an? (alias|anchor)|scanning a directive"):
-        return None
     alias = scene.failure.context_at if scene.says("alias|anchor") else None
     start = scene.at if alias is None else alias
     value = scene.text[start : around.content_end(scene.text, start, flow=around.in_flow(scene.text, start))]
@@ -249,39 +240,31 @@ def _reserved(scene: _Scene) -> Diagnostic | None:
 
 
 def _dash(scene: _Scene) -> Diagnostic | None:
-    if not scene.says("sequence entries are not allowed|mapping keys are not allowed"):
-        return None
     message = f"'{scene.char} ' cannot follow a key on its line"
     help_line = "put each '- item' on its own line, write [a, b], or quote the value"
     return scene.error("bad-indentation", message, scene.at, scene.at + 1, help_line)
 
 
 def _escape(scene: _Scene) -> Diagnostic | None:
-    if not scene.says(r"escape|hexa?decimal|chr\(\) arg"):
-        return None
     quote = scene.failure.context_at if scene.failure.context_at is not None else scene.last.end
     start = max(scene.text.rfind("\\", quote, scene.at + 1), quote)
     if scene.says(r"chr\(\) arg"):
         start = scene.text.find("\\U", quote)
     token = re.compile(r"\\(x\w{0,2}|u\w{0,4}|U\w{0,8}|.)", re.DOTALL).match(scene.text, start)
     end = token.end() if token else start + 1
-    return bad_escape(scene.source.span(start, end))
+    return refuse("bad-escape", scene.source.span(start, end))
 
 
 def _document(scene: _Scene) -> Diagnostic | None:
-    if not scene.says("<document start>"):
-        return None
     directive = DIRECTIVE.search(scene.text, 0, scene.at)
     if directive:
-        return yaml_directive(scene.source.span(*directive.span()))
+        return refuse("yaml-directive", scene.source.span(*directive.span()))
     if re.search(r"^\.\.\.\s*$", scene.text[: scene.at], re.MULTILINE):
-        return several_documents(scene.source.span(scene.at, around.content_end(scene.text, scene.at)))
+        return refuse("several-documents", scene.source.span(scene.at, around.content_end(scene.text, scene.at)))
     return _misplaced(scene)
 
 
 def _block(scene: _Scene) -> Diagnostic | None:
-    if not scene.says("did not find expected (key|'-')|expected <block end>"):
-        return None
     if scene.char == ":":
         message = "expected a key before ':'"
         return scene.error("missing-key", message, scene.at, scene.at + 1, "write 'key: value'")
@@ -316,8 +299,6 @@ def _mixed(scene: _Scene, token: str) -> tuple[str, str] | None:
 
 
 def _nothing_there(scene: _Scene) -> Diagnostic | None:
-    if not scene.says("node content"):
-        return None
     unclosed = None if scene.char else around.innermost_open(scene.text)
     if unclosed is not None:
         return _never_closed(scene, unclosed)
@@ -326,8 +307,6 @@ def _nothing_there(scene: _Scene) -> Diagnostic | None:
 
 
 def _block_header(scene: _Scene) -> Diagnostic | None:
-    if not scene.says("scanning a block scalar"):
-        return None
     start = scene.failure.context_at if scene.failure.context_at is not None else scene.at
     end = around.content_end(scene.text, start)
     message = f"expected only '-', '+' or a digit after '{scene.text[start]}'"
@@ -335,10 +314,8 @@ def _block_header(scene: _Scene) -> Diagnostic | None:
 
 
 def _tag(scene: _Scene) -> Diagnostic | None:
-    if not scene.says(r"\btag\b"):
-        return None
     start = scene.text.find("!", scene.failure.context_at or scene.at)
-    return yaml_tag(scene.source.span(start, around.word_end(scene.text, start))) if start >= 0 else None
+    return refuse("yaml-tag", scene.source.span(start, around.word_end(scene.text, start))) if start >= 0 else None
 
 
 def _anything(scene: _Scene) -> Diagnostic:
@@ -346,23 +323,24 @@ def _anything(scene: _Scene) -> Diagnostic:
     return scene.error("yaml-syntax", f"not valid YAML: {words}", scene.at, scene.at + 1, None)
 
 
-RULES: tuple[FailureRule, ...] = (
-    _tab,
-    _quote_never_closed,
-    _escape,
-    _interpolation_in_flow,
-    _quote_closed_too_late,
-    _text_after_quote,
-    _bracket,
-    _closes_nothing,
-    _colon,
-    _key_without_colon,
-    _reserved,
-    _dash,
-    _document,
-    _block,
-    _nothing_there,
-    _block_header,
-    _tag,
-    _anything,
+RULES: tuple[tuple[str, FailureRule], ...] = (
+    ("", _tab),
+    (r"quoted scalar.*: found unexpected (end of stream|document)", _quote_never_closed),
+    (r"escape|hexa?decimal|chr\(\) arg", _escape),
+    ("", _interpolation_in_flow),
+    ("", _quote_closed_too_late),
+    ("", _text_after_quote),
+    (r"while parsing a flow (mapping|sequence).*expected ',' or", _bracket),
+    ("", _closes_nothing),
+    ("mapping values are not allowed", _colon),
+    ("could not find expected ':'", _key_without_colon),
+    ("cannot start any token|scanning an? (alias|anchor)|scanning a directive", _reserved),
+    ("sequence entries are not allowed|mapping keys are not allowed", _dash),
+    ("<document start>", _document),
+    ("did not find expected (key|'-')|expected <block end>", _block),
+    ("node content", _nothing_there),
+    ("scanning a block scalar", _block_header),
+    (r"\btag\b", _tag),
+    ("", _anything),
 )
+"""Each with what the parser must have said; where that is nothing, the rule looks at the text alone."""

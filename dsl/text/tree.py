@@ -18,43 +18,22 @@ from ..source import Piece, Source, Span, Text
 from ..suggest import did_you_mean, quote
 from .decode import MAX_BYTES, SURROGATE
 from .merging import is_torn, merge_entries, num_unclosed, repair_pieces, with_torn_items
-from .node import Entry, ListNode, MapNode, Measure, Node, Path, ScalarNode, child_nodes, get_entry, node_at, to_data
+from .node import Entry, ListNode, MapNode, Measure, Node, ScalarNode
 from .scalar_offsets import unfold
-from .scalars import Refused, ScalarValue, resolve
+from .scalars import Refused, resolve
 from .yaml_traps import (
     MAY_BE_TRAP,
-    bad_escape,
     explain_plain,
     foreign_blank,
     foreign_character,
-    several_documents,
+    refuse,
     without_colon,
-    yaml_tag,
 )
 
 if TYPE_CHECKING:
     from .parse_errors import Failure
 
-__all__ = [
-    "MAX_ADVICE",
-    "MAX_DEPTH",
-    "MAX_NODES",
-    "MAX_SCALAR",
-    "Entry",
-    "ListNode",
-    "MapNode",
-    "Measure",
-    "Node",
-    "Parsed",
-    "Path",
-    "ScalarNode",
-    "ScalarValue",
-    "child_nodes",
-    "get_entry",
-    "node_at",
-    "parse_tree",
-    "to_data",
-]
+__all__ = ["MAX_ADVICE", "MAX_DEPTH", "MAX_NODES", "MAX_SCALAR", "Parsed", "parse_tree"]
 
 MAX_DEPTH = 64
 MAX_NODES = 20_000
@@ -118,6 +97,8 @@ class _Frame:
     flow: bool
     start: int
     anchor: str | None
+    before: int
+    """Values that were counted before it."""
     items: list[Node] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     key: Node | None = None
@@ -128,17 +109,6 @@ class _Frame:
     """By entry: the pieces into which commas tore its value."""
     unclosed: int = 0
     """Parentheses that are open after the last of these pieces."""
-    size: int = 1
-    depth: int = 1
-
-
-@frozen(kw_only=False)
-class _Anchor:
-    """The target of an alias; no node while it is still open."""
-
-    node: Node | None = None
-    size: int = 0
-    depth: int = 0
 
 
 class _Builder:
@@ -151,7 +121,8 @@ class _Builder:
         self.root: Node | None = None
         self.diagnostics: list[Diagnostic] = []
         self.frames: list[_Frame] = []
-        self.anchors: dict[str, _Anchor] = {}
+        self.anchors: dict[str, tuple[Node, int] | None] = {}
+        """The node of each anchor and the number of its values; None while it is still open."""
         self.count = 0
         self.end = start
         """Where the last token ended."""
@@ -196,7 +167,7 @@ class _Builder:
         self.documents += 1
         if self.documents > 1:
             at = self.offset + event.start_mark.index
-            self.diagnostics.append(several_documents(self.source.span(at, at + 3)))
+            self.diagnostics.append(refuse("several-documents", self.source.span(at, at + 3)))
             raise _Stopped
 
     def scalar(self, event: Any) -> None:
@@ -213,15 +184,15 @@ class _Builder:
         if node.span.end > self.end:
             self.end = node.span.end
         if event.anchor:
-            self.anchors[event.anchor] = _Anchor(node, 1, 1)
-        self.attach(node, 1, 1)
+            self.anchors[event.anchor] = node, 1
+        self.attach(node)
 
     def quoted(self, start: int, end: int, style: str, value: str) -> ScalarNode:
         text = unfold(self.source, start, end, style, value)
         # the parser counts the blank lines after a block as part of it
         span = Span(self.source, start, start + len(self.text[start:end].rstrip()))
         if style == '"' and SURROGATE.search(value):
-            self.diagnostics.append(bad_escape(span))
+            self.diagnostics.append(refuse("bad-escape", span))
             text = Text.made(SURROGATE.sub("?", value), span)
         return ScalarNode(value=text.value, text=text, span=span, plain=False)
 
@@ -265,20 +236,23 @@ class _Builder:
         span = Span(self.source, start, end)
         self.end, self.last = end, (start, end, "*")
         anchor = self.anchors.get(event.anchor)
-        if anchor is None:
+        if event.anchor not in self.anchors:
             known = did_you_mean(event.anchor, self.anchors) if len(self.diagnostics) < MAX_ADVICE else None
             self.report("unknown-alias", f"no anchor '&{event.anchor}' above this alias", span, known)
-        elif anchor.node is None:
+        elif anchor is None:
             self.report("recursive-alias", f"'*{event.anchor}' is inside the value it refers to", span)
         frame = self.frames[-1] if self.frames else None
         if frame and frame.is_map and frame.key is None:
             self.report("key-type", "expected a key, got an alias", span, "write the key out")
             frame.key, frame.key_end, frame.drop = self.nothing(span), end, True
-        elif anchor is None or anchor.node is None:
-            self.attach(self.nothing(span), 1, 1)
+        elif anchor is None:
+            self.attach(self.nothing(span))
         else:
-            self.add(anchor.size)
-            self.attach(anchor.node, anchor.size, anchor.depth)
+            node, size = anchor
+            self.add(size)
+            if len(self.frames) + Measure().of(node)[1] - 1 > MAX_DEPTH:
+                self.too_deep(self.end)
+            self.attach(node)
 
     def nothing(self, span: Span) -> ScalarNode:
         return ScalarNode(value=None, text=Text.made("", span), span=span)
@@ -291,8 +265,8 @@ class _Builder:
             self.too_deep(start)
         self.add(1)
         if event.anchor:
-            self.anchors[event.anchor] = _Anchor()
-        self.frames.append(_Frame(is_map, flow, start, event.anchor))
+            self.anchors[event.anchor] = None
+        self.frames.append(_Frame(is_map, flow, start, event.anchor, self.count - 1))
         self.end = start + flow
 
     def close(self, event: Any) -> None:
@@ -302,8 +276,8 @@ class _Builder:
         span = Span(self.source, frame.start, max(frame.start, self.end))
         node: Node = self.map_node(frame, span) if frame.is_map else self.list_node(frame, span)
         if frame.anchor:
-            self.anchors[frame.anchor] = _Anchor(node, frame.size, frame.depth)
-        self.attach(node, frame.size, frame.depth)
+            self.anchors[frame.anchor] = node, self.count - frame.before
+        self.attach(node)
 
     # Parts
 
@@ -314,7 +288,7 @@ class _Builder:
             properties = PROPERTIES.match(self.text, start)
             value_start = properties.end() if properties else start
             if event.tag:
-                self.diagnostics.append(yaml_tag(self.tag_span(start)))
+                self.diagnostics.append(refuse("yaml-tag", self.tag_span(start)))
             start = min(value_start, end) if end > start else value_start
         return start, end
 
@@ -328,15 +302,12 @@ class _Builder:
             message = f"more than {MAX_NODES:,} values, counting each use of an alias"
             self.stop("too-large", message, self.end, self.end, "split it, or remove aliases of aliases")
 
-    def attach(self, node: Node, size: int, depth: int) -> None:
+    def attach(self, node: Node) -> None:
         """Add a finished node to the list or map around it."""
-        if len(self.frames) + depth - 1 > MAX_DEPTH:
-            self.too_deep(self.end)
         if not self.frames:
             self.root = node
             return
         frame = self.frames[-1]
-        frame.size, frame.depth = frame.size + size, max(frame.depth, depth + 1)
         if not frame.is_map:
             frame.items.append(node)
         elif frame.key is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from ..diagnostics import Diagnostic
 from ..source import Source, Span
@@ -11,17 +12,14 @@ from ..suggest import quote
 __all__ = [
     "DIRECTIVE",
     "MAY_BE_TRAP",
-    "bad_escape",
     "explain_plain",
     "foreign_blank",
     "foreign_character",
     "in_quotes",
-    "several_documents",
+    "refuse",
     "torn_by_comma",
     "without_colon",
     "without_space",
-    "yaml_directive",
-    "yaml_tag",
 ]
 
 FOREIGN = re.compile("[^\t\n\r -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|\r(?!\n)")
@@ -30,8 +28,8 @@ LOOKALIKES = {**dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‘’�
 BLANK = re.compile("[\xa0\u200b\u3000]")
 MAY_BE_TRAP = re.compile(rf"\A[-{''.join(LOOKALIKES)}]|[:\n]")
 """What `explain_plain` need not look at does not match."""
-GLUED_KEY = re.compile(r"([A-Za-z_][\w.-]*):(?!//)([^\s:].*)", re.DOTALL)
-GLUED_ITEM = re.compile(r"-([A-Za-z\"'\[{].*)", re.DOTALL)
+GLUED_KEY = re.compile(r"([A-Za-z_][\w.-]*)(:)(?!//)([^\s:].*)", re.DOTALL)
+GLUED_ITEM = re.compile(r"()(-)([A-Za-z\"'\[{].*)", re.DOTALL)
 
 
 def foreign_character(source: Source, start: int) -> Diagnostic | None:
@@ -48,16 +46,32 @@ def foreign_character(source: Source, start: int) -> Diagnostic | None:
     directive = DIRECTIVE.search(source.text, start)
     if directive is None or not _only_comments(source.text[start : directive.start()]):
         return None
-    return yaml_directive(source.span(*directive.span()))
+    return refuse("yaml-directive", source.span(*directive.span()))
 
 
 def _only_comments(text: str) -> bool:
     return all(not line.strip() or line.lstrip().startswith("#") for line in text.split("\n"))
 
 
-def yaml_directive(span: Span) -> Diagnostic:
-    message = f"the directive {quote(span.text)} is not allowed in a recipe"
-    return Diagnostic(code="yaml-directive", message=message, span=span, help="remove the line; recipes are YAML 1.2")
+REFUSED: Mapping[str, tuple[str, str]] = {
+    "bad-escape": (
+        "{} is not an escape in double-quoted text",
+        "write \\\\ for a backslash, or use single quotes, which have no escapes",
+    ),
+    "several-documents": (
+        "a second document starts here; a file holds one recipe",
+        "move it to a file of its own, or remove the '---'",
+    ),
+    "yaml-directive": ("the directive {} is not allowed in a recipe", "remove the line; recipes are YAML 1.2"),
+    "yaml-tag": ("the tag {} is not allowed in a recipe", "write the value alone; quotes make it text"),
+}
+"""By code: message and help; `{}` is what was written."""
+
+
+def refuse(code: str, span: Span) -> Diagnostic:
+    """Report a construct of YAML that recipes do not allow."""
+    message, advice = REFUSED[code]
+    return Diagnostic(code=code, message=message.format(quote(span.text)), span=span, help=advice)
 
 
 def explain_plain(span: Span, own_line: bool) -> Diagnostic | None:
@@ -91,22 +105,16 @@ def _lookalike(span: Span) -> Diagnostic:
 def without_space(span: Span) -> Diagnostic | None:
     """Report `turns:10` and `-item`, which are text to YAML because the space is missing."""
     first_line = span.text.split("\n", 1)[0].rstrip()
-    key, item = GLUED_KEY.fullmatch(first_line), GLUED_ITEM.fullmatch(first_line)
-    if key:
-        return Diagnostic(
-            code="missing-space",
-            message=f"expected a space after ':' in {quote(first_line)}",
-            span=span.source.span(span.start, span.start + len(first_line)),
-            help=f"write '{key.group(1)}: {key.group(2)[:40]}'",
-        )
-    if item:
-        return Diagnostic(
-            code="missing-space",
-            message=f"expected a space after '-' in {quote(first_line)}",
-            span=span.source.span(span.start, span.start + len(first_line)),
-            help=f"write '- {item.group(1)[:40]}'",
-        )
-    return None
+    match = GLUED_KEY.fullmatch(first_line) or GLUED_ITEM.fullmatch(first_line)
+    if match is None:
+        return None
+    before, sign, after = match.groups()
+    return Diagnostic(
+        code="missing-space",
+        message=f"expected a space after '{sign}' in {quote(first_line)}",
+        span=span.source.span(span.start, span.start + len(first_line)),
+        help=f"write '{before}{sign} {after[:40]}'",
+    )
 
 
 def _swallowed_item(span: Span) -> Diagnostic | None:
@@ -140,33 +148,6 @@ def without_colon(span: Span) -> Diagnostic:
         message=f"expected 'key: value' inside '{{...}}', got {quote(span.text)}",
         span=span,
         help="write '${vars.NAME}' for a variable" if span.text.startswith("{") else f"write '{span.text[:40]}: ...'",
-    )
-
-
-def yaml_tag(span: Span) -> Diagnostic:
-    return Diagnostic(
-        code="yaml-tag",
-        message=f"the tag {quote(span.text)} is not allowed in a recipe",
-        span=span,
-        help="write the value alone; quotes make it text",
-    )
-
-
-def bad_escape(span: Span) -> Diagnostic:
-    return Diagnostic(
-        code="bad-escape",
-        message=f"{quote(span.text)} is not an escape in double-quoted text",
-        span=span,
-        help="write \\\\ for a backslash, or use single quotes, which have no escapes",
-    )
-
-
-def several_documents(span: Span) -> Diagnostic:
-    return Diagnostic(
-        code="several-documents",
-        message="a second document starts here; a file holds one recipe",
-        span=span,
-        help="move it to a file of its own, or remove the '---'",
     )
 
 

@@ -65,5 +65,5 @@ def find_html() -> Path:
     """Folder of the pages, found without importing the package that would drive them."""
     spec = find_spec("miniwob")
     if spec is None or not spec.submodule_search_locations:
-        raise EnvFault("miniwob needs the package of that name: pip install 'agym[web]'")
+        raise EnvFault("miniwob needs the package of that name: pip install 'agym-dsl[web]'")
     return Path(spec.submodule_search_locations[0]) / "html"

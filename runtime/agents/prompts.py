@@ -6,22 +6,6 @@ from collections.abc import Sequence
 
 from ...dsl.model.recipe import Agent, MemoryKind
 
-__all__ = [
-    "ACT",
-    "CUT",
-    "FORGOTTEN",
-    "LEARN",
-    "LESSONS",
-    "PLAN",
-    "PLANNED",
-    "REMEMBER",
-    "REMEMBERED",
-    "REVISE",
-    "SHOWN",
-    "prompt_texts",
-    "with_paragraphs",
-]
-
 CUT = "Your reply does not end. Write a shorter one."
 PLAN = "Do not act yet. Write a plan first: the steps that lead to the goal."
 REVISE = "Do not act yet. Write your plan anew, as things stand now."

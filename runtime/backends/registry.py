@@ -5,12 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-__all__ = ["DEFAULT_LEARNER", "DEFAULT_SAMPLER", "ENGINE_PACKAGES", "LEARNERS", "SAMPLERS", "TORCH_PACKAGES", "Backend"]
+__all__ = [
+    "BASE_PACKAGES",
+    "DEFAULT_LEARNER",
+    "DEFAULT_SAMPLER",
+    "ENGINE_PACKAGES",
+    "LEARNERS",
+    "SAMPLERS",
+    "Backend",
+    "installed_versions",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +81,21 @@ LEARNERS: Mapping[str, Backend] = {row.name: row for row in (_DEEPSPEED,)}
 DEFAULT_SAMPLER, DEFAULT_LEARNER = _VLLM, _DEEPSPEED
 """No key of a recipe names another."""
 
-TORCH_PACKAGES = ("torch", "transformers")
-"""What every backend is built on."""
+BASE_PACKAGES = ("torch", "transformers", "numpy", "httpx")
+"""What every backend is built on, and all that runs."""
 ENGINE_PACKAGES = (
-    *TORCH_PACKAGES,
+    *BASE_PACKAGES,
     *(package for row in (*LEARNERS.values(), *SAMPLERS.values()) for package in row.packages),
     "ray",
 )
+
+
+def installed_versions(packages: Iterable[str]) -> Mapping[str, str | None]:
+    """Return versions by the packages' metadata; None for one that is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # takes longer than to check a recipe
+
+    found: dict[str, str | None] = dict.fromkeys(packages)
+    for package in found:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found

@@ -92,7 +92,7 @@ class VllmSampler:
     # --- sampling
 
     async def sample(self, request: SampleRequest) -> Sampled:
-        sampled: Sampled = await self._submit(request.prompt, _params(request), request.draw.stop_texts)
+        sampled: Sampled = await self._submit(request.prompt, _params(request), request.sampling.stop_texts)
         return sampled
 
     async def score(self, ids: Sequence[int]) -> Floats:
@@ -225,19 +225,20 @@ class VllmSampler:
         if not forgot:
             raise SamplerError("the engine could not drop its prompt cache: a request is still under way")
 
-    async def rest(self) -> None:
-        if self._settings.shares_card and not self._core.is_sleeping():
+    async def sleep(self) -> None:
+        if self._settings.shares_gpu and not self._core.is_sleeping():
             await self.pause()
             self._core.sleep(level=1, mode="keep")
             self.resume()
 
     def _wake(self) -> None:
-        if self._settings.shares_card and self._core.is_sleeping():
+        if self._settings.shares_gpu and self._core.is_sleeping():
             # what the learner has freed it still keeps for itself
             torch.cuda.empty_cache()
             self._core.wake_up()
 
     async def pause(self) -> None:
+        """Stop all requests from advancing; they wait, and lose nothing."""
         self._paused = True
         if self._driver is not None:
             await self._driver
@@ -316,25 +317,25 @@ def core_request(name: str, prompt: list[int], params: SamplingParams, *, adapte
 
 
 def _params(request: SampleRequest) -> SamplingParams:
-    params = copy(_make_params(request.draw, request.max_tokens))
+    params = copy(_make_params(request.sampling, request.max_tokens))
     params.seed = request.seed
     return params
 
 
 @lru_cache(maxsize=64)
-def _make_params(draw: SamplingSettings, max_tokens: int) -> SamplingParams:
+def _make_params(sampling: SamplingSettings, max_tokens: int) -> SamplingParams:
     """Have vLLM check parameters once, which takes longer than to copy them for each request."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
     return SamplingParams(
-        temperature=draw.temperature,
-        top_p=draw.top_p,
-        top_k=draw.top_k,
-        min_p=draw.min_p,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
         max_tokens=max_tokens,
-        stop_token_ids=list(draw.stop_ids),
-        allowed_token_ids=list(draw.allowed) or None,
+        stop_token_ids=list(sampling.stop_ids),
+        allowed_token_ids=list(sampling.allowed) or None,
         logprobs=0,
         ignore_eos=True,
         detokenize=False,

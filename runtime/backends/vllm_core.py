@@ -67,7 +67,7 @@ def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "kv_cache_memory_bytes": settings.cache_bytes or _cache_bytes(settings),
         "gpu_memory_utilization": settings.memory_share,
-        "enable_sleep_mode": settings.shares_card,
+        "enable_sleep_mode": settings.shares_gpu,
         "logprobs_mode": "processed_logprobs",
         "load_format": "dummy" if all_follow else "auto",
         # weights come with the output layer written out, and the engine has one of its own to put it in: of a tied one

@@ -123,7 +123,7 @@ class ZeroEngine:
         """Discard the gradients; network and optimiser stay as they were."""
         self._gradients.discard()
 
-    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+    def set_optimizer(self, settings: OptimizerSettings, *, fresh: bool) -> None:
         """Set the optimiser's constants; `fresh` also resets its averages.
 
         Weight decay is for the first group, the matrices; a network started without any has one group of all

@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from hashlib import sha256
-from http import HTTPStatus
 from pathlib import Path
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 
@@ -25,11 +24,10 @@ from ...envs.clients.keepalive import KeepAlive
 from ...envs.wire import WireError, dump, load_object
 from ..errors import StepRefused, read_text
 from ..rollout.groups import run_in_slots
-from ..storage.run_folder import append_line, on_disk
+from ..storage.run_folder import JsonLines, on_disk
 
 __all__ = ["JudgeAnswer", "JudgeClient", "JudgeQuestion"]
 
-T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[object]]
 Secret = Callable[[str | None], str | None]
 
@@ -41,15 +39,11 @@ _KEPT = 2000
 """Characters of a reply that are kept; the verdict is at its end."""
 _SHORTEST_SECRET = 6
 """A shorter token is an everyday word, and would be taken out of verdicts."""
-_PERMANENT_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
-"""This question will never be answered; another may be."""
-_RETRYABLE_STATUSES = (
-    HTTPStatus.REQUEST_TIMEOUT,
-    HTTPStatus.CONFLICT,
-    HTTPStatus.TOO_EARLY,
-    HTTPStatus.TOO_MANY_REQUESTS,
-)
-"""As from 500 on: the same question may be answered later. Any other status is for the operator to fix."""
+_PERMANENT_STATUSES = (400, 413, 422)
+"""A bad, too large or unprocessable request: this question will never be answered; another may be."""
+_RETRYABLE_STATUSES = (408, 409, 425, 429)
+"""A timeout, a conflict, too early, too many: as from 500 on, the same question may be answered later. Any other status
+is for the operator to fix."""
 _JUDGED = (RewardSource.JUDGE, RewardSource.PAIRWISE)
 
 
@@ -86,13 +80,9 @@ class AnswerCache:
         self.answers: dict[str, JudgeAnswer] = {}
         self.calls = 0
         """Requests made in this run, also before a resume."""
-        path.touch()
-        data = path.read_bytes()
+        data = path.read_bytes() if path.exists() else b""
         whole = data[: data.rfind(b"\n") + 1]
-        # not buffered: what was written stays when this process is killed
-        self._file = path.open("r+b", buffering=0)
-        self._file.truncate(len(whole))
-        self._file.seek(len(whole))
+        self._file = JsonLines(path, keep_bytes=len(whole))
         for line in whole.splitlines():
             self._recall(line)
 
@@ -114,7 +104,7 @@ class AnswerCache:
         """Without a key it is counted, and never found again."""
         self._remember(key, answer)
         with on_disk("judge"):
-            append_line(self._file, dump({"key": key, **asdict(answer), "reply": reply}) + b"\n")
+            self._file.append({"key": key, **asdict(answer), "reply": reply})
 
     def close(self) -> None:
         self._file.close()
@@ -239,7 +229,7 @@ class JudgeEndpoint:
 
     def _failure(self, response: httpx.Response, what: str) -> _CallFailed:
         status = response.status_code
-        if status in _RETRYABLE_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        if status in _RETRYABLE_STATUSES or status >= 500:
             return _CallFailed(what, after_s=_seconds(response.headers.get("retry-after", "")))
         if status not in _PERMANENT_STATUSES and self._refusal is None:
             where = f"'{self._settings.model}' at {self._settings.url}"
@@ -281,49 +271,45 @@ class JudgeClient:
         """The recipe's own prompts."""
         self._file = file
         self._sleep = sleep
-        self._cache: AnswerCache | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: Thread | None = None
-        self._endpoints: dict[Judge, JudgeEndpoint] = {}
+        # from `_start` on
+        self._thread: Thread
+        self._cache: AnswerCache
+        self._endpoints: Mapping[Judge, JudgeEndpoint]
 
     async def ask(
         self, settings: Judge, questions: Sequence[JudgeQuestion], slots: int, batch: str
     ) -> list[JudgeAnswer]:
         """Answers, at most `slots` asked for at a time; `batch` names what they are asked for."""
-        return await self._in_thread(self._ask(settings, questions, slots, batch))
+        loop = self._loop or self._start()
+        asking = self._endpoints[settings].ask(questions, slots, batch)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, loop))
 
-    async def _ask(
-        self, settings: Judge, questions: Sequence[JudgeQuestion], slots: int, batch: str
-    ) -> list[JudgeAnswer]:
-        if self._cache is None:
-            with on_disk("judge"):
-                self._cache = AnswerCache(self._file)
-        if settings not in self._endpoints:
-            self._endpoints[settings] = JudgeEndpoint(settings, self._tokens[settings], self._cache, self._sleep)
-        return await self._endpoints[settings].ask(questions, slots, batch)
-
-    async def _in_thread(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = Thread(target=self._loop.run_forever, name="judges", daemon=True)
-            self._thread.start()
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+    def _start(self) -> asyncio.AbstractEventLoop:
+        with on_disk("judge"):
+            self._cache = AnswerCache(self._file)
+        self._endpoints = {
+            judge: JudgeEndpoint(judge, token, self._cache, self._sleep) for judge, token in self._tokens.items()
+        }
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="judges", daemon=True)
+        self._thread.start()
+        return self._loop
 
     async def close(self) -> None:
-        if self._loop is None or self._thread is None:
+        if self._loop is None:
             return
-        await self._in_thread(self._close())
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._end_tasks(), self._loop))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        self._cache.close()
         self._loop = None
 
-    async def _close(self) -> None:
+    async def _end_tasks(self) -> None:
         under_way = asyncio.all_tasks() - {asyncio.current_task()}
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
         for endpoint in self._endpoints.values():
             await endpoint.close()
-        if self._cache is not None:
-            self._cache.close()

@@ -29,7 +29,7 @@ async def sample_valid_action(sampler: Sampler, request: SampleRequest, replies:
             replace(
                 request,
                 prompt=(*request.prompt, *ids),
-                draw=replace(request.draw, allowed=options),
+                sampling=replace(request.sampling, allowed=options),
                 max_tokens=1,
                 seed=derive(request.seed, "token", len(ids)),
             )

@@ -49,7 +49,7 @@ class Player:
     format: AgentFormat
     prompt: str | None
     """The recipe's own system prompt."""
-    draw: SamplingSettings
+    sampling: SamplingSettings
     timeouts: Rollout
     concurrency: ConcurrencyLimits
     clock: Callable[[], float]
@@ -374,7 +374,7 @@ class EpisodeRunner:
             return None
         request = SampleRequest(
             prompt=tuple(self._buffer.ids),
-            draw=self.player.draw,
+            sampling=self.player.sampling,
             max_tokens=min(max_tokens, room),
             seed=derive(self.seed, "turn", len(self.turns)),
         )

@@ -12,6 +12,7 @@ from ...dsl.model.recipe import TaskSelection
 from ...envs.protocol import EnvClient, TaskInfo
 from ..errors import StepRefused
 from ..seeds import derive
+from ..text_format import format_count
 from .episode import Task
 
 __all__ = ["SelectionError", "TaskMixture", "TaskPool", "select_tasks", "shuffle"]
@@ -83,7 +84,8 @@ async def select_tasks(
     if selection.range is not None:
         low, high = selection.range
         if not low < high <= len(tasks):
-            raise SelectionError(f"environment '{name}': range {low} to {high} exceeds the {len(tasks)} tasks")
+            count = format_count(len(tasks), "task")
+            raise SelectionError(f"environment '{name}': range {low} to {high} exceeds its {count}")
         tasks = tasks[low:high]
     if selection.limit is not None:
         tasks = sample_evenly(tasks, selection.limit, derive(seed, "limit", name))

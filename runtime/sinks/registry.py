@@ -102,4 +102,4 @@ def import_library(module: str, sink: str) -> Any:
         return import_module(module)
     except ImportError as error:
         missing = f"logging: '{sink}' needs a package that is not installed ({error})"
-        raise RunError(f"{missing}: pip install 'agym[{SINKS[sink].extra}]'") from error
+        raise RunError(f"{missing}: pip install 'agym-dsl[{SINKS[sink].extra}]'") from error

@@ -17,9 +17,10 @@ from ..protocols import SamplingSettings
 from ..rollout.episode import Episode, Group, Task
 from ..rollout.groups import GroupRequest
 from ..seeds import derive
+from ..text_format import format_count
 from ..workers.rollout_worker import RolloutWorker
-from .few_shot import examples_for
-from .stage_context import StageContext, episode_limits, horizon_of, play_settings, refuse_faults
+from .few_shot import play_with_examples
+from .stage_context import StageContext, episode_limits, horizon_of
 
 __all__ = ["Evaluation", "evaluate", "refuse_overlap"]
 
@@ -35,25 +36,26 @@ class Evaluation:
 async def evaluate(context: StageContext, settings: Eval) -> Evaluation:
     """Every environment at every horizon, sampled and, if asked for, greedy."""
     started = context.clock()
-    row: dict[str, float | int | str] = {"total_step": context.progress.total_step, "stage": context.stage.stage}
+    metrics: dict[str, float] = {}
     episodes: list[Episode] = []
-    successes = []
     for name, environment in context.stage.environments.items():
         tasks = await _tasks(context, settings, name, environment)
-        horizons = _horizons(context, settings, environment)
-        for horizon in sorted(horizons):
-            groups = await _play(context, tasks, environment, horizon, settings.temperature, settings.samples)
-            numbers = _numbers(context, settings, groups)
-            suffix = "" if horizon == max(horizons) else f"@{horizon}"
-            row |= {f"eval/{name}{suffix}/{key}": value for key, value in numbers.items()}
-            episodes += [episode for group in groups for episode in group.episodes]
-        successes.append(numbers["success"])
+        *shorter, longest = sorted({*_horizons(context, settings, environment)})
+        plays = [(f"{name}@{horizon}/", horizon, settings) for horizon in shorter]
+        plays += [(f"{name}/", longest, settings)]
         if settings.greedy:
-            groups = await _play(context, tasks, environment, max(horizons), 0.0, 1)
-            numbers = _numbers(context, replace(settings, samples=1), groups)
-            row |= {f"eval/{name}/greedy_{key}": value for key, value in numbers.items()}
+            plays += [(f"{name}/greedy_", longest, replace(settings, temperature=0.0, samples=1))]
+        for prefix, horizon, how in plays:
+            groups = await _play(context, tasks, environment, horizon, how)
+            metrics |= {f"eval/{prefix}{key}": value for key, value in _numbers(context, how, groups).items()}
             episodes += [episode for group in groups for episode in group.episodes]
-    row |= {"eval/success": mean(successes), "timing_s/eval": context.clock() - started}
+    row: dict[str, float | int | str] = {
+        "total_step": context.progress.total_step,
+        "stage": context.stage.stage,
+        **metrics,
+        "eval/success": mean(metrics[f"eval/{name}/success"] for name in context.stage.environments),
+        "timing_s/eval": context.clock() - started,
+    }
     return Evaluation(row=row, episodes=tuple(episodes))
 
 
@@ -75,13 +77,14 @@ async def _tasks(context: StageContext, settings: Eval, name: str, environment: 
 
 
 async def refuse_overlap(context: StageContext, settings: Eval) -> None:
-    """What is learnt from measures nothing."""
+    """Refuse to evaluate on tasks that are trained on."""
     for name, environment in context.stage.environments.items():
-        measured = {task.id for task in await _tasks(context, settings, name, environment)}
-        both = sorted(measured & {task.id for task in context.pools[name].tasks})
+        evaluated = {task.id for task in await _tasks(context, settings, name, environment)}
+        both = sorted(evaluated & {task.id for task in context.pools[name].tasks})
         if both:
+            count = format_count(len(both), "task")
             raise RunError(
-                f"eval: {len(both)} tasks of '{name}' are used for both training and evaluation, such as '{both[0]}'; "
+                f"eval: training and evaluation share {count} of '{name}', such as '{both[0]}'; "
                 "expected 'tasks.train' and 'tasks.eval' to have none in common"
             )
 
@@ -101,29 +104,19 @@ _LONGEST = 32
 
 
 async def _play(
-    context: StageContext,
-    tasks: Sequence[Task],
-    environment: Environment,
-    horizon: int,
-    temperature: float,
-    samples: int,
+    context: StageContext, tasks: Sequence[Task], environment: Environment, horizon: int, settings: Eval
 ) -> list[Group]:
-    orders = [
+    requests = [
         GroupRequest(
             task=task,
-            size=samples,
+            size=settings.samples,
             limits=episode_limits(context, environment, horizon),
-            seed=derive(context.plan.seed, "eval", task.environment, task.id, str(temperature)),
-            examples=told,
+            seed=derive(context.plan.seed, "eval", task.environment, task.id, str(settings.temperature)),
         )
-        for task, told in zip(tasks, await examples_for(context, tasks), strict=True)
+        for task in tasks
     ]
-    draw = SamplingSettings(temperature=temperature, stop_texts=context.stage.sampling.stop)
-    groups = await context.workers.play(
-        orders, play_settings(context, len(tasks) * samples, draw), context.reporter.episode
-    )
-    refuse_faults(context, [episode for group in groups for episode in group.episodes], "eval")
-    return groups
+    sampling = SamplingSettings(temperature=settings.temperature, stop_texts=context.stage.sampling.stop)
+    return await play_with_examples(context, requests, sampling, "eval")
 
 
 def _numbers(context: StageContext, settings: Eval, groups: Sequence[Group]) -> dict[str, float]:

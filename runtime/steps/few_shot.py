@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...dsl.model.algorithm import LossOn
-from ...dsl.model.recipe import Environment
 from ..agents import prompts as wording
 from ..agents.prompts import with_paragraphs
 from ..errors import StepRefused
-from ..rollout.episode import Episode, Task
+from ..protocols import SamplingSettings
+from ..rollout.episode import Episode, Group, Task
+from ..rollout.groups import GroupRequest
 from ..seeds import derive
 from ..workers.rollout_worker import RolloutWorker
 from .sft import demonstration_settings
-from .stage_context import StageContext, episode_limits, open_pool
+from .stage_context import StageContext, episode_limits, open_pool, play_settings, refuse_faults
 
-__all__ = ["examples_for"]
+__all__ = ["play_with_examples"]
 
 _HORIZON = 64
 """Turns of an example, at the most."""
@@ -27,50 +28,49 @@ _SPARE = 2
 """Times as many are tried as are shown: an expert need not solve every task."""
 
 
-async def examples_for(context: StageContext, tasks: Sequence[Task]) -> list[str]:
-    """What is told before each of the tasks; nothing, where the recipe asks for none."""
+async def play_with_examples(
+    context: StageContext, requests: Sequence[GroupRequest], sampling: SamplingSettings, what: str
+) -> list[Group]:
+    """Play groups, each with the examples that the recipe asks for; `what` names them where too many are lost."""
+    if context.stage.agent.demonstrations:
+        requests = [replace(each, examples=await _find_examples(context, each.task)) for each in requests]
+    settings = play_settings(context, sum(each.size for each in requests), sampling)
+    groups = await context.workers.play(requests, settings, context.reporter.episode)
+    refuse_faults(context, [episode for group in groups for episode in group.episodes], what)
+    return groups
+
+
+async def _find_examples(context: StageContext, task: Task) -> str:
     wanted = context.stage.agent.demonstrations
-    if not wanted:
-        return [""] * len(tasks)
-    return [_told(task, await _experts(context, task.environment), wanted) for task in tasks]
-
-
-def _told(task: Task, shown: Sequence[Episode], wanted: int) -> str:
-    others = [each for each in shown if each.task.id != task.id][:wanted]
+    others = [each for each in await _play_examples(context, task.environment) if each.task.id != task.id][:wanted]
     if len(others) < wanted:
         raise StepRefused(
             f"agent.demonstrations: expected {wanted} solved tasks of '{task.environment}' besides '{task.id}', and "
             f"its expert gave {len(others)}; lower it, or train with more tasks"
         )
-    return with_paragraphs(*(_text(each) for each in others))
+    return with_paragraphs(*(_render_example(each) for each in others))
 
 
-def _text(episode: Episode) -> str:
+def _render_example(episode: Episode) -> str:
     """As the agent would have seen it, without the guide, which it is told anyway."""
     turns = (f"{turn.reply}\n\n{turn.observation}" for turn in episode.turns)
     return with_paragraphs(wording.SHOWN, episode.opening[-1].content, *turns)
 
 
-async def _experts(context: StageContext, name: str) -> Sequence[Episode]:
+async def _play_examples(context: StageContext, name: str) -> Sequence[Episode]:
     """Solved episodes of the environment's training tasks, one more than is shown of them; played when first asked."""
     if name not in context.shown:
         environment = context.stage.environments[name]
-        tasks = await _candidates(context, name, environment)
+        pool = await open_pool(context.plan, name, environment, context.workers)
         context.reporter.phase("demonstrations")
         limits = episode_limits(context, environment, _HORIZON)
-        slots = _SPARE * (context.stage.agent.demonstrations + 1)
-        style = replace(demonstration_settings(context), slots=slots, noise=0.0, loss_on=LossOn.EXPERT)
-        played = await context.workers.rollout(
-            RolloutWorker.demonstrate, tasks, style, limits, derive(context.plan.seed, "shown")
-        )
+        slots, seed = _SPARE * (context.stage.agent.demonstrations + 1), derive(context.plan.seed, "shown")
+        drawn = derive(context.plan.seed, "shown", name)
+        tasks = [pool.at(position, drawn) for position in range(min(slots, len(pool.tasks)))]
+        settings = replace(demonstration_settings(context), slots=slots, noise=0.0, loss_on=LossOn.EXPERT)
+        played = await context.workers.rollout(RolloutWorker.demonstrate, tasks, settings, limits, seed)
         if lost := [each.fault for each in played if not each.ending.trainable]:
             # another choice of examples would be another run
             raise StepRefused(f"agent.demonstrations: {name} failed its expert by {lost[-1]}; fix it and resume")
         context.shown[name] = [each for each in played if each.success][: context.stage.agent.demonstrations + 1]
     return context.shown[name]
-
-
-async def _candidates(context: StageContext, name: str, environment: Environment) -> list[Task]:
-    pool = await open_pool(context.plan, name, environment, context.workers)
-    count = min(_SPARE * (context.stage.agent.demonstrations + 1), len(pool.tasks))
-    return [pool.at(position, derive(context.plan.seed, "shown", name)) for position in range(count)]

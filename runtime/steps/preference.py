@@ -28,9 +28,10 @@ from ..learning.preference_pairs import (
 from ..learning.reward import Scored
 from ..learning.training_batch import to_sampled_sequences
 from ..rollout.episode import Ending, Episode
+from ..text_format import format_count
 from ..workers.learner_worker import LearnerWorker
 from ..workers.rollout_worker import RolloutWorker
-from .sft import data_index, data_path, demonstration_settings
+from .sft import demonstration_settings, next_batch, resolve_data_path
 from .stage_context import StageContext, pair_settings, response_logprobs, shuffled_parts
 from .step_data import StepData
 
@@ -39,20 +40,17 @@ __all__ = ["build_score_pairs", "next_pairs", "pair_reference_logprobs", "update
 
 async def next_pairs(op: Op, context: StageContext, data: StepData) -> None:
     """The next batch of those that are given: every pair comes once per pass, newly shuffled."""
-    given, size, position = context.pairs, context.stage.algorithm.batch_size, context.progress.data_position
-    if not given:
-        given.extend(await _GIVEN[context.stage.algorithm.data.source](context))
-    data.pairs = [given[data_index(context, len(given), position + i)] for i in range(size)]
-    context.progress.data_position += size
-    data.row["data/passes"] = position // len(given)
+    if not context.pairs:
+        context.pairs.extend(await _GIVEN[context.stage.algorithm.data.source](context))
+    data.pairs = next_batch(context, data, context.pairs)
 
 
 async def build_score_pairs(op: Op, context: StageContext, data: StepData) -> None:
     """Pairs of the episodes, or turns, of each group by their scores."""
-    data.pairs = [pair for group in data.scored or () for pair in _by_score(context, group)]
+    data.pairs = [pair for group in data.scored or () for pair in _pair_by_score(context, group)]
 
 
-def _by_score(context: StageContext, group: Sequence[Scored]) -> list[Pair]:
+def _pair_by_score(context: StageContext, group: Sequence[Scored]) -> list[Pair]:
     """Without the episodes and turns that the recipe leaves out."""
     return build_pairs(apply_masks(group, context.stage, context.names()), context.stage.algorithm.preference)
 
@@ -107,50 +105,54 @@ def _preference_metrics(objectives: Sequence[PreferenceObjective]) -> dict[str, 
     }
 
 
-async def _written(context: StageContext) -> list[Pair]:
+async def _read_pairs(context: StageContext) -> list[Pair]:
     """Of a file: line by line, better and worse."""
-    lines = read_preferences(data_path(context))[: context.stage.algorithm.data.limit]
-    sides = await _rendered(context, [side for line in lines for side in line])
+    lines = read_preferences(resolve_data_path(context))[: context.stage.algorithm.data.limit]
+    sides = await _render(context, [side for line in lines for side in line])
     pairs = [
-        Pair(better=_side(better), worse=_side(worse))
+        Pair(better=_to_response(better), worse=_to_response(worse))
         for better, worse in zip(sides[::2], sides[1::2], strict=True)
         if better.ending is worse.ending is Ending.DONE
     ]
-    return _some(context, pairs, f"of {len(lines)} pairs none fits the context")
+    return _require_pairs(context, pairs, f"of {len(lines)} pairs none fits the context")
 
 
-def _side(episode: Episode) -> Response:
+def _to_response(episode: Episode) -> Response:
     return Response(sequences=tuple(to_sampled_sequences(episode)))
 
 
-async def _recorded(context: StageContext) -> list[Pair]:
+async def _pair_recorded(context: StageContext) -> list[Pair]:
     """Of a run folder: among the recorded episodes of each attempt at a task, by the scores that were recorded.
 
     A reply that was not understood is nothing to imitate, and all the more to avoid: all turns are compared."""
-    talks = read_episodes(data_path(context))[: context.stage.algorithm.data.limit]
+    conversations = read_episodes(resolve_data_path(context))[: context.stage.algorithm.data.limit]
     groups: dict[object, list[Scored]] = {}
-    for episode in await _rendered(context, talks):
+    for episode in await _render(context, conversations):
         if episode.ending is Ending.DONE:
             scored = Scored(episode=episode, outcome=episode.score, turn_rewards=(0.0,) * len(episode.turns))
             groups.setdefault(episode.task, []).append(scored)
-    pairs = [pair for group in groups.values() for pair in _by_score(context, group)]
-    return _some(context, pairs, f"{len(talks)} episodes of {len(groups)} tasks make no pair")
-
-
-_GIVEN: Mapping[DataSource, Callable[[StageContext], Awaitable[list[Pair]]]] = {
-    DataSource.FILE: _written,
-    DataSource.EPISODES: _recorded,
-}
-
-
-async def _rendered(context: StageContext, talks: Sequence[Conversation]) -> list[Episode]:
-    # the loss is that of pairs, whatever other stages imitate
-    return await context.workers.rollout(
-        RolloutWorker.render, talks, replace(demonstration_settings(context), loss_on=LossOn.EXPERT)
+    pairs = [pair for group in groups.values() for pair in _pair_by_score(context, group)]
+    return _require_pairs(
+        context,
+        pairs,
+        f"no pair among {format_count(len(conversations), 'episode')} of {format_count(len(groups), 'task')}",
     )
 
 
-def _some(context: StageContext, pairs: list[Pair], otherwise: str) -> list[Pair]:
+_GIVEN: Mapping[DataSource, Callable[[StageContext], Awaitable[list[Pair]]]] = {
+    DataSource.FILE: _read_pairs,
+    DataSource.EPISODES: _pair_recorded,
+}
+
+
+async def _render(context: StageContext, conversations: Sequence[Conversation]) -> list[Episode]:
+    # the loss is that of pairs, whatever other stages imitate
+    return await context.workers.rollout(
+        RolloutWorker.render, conversations, replace(demonstration_settings(context), loss_on=LossOn.EXPERT)
+    )
+
+
+def _require_pairs(context: StageContext, pairs: list[Pair], otherwise: str) -> list[Pair]:
     if not pairs:
         raise RunError(f"stage '{context.stage.stage}': {otherwise}; expected at least one pair to learn from")
     return pairs

@@ -16,9 +16,9 @@ from ..learning.training_batch import score_groups
 from ..protocols import SamplingSettings
 from ..rollout.episode import Group, Task
 from ..rollout.groups import GroupRequest
-from .few_shot import examples_for
+from .few_shot import play_with_examples
 from .judge import judge_groups
-from .stage_context import StageContext, episode_limits, play_settings, refuse_faults, sampling_settings
+from .stage_context import StageContext, episode_limits, sampling_settings
 from .step_data import StepData
 
 __all__ = ["draw_tasks", "groups_to_resample", "judge_episodes", "play_tasks", "score_episodes"]
@@ -50,14 +50,10 @@ async def _play(
             size=size,
             limits=episode_limits(context, context.stage.environments[task.environment]),
             seed=context.seed(purpose, data.rounds, at),
-            examples=examples,
         )
-        for at, (task, examples) in enumerate(zip(tasks, await examples_for(context, tasks), strict=True))
+        for at, task in enumerate(tasks)
     ]
-    settings = play_settings(context, len(tasks) * size, sampling)
-    groups = await context.workers.play(requests, settings, context.reporter.episode)
-    refuse_faults(context, [episode for group in groups for episode in group.episodes], "rollout")
-    return groups
+    return await play_with_examples(context, requests, sampling, "rollout")
 
 
 async def judge_episodes(op: Op, context: StageContext, data: StepData) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from ..rollout.episode import Episode
 from ..rollout.task_sampler import shuffle
 from ..seeds import derive
 from ..storage.run_folder import PROGRESS
+from ..text_format import format_count
 from ..workers.learner_worker import LearnerWorker
 from ..workers.rollout_worker import DemonstrationSettings, RolloutWorker
 from .stage_context import StageContext, episode_limits, equal_parts, refuse_faults, update_settings
@@ -33,66 +35,69 @@ from .step_data import StepData
 
 __all__ = [
     "choose_retraining_data",
-    "data_index",
-    "data_path",
     "demonstration_settings",
     "keep_episodes",
+    "next_batch",
     "next_demonstrations",
     "reset_to_base",
+    "resolve_data_path",
     "update_by_imitation",
 ]
+
+T = TypeVar("T")
 
 _SUCCESS = Expr("success")
 
 
 async def next_demonstrations(op: Op, context: StageContext, data: StepData) -> None:
-    """The next batch of those that are given: every one comes once per pass, newly shuffled."""
-    given = await _demonstrations(context)
-    size, position = context.stage.algorithm.batch_size, context.progress.data_position
-    data.demonstrations = [given[data_index(context, len(given), position + i)] for i in range(size)]
-    context.progress.data_position += size
-    data.row |= {"data/demonstrations": len(given), "data/passes": position // len(given)}
+    """Take the next batch of those that are given: every one comes once per pass, newly shuffled."""
+    given = await _load_demonstrations(context)
+    data.demonstrations = next_batch(context, data, given)
+    data.row["data/demonstrations"] = len(given)
 
 
-def data_index(context: StageContext, count: int, position: int) -> int:
-    """Of the next one among so many that are given."""
-    passes_done, place = divmod(position, count)
-    return _order(context, count, passes_done)[place]
+def next_batch(context: StageContext, data: StepData, given: Sequence[T]) -> list[T]:
+    """Take the next batch of what is given, whose order is another in each pass."""
+    start, progress = context.progress.data_position, context.progress
+    progress.data_position += context.stage.algorithm.batch_size
+    data.row["data/passes"] = start // len(given)
+    places = (divmod(position, len(given)) for position in range(start, progress.data_position))
+    return [given[_shuffle_pass(context, len(given), passes)[place]] for passes, place in places]
 
 
-def _order(context: StageContext, count: int, passes_done: int) -> tuple[int, ...]:
+def _shuffle_pass(context: StageContext, count: int, passes_done: int) -> tuple[int, ...]:
     return shuffle(count, derive(context.plan.seed, context.stage.stage, passes_done))
 
 
 async def keep_episodes(op: Op, context: StageContext, data: StepData) -> None:
-    """Rejection sampling: what the present policy did well is imitated."""
-    data.demonstrations = await _keep(context, data, context.stage.algorithm.data.keep or _SUCCESS)
+    """Select what the present policy did well, to be imitated: rejection sampling."""
+    data.demonstrations = await _keep_scored(context, data, context.stage.algorithm.data.keep or _SUCCESS)
 
 
-async def _keep(context: StageContext, data: StepData, keep: Expr) -> list[Episode]:
-    """The episodes that `keep` is true of, and what was reached on the way."""
+async def _keep_scored(context: StageContext, data: StepData, keep: Expr) -> list[Episode]:
+    """Select the episodes that `keep` is true of, and what was reached on the way."""
     algorithm = context.stage.algorithm
     policies = MaskPolicies.of(context.stage.agent, keep)
     scored = [each for group in data.scored or () for each in group]
-    shown = [_shown(each.episode, algorithm.data.loss_on) for each in scored]
+    demonstrations = [_to_demonstration(each.episode, algorithm.data.loss_on) for each in scored]
     own = [
         episode
-        for each, episode in zip(scored, shown, strict=True)
+        for each, episode in zip(scored, demonstrations, strict=True)
         if mask_episode(each, policies, context.names()).reason is None and episode.sampled_tokens
     ]
-    others = [episode for episode in await _relabelled(context, shown) if _holds(context, keep, episode)]
+    others = [episode for episode in await _relabel(context, demonstrations) if _is_kept(context, keep, episode)]
     data.row |= {"data/kept": len(own) + len(others), "data/relabelled": len(others)}
     return [*own, *others]
 
 
 async def choose_retraining_data(op: Op, context: StageContext, data: StepData) -> None:
-    """AgentEvol: what exploring found that is worth keeping, and the demonstrations."""
+    """Choose what exploring found that is worth keeping, and the demonstrations: AgentEvol."""
     settings, number = context.stage.algorithm.evolve, context.progress.step + 1
-    kept = await _keep(context, data, settings.keep)
+    kept = await _keep_scored(context, data, settings.keep)
     wanted = settings.keep_demonstrations or context.progress.step == 0
     given: tuple[Episode, ...] = ()
     if wanted and context.stage.algorithm.data.source is not DataSource.ROLLOUT:
-        given = tuple(await _demonstrations(context))
+        given = tuple(await _load_demonstrations(context))
     if not (kept or given):
         explored = sum(len(group) for group in data.scored or ())
         raise StepRefused(
@@ -104,7 +109,7 @@ async def choose_retraining_data(op: Op, context: StageContext, data: StepData) 
 
 
 async def reset_to_base(op: Op, context: StageContext, data: StepData) -> None:
-    """Weights, optimiser and warm-up as at the stage's start; the first round is there already."""
+    """Reset weights, optimiser and warm-up to the stage's start; the first round is there already."""
     update_settings(context)  # a rate without a value is refused here: once the weights are others, nothing can be
     if context.progress.step == 0:
         return
@@ -115,17 +120,17 @@ async def reset_to_base(op: Op, context: StageContext, data: StepData) -> None:
 
 
 async def update_by_imitation(op: Op, context: StageContext, data: StepData) -> None:
-    """One update on the next of the given demonstrations, or passes over what was chosen, in equal batches."""
+    """Update once on the next of the given demonstrations, or in passes over what was chosen, in equal batches."""
     episodes, algorithm = data.demonstrations or (), context.stage.algorithm
     if not samples(context.stage.algorithm):
-        await _update(context, data, episodes)
+        await _update_once(context, data, episodes)
         return
     for epoch in range(algorithm.epochs if episodes else 0):
-        for places in equal_parts(_order(context, len(episodes), epoch), algorithm.batch_size):
-            await _update(context, data, [episodes[place] for place in places])
+        for places in equal_parts(_shuffle_pass(context, len(episodes), epoch), algorithm.batch_size):
+            await _update_once(context, data, [episodes[place] for place in places])
 
 
-async def _update(context: StageContext, data: StepData, episodes: Sequence[Episode]) -> None:
+async def _update_once(context: StageContext, data: StepData, episodes: Sequence[Episode]) -> None:
     sequences = [sequence for episode in episodes for sequence in to_sampled_sequences(episode, 1.0)]
     settings = update_settings(context)
     # with advantage 1 everywhere the plain policy gradient is the cross-entropy; no policy is there to stay near to
@@ -138,8 +143,8 @@ async def _update(context: StageContext, data: StepData, episodes: Sequence[Epis
     context.progress.updates += data.updates[-1].fault is None
 
 
-def _shown(episode: Episode, loss_on: LossOn) -> Episode:
-    """As a demonstration: what the environment did not understand is nothing to imitate."""
+def _to_demonstration(episode: Episode, loss_on: LossOn) -> Episode:
+    """Copy an episode as a demonstration: what the environment did not understand is nothing to imitate."""
     segments = [replace(segment, sampled=segment.sampled.copy()) for segment in episode.segments]
     for turn in episode.turns:
         segments[turn.segment].sampled[turn.start : turn.end] &= not turn.invalid
@@ -149,22 +154,21 @@ def _shown(episode: Episode, loss_on: LossOn) -> Episode:
     return replace(episode, segments=tuple(segments))
 
 
-def _holds(context: StageContext, keep: Expr | None, episode: Episode) -> bool:
+def _is_kept(context: StageContext, keep: Expr | None, episode: Episode) -> bool:
     return keep is None or keep.holds(episode_facts(episode, context.names()))
 
 
-async def _relabelled(context: StageContext, episodes: Sequence[Episode]) -> list[Episode]:
-    """What else these show, under `data.relabel`: how to do tasks that the recipe trains with, and no others."""
+async def _relabel(context: StageContext, episodes: Sequence[Episode]) -> list[Episode]:
+    """Relabel episodes, under `data.relabel`, as solutions of tasks that the recipe trains with, and of no others."""
     if context.stage.algorithm.data.relabel is Relabel.NONE:
         return []
     context.reporter.phase("hindsight")
     made = list[Episode]()
     for name, environment in context.stage.environments.items():
-        mine = [episode for episode in episodes if episode.task.environment == name and episode.turns]
+        own = [episode for episode in episodes if episode.task.environment == name and episode.turns]
+        limits = episode_limits(context, environment, _LONGEST)
         difficulties = {task.id: task.difficulty or "" for task in context.pools[name].tasks}
-        found = await context.workers.rollout(
-            RolloutWorker.relabel, mine, demonstration_settings(context), episode_limits(context, environment, _LONGEST)
-        )
+        found = await context.workers.rollout(RolloutWorker.relabel, own, demonstration_settings(context), limits)
         made += [
             replace(each, task=replace(each.task, difficulty=difficulties[each.task.id]))
             for each in found
@@ -173,25 +177,26 @@ async def _relabelled(context: StageContext, episodes: Sequence[Episode]) -> lis
     return made
 
 
-async def _demonstrations(context: StageContext) -> Sequence[Episode]:
-    """Those that are given, made when first asked for."""
+async def _load_demonstrations(context: StageContext) -> Sequence[Episode]:
+    """Make the demonstrations that are given, when first asked for."""
     if not context.demonstrations:
         context.reporter.phase("demonstrations")
         data = context.stage.algorithm.data
         made = await _SOURCES[data.source](context)
-        made += await _relabelled(context, made)
-        kept = [episode for episode in made if episode.sampled_tokens and _holds(context, data.keep, episode)]
+        made += await _relabel(context, made)
+        kept = [episode for episode in made if episode.sampled_tokens and _is_kept(context, data.keep, episode)]
         if not kept:
-            raise RunError(f"stage '{context.stage.stage}': none of {len(made)} demonstrations is left to learn from")
+            count = format_count(len(made), "demonstration")
+            raise RunError(f"stage '{context.stage.stage}': none of {count} is left to learn from")
         _note_long_replies(context, kept)
         context.demonstrations.extend(kept)
     return context.demonstrations
 
 
-def _note_long_replies(context: StageContext, shown: Sequence[Episode]) -> None:
+def _note_long_replies(context: StageContext, demonstrations: Sequence[Episode]) -> None:
     """Note demonstrated replies that exceed `tokens_per_turn`: imitated, they would be cut off."""
     limit = int(context.value(context.stage.agent.tokens_per_turn))
-    lengths = [turn.end - turn.start for episode in shown for turn in episode.turns]
+    lengths = [turn.end - turn.start for episode in demonstrations for turn in episode.turns]
     if long := sum(length > limit for length in lengths):
         context.reporter.note(
             f"{long} of {len(lengths)} demonstrated replies exceed 'tokens_per_turn' ({limit}), the longest by "
@@ -218,38 +223,40 @@ _LONGEST = 64
 """Turns of a demonstration where the stage sets none."""
 
 
-async def _by_experts(context: StageContext) -> list[Episode]:
+async def _play_experts(context: StageContext) -> list[Episode]:
     limit = context.stage.algorithm.data.limit
     made: list[Episode] = []
     for name, environment in context.stage.environments.items():
         horizon = None if environment.turns or context.stage.turns else _LONGEST
         limits = episode_limits(context, environment, horizon)
         # training tasks, again and again with new seeds up to `data.limit`
-        pool, show = context.pools[name], derive(context.plan.seed, "show", name)
+        pool, task_seed = context.pools[name], derive(context.plan.seed, "show", name)
         wanted = limit // len(context.pools) if limit is not None else len(pool.tasks)
-        mine = [pool.at(position, show) for position in range(wanted)]
-        context.reporter.note(f"the expert of '{name}' shows {len(mine)} tasks")  # may take minutes, before any row
+        tasks = [pool.at(position, task_seed) for position in range(wanted)]
+        context.reporter.note(
+            f"the expert of '{name}' shows {format_count(len(tasks), 'task')}"
+        )  # may take minutes, before any row
         seed = derive(context.plan.seed, "demonstrations")
         made += await context.workers.rollout(
-            RolloutWorker.demonstrate, mine, demonstration_settings(context), limits, seed
+            RolloutWorker.demonstrate, tasks, demonstration_settings(context), limits, seed
         )
     refuse_faults(context, made, "demonstrations")
     return [episode for episode in made if episode.ending.trainable]
 
 
-async def _from(context: StageContext, read: Callable[[Path], list[Conversation]]) -> list[Episode]:
-    talks = read(data_path(context))[: context.stage.algorithm.data.limit]
-    return await context.workers.rollout(RolloutWorker.render, talks, demonstration_settings(context))
+async def _render_file(context: StageContext, read: Callable[[Path], list[Conversation]]) -> list[Episode]:
+    conversations = read(resolve_data_path(context))[: context.stage.algorithm.data.limit]
+    return await context.workers.rollout(RolloutWorker.render, conversations, demonstration_settings(context))
 
 
-def data_path(context: StageContext) -> Path:
+def resolve_data_path(context: StageContext) -> Path:
     path = context.stage.algorithm.data.path
     assert path is not None, "a verified plan says where data are read from"
     return Path(path).expanduser()
 
 
 _SOURCES: Mapping[DataSource, Callable[[StageContext], Awaitable[list[Episode]]]] = {
-    DataSource.EXPERT: _by_experts,
-    DataSource.FILE: lambda context: _from(context, read_conversations),
-    DataSource.EPISODES: lambda context: _from(context, read_episodes),
+    DataSource.EXPERT: _play_experts,
+    DataSource.FILE: lambda context: _render_file(context, read_conversations),
+    DataSource.EPISODES: lambda context: _render_file(context, read_episodes),
 }

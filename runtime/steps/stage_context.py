@@ -181,11 +181,11 @@ def sampling_settings(context: StageContext) -> SamplingSettings:
     )
 
 
-def play_settings(context: StageContext, episodes: int, draw: SamplingSettings) -> PlaySettings:
+def play_settings(context: StageContext, episodes: int, sampling: SamplingSettings) -> PlaySettings:
     return PlaySettings(
         agent=context.stage.agent,
         environments=context.stage.environments,
-        draw=draw,
+        sampling=sampling,
         timeouts=context.plan.rollout,
         slots=context.plan.rollout.slots or episodes,
     )

@@ -199,7 +199,7 @@ async def _offered(context: StageContext, books: Sequence[_Book]) -> list[tuple[
     requests = [
         SampleRequest(
             prompt=tuple(place.before.tolist()),
-            draw=sampling,
+            sampling=sampling,
             max_tokens=min(int(context.value(agent.tokens_per_turn)), agent.context_tokens - len(place.before)),
             seed=context.seed("candidate", place.book, place.episode.index, place.index, at),
         )
@@ -208,7 +208,7 @@ async def _offered(context: StageContext, books: Sequence[_Book]) -> list[tuple[
     ]
     drawn = iter(
         await context.workers.rollout(
-            RolloutWorker.draw, requests, play_settings(context, len(requests), sampling).slots
+            RolloutWorker.sample_replies, requests, play_settings(context, len(requests), sampling).slots
         )
     )
     return [

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from errno import EIO, ENOSPC
-from io import FileIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -35,9 +34,8 @@ __all__ = [
     "MODEL",
     "PROGRESS",
     "FolderError",
-    "MetricsFile",
+    "JsonLines",
     "RunFolder",
-    "append_line",
     "checkpoints_in",
     "episode_lines",
     "fill_folder",
@@ -249,14 +247,8 @@ def _segment(segment: Segment) -> dict[str, list[Any]]:
     }
 
 
-def append_line(file: FileIO, line: bytes) -> None:
-    """Append a whole line; an unbuffered write to a full disk may take a part of it."""
-    if file.write(line) != len(line):
-        raise OSError(ENOSPC, os.strerror(ENOSPC), str(file.name))
-
-
-class MetricsFile:
-    """`metrics.jsonl`: one object per line, appended and on the disk before `append` returns."""
+class JsonLines:
+    """One object per line, appended and on the disk before `append` returns."""
 
     def __init__(self, path: Path, *, keep_bytes: int = 0) -> None:
         path.touch()
@@ -269,8 +261,11 @@ class MetricsFile:
     def size(self) -> int:
         return self._file.tell()
 
-    def append(self, row: Mapping[str, float | int | str]) -> None:
-        append_line(self._file, json.dumps(row, allow_nan=False).encode() + b"\n")
+    def append(self, row: Mapping[str, Any]) -> None:
+        line = json.dumps(row, allow_nan=False).encode() + b"\n"
+        # an unbuffered write to a full disk may take a part of it
+        if self._file.write(line) != len(line):
+            raise OSError(ENOSPC, os.strerror(ENOSPC), str(self._file.name))
         os.fsync(self._file.fileno())
 
     def close(self) -> None:

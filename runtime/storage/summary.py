@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..reporting import MetricsRow
-from ..text_format import format_duration, format_number, format_share, numeric, strip_control
+from ..text_format import format_count, format_duration, format_number, format_share, numeric, strip_control
 from .run_folder import MODEL, checkpoints_in
 
 __all__ = ["EvalResult", "eval_results", "model_folder", "read_rows", "summarise_run", "summary_lines"]
@@ -64,7 +64,7 @@ def summary_lines(rows: Iterable[MetricsRow], ending: str, model: Path | None, m
         if "eval/success" in row:
             evals.append(eval_results(row))
     yield (
-        f"{strip_control(ending, 500)}: {steps:,} {'step' if steps == 1 else 'steps'} in {format_duration(seconds)}, "
+        f"{strip_control(ending, 500)}: {format_count(steps, 'step')} in {format_duration(seconds)}, "
         f"{format_number(int(sampled))} tokens sampled, {format_number(int(trained))} trained on"
     )
     after = evals[-1] if evals else ()

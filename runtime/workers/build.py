@@ -3,7 +3,9 @@ engine's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +27,23 @@ from ..storage.run_folder import MODEL, fill_folder
 from .learner_worker import LearnerWorker
 from .rollout_worker import RolloutWorker
 
-__all__ = ["critic_backbone", "find_model", "learner_worker", "prepare_model", "rollout_worker"]
+__all__ = ["critic_backbone", "find_model", "import_learner", "learner_worker", "prepare_model", "rollout_worker"]
 
 _TOLERANCE = {DType.FP32: 1e-4, DType.BF16: 0.5, DType.FP16: 0.2}
 """Of a probe's log-probs: what the precision alone may cost on random ids."""
 _MEASURED_AT_ONCE = 64
 """Episodes in progress at the same time in a run that plays only to measure."""
+
+
+@contextmanager
+def _defer_garbage_collection() -> Iterator[None]:
+    """Pause garbage collection: what engines import lives as long as they do, and scanning it takes a third of a
+    start."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 async def prepare_model(plan: Plan, root: Path, envs: OpenEnvs) -> ModelSource:
@@ -39,8 +52,9 @@ async def prepare_model(plan: Plan, root: Path, envs: OpenEnvs) -> ModelSource:
     if model.init is None:
         return find_model(model)
     if not (root / MODEL).is_dir():
-        tokenizer = make_tokenizer(model.init.tokenizer, await _texts(plan, model.init, envs))
-        with fill_folder(root / MODEL) as folder:
+        texts = await _texts(plan, model.init, envs)
+        with _defer_garbage_collection(), fill_folder(root / MODEL) as folder:
+            tokenizer = make_tokenizer(model.init.tokenizer, texts)
             make_model(model.init, tokenizer, derive(plan.seed, "model"), folder, positions=_context(plan))
     return ModelSource(path=str(root / MODEL))
 
@@ -96,6 +110,7 @@ def _dtype(plan: Plan) -> DType:
     return DType.BF16 if plan.hardware.gpus_per_node else DType.FP32
 
 
+@_defer_garbage_collection()
 def rollout_worker(
     plan: Plan, model: ModelSource, envs: OpenEnvs, clock: Callable[[], float], *, weights_follow: bool = True
 ) -> RolloutWorker:
@@ -109,7 +124,7 @@ def rollout_worker(
         block_size=hardware.block_size,
         cache_bytes=None if hardware.kv_cache_gb is None else int(hardware.kv_cache_gb * 2**30),
         memory_share=_memory_share(plan),
-        shares_card=plan.hardware.gpus_per_node > 0 and plan.hardware.layout is Layout.COLOCATED,
+        shares_gpu=plan.hardware.gpus_per_node > 0 and plan.hardware.layout is Layout.COLOCATED,
         eager=hardware.eager if hardware.eager is not None else plan.hardware.gpus_per_node == 0,
         weights_follow=weights_follow,
         # a model that only plays has none beside it: they were merged when it was exported
@@ -131,6 +146,13 @@ def _memory_share(plan: Plan) -> float:
     return min(share, engine / plan.budget.capacity_bytes) if plan.budget.capacity_bytes and engine else share
 
 
+@_defer_garbage_collection()
+def import_learner() -> None:
+    """Import the learner's engine ahead of `learner_worker`, which takes most of its time."""
+    DEFAULT_LEARNER.load("learner")
+
+
+@_defer_garbage_collection()
 def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
     make_learner = DEFAULT_LEARNER.load("learner")
     settings, backbone = _learner_settings(plan, model), critic_backbone(plan, model)

@@ -49,7 +49,7 @@ class InlineWorkerGroup(WorkerGroup):
 
     async def compute(self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         async with self._turn:
-            await self._rollout.rest()
+            await self._rollout.sleep()
             return work(self._learner, *args, **kwargs)
 
     async def sync(self, version: int) -> None:

@@ -47,13 +47,13 @@ class _Beside(Generic[L]):
             assert self._make is not None, f"a verified plan asks for a {self._name} only where it has one"
             self._made = self._make()
             if self._optimizer is not None:
-                self._made.optimise_by(self._optimizer, fresh=False)
+                self._made.set_optimizer(self._optimizer, fresh=False)
         return self._made
 
-    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+    def set_optimizer(self, settings: OptimizerSettings, *, fresh: bool) -> None:
         self._optimizer = settings
         if self._made is not None:
-            self._made.optimise_by(settings, fresh=fresh)
+            self._made.set_optimizer(settings, fresh=fresh)
 
     def save(self, folder: Path) -> None:
         if self._made is not None:
@@ -143,11 +143,11 @@ class LearnerWorker:
     def new_ranker(self) -> None:
         self._ranker.close()
 
-    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+    def set_optimizer(self, settings: OptimizerSettings, *, fresh: bool) -> None:
         """Of all that learn alike."""
-        self.learner.optimise_by(settings, fresh=fresh)
+        self.learner.set_optimizer(settings, fresh=fresh)
         for each in (self._critic, self._ranker):
-            each.optimise_by(settings, fresh=fresh)
+            each.set_optimizer(settings, fresh=fresh)
 
     def save(self, folder: Path) -> None:
         self.learner.save(folder)

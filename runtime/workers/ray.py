@@ -30,7 +30,7 @@ from ..protocols import WeightUpdate
 from ..rollout.env_connections import EnvConnector, OpenEnvs
 from ..rollout.episode import Episode, Group
 from ..rollout.groups import GroupRequest
-from .build import learner_worker, prepare_model, rollout_worker
+from .build import import_learner, learner_worker, prepare_model, rollout_worker
 from .learner_worker import LearnerWorker
 from .rollout_worker import PlaySettings, RolloutWorker
 from .weight_sync import pack_weights, unpack_weights
@@ -120,6 +120,9 @@ class RolloutActor:
 class LearnerActor:
     """The learner: one thing at a time, in the order asked for."""
 
+    def import_engine(self) -> None:
+        import_learner()
+
     def start(self, plan: Plan, model: ModelSource) -> None:
         self._worker = learner_worker(plan, model)
 
@@ -151,18 +154,17 @@ class RayWorkerGroup(WorkerGroup):
         self._rollout = rollout
         self._learner = learner
         self._note = note
-        self._around = ExitStack()
+        self.around = ExitStack()
+        """What was started for the workers, and is ended after them."""
 
     async def start(self, plan: Plan) -> None:
         """Model, environments and engines."""
+        # while the other makes the model; what goes wrong with it `start` says
+        self._learner.import_engine.remote()
         with _words_of("start: the rollout worker"):
             model = self._heard(await self._rollout.model.remote())
         with _words_of("start"):
             await asyncio.gather(self._rollout.start.remote(model), self._learner.start.remote(plan, model))
-
-    def ends_with(self, around: ExitStack) -> None:
-        """What was started for the workers, and is ended after them."""
-        self._around = around
 
     async def play(
         self, orders: Sequence[GroupRequest], style: PlaySettings, seen: Callable[[Episode], None]
@@ -194,7 +196,7 @@ class RayWorkerGroup(WorkerGroup):
                 async with asyncio.timeout(_CLOSING_S):
                     await self.rollout(RolloutWorker.close)
         finally:
-            self._around.close()
+            self.around.close()
 
     async def rollout(
         self, work: Callable[Concatenate[RolloutWorker, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
@@ -257,7 +259,7 @@ async def launch_ray(plan: Plan, root: Path, reach: EnvConnector, clock: Callabl
         reaching = {"logs": reach.logs, "environ": _named(plan, reach.environ), "deadlines": reach.deadlines}
         workers = RayWorkerGroup(rollout.remote(plan, root, reaching, clock), learner.remote(), reach.note)
         await workers.start(plan)
-        workers.ends_with(around.pop_all())
+        workers.around = around.pop_all()
         return workers
 
 
@@ -322,7 +324,7 @@ def _join(plan: Plan, reach: EnvConnector, stack: ExitStack) -> None:
     try:
         import ray
     except ImportError as error:
-        raise RunError("start: 'hardware.launcher: ray' needs Ray: pip install 'agym[ray]'") from error
+        raise RunError("start: 'hardware.launcher: ray' needs Ray: pip install 'agym-dsl[ray]'") from error
     stack.callback(ray.shutdown)
     handler = signal.getsignal(signal.SIGTERM)
     try:
@@ -340,6 +342,8 @@ _ALONE = {
     # what Ray itself does on systems where it would have to ask for open ports: it listens on the loopback alone
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # processes made in advance lack the variables of our actors, for which others are then started
+    "RAY_prestart_worker_first_driver": "0",
 }
 
 

@@ -44,7 +44,7 @@ class PlaySettings:
 
     agent: Agent
     environments: Mapping[str, Environment]
-    draw: SamplingSettings
+    sampling: SamplingSettings
     timeouts: Rollout
     slots: int
 
@@ -95,7 +95,7 @@ class RolloutWorker:
             chat=chat,
             format=form,
             prompt=_text(agent.prompt),
-            draw=replace(style.draw, stop_ids=(*style.draw.stop_ids, self._chat.end_of_reply)),
+            sampling=replace(style.sampling, stop_ids=(*style.sampling.stop_ids, self._chat.end_of_reply)),
             timeouts=style.timeouts,
             concurrency=ConcurrencyLimits.of(style.timeouts),
             clock=self._clock,
@@ -143,9 +143,9 @@ class RolloutWorker:
                 for task, opening in episodes
             ]
 
-    async def draw(self, requests: Sequence[SampleRequest], slots: int) -> list[Sampled]:
+    async def sample_replies(self, requests: Sequence[SampleRequest], slots: int) -> list[Sampled]:
         ended = [
-            replace(each, draw=replace(each.draw, stop_ids=(*each.draw.stop_ids, self._chat.end_of_reply)))
+            replace(each, sampling=replace(each.sampling, stop_ids=(*each.sampling.stop_ids, self._chat.end_of_reply)))
             for each in requests
         ]
         with _sampling():
@@ -169,9 +169,9 @@ class RolloutWorker:
         with _sampling():
             await self.sampler.load(update)
 
-    async def rest(self) -> None:
+    async def sleep(self) -> None:
         with _sampling():
-            await self.sampler.rest()
+            await self.sampler.sleep()
 
     async def close(self) -> None:
         await self.sampler.close()

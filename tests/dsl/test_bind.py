@@ -20,7 +20,8 @@ from agym.dsl.model.recipe import Format, MemoryKind, Recipe
 from agym.dsl.model.reflect import record
 from agym.dsl.publish.resolved import resolve_recipe, to_plain
 from agym.dsl.source import Source
-from agym.dsl.text.tree import MapNode, parse_tree
+from agym.dsl.text.node import MapNode
+from agym.dsl.text.tree import parse_tree
 from agym.runtime.sinks.registry import SINKS
 from agym.schemas import recipe_v1
 from hypothesis import given, settings

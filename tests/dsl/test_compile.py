@@ -13,7 +13,7 @@ from agym.dsl.check.key_suggestions import SchemaKeys
 from agym.dsl.compile import Compiled, compile_recipe, find_shorthand
 from agym.dsl.compose.compose import compose
 from agym.dsl.source import Source
-from agym.dsl.text.tree import MapNode
+from agym.dsl.text.node import MapNode
 from agym.files import DiskLibrary
 from agym.schemas import recipe_v1
 from mistakes import one_of_each
@@ -140,6 +140,7 @@ def test_an_absolute_folder_is_read_as_the_command_line_would(catalog: Catalog) 
 # --- the schema and binding agree ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_schema_refuses_nothing_that_binding_lets_pass() -> None:
     library = DiskLibrary(ROOT)
     opened = (library.open(str(file)) for file in RECIPES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from agym.dsl.codes import CODES
 from agym.dsl.diagnostics import Diagnostic, Severity
+from agym.dsl.expression.check import infer
 from agym.dsl.expression.expr import (
     Expr,
     ExprType,
@@ -12,7 +13,6 @@ from agym.dsl.expression.expr import (
     collect_names,
     evaluate_constant,
     infer_range,
-    infer_type,
 )
 from agym.dsl.expression.functions import SIGNATURES
 from agym.dsl.expression.scopes import SCOPES
@@ -265,8 +265,8 @@ def test_limits_of_a_number_are_known_before_a_run(expression: str, limits: tupl
 
 
 def test_the_type_of_an_expression_is_told() -> None:
-    assert infer_type(Expr("step // 2"), "schedule") is INTEGER
-    assert infer_type(Expr("nonsense"), "schedule") is None
+    assert infer("step // 2", "schedule", None)[0].type is INTEGER
+    assert infer("nonsense", "schedule", None)[0].type is None
 
 
 def test_no_name_is_a_keyword_and_every_fact_is_documented() -> None:

@@ -12,7 +12,8 @@ from agym.dsl.compose.compose import compose
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
 from agym.dsl.suggest import distance, find_closest
-from agym.dsl.text.tree import Node, parse_tree
+from agym.dsl.text.node import Node
+from agym.dsl.text.tree import parse_tree
 from agym.schemas import recipe_v1
 
 from ..memory_library import MemoryLibrary
@@ -130,6 +131,7 @@ def misspelt(word: str) -> set[str]:
     return slips - {word, ""}
 
 
+@pytest.mark.slow
 def test_misspellings_at_every_depth_get_the_right_suggestion() -> None:
     wrong: list[tuple[str, tuple[str, ...]]] = []
     total = 0

@@ -20,7 +20,6 @@ from agym.dsl.model.algorithm import (
     Correction,
     DataSource,
     Estimator,
-    Kind,
     LossKind,
     LossOn,
     Preset,
@@ -322,7 +321,7 @@ def test_every_condition_has_a_case() -> None:
         (effects.RECIPE, set(RECIPE)),
     ]
     for conditions, cases in tables:
-        assert {condition.key for condition in conditions} == cases
+        assert {key for condition in conditions for key in condition.keys.split()} == cases
 
 
 # --- several stages ------------------------------------------------------------------------------------------------
@@ -401,7 +400,7 @@ def test_the_message_names_the_key_and_the_reason(recipe: Recipe) -> None:
 def test_relevance_of_a_path_with_and_without_its_section() -> None:
     imitating = Algorithm(use=Preset.SFT)
     assert relevance.explain_no_effect(("advantage", "lam"), imitating) == relevance.explain_no_effect(
-        ("algorithm", "advantage", "lam"), imitating, Kind.SFT
+        ("algorithm", "advantage", "lam"), imitating
     )
     assert relevance.explain_no_effect(("advantage", "lam"), imitating) is not None
     assert relevance.explain_no_effect(("lr",), imitating) is None

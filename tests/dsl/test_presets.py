@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+import yaml
+from agym.dsl.check import presets
 from agym.dsl.check.bind import bind
 from agym.dsl.check.json_schema import check_schema
 from agym.dsl.check.key_suggestions import SchemaKeys
 from agym.dsl.check.no_effect import explain_no_effect
-from agym.dsl.check.presets import PresetInfo, find_preset, load_preset, load_presets, preset_names
+from agym.dsl.check.presets import PresetInfo, find_preset, load_preset, load_presets
 from agym.dsl.expression.expr import Expr
 from agym.dsl.model.algorithm import (
     Aggregation,
@@ -26,7 +29,8 @@ from agym.dsl.model.algorithm import (
 )
 from agym.dsl.model.stage_kinds import has_critic, has_reference, kind_of
 from agym.dsl.source import Source
-from agym.dsl.text.tree import MapNode, Node, parse_tree
+from agym.dsl.text.node import MapNode, Node
+from agym.dsl.text.tree import parse_tree
 from agym.schemas import recipe_v1
 
 ALL = list(load_presets().values())
@@ -57,7 +61,8 @@ def leaves(node: Node, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
 
 
 def test_every_name_has_an_entry_and_every_entry_a_name() -> None:
-    assert set(preset_names()) == {str(name) for name in Preset}
+    written = Path(presets.__file__).with_name("presets.yaml").read_text(encoding="utf-8")
+    assert set(yaml.safe_load(written)) == {str(name) for name in Preset}
     assert list(load_presets()) == list(Preset)
 
 

@@ -20,7 +20,8 @@ from agym.dsl.check.bind import bind
 from agym.dsl.compile import find_shorthand
 from agym.dsl.compose.compose import compose
 from agym.dsl.source import Source
-from agym.dsl.text.tree import Entry, ListNode, MapNode, Node, node_at, parse_tree
+from agym.dsl.text.node import Entry, ListNode, MapNode, Node, node_at
+from agym.dsl.text.tree import parse_tree
 from agym.files import DiskLibrary
 from agym.schemas import recipe_v1
 from jsonschema import Draft7Validator

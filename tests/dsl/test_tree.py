@@ -4,20 +4,8 @@ from __future__ import annotations
 
 import pytest
 from agym.dsl.source import Source
-from agym.dsl.text.tree import (
-    MAX_DEPTH,
-    ListNode,
-    MapNode,
-    Measure,
-    Node,
-    Parsed,
-    Path,
-    ScalarNode,
-    get_entry,
-    node_at,
-    parse_tree,
-    to_data,
-)
+from agym.dsl.text.node import ListNode, MapNode, Measure, Node, Path, ScalarNode, get_entry, node_at, to_data
+from agym.dsl.text.tree import MAX_DEPTH, Parsed, parse_tree
 
 
 def parsed(text: str, fast: bool = True) -> Parsed:

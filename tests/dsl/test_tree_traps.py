@@ -6,7 +6,8 @@ import pytest
 from agym.dsl.codes import CODES
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
-from agym.dsl.text.tree import parse_tree, to_data
+from agym.dsl.text.node import to_data
+from agym.dsl.text.tree import parse_tree
 
 
 def diagnostics(text: str, fast: bool = True) -> tuple[Diagnostic, ...]:

@@ -244,6 +244,7 @@ def test_where_it_asks_for_it_one_says_that_one_is_there() -> None:
 # --- demonstrations ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_the_expert_wins_where_it_has_a_solution(mode: str) -> None:
     env = create({"actions": mode})

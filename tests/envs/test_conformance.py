@@ -56,6 +56,8 @@ ENVIRONMENTS: dict[str, ServeCommand] = {
 }
 HEAVY = {"mcp", "sciworld"}
 """They start processes of their own."""
+FEW = {"num_tasks": 4, "neighbours": 12}
+"""Of what takes a process each."""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,7 @@ def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
     """One environment for all checks, as where they run one after the other."""
     command = ENVIRONMENTS[request.param]
     client = InlineEnv(factory(command.env, command.options), deadlines=Deadlines(open_s=START_S))
-    yield Subject(client=client, command=command)
+    yield Subject(client=client, command=command, **(FEW if request.param in HEAVY else {}))
     asyncio.run(client.close())
 
 

@@ -252,7 +252,8 @@ def test_it_conforms() -> None:
     # on a busy machine many neighbours take their time
     patient = Deadlines(open_s=300, step_s=300)
     client = InlineEnv(factory("miniwob", options), deadlines=patient)
-    subject = Subject(client=client, command=ServeCommand(env="miniwob", options=options), num_tasks=3, max_steps=5)
+    command = ServeCommand(env="miniwob", options=options)
+    subject = Subject(client=client, command=command, num_tasks=3, max_steps=5, neighbours=12)
 
     async def checked() -> list[str]:
         results = await run_checks(subject)

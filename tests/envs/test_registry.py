@@ -37,7 +37,7 @@ def lacking(options: object) -> object:
 
 
 def test_a_package_that_is_missing_is_named_with_the_line_that_installs_it() -> None:
-    with pytest.raises(NotInstalled, match=r"'babyai' needs the package 'minigrid': pip install 'agym\[babyai\]'"):
+    with pytest.raises(NotInstalled, match=r"'babyai' needs the package 'minigrid': pip install 'agym-dsl\[babyai\]'"):
         _check("babyai", lacking)({})
 
 

@@ -197,6 +197,7 @@ def children(pid: int) -> list[int]:
     return [int(word) for file in Path(f"/proc/{pid}/task").glob("*/children") for word in file.read_text().split()]
 
 
+@pytest.mark.slow
 async def test_workers_play_and_one_that_is_killed_comes_back() -> None:
     with started("counter", "--workers", "2") as (said, server):
         client = HttpEnv(said["url"], deadlines=PATIENT)

@@ -47,6 +47,7 @@ def test_reaching_the_goal_ends_the_episode_with_1() -> None:
     assert steps[-1].observation.text.endswith("The goal is reached.")
 
 
+@pytest.mark.slow
 def test_the_walkthrough_leads_to_the_goal_of_every_game() -> None:
     env = create({})
     for task in (*env.tasks("train")[:10], *env.tasks("test")[:10]):

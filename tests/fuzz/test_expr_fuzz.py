@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import lark
 from agym.dsl.diagnostics import Severity
+from agym.dsl.expression.check import infer
 from agym.dsl.expression.expr import (
     Expr,
     ExprType,
@@ -17,7 +18,6 @@ from agym.dsl.expression.expr import (
     bound_steps,
     check_expression,
     infer_range,
-    infer_type,
     tabulate,
 )
 from agym.dsl.expression.functions import SIGNATURES
@@ -171,7 +171,7 @@ def test_a_right_number_is_known_inside_its_limits_and_of_its_type(text: str, kn
     low, high = infer_range(Expr(text), "schedule")
     slack = 1e-9 * max(1.0, abs(value))
     assert low - slack <= value <= high + slack
-    if infer_type(Expr(text), "schedule") is ExprType.INTEGER:
+    if infer(text, "schedule", None)[0].type is ExprType.INTEGER:
         assert value.is_integer()
 
 

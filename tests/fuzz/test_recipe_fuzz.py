@@ -14,7 +14,8 @@ from agym.dsl.compose.compose import compose
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
 from agym.dsl.text.decode import decode
-from agym.dsl.text.tree import ListNode, MapNode, Node, Parsed, ScalarNode, parse_tree, to_data
+from agym.dsl.text.node import ListNode, MapNode, Node, ScalarNode, to_data
+from agym.dsl.text.tree import Parsed, parse_tree
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 

@@ -55,7 +55,7 @@ def sampler(model: Path) -> Iterator[Any]:
     from agym.runtime.backends.vllm import VllmSampler
 
     settings = SamplerSettings(
-        model=model, dtype=DType.BF16, context_tokens=256, slots=64, memory_share=0.2, shares_card=True
+        model=model, dtype=DType.BF16, context_tokens=256, slots=64, memory_share=0.2, shares_gpu=True
     )
     engine = VllmSampler(settings)
     yield engine
@@ -70,7 +70,7 @@ def learner(model: Path) -> Iterator[Callable[..., Any]]:
 
     def make(**settings: Any) -> Any:
         made.append(DeepSpeedLearner(LearnerSettings(**{"model": model, "dtype": DType.BF16, "zero": 2} | settings)))
-        made[-1].optimise_by(OptimizerSettings(), fresh=False)
+        made[-1].set_optimizer(OptimizerSettings(), fresh=False)
         return made[-1]
 
     yield make
@@ -84,7 +84,7 @@ def worker_of(learner: Any) -> LearnerWorker:
 
 async def played(sampler: Any, count: int = 32) -> list[TrainSequence]:
     requests = [
-        SampleRequest(prompt=tuple(range(10 + at, 26 + at)), draw=SamplingSettings(), max_tokens=32, seed=at)
+        SampleRequest(prompt=tuple(range(10 + at, 26 + at)), sampling=SamplingSettings(), max_tokens=32, seed=at)
         for at in range(count)
     ]
     replies = await asyncio.gather(*(sampler.sample(request) for request in requests))
@@ -111,7 +111,7 @@ def test_the_learner_thinks_of_samples_what_the_sampler_thought(sampler: Any, le
         engine = learner()
         await sampler.load(worker_of(engine).handover(0))
         sequences = await played(sampler)
-        await sampler.rest()
+        await sampler.sleep()
         return furthest(sequences, engine.logprobs(sequences, 1.0))
 
     assert asyncio.run(go()) < 0.1
@@ -123,7 +123,7 @@ def test_new_weights_arrive_under_captured_graphs(sampler: Any, learner: Callabl
         worker = worker_of(engine)
         await sampler.load(worker.handover(0))
         sequences = await played(sampler)
-        await sampler.rest()
+        await sampler.sleep()
         assert engine.update(sequences, UpdateSettings(lr=1e-2)).fault is None
         # raises where the sampler's log-probs are not those of the new weights
         await sampler.load(worker.handover(1))
@@ -158,7 +158,7 @@ def test_a_resting_sampler_gives_its_memory_back_and_wakes_as_it_was(sampler: An
         await sampler.load(worker_of(learner()).handover(0))
         before = await sampler.score(range(10, 40))
         free = torch.cuda.mem_get_info()[0]
-        await sampler.rest()
+        await sampler.sleep()
         assert torch.cuda.mem_get_info()[0] - free > 100 * MIB
         assert np.array_equal(await sampler.score(range(10, 40)), before)
 
@@ -171,7 +171,7 @@ def test_every_stage_of_zero_learns(sampler: Any, learner: Callable[..., Any], z
         engine = learner(zero=zero)
         await sampler.load(worker_of(engine).handover(0))
         sequences = await played(sampler)
-        await sampler.rest()
+        await sampler.sleep()
         metrics = engine.update(sequences, UpdateSettings(lr=1e-3))
         assert metrics.fault is None
         assert metrics.grad_norm > 0

@@ -190,12 +190,12 @@ class TableSampler:
         draws = np.random.Generator(np.random.PCG64(request.seed))
         ids, logprobs, finish = list(request.prompt), list[float](), FinishReason.LENGTH
         while len(logprobs) < request.max_tokens and finish is FinishReason.LENGTH:
-            temperature = request.draw.temperature
+            temperature = request.sampling.temperature
             row = log_softmax(self.table[seen(ids, len(ids))] / (temperature or 1.0))
             token = int(row.argmax()) if temperature == 0 else int(draws.choice(len(row), p=np.exp(row)))
             ids.append(token)
             logprobs.append(float(np.float32(row[token])))
-            if token in request.draw.stop_ids:
+            if token in request.sampling.stop_ids:
                 finish = FinishReason.STOP
         drawn = tuple(ids[len(request.prompt) :])
         return Sampled(ids=drawn, logprobs=tuple(logprobs), versions=(self.version,) * len(drawn), finish=finish)
@@ -213,7 +213,7 @@ class TableSampler:
     async def forget(self) -> None:
         self.forgotten += 1
 
-    async def rest(self) -> None: ...
+    async def sleep(self) -> None: ...
 
     async def pause(self) -> None: ...
 
@@ -233,7 +233,7 @@ class TableLearner:
     faulty: Callable[[int, Sequence[TrainSequence]], UpdateFault | None] = lambda number, sequences: None
     """What goes wrong with an update, counted from 1 since this learner was started."""
 
-    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+    def set_optimizer(self, settings: OptimizerSettings, *, fresh: bool) -> None:
         self.optimizer = settings
         if fresh:
             self.fresh += 1
@@ -562,7 +562,7 @@ def player_of() -> Callable[..., Any]:
             chat=Chat(Words()),
             format=format_for(Agent(format=Format.PLAIN)),
             prompt=None,
-            draw=replace(SamplingSettings(), stop_ids=(0,)),
+            sampling=replace(SamplingSettings(), stop_ids=(0,)),
             timeouts=timeouts,
             concurrency=ConcurrencyLimits.of(timeouts),
             clock=lambda: 0.0,

@@ -43,7 +43,7 @@ class FakeCritic:
             lr=settings.lr,
         )
 
-    def optimise_by(self, settings: OptimizerSettings, *, fresh: bool) -> None:
+    def set_optimizer(self, settings: OptimizerSettings, *, fresh: bool) -> None:
         pass
 
     def save(self, folder: Path) -> None:

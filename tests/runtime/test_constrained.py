@@ -24,7 +24,7 @@ class Loaded:
 
     async def sample(self, request: SampleRequest) -> Sampled:
         self.requests.append(request)
-        allowed = request.draw.allowed
+        allowed = request.sampling.allowed
         weights = np.asarray([token + 1 for token in allowed]) / sum(token + 1 for token in allowed)
         at = int(np.random.Generator(np.random.PCG64(request.seed)).choice(len(allowed), p=weights))
         return Sampled(ids=(allowed[at],), logprobs=(log(weights[at]),), versions=(7,), finish=FinishReason.LENGTH)
@@ -32,7 +32,7 @@ class Loaded:
 
 def choose(replies: Sequence[tuple[int, ...]], seed: int = 0, most: int = 9) -> tuple[Sampled, Loaded]:
     sampler = Loaded()
-    request = SampleRequest(prompt=(8, 9), draw=SamplingSettings(temperature=0.5), max_tokens=most, seed=seed)
+    request = SampleRequest(prompt=(8, 9), sampling=SamplingSettings(temperature=0.5), max_tokens=most, seed=seed)
     return asyncio.run(sample_valid_action(sampler, request, replies)), sampler  # type: ignore[arg-type]
 
 
@@ -54,8 +54,8 @@ def test_nothing_is_asked_where_there_is_no_choice() -> None:
 def test_the_engine_is_asked_with_what_was_said_so_far() -> None:
     found, sampler = choose(REPLIES, seed=next(at for at in range(99) if choose(REPLIES, at)[0].ids == REPLIES[2]))
     assert [request.prompt for request in sampler.requests] == [(8, 9), (8, 9, 1), (8, 9, 1, 3)]
-    assert [request.draw.allowed for request in sampler.requests] == [(1, 5), (2, 3), (0, 4)]
-    assert all(request.draw.temperature == 0.5 and request.max_tokens == 1 for request in sampler.requests)
+    assert [request.sampling.allowed for request in sampler.requests] == [(1, 5), (2, 3), (0, 4)]
+    assert all(request.sampling.temperature == 0.5 and request.max_tokens == 1 for request in sampler.requests)
     assert len({request.seed for request in sampler.requests}) == 3
     assert (found.logprobs[-1], found.versions[-1]) == (0.0, -1)
 

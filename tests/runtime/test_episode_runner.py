@@ -65,9 +65,11 @@ class Speaker:
     async def sample(self, request: SampleRequest) -> Sampled:
         text = self.lines(len(self.requests), self.tokenizer.decode(request.prompt))
         self.requests.append(request)
-        ids = [*self.tokenizer.encode(text), *([] if self.open_ended else request.draw.stop_ids)][: request.max_tokens]
+        ids = [*self.tokenizer.encode(text), *([] if self.open_ended else request.sampling.stop_ids)][
+            : request.max_tokens
+        ]
         number = float(len(self.requests))
-        finish = FinishReason.STOP if ids and ids[-1] in request.draw.stop_ids else FinishReason.LENGTH
+        finish = FinishReason.STOP if ids and ids[-1] in request.sampling.stop_ids else FinishReason.LENGTH
         return Sampled(ids=tuple(ids), logprobs=(-number,) * len(ids), versions=(0,) * len(ids), finish=finish)
 
     def prompt(self, at: int) -> str:
@@ -82,7 +84,7 @@ def played(speaker: Speaker, env: Any, agent: Agent | None = None, *, check: boo
         chat=chat,
         format=form,
         prompt=None,
-        draw=SamplingSettings(stop_ids=(chat.end_of_reply,)),
+        sampling=SamplingSettings(stop_ids=(chat.end_of_reply,)),
         timeouts=Rollout(),
         concurrency=ConcurrencyLimits.of(Rollout()),
         clock=lambda: 0.0,
@@ -227,7 +229,7 @@ def test_an_action_that_was_cut_off_is_not_done_and_the_agent_is_told(tokenizer:
     assert [turn.action is None for turn in episode.turns] == [False, True, False]
     assert CUT in prompt_texts(style)
     # what was drawn is learnt, the end that was not drawn is given
-    assert episode.segments[0].ids[episode.turns[1].end] == speaker.requests[0].draw.stop_ids[0]
+    assert episode.segments[0].ids[episode.turns[1].end] == speaker.requests[0].sampling.stop_ids[0]
     assert not episode.segments[0].sampled[episode.turns[1].end]
 
 
@@ -252,7 +254,7 @@ def test_of_an_action_without_room_nothing_is_done(tokenizer: Any, echo: Any) ->
 
     class Longest(Speaker):
         async def sample(self, request: SampleRequest) -> Sampled:
-            token = max(request.draw.allowed)
+            token = max(request.sampling.allowed)
             return Sampled(ids=(token,), logprobs=(-1.0,), versions=(0,), finish=FinishReason.LENGTH)
 
     room = len(tokenizer.encode("0 1"))  # and none for its end
@@ -504,8 +506,8 @@ def test_a_guided_agent_says_what_the_environment_lists_and_nothing_else(tokeniz
 
     class First(Speaker):
         async def sample(self, request: SampleRequest) -> Sampled:
-            self.asked = [*getattr(self, "asked", ()), request.draw.allowed]
-            token = request.draw.allowed[0]
+            self.asked = [*getattr(self, "asked", ()), request.sampling.allowed]
+            token = request.sampling.allowed[0]
             return Sampled(ids=(token,), logprobs=(-1.0,), versions=(0,), finish=FinishReason.LENGTH)
 
     speaker = First(tokenizer, never_right)
@@ -516,7 +518,7 @@ def test_a_guided_agent_says_what_the_environment_lists_and_nothing_else(tokeniz
     assert all(len(allowed) > 1 for allowed in speaker.asked)
     plain = Speaker(tokenizer, never_right)
     played(plain, echo, replace(guided, format=Format.PLAIN), horizon=3)
-    assert all(request.draw.allowed == () for request in plain.requests)
+    assert all(request.sampling.allowed == () for request in plain.requests)
 
 
 # --- recorded --------------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ class Babbler:
 
     async def sample(self, request: SampleRequest) -> Sampled:
         draws = Random(request.seed)
-        ids = (*(draws.randrange(6, 320) for _ in range(request.max_tokens - 1)), request.draw.stop_ids[0])
+        ids = (*(draws.randrange(6, 320) for _ in range(request.max_tokens - 1)), request.sampling.stop_ids[0])
         self.said.append((tuple(request.prompt), ids))
         return Sampled(ids=ids, logprobs=(-1.0,) * len(ids), versions=(0,) * len(ids), finish=FinishReason.STOP)
 
@@ -110,7 +110,7 @@ def babbled(chat: Chat, sampler: Any, env: Any) -> Episode:
             chat=chat,
             format=format_for(Agent(format=Format.PLAIN)),
             prompt=None,
-            draw=SamplingSettings(stop_ids=(chat.end_of_reply,)),
+            sampling=SamplingSettings(stop_ids=(chat.end_of_reply,)),
             timeouts=Rollout(),
             concurrency=ConcurrencyLimits.of(Rollout()),
             clock=lambda: 0.0,

@@ -29,7 +29,7 @@ from agym.runtime.learning.training_batch import build_training_batch, score_gro
 from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
 from agym.runtime.run import _handle_signals
 from agym.runtime.storage.resume_check import can_resume
-from agym.runtime.storage.run_folder import MetricsFile
+from agym.runtime.storage.run_folder import JsonLines
 
 from .unruly import served
 
@@ -327,7 +327,7 @@ def test_full_disk_ends_the_run_with_one_message_and_with_room_again_it_goes_on(
 
 
 def test_a_row_that_finds_no_room_is_an_error_once_and_the_rows_before_it_stay(small_disk: Path) -> None:
-    metrics = MetricsFile(small_disk / "metrics.jsonl")
+    metrics = JsonLines(small_disk / "metrics.jsonl")
     metrics.append({"total_step": 1})
     kept = metrics.size
     fill(small_disk)
@@ -335,7 +335,7 @@ def test_a_row_that_finds_no_room_is_an_error_once_and_the_rows_before_it_stay(s
         metrics.append({"x" * 5000: 2})
     metrics.close()
     (small_disk / "others").unlink()
-    again = MetricsFile(small_disk / "metrics.jsonl", keep_bytes=kept)
+    again = JsonLines(small_disk / "metrics.jsonl", keep_bytes=kept)
     again.append({"total_step": 2})
     again.close()
     assert (small_disk / "metrics.jsonl").read_text() == '{"total_step": 1}\n{"total_step": 2}\n'

@@ -29,7 +29,7 @@ from agym.runtime.rollout.episode import (
 from agym.runtime.steps.judge import (
     JudgePrompts,
     compare_in_pairs,
-    comparison_pairs,
+    list_comparisons,
     read_better,
     read_score,
     render_conversation,
@@ -550,7 +550,7 @@ def test_the_recipes_own_words_come_first() -> None:
 
 def test_an_episode_gets_the_mean_of_its_verdicts_and_keeps_its_success() -> None:
     sheet = score_alone(group(episode("a"), episode("b")), asking(samples=2))
-    marked = sheet.marked([told(0.5), told(1.0), told(0.0), told(0.0)])
+    marked = sheet.mark([told(0.5), told(1.0), told(0.0), told(0.0)])
     assert [each.score for each in marked.episodes] == [0.75, 0.0]
     assert all(each.success for each in marked.episodes)
     assert [turn.reward for turn in marked.episodes[0].turns] == [9.0]
@@ -561,7 +561,7 @@ def test_turns_are_judged_one_by_one_without_what_came_after() -> None:
     first, second = sheet.questions
     assert '"b"' not in first.user
     assert render_conversation(episode("a", "b"), 2) in second.user
-    (marked,) = sheet.marked([told(1.0), told(0.5)]).episodes
+    (marked,) = sheet.mark([told(1.0), told(0.5)]).episodes
     assert [turn.reward for turn in marked.turns] == [1.0, 0.5]
     assert marked.score == 0.75
 
@@ -570,7 +570,7 @@ def test_turns_are_judged_one_by_one_without_what_came_after() -> None:
 def test_an_episode_that_lacks_a_verdict_is_left_out(scope: JudgeScope) -> None:
     sheet = score_alone(group(episode("a", "b"), episode("c", "d")), asking(scope=scope))
     half = len(sheet.questions) // 2
-    lost, kept = sheet.marked([told(None), *[told(1.0)] * (2 * half - 1)]).episodes
+    lost, kept = sheet.mark([told(None), *[told(1.0)] * (2 * half - 1)]).episodes
     assert (lost.ending, lost.score, lost.fault) == (Ending.UNSCORED, 0.0, "judge: silence")
     assert (kept.ending, kept.score) == (Ending.DONE, 1.0)
 
@@ -580,7 +580,7 @@ def test_what_an_environment_failed_is_not_judged(make: Any) -> None:
     lost = episode("a", ending=Ending.ENV_FAULT)
     sheet = make(group(lost, episode("b")), asking())
     assert not [asked for asked in sheet.questions if '"a"' in asked.user]
-    assert sheet.marked([told(1.0) for _ in sheet.questions]).episodes[0] is lost
+    assert sheet.mark([told(1.0) for _ in sheet.questions]).episodes[0] is lost
 
 
 # --- pairs ---------------------------------------------------------------------------------------------------------
@@ -593,7 +593,7 @@ def compared(better: Callable[[str, str], float | None], *episodes: Episode, **r
     for asked in sheet.questions:
         a, b = asked.user.removeprefix("Conversation A:\n").split("\n\nConversation B:\n")
         answers.append(told(better(a, b)))
-    return sheet.marked(answers)
+    return sheet.mark(answers)
 
 
 def longer(a: str, b: str) -> float:
@@ -616,12 +616,12 @@ def test_a_judge_that_prefers_a_place_prefers_nobody() -> None:
 
 @pytest.mark.parametrize("count", range(1, 6))
 def test_up_to_five_are_compared_all_with_all(count: int) -> None:
-    assert len(comparison_pairs(count)) == count * (count - 1) // 2
+    assert len(list_comparisons(count)) == count * (count - 1) // 2
 
 
 @pytest.mark.parametrize("count", [6, 7, 16])
 def test_more_are_compared_with_four_each(count: int) -> None:
-    pairs = comparison_pairs(count)
+    pairs = list_comparisons(count)
     assert len(pairs) == len(set(pairs)) == 2 * count
     assert set(Counter(at for pair in pairs for at in pair).values()) == {4}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -48,7 +46,7 @@ def start(engines: EngineServer, folder: Path, *words: str) -> Process:
     return engines.start(*RUN, *words, cwd=folder)
 
 
-def finished(process: Process | subprocess.Popen[str]) -> None:
+def finished(process: Process) -> None:
     out, _ = process.communicate(timeout=560)
     assert process.returncode == 0, out[-3000:]
 
@@ -60,12 +58,10 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that nothing disturbed, in a process that hashes with a seed of its own."""
+def whole(other_engines: EngineServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nothing disturbed."""
     folder = tmp_path_factory.mktemp("whole")
-    (folder / "recipe.yaml").write_text(RECIPE)
-    pipe = subprocess.PIPE
-    finished(subprocess.Popen([sys.executable, *RUN], cwd=folder, stdout=pipe, stderr=subprocess.STDOUT, text=True))
+    finished(start(other_engines, folder))
     return folder
 
 

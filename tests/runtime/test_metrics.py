@@ -224,5 +224,5 @@ def test_tasks_are_selected_by_split_ids_file_range_and_limit() -> None:
     few = selected(TaskSelection(split="test", limit=4))
     assert len(few) == 4
     assert few == [task for task in whole if task in few]
-    with pytest.raises(SelectionError, match="range 5 to 99 exceeds the 10 tasks"):
+    with pytest.raises(SelectionError, match="range 5 to 99 exceeds its 10 tasks"):
         selected(TaskSelection(split="test", range=(5, 99)))

@@ -226,7 +226,7 @@ def test_the_policy_learns_from_the_episodes_of_another_run(new_run: Any, level:
     assert run.go().kind is OutcomeKind.FINISHED
     assert last(run, "train/loss") < first(run, "train/loss") - 0.02
     assert last(run, "preference/accuracy") > 0.6
-    with pytest.raises(RunError, match=r"episodes of .* tasks make no pair; expected at least one pair"):
+    with pytest.raises(RunError, match=r"no pair among .* episodes of .* tasks; expected at least one pair"):
         new_run(data, "algorithm.preference.margin=9", text=GIVEN).go()
 
 

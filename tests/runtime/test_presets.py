@@ -114,7 +114,7 @@ def test_a_run_compares_with_an_episode_that_it_does_not_learn_from(new_run: Any
     run = new_run("schedule.1.algorithm={use: remax, group_size: 1, groups_per_step: 6, kl: {coef: 0}}")
     assert run.go().kind is OutcomeKind.FINISHED
     assert {row["rollout/episodes"] for row in run.steps() if row["stage"] == "exploit"} == {6}
-    assert {request.draw.temperature for request in run.sampler.requests} >= {0.0, 1.0}
+    assert {request.sampling.temperature for request in run.sampler.requests} >= {0.0, 1.0}
 
 
 def test_an_episode_whose_greedy_one_was_lost_is_left_out() -> None:

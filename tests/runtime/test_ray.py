@@ -108,7 +108,7 @@ def test_an_actor_finds_in_its_environment_what_an_engine_in_this_process_would(
 
 # --- playing -------------------------------------------------------------------------------------------------------
 
-STYLE = PlaySettings(agent=Agent(), environments={}, draw=SamplingSettings(), timeouts=Rollout(), slots=2)
+STYLE = PlaySettings(agent=Agent(), environments={}, sampling=SamplingSettings(), timeouts=Rollout(), slots=2)
 BUDGETS = EpisodeLimits(horizon=1, tokens_per_turn=1, context_tokens=8)
 
 

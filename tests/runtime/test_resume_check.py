@@ -42,6 +42,6 @@ def test_a_run_of_another_plan_is_not_resumed(new_run: Any, tmp_path: Path) -> N
 def test_a_run_whose_variables_of_the_environment_have_changed_is_not_resumed(new_run: Any, tmp_path: Path) -> None:
     # both plans are made from `seed: ${env:SEED}`, after it has changed
     now = new_run("seed=1").plan
-    manifest = {"recipe_folder": "/", "agym": version("agym"), "decisive_sha256": decisive_sha256(new_run().plan)}
+    manifest = {"recipe_folder": "/", "agym": version("agym-dsl"), "decisive_sha256": decisive_sha256(new_run().plan)}
     RunFolder.start(tmp_path / "run", "plan", "seed: ${env:SEED}", manifest).close()
     assert "other values of the environment variables in its recipe" in resumed(tmp_path / "run", now, now)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from agym.runtime.storage.run_folder import FolderError, MetricsFile, RunFolder, replace_file
+from agym.runtime.storage.run_folder import FolderError, JsonLines, RunFolder, replace_file
 
 
 def test_a_folder_in_use_is_refused_and_free_again_after_the_close(tmp_path: Path) -> None:
@@ -110,14 +110,14 @@ def test_dropped_checkpoints_leave_their_model(tmp_path: Path) -> None:
 
 
 def test_rows_after_the_checkpoint_are_forgotten_and_torn_ones_too(tmp_path: Path) -> None:
-    metrics = MetricsFile(tmp_path / "metrics.jsonl")
+    metrics = JsonLines(tmp_path / "metrics.jsonl")
     metrics.append({"total_step": 1})
     kept = metrics.size
     metrics.append({"total_step": 2})
     metrics.close()
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"total_st')
-    again = MetricsFile(tmp_path / "metrics.jsonl", keep_bytes=kept)
+    again = JsonLines(tmp_path / "metrics.jsonl", keep_bytes=kept)
     again.append({"total_step": 2, "x": 0.1})
     again.close()
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -125,14 +125,14 @@ def test_rows_after_the_checkpoint_are_forgotten_and_torn_ones_too(tmp_path: Pat
 
 
 def test_rows_that_somebody_deleted_do_not_come_back_as_zeros(tmp_path: Path) -> None:
-    metrics = MetricsFile(tmp_path / "metrics.jsonl", keep_bytes=99)
+    metrics = JsonLines(tmp_path / "metrics.jsonl", keep_bytes=99)
     metrics.append({"total_step": 4})
     metrics.close()
     assert (tmp_path / "metrics.jsonl").read_text() == '{"total_step": 4}\n'
 
 
 def test_a_row_that_json_cannot_say_is_an_error(tmp_path: Path) -> None:
-    metrics = MetricsFile(tmp_path / "metrics.jsonl")
+    metrics = JsonLines(tmp_path / "metrics.jsonl")
     with pytest.raises(ValueError, match="not JSON compliant"):
         metrics.append({"x": float("nan")})
     metrics.close()

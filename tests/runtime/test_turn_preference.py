@@ -162,7 +162,7 @@ def test_of_two_candidates_the_policy_learns_the_one_with_the_larger_mean_over_i
     run, watched = watch(BLIND, "schedule.0.until=step >= 3", *ONE_PAIR)
     run.go()
     names = [name for name, _, _ in watched.calls]
-    for at in watched.places("draw")[1:]:
+    for at in watched.places("sample_replies")[1:]:
         ranked = next(place for place in watched.places("rank") if place > at and names[place + 1] == "logprobs")
         (_, (asked, _), critic), (_, _, reference) = watched.calls[ranked : ranked + 2]
         worths = {
@@ -192,7 +192,7 @@ def test_the_critic_begins_undecided_and_its_first_gains_are_even(watch: Any) ->
 def test_candidates_go_on_from_where_the_turn_was_taken(watch: Any) -> None:
     run, watched = watch(BLIND, "schedule.0.until=step >= 1")
     run.go()
-    (requests,) = watched.given("draw")
+    (requests,) = watched.given("sample_replies")
     assert len({request.seed for request in requests}) == len(requests)
     by_prompt = {request.prompt for request in requests}
     assert len(requests) % 2 == 0  # two further ones beside the one that was said
@@ -221,7 +221,7 @@ def test_killed_at_any_call_and_resumed_the_rows_are_the_same(new_run: Any, stri
     make = lambda: new_run(BLIND, "schedule.0.until=step >= 5", "eval.every=3", text=RANKED)  # noqa: E731
     whole = make()
     calls = whole.watched()
-    assert {"rank", "update_ranker", "new_ranker", "draw", "update"} <= set(calls)
+    assert {"rank", "update_ranker", "new_ranker", "sample_replies", "update"} <= set(calls)
     for at, again in make().killed_in(range(5, len(calls), stride)):
         assert again.go().kind is OutcomeKind.FINISHED
         assert again.exact() == whole.exact(), f"killed in call {at}, '{calls[at - 1]}'"

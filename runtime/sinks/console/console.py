@@ -13,7 +13,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from ....dsl.model.plan import Plan
-from ...reporting import MetricsRow, Reporter
+from ...reporting import MetricsRow, Reporter, SilentReporter
 from ...rollout.episode import Episode
 from .render import frame_lines, note_line, row_line
 from .state import ConsoleState
@@ -66,16 +66,12 @@ def console_on(terminal: Terminal, plan: Plan, clock: Clock) -> Console:
     return console
 
 
-class PlainConsole:
+class PlainConsole(SilentReporter):
     """A line per row and note, at once."""
 
     def __init__(self, out: TextIO, plan: Plan) -> None:
         self._out = out
         self._state = ConsoleState(plan)
-
-    def phase(self, name: str) -> None: ...
-
-    def episode(self, episode: Episode) -> None: ...
 
     def row(self, row: MetricsRow) -> None:
         self._state.add(row)

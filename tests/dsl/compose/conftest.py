@@ -10,7 +10,7 @@ import pytest
 from agym.dsl.compose.compose import Composed, compose
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
-from agym.dsl.text.tree import Node, node_at, to_data
+from agym.dsl.text.node import Node, node_at, to_data
 
 from ...memory_library import MemoryLibrary
 

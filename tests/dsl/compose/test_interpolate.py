@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from agym.dsl.compose.interpolate import escape
-from agym.dsl.text.tree import ScalarNode
+from agym.dsl.text.node import ScalarNode
 
 Composing = Callable[..., Any]
 

@@ -140,7 +140,7 @@ def test_it_begins_as_the_policy_stands(model: Path, critic: Make, learner: Call
 
 def test_it_learns_to_say_what_comes(critic: Make, sequences: Sequences):
     engine, step = critic(), Settings(lr=3e-3, clip=None)
-    batch = judged(sequences(0, count=60))
+    batch = judged(sequences(0, count=20))
     for _ in range(60):
         engine.update(batch, step)
     left = targets(batch) - before(engine, batch)
@@ -149,7 +149,7 @@ def test_it_learns_to_say_what_comes(critic: Make, sequences: Sequences):
 
 def test_what_has_moved_far_from_its_old_value_is_moved_no_further(critic: Make, sequences: Sequences):
     held, free = critic(), critic()
-    batch = judged(sequences(0, count=60))
+    batch = judged(sequences(0, count=20))
     shares = [held.update(batch, Settings(lr=3e-3, clip=0.1)).clipped for _ in range(30)]
     free_shares = [free.update(batch, Settings(lr=3e-3, clip=None)).clipped for _ in range(30)]
     assert shares[0] == 0
@@ -220,7 +220,7 @@ def test_optimiser_made_fresh_takes_the_step_of_a_new_one(critic: Make, sequence
     for at in range(3):
         used.update(judged(sequences(at)), dataclasses.replace(STEP, lr=0.0))
     for engine in (used, new):
-        engine.optimise_by(OptimizerSettings(betas=(0.8, 0.9), eps=1e-6), fresh=engine is used)
+        engine.set_optimizer(OptimizerSettings(betas=(0.8, 0.9), eps=1e-6), fresh=engine is used)
         engine.update(judged(sequences(4)), STEP)
     np.testing.assert_array_equal(answers(used, sequences(5)), answers(new, sequences(5)))
 

@@ -202,7 +202,7 @@ def test_optimiser_made_fresh_takes_the_step_of_a_new_one(learner: Make, sequenc
     for at in range(3):
         used.update(sequences(at), frozen)
     for engine in (used, new):
-        engine.optimise_by(constants, fresh=engine is used)
+        engine.set_optimizer(constants, fresh=engine is used)
         engine.update(sequences(4), STEP)
     assert same(weights(used), weights(new))
 

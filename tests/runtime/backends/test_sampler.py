@@ -51,18 +51,18 @@ def handover(learner: object, version: int, tolerance: float = 1e-5) -> WeightUp
     )
 
 
-def request(prompt: Iterable[int], seed: int, max_tokens: int = 8, **draw: object) -> SampleRequest:
-    return SampleRequest(prompt=list(prompt), draw=SamplingSettings(**draw), max_tokens=max_tokens, seed=seed)
+def request(prompt: Iterable[int], seed: int, max_tokens: int = 8, **sampling: object) -> SampleRequest:
+    return SampleRequest(prompt=list(prompt), sampling=SamplingSettings(**sampling), max_tokens=max_tokens, seed=seed)
 
 
-async def episode(sampler: object, index: int, turns: int, draw: SamplingSettings) -> TrainSequence:
+async def episode(sampler: object, index: int, turns: int, sampling: SamplingSettings) -> TrainSequence:
     """A world that answers each reply with random tokens."""
     world = random.Random(index)
     ids = [world.randrange(VOCAB) for _ in range(world.randrange(2, 60))]
     loss_mask, logprobs = [False] * len(ids), [0.0] * len(ids)
     for turn in range(turns):
         drawn = await sampler.sample(
-            SampleRequest(prompt=ids, draw=draw, max_tokens=world.randint(1, 12), seed=index * 1000 + turn)
+            SampleRequest(prompt=ids, sampling=sampling, max_tokens=world.randint(1, 12), seed=index * 1000 + turn)
         )
         answer = [world.randrange(VOCAB) for _ in range(world.randrange(1, 9))]
         ids += [*drawn.ids, *answer]
@@ -76,8 +76,10 @@ async def episode(sampler: object, index: int, turns: int, draw: SamplingSetting
     )
 
 
-async def episodes(sampler: object, count: int, turns: int = 5, **draw: object) -> list[TrainSequence]:
-    return await asyncio.gather(*(episode(sampler, index, turns, SamplingSettings(**draw)) for index in range(count)))
+async def episodes(sampler: object, count: int, turns: int = 5, **sampling: object) -> list[TrainSequence]:
+    return await asyncio.gather(
+        *(episode(sampler, index, turns, SamplingSettings(**sampling)) for index in range(count))
+    )
 
 
 def run(scenario: Callable[[], Awaitable[object]]) -> object:
@@ -452,9 +454,9 @@ def test_a_sampler_that_shares_a_card_rests_once_and_wakes_for_work(sampler_sett
     core = SleepyCore(sampler_settings)
 
     async def scenario() -> None:
-        settings = dataclasses.replace(sampler_settings, shares_card=shares)
+        settings = dataclasses.replace(sampler_settings, shares_gpu=shares)
         sampler = VllmSampler(settings, start_core=lambda _: core)
-        for work in (sampler.forget, sampler.rest, sampler.rest, sampler.forget, sampler.forget):
+        for work in (sampler.forget, sampler.sleep, sampler.sleep, sampler.forget, sampler.forget):
             await work()
 
     run(scenario)

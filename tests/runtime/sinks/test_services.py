@@ -203,7 +203,7 @@ def test_an_option_that_a_sink_does_not_have_is_refused(opening: Make, name: str
 
 
 def test_a_missing_package_is_told_with_the_line_that_installs_it() -> None:
-    with pytest.raises(RunError, match=r"'wandb' needs a package .*no_such.*: pip install 'agym\[wandb\]'"):
+    with pytest.raises(RunError, match=r"'wandb' needs a package .*no_such.*: pip install 'agym-dsl\[wandb\]'"):
         import_library("no_such_package", "wandb")
 
 
@@ -233,7 +233,7 @@ def test_extra_settings_options_and_variables_of_the_table_are_those_of_the_pack
     )
     named = [word for word in (*(row.settings or ()), *row.options) if word != "options"]
     assert all(f"`{word}`" in line for word in named)
-    assert f"agym[{row.extra}]" in line
+    assert f"agym-dsl[{row.extra}]" in line
     assert all(f"`{variable}`" in (root / "docs" / "logging.md").read_text() for variable in row.variables)
 
 

@@ -1,0 +1,119 @@
+"""Packages that a run imports, the extra that brings each, and the line that installs what is missing.
+
+The names of packages are those of their distributions; nothing is imported to find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ...dsl.catalog import Catalog
+from ...dsl.model.plan import Plan
+from ...dsl.model.recipe import Launcher
+from ...dsl.model.stage_kinds import learns
+from ...reporters.quantity import plural
+from ...runtime.backends.registry import BASE_PACKAGES, DEFAULT_LEARNER, DEFAULT_SAMPLER, installed_versions
+from .shell import UsageError
+
+__all__ = [
+    "ENV_PACKAGES",
+    "Requirement",
+    "check_installed",
+    "explain_missing_module",
+    "find_missing",
+    "install_line",
+    "list_requirements",
+]
+
+ENV_PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "babyai": ("minigrid",),
+    "sciworld": ("scienceworld",),
+    "web": ("playwright",),
+    "search": ("tantivy",),
+    "mcp": ("mcp",),
+    "gymnasium": ("gymnasium",),
+    "textworld": ("textworld",),
+    "reasoning-gym": ("reasoning-gym",),
+}
+_ENGINES = "'agym-dsl[cpu]', or on a machine with GPUs 'agym-dsl[cuda]'"
+_MODULES: Mapping[str, str] = {
+    **dict.fromkeys(("numpy", "torch", "transformers", "safetensors", "deepspeed", "vllm"), _ENGINES),
+    **dict.fromkeys(("httpx", "httptools", "starlette", "uvicorn", "websockets"), "'agym-dsl[serve]'"),
+    "ray": "'agym-dsl[ray]'",
+}
+"""What to install where a module cannot be imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """Packages, any of which will do, the reason, and the extra that brings one."""
+
+    packages: tuple[str, ...]
+    why: str
+    extra: str
+
+
+def list_requirements(plan: Plan, known: Catalog, *, trains: bool = True) -> tuple[Requirement, ...]:
+    """All that a run imports, with the reason; without `trains`, what its evaluation does."""
+    training = _training_requirements(plan, known) if trains else ()
+    return tuple(dict.fromkeys((*_requirements(plan), *training, *_environment_requirements(plan, known))))
+
+
+def find_missing(
+    required: Iterable[Requirement], installed: Mapping[str, str | None] | None = None
+) -> tuple[Requirement, ...]:
+    """Those of which no package is installed."""
+    needs = tuple(required)
+    found = installed_versions({name for each in needs for name in each.packages}) if installed is None else installed
+    return tuple(each for each in needs if not any(found[package] for package in each.packages))
+
+
+def install_line(missing: Iterable[Requirement]) -> str:
+    return f"pip install 'agym-dsl[{','.join(dict.fromkeys(each.extra for each in missing))}]'"
+
+
+def check_installed(plan: Plan, known: Catalog, *, trains: bool = True) -> None:
+    """Refuse, before anything is imported, a command that lacks packages."""
+    missing = find_missing(list_requirements(plan, known, trains=trains))
+    if missing:
+        names = ", ".join(f"{' or '.join(each.packages)} ({each.why})" for each in missing)
+        raise UsageError(f"{plural(len(missing), 'package')} not installed: {names}; {install_line(missing)}")
+
+
+def explain_missing_module(error: ModuleNotFoundError) -> str | None:
+    """What to install where a module of an extra is missing; None where it is none of an extra."""
+    module = (error.name or "").partition(".")[0]
+    packages = _MODULES.get(module)
+    return packages and f"it needs the package '{module}': pip install {packages}"
+
+
+def _requirements(plan: Plan) -> Iterator[Requirement]:
+    engines = _engines(plan)
+    yield from (Requirement((package,), "every run", engines) for package in BASE_PACKAGES)
+    yield Requirement(DEFAULT_SAMPLER.packages, "sampling", engines)
+    if plan.placement.launcher == Launcher.RAY:
+        yield Requirement(("ray",), "hardware.launcher: ray", "ray")
+
+
+def _training_requirements(plan: Plan, known: Catalog) -> Iterator[Requirement]:
+    if any(learns(stage.settings.algorithm) for stage in plan.stages):
+        yield Requirement(DEFAULT_LEARNER.packages, "learning", _engines(plan))
+    for sink in plan.logging:
+        info = known.sinks[sink.use]
+        if info.extra is not None:
+            yield Requirement(info.packages, f"logging to {sink.use}", info.extra)
+
+
+def _engines(plan: Plan) -> str:
+    return "cuda" if plan.hardware.gpus_per_node else "cpu"
+
+
+def _environment_requirements(plan: Plan, known: Catalog) -> Iterator[Requirement]:
+    used = [env for stage in plan.stages for env in stage.settings.environments.values()]
+    for name in sorted({env.use for env in used if env.use}):
+        extra = known.environments[name].extra
+        if extra is not None and extra in ENV_PACKAGES:
+            yield Requirement(ENV_PACKAGES[extra], f"environment {name}", extra)
+    if any(env.url for env in used):
+        yield Requirement(("httpx",), "an environment by url", "serve")
