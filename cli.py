@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,7 +44,12 @@ def entry() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             # a terminal without Unicode, and file names that are not text, are no reason to fail
             stream.reconfigure(errors="backslashreplace")
-    code = main()
+    try:
+        code = main()
+    except KeyboardInterrupt:  # once more, while the first was being reported
+        code = Exit.INTERRUPTED
+    # from here on the system ends the process, without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     # at its end the interpreter would look for garbage among all that the engines imported, for three seconds
     gc.freeze()
     sys.exit(code)

@@ -19,6 +19,7 @@ from ..dsl.model.stage_kinds import has_reference, own_end
 from .data.judge_client import JudgeClient
 from .errors import StepRefused
 from .guards import GuardStop, Verdict, apply_guards
+from .interrupts import StopSignal
 from .progress import Progress
 from .protocols import OptimizerSettings
 from .reporting import MetricsRow, Reporter
@@ -33,7 +34,7 @@ from .storage.run_folder import MODEL, PROGRESS, JsonLines, RunFolder, episode_l
 from .workers.learner_worker import LearnerWorker
 from .workers.worker_group import WorkerGroup
 
-__all__ = ["Engine", "OutcomeKind", "RunOutcome", "StopSignal"]
+__all__ = ["Engine", "OutcomeKind", "RunOutcome"]
 
 
 class OutcomeKind(StrEnum):
@@ -49,13 +50,6 @@ class RunOutcome:
     kind: OutcomeKind
     steps: int
     reason: str = ""
-
-
-@dataclass(slots=True)
-class StopSignal:
-    """Set from outside; the engine looks at it between steps."""
-
-    wanted: bool = False
 
 
 class _Stopped(Exception):

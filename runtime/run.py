@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import platform
-import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +17,8 @@ from ..dsl.model.recipe import Launcher
 from ..dsl.publish.plan_json import dump_json
 from .backends.registry import ENGINE_PACKAGES, installed_versions
 from .data.judge_client import JudgeClient
-from .engine import Engine, RunOutcome, StopSignal
+from .engine import Engine, RunOutcome
+from .interrupts import StopSignal, handle_signals
 from .rollout.env_connections import EnvConnector, make_deadlines
 from .sinks.console.console import Terminal
 from .sinks.fanout import Fanout, open_fanout
@@ -76,13 +75,16 @@ def run_plan(
         folder = _open_folder(root, plan, text, start, _manifest(plan, text, start.folder, wall_clock()))
     try:
         reporter = open_fanout(plan, root, terminal, environ, clock, wall_clock)
-        ending, failed = "failed", True
-        try:
-            outcome = asyncio.run(_run(anchor_paths(plan, str(start.folder)), folder, reporter, environ, clock))
-            ending, failed = outcome.kind.value, False
-            return outcome
-        finally:
-            reporter.close(summarise_run(root, ending), failed=failed)
+        stop, ending = StopSignal(), "failed"
+        anchored = anchor_paths(plan, str(start.folder))
+        with handle_signals(stop, reporter.note):
+            try:
+                outcome = asyncio.run(_run(anchored, folder, reporter, environ, clock, stop))
+                ending = outcome.kind.value
+                return outcome
+            finally:
+                ending = "interrupted" if stop.ending else ending
+                reporter.close(summarise_run(root, ending), failed=ending == "failed")
     finally:
         folder.close()
 
@@ -114,48 +116,31 @@ def _refuse_another(stored: RunReader, then: Plan, now: Plan, manifest: Mapping[
 
 
 async def _run(
-    plan: Plan, folder: RunFolder, reporter: Fanout, environ: Mapping[str, str], clock: Callable[[], float]
+    plan: Plan,
+    folder: RunFolder,
+    reporter: Fanout,
+    environ: Mapping[str, str],
+    clock: Callable[[], float],
+    stop: StopSignal,
 ) -> RunOutcome:
-    stop = StopSignal()
     connector = EnvConnector(folder.root / "logs", environ, reporter.note, make_deadlines(plan.rollout))
     judges = JudgeClient(plan, folder.root / JUDGE, connector.read_secret)
-    with _handle_signals(stop, reporter.note):
-        reporter.phase("start")
-        with on_disk("start"):
-            workers = await _LAUNCHERS[Launcher(plan.placement.launcher)](plan, folder.root, connector, clock)
-        try:
-            return await Engine(
-                plan, folder, workers, reporter, clock, stop, lambda: connector.num_troubles, judges
-            ).run()
-        finally:
-            await judges.close()
-            await workers.close()
+    reporter.phase("start")
+    with on_disk("start"):
+        workers = await _LAUNCHERS[Launcher(plan.placement.launcher)](plan, folder.root, connector, clock)
+    stop.loop = asyncio.get_running_loop()
+    try:
+        return await Engine(plan, folder, workers, reporter, clock, stop, lambda: connector.num_troubles, judges).run()
+    finally:
+        stop.loop = None
+        await judges.close()
+        await workers.close()
 
 
 _LAUNCHERS: Mapping[Launcher, Callable[[Plan, Path, EnvConnector, Callable[[], float]], Awaitable[WorkerGroup]]] = {
     Launcher.INLINE: inline.launch_inline,
     Launcher.RAY: ray.launch_ray,
 }
-
-
-@contextmanager
-def _handle_signals(stop: StopSignal, note: Callable[[str], None]) -> Iterator[None]:
-    """Handle signals: the first asks to finish the step and save, the second ends the run at once."""
-    loop = asyncio.get_running_loop()
-
-    def handle(number: int, frame: object) -> None:
-        if stop.wanted:
-            raise KeyboardInterrupt
-        stop.wanted = True
-        # not from here: what was interrupted may be in the midst of telling something
-        loop.call_soon_threadsafe(note, "finishing this step, then saving; interrupt again to stop now")
-
-    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 def _manifest(plan: Plan, text: str, folder: Path, now: float) -> dict[str, object]:

@@ -31,7 +31,8 @@ from agym.envs.protocol import Env, EnvClient, EnvSpec, Observation, Runs, Score
 from agym.runtime.agents.chat import Chat
 from agym.runtime.backends.hf_models import UnknownWord
 from agym.runtime.data.judge_client import JudgeClient
-from agym.runtime.engine import Engine, RunOutcome, StopSignal
+from agym.runtime.engine import Engine, RunOutcome
+from agym.runtime.interrupts import StopSignal
 from agym.runtime.protocols import (
     FinishReason,
     Floats,

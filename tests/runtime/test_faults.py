@@ -6,9 +6,11 @@ Environments are asked over real HTTP, in a process of their own; the engines ar
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,11 +25,11 @@ from agym.envs.clients.supervise import ServeCommand, ServerProcess, Watch
 from agym.envs.errors import EnvFault
 from agym.envs.listener import listen
 from agym.envs.protocol import Deadlines
-from agym.runtime.engine import OutcomeKind, StopSignal
+from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import RunError, StepRefused
+from agym.runtime.interrupts import StopSignal, handle_signals
 from agym.runtime.learning.training_batch import build_training_batch, score_groups
 from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
-from agym.runtime.run import _handle_signals
 from agym.runtime.storage.resume_check import can_resume
 from agym.runtime.storage.run_folder import JsonLines
 
@@ -413,23 +415,69 @@ def test_a_run_is_resumed_with_what_was_mended_and_not_with_what_decides_it(
 # --- a person who wants to stop ------------------------------------------------------------------------------------
 
 
-def test_the_first_signal_is_told_of_and_the_second_ends_a_long_computation_at_once() -> None:
-    stop, notes = StopSignal(), list[str]()
+@pytest.fixture
+def loud() -> Iterator[None]:
+    """An interrupted run silences tracebacks for good, as its process ends; here it goes on."""
+    before = sys.unraisablehook, threading.excepthook
+    yield
+    sys.unraisablehook, threading.excepthook = before
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("loud")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_for_a_save_the_second_ends_a_long_computation_and_the_third_the_process(
+    number: signal.Signals,
+) -> None:
+    stop, notes, codes = StopSignal(), list[str](), list[int]()
+    before = signal.getsignal(number)
 
     async def go() -> None:
-        with _handle_signals(stop, notes.append):
-            os.kill(os.getpid(), signal.SIGINT)
-            await asyncio.sleep(0.01)
-            assert stop.wanted
-            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-            time.sleep(30)  # as an update does, or an engine's start
+        stop.loop = asyncio.get_running_loop()
+        os.kill(os.getpid(), number)
+        await asyncio.sleep(0.01)
+        assert (stop.wanted, stop.ending) == (True, False)
+        threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
+        time.sleep(30)  # as an update does
 
     started = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(go())
-    assert time.monotonic() - started < 20
+    with handle_signals(stop, notes.append, exit_now=codes.append):
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(go())
+        assert time.monotonic() - started < 20
+        os.kill(os.getpid(), number)
+        time.sleep(0.01)
     assert notes == ["finishing this step, then saving; interrupt again to stop now"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert codes == [130]
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.usefixtures("loud")
+def test_before_there_is_anything_to_save_the_first_signal_ends_the_start() -> None:
+    def start() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(30)
+
+    with handle_signals(StopSignal(), print, exit_now=lambda _: None), pytest.raises(KeyboardInterrupt):
+        start()
+
+
+@pytest.mark.usefixtures("loud")
+def test_an_interrupt_that_a_library_swallows_still_ends_the_process() -> None:
+    codes, over = list[int](), threading.Event()
+
+    def exit_now(code: int) -> None:
+        codes.append(code)
+        over.set()
+
+    with handle_signals(StopSignal(), print, exit_now=exit_now, closing_s=0.05):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(30)
+        except KeyboardInterrupt:
+            pass
+        assert over.wait(10)
+    assert codes == [130]
 
 
 def test_a_run_that_is_asked_to_stop_finishes_its_step_saves_and_goes_on_as_if_it_had_not(new_run: Any) -> None:
