@@ -5,21 +5,28 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..dsl.compile import CompiledVariant
 from ..dsl.model.plan import Plan
 from ..reporters.resolved import resolved_yaml
-from .invocation.compiling import build_compiler
+from .invocation.compiling import build_compiler, open_stored
 from .invocation.engines import prepare_process
 from .invocation.requirements import check_installed
 from .invocation.shell import Exit, Shell, UsageError
+
+if TYPE_CHECKING:
+    from ..runtime.storage.run_reader import RunReader
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recipe", metavar="RECIPE", help="a recipe, or the name of a shipped one")
+    parser.add_argument(
+        "recipe", metavar="RECIPE", help="a recipe, the name of a shipped one, or with --resume the folder of a run"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the recipe")
     parser.add_argument("--run", type=int, metavar="N", help="only this run of a matrix, counted from 1")
     how = parser.add_mutually_exclusive_group()
@@ -29,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     compiler = build_compiler(shell, arguments.set)
-    runs = compiler.runs(arguments.recipe, to_run=True)
+    stored = _open_run(arguments, shell)
+    text = None if stored is None else open_stored(arguments.recipe, stored)
+    runs = compiler.runs(arguments.recipe, text, to_run=True)
     if arguments.run is not None:
         if not 1 <= arguments.run <= len(runs):
             raise UsageError(f"'{arguments.recipe}' has {len(runs)} runs, there is no run {arguments.run}")
@@ -38,13 +47,25 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
         check_installed(each.plan, compiler.catalog)
     prepare_process(runs[0].plan, shell.environ)
     for each in runs:
-        code = _one(each, arguments, shell)
+        code = _one(each, arguments, shell, stored)
         if code is not Exit.RIGHT:
             return code
     return Exit.RIGHT
 
 
-def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell) -> Exit:
+def _open_run(arguments: argparse.Namespace, shell: Shell) -> RunReader | None:
+    """The run to resume, where its folder is given in place of a recipe."""
+    root = shell.cwd / arguments.recipe
+    if not (root / "plan.json").is_file():
+        return None
+    if not arguments.resume:
+        raise UsageError(f"'{arguments.recipe}' is the folder of a run: continue it with --resume, or name a recipe")
+    from ..runtime.storage.run_reader import RunReader
+
+    return RunReader(root)
+
+
+def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell, given: RunReader | None) -> Exit:
     from ..runtime.engine import OutcomeKind
     from ..runtime.run import Start, folder_of, run_plan
     from ..runtime.sinks.console.console import Terminal, wants_live
@@ -54,10 +75,12 @@ def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell) 
         OutcomeKind.INTERRUPTED: Exit.INTERRUPTED,
         OutcomeKind.GUARDED: Exit.STOPPED,
     }
-    root = folder_of(variant.plan, shell.cwd)
+    plan, root = variant.plan, folder_of(variant.plan, shell.cwd)
+    if given is not None:
+        plan, root = replace(plan, choices=given.manifest.get("choices", {})), given.root
     stored = _stored(root, shell) if arguments.resume else None
     outcome = run_plan(
-        variant.plan,
+        plan,
         root,
         Start(recipe=resolved_yaml(variant.tree), folder=Path(variant.folder), resume=stored, fresh=arguments.fresh),
         terminal=Terminal(out=shell.out, live=wants_live(shell.out, shell.environ)),

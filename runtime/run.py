@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import platform
+import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from .interrupts import StopSignal, handle_signals
 from .rollout.env_connections import EnvConnector, make_deadlines
 from .sinks.console.console import Terminal
 from .sinks.fanout import Fanout, open_fanout
-from .storage.resume_check import can_resume, decisive_sha256
+from .storage.resume_check import can_resume, decisive_sha256, list_differences
 from .storage.run_folder import JUDGE, FolderError, RunFolder, on_disk
 from .storage.run_reader import RunReader
 from .storage.summary import summarise_run
@@ -104,7 +105,11 @@ def _open_folder(root: Path, plan: Plan, text: str, start: Start, manifest: Mapp
 
 def _refuse_another(stored: RunReader, then: Plan, now: Plan, manifest: Mapping[str, object]) -> None:
     if not can_resume(then, now):
-        raise FolderError(f"'{stored.root}' holds a run of another plan: resume it by its own recipe, or use --fresh")
+        listed = "".join(f"\n  {each}" for each in list_differences(then, now)[:_LISTED])
+        raise FolderError(
+            f"'{stored.root}' holds a run of another plan: resume it by its own recipe, with "
+            f"'agym run {shlex.quote(str(stored.root))} --resume', or use --fresh{listed}"
+        )
     before = stored.manifest
     is_hashed = "decisive_sha256" in before and before.get("agym") == manifest["agym"]
     # the recipe keeps references to environment variables, so that both plans have their values of now
@@ -113,6 +118,10 @@ def _refuse_another(stored: RunReader, then: Plan, now: Plan, manifest: Mapping[
             f"'{stored.root}' holds a run with other values of the environment variables in its recipe: "
             "set them as they were, or use --fresh"
         )
+
+
+_LISTED = 20
+"""Differences that are shown."""
 
 
 async def _run(

@@ -66,3 +66,11 @@ def test_a_process_that_starts_itself_again_tells_of_warnings_once(tmp_path: Pat
     )
     assert called.returncode == 3, called.stderr
     assert called.stderr.count("warning[cut-sampling]") == 1
+
+
+def test_a_folder_of_a_run_is_resumed_and_never_trained_as_a_recipe(agym: Agym, tmp_path: Path) -> None:
+    (tmp_path / "runs/mine").mkdir(parents=True)
+    (tmp_path / "runs/mine/plan.json").touch()
+    called = agym("run", "runs/mine")
+    assert called.code == 2
+    assert "'runs/mine' is the folder of a run: continue it with --resume, or name a recipe" in called.err

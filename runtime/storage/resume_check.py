@@ -7,13 +7,16 @@ time limits, an address. Settings that decide what is learned may not.
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from ...dsl.model.plan import Plan, PlanStage
 from ...dsl.model.recipe import Hardware, Judge, Rollout, RolloutHardware
-from ...dsl.publish.plan_json import dump_canonical
+from ...dsl.publish.plan_json import dump_canonical, to_json
 
-__all__ = ["can_resume", "decisive_sha256"]
+__all__ = ["can_resume", "decisive_sha256", "list_differences"]
 
 
 def can_resume(then: Plan, now: Plan) -> bool:
@@ -24,6 +27,44 @@ def can_resume(then: Plan, now: Plan) -> bool:
 def decisive_sha256(plan: Plan) -> str:
     """Hash of all that must stay the same."""
     return hashlib.sha256(dump_canonical(_decisive(plan)).encode()).hexdigest()
+
+
+def list_differences(then: Plan, now: Plan) -> list[str]:
+    """List the keys that keep a run from being resumed, with both values; a key of all stages once."""
+    old, new = (dict(_flat(to_json(_decisive(plan)))) for plan in (then, now))
+    found: dict[str, list[str]] = {}
+    for path in dict.fromkeys((*old, *new)):
+        values = [json.dumps(side[path], ensure_ascii=False)[:80] if path in side else "not set" for side in (old, new)]
+        if old.get(path) != new.get(path) and path[0] not in _DERIVED:
+            stage, key = _key(path)
+            found.setdefault(f"'{key}': {values[0]} in the run, {values[1]} now", []).append(stage)
+    stages = {path[1] for path in (*old, *new) if path[0] == "stages"}
+    return [
+        text if {*where} in ({""}, stages) else f"{text} (stage {', '.join(where)})" for text, where in found.items()
+    ]
+
+
+_DERIVED = ("budget", "shape", "placement", "stage_names", "version")
+"""Parts of a plan that follow from the rest."""
+
+
+def _key(path: tuple[str, ...]) -> tuple[str, str]:
+    """The stage, and the key as a recipe writes it."""
+    if path[0] != "stages":
+        return "", ".".join(path)
+    return path[1], ".".join(part for part in path[2:] if part not in ("settings", "optimizer"))
+
+
+def _flat(data: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Leaves by path; a stage by its name."""
+    if isinstance(data, Mapping) and data:
+        for key, value in data.items():
+            yield from _flat(value, (*path, str(key)))
+    elif path == ("stages",):
+        for stage in data:
+            yield from _flat(stage["settings"], (*path, stage["settings"]["stage"]))
+    else:
+        yield path, data
 
 
 def _decisive(plan: Plan) -> Plan:

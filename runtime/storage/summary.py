@@ -6,6 +6,7 @@ The rows of all resumes count as one run.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,8 @@ def summarise_run(root: Path, ending: str) -> Iterator[str]:
     """Summarise the run of a folder; `ending` is 'finished', 'interrupted', 'stopped by a guard: ...'."""
     metrics = root / "metrics.jsonl"
     yield from summary_lines(read_rows(metrics), ending, model_folder(root), metrics)
+    if ending != "finished":
+        yield f"  resume   agym run {shlex.quote(strip_control(str(root), 500))} --resume"
 
 
 def eval_results(row: MetricsRow) -> tuple[tuple[str, EvalResult], ...]:

@@ -11,7 +11,7 @@ import pytest
 from agym.dsl.model.plan import Plan
 from agym.runtime.run import Start, run_plan
 from agym.runtime.sinks.console.console import Terminal
-from agym.runtime.storage.resume_check import decisive_sha256
+from agym.runtime.storage.resume_check import decisive_sha256, list_differences
 from agym.runtime.storage.run_folder import FolderError, RunFolder
 
 
@@ -36,7 +36,26 @@ def resumed(root: Path, then: Plan, now: Plan) -> str:
 def test_a_run_of_another_plan_is_not_resumed(new_run: Any, tmp_path: Path) -> None:
     RunFolder.start(tmp_path / "run", "plan", "recipe", {"recipe_folder": "/"}).close()
     said = resumed(tmp_path / "run", new_run("seed=1").plan, new_run().plan)
-    assert "holds a run of another plan: resume it by its own recipe, or use --fresh" in said
+    own = f"holds a run of another plan: resume it by its own recipe, with 'agym run {tmp_path / 'run'} --resume', or"
+    assert own in said
+    assert said.splitlines()[1:] == ["  'seed': 1 in the run, 0 now"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("algorithm.lr=1", "'algorithm.lr': 4.0 in the run, 1.0 now (stage exploit, explore)"),
+        ("schedule=[{stage: other, turns: 2, until: step >= 9}]", "'turns': 2 in the run, not set now (stage exploit)"),
+        ("eval.turns=3", "'eval.turns': [2, 4] in the run, [3] now"),
+    ],
+)
+def test_each_key_that_differs_is_listed_with_both_values(new_run: Any, setting: str, line: str) -> None:
+    assert line in list_differences(new_run().plan, new_run(setting).plan)
+
+
+def test_what_may_differ_is_not_listed(new_run: Any) -> None:
+    now = new_run("hardware.rollout.kv_cache_gb=1", "rollout={retries: 9}").plan
+    assert list_differences(new_run().plan, now) == []
 
 
 def test_a_run_whose_variables_of_the_environment_have_changed_is_not_resumed(new_run: Any, tmp_path: Path) -> None:

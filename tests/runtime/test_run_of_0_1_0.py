@@ -31,7 +31,7 @@ def test_it_is_resumed_evaluated_and_exported(engines: Any, folder: Path) -> Non
     before = rows(folder)
     assert [row["total_step"] for row in before] == [1, 2, 3, 4, 4, 5]
     assert list(folder.glob("runs/small/checkpoints/step-4/batches.npz"))
-    for words in (("run", "recipe.yaml", "--resume"), ("eval", "runs/small"), ("export", "runs/small", "model")):
+    for words in (("run", "runs/small", "--resume"), ("eval", "runs/small"), ("export", "runs/small", "model")):
         done = engines.run("-m", "agym", *words, cwd=folder)
         assert done.returncode == 0, (words, done.stdout + done.stderr)
     after = rows(folder)
