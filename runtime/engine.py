@@ -30,7 +30,9 @@ from .steps.prefetch import Prefetcher
 from .steps.rollout_batch import read_batches, write_batches
 from .steps.stage_context import StageContext, open_pool, reference_stage
 from .steps.step_data import StepData, StepResult
+from .storage.learning_signs import LearningSigns
 from .storage.run_folder import MODEL, PROGRESS, JsonLines, RunFolder, episode_lines, fill_folder, on_disk
+from .storage.summary import read_rows
 from .workers.learner_worker import LearnerWorker
 from .workers.worker_group import WorkerGroup
 
@@ -90,6 +92,7 @@ class Engine:
         """Version of the weights that the sampler holds."""
         self._saved = -1
         """The `total_step` of the newest checkpoint."""
+        self._signs = LearningSigns()
 
     async def run(self) -> RunOutcome:
         await self._restore()
@@ -333,7 +336,10 @@ class Engine:
             self._prefetcher.resume(read_batches(folder))
             await self._workers.learner(LearnerWorker.load, folder)
         self._space.forget_episodes(after=self._progress.total_step)
-        self._rows = JsonLines(self._space.root / "metrics.jsonl", keep_bytes=self._progress.metrics_bytes)
+        metrics = self._space.root / "metrics.jsonl"
+        self._rows = JsonLines(metrics, keep_bytes=self._progress.metrics_bytes)
+        for row in read_rows(metrics):
+            self._signs.add(row)
 
     async def _save(self) -> None:
         self._reporter.phase("save")
@@ -374,6 +380,8 @@ class Engine:
         with on_disk("metrics"):
             self._rows.append(known)
         self._reporter.row(known)
+        for text in self._signs.add(known):
+            self._reporter.note(f"warning: {text}")
 
 
 def _lesson(stage: PlanStage) -> object:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..reporting import MetricsRow
 from ..text_format import format_count, format_duration, format_number, format_share, numeric, strip_control
+from .learning_signs import LearningSigns
 from .run_folder import MODEL, checkpoints_in
 
 __all__ = ["EvalResult", "eval_results", "model_folder", "read_rows", "summarise_run", "summary_lines"]
@@ -59,15 +60,19 @@ def eval_results(row: MetricsRow) -> tuple[tuple[str, EvalResult], ...]:
 def summary_lines(rows: Iterable[MetricsRow], ending: str, model: Path | None, metrics: Path) -> Iterator[str]:
     steps, seconds, sampled, trained = 0, 0.0, 0.0, 0.0
     evals: list[tuple[tuple[str, EvalResult], ...]] = []
+    signs = LearningSigns()
     for row in rows:
+        signs.add(row)
         steps = max(steps, int(numeric(row, "total_step") or 0))
         seconds += (numeric(row, "timing_s/step") or 0.0) + (numeric(row, "timing_s/eval") or 0.0)
         sampled += numeric(row, "rollout/tokens") or 0.0
         trained += numeric(row, "train/tokens") or 0.0
         if "eval/success" in row:
             evals.append(eval_results(row))
+    warnings = signs.at_end()
+    with_warnings = f" with {format_count(len(warnings), 'warning')}" if warnings else ""
     yield (
-        f"{strip_control(ending, 500)}: {format_count(steps, 'step')} in {format_duration(seconds)}, "
+        f"{strip_control(ending, 500)}{with_warnings}: {format_count(steps, 'step')} in {format_duration(seconds)}, "
         f"{format_number(int(sampled))} tokens sampled, {format_number(int(trained))} trained on"
     )
     after = evals[-1] if evals else ()
@@ -76,6 +81,7 @@ def summary_lines(rows: Iterable[MetricsRow], ending: str, model: Path | None, m
     for name, result in after:
         yield f"  {strip_control(name, _NAME):{width}}  success {_change(before.get(name), result)}"
     yield f"  metrics  {strip_control(str(metrics), 500)}"
+    yield from (f"  warning  {text}" for text in warnings)
     if model is not None:
         yield f"  model    {strip_control(str(model), 500)}"
 
