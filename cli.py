@@ -14,7 +14,7 @@ from typing import NoReturn
 from .commands import COMMANDS
 from .commands.invocation.shell import Exit, Shell, UsageError, WrongRecipe
 from .commands.parser import build_parser, import_command
-from .runtime.errors import RunError
+from .runtime.errors import RunError, explain_shortage
 
 __all__ = ["entry", "main"]
 
@@ -57,7 +57,7 @@ def entry() -> NoReturn:
 
 def _run(words: list[str], environ: Mapping[str, str]) -> int:
     try:
-        arguments = build_parser(set(words) & COMMANDS.keys()).parse_args(words)
+        arguments = build_parser(set(words) & COMMANDS.keys()).parse_args(words or ["--help"])
         code = int(import_command(arguments.command).run(arguments, _shell(environ)))
     except SystemExit as stop:
         code = int(stop.code or 0)
@@ -74,6 +74,12 @@ def _run(words: list[str], environ: Mapping[str, str]) -> int:
         code = Exit.USAGE
     except WrongRecipe:
         code = Exit.WRONG
+    except (MemoryError, OSError) as error:
+        advice = explain_shortage(error)
+        if advice is None:
+            raise
+        print(f"agym {arguments.command}: error: {advice}", file=sys.stderr)
+        code = Exit.RUN_FAILED
     # here, where a broken pipe is still caught
     sys.stdout.flush()
     return code

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EACCES, EDQUOT, EIO, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC, EROFS
 from pathlib import Path
 
-__all__ = ["RunError", "StepRefused", "irrevocable", "read_text"]
+__all__ = ["RunError", "StepRefused", "advise", "explain_shortage", "irrevocable", "read_text"]
 
 
 class RunError(Exception):
@@ -27,6 +28,38 @@ def irrevocable() -> Iterator[None]:
         yield
     except StepRefused as error:
         raise RunError(str(error)) from error
+
+
+_FILES = "raise the limit of open files, for example with 'ulimit -n 65536'"
+_SHORTAGES = {
+    ENOSPC: "free space on that disk",
+    EDQUOT: "free space within your quota",
+    EMFILE: _FILES,
+    ENFILE: _FILES,
+    ENOMEM: "free memory, or use a smaller model, fewer 'rollout.slots' or a smaller 'hardware.rollout.kv_cache_gb'",
+}
+_ADVICE = {
+    **_SHORTAGES,
+    ENOENT: "the folder was removed while it was in use: put it back",
+    EIO: "free space, or repair that disk",
+    EACCES: "make it writable for this user",
+    EROFS: "make that disk writable",
+}
+
+
+def advise(error: OSError) -> str:
+    """Return what to do about an error of the system, before the run is resumed."""
+    return _ADVICE.get(error.errno or 0, "fix it")
+
+
+def explain_shortage(error: Exception) -> str | None:
+    """Say what this machine is short of, and what to do; None for any other error."""
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {_SHORTAGES[ENOMEM]}"
+    if isinstance(error, OSError) and error.errno in _SHORTAGES:
+        where = f"'{error.filename}': " if error.filename else ""
+        return f"{where}{error.strerror}: {_SHORTAGES[error.errno]}"
+    return None
 
 
 def read_text(path: str, key: str = "") -> str:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from .. import __version__
 from ..dsl.check.paths import anchor_paths
@@ -134,9 +135,10 @@ async def _run(
 ) -> RunOutcome:
     connector = EnvConnector(folder.root / "logs", environ, reporter.note, make_deadlines(plan.rollout))
     judges = JudgeClient(plan, folder.root / JUDGE, connector.read_secret)
-    reporter.phase("start")
     with on_disk("start"):
-        workers = await _LAUNCHERS[Launcher(plan.placement.launcher)](plan, folder.root, connector, clock)
+        workers = await _LAUNCHERS[Launcher(plan.placement.launcher)](
+            plan, folder.root, connector, clock, reporter.phase
+        )
     stop.loop = asyncio.get_running_loop()
     try:
         return await Engine(plan, folder, workers, reporter, clock, stop, lambda: connector.num_troubles, judges).run()
@@ -146,7 +148,10 @@ async def _run(
         await workers.close()
 
 
-_LAUNCHERS: Mapping[Launcher, Callable[[Plan, Path, EnvConnector, Callable[[], float]], Awaitable[WorkerGroup]]] = {
+_Launch: TypeAlias = Callable[
+    [Plan, Path, EnvConnector, Callable[[], float], Callable[[str], None]], Awaitable[WorkerGroup]
+]
+_LAUNCHERS: Mapping[Launcher, _Launch] = {
     Launcher.INLINE: inline.launch_inline,
     Launcher.RAY: ray.launch_ray,
 }

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from errno import EMFILE, ENOSPC
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,10 @@ def test_help_lists_every_command_and_the_exit_codes(agym: Agym) -> None:
     assert "exit codes: 0 success, 1 wrong recipe, 2 wrong usage" in called.out
 
 
+def test_without_a_command_it_prints_its_help(agym: Agym) -> None:
+    assert agym() == agym("--help")
+
+
 def test_version_is_that_of_the_package(agym: Agym) -> None:
     assert agym("--version").out == f"agym {__version__}\n"
 
@@ -93,7 +98,6 @@ def test_version_is_that_of_the_package(agym: Agym) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "required"),
         (("validte",), "did you mean 'validate'?"),
         (("plan",), "required"),
         (("plan", "quickstart", "--format", "tre"), "did you mean 'tree'?"),
@@ -149,6 +153,33 @@ def test_ctrl_c_ends_with_one_line() -> None:
     with redirect_stdout(Interrupting()), redirect_stderr(err):
         assert main(["recipes"]) == 130
     assert err.getvalue() == "agym: interrupted\n"
+
+
+class Short(io.StringIO):
+    """Stands for a machine that is short of something."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def write(self, text: str) -> int:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError(), "not enough memory: free memory, or use a smaller model"),
+        (OSError(EMFILE, "Too many open files", "x"), "'x': Too many open files: raise the limit of open files, for"),
+        (OSError(ENOSPC, "No space left on device"), "No space left on device: free space on that disk"),
+    ],
+)
+def test_a_shortage_is_one_line_that_says_what_to_do(error: Exception, words: str) -> None:
+    err = io.StringIO()
+    with redirect_stdout(Short(error)), redirect_stderr(err):
+        assert main(["recipes"]) == 3
+    assert err.getvalue().startswith(f"agym recipes: error: {words}")
+    assert err.getvalue().count("\n") == 1
 
 
 class Faulty(io.StringIO):

@@ -74,8 +74,9 @@ _SIGNS = {
     "entropy explodes": _Sign(
         holds=_explodes,
         text=lambda last: (
-            f"the entropy rose to {_value(last, 'train/entropy')} nats per token, over {_ENTROPY_RISE:g} times its value in "
-            "the stage's first steps: replies become random; lower 'lr' or 'entropy.coef', or raise 'kl.coef'"
+            f"the entropy rose to {_value(last, 'train/entropy')} nats per token, over {_ENTROPY_RISE:g} times "
+            "its value in the stage's first steps: replies become random; "
+            "lower 'lr' or 'entropy.coef', or raise 'kl.coef'"
         ),
     ),
     "entropy vanishes": _Sign(

@@ -18,12 +18,12 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
-from errno import EIO, ENOSPC
+from errno import EIO, ENOENT, ENOSPC
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RunError
+from ..errors import RunError, advise
 
 if TYPE_CHECKING:
     from ..rollout.episode import Episode, Segment
@@ -205,7 +205,7 @@ def on_disk(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         where = f"'{error.filename}': " if error.filename else ""
-        raise RunError(f"{what}: {where}{error.strerror or error}; free space or fix it, and resume") from error
+        raise RunError(f"{what}: {where}{error.strerror or error}; {advise(error)}, and resume") from error
 
 
 _PLACES = 6
@@ -262,6 +262,9 @@ class JsonLines:
         return self._file.tell()
 
     def append(self, row: Mapping[str, Any]) -> None:
+        if os.fstat(self._file.fileno()).st_nlink == 0:
+            # rows would go nowhere, without an error
+            raise OSError(ENOENT, os.strerror(ENOENT), str(self._file.name))
         line = json.dumps(row, allow_nan=False).encode() + b"\n"
         # an unbuffered write to a full disk may take a part of it
         if self._file.write(line) != len(line):

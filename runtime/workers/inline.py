@@ -61,13 +61,17 @@ class InlineWorkerGroup(WorkerGroup):
 
 
 async def launch_inline(
-    plan: Plan, root: Path, open_client: OpenClient, clock: Callable[[], float]
+    plan: Plan, root: Path, open_client: OpenClient, clock: Callable[[], float], announce: Callable[[str], None]
 ) -> InlineWorkerGroup:
-    """Model, environments and engines of a plan, ready to work."""
+    """Model, environments and engines of a plan, ready to work; `announce` says what the start is waiting for."""
     envs = OpenEnvs(open_client)
     try:
+        announce("start: preparing the model")
         model = await prepare_model(plan, root, envs)
-        return InlineWorkerGroup(rollout_worker(plan, model, envs, clock), learner_worker(plan, model))
+        announce("start: loading vLLM")
+        rollout = rollout_worker(plan, model, envs, clock)
+        announce("start: building the learner")
+        return InlineWorkerGroup(rollout, learner_worker(plan, model))
     except BaseException:
         await envs.close()
         raise

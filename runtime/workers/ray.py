@@ -157,12 +157,13 @@ class RayWorkerGroup(WorkerGroup):
         self.around = ExitStack()
         """What was started for the workers, and is ended after them."""
 
-    async def start(self, plan: Plan) -> None:
+    async def start(self, plan: Plan, announce: Callable[[str], None]) -> None:
         """Model, environments and engines."""
         # while the other makes the model; what goes wrong with it `start` says
         self._learner.import_engine.remote()
         with _words_of("start: the rollout worker"):
             model = self._heard(await self._rollout.model.remote())
+        announce("start: loading vLLM and building the learner")
         with _words_of("start"):
             await asyncio.gather(self._rollout.start.remote(model), self._learner.start.remote(plan, model))
 
@@ -247,18 +248,22 @@ def _words_of(worker: str, lost: type[RunError] = RunError) -> Iterator[None]:
 # --- where they live -----------------------------------------------------------------------------------------------
 
 
-async def launch_ray(plan: Plan, root: Path, reach: EnvConnector, clock: Callable[[], float]) -> RayWorkerGroup:
+async def launch_ray(
+    plan: Plan, root: Path, reach: EnvConnector, clock: Callable[[], float], announce: Callable[[str], None]
+) -> RayWorkerGroup:
     """The workers of a plan as actors: on a cluster that runs, if the recipe or `RAY_ADDRESS` names one, else on this
     machine, in a Ray that is ours and ends with the run."""
     more = [worker.id for worker in plan.placement.workers if worker.rank and worker.role is not Role.ENVIRONMENT]
     if more:
         raise RunError(f"start: this version places one worker of each kind, and the plan has also {', '.join(more)}")
     with ExitStack() as around:
+        announce("start: connecting to Ray")
         _join(plan, reach, around)
+        announce("start: waiting for the workers")
         rollout, learner = await _actors(plan, reach.environ)
         reaching = {"logs": reach.logs, "environ": _named(plan, reach.environ), "deadlines": reach.deadlines}
         workers = RayWorkerGroup(rollout.remote(plan, root, reaching, clock), learner.remote(), reach.note)
-        await workers.start(plan)
+        await workers.start(plan, announce)
         workers.around = around.pop_all()
         return workers
 

@@ -31,7 +31,7 @@ from agym.runtime.interrupts import StopSignal, handle_signals
 from agym.runtime.learning.training_batch import build_training_batch, score_groups
 from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
 from agym.runtime.storage.resume_check import can_resume
-from agym.runtime.storage.run_folder import JsonLines
+from agym.runtime.storage.run_folder import JsonLines, on_disk
 
 from .unruly import served
 
@@ -321,7 +321,7 @@ def test_full_disk_ends_the_run_with_one_message_and_with_room_again_it_goes_on(
             fill(small_disk)
 
     run.reporter.phase = look
-    with pytest.raises(RunError, match=f"^{what}: .*No space left on device; free space or fix it, and resume$"):
+    with pytest.raises(RunError, match=f"^{what}: .*No space left on device; free space on that disk, and resume$"):
         run.go()
     (small_disk / "others").unlink()
     assert run.again().go().kind is OutcomeKind.FINISHED
@@ -357,7 +357,7 @@ def test_what_torch_and_safetensors_say_of_a_full_disk_is_understood(new_run: An
         raise RuntimeError(words)
 
     run.learner.save = full
-    with pytest.raises(RunError, match=r"^save: '.*/checkpoints/step-2': .*free space or fix it, and resume$"):
+    with pytest.raises(RunError, match=r"^save: '.*/checkpoints/step-2': .*free space.*, and resume$"):
         run.go()
     assert run.checkpoints() == []
 
@@ -410,6 +410,19 @@ def test_a_run_is_resumed_with_what_was_mended_and_not_with_what_decides_it(
 ) -> None:
     one, other = (new_run(settings).plan for settings in (then, now))
     assert can_resume(one, other) is may
+
+
+# --- a folder that is gone ------------------------------------------------------------------------------------------
+
+
+def test_a_row_is_never_written_into_a_file_that_was_deleted(tmp_path: Path) -> None:
+    lines = JsonLines(tmp_path / "metrics.jsonl")
+    lines.append({"total_step": 1})
+    (tmp_path / "metrics.jsonl").unlink()
+    advice = "the folder was removed while it was in use: put it back, and resume$"
+    with pytest.raises(RunError, match=advice), on_disk("metrics"):
+        lines.append({"total_step": 2})
+    lines.close()
 
 
 # --- a person who wants to stop ------------------------------------------------------------------------------------

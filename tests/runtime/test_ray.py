@@ -94,8 +94,9 @@ def test_actors_that_take_turns_on_a_card_share_it() -> None:
 
 def test_more_than_one_worker_of_a_kind_is_refused_by_name(tmp_path: Path) -> None:
     plan = plan_of(RECIPE, "hardware={gpus_per_node: 2, gpu: h100}")
+    connector = EnvConnector(tmp_path, {}, print, Deadlines())
     with pytest.raises(RunError, match="places one worker of each kind, and the plan has also rollout/1, learner/1"):
-        asyncio.run(launch_ray(plan, tmp_path, EnvConnector(tmp_path, {}, print, Deadlines()), time.perf_counter))
+        asyncio.run(launch_ray(plan, tmp_path, connector, time.perf_counter, print))
 
 
 def test_an_actor_finds_in_its_environment_what_an_engine_in_this_process_would() -> None:

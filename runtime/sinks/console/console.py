@@ -67,11 +67,16 @@ def console_on(terminal: Terminal, plan: Plan, clock: Clock) -> Console:
 
 
 class PlainConsole(SilentReporter):
-    """A line per row and note, at once."""
+    """A line per row, note and part of the start, at once."""
 
     def __init__(self, out: TextIO, plan: Plan) -> None:
         self._out = out
         self._state = ConsoleState(plan)
+
+    def phase(self, name: str) -> None:
+        # the parts of a start take long; those of a step are in its line
+        if name.startswith("start: "):
+            self._print(name)
 
     def row(self, row: MetricsRow) -> None:
         self._state.add(row)

@@ -55,6 +55,12 @@ def plain(paper: io.StringIO, plan: Plan) -> PlainConsole:
     return PlainConsole(paper, plan)
 
 
+def test_each_part_of_the_start_is_a_line_and_no_phase_of_a_step(plain: PlainConsole, paper: io.StringIO) -> None:
+    for name in ("start: loading vLLM", "update"):
+        plain.phase(name)
+    assert paper.getvalue() == "start: loading vLLM\n"
+
+
 def test_a_step_is_one_line(plain: PlainConsole, paper: io.StringIO, step_row: Make) -> None:
     plain.row(step_row(20))
     assert paper.getvalue() == (
