@@ -362,6 +362,8 @@ class Engine:
         return [step for step in steps if step not in kept]
 
     def _write_episodes(self, episodes: Sequence[Episode], purpose: str) -> None:
+        if purpose == "eval" or self._is_regular(self._progress.total_step):
+            self._reporter.sample(purpose, self._progress.total_step, episodes)
         wanted = self._plan.checkpoint.episodes
         if wanted is SaveEpisodes.NONE or (purpose == "train" and wanted is SaveEpisodes.EVAL) or not episodes:
             return

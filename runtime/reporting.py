@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from .rollout.episode import Episode
@@ -24,6 +24,10 @@ class Reporter(Protocol):
 
     def row(self, row: MetricsRow) -> None: ...
 
+    def sample(self, name: str, total_step: int, episodes: Sequence[Episode]) -> None:
+        """Keep a few episodes of an evaluation (`eval`), or of a step that is saved (`train`)."""
+        ...
+
     def note(self, text: str) -> None:
         """Report something to a person."""
         ...
@@ -37,5 +41,7 @@ class SilentReporter:
     def episode(self, episode: Episode) -> None: ...
 
     def row(self, row: MetricsRow) -> None: ...
+
+    def sample(self, name: str, total_step: int, episodes: Sequence[Episode]) -> None: ...
 
     def note(self, text: str) -> None: ...

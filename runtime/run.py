@@ -76,7 +76,7 @@ def run_plan(
     with on_disk("start"):
         folder = _open_folder(root, plan, text, start, _manifest(plan, text, start.folder, wall_clock()))
     try:
-        reporter = open_fanout(plan, root, terminal, environ, clock, wall_clock)
+        reporter = open_fanout(plan, root, terminal, environ, clock, wall_clock, recipe=start.recipe)
         stop, ending = StopSignal(), "failed"
         anchored = anchor_paths(plan, str(start.folder))
         with handle_signals(stop, reporter.note):

@@ -7,7 +7,7 @@ A sink that fails is switched off, with one note.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Full, Queue
@@ -19,6 +19,7 @@ from ..reporting import MetricsRow, SilentReporter
 from ..rollout.episode import Episode
 from ..text_format import strip_control
 from .console.console import Clock, Console, Terminal, console_on
+from .episode_table import make_table
 from .protocol import Factory, MetricsSink, Opening
 from .registry import factory_of
 
@@ -76,6 +77,12 @@ class Fanout:
             queue.put(lambda sink: sink.write(row))
         self._show(lambda console: console.row(row))
 
+    def sample(self, name: str, total_step: int, episodes: Sequence[Episode]) -> None:
+        table = make_table(name, total_step, episodes, lambda text: redact(text, self._environ))
+        for queue in self._queues:
+            if queue.takes_tables and table.rows:
+                queue.put(lambda sink: sink.table(table))  # type: ignore[attr-defined]
+
     def note(self, text: str) -> None:
         safe = redact(text, self._environ)
         for queue in self._queues:
@@ -115,6 +122,7 @@ class _SinkQueue:
         self._name = name
         self._sink = sink
         self._report_failure = report_failure
+        self.takes_tables = hasattr(sink, "table")
         self._on = True
         self._run_failed = False
         self._queue: Queue[Callable[[MetricsSink], None] | None] = Queue(size)
@@ -172,12 +180,15 @@ def open_fanout(
     clock: Clock,
     wall_clock: Clock,
     find: Callable[[str], Factory] = factory_of,
+    recipe: str = "",
 ) -> Fanout:
     """Open the console and every sink of the plan's `logging`; a RunError where a person must fix something first."""
     sinks: dict[str, MetricsSink] = {}
     troubles: list[tuple[str, str]] = []
     for settings in plan.logging:
-        opening = Opening(settings=settings, plan=plan, folder=folder, environ=environ, wall_clock=wall_clock)
+        opening = Opening(
+            settings=settings, plan=plan, folder=folder, environ=environ, wall_clock=wall_clock, recipe=recipe
+        )
         try:
             sinks[settings.use] = find(settings.use)(opening)
         except RunError:

@@ -11,14 +11,18 @@ from typing import Any
 
 from ..errors import RunError
 from ..reporting import MetricsRow
+from .episode_table import EpisodeTable, markdown
 from .protocol import Opening, remember
-from .registry import check_settings, import_library
+from .registry import check_settings, flat_recipe, import_library
 
 __all__ = ["MlflowSink", "metric_name"]
 
 _IN_A_NAME = re.compile(r"[^\w\-. :/]", re.ASCII)
 _BATCH = 1000
 _NOTE = 4000
+_PARAMS = 100
+_PARAM = 500
+"""Characters that every server takes."""
 _SWITCHES = {
     # no usage reports on a user's behalf
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -66,13 +70,21 @@ class MlflowSink:
             **plan.choices,
             **dict.fromkeys(plan.tags, ""),
         }
-        self._run = remember(
-            opening, "mlflow-run", lambda: str(client.create_run(experiment, run_name=plan.name, tags=tags).info.run_id)
-        )
+        entities = import_library("mlflow.entities", "mlflow")
+
+        def create() -> str:
+            run = str(client.create_run(experiment, run_name=plan.name, tags=tags).info.run_id)
+            # once: parameters of a run never change, and a resume may differ in those that decide nothing
+            params = [entities.Param(metric_name(key), value[:_PARAM]) for key, value in flat_recipe(opening).items()]
+            for start in range(0, len(params), _PARAMS):
+                client.log_batch(run, params=params[start : start + _PARAMS])
+            return run
+
+        self._run = remember(opening, "mlflow-run", create)
         client.update_run(self._run, status="RUNNING")
         self._client: Any = client
         self._wall_clock = opening.wall_clock
-        self._metric: Any = import_library("mlflow.entities", "mlflow").Metric
+        self._metric: Any = entities.Metric
         self._texts: Mapping[str, str] = {}
         self._notes = 0
 
@@ -91,6 +103,9 @@ class MlflowSink:
             if self._texts.get(name) != value:
                 self._client.set_tag(self._run, metric_name(name), value)
         self._texts = {**self._texts, **texts}
+
+    def table(self, table: EpisodeTable) -> None:
+        self._client.log_text(self._run, markdown(table), f"episodes/step-{table.total_step:06}-{table.name}.md")
 
     def note(self, text: str) -> None:
         self._notes += 1

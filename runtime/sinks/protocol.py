@@ -19,7 +19,11 @@ __all__ = ["Factory", "MetricsSink", "Opening", "remember"]
 
 
 class MetricsSink(Protocol):
-    """Keeps rows of metrics. Called from one thread, in the order of the run."""
+    """Keeps rows of metrics. Called from one thread, in the order of the run.
+
+    A sink that also has `table(table: EpisodeTable)` is given a few episodes of each evaluation and of each step that
+    is saved.
+    """
 
     def write(self, row: MetricsRow) -> None: ...
 
@@ -43,6 +47,8 @@ class Opening:
     """Environment variables, the only place for keys."""
     wall_clock: Callable[[], float]
     """Seconds since 1970."""
+    recipe: str = ""
+    """The resolved recipe as YAML, with `${env:NAME}` in place of values from the environment."""
 
 
 Factory = Callable[[Opening], MetricsSink]

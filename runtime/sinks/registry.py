@@ -5,9 +5,11 @@ Reading the table imports neither a sink nor its library; the catalog, `agym doc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
+
+import yaml
 
 from ...dsl.catalog import SinkInfo
 from ..errors import RunError
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
     from .protocol import Factory, Opening
 
-__all__ = ["GROUP", "SINKS", "check_settings", "factory_of", "import_library"]
+__all__ = ["GROUP", "SINKS", "check_settings", "factory_of", "flat_recipe", "import_library"]
 
 GROUP = "agym.sinks"
 
@@ -94,6 +96,20 @@ def check_settings(opening: Opening) -> Mapping[str, Any]:
         if not opening.environ.get(variable):
             raise RunError(f"logging: '{row.name}' needs a key in {variable}; set it, or write 'offline: true'")
     return settings.options
+
+
+def flat_recipe(opening: Opening) -> Mapping[str, str]:
+    """The resolved recipe as keys with dots, for services that keep parameters."""
+    return dict(_flat(yaml.safe_load(opening.recipe) or {}, ""))
+
+
+def _flat(data: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    if not items:
+        yield prefix, str(data)
+    for key, value in items:
+        name = value.get("stage", key) if isinstance(value, dict) and isinstance(data, list) else key
+        yield from _flat(value, f"{prefix}.{name}" if prefix else str(name))
 
 
 def import_library(module: str, sink: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..reporting import MetricsRow
+from .episode_table import EpisodeTable, markdown
 from .protocol import Opening
 from .registry import check_settings, import_library
 
@@ -28,6 +29,8 @@ class TensorBoardSink:
         self._tensors: Any = import_library("tensorboard.compat.proto.tensor_pb2", "tensorboard")
         self._types: Any = import_library("tensorboard.compat.proto.types_pb2", "tensorboard")
         self._step: int | None = None
+        if opening.recipe:
+            self._text("recipe", "\n".join(f"    {line}" for line in opening.recipe.splitlines()), 0)
 
     def write(self, row: MetricsRow) -> None:
         step = int(row.get("total_step", 0))
@@ -48,10 +51,16 @@ class TensorBoardSink:
             ),
         )
 
+    def table(self, table: EpisodeTable) -> None:
+        self._text(f"episodes/{table.name}", markdown(table), table.total_step)
+
     def note(self, text: str) -> None:
+        self._text("note", text, self._step or 0)
+
+    def _text(self, tag: str, text: str, step: int) -> None:
         plugin = self._summaries.SummaryMetadata.PluginData(plugin_name="text")
         value = self._summaries.Summary.Value(
-            tag="note",
+            tag=tag,
             metadata=self._summaries.SummaryMetadata(plugin_data=plugin),
             tensor=self._tensors.TensorProto(
                 dtype=self._types.DT_STRING,
@@ -59,7 +68,7 @@ class TensorBoardSink:
                 tensor_shape={"dim": [{"size": 1}]},
             ),
         )
-        self._add(self._step or 0, summary=self._summaries.Summary(value=[value]))
+        self._add(step, summary=self._summaries.Summary(value=[value]))
 
     def close(self, *, failed: bool) -> None:
         self._writer.close()

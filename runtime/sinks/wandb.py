@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
+import yaml
+
 from ..reporting import MetricsRow
+from .episode_table import COLUMNS, EpisodeTable
 from .protocol import Opening, remember
 from .registry import check_settings, import_library
 
@@ -40,18 +43,27 @@ class WandbSink:
             id=remember(opening, "wandb-run", lambda: uuid4().hex[:12]),
             resume=None if settings.offline else "allow",
             tags=list(plan.tags),
-            config={"seed": plan.seed, "recipe_sha256": plan.recipe_sha256, **plan.choices},
+            config={
+                **(yaml.safe_load(opening.recipe) or {}),
+                "seed": plan.seed,
+                "recipe_sha256": plan.recipe_sha256,
+                **plan.choices,
+            },
             dir=str(folder),
             mode="offline" if settings.offline else "online",
             settings=wandb.Settings(init_timeout=_INIT_TIMEOUT_S, **_QUIET),
             **options,
         )
-        self._teardown = wandb.teardown
+        self._teardown, self._table = wandb.teardown, wandb.Table
         self._step = 0
 
     def write(self, row: MetricsRow) -> None:
         self._step = int(row.get("total_step", self._step))
         self._run.log({name: value for name, value in row.items() if name != "total_step"}, step=self._step)
+
+    def table(self, table: EpisodeTable) -> None:
+        rows = [[row[name] for name in COLUMNS] for row in table.rows]
+        self._run.log({f"episodes/{table.name}": self._table(columns=[*COLUMNS], data=rows)}, step=table.total_step)
 
     def note(self, text: str) -> None:
         self._run.log({"note": text}, step=self._step)

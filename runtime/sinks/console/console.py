@@ -96,7 +96,7 @@ class PlainConsole(SilentReporter):
         self._out.flush()
 
 
-class LiveConsole:
+class LiveConsole(SilentReporter):
     """A frame that is redrawn in place; evaluations and notes stay above it."""
 
     def __init__(self, screen: Screen, plan: Plan, clock: Clock) -> None:

@@ -17,6 +17,7 @@ from agym.dsl.catalog import SinkInfo
 from agym.dsl.model.plan import Plan
 from agym.dsl.model.recipe import Sink as Settings
 from agym.runtime.errors import RunError
+from agym.runtime.sinks.episode_table import make_table
 from agym.runtime.sinks.mlflow import MlflowSink, metric_name
 from agym.runtime.sinks.protocol import Opening, remember
 from agym.runtime.sinks.registry import SINKS, factory_of, import_library
@@ -25,13 +26,26 @@ from agym.runtime.sinks.wandb import WandbSink
 
 Make = Callable[..., Any]
 FULL, LAST = 1, 4
+RECIPE = """\
+agym: 1
+algorithm: {use: grpo, lr: 0.001}
+environments: {craft: {url: "${env:CRAFT}"}}
+schedule: [{stage: exploit, turns: 8}]
+"""
 
 
 @pytest.fixture
 def opening(plan: Plan, tmp_path: Path) -> Make:
     def made(use: str, environ: dict[str, str] | None = None, **settings: Any) -> Opening:
         chosen = Settings(use=use, **settings)
-        return Opening(settings=chosen, plan=plan, folder=tmp_path, environ=environ or {}, wall_clock=lambda: 1000.0)
+        return Opening(
+            settings=chosen,
+            plan=plan,
+            folder=tmp_path,
+            environ=environ or {},
+            wall_clock=lambda: 1000.0,
+            recipe=RECIPE,
+        )
 
     return made
 
@@ -95,6 +109,19 @@ def test_steps_that_a_resumed_run_takes_again_are_there_once(opening: Make, step
     assert [event.step for event in read.Tensors("rollout/success")] == [11, 12, 13, 14]
 
 
+def test_the_recipe_and_the_episodes_are_text(opening: Make, events: Make, played: Make) -> None:
+    sink = TensorBoardSink(opening("tensorboard"))
+    sink.table(make_table("eval", 20, [played(("get log", "Got log"))], str))
+    sink.close(failed=False)
+    texts = {v.tag: (e.step, v.tensor.string_val[0].decode()) for e in events() for v in e.summary.value}
+    assert texts["recipe"][0] == 0
+    assert '    environments: {craft: {url: "${env:CRAFT}"}}' in texts["recipe"][1].splitlines()
+    step, text = texts["episodes/eval"]
+    assert step == 20
+    assert "### textcraft craft-torch: ending done, success True, score 1.0, turns 1" in text
+    assert "    [assistant] get log\n    [environment] Got log" in text
+
+
 # --- mlflow --------------------------------------------------------------------------------------------------------
 
 
@@ -114,7 +141,7 @@ def test_a_metric_has_a_name_that_mlflow_takes(name: str, there: str) -> None:
 @pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::PendingDeprecationWarning")
 def test_mlflow_keeps_rows_notes_and_the_ending_in_a_folder(
-    opening: Make, step_row: Make, eval_row: Make, tmp_path: Path
+    opening: Make, step_row: Make, eval_row: Make, played: Make, tmp_path: Path
 ) -> None:
     tracking = pytest.importorskip("mlflow.tracking")
     for failed, steps in ((True, (11, 12)), (False, (13,))):
@@ -123,6 +150,7 @@ def test_mlflow_keeps_rows_notes_and_the_ending_in_a_folder(
             sink.write(step_row(step, **{"train/kl": nan}))
         sink.write(eval_row(steps[-1], **{"eval/textcraft/pass@4": 0.7}))
         sink.note("a guard spoke")
+        sink.table(make_table("eval", steps[-1], [played(("get log", "Got log"))], str))
         sink.close(failed=failed)
     client = tracking.MlflowClient(tracking_uri=(tmp_path / "logs" / "mlflow").as_uri())
     (run,) = client.search_runs([client.get_experiment_by_name("craft").experiment_id])
@@ -134,6 +162,17 @@ def test_mlflow_keeps_rows_notes_and_the_ending_in_a_folder(
     assert run.data.metrics["eval/textcraft.pass_at_4"] == 0.7
     assert run.data.tags["stage"] == "exploit"
     assert run.data.tags["note.0001"] == "a guard spoke"
+    assert run.data.params == {
+        "agym": "1",
+        "algorithm.use": "grpo",
+        "algorithm.lr": "0.001",
+        "environments.craft.url": "${env:CRAFT}",
+        "schedule.exploit.stage": "exploit",
+        "schedule.exploit.turns": "8",
+    }
+    kept = {file.name: file.read_text() for file in tmp_path.rglob("step-*.md")}
+    assert set(kept) == {"step-000012-eval.md", "step-000013-eval.md"}
+    assert "[environment] Got log" in kept["step-000013-eval.md"]
     assert run.info.status == "FINISHED"
 
 
@@ -147,12 +186,13 @@ def test_an_offline_mlflow_takes_no_server(opening: Make) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_wandb_keeps_rows_offline_and_no_key(opening: Make, step_row: Make, tmp_path: Path) -> None:
+def test_wandb_keeps_rows_offline_and_no_key(opening: Make, step_row: Make, played: Make, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     sink = WandbSink(opening("wandb", {"WANDB_API_KEY": "k" * 40}, offline=True, options={"group": "ablation"}))
     sink.write(step_row(11))
     sink.write(step_row(12, **{"rollout/success": 0.75}))
     sink.note("a guard spoke")
+    sink.table(make_table("eval", 12, [played(("get log", "Got log"))], str))
     sink.close(failed=False)
     records = list(wandb_records(tmp_path / "logs" / "wandb"))
     run = next(record.run for record in records if record.HasField("run"))
@@ -160,6 +200,10 @@ def test_wandb_keeps_rows_offline_and_no_key(opening: Make, step_row: Make, tmp_
     rows = [items(record.history.item) for record in records if record.HasField("history")]
     assert [(row["_step"], row["rollout/success"]) for row in rows] == [("11", "0.5"), ("12", "0.75")]
     assert rows[1]["note"] == '"a guard spoke"'
+    assert rows[1]["episodes/eval/_type"] == '"table-file"'
+    config = items(run.config.update)
+    assert config["algorithm"] == '{"use":"grpo","lr":0.001}'
+    assert config["environments"] == '{"craft":{"url":"${env:CRAFT}"}}'
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert not [file for file in files if b"k" * 40 in file.read_bytes()]
 
