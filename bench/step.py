@@ -203,6 +203,9 @@ class Charged:
     def episode(self, episode: Episode) -> None:
         self.ledger.call("write", self.fanout.episode)(episode)
 
+    def sample(self, name: str, total_step: int, episodes: Sequence[Episode]) -> None:
+        self.fanout.sample(name, total_step, episodes)
+
     def note(self, text: str) -> None:
         self.fanout.note(text)
 

@@ -58,7 +58,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     Observation: ("text", "valid_actions"),
     Step: ("observation", "reward", "terminated", "truncated", "status", "info"),
     Reached: ("task", "actions", "first"),
-    Opening: ("settings", "plan", "folder", "environ", "wall_clock"),
+    Opening: ("settings", "plan", "folder", "environ", "wall_clock", "recipe"),
 }
 
 

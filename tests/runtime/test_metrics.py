@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import re
 from math import inf, isnan, nan
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -226,3 +229,18 @@ def test_tasks_are_selected_by_split_ids_file_range_and_limit() -> None:
     assert few == [task for task in whole if task in few]
     with pytest.raises(SelectionError, match="range 5 to 99 exceeds its 10 tasks"):
         selected(TaskSelection(split="test", range=(5, 99)))
+
+
+# --- the page that says what other trainers call them ----------------------------------------------------------------
+
+
+def test_the_page_of_metrics_names_only_what_runs_write(root: Path) -> None:
+    page = (root / "docs" / "metrics.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+    named = {name for cell in cells for name in re.findall(r"`([a-z_]+/[a-z_]+)`", cell)}
+    files = (root / "tests" / "runtime" / "golden").glob("*.jsonl")
+    written = {name for file in files for line in file.read_text().splitlines() for name in json.loads(line)}
+    # the golden rows leave out what no two runs have in common: times
+    timed = {"timing_s/step", "perf/tokens_per_s"}
+    assert len(named) > 20
+    assert named - timed <= written
