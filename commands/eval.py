@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TextIO
 
@@ -163,6 +163,8 @@ class _EvalReporter:
     def phase(self, name: str) -> None: ...
 
     def row(self, row: MetricsRow) -> None: ...
+
+    def sample(self, name: str, total_step: int, episodes: Sequence[Episode]) -> None: ...
 
     def episode(self, episode: Episode) -> None:
         self._played += 1
