@@ -1,0 +1,262 @@
+"""Self-test of a model when its engine is built: packed sequences against the same ones padded and alone.
+
+Three short sequences go through the model's own attention first, alone and padded; what packed rows give must agree
+with it. A layer that lets sequences mix (recurrent, convolutional) gets their borders if that is enough, else one
+sequence per row; attention that differs from the model's own ends the run. All ranks do the same passes, nothing is
+drawn from a random generator, and the model stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed
+from torch import Tensor, nn
+
+from ...errors import RunError
+from ...learning.loss import Head
+from ...learning.packing import PackedRow, UnsupportedAttention, pack, packed_attention
+from ...protocols import TrainSequence
+from .rows import RowKind, RowNetwork, RowReader, register_attention
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+__all__ = ["ROUNDING", "choose_head", "choose_rows"]
+
+T = TypeVar("T")
+Run = Callable[[Callable[[], T]], T]
+"""Runs a function where the network's weights are whole."""
+
+ROUNDING: Mapping[torch.dtype, float] = {torch.float32: 0.005, torch.bfloat16: 0.15, torch.float16: 0.05}
+"""Largest relative difference of a token's hidden state that counts as rounding. `bench/packing.py` measures it."""
+
+_LENGTHS = (24, 17)
+_PREFIX = 9
+"""The third sequence begins as the first does, so it shows as well whether a model reads ahead."""
+
+
+def choose_rows(network: RowNetwork, run: Run[Any]) -> str | None:
+    """Choose the rows that the network's model computes right, the fastest first; return a note if they hold one
+    sequence each. Raises RunError if there are none."""
+    reader = network.rows
+    with _undisturbed(network):
+        sequences = _make_sequences(reader.backbone)
+        reader.use(RowKind.OWN)
+        alone = _try(lambda: [run(lambda ids=ids: reader.read_plainly(ids[None])[0]) for ids in sequences])
+        if isinstance(alone, str):
+            raise RunError(f"model: '{type(reader.backbone).__name__}' fails on plain text: {alone}")
+        bound = ROUNDING[alone[0].dtype]
+        _refuse_reading_ahead(network, alone, bound)
+        is_padding_safe = _difference(run(lambda: _read_padded(reader, sequences)), torch.cat(alone)) <= bound
+        refusal, layer = "", ""
+        for kind in reader.kinds:
+            reader.use(kind)
+            packed = _try(lambda: run(lambda: _read_rows(reader, sequences)))
+            if isinstance(packed, str):
+                refusal = packed
+                continue
+            if _difference(packed, torch.cat(alone)) <= bound and (is_padding_safe or kind.is_alone):
+                return _describe(kind, layer)
+            found = _find_layer(network, run, sequences, bound)
+            if found is not None and found.is_packed_attention:
+                refusal, layer = f"packed attention differs from its own in '{found.name}'", found.name
+                break
+            layer = found.name if found is not None else layer
+        raise RunError(
+            f"model: '{type(reader.backbone).__name__}' cannot be trained on packed rows: {refusal or layer}; "
+            "use a model of another architecture"
+        )
+
+
+def _describe(kind: RowKind, layer: str) -> str | None:
+    if not kind.is_alone:
+        return None
+    reason = f"'{layer}' would mix several" if layer else "its attention takes no borders of sequences"
+    attention = ", with the model's own attention" if kind is RowKind.OWN else ""
+    return f"model: rows hold one sequence each{attention}, because {reason}; updates are slower"
+
+
+def _refuse_reading_ahead(network: RowNetwork, alone: Sequence[Tensor], bound: float) -> None:
+    if _difference(alone[2], alone[0][:_PREFIX]) > bound:
+        name = type(network.rows.backbone).__name__
+        raise RunError(f"model: '{name}' is not causal: a token's hidden state depends on later tokens")
+
+
+def _try(read: Callable[[], T]) -> T | str:
+    try:
+        return read()
+    except UnsupportedAttention as error:
+        raise RunError(f"model: {error}; use a model of another architecture") from error
+    except (TypeError, AttributeError, ValueError, IndexError, RuntimeError) as error:
+        return f"{type(error).__name__}: {str(error)[:200]}"
+
+
+# --- the sequences, read in each way -------------------------------------------------------------------------------
+
+
+def _make_sequences(backbone: PreTrainedModel) -> list[Tensor]:
+    text = backbone.config.get_text_config()
+    special = {text.pad_token_id, text.bos_token_id, *np.atleast_1d(np.array(text.eos_token_id or 0))}
+    known = np.array([token for token in range(min(text.vocab_size, 5000)) if token not in special])
+    draws = np.random.Generator(np.random.PCG64(0))
+    first, second = (torch.from_numpy(draws.choice(known, length)).to(backbone.device) for length in _LENGTHS)
+    return [first, second, first[:_PREFIX]]
+
+
+def _read_padded(reader: RowReader, sequences: Sequence[Tensor]) -> Tensor:
+    ids = nn.utils.rnn.pad_sequence(list(sequences), batch_first=True)
+    mask = nn.utils.rnn.pad_sequence([torch.ones_like(each) for each in sequences], batch_first=True)
+    hidden = reader.read_plainly(ids, mask)
+    return torch.cat([each[: len(ids)] for each, ids in zip(hidden, sequences, strict=True)])
+
+
+def _read_rows(reader: RowReader, sequences: Sequence[Tensor]) -> Tensor:
+    return torch.cat([reader.hidden_states(row) for row in _make_rows(sequences, alone=reader.kind.is_alone)])
+
+
+def _make_rows(sequences: Sequence[Tensor], *, alone: bool) -> list[PackedRow]:
+    made = [_make_train_sequence(ids) for ids in sequences]
+    return pack(made, 0 if alone else sum(map(len, sequences)), sequences[0].device)
+
+
+def _make_train_sequence(ids: Tensor) -> TrainSequence:
+    mask = np.arange(len(ids)) > 0
+    return TrainSequence(ids=ids.cpu().numpy().astype(np.int32), loss_mask=mask, advantages=mask.astype(np.float32))
+
+
+def _difference(found: Tensor, expected: Tensor) -> float:
+    """Largest relative difference of a token, over all ranks: all of them choose alike."""
+    apart_T = (found.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
+    largest = torch.nan_to_num(apart_T, nan=torch.inf).max()
+    if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
+    return float(largest)
+
+
+# --- the layer at fault --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    name: str
+    """Of its type."""
+    is_packed_attention: bool
+
+
+def _find_layer(network: RowNetwork, run: Run[Any], sequences: Sequence[Tensor], bound: float) -> _Layer | None:
+    """Find the innermost layer whose input agrees with that of single sequences and whose output does not."""
+    reader, kind = network.rows, network.rows.kind
+    attending: set[nn.Module] = set()
+
+    def attend(module: nn.Module, *inputs: Any, **more: Any) -> Any:
+        attending.add(module)
+        return packed_attention(module, *inputs, **more)
+
+    register_attention(attend)
+    try:
+        packed = _trace(reader, lambda: run(lambda: _read_rows(reader, sequences)))
+    finally:
+        register_attention()
+    reader.use(RowKind.OWN)
+    alone = _trace(reader, lambda: [run(lambda ids=ids: reader.read_plainly(ids[None])) for ids in sequences])
+    reader.use(kind)
+    for module, (inputs, outputs) in packed.items():
+        own_inputs, own_outputs = alone.get(module, (inputs, inputs))
+        is_comparable = inputs.shape == own_inputs.shape and outputs.shape == own_outputs.shape
+        if is_comparable and _difference(inputs, own_inputs) <= bound < _difference(outputs, own_outputs):
+            return _Layer(type(module).__name__, module in attending)
+    return None
+
+
+_Trace = dict[nn.Module, tuple[Tensor, Tensor]]
+
+
+def _trace(reader: RowReader, read: Callable[[], Any]) -> _Trace:
+    """Record the inputs and outputs of all layers in the order in which they end, one token per line."""
+    calls: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {}
+
+    def record(module: nn.Module, inputs: Any, more: Mapping[str, Any], outputs: Any) -> None:
+        given = _find_states([*inputs, *more.values()])
+        made = _find_states(outputs if isinstance(outputs, tuple) else [outputs])
+        if given is not None and made is not None and given.shape[:2] == made.shape[:2]:
+            calls.setdefault(module, []).append((given[0], made[0]))
+
+    hooks = [
+        module.register_forward_hook(record, with_kwargs=True)
+        for module in reader.backbone.modules()
+        # a block of PyTorch's own is part of a layer that says more
+        if module is not reader.backbone and not type(module).__module__.startswith("torch.nn.")
+    ]
+    try:
+        read()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {
+        module: (torch.cat([given for given, _ in parts]), torch.cat([made for _, made in parts]))
+        for module, parts in calls.items()
+    }
+
+
+def _find_states(values: Sequence[Any]) -> Tensor | None:
+    fitting = (value for value in values if isinstance(value, Tensor) and value.ndim == 3 and len(value) == 1)
+    return next((value for value in fitting if value.is_floating_point()), None)
+
+
+# --- logits --------------------------------------------------------------------------------------------------------
+
+_FACTORS = {"logit_scale": 1, "logits_scaling": -1, "lm_head_multiplier": 1}
+"""What configurations call the factor of all logits; -1 for its inverse."""
+_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+
+
+def choose_head(
+    network: RowNetwork, causal: PreTrainedModel, project: Callable[[Tensor, Head], Tensor], run: Run[Any]
+) -> Head:
+    """Choose the way in which hidden states become the model's own logits. Raises RunError if none is known."""
+    reader, kind = network.rows, network.rows.kind
+    config = causal.config.get_text_config()
+    with _undisturbed(network):
+        ids = _make_sequences(reader.backbone)[2]
+        reader.use(RowKind.OWN)
+        hidden, logits = run(lambda: (reader.read_plainly(ids[None])[0], causal(input_ids=ids[None]).logits[0]))
+        reader.use(kind)
+        bound = ROUNDING[hidden.dtype]
+        factors = [float(getattr(config, name)) ** sign for name, sign in _FACTORS.items() if _is_set(config, name)]
+        caps = [float(getattr(config, name)) for name in _CAPS if _is_set(config, name)]
+        for scale, cap in product([*factors, 1.0], [*caps, None]):
+            head = Head(scale=scale, softcap=cap)
+            found = _try(lambda head=head: run(lambda: project(hidden, head)))
+            if not isinstance(found, str) and found.shape == logits.shape and _difference(found, logits) <= bound:
+                return head
+    raise RunError(
+        f"model: '{type(causal).__name__}' makes its logits in a way of its own in its output layer; "
+        "use a model of another architecture"
+    )
+
+
+def _is_set(config: Any, name: str) -> bool:
+    return bool(getattr(config, name, None))
+
+
+# --- leaving no trace ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _undisturbed(network: nn.Module) -> Iterator[None]:
+    """Evaluate without gradient; modes and random generators are as before afterwards."""
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng():
+            yield
+    finally:
+        for module, is_training in modes:
+            module.training = is_training
