@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import sys
 import tempfile
 import time
@@ -50,7 +49,6 @@ def main() -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
-    os.environ["TQDM_DISABLE"] = "1"
     warnings.simplefilter("ignore")
     end, wanted = time.monotonic() + arguments.seconds, arguments.only or list_architectures()
     for name in wanted:
@@ -168,14 +166,39 @@ _SIZES: Mapping[int, str] = {
     "num_nextn_predict_layers",
     512: "max_position_embeddings n_positions n_ctx seq_length max_seq_len",
 }
-_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
+_LAYERS = ("decoder_layers", "num_hidden_layers", "n_layer", "num_layers", "n_layers")
+_OFTEN_UNSET = ("head_dim", "num_key_value_heads", "num_experts_per_tok")
 _OF_ONE: Mapping[str, Mapping[str, Any]] = {
-    "mamba2": {"num_heads": 8, "head_dim": 8},
-    "granitemoehybrid": {"mamba_n_heads": 8, "mamba_d_head": 8},
-    "bamba": {"mamba_n_heads": 8, "mamba_d_head": 8},
+    "deepseek_v2": {"n_routed_experts": 4, "num_experts_per_tok": 2},
+    "bamba": {"mamba_n_heads": 8, "mamba_d_head": 8, "num_hidden_layers": 2, "attn_layer_indices": [1]},
+    "cohere_compass_text": {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
+    "dots1": {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1},
+    "falcon_h1": {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_ssm": 64},
     "falcon_mamba": {"intermediate_size": 64},
+    "gemma3n_text": {
+        "num_hidden_layers": 3,
+        "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+        "num_kv_shared_layers": 1,
+        "intermediate_size": 64,
+        "activation_sparsity_pattern": 0.0,
+    },
+    "granitemoehybrid": {
+        "mamba_n_heads": 8,
+        "mamba_d_head": 8,
+        "num_hidden_layers": 2,
+        "layer_types": ["mamba", "attention"],
+    },
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "num_hidden_layers": 2},
+    **{key: {"layer_types": ["conv", "full_attention"], "num_hidden_layers": 2} for key in ("lfm2", "lfm2_moe")},
+    "longcat_flash": {"head_dim": 8, "qk_head_dim": 16},
+    "mamba2": {"num_heads": 8, "head_dim": 8},
+    "nemotron": {"head_dim": 8, "num_key_value_heads": 2},
+    "phi3": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+    "reformer": {"axial_pos_embds": False, "is_decoder": True},
     "rwkv": {"attention_hidden_size": 32},
+    "xlstm": {"qk_dim_factor": 1.0},
+    "zamba": {"num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"]},
+    "zaya": {"num_experts_per_tok": 1},
 }
 """Values that an architecture needs to be this small."""
 
@@ -203,8 +226,11 @@ def _make_config(make: Any, values: Mapping[str, Any]) -> Any:
     whole = make()
     sizes = {name: size for size, names in _SIZES.items() for name in names.split()}
     fields = whole.to_dict()
-    small = {name: size for name, size in sizes.items() if isinstance(fields.get(name), int)}
-    small |= {f"{which}_token_id": at for at, which in enumerate(("pad", "bos", "eos"))}
+    known = [name for name in sizes if not isinstance(getattr(type(whole), name, None), property)]
+    small = {name: sizes[name] for name in known if isinstance(fields.get(name), int)}
+    small |= {name: sizes[name] for name in _OFTEN_UNSET if name in fields and fields[name] is None}
+    tokens = {f"{which}_token_id": at for at, which in enumerate(("pad", "bos", "eos"))}
+    small |= {name: token for name, token in tokens.items() if name in fields}
     small |= _choose_layers(whole)
     for key in getattr(whole, "sub_configs", {}):
         part = getattr(whole, key, None)
@@ -221,6 +247,8 @@ def _choose_layers(whole: Any) -> dict[str, Any]:
     key = next((name for name in _LAYERS if isinstance(getattr(whole, name, None), int)), None)
     if key is None:
         return {}
+    if "encoder_layers" in whole.to_dict():
+        return {"encoder_layers": 2, "decoder_layers": 2}
     count = getattr(whole, key)
     lists = {name: value for name, value in vars(whole).items() if isinstance(value, list) and len(value) == count > 3}
     kinds = list(zip(*(map(str, value) for value in lists.values()), strict=True))

@@ -33,7 +33,7 @@ from .zero import ZeroEngine, sum_over_ranks
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["DeepSpeedCritic"]
+__all__ = ["DeepSpeedCritic", "build_network"]
 
 
 class ValueHead(nn.Module):
@@ -71,7 +71,7 @@ class DeepSpeedCritic(ZeroEngine):
 
     def __init__(self, settings: LearnerSettings, weights: NamedTensors | None = None) -> None:
         """Start from the model of a folder, or with `weights` from those of a learner."""
-        super().__init__(_build_network(settings, weights), settings)
+        super().__init__(build_network(settings, weights), settings)
 
     def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
         rows, values = self.outputs(sequences, self)
@@ -107,7 +107,7 @@ class DeepSpeedCritic(ZeroEngine):
         )
 
 
-def _build_network(settings: LearnerSettings, weights: NamedTensors | None) -> ValueNetwork:
+def build_network(settings: LearnerSettings, weights: NamedTensors | None) -> ValueNetwork:
     causal = load_causal(settings)
     if weights is not None:
         copy_weights(causal.named_parameters() if settings.lora is None else named_adapters(causal), weights)

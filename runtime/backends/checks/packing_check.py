@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from ...errors import RunError
 from ...learning.loss import Head
-from ...learning.packing import PackedRow, UnsupportedAttention, pack, packed_attention
+from ...learning.packing import PackedRow, UnsupportedAttention, pack
 from ...protocols import TrainSequence
-from .rows import RowKind, RowNetwork, RowReader, register_attention
+from .rows import RowKind, RowNetwork, RowReader, record_attention
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -103,7 +103,8 @@ def _try(read: Callable[[], T]) -> T | str:
 
 def _make_sequences(backbone: PreTrainedModel) -> list[Tensor]:
     text = backbone.config.get_text_config()
-    special = {text.pad_token_id, text.bos_token_id, *np.atleast_1d(np.array(text.eos_token_id or 0))}
+    marks = [getattr(text, f"{which}_token_id", None) for which in ("pad", "bos", "eos")]
+    special = {token for mark in marks for token in (mark if isinstance(mark, list) else [mark])}
     known = np.array([token for token in range(min(text.vocab_size, 5000)) if token not in special])
     draws = np.random.Generator(np.random.PCG64(0))
     first, second = (torch.from_numpy(draws.choice(known, length)).to(backbone.device) for length in _LENGTHS)
@@ -153,17 +154,8 @@ class _Layer:
 def _find_layer(network: RowNetwork, run: Run[Any], sequences: Sequence[Tensor], bound: float) -> _Layer | None:
     """Find the innermost layer whose input agrees with that of single sequences and whose output does not."""
     reader, kind = network.rows, network.rows.kind
-    attending: set[nn.Module] = set()
-
-    def attend(module: nn.Module, *inputs: Any, **more: Any) -> Any:
-        attending.add(module)
-        return packed_attention(module, *inputs, **more)
-
-    register_attention(attend)
-    try:
+    with record_attention() as attending:
         packed = _trace(reader, lambda: run(lambda: _read_rows(reader, sequences)))
-    finally:
-        register_attention()
     reader.use(RowKind.OWN)
     alone = _trace(reader, lambda: [run(lambda ids=ids: reader.read_plainly(ids[None])) for ids in sequences])
     reader.use(kind)
@@ -171,7 +163,9 @@ def _find_layer(network: RowNetwork, run: Run[Any], sequences: Sequence[Tensor],
         own_inputs, own_outputs = alone.get(module, (inputs, inputs))
         is_comparable = inputs.shape == own_inputs.shape and outputs.shape == own_outputs.shape
         if is_comparable and _difference(inputs, own_inputs) <= bound < _difference(outputs, own_outputs):
-            return _Layer(type(module).__name__, module in attending)
+            # with a convolution inside it is more than attention, and may well mix sequences
+            is_pure = not any(isinstance(part, nn.Conv1d) for part in module.modules())
+            return _Layer(type(module).__name__, module in attending and is_pure)
     return None
 
 

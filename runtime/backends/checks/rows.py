@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,16 @@ from ...learning.packing import MaskPattern, PackedRow, UnsupportedAttention, pa
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["ATTENTION", "OWN_ATTENTION", "RowKind", "RowNetwork", "RowReader", "find_backbone", "register_attention"]
+__all__ = [
+    "ATTENTION",
+    "OWN_ATTENTION",
+    "RowKind",
+    "RowNetwork",
+    "RowReader",
+    "find_backbone",
+    "record_attention",
+    "register_attention",
+]
 
 ATTENTION, OWN_ATTENTION = "agym_packed", "eager"
 
@@ -36,7 +46,8 @@ class RowKind(StrEnum):
 
 def find_backbone(causal: PreTrainedModel) -> PreTrainedModel:
     """Return what comes before the output layer."""
-    found: PreTrainedModel = causal.get_decoder() if causal.base_model is causal else causal.base_model
+    # where the prefix is that of a larger model, `base_model` is the whole again
+    found: PreTrainedModel = getattr(causal, "model", causal) if causal.base_model is causal else causal.base_model
     return found
 
 
@@ -136,6 +147,24 @@ def register_attention(attention: Callable[..., Any] = packed_attention) -> None
     AttentionMaskInterface.register(ATTENTION, _describe_mask)
 
 
+@contextmanager
+def record_attention() -> Iterator[set[nn.Module]]:
+    """Collect the layers that attend by packed attention."""
+    from transformers import AttentionInterface
+
+    attention, attending = AttentionInterface()[ATTENTION], set[nn.Module]()
+
+    def attend(module: nn.Module, *inputs: Any, **more: Any) -> Any:
+        attending.add(module)
+        return attention(module, *inputs, **more)
+
+    register_attention(attend)
+    try:
+        yield attending
+    finally:
+        register_attention(attention)
+
+
 def _describe_mask(
     *,
     mask_function: Callable[..., Any],
@@ -148,7 +177,7 @@ def _describe_mask(
     from transformers.masking_utils import sdpa_mask
 
     if "allow_is_bidirectional_skip" in others:
-        raise UnsupportedAttention("the model's attention is not causal")
+        raise UnsupportedAttention(f"'{type(others['config']).__name__}' asks for attention that is not causal")
 
     def draw(length: int) -> Tensor:
         # the longest sequence stands first in a row, so its tokens are the first of the row as well
