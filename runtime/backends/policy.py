@@ -87,7 +87,8 @@ class Policy(RowNetwork):
 
     def _join_bias(self, hidden_ND: Tensor) -> tuple[Tensor, Tensor]:
         """Hidden states and output layer; a bias is the weight of an input that is always 1."""
-        bias_V = self._output_bias
+        # some models keep their last hidden states in fp32
+        hidden_ND, bias_V = hidden_ND.to(self.output_layer.dtype), self._output_bias
         if bias_V is None:
             return hidden_ND, self.output_layer
         hidden_ND = torch.cat([hidden_ND, hidden_ND.new_ones(len(hidden_ND), 1)], 1)

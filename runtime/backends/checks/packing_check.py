@@ -34,9 +34,11 @@ T = TypeVar("T")
 Run = Callable[[Callable[[], T]], T]
 """Runs a function where the network's weights are whole."""
 
-ROUNDING: Mapping[torch.dtype, float] = {torch.float32: 0.005, torch.bfloat16: 0.15, torch.float16: 0.05}
-"""Largest relative difference of a token's hidden state that counts as rounding. `bench/packing.py` measures it."""
-
+ROUNDING: Mapping[torch.dtype, float] = {torch.float32: 0.005, torch.bfloat16: 0.3, torch.float16: 0.1}
+"""Largest relative difference of a token's hidden state that counts as rounding. In bf16 dense models stay below .05,
+and layers that mix sequences are above .5 (`bench/packing.py`)."""
+_DRAWS = 3
+"""Rounding that sends a token to another expert goes beyond the bound in one draw, a fault does in every one."""
 _LENGTHS = (24, 17)
 _PREFIX = 9
 """The third sequence begins as the first does, so it shows as well whether a model reads ahead."""
@@ -45,34 +47,88 @@ _PREFIX = 9
 def choose_rows(network: RowNetwork, run: Run[Any]) -> str | None:
     """Choose the rows that the network's model computes right, the fastest first; return a note if they hold one
     sequence each. Raises RunError if there are none."""
-    reader = network.rows
+    reader, refusal, layer = network.rows, "", ""
+    name = type(reader.backbone).__name__
     with _undisturbed(network):
-        sequences = _make_sequences(reader.backbone)
-        reader.use(RowKind.OWN)
-        alone = _try(lambda: [run(lambda ids=ids: reader.read_plainly(ids[None])[0]) for ids in sequences])
-        if isinstance(alone, str):
-            raise RunError(f"model: '{type(reader.backbone).__name__}' fails on plain text: {alone}")
-        bound = ROUNDING[alone[0].dtype]
-        _refuse_reading_ahead(network, alone, bound)
-        is_padding_safe = _difference(run(lambda: _read_padded(reader, sequences)), torch.cat(alone)) <= bound
-        refusal, layer = "", ""
+        trials = [_Trial(reader, run, seed) for seed in range(_DRAWS)]
+        if not _agrees(trials, lambda trial: _difference(trial.alone[2], trial.alone[0][:_PREFIX])):
+            raise RunError(f"model: '{name}' is not causal: a token's hidden state depends on later tokens")
+        is_padding_safe = _agrees(trials, lambda trial: _difference(trial.read_padded(), torch.cat(trial.alone)))
         for kind in reader.kinds:
-            reader.use(kind)
-            packed = _try(lambda: run(lambda: _read_rows(reader, sequences)))
-            if isinstance(packed, str):
-                refusal = packed
+            try:
+                is_right = _agrees(trials, lambda trial, kind=kind: trial.compare(kind))
+            except _OTHER_SIGNATURE as error:
+                refusal = f"{type(error).__name__}: {str(error)[:200]}"
                 continue
-            if _difference(packed, torch.cat(alone)) <= bound and (is_padding_safe or kind.is_alone):
+            if is_right and (is_padding_safe or kind.is_alone):
+                reader.use(kind)
                 return _describe(kind, layer)
-            found = _find_layer(network, run, sequences, bound)
+            found = _find_layer(network, trials[0], kind)
+            layer = layer if found is None else found.name
             if found is not None and found.is_packed_attention:
-                refusal, layer = f"packed attention differs from its own in '{found.name}'", found.name
+                refusal = f"packed attention differs from its own in '{layer}'"
                 break
-            layer = found.name if found is not None else layer
-        raise RunError(
-            f"model: '{type(reader.backbone).__name__}' cannot be trained on packed rows: {refusal or layer}; "
-            "use a model of another architecture"
-        )
+    reason = refusal or f"'{layer}' differs from itself alone"
+    raise RunError(f"model: '{name}' cannot be trained on rows: {reason}; use a model of another architecture")
+
+
+_OTHER_SIGNATURE = (TypeError, AttributeError, ValueError, IndexError, RuntimeError)
+"""What an architecture raises that does not take what packed attention needs."""
+
+
+class _Trial:
+    """Three sequences, and what the model makes of them."""
+
+    def __init__(self, reader: RowReader, run: Run[Any], seed: int) -> None:
+        self._reader, self._run = reader, run
+        self.bound = ROUNDING[reader.backbone.dtype]
+        self.sequences = _make_sequences(reader.backbone, seed)
+        self._alone: list[Tensor] = []
+
+    @property
+    def alone(self) -> list[Tensor]:
+        """The hidden states of each sequence, by the model's own attention."""
+        if not self._alone:
+            self._reader.use(RowKind.OWN)
+            self._alone = [self._read_alone(ids) for ids in self.sequences]
+        return self._alone
+
+    def _read_alone(self, ids: Tensor) -> Tensor:
+        try:
+            hidden: Tensor = self._run(lambda: self._reader.read_plainly(ids[None])[0])
+        except _OTHER_SIGNATURE as error:
+            name = type(self._reader.backbone).__name__
+            raise RunError(f"model: '{name}' fails on plain text: {type(error).__name__}: {error}") from error
+        return hidden
+
+    def read_padded(self) -> Tensor:
+        ids = nn.utils.rnn.pad_sequence(self.sequences, batch_first=True)
+        mask = nn.utils.rnn.pad_sequence([torch.ones_like(each) for each in self.sequences], batch_first=True)
+        self._reader.use(RowKind.OWN)
+        hidden = self._run(lambda: self._reader.read_plainly(ids, mask))
+        return torch.cat([each[: len(own)] for each, own in zip(hidden, self.sequences, strict=True)])
+
+    def read_rows(self, kind: RowKind) -> Tensor:
+        rows = _make_rows(self.sequences, alone=kind.is_alone)
+        self._reader.use(kind)
+        return torch.cat([self._run(lambda row=row: self._reader.hidden_states(row)) for row in rows])
+
+    def read_each(self) -> None:
+        """Read all sequences again, to be watched."""
+        self._reader.use(RowKind.OWN)
+        for ids in self.sequences:
+            self._read_alone(ids)
+
+    def compare(self, kind: RowKind) -> float:
+        expected = torch.cat(self.alone)
+        try:
+            return _difference(self.read_rows(kind), expected)
+        except UnsupportedAttention as error:
+            raise RunError(f"model: {error}; use a model of another architecture") from error
+
+
+def _agrees(trials: Sequence[_Trial], compare: Callable[[_Trial], float]) -> bool:
+    return any(compare(trial) <= trial.bound for trial in trials)
 
 
 def _describe(kind: RowKind, layer: str) -> str | None:
@@ -83,43 +139,17 @@ def _describe(kind: RowKind, layer: str) -> str | None:
     return f"model: rows hold one sequence each{attention}, because {reason}; updates are slower"
 
 
-def _refuse_reading_ahead(network: RowNetwork, alone: Sequence[Tensor], bound: float) -> None:
-    if _difference(alone[2], alone[0][:_PREFIX]) > bound:
-        name = type(network.rows.backbone).__name__
-        raise RunError(f"model: '{name}' is not causal: a token's hidden state depends on later tokens")
+# --- the sequences -------------------------------------------------------------------------------------------------
 
 
-def _try(read: Callable[[], T]) -> T | str:
-    try:
-        return read()
-    except UnsupportedAttention as error:
-        raise RunError(f"model: {error}; use a model of another architecture") from error
-    except (TypeError, AttributeError, ValueError, IndexError, RuntimeError) as error:
-        return f"{type(error).__name__}: {str(error)[:200]}"
-
-
-# --- the sequences, read in each way -------------------------------------------------------------------------------
-
-
-def _make_sequences(backbone: PreTrainedModel) -> list[Tensor]:
+def _make_sequences(backbone: PreTrainedModel, seed: int) -> list[Tensor]:
     text = backbone.config.get_text_config()
     marks = [getattr(text, f"{which}_token_id", None) for which in ("pad", "bos", "eos")]
     special = {token for mark in marks for token in (mark if isinstance(mark, list) else [mark])}
     known = np.array([token for token in range(min(text.vocab_size, 5000)) if token not in special])
-    draws = np.random.Generator(np.random.PCG64(0))
+    draws = np.random.Generator(np.random.PCG64(seed))
     first, second = (torch.from_numpy(draws.choice(known, length)).to(backbone.device) for length in _LENGTHS)
     return [first, second, first[:_PREFIX]]
-
-
-def _read_padded(reader: RowReader, sequences: Sequence[Tensor]) -> Tensor:
-    ids = nn.utils.rnn.pad_sequence(list(sequences), batch_first=True)
-    mask = nn.utils.rnn.pad_sequence([torch.ones_like(each) for each in sequences], batch_first=True)
-    hidden = reader.read_plainly(ids, mask)
-    return torch.cat([each[: len(ids)] for each, ids in zip(hidden, sequences, strict=True)])
-
-
-def _read_rows(reader: RowReader, sequences: Sequence[Tensor]) -> Tensor:
-    return torch.cat([reader.hidden_states(row) for row in _make_rows(sequences, alone=reader.kind.is_alone)])
 
 
 def _make_rows(sequences: Sequence[Tensor], *, alone: bool) -> list[PackedRow]:
@@ -151,18 +181,16 @@ class _Layer:
     is_packed_attention: bool
 
 
-def _find_layer(network: RowNetwork, run: Run[Any], sequences: Sequence[Tensor], bound: float) -> _Layer | None:
+def _find_layer(network: RowNetwork, trial: _Trial, kind: RowKind) -> _Layer | None:
     """Find the innermost layer whose input agrees with that of single sequences and whose output does not."""
-    reader, kind = network.rows, network.rows.kind
+    backbone = network.rows.backbone
     with record_attention() as attending:
-        packed = _trace(reader, lambda: run(lambda: _read_rows(reader, sequences)))
-    reader.use(RowKind.OWN)
-    alone = _trace(reader, lambda: [run(lambda ids=ids: reader.read_plainly(ids[None])) for ids in sequences])
-    reader.use(kind)
+        packed = _trace(backbone, lambda: trial.read_rows(kind))
+    alone = _trace(backbone, trial.read_each)
     for module, (inputs, outputs) in packed.items():
         own_inputs, own_outputs = alone.get(module, (inputs, inputs))
         is_comparable = inputs.shape == own_inputs.shape and outputs.shape == own_outputs.shape
-        if is_comparable and _difference(inputs, own_inputs) <= bound < _difference(outputs, own_outputs):
+        if is_comparable and _difference(inputs, own_inputs) <= trial.bound < _difference(outputs, own_outputs):
             # with a convolution inside it is more than attention, and may well mix sequences
             is_pure = not any(isinstance(part, nn.Conv1d) for part in module.modules())
             return _Layer(type(module).__name__, module in attending and is_pure)
@@ -172,7 +200,7 @@ def _find_layer(network: RowNetwork, run: Run[Any], sequences: Sequence[Tensor],
 _Trace = dict[nn.Module, tuple[Tensor, Tensor]]
 
 
-def _trace(reader: RowReader, read: Callable[[], Any]) -> _Trace:
+def _trace(backbone: nn.Module, read: Callable[[], Any]) -> _Trace:
     """Record the inputs and outputs of all layers in the order in which they end, one token per line."""
     calls: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {}
 
@@ -184,9 +212,9 @@ def _trace(reader: RowReader, read: Callable[[], Any]) -> _Trace:
 
     hooks = [
         module.register_forward_hook(record, with_kwargs=True)
-        for module in reader.backbone.modules()
+        for module in backbone.modules()
         # a block of PyTorch's own is part of a layer that says more
-        if module is not reader.backbone and not type(module).__module__.startswith("torch.nn.")
+        if module is not backbone and not type(module).__module__.startswith("torch.nn.")
     ]
     try:
         read()
@@ -217,18 +245,20 @@ def choose_head(
     """Choose the way in which hidden states become the model's own logits. Raises RunError if none is known."""
     reader, kind = network.rows, network.rows.kind
     config = causal.config.get_text_config()
+    factors = [float(getattr(config, name)) ** sign for name, sign in _FACTORS.items() if _is_set(config, name)]
+    caps = [float(getattr(config, name)) for name in _CAPS if _is_set(config, name)]
     with _undisturbed(network):
-        ids = _make_sequences(reader.backbone)[2]
+        ids = _make_sequences(reader.backbone, 0)[2]
         reader.use(RowKind.OWN)
         hidden, logits = run(lambda: (reader.read_plainly(ids[None])[0], causal(input_ids=ids[None]).logits[0]))
         reader.use(kind)
-        bound = ROUNDING[hidden.dtype]
-        factors = [float(getattr(config, name)) ** sign for name, sign in _FACTORS.items() if _is_set(config, name)]
-        caps = [float(getattr(config, name)) for name in _CAPS if _is_set(config, name)]
         for scale, cap in product([*factors, 1.0], [*caps, None]):
             head = Head(scale=scale, softcap=cap)
-            found = _try(lambda head=head: run(lambda: project(hidden, head)))
-            if not isinstance(found, str) and found.shape == logits.shape and _difference(found, logits) <= bound:
+            try:
+                found = run(lambda head=head: project(hidden, head))
+            except RuntimeError:
+                break  # of another width
+            if found.shape == logits.shape and _difference(found, logits) <= ROUNDING[reader.backbone.dtype]:
                 return head
     raise RunError(
         f"model: '{type(causal).__name__}' makes its logits in a way of its own in its output layer; "

@@ -149,7 +149,7 @@ class Recurrent(torch.nn.Module):
         super().__init__()
         text = SimpleNamespace(vocab_size=50, pad_token_id=0)
         self.config = SimpleNamespace(get_text_config=lambda: text)
-        self.device = torch.device("cpu")
+        self.device, self.dtype = torch.device("cpu"), torch.float32
         self.embedding = torch.nn.Embedding(50, 8)
         self._takes_borders = takes_borders
 
