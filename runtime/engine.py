@@ -197,6 +197,12 @@ class Engine:
             await refuse_overlap(self._context, self._plan.eval)
         await self._refer()
         await self._keep_base()
+        await self._note()
+
+    async def _note(self) -> None:
+        """Report what the learner's engines found about their models when they were built."""
+        for text in await self._workers.learner(LearnerWorker.take_notes):
+            self._reporter.note(text)
 
     async def _optimise(self, *, fresh: bool) -> None:
         optimizer = self._stage.settings.algorithm.optimizer

@@ -63,7 +63,7 @@ _FAULTS: Mapping[UpdateFault, tuple[str, Callable[[Guards], OnFault], str]] = {
     UpdateFault.NAN: (
         "the loss or a gradient is NaN or infinite",
         lambda guards: guards.on_nan,
-        "lower 'lr', or set 'model.dtype: bf16' where it is fp16",
+        "lower 'lr', or set 'model.dtype: fp32'",
     ),
     UpdateFault.KL: (
         "the KL divergence from the sampling policy exceeded 'kl_max'",

@@ -292,6 +292,8 @@ class LearnerSettings:
     activation_checkpointing: bool = False
     logit_elements: int = 1 << 25
     """Maximum logits in memory; beyond it they are computed in pieces, twice."""
+    fp32_head: bool = False
+    """Compute logits in fp32 where the weights are in half precision."""
     trust_remote_code: bool = False
     tokenizer: str | None = None
     """Folder or hub id of the tokenizer of exported models; None for the model's own."""

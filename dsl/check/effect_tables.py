@@ -41,6 +41,7 @@ from ..model.stage_kinds import (
     samples,
     updates_often,
 )
+from ..planning.memory import width
 from ..planning.placement import choose_launcher
 
 __all__ = [
@@ -344,6 +345,11 @@ RECIPE: tuple[Condition[Recipe], ...] = (
         "hardware.rollout.gpus hardware.train.gpus",
         lambda r: _has_gpus(r) and r.hardware.layout is Layout.SPLIT,
         "only 'layout: split' gives sampling and learning separate GPUs",
+    ),
+    Condition(
+        "hardware.train.fp32_head",
+        lambda r: width(r.model.dtype, _has_gpus(r)) == 2,
+        "the model is in fp32, and so are its logits",
     ),
     Condition("hardware.train.offload", lambda r: _has_gpus(r) or r.hardware.train.offload is Offload.NONE, _CPU),
     Condition(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ..diagnostics import Diagnostic
 from ..model.model_sizes import find_published
 from ..model.recipe import DType, Lora
+from ..model.stage_kinds import learns
 from ..planning.memory import width
 from ..suggest import did_you_mean, quote
 from .context import Case, Rule
@@ -100,8 +101,12 @@ def precision_fits(case: Case) -> Iterator[Diagnostic]:
     if model.dtype is DType.FP16 and not on_gpus:
         message = "fp16 needs a GPU, but this recipe runs on the CPU"
         yield case.error("conflict", message, ("model", "dtype"), hint="write 'bf16' or 'fp32'")
+    elif model.dtype is DType.FP16 and any(learns(stage.algorithm) for _, stage in case.stages()):
+        message = "fp16 is too narrow to learn in: most gradients of a large update are rounded to 0"
+        hint = "write 'bf16' or 'fp32'; 'fp16' suits a recipe that only evaluates"
+        yield case.error("conflict", message, ("model", "dtype"), hint=hint)
     # the learner's engine steps an empty optimiser once at its start there, and the first update comes out too small
-    if width(model.dtype, on_gpus) == 2 and hardware.train.zero == 0:
+    elif width(model.dtype, on_gpus) == 2 and hardware.train.zero == 0:
         message = "ZeRO stage 0 gets the first update wrong in half precision: expected stage 1 or higher"
         hint = "write 'zero: 1', or 'dtype: fp32' for the model"
         yield case.error("conflict", message, ("hardware", "train", "zero"), hint=hint)

@@ -7,7 +7,8 @@ skipped. The output layer of a new critic begins at 0. With LoRA that layer and 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -23,11 +24,16 @@ from ..protocols import (
     ValueMetrics,
     ValueSettings,
 )
+from .checks.packing_check import choose_rows
+from .checks.rows import RowNetwork, RowReader, find_backbone
 from .lora import named_adapters
-from .policy import copy_weights, hidden_states, load_causal
+from .policy import copy_weights, load_causal
 from .zero import ZeroEngine, sum_over_ranks
 
-__all__ = ["DeepSpeedCritic"]
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+__all__ = ["DeepSpeedCritic", "build_network"]
 
 
 class ValueHead(nn.Module):
@@ -41,17 +47,23 @@ class ValueHead(nn.Module):
         return hidden_TD.float() @ self.weight.float()
 
 
-class ValueNetwork(nn.Module):
+class ValueNetwork(RowNetwork):
     """Language model with a value head: the value after each token of a row."""
 
-    def __init__(self, backbone: nn.Module, head: ValueHead) -> None:
+    def __init__(self, backbone: PreTrainedModel, head: ValueHead) -> None:
         super().__init__()
         self.backbone = backbone
+        self.rows = RowReader(backbone)
         self.head = head
 
-    def forward(self, row: PackedRow) -> Tensor:
-        values_T: Tensor = self.head(hidden_states(self.backbone, row))
+    def compute(self, row: PackedRow, *_: Any) -> Tensor:
+        values_T: Tensor = self.head(self.rows.hidden_states(row))
         return values_T
+
+    def check(self, run: Callable[[Callable[[], Any]], Any]) -> list[str]:
+        """Prove that this model's hidden states are its own; return what a person should know."""
+        note = choose_rows(self, run)
+        return [] if note is None else [note]
 
 
 class DeepSpeedCritic(ZeroEngine):
@@ -59,7 +71,7 @@ class DeepSpeedCritic(ZeroEngine):
 
     def __init__(self, settings: LearnerSettings, weights: NamedTensors | None = None) -> None:
         """Start from the model of a folder, or with `weights` from those of a learner."""
-        super().__init__(_build_network(settings, weights), settings)
+        super().__init__(build_network(settings, weights), settings)
 
     def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
         rows, values = self.outputs(sequences, self)
@@ -95,10 +107,10 @@ class DeepSpeedCritic(ZeroEngine):
         )
 
 
-def _build_network(settings: LearnerSettings, weights: NamedTensors | None) -> ValueNetwork:
+def build_network(settings: LearnerSettings, weights: NamedTensors | None) -> ValueNetwork:
     causal = load_causal(settings)
     if weights is not None:
         copy_weights(causal.named_parameters() if settings.lora is None else named_adapters(causal), weights)
     output = causal.get_output_embeddings().weight
     # what gives the next token goes; only its width is of use
-    return ValueNetwork(causal.base_model, ValueHead(output.shape[1], output.dtype))
+    return ValueNetwork(find_backbone(causal), ValueHead(output.shape[1], output.dtype))

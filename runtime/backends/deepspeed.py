@@ -52,7 +52,7 @@ class DeepSpeedLearner(ZeroEngine):
         self._policy = Policy(settings if start is None or settings.lora else replace(settings, model=start))
         if start is not None and settings.lora:
             copy_weights(named_adapters(self._policy.causal), read_adapters(start / _ADAPTERS).items())
-        super().__init__(self._policy, settings, outside=[self._policy.output_layer])
+        super().__init__(self._policy, settings, outside=self._policy.outside)
 
     @property
     def vocab(self) -> int:

@@ -20,6 +20,7 @@ from torch.nn import functional
 from ...dsl.model.recipe import Lora
 from ..errors import RunError
 from ..protocols import Floats, Scorer, TrainSequence
+from .checks.rows import find_backbone
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -72,7 +73,7 @@ def add_adapters(causal: PreTrainedModel, lora: Lora, seed: int) -> None:
     """Freeze the model and add adapters to the targets; their A is drawn from `seed`."""
     causal.requires_grad_(False)
     # the output layer is read without being called, and has none
-    backbone, generator = causal.base_model, torch.Generator().manual_seed(seed)
+    backbone, generator = find_backbone(causal), torch.Generator().manual_seed(seed)
     found = {
         name: module
         for name, module in backbone.named_modules()

@@ -6,16 +6,20 @@ where its result is used. `FrozenPolicy`, the KL reference, is the same without 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from ...dsl.model.recipe import DType
-from ..learning.loss import compute_logprobs
-from ..learning.packing import PackedRow, pack, packed_attention, scatter
+from ..errors import RunError
+from ..learning.loss import Head, compute_logits, compute_logprobs
+from ..learning.packing import PackedRow, pack, scatter
 from ..protocols import Floats, LearnerSettings, NamedTensors, TrainSequence
+from .checks.packing_check import choose_head, choose_rows
+from .checks.rows import ATTENTION, OWN_ATTENTION, RowNetwork, RowReader, find_backbone, register_attention
 from .hf_models import ModelSource, load_causal_model
 from .lora import add_adapters, named_adapters
 
@@ -23,36 +27,46 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 __all__ = [
-    "ATTENTION",
     "TORCH_DTYPES",
     "FrozenPolicy",
     "Policy",
     "copy_weights",
-    "hidden_states",
     "load_causal",
     "named_hub_parameters",
 ]
 
-ATTENTION = "agym_packed"
 OUTPUT_LAYER = "lm_head.weight"
 TORCH_DTYPES = {DType.FP32: torch.float32, DType.BF16: torch.bfloat16, DType.FP16: torch.float16}
 
 
-class Policy(nn.Module):
+class Policy(RowNetwork):
     """Log-probs and entropies of the trained tokens of a row, by the model of a folder."""
 
     def __init__(self, settings: LearnerSettings) -> None:
         super().__init__()
         self.causal = load_causal(settings)
+        self.rows = RowReader(find_backbone(self.causal))
         self._logit_elements = settings.logit_elements
+        self._head = Head(fp32=settings.fp32_head)
 
-    def forward(self, row: PackedRow, temperature: float) -> tuple[Tensor, Tensor]:
-        hidden_ND = hidden_states(self.causal.base_model, row).index_select(0, row.predict_N)
-        return compute_logprobs(hidden_ND, self.output_layer, row.targets_N, temperature, self._logit_elements)
+    def compute(self, row: PackedRow, *inputs: float) -> tuple[Tensor, Tensor]:
+        (temperature,) = inputs
+        hidden_ND = self.rows.hidden_states(row).index_select(0, row.predict_N)
+        hidden_ND, head_VD = self._join_bias(hidden_ND)
+        return compute_logprobs(hidden_ND, head_VD, row.targets_N, temperature, self._logit_elements, self._head)
+
+    def check(self, run: Callable[[Callable[[], Any]], Any]) -> list[str]:
+        """Prove that this model's log-probs are its own; return what a person should know."""
+        note = choose_rows(self, run)
+        chosen = choose_head(
+            self, self.causal, lambda hidden, head: compute_logits(*self._join_bias(hidden), head), run
+        )
+        self._head = replace(chosen, fp32=self._head.fp32)
+        return [] if note is None else [note]
 
     @property
     def vocab(self) -> int:
-        return int(self.causal.config.vocab_size)
+        return int(self.causal.config.get_text_config().vocab_size)
 
     @property
     def output_layer(self) -> Tensor:
@@ -60,31 +74,40 @@ class Policy(nn.Module):
         assert isinstance(weight, Tensor)
         return weight
 
+    @property
+    def outside(self) -> list[Tensor]:
+        """Parameters that are read without calling the module that holds them."""
+        bias = self._output_bias
+        return [self.output_layer] if bias is None else [self.output_layer, bias]
+
+    @property
+    def _output_bias(self) -> Tensor | None:
+        bias: Tensor | None = getattr(self.causal.get_output_embeddings(), "bias", None)
+        return bias
+
+    def _join_bias(self, hidden_ND: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden states and output layer; a bias is the weight of an input that is always 1."""
+        # some models keep their last hidden states in fp32
+        hidden_ND, bias_V = hidden_ND.to(self.output_layer.dtype), self._output_bias
+        if bias_V is None:
+            return hidden_ND, self.output_layer
+        hidden_ND = torch.cat([hidden_ND, hidden_ND.new_ones(len(hidden_ND), 1)], 1)
+        return hidden_ND, torch.cat([self.output_layer, bias_V[:, None]], 1)
+
 
 class FrozenPolicy:
     """A policy that is not trained."""
 
     def __init__(self, settings: LearnerSettings, device: torch.device) -> None:
         self._policy = Policy(settings).to(device).eval().requires_grad_(False)
-        self._capacity = settings.tokens_per_micro_batch
+        self.notes = self._policy.check(lambda work: work())
+        self._capacity = 0 if self._policy.rows.kind.is_alone else settings.tokens_per_micro_batch
         self._device = device
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
         rows = pack(sequences, self._capacity, self._device)
         with torch.no_grad():
             return scatter(rows, [self._policy(row, temperature)[0] for row in rows], sequences)
-
-
-def hidden_states(backbone: nn.Module, row: PackedRow) -> Tensor:
-    """Return the hidden state of each token of a row."""
-    hidden_1TD: Tensor = backbone(
-        input_ids=row.ids_T[None],
-        position_ids=row.positions_T[None],
-        attention_mask=None,
-        use_cache=False,
-        layout=row.layout,
-    ).last_hidden_state
-    return hidden_1TD[0]
 
 
 def copy_weights(parameters: Iterable[tuple[str, nn.Parameter]], weights: NamedTensors) -> None:
@@ -100,12 +123,17 @@ def copy_weights(parameters: Iterable[tuple[str, nn.Parameter]], weights: NamedT
 
 def load_causal(settings: LearnerSettings) -> PreTrainedModel:
     """Load the model of a folder, in training precision, for packed rows; with adapters where LoRA is set."""
-    from transformers import AttentionInterface
-
-    # registering the same function under the same name again changes nothing
-    AttentionInterface.register(ATTENTION, packed_attention)
+    register_attention()
     source = ModelSource(path=str(settings.model), trust_remote_code=settings.trust_remote_code)
-    causal = load_causal_model(source, str(TORCH_DTYPES[settings.dtype]).removeprefix("torch."), ATTENTION)
+    dtype = str(TORCH_DTYPES[settings.dtype]).removeprefix("torch.")
+    try:
+        causal = load_causal_model(source, dtype, ATTENTION)
+    except KeyError:
+        # an older architecture has a class for each attention that it knows
+        causal = load_causal_model(source, dtype, OWN_ATTENTION)
+    except ValueError as error:
+        reason = str(error).partition("\n")[0]
+        raise RunError(f"model: '{settings.model}' is no causal language model that can be loaded: {reason}") from error
     if settings.activation_checkpointing:
         causal.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if settings.lora is not None:

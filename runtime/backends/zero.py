@@ -21,6 +21,7 @@ from ...dsl.model.recipe import DType, Offload
 from ..learning.packing import PackedRow, compute_normaliser, make_idle_row, pack
 from ..protocols import LearnerSettings, Normaliser, OptimizerSettings, TrainSequence
 from ..seeds import derive
+from .checks.rows import RowNetwork
 from .process_group import join_process_group
 
 if TYPE_CHECKING:
@@ -35,11 +36,13 @@ class ZeroEngine:
     """One rank of a network. With several ranks each gets its share of the sequences, and all are called alike; the
     launcher has then made the process group."""
 
-    def __init__(self, network: nn.Module, settings: LearnerSettings, outside: Sequence[Tensor] = ()) -> None:
+    def __init__(self, network: RowNetwork, settings: LearnerSettings, outside: Sequence[Tensor] = ()) -> None:
         """`outside` are parameters that the network reads without calling the module that holds them."""
         if settings.zero == 0 and settings.dtype is not DType.FP32:
             # DeepSpeed runs an empty Adam step at its start there, which takes a quarter off the first update
             raise ValueError(f"{settings.dtype} needs ZeRO stage 1 or higher")
+        if settings.dtype is DType.FP16:
+            raise ValueError("fp16 gradients underflow: a learner needs bf16 or fp32")
         self._capacity = settings.tokens_per_micro_batch
         self._is_partitioned = settings.zero == 3
         self._has_decay = settings.optimizer.weight_decay > 0
@@ -49,6 +52,9 @@ class ZeroEngine:
             network.register_state_dict_post_hook(_drop_frozen)
         self._engine, self._optimizer = _start_engine(network, settings, outside)
         self._gradients = _GRADIENTS[settings.zero](self._engine)
+        self.notes = network.check(self)
+        if network.rows.kind.is_alone:
+            self._capacity = 0
 
     def __call__(self, *inputs: Any) -> Any:
         return self._engine(*inputs)
@@ -337,5 +343,4 @@ _OFFLOAD: Mapping[Offload, dict[str, Any]] = {
 _PRECISION: Mapping[DType, dict[str, Any]] = {
     DType.FP32: {},
     DType.BF16: {"bf16": {"enabled": True, "check_grad_overflow": True}, "data_types": {"grad_accum_dtype": "fp32"}},
-    DType.FP16: {"fp16": {"enabled": True, "loss_scale": 1.0}},
 }

@@ -18,8 +18,10 @@ from ...dsl.model.algorithm import Aggregation, KLEstimator, LossKind
 from ..protocols import LossSettings, Normaliser
 
 __all__ = [
+    "Head",
     "LossInputs",
     "LossTerms",
+    "compute_logits",
     "compute_logprobs",
     "compute_loss",
     "compute_token_scale",
@@ -34,20 +36,60 @@ _LOG_RATIO_BOUND = 20.0
 # --- log-probs -----------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """How a model makes logits of its last hidden states, besides the matrix."""
+
+    scale: float = 1.0
+    """Factor of all logits."""
+    softcap: float | None = None
+    """Bound that logits approach: cap * tanh(logits / cap)."""
+    fp32: bool = False
+    """Keep the matrix product in fp32 instead of rounding it to the precision of the matrix."""
+
+
+_PLAIN = Head()
+_HEAD_BLOCK = 4096
+"""Entries of the vocabulary whose weights are in fp32 at the same time where a device cannot mix precisions."""
+
+
 def compute_logprobs(
-    hidden_ND: Tensor, head_VD: Tensor, targets_N: Tensor, temperature: float, max_elements: int
+    hidden_ND: Tensor,
+    head_VD: Tensor,
+    targets_N: Tensor,
+    temperature: float,
+    max_elements: int,
+    head: Head = _PLAIN,
 ) -> tuple[Tensor, Tensor]:
     """Compute the log-prob of each target and the entropy of each distribution; at most `max_elements` logits at a
     time."""
     rows = max(1, max_elements // head_VD.shape[0])
     if hidden_ND.shape[0] <= rows:
-        return _logprobs_and_entropy(_log_softmax(hidden_ND, head_VD, temperature), targets_N)
+        logits_NV = compute_logits(hidden_ND, head_VD, head)
+        return _logprobs_and_entropy(_log_softmax(logits_NV, temperature), targets_N)
     chunked: Callable[..., tuple[Tensor, Tensor]] = _ChunkedLogprobs.apply
-    return chunked(hidden_ND, head_VD, targets_N, temperature, rows)
+    return chunked(hidden_ND, head_VD, targets_N, temperature, rows, head)
 
 
-def _log_softmax(hidden_ND: Tensor, head_VD: Tensor, temperature: float) -> Tensor:
-    logits_NV = (hidden_ND @ head_VD.T).float()
+def compute_logits(hidden_ND: Tensor, head_VD: Tensor, head: Head) -> Tensor:
+    """Compute the logits as the model does, in fp32."""
+    if head.fp32 and head_VD.dtype is not torch.float32:
+        product: Callable[..., Tensor] = _Fp32Product.apply
+        return _shape_logits(product(hidden_ND, head_VD), head)
+    return _shape_logits((hidden_ND @ head_VD.T).float(), head)
+
+
+def _shape_logits(product_NV: Tensor, head: Head) -> Tensor:
+    logits_NV = product_NV if head.scale == 1.0 else product_NV * head.scale
+    return logits_NV if head.softcap is None else head.softcap * torch.tanh(logits_NV / head.softcap)
+
+
+def _shape_slope(logits_NV: Tensor, head: Head) -> Tensor | float:
+    """Derivative of what `_shape_logits` returned."""
+    return head.scale if head.softcap is None else head.scale * (1 - (logits_NV / head.softcap).square())
+
+
+def _log_softmax(logits_NV: Tensor, temperature: float) -> Tensor:
     return torch.log_softmax(logits_NV if temperature == 1.0 else logits_NV / temperature, dim=-1)
 
 
@@ -56,36 +98,57 @@ def _logprobs_and_entropy(logp_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, T
     return logp_NV.gather(1, targets_N[:, None])[:, 0], torch.special.entr(logp_NV.exp()).sum(-1)
 
 
+class _Fp32Product(torch.autograd.Function):
+    """Product of half-precision matrices, in fp32. The gradient is rounded as autograd would: it moves no ratio."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden_ND: Tensor, head_VD: Tensor) -> Tensor:
+        ctx.save_for_backward(hidden_ND, head_VD)
+        if hidden_ND.is_cuda:
+            return torch.mm(hidden_ND, head_VD.T, out_dtype=torch.float32)
+        # a CPU cannot mix precisions; in blocks the copy of the matrix stays small
+        wide_ND = hidden_ND.float()
+        return torch.cat([wide_ND @ block.float().T for block in head_VD.split(_HEAD_BLOCK)], dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None]:
+        hidden_ND, head_VD = ctx.saved_tensors
+        grad_NV = grads[0].to(head_VD.dtype)
+        return grad_NV @ head_VD, grad_NV.T @ hidden_ND if ctx.needs_input_grad[1] else None
+
+
 class _ChunkedLogprobs(torch.autograd.Function):
     """The same, some rows at a time; the backward pass recomputes the logits."""
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_ND: Tensor, head_VD: Tensor, targets_N: Tensor, temperature: float, rows: int
+        ctx: Any, hidden_ND: Tensor, head_VD: Tensor, targets_N: Tensor, temperature: float, rows: int, head: Head
     ) -> tuple[Tensor, Tensor]:
         pieces = [
-            _logprobs_and_entropy(_log_softmax(hidden, head_VD, temperature), targets)
+            _logprobs_and_entropy(_log_softmax(compute_logits(hidden, head_VD, head), temperature), targets)
             for hidden, targets in zip(torch.split(hidden_ND, rows), torch.split(targets_N, rows), strict=True)
         ]
         ctx.save_for_backward(hidden_ND, head_VD, targets_N)
-        ctx.temperature, ctx.rows = temperature, rows
+        ctx.temperature, ctx.rows, ctx.head = temperature, rows, head
         return torch.cat([logprobs for logprobs, _ in pieces]), torch.cat([entropy for _, entropy in pieces])
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None, None, None]:
         hidden_ND, head_VD, targets_N = ctx.saved_tensors
         hidden_grad_ND = torch.empty_like(hidden_ND)
         # in fp32 until the end: hundreds of pieces added in half precision lose the small ones
         head_grad_VD = torch.zeros_like(head_VD, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         for start in range(0, hidden_ND.shape[0], ctx.rows):
             piece = slice(start, start + ctx.rows)
-            logp_NV = _log_softmax(hidden_ND[piece], head_VD, ctx.temperature)
+            logits_NV = compute_logits(hidden_ND[piece], head_VD, ctx.head)
+            logp_NV = _log_softmax(logits_NV, ctx.temperature)
             logits_grad_NV = _logits_grad(logp_NV, targets_N[piece], grads[0][piece], grads[1][piece])
-            logits_grad_NV = (logits_grad_NV / ctx.temperature).to(head_VD.dtype)
+            logits_grad_NV = (logits_grad_NV / (ctx.temperature / _shape_slope(logits_NV, ctx.head))).to(head_VD.dtype)
             hidden_grad_ND[piece] = logits_grad_NV @ head_VD
             if head_grad_VD is not None:
                 head_grad_VD += logits_grad_NV.T @ hidden_ND[piece]
-        return hidden_grad_ND, None if head_grad_VD is None else head_grad_VD.to(head_VD.dtype), None, None, None
+        head_grad = None if head_grad_VD is None else head_grad_VD.to(head_VD.dtype)
+        return hidden_grad_ND, head_grad, None, None, None, None
 
 
 def _logits_grad(logp_NV: Tensor, targets_N: Tensor, logprob_grad_N: Tensor, entropy_grad_N: Tensor) -> Tensor:

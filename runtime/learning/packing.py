@@ -8,8 +8,8 @@ Shapes: T tokens of a row, S sequences in it, L tokens of its longest, N trained
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,10 @@ from ...dsl.model.algorithm import Level
 from ..protocols import Floats, Normaliser, TrainSequence
 
 __all__ = [
+    "MaskPattern",
     "PackedRow",
     "RowLayout",
+    "UnsupportedAttention",
     "compute_normaliser",
     "make_idle_row",
     "pack",
@@ -41,6 +43,30 @@ class RowLayout:
     """Index in the row of each token; any index where a sequence has ended."""
     collect_T: Tensor
     """Index of each of the row's tokens in the flattened S x L."""
+
+
+class UnsupportedAttention(ValueError):
+    """A model asks for a kind of attention that packed rows cannot give."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MaskPattern:
+    """The tokens that a layer attends to, besides being causal: the same for every sequence of a row."""
+
+    limit: int | None
+    """Length up to which the pattern is plainly causal; None: any."""
+    draw: Callable[[int], Tensor]
+    """The pattern of sequences of a length, L x L, true where a token attends."""
+    _drawn: dict[int, Tensor] = field(default_factory=dict)
+
+    def of(self, length: int) -> Tensor | None:
+        """The pattern of sequences of this length; None where it is plainly causal."""
+        if self.limit is None or length <= self.limit:
+            return None
+        # the layers of a pass share it
+        if length not in self._drawn:
+            self._drawn[length] = self.draw(length)
+        return self._drawn[length]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -137,27 +163,133 @@ def packed_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
+    attention_mask: MaskPattern | Tensor | None,
     *,
     layout: RowLayout,
     scaling: float | None = None,
+    dropout: float = 0.0,
     sliding_window: int | None = None,
-    **_: Any,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    is_causal: bool | None = None,
+    **others: Any,
 ) -> tuple[Tensor, None]:
     """Causal attention within each sequence of a row, with the signature that `transformers` calls. All are 1 x H x T x
-    E."""
-    if sliding_window is not None and layout.spread_SL.shape[1] > sliding_window:
-        raise NotImplementedError(f"sequences longer than the model's attention window of {sliding_window} tokens")
-    out_SHLE = torch.nn.functional.scaled_dot_product_attention(
-        _unpack_states(query, layout),
-        _unpack_states(key, layout),
-        _unpack_states(value, layout),
-        is_causal=True,
-        scale=scaling,
-        enable_gqa=query.shape[1] != key.shape[1],
+    E; `s_aux` is a logit per head that takes part in the softmax and stands for no token."""
+    name = type(module).__name__
+    if unknown := [key for key in sorted(others.keys() - _PASSED_THROUGH) if not _is_off(others[key])]:
+        raise UnsupportedAttention(f"'{name}' passes '{unknown[0]}', which packed attention does not have")
+    if is_causal is False:
+        raise UnsupportedAttention(f"'{name}' passes 'is_causal: false', and a row's attention is causal")
+    if not query.shape[2] == key.shape[2] == value.shape[2] == len(layout.collect_T):
+        raise UnsupportedAttention(f"'{name}' passes a 'key' for other tokens than those of the row")
+    bias = _combine_masks(attention_mask, position_bias, sliding_window, layout)
+    attend = _attend_fused if softcap is None and s_aux is None else _attend_plainly
+    out_SHLE = attend(
+        *(_unpack_states(states, layout) for states in (query, key, value)),
+        bias=bias,
+        scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        dropout=dropout,
+        softcap=softcap,
+        sinks_H=s_aux,
     )
     out_THE = out_SHLE.transpose(1, 2).flatten(0, 1).index_select(0, layout.collect_T)
     return out_THE[None], None
+
+
+_PASSED_THROUGH = {
+    *("position_ids", "position_embeddings", "cache_position", "past_key_values", "use_cache", "return_dict"),
+    *("output_hidden_states", "output_router_logits", "deterministic", "seq_idx", "cu_seq_lens_q", "cu_seq_lens_k"),
+    *("max_length_q", "max_length_k"),
+}
+"""Arguments on their way to other layers, or that say in other words what the layout says."""
+
+
+def _is_off(value: Any) -> bool:
+    return value is None or value is False
+
+
+def _attend_fused(
+    query: Tensor, key: Tensor, value: Tensor, *, bias: Tensor | None, scaling: float, dropout: float, **_: None
+) -> Tensor:
+    return torch.nn.functional.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=bias,
+        dropout_p=dropout,
+        is_causal=bias is None,
+        scale=scaling,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+
+
+def _attend_plainly(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    bias: Tensor | None,
+    scaling: float,
+    dropout: float,
+    softcap: float | None,
+    sinks_H: Tensor | None,
+) -> Tensor:
+    """What no fused kernel offers: logits that are capped, and sinks."""
+    repeats, longest = query.shape[1] // key.shape[1], query.shape[2]
+    scores_SHLL = query @ key.repeat_interleave(repeats, 1).transpose(2, 3) * scaling
+    if softcap is not None:
+        scores_SHLL = softcap * torch.tanh(scores_SHLL / softcap)
+    if bias is None:
+        bias = _causal_pattern(longest, None, query.device)
+    scores_SHLL = scores_SHLL.masked_fill(~bias, -torch.inf) if bias.dtype is torch.bool else scores_SHLL + bias
+    if sinks_H is not None:
+        sinks = sinks_H.reshape(1, -1, 1, 1).expand(len(query), -1, longest, 1)
+        scores_SHLL = torch.cat([scores_SHLL, sinks.to(scores_SHLL.dtype)], -1)
+    shares_SHLL = torch.softmax(scores_SHLL, -1, dtype=torch.float32)[..., :longest].to(value.dtype)
+    shares_SHLL = torch.nn.functional.dropout(shares_SHLL, dropout)
+    return shares_SHLL @ value.repeat_interleave(repeats, 1)
+
+
+def _combine_masks(
+    mask: MaskPattern | Tensor | None, position_bias: Tensor | None, window: int | None, layout: RowLayout
+) -> Tensor | None:
+    """Return what is masked or added within each sequence, to be broadcast to S x H x L x L; None where plainly
+    causal."""
+    longest, device = layout.spread_SL.shape[1], layout.spread_SL.device
+    if isinstance(mask, MaskPattern):
+        pattern = mask.of(longest)
+    elif mask is not None:
+        # what stands after a short sequence is no part of it, so nothing may look ahead
+        pattern = _restrict(_unpack_pairs(mask, layout), _causal_pattern(longest, None, device))
+    else:
+        pattern = _causal_pattern(longest, window, device) if window is not None and longest > window else None
+    if position_bias is None:
+        return pattern
+    pattern = _causal_pattern(longest, None, device) if pattern is None else pattern
+    return _restrict(_unpack_pairs(position_bias, layout), pattern)
+
+
+def _restrict(values: Tensor, other: Tensor) -> Tensor:
+    """Masks, of which either may be a bias, as one."""
+    if other.dtype is not torch.bool:
+        return _restrict(other, values) if values.dtype is torch.bool else values + other
+    return values & other if values.dtype is torch.bool else values.masked_fill(~other, -torch.inf)
+
+
+def _causal_pattern(longest: int, window: int | None, device: torch.device) -> Tensor:
+    behind_LL = torch.arange(longest, device=device)[:, None] - torch.arange(longest, device=device)
+    return (behind_LL >= 0) if window is None else (behind_LL >= 0) & (behind_LL < window)
+
+
+def _unpack_pairs(pairs: Tensor, layout: RowLayout) -> Tensor:
+    """Return what a model says of each pair of tokens of the row, for the pairs within a sequence."""
+    tokens = len(layout.collect_T)
+    if pairs.ndim != 4 or pairs.shape[0] != 1 or pairs.shape[2:] != (tokens, tokens):
+        raise UnsupportedAttention(f"a mask or bias of the shape {tuple(pairs.shape)} for a row of {tokens} tokens")
+    spread_SL = layout.spread_SL
+    return pairs[0].transpose(0, 2)[spread_SL[:, None, :], spread_SL[:, :, None]].permute(0, 3, 1, 2)
 
 
 def _unpack_states(states_1HTE: Tensor, layout: RowLayout) -> Tensor:

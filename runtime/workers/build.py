@@ -154,27 +154,31 @@ def import_learner() -> None:
 
 @_defer_garbage_collection()
 def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
-    make_learner = DEFAULT_LEARNER.load("learner")
     settings, backbone = _learner_settings(plan, model), critic_backbone(plan, model)
-    learner = make_learner(settings)
+    notes: list[str] = []
 
-    def make_reference(folder: Path | None) -> Any:
-        frozen = replace(settings, model=folder or settings.model)
-        return DEFAULT_LEARNER.load("reference")(frozen, learner.device)
+    def make(part: str, *arguments: Any) -> Any:
+        engine = DEFAULT_LEARNER.load(part)(*arguments)
+        notes.extend(engine.notes)
+        return engine
+
+    learner = make("learner", settings)
 
     def make_critic() -> Any:
-        critic = DEFAULT_LEARNER.load("critic")
         if backbone is None:
-            return critic(settings, learner.weights())
-        return critic(replace(settings, model=Path(backbone.path)), None)
+            return make("critic", settings, learner.weights())
+        return make("critic", replace(settings, model=Path(backbone.path)), None)
 
     return LearnerWorker(
         learner,
-        learner.reference if settings.lora else make_reference,
+        learner.reference
+        if settings.lora
+        else lambda folder: make("reference", replace(settings, model=folder or settings.model), learner.device),
         learner.vocab,
         _TOLERANCE[_dtype(plan)],
         make_critic,
-        lambda folder: make_learner(settings, folder),
+        lambda folder: make("learner", settings, folder),
+        notes,
     )
 
 
@@ -208,6 +212,8 @@ def _learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:
         optimizer=OptimizerSettings(betas=optimizers[0].betas, eps=optimizers[0].eps, weight_decay=decay),
         tokens_per_micro_batch=train.tokens_per_micro_batch or max(_context(plan), row_tokens),
         activation_checkpointing=train.activation_checkpointing and plan.hardware.gpus_per_node > 0,
+        # a GPU's units for half precision add up in fp32 anyway; a CPU widens the matrix at each update
+        fp32_head=plan.hardware.gpus_per_node > 0 if train.fp32_head is None else train.fp32_head,
         trust_remote_code=model.trust_remote_code,
         tokenizer=plan.model.tokenizer,
         chat_template=_template(plan),

@@ -83,9 +83,12 @@ class LearnerWorker:
         tolerance: float,
         critic: Callable[[], ValueLearner] | None = None,
         ranker: Callable[[Path | None], Learner] | None = None,
+        notes: list[str] | None = None,
     ) -> None:
-        """`critic` and `ranker` make one, the latter of a model folder; None where no stage of the plan has any."""
+        """`critic` and `ranker` make one, the latter of a model folder; None where no stage of the plan has any.
+        `notes` is filled by those who make engines."""
         self.learner = learner
+        self._notes, self._noted = [] if notes is None else notes, set[str]()
         self._probe = probe_ids(vocab)
         self._make_reference = reference
         self._reference: Scorer | None = None
@@ -93,6 +96,12 @@ class LearnerWorker:
         self._critic = _Beside("critic", critic)
         self._ranker = _Beside("ranker", None if ranker is None else lambda: ranker(self._referred))
         self._tolerance = tolerance
+
+    def take_notes(self) -> list[str]:
+        """Return what a person should know of the engines made by now, each note once."""
+        fresh = [note for note in dict.fromkeys(self._notes) if note not in self._noted]
+        self._noted.update(fresh)
+        return fresh
 
     def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
         # what it had changed by then is not known: the checkpoint before is the one to resume from

@@ -26,6 +26,7 @@ from agym.dsl.model.algorithm import (
 )
 from agym.dsl.model.recipe import (
     Dialect,
+    DType,
     Format,
     Init,
     Judge,
@@ -222,6 +223,7 @@ RECIPE: Cases = {
     "hardware.rollout.eager": ([{"hardware.rollout.eager": False}], [{}, {"hardware.rollout.eager": True}, GPUS]),
     "hardware.rollout.gpus": ([{}, GPUS], [SPLIT]),
     "hardware.train.gpus": ([{}, GPUS], [SPLIT]),
+    "hardware.train.fp32_head": ([{}, GPUS | {"model.dtype": DType.FP32}], [GPUS, {"model.dtype": DType.BF16}]),
     "hardware.train.offload": ([{"hardware.train.offload": Offload.OPTIMIZER}], [{}, GPUS]),
     "hardware.ray_address": (
         [{"hardware.launcher": Launcher.INLINE, "hardware.ray_address": "auto"}],

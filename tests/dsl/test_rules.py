@@ -156,6 +156,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
     "model.precision_fits": (
         [
             ({"model.dtype": DType.FP16}, "model.dtype", "fp16 needs a GPU"),
+            (FOUR | {"model.dtype": DType.FP16}, "model.dtype", "fp16 is too narrow to learn in"),
             (
                 {"model.dtype": DType.BF16, "hardware.train.zero": 0},
                 "hardware.train.zero",

@@ -8,7 +8,14 @@ import math
 import pytest
 import torch
 from agym.dsl.model.algorithm import Aggregation, KLEstimator, LossKind
-from agym.runtime.learning.loss import LossInputs, compute_logprobs, compute_loss, compute_token_scale, estimate_kl
+from agym.runtime.learning.loss import (
+    Head,
+    LossInputs,
+    compute_logprobs,
+    compute_loss,
+    compute_token_scale,
+    estimate_kl,
+)
 from agym.runtime.protocols import LossSettings, Normaliser
 
 ALL = 1 << 30
@@ -76,6 +83,37 @@ def test_entropy_is_a_number_where_a_token_is_impossible():
     weight = torch.tensor([[1.0], [-math.inf]])
     _, entropy = compute_logprobs(torch.ones(1, 1), weight, torch.tensor([0]), 1.0, ALL)
     assert entropy.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("shape", [Head(scale=0.3), Head(softcap=2.0), Head(scale=1.5, softcap=3.0)])
+def test_a_factor_and_a_cap_of_logits_are_part_of_log_probs_and_gradients(shape: Head):
+    results = []
+    for limit in (ALL, 30):
+        hidden, weight, targets = head()
+        logprobs, entropy = compute_logprobs(hidden, weight, targets, 0.7, limit, shape)
+        logits = hidden.detach() @ weight.detach().T * shape.scale
+        capped = logits if shape.softcap is None else shape.softcap * torch.tanh(logits / shape.softcap)
+        distribution = torch.distributions.Categorical(logits=capped / 0.7)
+        torch.testing.assert_close(logprobs, distribution.log_prob(targets))
+        (logprobs * torch.arange(7.0) + 0.3 * entropy.square()).sum().backward()
+        results.append((hidden.grad, weight.grad))
+    torch.testing.assert_close(results[0], results[1])
+
+
+@pytest.mark.parametrize("limit", [ALL, 3 * 5000])
+def test_an_fp32_head_rounds_no_logits_and_has_the_gradients_of_one_that_does(limit: int):
+    hidden, weight, targets = (each.detach() for each in head(tokens=16, hidden=64, vocab=5000))
+    hidden, weight = hidden.bfloat16(), (weight / 4).bfloat16()
+    exact, _ = compute_logprobs(hidden.double().float(), weight.double().float(), targets, 1.0, ALL)
+    errors, gradients = [], []
+    for fp32 in (False, True):
+        leaves = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
+        logprobs, _ = compute_logprobs(*leaves, targets, 1.0, limit, Head(fp32=fp32))
+        logprobs.sum().backward()
+        errors.append(float((logprobs.detach() - exact).abs().max()))
+        gradients.append([leaf.grad.float() for leaf in leaves])
+    assert errors[1] < 1e-4 < 3e-3 < errors[0]
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=0.05, atol=0.02)
 
 
 # --- surrogates

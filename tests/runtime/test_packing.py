@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from agym.dsl.model.algorithm import Level
 from agym.runtime.learning.packing import (
     RowLayout,
+    UnsupportedAttention,
     compute_normaliser,
     make_idle_row,
     pack,
@@ -144,8 +147,67 @@ def test_attention_over_a_row_is_that_over_each_sequence_alone(kv_heads: int):
     torch.testing.assert_close(out, torch.cat(alone, 2).transpose(1, 2), rtol=1e-6, atol=1e-6)
 
 
-def test_attention_longer_than_the_models_window_is_refused():
-    with pytest.raises(NotImplementedError, match="attention window of 4 tokens"):
-        packed_attention(
-            OneLayer(), states(1, 5, 0), states(1, 5, 1), states(1, 5, 2), None, layout=layout([5]), sliding_window=4
-        )
+def plain(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **more: Any) -> torch.Tensor:
+    """Attention over one sequence, written out."""
+    scores = query @ key.transpose(2, 3) * more.get("scaling", 8**-0.5)
+    if cap := more.get("softcap"):
+        scores = cap * torch.tanh(scores / cap)
+    behind = torch.arange(query.shape[2])[:, None] - torch.arange(query.shape[2])
+    seen = (behind >= 0) & (behind < more.get("sliding_window", 1000))
+    scores = scores.masked_fill(~seen, -torch.inf)
+    if (sinks := more.get("s_aux")) is not None:
+        scores = torch.cat([scores, sinks.view(1, -1, 1, 1).expand(*scores.shape[:3], 1)], -1)
+    return scores.softmax(-1)[..., : query.shape[2]] @ value
+
+
+ARGUMENTS = {
+    "window": {"sliding_window": 3},
+    "softcap": {"softcap": 1.5},
+    "sinks": {"s_aux": torch.tensor([0.5, -1.0, 2.0, 0.0])},
+    "scaling": {"scaling": 0.7},
+    "all": {"sliding_window": 4, "softcap": 2.0, "s_aux": torch.ones(4), "scaling": 0.5},
+}
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
+def test_every_argument_of_attention_acts_within_each_sequence(arguments: dict[str, Any]):
+    lengths = [7, 4, 4, 2]
+    query, key, value = (states(4, 17, seed) * 3 for seed in range(3))
+    out, _ = packed_attention(OneLayer(), query, key, value, None, layout=layout(lengths), **arguments)
+    pieces = zip(query.split(lengths, 2), key.split(lengths, 2), value.split(lengths, 2), strict=True)
+    alone = torch.cat([plain(*piece, **arguments) for piece in pieces], 2).transpose(1, 2)
+    torch.testing.assert_close(out, alone, rtol=1e-5, atol=1e-5)
+
+
+def test_a_mask_and_a_bias_over_the_row_are_taken_for_the_pairs_within_each_sequence():
+    lengths, generator = [5, 3], torch.Generator().manual_seed(3)
+    query, key, value = (states(2, 8, seed) for seed in range(3))
+    mask = torch.rand(1, 1, 8, 8, generator=generator).gt(0.3).logical_or(torch.eye(8, dtype=torch.bool)).tril()
+    bias = torch.randn(1, 2, 8, 8, generator=generator)
+    out, _ = packed_attention(OneLayer(), query, key, value, mask, layout=layout(lengths), position_bias=bias)
+    for start, end in ((0, 5), (5, 8)):
+        cut = (slice(None), slice(None), slice(start, end))
+        scores = query[cut] @ key[cut].transpose(2, 3) * 8**-0.5 + bias[..., start:end, start:end]
+        own = scores.masked_fill(~mask[..., start:end, start:end], -torch.inf).softmax(-1) @ value[cut]
+        torch.testing.assert_close(out[:, start:end], own.transpose(1, 2), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"block_indices": torch.zeros(1)}, "'OneLayer' passes 'block_indices'"),
+        ({"alibi": True}, "'OneLayer' passes 'alibi'"),
+        ({"is_causal": False}, "'OneLayer' passes 'is_causal: false'"),
+        ({"position_bias": torch.zeros(1, 1, 1, 5)}, r"a mask or bias of the shape \(1, 1, 1, 5\)"),
+    ],
+)
+def test_an_argument_that_packed_attention_lacks_is_refused_by_name(arguments: dict[str, Any], name: str):
+    with pytest.raises(UnsupportedAttention, match=name):
+        packed_attention(OneLayer(), *(states(1, 5, seed) for seed in range(3)), None, layout=layout([5]), **arguments)
+
+
+def test_arguments_without_a_value_and_those_on_their_way_to_other_layers_are_taken():
+    passed = {"indices": None, "output_attentions": False, "seq_idx": torch.zeros(1, 5), "use_cache": True}
+    three = [states(1, 5, seed) for seed in range(3)]
+    out, _ = packed_attention(OneLayer(), *three, None, layout=layout([5]), **passed)
+    assert torch.equal(out, packed_attention(OneLayer(), *three, None, layout=layout([5]))[0])

@@ -49,7 +49,7 @@ def main(rank: int, ranks: int, store: str, model: Path, zero: int, lora: int, r
     values = critic.values(share)
     if rank == 0:
         found = {"metrics": metrics, "weights": weights, "scored": scored[0], "valuing": valuing, "values": values[0]}
-        torch.save(found, result)
+        torch.save(found | {"notes": learner.notes}, result)
     torch.distributed.barrier()
 
 

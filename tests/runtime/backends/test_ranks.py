@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from packing import make_tiny_model
 
 from ...engine_server import EngineServer
 
@@ -46,3 +47,16 @@ def test_two_ranks_take_the_step_that_one_takes(
         assert shared.grad_norm == pytest.approx(alone.grad_norm, rel=1e-3)
     assert two["values"] == pytest.approx(one["values"], abs=1e-4)
     assert abs(one["values"]).max() > 1e-3
+
+
+def test_two_ranks_of_a_model_with_convolutions_choose_the_rows_that_one_chooses(
+    engines: EngineServer, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    make_tiny_model("lfm2", vocab_size=300).save_pretrained(model)
+    one, two = (result(engines, tmp_path / str(ranks), ranks, model, 3, 0) for ranks in (1, 2))
+    assert "'Lfm2ShortConv' would mix several" in one["notes"][0]
+    assert two["notes"] == one["notes"]
+    # a row for each sequence
+    assert [metrics.micro_batches for metrics in one["metrics"]] == [13, 13]
+    assert two["scored"] == pytest.approx(one["scored"], abs=1e-4)

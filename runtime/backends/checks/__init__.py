@@ -1,0 +1,1 @@
+"""What an engine proves about a model before it trains it."""

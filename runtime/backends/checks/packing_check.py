@@ -1,0 +1,286 @@
+"""Self-test of a model when its engine is built: packed sequences against the same ones padded and alone.
+
+Three short sequences go through the model's own attention first, alone and padded; what packed rows give must agree
+with it. A layer that lets sequences mix (recurrent, convolutional) gets their borders if that is enough, else one
+sequence per row; attention that differs from the model's own ends the run. All ranks do the same passes, nothing is
+drawn from a random generator, and the model stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed
+from torch import Tensor, nn
+
+from ...errors import RunError
+from ...learning.loss import Head
+from ...learning.packing import PackedRow, UnsupportedAttention, pack
+from ...protocols import TrainSequence
+from .rows import RowKind, RowNetwork, RowReader, record_attention
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+__all__ = ["ROUNDING", "choose_head", "choose_rows"]
+
+T = TypeVar("T")
+Run = Callable[[Callable[[], T]], T]
+"""Runs a function where the network's weights are whole."""
+
+ROUNDING: Mapping[torch.dtype, float] = {torch.float32: 0.005, torch.bfloat16: 0.3, torch.float16: 0.1}
+"""Largest relative difference of a token's hidden state that counts as rounding. In bf16 dense models stay below .05,
+and layers that mix sequences are above .5 (`bench/packing.py`)."""
+_DRAWS = 3
+"""Rounding that sends a token to another expert goes beyond the bound in one draw, a fault does in every one."""
+_LENGTHS = (24, 17)
+_PREFIX = 9
+"""The third sequence begins as the first does, so it shows as well whether a model reads ahead."""
+
+
+def choose_rows(network: RowNetwork, run: Run[Any]) -> str | None:
+    """Choose the rows that the network's model computes right, the fastest first; return a note if they hold one
+    sequence each. Raises RunError if there are none."""
+    reader, refusal, layer = network.rows, "", ""
+    name = type(reader.backbone).__name__
+    with _undisturbed(network):
+        trials = [_Trial(reader, run, seed) for seed in range(_DRAWS)]
+        if not _agrees(trials, lambda trial: _difference(trial.alone[2], trial.alone[0][:_PREFIX])):
+            raise RunError(f"model: '{name}' is not causal: a token's hidden state depends on later tokens")
+        is_padding_safe = _agrees(trials, lambda trial: _difference(trial.read_padded(), torch.cat(trial.alone)))
+        for kind in reader.kinds:
+            try:
+                is_right = _agrees(trials, lambda trial, kind=kind: trial.compare(kind))
+            except _OTHER_SIGNATURE as error:
+                refusal = f"{type(error).__name__}: {str(error)[:200]}"
+                continue
+            if is_right and (is_padding_safe or kind.is_alone):
+                reader.use(kind)
+                return _describe(kind, layer)
+            found = _find_layer(network, trials[0], kind)
+            layer = layer if found is None else found.name
+            if found is not None and found.is_packed_attention:
+                refusal = f"packed attention differs from its own in '{layer}'"
+                break
+    reason = refusal or f"'{layer}' differs from itself alone"
+    raise RunError(f"model: '{name}' cannot be trained on rows: {reason}; use a model of another architecture")
+
+
+_OTHER_SIGNATURE = (TypeError, AttributeError, ValueError, IndexError, RuntimeError)
+"""What an architecture raises that does not take what packed attention needs."""
+
+
+class _Trial:
+    """Three sequences, and what the model makes of them."""
+
+    def __init__(self, reader: RowReader, run: Run[Any], seed: int) -> None:
+        self._reader, self._run = reader, run
+        self.bound = ROUNDING[reader.backbone.dtype]
+        self.sequences = _make_sequences(reader.backbone, seed)
+        self._alone: list[Tensor] = []
+
+    @property
+    def alone(self) -> list[Tensor]:
+        """The hidden states of each sequence, by the model's own attention."""
+        if not self._alone:
+            self._reader.use(RowKind.OWN)
+            self._alone = [self._read_alone(ids) for ids in self.sequences]
+        return self._alone
+
+    def _read_alone(self, ids: Tensor) -> Tensor:
+        try:
+            hidden: Tensor = self._run(lambda: self._reader.read_plainly(ids[None])[0])
+        except _OTHER_SIGNATURE as error:
+            name = type(self._reader.backbone).__name__
+            raise RunError(f"model: '{name}' fails on plain text: {type(error).__name__}: {error}") from error
+        return hidden
+
+    def read_padded(self) -> Tensor:
+        ids = nn.utils.rnn.pad_sequence(self.sequences, batch_first=True)
+        mask = nn.utils.rnn.pad_sequence([torch.ones_like(each) for each in self.sequences], batch_first=True)
+        self._reader.use(RowKind.OWN)
+        hidden = self._run(lambda: self._reader.read_plainly(ids, mask))
+        return torch.cat([each[: len(own)] for each, own in zip(hidden, self.sequences, strict=True)])
+
+    def read_rows(self, kind: RowKind) -> Tensor:
+        rows = _make_rows(self.sequences, alone=kind.is_alone)
+        self._reader.use(kind)
+        return torch.cat([self._run(lambda row=row: self._reader.hidden_states(row)) for row in rows])
+
+    def read_each(self) -> None:
+        """Read all sequences again, to be watched."""
+        self._reader.use(RowKind.OWN)
+        for ids in self.sequences:
+            self._read_alone(ids)
+
+    def compare(self, kind: RowKind) -> float:
+        expected = torch.cat(self.alone)
+        try:
+            return _difference(self.read_rows(kind), expected)
+        except UnsupportedAttention as error:
+            raise RunError(f"model: {error}; use a model of another architecture") from error
+
+
+def _agrees(trials: Sequence[_Trial], compare: Callable[[_Trial], float]) -> bool:
+    return any(compare(trial) <= trial.bound for trial in trials)
+
+
+def _describe(kind: RowKind, layer: str) -> str | None:
+    if not kind.is_alone:
+        return None
+    reason = f"'{layer}' would mix several" if layer else "its attention takes no borders of sequences"
+    attention = ", with the model's own attention" if kind is RowKind.OWN else ""
+    return f"model: rows hold one sequence each{attention}, because {reason}; updates are slower"
+
+
+# --- the sequences -------------------------------------------------------------------------------------------------
+
+
+def _make_sequences(backbone: PreTrainedModel, seed: int) -> list[Tensor]:
+    text = backbone.config.get_text_config()
+    marks = [getattr(text, f"{which}_token_id", None) for which in ("pad", "bos", "eos")]
+    special = {token for mark in marks for token in (mark if isinstance(mark, list) else [mark])}
+    known = np.array([token for token in range(min(text.vocab_size, 5000)) if token not in special])
+    draws = np.random.Generator(np.random.PCG64(seed))
+    first, second = (torch.from_numpy(draws.choice(known, length)).to(backbone.device) for length in _LENGTHS)
+    return [first, second, first[:_PREFIX]]
+
+
+def _make_rows(sequences: Sequence[Tensor], *, alone: bool) -> list[PackedRow]:
+    made = [_make_train_sequence(ids) for ids in sequences]
+    return pack(made, 0 if alone else sum(map(len, sequences)), sequences[0].device)
+
+
+def _make_train_sequence(ids: Tensor) -> TrainSequence:
+    mask = np.arange(len(ids)) > 0
+    return TrainSequence(ids=ids.cpu().numpy().astype(np.int32), loss_mask=mask, advantages=mask.astype(np.float32))
+
+
+def _difference(found: Tensor, expected: Tensor) -> float:
+    """Largest relative difference of a token, over all ranks: all of them choose alike."""
+    apart_T = (found.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
+    largest = torch.nan_to_num(apart_T, nan=torch.inf).max()
+    if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
+    return float(largest)
+
+
+# --- the layer at fault --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    name: str
+    """Of its type."""
+    is_packed_attention: bool
+
+
+def _find_layer(network: RowNetwork, trial: _Trial, kind: RowKind) -> _Layer | None:
+    """Find the innermost layer whose input agrees with that of single sequences and whose output does not."""
+    backbone = network.rows.backbone
+    with record_attention() as attending:
+        packed = _trace(backbone, lambda: trial.read_rows(kind))
+    alone = _trace(backbone, trial.read_each)
+    for module, (inputs, outputs) in packed.items():
+        own_inputs, own_outputs = alone.get(module, (inputs, inputs))
+        is_comparable = inputs.shape == own_inputs.shape and outputs.shape == own_outputs.shape
+        if is_comparable and _difference(inputs, own_inputs) <= trial.bound < _difference(outputs, own_outputs):
+            # with a convolution inside it is more than attention, and may well mix sequences
+            is_pure = not any(isinstance(part, nn.Conv1d) for part in module.modules())
+            return _Layer(type(module).__name__, module in attending and is_pure)
+    return None
+
+
+_Trace = dict[nn.Module, tuple[Tensor, Tensor]]
+
+
+def _trace(backbone: nn.Module, read: Callable[[], Any]) -> _Trace:
+    """Record the inputs and outputs of all layers in the order in which they end, one token per line."""
+    calls: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {}
+
+    def record(module: nn.Module, inputs: Any, more: Mapping[str, Any], outputs: Any) -> None:
+        given = _find_states([*inputs, *more.values()])
+        made = _find_states(outputs if isinstance(outputs, tuple) else [outputs])
+        if given is not None and made is not None and given.shape[:2] == made.shape[:2]:
+            calls.setdefault(module, []).append((given[0], made[0]))
+
+    hooks = [
+        module.register_forward_hook(record, with_kwargs=True)
+        for module in backbone.modules()
+        # a block of PyTorch's own is part of a layer that says more
+        if module is not backbone and not type(module).__module__.startswith("torch.nn.")
+    ]
+    try:
+        read()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {
+        module: (torch.cat([given for given, _ in parts]), torch.cat([made for _, made in parts]))
+        for module, parts in calls.items()
+    }
+
+
+def _find_states(values: Sequence[Any]) -> Tensor | None:
+    fitting = (value for value in values if isinstance(value, Tensor) and value.ndim == 3 and len(value) == 1)
+    return next((value for value in fitting if value.is_floating_point()), None)
+
+
+# --- logits --------------------------------------------------------------------------------------------------------
+
+_FACTORS = {"logit_scale": 1, "logits_scaling": -1, "lm_head_multiplier": 1}
+"""What configurations call the factor of all logits; -1 for its inverse."""
+_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+
+
+def choose_head(
+    network: RowNetwork, causal: PreTrainedModel, project: Callable[[Tensor, Head], Tensor], run: Run[Any]
+) -> Head:
+    """Choose the way in which hidden states become the model's own logits. Raises RunError if none is known."""
+    reader, kind = network.rows, network.rows.kind
+    config = causal.config.get_text_config()
+    factors = [float(getattr(config, name)) ** sign for name, sign in _FACTORS.items() if _is_set(config, name)]
+    caps = [float(getattr(config, name)) for name in _CAPS if _is_set(config, name)]
+    with _undisturbed(network):
+        ids = _make_sequences(reader.backbone, 0)[2]
+        reader.use(RowKind.OWN)
+        hidden, logits = run(lambda: (reader.read_plainly(ids[None])[0], causal(input_ids=ids[None]).logits[0]))
+        reader.use(kind)
+        for scale, cap in product([*factors, 1.0], [*caps, None]):
+            head = Head(scale=scale, softcap=cap)
+            try:
+                found = run(lambda head=head: project(hidden, head))
+            except RuntimeError:
+                break  # of another width
+            if found.shape == logits.shape and _difference(found, logits) <= ROUNDING[reader.backbone.dtype]:
+                return head
+    raise RunError(
+        f"model: '{type(causal).__name__}' makes its logits in a way of its own in its output layer; "
+        "use a model of another architecture"
+    )
+
+
+def _is_set(config: Any, name: str) -> bool:
+    return bool(getattr(config, name, None))
+
+
+# --- leaving no trace ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _undisturbed(network: nn.Module) -> Iterator[None]:
+    """Evaluate without gradient; modes and random generators are as before afterwards."""
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng():
+            yield
+    finally:
+        for module, is_training in modes:
+            module.training = is_training
