@@ -151,6 +151,11 @@ class TrainSequence:
     """Critic value before each token, as of this step's start."""
     value_targets: Floats | None = None
     """Value target before each token."""
+    episode: int | None = None
+    """Number of its episode: segments with the same number count as one episode, and are in the same update on the same
+    rank. None where the sequence is an episode of its own."""
+    shared_log_ratio: Floats | None = None
+    """Mean log-ratio over the whole episode, at every token; where an update has an episode in several segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +188,7 @@ class Normaliser:
     tokens: int
     """Tokens in the loss."""
     sequences: int
-    """Sequences with at least one such token."""
+    """Episodes with at least one such token; segments of the same episode count once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,14 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from ...dsl.model.algorithm import Level, LossKind
+from ..learning.importance import has_segments, share_log_ratios
 from ..learning.loss import LossInputs, LossTerms, compute_loss, compute_token_scale
 from ..learning.packing import PackedRow, scatter
 from ..protocols import (
     Floats,
     LearnerSettings,
+    LossSettings,
     NamedTensors,
     Normaliser,
     Scorer,
@@ -66,6 +69,7 @@ class DeepSpeedLearner(ZeroEngine):
         if not normaliser.tokens:
             return UpdateMetrics(fault=UpdateFault.EMPTY, lr=settings.lr)
         sums = _Sums.zero(self.device)
+        sequences = self._share_ratios(sequences, settings.loss)
 
         def loss(row: PackedRow) -> Tensor:
             nonlocal sums
@@ -81,6 +85,13 @@ class DeepSpeedLearner(ZeroEngine):
         else:
             self.discard()
         return metrics
+
+    def _share_ratios(self, sequences: Sequence[TrainSequence], loss: LossSettings) -> Sequence[TrainSequence]:
+        """Attach the ratio of each episode whose segments may be in several micro-batches: one more forward pass."""
+        needed = loss.ratio is Level.EPISODE and loss.kind is not LossKind.POLICY_GRADIENT and has_segments(sequences)
+        if not max_over_ranks(torch.tensor(int(needed), device=self.device)):
+            return sequences
+        return share_log_ratios(sequences, self.logprobs(sequences, loss.temperature))
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
         rows, logprobs = self.outputs(sequences, lambda row: self._logprobs(row, temperature))
@@ -98,9 +109,10 @@ class DeepSpeedLearner(ZeroEngine):
                 entropy_N=entropy_N,
                 advantages_N=row.advantages_N,
                 scale_N=compute_token_scale(
-                    row.lengths_S, row.sequence_N, settings.loss.aggregation, settings.loss.length, normaliser
+                    row.episode_lengths_S, row.sequence_N, settings.loss.aggregation, settings.loss.length, normaliser
                 ),
                 unit_N=row.units(settings.loss.ratio),
+                shared_log_ratio_N=row.shared_log_ratio_N,
                 old_N=row.old_N,
                 reference_N=row.reference_N,
                 weights_N=row.weights_N,

@@ -2,7 +2,7 @@
 
     token     w = exp(learner - sampler)              of the token alone
     turn      w = exp(sum over the turn's tokens)     the same for all of them
-    episode   w = exp(sum over the sequence's tokens)
+    episode   w = exp(sum over the episode's tokens)  in all its segments
 
 `truncate` caps w at `cap`; `mask` sets w to 0 outside `floor` to `cap` and keeps it elsewhere. The product over a unit
 is the exact ratio of its probabilities; its geometric mean, which some use, is not.
@@ -10,19 +10,75 @@ is the exact ratio of its probabilities; its geometric mean, which some use, is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...dsl.model.algorithm import Correction, Importance, Level
-from ..protocols import Floats
+from ..protocols import Floats, TrainSequence
 
-__all__ = ["importance_weights", "is_truncated"]
+__all__ = ["has_segments", "importance_weights", "is_truncated", "share_log_ratios", "weigh_sequences"]
 
 _LOG_RATIO_BOUND = 20.0
 
 Units = NDArray[np.int64]
+
+
+def has_segments(sequences: Sequence[TrainSequence]) -> bool:
+    """Return whether any episode has several segments among the sequences."""
+    numbered = [sequence.episode for sequence in sequences if sequence.episode is not None]
+    return len(set(numbered)) < len(numbered)
+
+
+def _group_by_episode(sequences: Sequence[TrainSequence]) -> Iterator[list[int]]:
+    """Indices of the sequences of each episode, in their order."""
+    found: dict[tuple[bool, int], list[int]] = {}
+    for at, sequence in enumerate(sequences):
+        key = (True, at) if sequence.episode is None else (False, sequence.episode)
+        found.setdefault(key, []).append(at)
+    return iter(found.values())
+
+
+def share_log_ratios(sequences: Sequence[TrainSequence], logprobs: Sequence[Floats]) -> list[TrainSequence]:
+    """Attach to every sequence its episode's mean log-ratio of these log-probs to the old ones."""
+    shared = list(sequences)
+    for members in _group_by_episode(sequences):
+        found = [logprobs[at].astype(np.float64) - _old_logprobs(sequences[at]) for at in members]
+        trained = np.concatenate([each[sequences[at].loss_mask] for at, each in zip(members, found, strict=True)])
+        mean = trained.mean() if len(trained) else 0.0
+        for at in members:
+            shared[at] = replace(
+                sequences[at], shared_log_ratio=np.full(len(sequences[at].ids), mean, dtype=np.float32)
+            )
+    return shared
+
+
+def weigh_sequences(
+    sequences: Sequence[TrainSequence], logprobs: Sequence[Floats], settings: Importance
+) -> list[TrainSequence]:
+    """Weigh sequences as sampled by the learner's own log-probs, which become the old ones; segments of an episode are
+    weighed as one."""
+    weighed = list(sequences)
+    for members in _group_by_episode(sequences):
+        own = [sequences[at] for at in members]
+        weights = importance_weights(
+            np.concatenate([logprobs[at] for at in members]),
+            np.concatenate([_old_logprobs(each) for each in own]),
+            np.concatenate([each.loss_mask for each in own]),
+            settings,
+        )
+        borders = accumulate((len(each.ids) for each in own), initial=0)
+        for at, (start, end) in zip(members, pairwise(borders), strict=True):
+            weighed[at] = replace(sequences[at], old_logprobs=logprobs[at], weights=weights[start:end])
+    return weighed
+
+
+def _old_logprobs(sequence: TrainSequence) -> Floats:
+    assert sequence.old_logprobs is not None, "sampled sequences carry the log-probs they were drawn with"
+    return sequence.old_logprobs
 
 
 def importance_weights(learner: Floats, sampler: Floats, loss_mask: NDArray[np.bool_], settings: Importance) -> Floats:
@@ -40,7 +96,7 @@ def is_truncated(weights: Floats, settings: Importance) -> NDArray[np.bool_]:
 
 
 def _number_turns(loss_mask: NDArray[np.bool_]) -> Units:
-    # a turn's tokens stand together, and tokens that nobody sampled stand between two turns
+    # a turn's tokens stand together, and tokens that nobody sampled stand between two turns and at a segment's start
     return np.cumsum(np.diff(loss_mask, prepend=False) & loss_mask)
 
 

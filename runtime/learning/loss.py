@@ -31,6 +31,8 @@ __all__ = [
 
 _LOG_RATIO_BOUND = 20.0
 """e^20 is far outside any clip; beyond it a ratio overflows, and infinity times a zero advantage is NaN."""
+_IMPOSSIBLE = 1e4
+"""Beyond any log-ratio of tokens that both policies can sample."""
 
 
 # --- log-probs -----------------------------------------------------------------------------------------------------
@@ -173,6 +175,8 @@ class LossInputs:
     """Share of each token in the loss, from `compute_token_scale`."""
     unit_N: Tensor | None = None
     """Tokens with the same number share a ratio; without it each has its own."""
+    shared_log_ratio_N: Tensor | None = None
+    """Mean log-ratio of each token's unit, where units may reach beyond this micro-batch."""
     old_N: Tensor | None = None
     reference_N: Tensor | None = None
     weights_N: Tensor | None = None
@@ -232,7 +236,8 @@ def compute_loss(inputs: LossInputs, settings: LossSettings) -> LossTerms:
 def compute_token_scale(
     lengths_S: Tensor, sequence_N: Tensor, aggregation: Aggregation, length: int | None, whole: Normaliser
 ) -> Tensor:
-    """Compute the share of each token in the loss of the whole update; `lengths_S` counts the tokens in the loss."""
+    """Compute the share of each token in the loss of the whole update; `lengths_S` counts the trained tokens of
+    each sequence's episode."""
     if aggregation is Aggregation.FIXED_LENGTH and length is None:
         raise ValueError("aggregation 'fixed_length' needs a length")
     return _SCALES[aggregation](lengths_S.float(), length or 1, whole).index_select(0, sequence_N)
@@ -280,15 +285,16 @@ def _clip_ratio(ratio_N: Tensor, settings: LossSettings) -> Tensor:
 
 
 def _compute_ratio(inputs: LossInputs) -> Tensor:
-    """Compute the ratio of each token; where tokens share one, the geometric mean of theirs. The gradient reaches each
-    token through its own log-prob alone, so one with an advantage of its own keeps it."""
+    """Compute the ratio of each token; where tokens share one, the geometric mean of theirs, bounded as a whole.
+    The gradient reaches each token through its own log-prob alone, so one with an advantage of its own keeps it."""
     if inputs.old_N is None:
         raise ValueError("the ratio needs the old log-probs")
-    log_ratio_N = (inputs.logprobs_N - inputs.old_N).clamp(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND)
-    if inputs.unit_N is None:
-        return log_ratio_N.exp()
-    own_N = log_ratio_N.detach()
-    return (log_ratio_N - own_N + _average_by_unit(own_N, inputs.unit_N)).exp()
+    # an impossible token has no finite log-prob, and infinity less itself is NaN
+    log_ratio_N = (inputs.logprobs_N - inputs.old_N).clamp(-_IMPOSSIBLE, _IMPOSSIBLE)
+    if inputs.unit_N is not None:
+        own_N, shared_N = log_ratio_N.detach(), inputs.shared_log_ratio_N
+        log_ratio_N = log_ratio_N - own_N + (_average_by_unit(own_N, inputs.unit_N) if shared_N is None else shared_N)
+    return log_ratio_N.clamp(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND).exp()
 
 
 def _average_by_unit(values_N: Tensor, unit_N: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ Shapes: T tokens of a row, S sequences in it, L tokens of its longest, N trained
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,23 +88,37 @@ class PackedRow:
     """Number of the turn in the row: between two turns stands at least one token that was not sampled."""
     lengths_S: Tensor
     """Trained tokens of each sequence."""
+    episode_lengths_S: Tensor
+    """Trained tokens of the whole episode of each sequence."""
     advantages_N: Tensor
     old_N: Tensor | None
     reference_N: Tensor | None
     weights_N: Tensor | None
+    shared_log_ratio_N: Tensor | None
     values_N: Tensor | None
     value_targets_N: Tensor | None
 
     def units(self, level: Level) -> Tensor | None:
-        """Numbers that tokens of one ratio share; None where each has its own. An episode in several segments has one
-        per segment."""
+        """Numbers that tokens of one ratio share; None where each has its own."""
         return {Level.TOKEN: None, Level.TURN: self.turn_N, Level.EPISODE: self.sequence_N}[level]
 
 
 def compute_normaliser(sequences: Sequence[TrainSequence]) -> Normaliser:
     """Count the divisors of an update over these sequences."""
-    gather = [int(sequence.loss_mask.sum()) for sequence in sequences]
-    return Normaliser(tokens=sum(gather), sequences=sum(1 for count in gather if count))
+    counts = _count_by_episode(sequences).values()
+    return Normaliser(tokens=sum(counts), sequences=sum(1 for count in counts if count))
+
+
+def _count_by_episode(sequences: Sequence[TrainSequence]) -> Counter[tuple[bool, int]]:
+    """Count the trained tokens of each episode."""
+    counts = Counter[tuple[bool, int]]()
+    for at, sequence in enumerate(sequences):
+        counts[_episode_key(at, sequence)] += int(sequence.loss_mask.sum())
+    return counts
+
+
+def _episode_key(at: int, sequence: TrainSequence) -> tuple[bool, int]:
+    return (True, at) if sequence.episode is None else (False, sequence.episode)
 
 
 def pack(sequences: Sequence[TrainSequence], capacity: int, device: torch.device) -> list[PackedRow]:
@@ -114,7 +129,9 @@ def pack(sequences: Sequence[TrainSequence], capacity: int, device: torch.device
     used = [
         int(np.flatnonzero(sequence.loss_mask)[-1]) + 1 if sequence.loss_mask.any() else 0 for sequence in sequences
     ]
-    return [_build_row(members, sequences, used, device) for members in plan_rows(used, capacity)]
+    counts = _count_by_episode(sequences)
+    episode_lengths = [counts[_episode_key(at, sequence)] for at, sequence in enumerate(sequences)]
+    return [_build_row(members, sequences, used, episode_lengths, device) for members in plan_rows(used, capacity)]
 
 
 def plan_rows(lengths: Sequence[int], capacity: int) -> list[tuple[int, ...]]:
@@ -311,11 +328,24 @@ def _check_sequence(at: int, sequence: TrainSequence, first: TrainSequence) -> N
         raise ValueError(f"sequence {at}: nothing predicts the first token, so it cannot be in the loss mask")
 
 
-_PER_TOKEN = ("loss_mask", "advantages", "old_logprobs", "reference_logprobs", "weights", "values", "value_targets")
+_PER_TOKEN = (
+    "loss_mask",
+    "advantages",
+    "old_logprobs",
+    "reference_logprobs",
+    "weights",
+    "shared_log_ratio",
+    "values",
+    "value_targets",
+)
 
 
 def _build_row(
-    members: tuple[int, ...], sequences: Sequence[TrainSequence], used: Sequence[int], device: torch.device
+    members: tuple[int, ...],
+    sequences: Sequence[TrainSequence],
+    used: Sequence[int],
+    episode_lengths: Sequence[int],
+    device: torch.device,
 ) -> PackedRow:
     chosen = [sequences[member] for member in members]
     lengths = np.array([used[member] for member in members])
@@ -345,10 +375,12 @@ def _build_row(
         sequence_N=torch.from_numpy(np.repeat(np.arange(len(members)), counts)).to(device),
         turn_N=torch.from_numpy(_number_turns(places)).to(device),
         lengths_S=torch.from_numpy(counts).to(device),
+        episode_lengths_S=torch.tensor([episode_lengths[member] for member in members], device=device),
         advantages_N=advantages,
         old_N=gather("old_logprobs"),
         reference_N=gather("reference_logprobs"),
         weights_N=gather("weights"),
+        shared_log_ratio_N=gather("shared_log_ratio"),
         values_N=gather("values"),
         value_targets_N=gather("value_targets"),
     )

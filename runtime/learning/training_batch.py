@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 
@@ -97,12 +98,13 @@ def build_training_batch(groups: Sequence[Sequence[Scored]], stage: Stage, step_
     advantages = compute_advantages(turn_rewards, settings.advantage) if kept else []
     large = has_large_advantage(advantages, settings.advantage.drop_below)
     critic_columns = _critic_columns(turn_rewards, settings.advantage)
+    numbers = count()
     trained_groups = [
         [
             sequence
             for each, mask, tokens, values, is_large in zip(*parts, strict=True)
             if is_large and any(mask.turns)
-            for sequence in to_train_sequences(each.episode, mask, {"advantages": tokens, **values})
+            for sequence in to_train_sequences(each.episode, mask, {"advantages": tokens, **values}, next(numbers))
         ]
         for parts in zip(kept, masks, advantages, critic_columns, large, strict=True)
     ]
@@ -126,8 +128,11 @@ def _critic_columns(groups: Sequence[Sequence[TurnRewards]], settings: Advantage
     ]
 
 
-def to_train_sequences(episode: Episode, mask: LossMask, tokens: Mapping[str, Float64s]) -> list[TrainSequence]:
-    """Build one sequence per segment; the arrays in `tokens` run over the sampled tokens, turn after turn."""
+def to_train_sequences(
+    episode: Episode, mask: LossMask, tokens: Mapping[str, Float64s], number: int | None = None
+) -> list[TrainSequence]:
+    """Build one sequence per segment, with the episode's number; the arrays in `tokens` run over the sampled tokens,
+    turn after turn."""
     loss_mask = [np.zeros(len(segment.ids), np.bool_) for segment in episode.segments]
     for turn, trained in zip(episode.turns, mask.turns, strict=True):
         loss_mask[turn.segment][turn.start : turn.end] = trained
@@ -137,6 +142,7 @@ def to_train_sequences(episode: Episode, mask: LossMask, tokens: Mapping[str, Fl
             ids=segment.ids,
             loss_mask=mask,
             old_logprobs=segment.logprobs,
+            episode=number,
             **{name: arrays[at] for name, arrays in spread.items()},
         )
         for at, (segment, mask) in enumerate(zip(episode.segments, loss_mask, strict=True))

@@ -13,7 +13,7 @@ import numpy as np
 from ...dsl.model.algorithm import KL, Baseline, Importance, KLPlace
 from ...dsl.model.plan import Op
 from ..errors import StepRefused
-from ..learning.importance import importance_weights, is_truncated
+from ..learning.importance import is_truncated, weigh_sequences
 from ..learning.kl_penalty import apply_kl_penalty, sampled_sequences
 from ..learning.metrics import critic_metrics
 from ..learning.training_batch import TrainingBatch, attach_values, build_training_batch
@@ -102,15 +102,7 @@ def _sequences(context: StageContext, data: StepData) -> list[list[TrainSequence
             flat = [replace(sequence, reference_logprobs=logprobs) for sequence, logprobs in pairs]
         if data.old_logprobs is not None:
             settings = context.stage.algorithm.importance
-            sampled, own = flat, zip(flat, data.old_logprobs, strict=True)
-            flat = [
-                replace(
-                    sequence,
-                    old_logprobs=logprobs,
-                    weights=importance_weights(logprobs, _sampled_logprobs(sequence), sequence.loss_mask, settings),
-                )
-                for sequence, logprobs in own
-            ]
+            sampled, flat = flat, weigh_sequences(flat, data.old_logprobs, settings)
             data.mismatch = _mismatch(sampled, flat, settings)
         rest = iter(flat)
         data.sequences = [[next(rest) for _ in group] for group in batch.groups]
