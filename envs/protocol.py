@@ -16,6 +16,7 @@ from typing import Protocol, TypeAlias
 from .errors import UnknownSplit
 
 __all__ = [
+    "LARGEST_REWARD",
     "START_S",
     "Deadlines",
     "Env",
@@ -138,6 +139,10 @@ class Reached:
     """What the episode would have shown at its start, had this been its task."""
 
 
+LARGEST_REWARD = 1e12
+"""Beyond it a reward is a fault of the environment."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvSpec:
     """What is known about an environment before any episode."""
@@ -149,6 +154,7 @@ class EnvSpec:
     splits: tuple[str, ...]
     score: Score = Score.LAST
     score_range: tuple[float, float] = (0.0, 1.0)
+    """Bounds of an episode's score; a score outside them is a fault of the environment."""
     prompt: str = ""
     """What the agent must know to act: the commands and their form."""
     max_turns: int | None = None

@@ -18,7 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from ..errors import BadRequest, EnvError, EnvFault, EpisodeOver, FaultKind, NotFound, Unauthorized, UnknownSplit
-from ..protocol import Deadlines, EnvSpec, Observation, Score, Session, Status, Step, TaskInfo
+from ..protocol import LARGEST_REWARD, Deadlines, EnvSpec, Observation, Score, Session, Status, Step, TaskInfo
 from ..wire import Fields, WireError, dump, load_object
 from .http import Calls, HttpRequest, read_json
 from .play_only import PlayOnlyEnv, PlayOnlySession, read_answer
@@ -71,6 +71,8 @@ class OpenEnvEnv(PlayOnlyEnv):
             summary=summary,
             splits=self._splits,
             score=Score.SUM,
+            # such a server does not say how much can be earned
+            score_range=(-LARGEST_REWARD, LARGEST_REWARD),
             prompt=prompt,
         )
 

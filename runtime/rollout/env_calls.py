@@ -9,18 +9,18 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import Any, Self, TypeVar
 
 from ...dsl.model.recipe import Rollout
 from ...envs.errors import EnvError, EnvFault, FaultKind
-from ...envs.protocol import EnvClient, EnvSpec, Session, Step
+from ...envs.protocol import LARGEST_REWARD, EnvClient, EnvSpec, Session, Step
 from ..errors import StepRefused
 from .episode import Ending, Episode, Task
 
 __all__ = [
     "ConcurrencyLimits",
     "ConnectedEnv",
+    "check_score",
     "limit_time",
     "open_session",
     "validated",
@@ -139,6 +139,26 @@ async def _open(env: ConnectedEnv, task: Task) -> Session:
 
 
 def validated(step: Step, name: str) -> Step:
-    if not (isinstance(step, Step) and isinstance(step.observation.text, str) and isfinite(step.reward)):
+    if not (isinstance(step, Step) and isinstance(step.observation.text, str) and _is_reward(step.reward)):
         raise EnvFault(f"{name} returned an invalid answer: {str(step)[:80]}", kind=FaultKind.GARBAGE)
     return step
+
+
+def _is_reward(value: float) -> bool:
+    try:
+        # false of NaN; what is within the bound never overflows where it is summed or squared
+        return abs(value) <= LARGEST_REWARD
+    except TypeError:
+        return False
+
+
+def check_score(score: float, env: ConnectedEnv) -> None:
+    """Treat a score outside the environment's declared range as its fault, up to rounding."""
+    low, high = env.spec.score_range
+    if not low - _rounding(low) <= score <= high + _rounding(high):
+        message = f"{env.name} gave a score of {score:g}, outside its 'score_range' of {low:g} to {high:g}"
+        raise EnvFault(message, kind=FaultKind.GARBAGE)
+
+
+def _rounding(bound: float) -> float:
+    return 1e-6 * max(1.0, abs(bound))

@@ -21,7 +21,7 @@ from ..agents.prompts import with_paragraphs
 from ..protocols import FinishReason, Sampler, SampleRequest, SamplingSettings
 from ..seeds import derive
 from .constrained import sample_valid_action
-from .env_calls import ConcurrencyLimits, ConnectedEnv, validated, with_deadline
+from .env_calls import ConcurrencyLimits, ConnectedEnv, check_score, validated, with_deadline
 from .episode import Ending, Episode, Purpose, Task, Turn
 from .token_buffer import TokenBuffer
 
@@ -118,6 +118,7 @@ class EpisodeRunner:
         """Play until the environment, the horizon or a budget ends the attempt."""
         self._begin_attempt(session.first)
         self._ending = await self._run_turns(session)
+        check_score(self._score, self.env)
 
     async def reflect(self) -> bool:
         """Sample a lesson from a failed attempt; return whether another attempt follows."""
