@@ -49,6 +49,14 @@ def _explain(key: str, width: int) -> str:
     return text + _algorithms(width) if key.endswith(ALGORITHM) else text
 
 
+def _setting(key: str, value: str, source: str, width: int) -> list[str]:
+    """What a preset sets, and on the same line or the next where that is from."""
+    head = f"      {key}: {value}"
+    if len(head) + 2 + len(source) <= width:
+        return [f"{head}  {source}"]
+    return [head, *textwrap.wrap(source, width, initial_indent=" " * 8, subsequent_indent=" " * 8)]
+
+
 def _algorithms(width: int) -> str:
     from ..dsl.check.presets import load_presets
 
@@ -56,4 +64,5 @@ def _algorithms(width: int) -> str:
     for preset in load_presets().values():
         head, text = f"    {preset.name:<14}", f"{preset.summary} From: {preset.source}."
         lines += textwrap.wrap(text, width, initial_indent=head, subsequent_indent=" " * len(head))
+        lines += [line for key, value in preset.settings() for line in _setting(key, value, preset.sources[key], width)]
     return "".join(f"{line}\n" for line in lines)

@@ -11,11 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
+from pathlib import Path
 
 from ..dsl.model.algorithm import Kind, RetrainFrom
 from ..dsl.model.plan import OpKind, Plan, PlanStage
 from ..dsl.model.recipe import OnFault, SaveEpisodes
-from ..dsl.model.stage_kinds import has_reference, own_end
+from ..dsl.model.stage_kinds import has_reference, has_teacher, own_end
 from .data.judge_client import JudgeClient
 from .errors import StepRefused
 from .guards import GuardStop, Verdict, apply_guards
@@ -214,10 +215,14 @@ class Engine:
     async def _refer(self) -> None:
         """Tells what divergences are measured from; what this stage begins with is kept where any asks for it."""
         stages, index = self._plan.stages, self._stage.index
-        asked = {reference_stage(stages, each) for each in stages[index:] if has_reference(each.settings.algorithm)}
+        asked = {reference_stage(stages, each) for each in stages[index:] if _has_earlier_self(each)}
         if index in asked - {0} and self._progress.step == 0:
             with on_disk("reference"), fill_folder(self._space.reference(self._stage.settings.stage)) as folder:
                 await self._workers.learner(LearnerWorker.export, folder)
+        teacher = self._stage.settings.algorithm.distill.teacher
+        if has_teacher(self._stage.settings.algorithm) and teacher is not None:
+            await self._workers.learner(LearnerWorker.refer_to, Path(teacher))
+            return
         start = reference_stage(stages, self._stage)
         # what a run starts with is there already
         known = not start or not has_reference(self._stage.settings.algorithm)
@@ -390,6 +395,11 @@ class Engine:
         self._reporter.row(known)
         for text in self._signs.add(known):
             self._reporter.note(f"warning: {text}")
+
+
+def _has_earlier_self(stage: PlanStage) -> bool:
+    """Whether a KL of the stage is measured from what the policy was."""
+    return has_reference(stage.settings.algorithm) and not has_teacher(stage.settings.algorithm)
 
 
 def _lesson(stage: PlanStage) -> object:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dsl.model.algorithm import Aggregation, KLEstimator, Level, LossKind
+from ..dsl.model.algorithm import Aggregation, Divergence, KLEstimator, Level, LossKind
 from ..dsl.model.recipe import DType, Lora, Offload
 
 if TYPE_CHECKING:
@@ -154,6 +154,10 @@ class TrainSequence:
     episode: int | None = None
     """Number of its episode: segments with the same number count as one episode, and are in the same update on the same
     rank. None where the sequence is an episode of its own."""
+    sampled_logprobs: Floats | None = None
+    """Of the policy that sampled; None where `old_logprobs` are these."""
+    shared_drift: Floats | None = None
+    """Mean log-ratio of sampler to learner over the whole episode; given where `shared_log_ratio` is."""
     shared_log_ratio: Floats | None = None
     """Mean log-ratio over the whole episode, at every token; where an update has an episode in several segments."""
 
@@ -168,15 +172,21 @@ class LossSettings:
     clip_low: float = 0.2
     clip_high: float = 0.2
     dual_clip: float | None = None
+    gate_positive: float = 1.0
+    gate_negative: float = 1.05
+    divergence: Divergence = Divergence.TV
     aggregation: Aggregation = Aggregation.TOKEN_MEAN
     length: int | None = None
     """Divisor of `fixed_length`."""
     kl_coef: float = 0.0
     kl_estimator: KLEstimator = KLEstimator.K3
+    kl_gradient: KLEstimator | None = None
     kl_clamp: float | None = None
     previous_coef: float = 0.0
     """Coefficient of the KL divergence from the policy of `old_logprobs`."""
     entropy_coef: float = 0.0
+    off_policy: float | None = None
+    """Mean log-ratio of sampler to learner above which tokens with a negative advantage are left out."""
     temperature: float = 1.0
     """Temperature that the tokens were sampled at; log-probs are taken at the same."""
 

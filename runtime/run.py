@@ -14,7 +14,9 @@ from typing import TypeAlias
 
 from .. import __version__
 from ..dsl.check.paths import anchor_paths
-from ..dsl.model.plan import Plan
+from ..dsl.check.presets import load_preset
+from ..dsl.model.algorithm import Preset
+from ..dsl.model.plan import Plan, PlanStage
 from ..dsl.model.recipe import Launcher
 from ..dsl.publish.plan_json import dump_json
 from .backends.registry import ENGINE_PACKAGES, installed_versions
@@ -157,6 +159,10 @@ _LAUNCHERS: Mapping[Launcher, _Launch] = {
 }
 
 
+def _preset_of(stage: PlanStage) -> Preset:
+    return stage.settings.algorithm.use
+
+
 def _manifest(plan: Plan, text: str, folder: Path, now: float) -> dict[str, object]:
     return {
         "agym": __version__,
@@ -166,6 +172,7 @@ def _manifest(plan: Plan, text: str, folder: Path, now: float) -> dict[str, obje
         "recipe_folder": str(folder),
         "name": plan.name,
         "seed": plan.seed,
+        "presets": {use.value: load_preset(use).version for use in sorted({_preset_of(each) for each in plan.stages})},
         "choices": dict(plan.choices),
         "started_at": now,
         "python": sys.version.split()[0],

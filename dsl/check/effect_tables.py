@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from ..frozen import frozen
 from ..model.advantage_support import READS
-from ..model.algorithm import Aggregation, Algorithm, Correction, DataSource, Kind, LossKind, LossOn, Preset
+from ..model.algorithm import Aggregation, Algorithm, Correction, DataSource, Kind, KLPlace, LossKind, LossOn, Preset
 from ..model.known_values import is_zero
 from ..model.model_sizes import is_folder
 from ..model.recipe import (
@@ -32,6 +32,7 @@ from ..model.recipe import (
 from ..model.stage_kinds import (
     has_critic,
     has_reference,
+    has_teacher,
     is_given,
     is_offline,
     is_played,
@@ -93,6 +94,10 @@ def _measures_kl(a: Algorithm) -> bool:
     return pulls_to_reference(a) or not is_zero(a.kl.previous_coef)
 
 
+def _has_kl_in_loss(a: Algorithm) -> bool:
+    return (pulls_to_reference(a) and a.kl.place is KLPlace.LOSS) or not is_zero(a.kl.previous_coef)
+
+
 def _has_noise(a: Algorithm) -> bool:
     return a.data.source is DataSource.EXPERT and a.data.noise > 0
 
@@ -116,9 +121,12 @@ ALGORITHM: tuple[Condition[Algorithm], ...] = (
     Condition("batch_size", is_offline, "'groups_per_update' sets the size of an update here"),
     Condition("epochs", samples, "this stage repeats its data until it ends"),
     Condition(
-        "groups_per_update kl_stop advantage loss entropy filter importance",
+        "groups_per_update updates_per_pass kl_stop advantage loss entropy filter importance",
         _is_rl,
         "only reinforcement learning uses it",
+    ),
+    Condition(
+        "updates_per_pass", lambda a: a.groups_per_update is None, "'groups_per_update' sets the size of an update"
     ),
     Condition("kl_stop", updates_often, "a step makes a single update, so there is nothing to stop early"),
     _read("gamma", "this estimator does not discount between tokens"),
@@ -127,6 +135,9 @@ ALGORITHM: tuple[Condition[Algorithm], ...] = (
     _read("turn_lam", "only 'bilevel_gae' has a lambda over turns"),
     _read("step_weight", "only 'step_groups' compares single steps"),
     Condition("loss.ratio loss.clip", lambda a: a.loss.kind is not LossKind.POLICY_GRADIENT, _NO_RATIO),
+    Condition("loss.clip", lambda a: a.loss.kind is not LossKind.SAPO, "'sapo' has 'loss.gate' in place of a clip"),
+    Condition("loss.gate", lambda a: a.loss.kind is LossKind.SAPO, "only 'sapo' has a gate"),
+    Condition("loss.divergence", lambda a: a.loss.kind is LossKind.DPPO, "only 'dppo' bounds a divergence"),
     Condition("loss.clip.dual", lambda a: a.loss.kind is LossKind.PPO_CLIP, "only 'ppo_clip' has a second bound"),
     Condition(
         "loss.length",
@@ -139,14 +150,16 @@ ALGORITHM: tuple[Condition[Algorithm], ...] = (
         "only reinforcement learning and preference learning use it",
     ),
     Condition(
-        "kl.coef kl.estimator kl.place kl.clamp kl.target kl.target_steps kl.previous_coef",
+        "kl.coef kl.estimator kl.gradient kl.place kl.clamp kl.target kl.target_steps kl.previous_coef",
         _is_rl,
         "preference learning uses 'preference.beta' instead",
     ),
-    Condition("kl.estimator kl.clamp", _measures_kl, f"{_NO_KL}, and so is 'kl.previous_coef'"),
+    Condition("kl.estimator kl.gradient kl.clamp", _measures_kl, f"{_NO_KL}, and so is 'kl.previous_coef'"),
+    Condition("kl.gradient", _has_kl_in_loss, "a KL in the reward has no gradient"),
     Condition("kl.place", pulls_to_reference, f"{_NO_KL}; 'kl.previous_coef' always acts in the loss"),
     Condition("kl.previous_coef", updates_often, "a step makes a single update, where this KL is always 0"),
     Condition("kl.reference", has_reference, _NO_KL),
+    Condition("kl.reference", lambda a: not has_teacher(a), "'distill.teacher' is what the KL is measured from"),
     Condition("kl.target", pulls_to_reference, f"{_NO_KL}, and scaling leaves it 0"),
     Condition(
         "kl.target_steps", lambda a: pulls_to_reference(a) and a.kl.target is not None, "there is no 'kl.target'"
@@ -162,6 +175,12 @@ ALGORITHM: tuple[Condition[Algorithm], ...] = (
         lambda a: a.importance.correction is Correction.MASK,
         "only 'correction: mask' has a lower bound",
     ),
+    Condition(
+        "importance.reject.geometric",
+        lambda a: a.importance.correction is not Correction.NONE,
+        "'importance.correction' is 'none'",
+    ),
+    Condition("distill", has_teacher, "only 'use: distill' has a teacher"),
     Condition("critic", has_critic, "there is no critic without 'advantage.baseline: critic' or 'use: turn_dpo'"),
     Condition(
         "critic.path critic.clip", _is_rl, "the critic of 'turn_dpo' starts from the policy and predicts no values"

@@ -6,7 +6,7 @@ Each entry is a Source of its own, `preset grpo`, so that a value which comes fr
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from ..frozen import frozen
 from ..model.algorithm import Kind, Preset
 from ..source import Source
-from ..text.node import MapNode, node_at, to_data
+from ..text.node import MapNode, Node, node_at, to_data
 from ..text.tree import parse_tree
 
 __all__ = ["PresetInfo", "find_preset", "load_preset", "load_presets"]
@@ -36,6 +36,22 @@ class PresetInfo:
     """`critic`, `reference`, `judge`, `demonstrations`: what it cannot do without."""
     tree: MapNode
     """What it sets, as part of an `algorithm`."""
+    version: int
+    """Raised with every change of what it sets."""
+    sources: Mapping[str, str]
+    """Where each setting is from, by its key below `algorithm`."""
+
+    def settings(self) -> Iterator[tuple[str, str]]:
+        """Each key that it sets, with its value as it is written."""
+        return _leaves(self.tree, ())
+
+
+def _leaves(node: Node, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    if isinstance(node, MapNode):
+        for entry in node.entries:
+            yield from _leaves(entry.value, (*path, entry.name))
+    else:
+        yield ".".join(path), node.span.text
 
 
 @cache
@@ -60,6 +76,8 @@ def load_preset(name: Preset) -> PresetInfo:
         source=data["source"],
         needs=tuple(data["needs"]),
         tree=tree,
+        version=data["version"],
+        sources={key: text for keys, text in data["sources"].items() for key in keys.split()},
     )
 
 

@@ -23,6 +23,8 @@ BASELINES: Mapping[Estimator, frozenset[Baseline]] = {
     Estimator.BILEVEL_GAE: _CRITIC,
     # steps from one state are compared with each other: no other baseline has anything to say about them
     Estimator.STEP_GROUPS: _COMPARING,
+    # rewards of single tokens are not compared with those of others
+    Estimator.TOKEN_REWARDS: frozenset({Baseline.NONE}),
 }
 """Baselines that each estimator can take."""
 
@@ -33,6 +35,7 @@ READS: Mapping[Estimator, frozenset[str]] = {
     Estimator.GAE: frozenset({"gamma", "lam"}),
     Estimator.BILEVEL_GAE: frozenset({"gamma", "lam", "turn_gamma", "turn_lam"}),
     Estimator.STEP_GROUPS: frozenset({"turn_gamma", "step_weight"}),
+    Estimator.TOKEN_REWARDS: frozenset({"gamma"}),
 }
 """Of `gamma`, `lam`, `turn_gamma`, `turn_lam` and `step_weight`, those that change what an estimator gives."""
 

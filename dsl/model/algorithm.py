@@ -26,7 +26,6 @@ from .fields import (
     Size,
 )
 
-_UNEQUAL = Expr("std > 0")
 _SUCCESS = Expr("success")
 
 
@@ -39,6 +38,8 @@ class Preset(StrEnum):
     DAPO = "dapo"
     GSPO = "gspo"
     CISPO = "cispo"
+    SAPO = "sapo"
+    DPPO = "dppo"
     RLOO = "rloo"
     REINFORCE = "reinforce"
     REINFORCE_PP = "reinforce_pp"
@@ -48,6 +49,7 @@ class Preset(StrEnum):
     GIGPO = "gigpo"
     BILEVEL_PPO = "bilevel_ppo"
     MTPO = "mtpo"
+    DISTILL = "distill"
     SFT = "sft"
     DPO = "dpo"
     TURN_DPO = "turn_dpo"
@@ -73,6 +75,7 @@ class Estimator(StrEnum):
     GAE = "gae"
     BILEVEL_GAE = "bilevel_gae"
     STEP_GROUPS = "step_groups"
+    TOKEN_REWARDS = "token_rewards"
 
 
 class Baseline(StrEnum):
@@ -94,7 +97,14 @@ class LossKind(StrEnum):
     PPO_CLIP = "ppo_clip"
     GSPO = "gspo"
     CISPO = "cispo"
+    SAPO = "sapo"
+    DPPO = "dppo"
     POLICY_GRADIENT = "policy_gradient"
+
+
+class Divergence(StrEnum):
+    TV = "tv"
+    KL = "kl"
 
 
 class Level(StrEnum):
@@ -197,14 +207,27 @@ class Advantage:
 
 @frozen
 class Clip:
-    """Range of the ratio of new to old probability outside which its gradient is cut."""
+    """Range of the ratio of new to old probability outside which its gradient is cut; under `dppo` that of the
+    divergence."""
 
     low: DynNonNegative = 0.2
-    """Lower margin: the ratio is clipped below 1 - low."""
+    """Lower margin: the ratio is clipped below 1 - low. Under `dppo`, the divergence that tokens with a negative
+    advantage may have."""
     high: DynNonNegative = 0.2
-    """Upper margin: the ratio is clipped above 1 + high."""
+    """Upper margin: the ratio is clipped above 1 + high. Under `dppo`, the divergence that tokens with a positive
+    advantage may have."""
     dual: Annotated[float, Bounds(above=1), Example(3.0)] | None = None
     """Bound on the loss of a token with a negative advantage, as a multiple of that advantage."""
+
+
+@frozen
+class Gate:
+    """Temperatures of the soft gate that takes the place of a clip under `sapo`; the higher, the narrower."""
+
+    positive: Positive = 1.0
+    """For tokens with a positive advantage."""
+    negative: Positive = 1.05
+    """For all other tokens."""
 
 
 @frozen
@@ -217,6 +240,11 @@ class Loss:
     """Span of one importance ratio."""
     clip: Clip = field(default_factory=Clip)
     """Clipping of the ratio."""
+    gate: Gate = field(default_factory=Gate)
+    """Soft gate of `sapo`."""
+    divergence: Divergence = Divergence.TV
+    """What `dppo` bounds, between the probabilities of the sampled token and of all others together: their total
+    variation, or their KL divergence."""
     aggregation: Aggregation = Aggregation.TOKEN_MEAN
     """How token losses become one number; the divisor is that of the whole update, never of a micro-batch."""
     length: Annotated[int, Bounds(at_least=1), Example(8192)] | None = None
@@ -231,6 +259,9 @@ class KL:
     """Weight of the KL from the reference."""
     estimator: KLEstimator = KLEstimator.K3
     """k1 is the plain log-ratio, k2 half its square, k3 the unbiased one that is never negative."""
+    gradient: KLEstimator | None = None
+    """Estimator that the gradient comes from, if not from the one that gives the value; that of `k2` is the gradient of
+    the true KL, unlike that of `k3`."""
     place: KLPlace = KLPlace.LOSS
     """Whether it is added to the loss or subtracted from the reward of each token."""
     clamp: Annotated[float, Bounds(above=0), Example(10.0)] | None = None
@@ -282,8 +313,8 @@ class Filter:
 
     SHORTHAND: ClassVar[str] = "groups"
 
-    groups: Annotated[Expr, InScope("group"), Example("std > 0")] = _UNEQUAL
-    """Condition that a group must meet."""
+    groups: Annotated[Expr, InScope("group"), Example("std > 0")] | None = None
+    """Condition that a group must meet; if not given, groups in which every advantage is 0 are left out."""
     episodes: Annotated[Expr, InScope("episode"), Example("invalid_turns < 3")] | None = None
     """Condition that an episode must meet to be in the loss; the others stay in the baseline."""
     top_share: Annotated[float, Bounds(above=0, at_most=1), Example(0.25)] = 1.0
@@ -292,6 +323,17 @@ class Filter:
     """Whether to sample more groups until the step is full again."""
     max_resamples: Size = 4
     """Maximum rounds of resampling in one step."""
+
+
+@frozen
+class Reject:
+    """Whole episodes that are left out because the sampler's policy was too far from the learner's."""
+
+    geometric: Annotated[tuple[Positive, Positive], Example((0.99, 1.01))] | None = None
+    """Range that the geometric mean of an episode's ratios, learner over sampler, must lie in."""
+    off_policy: Annotated[float, Bounds(above=0), Example(0.5)] | None = None
+    """Mean log-ratio per token, sampler over learner as it is at each update, above which the episode's tokens with a
+    negative advantage are left out."""
 
 
 @frozen
@@ -306,6 +348,8 @@ class Importance:
     """Upper bound of a weight."""
     floor: NonNegative = 0.0
     """Lower bound of a weight, for `mask`."""
+    reject: Reject = field(default_factory=Reject)
+    """Episodes to leave out."""
 
 
 @frozen
@@ -353,6 +397,16 @@ class Preference:
 
 
 @frozen
+class Distill:
+    """Learning from a teacher, which scores what the policy samples."""
+
+    SHORTHAND: ClassVar[str] = "teacher"
+
+    teacher: Annotated[HubPath, Example("Qwen/Qwen2.5-7B-Instruct")] | None = None
+    """Folder or hub id of the teacher, whose tokenizer must be the policy's."""
+
+
+@frozen
 class Evolve:
     """Rounds of exploring, keeping what succeeded, and retraining."""
 
@@ -381,7 +435,10 @@ class Algorithm:
     groups_per_step: Size = 32
     """Tasks drawn per step."""
     groups_per_update: Annotated[int, Bounds(at_least=1), Example(8)] | None = None
-    """Groups per optimiser update; all of the step's if not given. Must divide `groups_per_step`."""
+    """Groups per optimiser update; if not given, `updates_per_pass` decides. Must divide `groups_per_step`."""
+    updates_per_pass: Size = 1
+    """Optimiser updates per pass over a step's groups, if `groups_per_update` is not given. A preset's number is a
+    maximum: the largest number up to it that divides `groups_per_step` is used."""
     batch_size: Size = 32
     """Sequences, or pairs, per update of an offline stage."""
     epochs: Size = 1
@@ -412,5 +469,7 @@ class Algorithm:
     """Episodes of an offline stage."""
     preference: Preference = field(default_factory=Preference)
     """Learning from pairs."""
+    distill: Distill = field(default_factory=Distill)
+    """Learning from a teacher."""
     evolve: Evolve = field(default_factory=Evolve)
     """Rounds of exploring and retraining."""

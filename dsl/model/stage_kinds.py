@@ -11,8 +11,10 @@ from .recipe import Model, Stage
 
 __all__ = [
     "episodes_per_task",
+    "groups_per_update",
     "has_critic",
     "has_reference",
+    "has_teacher",
     "is_given",
     "is_offline",
     "is_played",
@@ -68,10 +70,18 @@ def episodes_per_task(algorithm: Algorithm) -> int:
     return {Kind.SFT: 1, Kind.EVOLVE: algorithm.evolve.samples}.get(kind_of(algorithm), algorithm.group_size)
 
 
+def groups_per_update(algorithm: Algorithm) -> int:
+    """Groups that one update of reinforcement learning uses, if none is left out."""
+    if algorithm.groups_per_update is not None:
+        return algorithm.groups_per_update
+    step = algorithm.groups_per_step
+    most = min(algorithm.updates_per_pass, step)
+    return step // next(updates for updates in range(most, 0, -1) if step % updates == 0)
+
+
 def updates_often(algorithm: Algorithm) -> bool:
     """Whether a step of reinforcement learning makes more than one update."""
-    part = algorithm.groups_per_update or algorithm.groups_per_step
-    return algorithm.epochs > 1 or part < algorithm.groups_per_step
+    return algorithm.epochs > 1 or groups_per_update(algorithm) < algorithm.groups_per_step
 
 
 def own_end(algorithm: Algorithm) -> int | None:
@@ -101,6 +111,11 @@ def has_reference(algorithm: Algorithm) -> bool:
     return pulls_to_reference(algorithm) or kind_of(algorithm) is Kind.PREFERENCE
 
 
+def has_teacher(algorithm: Algorithm) -> bool:
+    """Whether the frozen policy is a teacher rather than an earlier self."""
+    return algorithm.use is Preset.DISTILL
+
+
 def roles(model: Model, stages: Iterable[Stage], evaluates: bool) -> tuple[Role, ...]:
     """The workers that the stages need."""
     algorithms = [stage.algorithm for stage in stages]
@@ -108,7 +123,7 @@ def roles(model: Model, stages: Iterable[Stage], evaluates: bool) -> tuple[Role,
         Role.ROLLOUT: evaluates or any(is_played(each) for each in algorithms),
         Role.LEARNER: any(learns(each) for each in algorithms),
         Role.CRITIC: any(has_critic(each) for each in algorithms),
-        # adapters switched off are the reference: no second copy is held
-        Role.REFERENCE: model.lora is None and any(has_reference(each) for each in algorithms),
+        # adapters switched off are the reference: no second copy is held, except of a teacher
+        Role.REFERENCE: any(has_reference(each) and (model.lora is None or has_teacher(each)) for each in algorithms),
     }
     return tuple(role for role, is_needed in needed.items() if is_needed)

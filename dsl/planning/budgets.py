@@ -23,15 +23,17 @@ from ..model.plan import StageBudget
 from ..model.recipe import Layout, MemoryKind, ModelShape, Recipe, Stage
 from ..model.stage_kinds import (
     episodes_per_task,
+    groups_per_update,
     has_critic,
     has_reference,
+    has_teacher,
     is_played,
     kind_of,
     learns,
     own_end,
     samples,
 )
-from .memory import Sizing, capacity_bytes, width
+from .memory import Sizing, capacity_bytes, parameters, width
 from .placement import count_ranks
 
 __all__ = ["budget_stages", "fixed_turn_tokens", "list_horizons", "locate_recipe_stages", "make_sizing"]
@@ -80,7 +82,7 @@ def _updates(algorithm: Algorithm) -> int:
     if kind is Kind.EVAL:
         return 0
     if kind is Kind.RL:
-        per_update = algorithm.groups_per_update or algorithm.groups_per_step
+        per_update = groups_per_update(algorithm)
         return algorithm.epochs * -(-algorithm.groups_per_step // per_update)
     if not samples(algorithm):
         return 1
@@ -190,7 +192,8 @@ def make_sizing(recipe: Recipe, shape: ModelShape) -> Sizing:
         shape=shape,
         critic=_critic_shape(recipe, shape),
         lora=recipe.model.lora,
-        reference=recipe.model.lora is None and any(has_reference(each) for each in algorithms),
+        reference=recipe.model.lora is None and any(has_reference(a) and not has_teacher(a) for a in algorithms),
+        teacher=_teacher_shape(recipe, shape),
         width=width(recipe.model.dtype, on_gpus),
         zero=hardware.train.zero,
         offload=hardware.train.offload,
@@ -219,6 +222,13 @@ def _critic_shape(recipe: Recipe, shape: ModelShape) -> ModelShape | None:
             known_critic = find_published(stage.algorithm.critic.path)
             return known_critic.shape if known_critic else shape
     return None
+
+
+def _teacher_shape(recipe: Recipe, shape: ModelShape) -> ModelShape | None:
+    """Sizes of the largest teacher; the policy's where its own are not known."""
+    paths = [stage.algorithm.distill.teacher for stage in recipe.schedule if has_teacher(stage.algorithm)]
+    known = [find_published(path) for path in paths]
+    return max((each.shape if each else shape for each in known), key=parameters, default=None)
 
 
 def _longest_sequence(recipe: Recipe) -> int:

@@ -61,6 +61,8 @@ class Sizing:
     lora: Lora | None
     reference: bool
     """Whether a second, frozen copy of the policy is held."""
+    teacher: ModelShape | None
+    """Held in turn with the reference; None without a teacher."""
     width: int
     """Bytes of one weight."""
     zero: int
@@ -239,10 +241,10 @@ def _critic_items(sizing: Sizing) -> tuple[list[MemoryItem], list[MemoryItem]]:
 
 
 def _reference_items(sizing: Sizing) -> list[MemoryItem]:
-    if not sizing.reference:
-        return []
+    shapes = [sizing.shape] if sizing.reference else []
+    held = max(map(parameters, [*shapes, *([sizing.teacher] if sizing.teacher else [])]), default=0)
     share = sizing.ranks if sizing.zero == 3 else 1
-    return [MemoryItem(what="weights", bytes=_up(parameters(sizing.shape), share) * sizing.width)]
+    return [MemoryItem(what="weights", bytes=_up(held, share) * sizing.width)] if held else []
 
 
 def _states(

@@ -12,7 +12,7 @@ from ..frozen import frozen
 from ..model.algorithm import Correction, DataSource, Kind, KLPlace, Preset, RetrainFrom
 from ..model.plan import Op, OpKind, Port, PortType, Role, Wire
 from ..model.recipe import Checkpoint, DType, Eval, Hardware, Model, RewardSource, Stage
-from ..model.stage_kinds import has_critic, has_reference, kind_of, samples
+from ..model.stage_kinds import has_critic, has_reference, has_teacher, kind_of, samples
 
 __all__ = ["stage_ops"]
 
@@ -85,7 +85,8 @@ def _played(context: _Context) -> list[Op]:
 
 
 def _add_reference(ops: list[Op], context: _Context, source: Wire) -> Wire:
-    role = Role.LEARNER if context.model.lora is not None else Role.REFERENCE
+    adapted = context.model.lora is not None and not has_teacher(context.stage.algorithm)
+    role = Role.LEARNER if adapted else Role.REFERENCE
     return _add(ops, "reference", OpKind.REFERENCE, role, (source,), PortType.REFERENCE_LOGPROBS)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..diagnostics import Diagnostic
-from ..expression.expr import MappingFacts, collect_names
+from ..expression.expr import Expr, MappingFacts, collect_names
 from ..model.algorithm import (
     Algorithm,
     Baseline,
@@ -22,7 +22,7 @@ from ..model.algorithm import (
 )
 from ..model.known_values import constant_value
 from ..model.recipe import Reward, RewardSource
-from ..model.stage_kinds import is_given, is_offline, kind_of, pulls_to_reference, samples, updates_often
+from ..model.stage_kinds import has_teacher, is_given, is_offline, kind_of, pulls_to_reference, samples, updates_often
 from ..suggest import quote
 from ..text.node import Path
 from .context import Case, Rule
@@ -54,6 +54,34 @@ def updates_divide_a_step(case: Case) -> Iterator[Diagnostic]:
             yield case.error("not-divisible", message, (*path, "groups_per_update"), hint=hint)
 
 
+def updates_share_a_step(case: Case) -> Iterator[Diagnostic]:
+    """A preset's number of updates gives way to the size of a step; a person's does not."""
+    for path, algorithm in _algorithms(case, Kind.RL):
+        updates, step = algorithm.updates_per_pass, algorithm.groups_per_step
+        written = any("updates_per_pass" in case.places.written(*base) for base in (path, ("algorithm",)))
+        if written and algorithm.groups_per_update is None and step % updates:
+            message = f"'updates_per_pass' ({updates}) does not divide 'groups_per_step' ({step})"
+            divisors = ", ".join(str(n) for n in range(1, min(step, 1024) + 1) if step % n == 0)
+            yield case.error(
+                "not-divisible", message, (*path, "updates_per_pass"), hint=f"divisors of {step}: {divisors}"
+            )
+
+
+def clips_have_an_effect(case: Case) -> Iterator[Diagnostic]:
+    """In the first update after sampling every ratio is 1, and there is no other where a step makes a single update."""
+    for path, algorithm in _algorithms(case, Kind.RL):
+        clip, kind = algorithm.loss.clip, algorithm.loss.kind
+        is_the_point = kind in _BOUNDED or (kind is LossKind.PPO_CLIP and clip.low != clip.high)
+        is_fresh = case.recipe.hardware.staleness == 0 and algorithm.importance.correction is not Correction.NONE
+        if is_the_point and is_fresh and not updates_often(algorithm):
+            message = f"a step makes a single update, in which every ratio is 1, so '{kind}' bounds nothing"
+            hint = "write 'updates_per_pass: 4' or 'epochs: 2', or more 'groups_per_step'"
+            yield case.warning("inert-clip", message, (*path, "loss", "kind"), hint=hint)
+
+
+_BOUNDED = (LossKind.GSPO, LossKind.CISPO, LossKind.SAPO, LossKind.DPPO)
+
+
 def groups_have_a_comparison(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.RL):
         if algorithm.group_size > 1:
@@ -73,14 +101,17 @@ def _compares_a_group(algorithm: Algorithm) -> bool:
 
 def groups_pass_the_filter(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.RL):
-        if algorithm.group_size == 1 and not _compares_a_group(algorithm) and _drops_groups_of_one(algorithm):
-            condition = quote(algorithm.filter.groups.text)
-            message = f"{condition} drops every group: with 'group_size: 1' the standard deviation is always 0"
+        condition = algorithm.filter.groups
+        if condition is None or algorithm.group_size > 1 or _compares_a_group(algorithm):
+            continue
+        if _drops_groups_of_one(condition):
+            message = (
+                f"{quote(condition.text)} drops every group: with 'group_size: 1' the standard deviation is always 0"
+            )
             yield case.error("no-signal", message, (*path, "filter", "groups"), hint="write 'groups: \"true\"'")
 
 
-def _drops_groups_of_one(algorithm: Algorithm) -> bool:
-    condition = algorithm.filter.groups
+def _drops_groups_of_one(condition: Expr) -> bool:
     if not collect_names(condition) <= {"std", "size"}:
         return False
     return not condition.holds(MappingFacts(scope="group", values={"std": 0.0, "size": 1.0}))
@@ -112,7 +143,12 @@ def a_run_has_one_critic(case: Case) -> Iterator[Diagnostic]:
 
 
 def ratio_fits_the_loss(case: Case) -> Iterator[Diagnostic]:
-    needed = {LossKind.GSPO: Level.EPISODE, LossKind.CISPO: Level.TOKEN}
+    needed = {
+        LossKind.GSPO: Level.EPISODE,
+        LossKind.CISPO: Level.TOKEN,
+        LossKind.SAPO: Level.TOKEN,
+        LossKind.DPPO: Level.TOKEN,
+    }
     for path, algorithm in _algorithms(case, Kind.RL):
         level = needed.get(algorithm.loss.kind)
         if level is not None and algorithm.loss.ratio is not level:
@@ -156,12 +192,27 @@ def stale_episodes_are_corrected(case: Case) -> Iterator[Diagnostic]:
             yield case.error("off-policy", message, (*path, "importance", "correction"), hint=hint, notes=notes)
 
 
+def students_have_a_teacher(case: Case) -> Iterator[Diagnostic]:
+    for path, algorithm in _algorithms(case, Kind.RL):
+        if not has_teacher(algorithm):
+            continue
+        if algorithm.distill.teacher is None:
+            hint = "add 'distill: {teacher: PATH}', a folder or hub id with the policy's tokenizer"
+            yield case.error("missing-key", "'distill' needs a teacher", (*path, "use"), hint=hint)
+        if not pulls_to_reference(algorithm):
+            message = "with 'kl.coef: 0' the teacher is never asked"
+            yield case.error("no-signal", message, (*path, "kl", "coef"), hint="write 'coef: 1.0'")
+
+
 def weights_have_a_range(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.RL):
         importance = algorithm.importance
         if importance.correction is Correction.MASK and importance.floor >= importance.cap:
             message = f"'floor' ({importance.floor:g}) must be below 'cap' ({importance.cap:g})"
             yield case.error("bad-range", message, (*path, "importance", "floor"))
+        accepted = importance.reject.geometric
+        if accepted is not None and accepted[0] >= accepted[1]:
+            yield case.error("bad-range", _order(accepted), (*path, "importance", "reject", "geometric"))
 
 
 # --- sampling ------------------------------------------------------------------------------------------------------
@@ -281,6 +332,8 @@ def candidates_can_be_drawn(case: Case) -> Iterator[Diagnostic]:
 
 ALGORITHM_RULES: tuple[Rule, ...] = (
     updates_divide_a_step,
+    updates_share_a_step,
+    clips_have_an_effect,
     groups_have_a_comparison,
     groups_pass_the_filter,
     estimator_has_its_baseline,
@@ -289,6 +342,7 @@ ALGORITHM_RULES: tuple[Rule, ...] = (
     repeated_updates_have_a_ratio,
     penalty_has_tokens_to_sit_on,
     stale_episodes_are_corrected,
+    students_have_a_teacher,
     weights_have_a_range,
     sampling_explores,
     sampled_distribution_is_the_trained_one,

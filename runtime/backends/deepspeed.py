@@ -88,7 +88,8 @@ class DeepSpeedLearner(ZeroEngine):
 
     def _share_ratios(self, sequences: Sequence[TrainSequence], loss: LossSettings) -> Sequence[TrainSequence]:
         """Attach the ratio of each episode whose segments may be in several micro-batches: one more forward pass."""
-        needed = loss.ratio is Level.EPISODE and loss.kind is not LossKind.POLICY_GRADIENT and has_segments(sequences)
+        shares = loss.ratio is Level.EPISODE and loss.kind is not LossKind.POLICY_GRADIENT
+        needed = (shares or loss.off_policy is not None) and has_segments(sequences)
         if not max_over_ranks(torch.tensor(int(needed), device=self.device)):
             return sequences
         return share_log_ratios(sequences, self.logprobs(sequences, loss.temperature))
@@ -113,6 +114,9 @@ class DeepSpeedLearner(ZeroEngine):
                 ),
                 unit_N=row.units(settings.loss.ratio),
                 shared_log_ratio_N=row.shared_log_ratio_N,
+                episode_N=row.sequence_N,
+                sampled_N=row.sampled_N,
+                shared_drift_N=row.shared_drift_N,
                 old_N=row.old_N,
                 reference_N=row.reference_N,
                 weights_N=row.weights_N,

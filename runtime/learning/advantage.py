@@ -14,6 +14,7 @@ last sampled token of turn k at e(k), turn rewards r(k), token rewards x(j), tok
     outcome        r(0) + ... + r(K-1), at every turn                    1
     turn_returns   r(k) + G * R(k+1)                                     1
     reward_to_go   r(k) + g^(tokens of turn k+1) * R(k+1)                `gamma`
+    token_rewards  0                                                     `gamma`
 
 `reward_to_go` without baseline is the discounted sum of all rewards from the token on: for a token j of turn k that is
 g^(e(k) - j) * R(k). Token rewards (the KL penalty) are the token's own and those after it; they are neither compared
@@ -103,10 +104,16 @@ def _returns_at_ends(episode: TurnRewards, settings: Advantage) -> Float64s:
     return _discount(at_ends, settings.gamma)[episode.ends]
 
 
+def _no_returns(episode: TurnRewards, settings: Advantage) -> Float64s:
+    """R(k) = 0: only the rewards of single tokens are left, such as a teacher's."""
+    return np.zeros(episode.num_turns)
+
+
 _RETURNS: Mapping[Estimator, Callable[[TurnRewards, Advantage], Float64s]] = {
     Estimator.OUTCOME: _sum_outcome,
     Estimator.TURN_RETURNS: _turn_returns,
     Estimator.REWARD_TO_GO: _returns_at_ends,
+    Estimator.TOKEN_REWARDS: _no_returns,
 }
 
 
@@ -264,6 +271,7 @@ _ESTIMATORS: Mapping[Estimator, Callable[[Groups, Advantage], PerEpisode]] = {
     Estimator.OUTCOME: _estimate_by_returns,
     Estimator.TURN_RETURNS: _estimate_by_returns,
     Estimator.REWARD_TO_GO: _estimate_by_returns,
+    Estimator.TOKEN_REWARDS: _estimate_by_returns,
     Estimator.STEP_GROUPS: _step_groups,
     Estimator.GAE: _map_episodes(_gae),
     Estimator.BILEVEL_GAE: _map_episodes(_bilevel_gae),

@@ -7,7 +7,7 @@ for the baseline; episodes with hardly any advantage are dropped last.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil
 from typing import Self
@@ -15,11 +15,13 @@ from typing import Self
 import numpy as np
 
 from ...dsl.expression.expr import Expr
-from ...dsl.model.algorithm import Filter
+from ...dsl.model.algorithm import Algorithm, Baseline, Filter, KLPlace, Normalise
 from ...dsl.model.recipe import Agent, OnInvalidTurn, OnTruncated
+from ...dsl.model.stage_kinds import pulls_to_reference
 from ..rollout.episode import Episode
+from .advantage import compute_advantages
 from .baselines import std_of
-from .reward import Scored, StepNames, episode_facts, group_facts
+from .reward import Scored, StepNames, assign_turn_rewards, episode_facts, group_facts
 from .turn_rewards import Float64s
 
 __all__ = [
@@ -76,9 +78,28 @@ def is_countable(episode: Episode) -> bool:
     return episode.ending.trainable and episode.sampled_tokens > 0
 
 
-def keeps_group(group: Sequence[Scored], settings: Filter, step_names: StepNames) -> bool:
-    """Return whether `filter.groups` is true of the group; never for a group without episodes."""
-    return bool(group) and settings.groups.holds(group_facts(group, step_names))
+def keeps_group(group: Sequence[Scored], algorithm: Algorithm, step_names: StepNames) -> bool:
+    """Return whether `filter.groups` is true of the group; without it, whether the group has anything to teach. False
+    for a group without episodes."""
+    condition = algorithm.filter.groups
+    if not group or condition is None:
+        return bool(group) and _has_signal(group, algorithm)
+    return condition.holds(group_facts(group, step_names))
+
+
+def _has_signal(group: Sequence[Scored], algorithm: Algorithm) -> bool:
+    """Return whether any advantage may differ from 0: equal rewards can come from turns that are not equal."""
+    in_reward = pulls_to_reference(algorithm) and algorithm.kl.place is KLPlace.REWARD
+    if in_reward or algorithm.advantage.baseline not in _WITHIN_THE_GROUP:
+        return True
+    settings = replace(algorithm.advantage, normalise=Normalise.NONE)
+    (advantages,) = compute_advantages([[assign_turn_rewards(each) for each in group]], settings)
+    return any(float(np.abs(tokens).max(initial=0.0)) > _ROUNDING for tokens in advantages)
+
+
+_WITHIN_THE_GROUP = (Baseline.GROUP_MEAN, Baseline.LEAVE_ONE_OUT)
+_ROUNDING = 1e-9
+"""What sums of the same rewards in another order may differ by."""
 
 
 def top_groups(groups: Sequence[Sequence[Scored]], share: float) -> tuple[int, ...]:

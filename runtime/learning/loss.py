@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...dsl.model.algorithm import Aggregation, KLEstimator, LossKind
+from ...dsl.model.algorithm import Aggregation, Divergence, KLEstimator, LossKind
 from ..protocols import LossSettings, Normaliser
 
 __all__ = [
@@ -177,6 +177,12 @@ class LossInputs:
     """Tokens with the same number share a ratio; without it each has its own."""
     shared_log_ratio_N: Tensor | None = None
     """Mean log-ratio of each token's unit, where units may reach beyond this micro-batch."""
+    episode_N: Tensor | None = None
+    """Tokens with the same number are of one episode; needed where drifting episodes are left out."""
+    sampled_N: Tensor | None = None
+    """Log-probs of the policy that sampled; the old ones if not given."""
+    shared_drift_N: Tensor | None = None
+    """Mean log-ratio of sampler to learner of each token's episode, where it may reach beyond this micro-batch."""
     old_N: Tensor | None = None
     reference_N: Tensor | None = None
     weights_N: Tensor | None = None
@@ -211,6 +217,8 @@ def compute_loss(inputs: LossInputs, settings: LossSettings) -> LossTerms:
     """Compute the loss of one micro-batch; those of all micro-batches add up to the loss of the update."""
     surrogate = _SURROGATES[settings.kind](inputs, settings)
     policy_N = surrogate.loss_N if inputs.weights_N is None else surrogate.loss_N * inputs.weights_N
+    if settings.off_policy is not None:
+        policy_N = policy_N * _keep_near_sampler(inputs, settings.off_policy)
     reference_N = _kl_from(inputs, inputs.reference_N, settings.kl_coef, settings, "reference")
     loss_N = policy_N + settings.kl_coef * reference_N
     if settings.previous_coef:
@@ -231,6 +239,18 @@ def compute_loss(inputs: LossInputs, settings: LossSettings) -> LossTerms:
             clipped_high=surrogate.clipped_high_N.sum(),
             ratio_error=(surrogate.ratio_N - 1).abs().max(),
         )
+
+
+def _keep_near_sampler(inputs: LossInputs, threshold: float) -> Tensor:
+    """0 for tokens with a negative advantage in an episode whose mean log-ratio of sampler to learner is above the
+    threshold, else 1: what the policy would no longer do teaches it nothing about what to avoid."""
+    drift_N = inputs.shared_drift_N
+    if drift_N is None:
+        sampled_N = inputs.old_N if inputs.sampled_N is None else inputs.sampled_N
+        if sampled_N is None or inputs.episode_N is None:
+            raise ValueError("the drift from the sampler needs its log-probs, and which episode each token is of")
+        drift_N = _average_by_unit(sampled_N - inputs.logprobs_N.detach(), inputs.episode_N)
+    return ((inputs.advantages_N >= 0) | (drift_N <= threshold)).float()
 
 
 def compute_token_scale(
@@ -272,6 +292,44 @@ def _cispo(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
     return _Surrogate(-clipped_N * inputs.advantages_N * inputs.logprobs_N, ratio_N, below_N, above_N)
 
 
+def _sapo(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
+    """SAPO: a sigmoid around ratio 1 in place of the clip, with the slope 1 there at any temperature."""
+    advantages_N, ratio_N = inputs.advantages_N, _compute_ratio(inputs)
+    gate_N = torch.full_like(advantages_N, settings.gate_negative)
+    gate_N = torch.where(advantages_N > 0, torch.full_like(gate_N, settings.gate_positive), gate_N)
+    gated_N = torch.sigmoid(gate_N * (ratio_N - 1)) * 4 / gate_N
+    never_N = torch.zeros_like(ratio_N, dtype=torch.bool)
+    return _Surrogate(-advantages_N * gated_N, ratio_N.detach(), never_N, never_N)
+
+
+def _dppo(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
+    """DPPO: a token loses its gradient once it has moved in the direction of its advantage by more than the bound. The
+    distance is that of two distributions over this token and all others together."""
+    advantages_N, ratio_N = inputs.advantages_N, _compute_ratio(inputs)
+    assert inputs.old_N is not None, "the ratio was computed with it"
+    with torch.no_grad():
+        p_N, old_N = inputs.logprobs_N.exp(), inputs.old_N.exp()
+        moved_N = _DIVERGENCES[settings.divergence](p_N, old_N)
+        above_N = (advantages_N > 0) & (p_N > old_N) & (moved_N > settings.clip_high)
+        below_N = (advantages_N <= 0) & (p_N < old_N) & (moved_N > settings.clip_low)
+        kept_N = (~(above_N | below_N)).float()
+    return _Surrogate(-advantages_N * ratio_N * kept_N, ratio_N.detach(), below_N & (advantages_N < 0), above_N)
+
+
+def _binary_kl(p_N: Tensor, old_N: Tensor) -> Tensor:
+    """KL divergence of the new from the old distribution over the token and its complement."""
+    rest_N, old_rest_N = (1 - p_N).clamp(min=_LEAST), (1 - old_N).clamp(min=_LEAST)
+    return old_N * (old_N.clamp(min=_LEAST) / p_N.clamp(min=_LEAST)).log() + (1 - old_N) * (old_rest_N / rest_N).log()
+
+
+_LEAST = 1e-8
+"""Probability below which single precision no longer tells 1 - p from 1."""
+_DIVERGENCES: Mapping[Divergence, Callable[[Tensor, Tensor], Tensor]] = {
+    Divergence.TV: lambda p_N, old_N: (p_N - old_N).abs(),
+    Divergence.KL: _binary_kl,
+}
+
+
 def _policy_gradient(inputs: LossInputs, settings: LossSettings) -> _Surrogate:
     """Policy gradient without a ratio; with advantage 1 everywhere it is the cross-entropy of SFT."""
     with torch.no_grad():
@@ -308,6 +366,8 @@ _SURROGATES: Mapping[LossKind, Callable[[LossInputs, LossSettings], _Surrogate]]
     LossKind.PPO_CLIP: _ppo_clip,
     LossKind.GSPO: _ppo_clip,
     LossKind.CISPO: _cispo,
+    LossKind.SAPO: _sapo,
+    LossKind.DPPO: _dppo,
     LossKind.POLICY_GRADIENT: _policy_gradient,
 }
 
@@ -332,7 +392,15 @@ def _kl_from(inputs: LossInputs, other_N: Tensor | None, coef: float, settings: 
         if coef:
             raise ValueError(f"the KL divergence from the {other} needs its log-probs")
         return torch.zeros_like(inputs.advantages_N)
-    kl_N = estimate_kl(settings.kl_estimator, inputs.logprobs_N, other_N)
+    value_N = _bound_kl(settings.kl_estimator, inputs.logprobs_N, other_N, settings)
+    if settings.kl_gradient is None:
+        return value_N
+    gradient_N = _bound_kl(settings.kl_gradient, inputs.logprobs_N, other_N, settings)
+    return gradient_N - gradient_N.detach() + value_N.detach()
+
+
+def _bound_kl(estimator: KLEstimator, logprobs_N: Tensor, other_N: Tensor, settings: LossSettings) -> Tensor:
+    kl_N = estimate_kl(estimator, logprobs_N, other_N)
     return kl_N if settings.kl_clamp is None else kl_N.clamp(-settings.kl_clamp, settings.kl_clamp)
 
 

@@ -94,6 +94,8 @@ class PackedRow:
     old_N: Tensor | None
     reference_N: Tensor | None
     weights_N: Tensor | None
+    sampled_N: Tensor | None
+    shared_drift_N: Tensor | None
     shared_log_ratio_N: Tensor | None
     values_N: Tensor | None
     value_targets_N: Tensor | None
@@ -334,6 +336,8 @@ _PER_TOKEN = (
     "old_logprobs",
     "reference_logprobs",
     "weights",
+    "sampled_logprobs",
+    "shared_drift",
     "shared_log_ratio",
     "values",
     "value_targets",
@@ -380,6 +384,8 @@ def _build_row(
         old_N=gather("old_logprobs"),
         reference_N=gather("reference_logprobs"),
         weights_N=gather("weights"),
+        sampled_N=gather("sampled_logprobs"),
+        shared_drift_N=gather("shared_drift"),
         shared_log_ratio_N=gather("shared_log_ratio"),
         values_N=gather("values"),
         value_targets_N=gather("value_targets"),

@@ -87,7 +87,7 @@ def _attach_to_episode(each: Scored, found: Iterator[Floats]) -> Scored:
 def build_training_batch(groups: Sequence[Sequence[Scored]], stage: Stage, step_names: StepNames) -> TrainingBatch:
     """Build the sequences of groups from `score_groups`."""
     settings = stage.algorithm
-    kept = [group for group in groups if keeps_group(group, settings.filter, step_names)]
+    kept = [group for group in groups if keeps_group(group, settings, step_names)]
     kept = [kept[place] for place in top_groups(kept, settings.filter.top_share)]
     policies = MaskPolicies.of(stage.agent, settings.filter.episodes)
     masks = [[mask_episode(each, policies, step_names) for each in group] for group in kept]

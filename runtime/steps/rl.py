@@ -12,6 +12,7 @@ import numpy as np
 
 from ...dsl.model.algorithm import KL, Baseline, Importance, KLPlace
 from ...dsl.model.plan import Op
+from ...dsl.model.stage_kinds import groups_per_update
 from ..errors import StepRefused
 from ..learning.importance import is_truncated, weigh_sequences
 from ..learning.kl_penalty import apply_kl_penalty, sampled_sequences
@@ -175,7 +176,7 @@ def _minibatches(
     context: StageContext, groups: list[list[TrainSequence]], epochs: int, name: str
 ) -> Iterator[list[TrainSequence]]:
     algorithm = context.stage.algorithm
-    for part in shuffled_parts(context, groups, algorithm.groups_per_update or algorithm.groups_per_step, epochs, name):
+    for part in shuffled_parts(context, groups, groups_per_update(algorithm), epochs, name):
         yield [sequence for group in part for sequence in group]
 
 

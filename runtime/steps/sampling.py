@@ -67,7 +67,7 @@ def groups_to_resample(context: StageContext, data: StepData) -> int:
     assert data.episodes is not None, "episodes are played before they are filtered"
     algorithm = context.stage.algorithm
     groups, _ = _score(context, data.episodes)
-    passing = sum(keeps_group(group, algorithm.filter, context.names()) for group in groups)
+    passing = sum(keeps_group(group, algorithm, context.names()) for group in groups)
     return groups_missing(passing, algorithm.groups_per_step, data.rounds, algorithm.filter)
 
 

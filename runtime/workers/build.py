@@ -4,7 +4,7 @@ engine's."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -163,6 +163,13 @@ def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
         return engine
 
     learner = make("learner", settings)
+    teachers = find_teachers(plan, model)
+
+    def make_reference(folder: Path | None) -> Any:
+        if settings.lora and folder not in teachers:
+            return learner.reference(folder)
+        frozen = replace(settings, model=teachers.get(folder) or folder or settings.model, lora=None)
+        return make("reference", frozen, learner.device)
 
     def make_critic() -> Any:
         if backbone is None:
@@ -171,9 +178,7 @@ def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
 
     return LearnerWorker(
         learner,
-        learner.reference
-        if settings.lora
-        else lambda folder: make("reference", replace(settings, model=folder or settings.model), learner.device),
+        make_reference,
         learner.vocab,
         _TOLERANCE[_dtype(plan)],
         make_critic,
@@ -193,6 +198,24 @@ def critic_backbone(plan: Plan, model: ModelSource) -> ModelSource | None:
     if load_tokenizer(found).vocabulary != load_tokenizer(_words(plan, model)).vocabulary:
         raise RunError(f"{key}: '{path}' reads other tokens than the policy says")
     return found
+
+
+def find_teachers(plan: Plan, model: ModelSource) -> Mapping[Path | None, Path]:
+    """The folders of all teachers, by what the recipe calls them."""
+    key = "algorithm.distill.teacher"
+    folders: dict[Path | None, Path] = {}
+    for stage in plan.stages:
+        path = stage.settings.algorithm.distill.teacher
+        if path is None:
+            continue
+        found = find_model(Model(path=path, trust_remote_code=model.trust_remote_code), key)
+        if load_tokenizer(found).vocabulary != load_tokenizer(_words(plan, model)).vocabulary:
+            raise RunError(
+                f"{key}: '{path}' has another tokenizer than the policy, and a teacher scores the policy's own tokens; "
+                "choose one of the same family"
+            )
+        folders[Path(path)] = Path(found.path)
+    return folders
 
 
 def _learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:

@@ -80,6 +80,7 @@ def sizing(shape: ModelShape = TOY, **changes: object) -> Sizing:
         critic=None,
         lora=None,
         reference=False,
+        teacher=None,
         width=2,
         zero=2,
         offload=Offload.NONE,

@@ -20,6 +20,7 @@ from agym.dsl.model.algorithm import (
     Correction,
     DataSource,
     Estimator,
+    KLPlace,
     LossKind,
     LossOn,
     Preset,
@@ -78,6 +79,7 @@ def al(**algorithm: Any) -> Changes:
 
 
 SFT, DPO, EVAL, EVOLVE = use(Preset.SFT), use(Preset.DPO), use(Preset.EVAL), use(Preset.AGENT_EVOL)
+DISTILL = use(Preset.DISTILL)
 PLAYED_DPO = use(Preset.DPO, **{"data.source": DataSource.ROLLOUT})
 EXPLORING = EVOLVE | {"schedule.*.algorithm.data.source": DataSource.ROLLOUT}
 GIVEN_PAIRS = use(Preset.DPO, **{"data.source": DataSource.FILE})
@@ -98,6 +100,7 @@ ALGORITHM: Cases = {
     "group_size": ([SFT, EVOLVE, DPO, EVAL], [{}, PLAYED_DPO]),
     "groups_per_step": ([SFT, DPO, EVAL], [{}, PLAYED_DPO, EVOLVE]),
     "groups_per_update": ([SFT, PLAYED_DPO], [{}]),
+    "updates_per_pass": ([SFT, {}], [al(groups_per_update=None)]),
     "batch_size": ([{}, EVAL], [SFT, DPO, EVOLVE]),
     "epochs": ([SFT, DPO, EVAL], [{}, EVOLVE, PLAYED_DPO]),
     "kl_stop": (
@@ -124,16 +127,25 @@ ALGORITHM: Cases = {
     "advantage.step_weight": ([{}], [al(advantage__estimator=Estimator.STEP_GROUPS)]),
     "loss": ([SFT, DPO], [{}]),
     "loss.ratio": ([al(loss__kind=LossKind.POLICY_GRADIENT)], [{}]),
-    "loss.clip": ([al(loss__kind=LossKind.POLICY_GRADIENT)], [{}, al(loss__kind=LossKind.GSPO)]),
+    "loss.clip": (
+        [al(loss__kind=LossKind.POLICY_GRADIENT), al(loss__kind=LossKind.SAPO)],
+        [{}, al(loss__kind=LossKind.GSPO), al(loss__kind=LossKind.DPPO)],
+    ),
+    "loss.gate": ([{}, al(loss__kind=LossKind.DPPO)], [al(loss__kind=LossKind.SAPO)]),
+    "loss.divergence": ([{}, al(loss__kind=LossKind.SAPO)], [al(loss__kind=LossKind.DPPO)]),
     "loss.clip.dual": ([al(loss__kind=LossKind.GSPO), al(loss__kind=LossKind.CISPO)], [{}]),
     "loss.length": ([{}], [al(loss__aggregation=Aggregation.FIXED_LENGTH)]),
     "kl": ([SFT], [{}, DPO]),
     "kl.coef": ([DPO], [{}]),
     "kl.estimator": ([{}], [KL, al(kl__previous_coef=0.1)]),
     "kl.clamp": ([{}], [KL, al(kl__previous_coef=0.1)]),
+    "kl.gradient": ([{}, KL | al(kl__place=KLPlace.REWARD)], [KL, al(kl__previous_coef=0.1)]),
     "kl.place": ([{}, al(kl__previous_coef=0.1), DPO | KL], [KL]),
     "kl.previous_coef": ([DPO, al(groups_per_update=None)], [{}, al(groups_per_update=None, epochs=2)]),
-    "kl.reference": ([{}, al(kl__previous_coef=0.1)], [KL, DPO, al(kl__coef=Expr("linear(0, 1e-3, 10)"))]),
+    "kl.reference": (
+        [{}, al(kl__previous_coef=0.1), DISTILL | KL],
+        [KL, DPO, al(kl__coef=Expr("linear(0, 1e-3, 10)"))],
+    ),
     "kl.target": ([{}, al(kl__coef=Expr("0 * 2"))], [KL]),
     "kl.target_steps": ([{}, KL], [KL | al(kl__target=0.05)]),
     "entropy": ([SFT], [{}]),
@@ -146,6 +158,8 @@ ALGORITHM: Cases = {
         [{}, al(importance__correction=Correction.NONE)],
         [al(importance__correction=Correction.MASK)],
     ),
+    "importance.reject.geometric": ([al(importance__correction=Correction.NONE)], [{}]),
+    "distill": ([{}, SFT], [DISTILL]),
     "critic": ([{}, SFT, DPO], [CRITIC, use(Preset.TURN_DPO)]),
     **dict.fromkeys(("critic.path", "critic.clip"), ([use(Preset.TURN_DPO)], [CRITIC])),
     "critic.privileged": ([CRITIC], [use(Preset.TURN_DPO)]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -13,13 +14,11 @@ from agym.dsl.check.json_schema import check_schema
 from agym.dsl.check.key_suggestions import SchemaKeys
 from agym.dsl.check.no_effect import explain_no_effect
 from agym.dsl.check.presets import PresetInfo, find_preset, load_preset, load_presets
-from agym.dsl.expression.expr import Expr
 from agym.dsl.model.algorithm import (
     Aggregation,
     Algorithm,
     Baseline,
     Estimator,
-    Kind,
     Level,
     LossKind,
     Normalise,
@@ -100,10 +99,52 @@ def test_it_names_what_it_needs(info: PresetInfo) -> None:
 
 
 @each_preset
-def test_groups_of_one_are_not_filtered_away(info: PresetInfo) -> None:
-    made = algorithm(info.name)
-    if info.kind is Kind.RL:
-        assert (made.group_size == 1) == (made.filter.groups == Expr("true"))
+def test_no_preset_leaves_out_groups_by_a_condition_of_its_own(info: PresetInfo) -> None:
+    assert algorithm(info.name).filter.groups is None
+
+
+@each_preset
+def test_every_setting_has_a_source_and_every_source_a_setting(info: PresetInfo) -> None:
+    assert {key for key, _ in info.settings()} == set(info.sources)
+    for key, text in info.sources.items():
+        ours = text.removeprefix("ours: ")
+        found = re.search(r"arXiv \d{4}\.\d{5}|[\w-]+/[\w.-]+@[0-9a-f]{7} \S+|doi 10\.\d+/\S+", text)
+        assert found if ours == text else len(ours.split()) > 5, (key, text)
+
+
+VERSIONS = {
+    "agent_evol": (2, "75c9f4b2"),
+    "bilevel_ppo": (2, "531a2562"),
+    "cispo": (2, "bb9df298"),
+    "dapo": (2, "9bf305ee"),
+    "distill": (1, "83fb5a50"),
+    "dpo": (1, "35cf6456"),
+    "dppo": (1, "ce5b34b5"),
+    "dr_grpo": (1, "e4abb8a4"),
+    "eval": (1, "4f53cda1"),
+    "gigpo": (2, "3bec3817"),
+    "grpo": (1, "1a2fa606"),
+    "gspo": (2, "f8ba22c0"),
+    "loop": (2, "6dc9fc86"),
+    "mtpo": (1, "c42cfed4"),
+    "ppo": (2, "984daaed"),
+    "reinforce": (1, "57335c7d"),
+    "reinforce_pp": (2, "fbac2f60"),
+    "relay": (1, "c901be46"),
+    "remax": (2, "e50bac53"),
+    "rloo": (1, "2c7117aa"),
+    "sapo": (1, "3f9a44b7"),
+    "sft": (1, "1d782d86"),
+    "starpo_s": (2, "96f33a10"),
+    "turn_dpo": (2, "533dd2a1"),
+}
+"""By preset, its version and the beginning of a hash of what it sets: who changes the one changes the other."""
+
+
+@each_preset
+def test_a_preset_that_changes_has_a_new_version(info: PresetInfo) -> None:
+    found = hashlib.sha256(repr(sorted(info.settings())).encode()).hexdigest()[:8]
+    assert (info.version, found) == VERSIONS[info.name]
 
 
 @each_preset

@@ -87,6 +87,8 @@ def judged(source: RewardSource, **changes: Any) -> Changes:
 TOY = ModelShape(layers=1, hidden=8, heads=4, kv_heads=2, intermediate=8, vocab=8)
 CRITIC = al(advantage__baseline=Baseline.CRITIC, advantage__normalise=Normalise.BATCH_STD)
 SFT, DPO, EVAL = al(use=Preset.SFT), al(use=Preset.DPO), al(use=Preset.EVAL)
+ONE_UPDATE = al(groups_per_update=None)
+DISTILL = al(use=Preset.DISTILL, kl__coef=1.0, kl__place=KLPlace.REWARD)
 RELAY = al(use=Preset.RELAY, data__relabel=Relabel.HINDSIGHT)
 DPO_ROLLOUT = DPO | al(data__source=DataSource.ROLLOUT)
 RANKED = DPO_ROLLOUT | al(use=Preset.TURN_DPO, preference__level=Level.TURN)
@@ -320,6 +322,49 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [{}, al(groups_per_update=None), SFT | al(groups_per_update=5)],
     ),
+    "algorithm.updates_share_a_step": (
+        [
+            (
+                al(groups_per_update=None, updates_per_pass=3),
+                "algorithm.updates_per_pass",
+                "'updates_per_pass' (3) does not divide 'groups_per_step' (16)",
+            ),
+            (
+                al(groups_per_update=None, updates_per_pass=32),
+                "algorithm.updates_per_pass",
+                "'updates_per_pass' (32) does not divide",
+            ),
+        ],
+        [
+            {},
+            al(groups_per_update=None, updates_per_pass=16),
+            al(updates_per_pass=3),
+            SFT | al(groups_per_update=None, updates_per_pass=3),
+        ],
+    ),
+    "algorithm.clips_have_an_effect": (
+        [
+            (ONE_UPDATE | al(loss__kind=kind), "algorithm.loss.kind", f"every ratio is 1, so '{kind}' bounds nothing")
+            for kind in (LossKind.GSPO, LossKind.CISPO, LossKind.SAPO, LossKind.DPPO)
+        ]
+        + [(ONE_UPDATE | al(loss__clip__high=0.28), "algorithm.loss.kind", "'ppo_clip' bounds nothing")],
+        [
+            {},
+            ONE_UPDATE,
+            al(loss__kind=LossKind.CISPO),
+            ONE_UPDATE | al(loss__kind=LossKind.CISPO, epochs=2),
+            ONE_UPDATE | al(loss__kind=LossKind.CISPO, updates_per_pass=2),
+            ONE_UPDATE | al(loss__kind=LossKind.CISPO, importance__correction=Correction.NONE),
+            ONE_UPDATE | al(loss__kind=LossKind.CISPO) | {"hardware.staleness": 1},
+        ],
+    ),
+    "algorithm.students_have_a_teacher": (
+        [
+            (DISTILL, "algorithm.use", "'distill' needs a teacher"),
+            (DISTILL | al(distill__teacher="some/model", kl__coef=0.0), "algorithm.kl.coef", "never asked"),
+        ],
+        [{}, DISTILL | al(distill__teacher="some/model")],
+    ),
     "algorithm.groups_have_a_comparison": (
         [
             (al(group_size=1), "algorithm.group_size", "advantage 0"),
@@ -334,7 +379,11 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
     ),
     "algorithm.groups_pass_the_filter": (
         [
-            (CRITIC | al(group_size=1), "algorithm.filter.groups", "drops every group"),
+            (
+                CRITIC | al(group_size=1, filter__groups=Expr("std > 0")),
+                "algorithm.filter.groups",
+                "drops every group",
+            ),
             (
                 CRITIC | al(group_size=1, filter__groups=Expr("std > 0.1 or size > 1")),
                 "algorithm.filter.groups",
@@ -343,6 +392,7 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [
             {},
+            CRITIC | al(group_size=1),
             CRITIC | al(group_size=1, filter__groups=Expr("true")),
             CRITIC | al(group_size=1, filter__groups=Expr("mean > 0.5")),
             CRITIC | al(group_size=1, filter__groups=Expr("std >= 0")),
@@ -377,6 +427,8 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         [
             (al(loss__kind=LossKind.GSPO), "algorithm.loss.ratio", "per episode, not per token"),
             (al(loss__kind=LossKind.CISPO, loss__ratio=Level.TURN), "algorithm.loss.ratio", "per token, not per turn"),
+            (al(loss__kind=LossKind.SAPO, loss__ratio=Level.TURN), "algorithm.loss.ratio", "per token, not per turn"),
+            (al(loss__kind=LossKind.DPPO, loss__ratio=Level.TURN), "algorithm.loss.ratio", "per token, not per turn"),
         ],
         [{}, al(loss__kind=LossKind.GSPO, loss__ratio=Level.EPISODE), al(loss__ratio=Level.TURN)],
     ),
@@ -413,7 +465,12 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
                 al(importance__correction=Correction.MASK, importance__floor=2.0),
                 "algorithm.importance.floor",
                 "'floor' (2) must be below 'cap' (2)",
-            )
+            ),
+            (
+                al(importance__reject__geometric=(1.01, 0.99)),
+                "algorithm.importance.reject.geometric",
+                "expected the lower bound first",
+            ),
         ],
         [{}, al(importance__floor=2.0), al(importance__correction=Correction.MASK, importance__floor=0.5)],
     ),
@@ -835,6 +892,7 @@ def test_what_a_rule_says_is_one_plain_sentence(say: Callable[..., list[Diagnost
 
 
 WARNINGS = {
+    "algorithm.clips_have_an_effect",
     "algorithm.repeated_updates_have_a_ratio",
     "algorithm.sampled_distribution_is_the_trained_one",
     "run.built_parts",

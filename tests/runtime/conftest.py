@@ -175,6 +175,14 @@ def beginner() -> Table:
     return table
 
 
+def expert() -> Table:
+    """Says the number that it was asked for."""
+    table = beginner()
+    numbers = [WORDS.index(number) for number in "0123"]
+    table[numbers, numbers] += 3
+    return table
+
+
 @dataclass
 class TableSampler:
     table: Table | None = None
@@ -418,6 +426,8 @@ class Run:
         first = TableLearner().table
 
         def reference(folder: Path | None) -> TableLearner:
+            if folder == Path("teacher"):
+                return TableLearner(table=expert())
             return TableLearner(table=first if folder is None else np.load(folder / "table.npy"))
 
         learner = LearnerWorker(

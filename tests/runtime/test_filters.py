@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agym.dsl.expression.expr import Expr
-from agym.dsl.model.algorithm import Filter
+from agym.dsl.model.algorithm import Algorithm, Filter
 from agym.dsl.model.recipe import OnInvalidTurn, OnTruncated
 from agym.runtime.learning.filters import (
     MaskPolicies,
@@ -38,6 +38,10 @@ def scored(total: float = 0.0, *actions: str | None, **rest: Any) -> Scored:
     return make_scored(played(*(actions or ("go",)), **rest), total)
 
 
+def filtering(condition: str) -> Algorithm:
+    return Algorithm(filter=Filter(groups=Expr(condition)))
+
+
 def group(*totals: float) -> list[Scored]:
     return [scored(total) for total in totals]
 
@@ -49,11 +53,11 @@ def group(*totals: float) -> list[Scored]:
     ("totals", "kept"), [((1, 0), True), ((0.1, 0.1, 0.1), False), ((1, 1), False), ((1,), False), ((), False)]
 )
 def test_by_default_groups_without_spread_are_left_out(totals: tuple[float, ...], kept: bool) -> None:
-    assert keeps_group(group(*totals), Filter(), CLOCK) is kept
+    assert keeps_group(group(*totals), Algorithm(), CLOCK) is kept
 
 
 def test_groups_are_kept_by_any_expression_of_theirs() -> None:
-    rule = Filter(groups=Expr("0.2 < mean < 0.8 and size >= 3 and step > 2"))
+    rule = filtering("0.2 < mean < 0.8 and size >= 3 and step > 2")
     assert keeps_group(group(1, 0, 0), rule, CLOCK)
     assert not keeps_group(group(1, 0), rule, CLOCK)
     assert not keeps_group(group(1, 1, 1), rule, CLOCK)
@@ -61,7 +65,7 @@ def test_groups_are_kept_by_any_expression_of_theirs() -> None:
 
 
 def test_solved_counts_successes_and_not_rewards() -> None:
-    rule = Filter(groups=Expr("solved == 0.5"))
+    rule = filtering("solved == 0.5")
     assert keeps_group([scored(0.1, success=True), scored(0.7)], rule, CLOCK)
 
 

@@ -45,6 +45,12 @@ schedule: [{stage: imitate, until: step >= 4}]
 eval: {every: 2, turns: 4}
 checkpoint: {every: 2}
 """)
+DISTILL = echoing("""
+algorithm: {use: distill, groups_per_step: 6, lr: 4, optimizer: {betas: [0.5, 0.9]}, distill: teacher}
+schedule: [{stage: distill, turns: 3, until: step >= 4}]
+eval: {every: 2, turns: 3}
+checkpoint: {every: 2}
+""")
 EVALUATE = echoing("""
 algorithm: {use: eval}
 schedule: [{stage: look, turns: 3}]
@@ -65,6 +71,7 @@ TEXTS = {
     "agent_evol": EVOLVE,
     "sft": IMITATE,
     "relay": IMITATE.replace("use: sft", "use: relay"),
+    "distill": DISTILL,
     "eval": EVALUATE,
 }
 SETTINGS: dict[str, tuple[str, ...]] = {
