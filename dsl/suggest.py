@@ -47,9 +47,11 @@ def find_closest(name: str, known: Iterable[str], within: float = 0.5) -> list[t
     scored = ((_apart(word, fold_name(each), within), each) for each in known)
     near = [(score, each) for score, each in scored if score < within]
 
-    def rank(pair: tuple[float, str]) -> tuple[float, bool, int, str]:
-        # among equals first what has the same letters: 'rl' is a slip of 'lr' rather than of 'kl'
-        return pair[0], sorted(word) != sorted(fold_name(pair[1])), distance(name[:LONGEST], pair[1]), pair[1]
+    def rank(pair: tuple[float, str]) -> tuple[float, bool, int, bool, str]:
+        # among equals first what has the same letters: 'rl' is a slip of 'lr' rather than of 'kl'; then the first
+        other = fold_name(pair[1])
+        apart = distance(name[:LONGEST], pair[1])
+        return pair[0], sorted(word) != sorted(other), apart, word[:1] != other[:1], pair[1]
 
     return sorted(near, key=rank)
 

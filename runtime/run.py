@@ -15,8 +15,7 @@ from typing import TypeAlias
 from .. import __version__
 from ..dsl.check.paths import anchor_paths
 from ..dsl.check.presets import load_preset
-from ..dsl.model.algorithm import Preset
-from ..dsl.model.plan import Plan, PlanStage
+from ..dsl.model.plan import Plan
 from ..dsl.model.recipe import Launcher
 from ..dsl.publish.plan_json import dump_json
 from .backends.registry import ENGINE_PACKAGES, installed_versions
@@ -114,6 +113,14 @@ def _refuse_another(stored: RunReader, then: Plan, now: Plan, manifest: Mapping[
             f"'agym run {shlex.quote(str(stored.root))} --resume', or use --fresh{listed}"
         )
     before = stored.manifest
+    # version 0.1.0 recorded none, and had the first of each
+    then_presets = before.get("presets", {})
+    for name, version in _preset_versions(now).items():
+        if (recorded := then_presets.get(name, 1)) != version:
+            raise FolderError(
+                f"'{stored.root}' holds a run by version {recorded} of '{name}', and version {version} "
+                f"sets other values: resume it with agym {before.get('agym', '0.1.0')}, or use --fresh"
+            )
     is_hashed = "decisive_sha256" in before and before.get("agym") == manifest["agym"]
     # the recipe keeps references to environment variables, so that both plans have their values of now
     if is_hashed and b"${env:" in stored.recipe and before["decisive_sha256"] != manifest["decisive_sha256"]:
@@ -159,8 +166,9 @@ _LAUNCHERS: Mapping[Launcher, _Launch] = {
 }
 
 
-def _preset_of(stage: PlanStage) -> Preset:
-    return stage.settings.algorithm.use
+def _preset_versions(plan: Plan) -> dict[str, int]:
+    used = {stage.settings.algorithm.use for stage in plan.stages}
+    return {use.value: load_preset(use).version for use in sorted(used)}
 
 
 def _manifest(plan: Plan, text: str, folder: Path, now: float) -> dict[str, object]:
@@ -172,7 +180,7 @@ def _manifest(plan: Plan, text: str, folder: Path, now: float) -> dict[str, obje
         "recipe_folder": str(folder),
         "name": plan.name,
         "seed": plan.seed,
-        "presets": {use.value: load_preset(use).version for use in sorted({_preset_of(each) for each in plan.stages})},
+        "presets": _preset_versions(plan),
         "choices": dict(plan.choices),
         "started_at": now,
         "python": sys.version.split()[0],

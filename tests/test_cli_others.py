@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,13 @@ def test_every_algorithm_is_explained_with_its_source(agym: Agym) -> None:
     named = {line.split()[0] for line in lines if line.startswith("    ") and line[4] != " "}
     assert named == {preset.value for preset in Preset}
     assert " ".join(lines).count("From:") == len(Preset)
+
+
+def test_what_an_algorithm_sets_is_listed_with_where_it_is_from(agym: Agym) -> None:
+    out = agym("schema", "--field", "algorithm.use").out
+    (dapo,) = re.findall(r"^    dapo .*?(?=^    \w)", out, re.MULTILINE | re.DOTALL)
+    assert re.search(r"^      updates_per_pass: 16\s+arXiv 2503\.14476, section 4\.1", dapo, re.MULTILINE)
+    assert re.search(r"^      loss\.clip\.high: 0\.28\s+volcengine/verl@03150d4 recipe/dapo/", dapo, re.MULTILINE)
 
 
 def test_fields_are_those_of_recipes_only(agym: Agym) -> None:

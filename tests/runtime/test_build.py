@@ -15,7 +15,9 @@ from agym.envs.errors import EnvFault
 from agym.runtime.backends.hf_models import load_tokenizer, make_tokenizer
 from agym.runtime.errors import RunError
 from agym.runtime.rollout.env_connections import OpenEnvs
-from agym.runtime.workers.build import critic_backbone, prepare_model
+from agym.runtime.workers.build import critic_backbone, find_teachers, prepare_model
+
+from .conftest import echoing
 
 
 @pytest.fixture
@@ -68,6 +70,24 @@ def test_a_critic_of_another_model_has_to_read_the_same_tokens(prepared: Any, ne
     with pytest.raises(RunError, match=r"critic\.path: '.*other' reads other tokens than the policy says"):
         found(other)
     with pytest.raises(RunError, match=r"algorithm\.critic\.path: there is no folder '.*nowhere'"):
+        found(tmp_path / "nowhere")
+
+
+def test_a_teacher_has_the_policys_tokenizer(prepared: Any, new_run: Any, tmp_path: Path) -> None:
+    policy, other = prepared(), tmp_path / "other"
+    make_tokenizer(TokenizerInit(kind=TokenizerKind.WORD), ["go north"]).save_pretrained(other)
+
+    def found(path: Path | str) -> Any:
+        text = echoing(
+            f"algorithm: {{use: distill, distill: '{path}'}}\nschedule: [{{stage: a, turns: 2, until: step >= 2}}]\n"
+        )
+        return find_teachers(new_run(text=text).plan, policy)
+
+    assert find_teachers(new_run().plan, policy) == {}
+    assert found(policy.path) == {Path(policy.path): Path(policy.path)}
+    with pytest.raises(RunError, match=r"distill\.teacher: '.*other' has another tokenizer than the policy"):
+        found(other)
+    with pytest.raises(RunError, match=r"algorithm\.distill\.teacher: there is no folder '.*nowhere'"):
         found(tmp_path / "nowhere")
 
 

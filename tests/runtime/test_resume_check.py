@@ -64,3 +64,11 @@ def test_a_run_whose_variables_of_the_environment_have_changed_is_not_resumed(ne
     manifest = {"recipe_folder": "/", "agym": version("agym-dsl"), "decisive_sha256": decisive_sha256(new_run().plan)}
     RunFolder.start(tmp_path / "run", "plan", "seed: ${env:SEED}", manifest).close()
     assert "other values of the environment variables in its recipe" in resumed(tmp_path / "run", now, now)
+
+
+def test_a_run_of_another_version_of_its_preset_is_not_resumed(new_run: Any, tmp_path: Path) -> None:
+    now = new_run("algorithm=dapo").plan
+    # as version 0.1.0 left it, without a word about presets
+    RunFolder.start(tmp_path / "run", "plan", "recipe", {"recipe_folder": "/", "agym": "0.1.0"}).close()
+    said = resumed(tmp_path / "run", now, now)
+    assert "a run by version 1 of 'dapo', and version 2 sets other values: resume it with agym 0.1.0" in said
