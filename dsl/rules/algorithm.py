@@ -82,6 +82,16 @@ def clips_have_an_effect(case: Case) -> Iterator[Diagnostic]:
 _BOUNDED = (LossKind.GSPO, LossKind.CISPO, LossKind.SAPO, LossKind.DPPO)
 
 
+def rates_fit_what_is_trained(case: Case) -> Iterator[Diagnostic]:
+    """LOOP's authors train adapters, at fifty times the rate of the other presets."""
+    for path, algorithm in _algorithms(case, Kind.RL):
+        written = any("lr" in case.places.written(*base) for base in (path, ("algorithm",)))
+        if algorithm.use is Preset.LOOP and case.recipe.model.lora is None and not written:
+            message = f"the learning rate of 'loop' ({algorithm.lr}) is for adapters, and all weights are trained"
+            hint = "write 'lr: 1e-6', or 'model: {lora: {rank: 16}}' as its authors do"
+            yield case.warning("adapter-rate", message, (*path, "use"), hint=hint)
+
+
 def groups_have_a_comparison(case: Case) -> Iterator[Diagnostic]:
     for path, algorithm in _algorithms(case, Kind.RL):
         if algorithm.group_size > 1:
@@ -334,6 +344,7 @@ ALGORITHM_RULES: tuple[Rule, ...] = (
     updates_divide_a_step,
     updates_share_a_step,
     clips_have_an_effect,
+    rates_fit_what_is_trained,
     groups_have_a_comparison,
     groups_pass_the_filter,
     estimator_has_its_baseline,

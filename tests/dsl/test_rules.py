@@ -358,6 +358,10 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
             ONE_UPDATE | al(loss__kind=LossKind.CISPO) | {"hardware.staleness": 1},
         ],
     ),
+    "algorithm.rates_fit_what_is_trained": (
+        [(al(use=Preset.LOOP, lr=5e-5), "algorithm.use", "(5e-05) is for adapters, and all weights are trained")],
+        [{}, al(use=Preset.LOOP, lr=5e-5) | {"model.lora": Lora()}],
+    ),
     "algorithm.students_have_a_teacher": (
         [
             (DISTILL, "algorithm.use", "'distill' needs a teacher"),
@@ -892,6 +896,7 @@ def test_what_a_rule_says_is_one_plain_sentence(say: Callable[..., list[Diagnost
 
 
 WARNINGS = {
+    "algorithm.rates_fit_what_is_trained",
     "algorithm.clips_have_an_effect",
     "algorithm.repeated_updates_have_a_ratio",
     "algorithm.sampled_distribution_is_the_trained_one",

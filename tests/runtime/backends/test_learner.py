@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from agym.dsl.model.algorithm import Aggregation, LossKind
+from agym.dsl.model.algorithm import Aggregation, Level, LossKind
 from agym.dsl.model.recipe import DType
 from agym.runtime.protocols import (
     LearnerSettings,
@@ -97,6 +97,23 @@ def test_cutting_an_update_into_micro_batches_changes_nothing_but_rounding(
     for name in ("loss", "policy_loss", "entropy", "sampler_kl", "ratio_mean", "ratio_error", "grad_norm"):
         assert getattr(whole, name) == pytest.approx(getattr(cut, name), rel=1e-5, abs=1e-6)
     assert furthest(one, other) < 2e-5
+
+
+@pytest.mark.parametrize("capacity", [100_000, 60])
+def test_an_episode_in_segments_has_one_ratio_across_micro_batches(learner: Make, sequences: Sequences, capacity: int):
+    """Three segments of one episode: every token's ratio is the geometric mean over all of them."""
+    alone = sequences(0)[:5]
+    cut = [dataclasses.replace(each, episode=0) for each in alone[:3]] + alone[3:]
+    engine = learner(tokens_per_micro_batch=capacity)
+    loss = LossSettings(kind=LossKind.GSPO, ratio=Level.EPISODE, aggregation=Aggregation.SEQUENCE_MEAN)
+    own = engine.logprobs(cut, 1.0)
+    metrics = engine.update(cut, dataclasses.replace(STEP, loss=loss))
+    trained = [np.exp((now - each.old_logprobs)[each.loss_mask]) for now, each in zip(own, cut, strict=True)]
+    whole = np.exp(np.log(np.concatenate(trained[:3])).mean())
+    rest = [np.exp(np.log(ratios).mean()) * len(ratios) for ratios in trained[3:]]
+    expected = (whole * sum(map(len, trained[:3])) + sum(rest)) / sum(map(len, trained))
+    assert metrics.ratio_mean == pytest.approx(expected, rel=1e-5)
+    assert (metrics.sequences, metrics.micro_batches > 1) == (3, capacity == 60)
 
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
