@@ -49,7 +49,7 @@ class ZeroEngine:
         self._seed = settings.seed
         self._is_all_trainable = all(parameter.requires_grad for parameter in network.parameters())
         if not self._is_all_trainable:
-            network.register_state_dict_post_hook(_drop_frozen)
+            network.register_state_dict_post_hook(_drop_frozen)  # type: ignore[no-untyped-call]
         self._engine, self._optimizer = _start_engine(network, settings, outside)
         self._gradients = _GRADIENTS[settings.zero](self._engine)
         self.notes = network.check(self)

@@ -230,7 +230,7 @@ def _is_off(value: Any) -> bool:
 
 
 def _attend_fused(
-    query: Tensor, key: Tensor, value: Tensor, *, bias: Tensor | None, scaling: float, dropout: float, **_: None
+    query: Tensor, key: Tensor, value: Tensor, *, bias: Tensor | None, scaling: float, dropout: float, **_: Any
 ) -> Tensor:
     return torch.nn.functional.scaled_dot_product_attention(
         query,

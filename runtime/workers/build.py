@@ -27,7 +27,15 @@ from ..storage.run_folder import MODEL, fill_folder
 from .learner_worker import LearnerWorker
 from .rollout_worker import RolloutWorker
 
-__all__ = ["critic_backbone", "find_model", "import_learner", "learner_worker", "prepare_model", "rollout_worker"]
+__all__ = [
+    "critic_backbone",
+    "find_model",
+    "import_learner",
+    "learner_settings",
+    "learner_worker",
+    "prepare_model",
+    "rollout_worker",
+]
 
 _TOLERANCE = {DType.FP32: 1e-4, DType.BF16: 0.5, DType.FP16: 0.2}
 """Of a probe's log-probs: what the precision alone may cost on random ids."""
@@ -154,7 +162,7 @@ def import_learner() -> None:
 
 @_defer_garbage_collection()
 def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
-    settings, backbone = _learner_settings(plan, model), critic_backbone(plan, model)
+    settings, backbone = learner_settings(plan, model), critic_backbone(plan, model)
     notes: list[str] = []
 
     def make(part: str, *arguments: Any) -> Any:
@@ -218,7 +226,7 @@ def find_teachers(plan: Plan, model: ModelSource) -> Mapping[Path | None, Path]:
     return folders
 
 
-def _learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:
+def learner_settings(plan: Plan, model: ModelSource) -> LearnerSettings:
     train = plan.hardware.train
     # each stage sets its own constants; here it counts whether any of them decays
     optimizers = [stage.settings.algorithm.optimizer for stage in plan.stages]

@@ -392,6 +392,7 @@ class Run:
     stop: StopSignal = field(default_factory=StopSignal)
     clients: Mapping[str, EnvClient] = field(default_factory=dict)
     reporter: Any = field(default_factory=SilentReporter)
+    engine_notes: list[str] = field(default_factory=list)
     around: Callable[[WorkerGroup], WorkerGroup] = lambda workers: workers
 
     def go(self) -> RunOutcome:
@@ -431,7 +432,13 @@ class Run:
             return TableLearner(table=first if folder is None else np.load(folder / "table.npy"))
 
         learner = LearnerWorker(
-            self.learner, reference, len(WORDS), 1e-5, lambda: self.critic_of(self.learner), reference
+            self.learner,
+            reference,
+            len(WORDS),
+            1e-5,
+            lambda: self.critic_of(self.learner),
+            reference,
+            self.engine_notes,
         )
         return InlineWorkerGroup(rollout, learner)
 

@@ -12,10 +12,10 @@ import tokenizers  # noqa: F401 - a model is made
 from agym.dsl.model.recipe import Environment, TokenizerInit, TokenizerKind
 from agym.envs.clients.client import InlineEnv
 from agym.envs.errors import EnvFault
-from agym.runtime.backends.hf_models import load_tokenizer, make_tokenizer
+from agym.runtime.backends.hf_models import ModelSource, load_tokenizer, make_tokenizer
 from agym.runtime.errors import RunError
 from agym.runtime.rollout.env_connections import OpenEnvs
-from agym.runtime.workers.build import critic_backbone, find_teachers, prepare_model
+from agym.runtime.workers.build import critic_backbone, find_teachers, learner_settings, prepare_model
 
 from .conftest import echoing
 
@@ -89,6 +89,21 @@ def test_a_teacher_has_the_policys_tokenizer(prepared: Any, new_run: Any, tmp_pa
         found(other)
     with pytest.raises(RunError, match=r"algorithm\.distill\.teacher: there is no folder '.*nowhere'"):
         found(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_fp32"),
+    [
+        ((), False),
+        (("hardware.gpus_per_node=1", "hardware.gpu=h100"), True),
+        (("hardware.gpus_per_node=1", "hardware.gpu=h100", "hardware.train.fp32_head=false"), False),
+        (("model.dtype=bf16", "hardware.train.fp32_head=true"), True),
+    ],
+)
+def test_logits_are_in_fp32_where_the_recipe_says_so_and_by_default_on_gpus(
+    new_run: Any, settings: tuple[str, ...], is_fp32: bool
+) -> None:
+    assert learner_settings(new_run(*settings).plan, ModelSource(path="m")).fp32_head is is_fp32
 
 
 def test_an_environment_that_nobody_serves_is_told_by_its_name_and_address() -> None:

@@ -214,6 +214,12 @@ class Noted:
         self.notes.append(text)
 
 
+def test_what_engines_found_about_their_models_is_reported_once(new_run: Any) -> None:
+    run = new_run(reporter=Noted(), engine_notes=["model: rows hold one sequence each"] * 2)
+    assert run.go().kind is OutcomeKind.FINISHED
+    assert run.reporter.notes.count("model: rows hold one sequence each") == 1
+
+
 def test_skipped_update_leaves_weights_and_counts(new_run: Any) -> None:
     run = new_run("guards.on_nan=skip")
     run.learner.faulty = only(2)

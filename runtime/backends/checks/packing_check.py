@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -56,7 +57,7 @@ def choose_rows(network: RowNetwork, run: Run[Any]) -> str | None:
         is_padding_safe = _agrees(trials, lambda trial: _difference(trial.read_padded(), torch.cat(trial.alone)))
         for kind in reader.kinds:
             try:
-                is_right = _agrees(trials, lambda trial, kind=kind: trial.compare(kind))
+                is_right = _agrees(trials, partial(_Trial.compare, kind=kind))
             except _OTHER_SIGNATURE as error:
                 refusal = f"{type(error).__name__}: {str(error)[:200]}"
                 continue
@@ -111,7 +112,7 @@ class _Trial:
     def read_rows(self, kind: RowKind) -> Tensor:
         rows = _make_rows(self.sequences, alone=kind.is_alone)
         self._reader.use(kind)
-        return torch.cat([self._run(lambda row=row: self._reader.hidden_states(row)) for row in rows])
+        return torch.cat([self._run(partial(self._reader.hidden_states, row)) for row in rows])
 
     def read_each(self) -> None:
         """Read all sequences again, to be watched."""
@@ -255,7 +256,7 @@ def choose_head(
         for scale, cap in product([*factors, 1.0], [*caps, None]):
             head = Head(scale=scale, softcap=cap)
             try:
-                found = run(lambda head=head: project(hidden, head))
+                found = run(partial(project, hidden, head))
             except RuntimeError:
                 break  # of another width
             if found.shape == logits.shape and _difference(found, logits) <= ROUNDING[reader.backbone.dtype]:

@@ -47,8 +47,8 @@ class RowKind(StrEnum):
 def find_backbone(causal: PreTrainedModel) -> PreTrainedModel:
     """Return what comes before the output layer."""
     # where the prefix is that of a larger model, `base_model` is the whole again
-    found: PreTrainedModel = getattr(causal, "model", causal) if causal.base_model is causal else causal.base_model
-    return found
+    found: Any = getattr(causal, "model", causal) if causal.base_model is causal else causal.base_model
+    return found  # type: ignore[no-any-return]
 
 
 class RowReader:
@@ -73,7 +73,7 @@ class RowReader:
         self.kind = kind
         name = OWN_ATTENTION if kind is RowKind.OWN else ATTENTION
         for module in self.backbone.modules():
-            config = getattr(module, "config", None)
+            config: Any = getattr(module, "config", None)
             if hasattr(config, "_attn_implementation"):
                 config._attn_implementation = name
 
@@ -181,15 +181,16 @@ def _describe_mask(
 
     def draw(length: int) -> Tensor:
         # the longest sequence stands first in a row, so its tokens are the first of the row as well
-        pattern: Tensor = sdpa_mask(
+        pattern = sdpa_mask(
             batch_size=1,
             q_length=length,
             kv_length=length,
             mask_function=mask_function,
             allow_is_causal_skip=False,
             use_vmap=use_vmap,
-            device=device,
+            device=device or "cpu",
         )
+        assert pattern is not None, "only a mask that may be skipped is none"
         return pattern[0, 0]
 
     # `use_vmap` is set where a model has added a rule of its own
