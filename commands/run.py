@@ -81,7 +81,8 @@ def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell, 
         plan, root = replace(plan, choices=given.manifest.get("choices", {})), given.root
     stored = _stored(root, shell) if arguments.resume else None
     if stored is not None:
-        refuse_stored_code(replace(variant.plan, stages=()), root, arguments.set)
+        # environments of a recipe of one's own are one's own
+        refuse_stored_code(plan if given is not None else replace(plan, stages=()), root, arguments.set)
     outcome = run_plan(
         plan,
         root,
