@@ -88,7 +88,7 @@ def _header(shapes: Mapping[str, TensorShape]) -> bytes:
 def _write(file: BinaryIO, name: str, shape: TensorShape, found: str, tensor: Tensor) -> None:
     if (found, tensor.dtype, tuple(tensor.shape)) != (name, shape.dtype, shape.shape):
         raise ValueError(f"expected tensor '{name}' as {shape}, got '{found}', {tensor.dtype} {tuple(tensor.shape)}")
-    file.write(memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()))
+    file.write(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
 def _file_name(number: int, count: int) -> str:
