@@ -20,6 +20,6 @@ COMMANDS: Mapping[str, str] = {
     "recipes": "list the recipes that come with agym",
     "new": "write a first recipe of your own",
     "envs": "list, check, play and serve environments",
-    "doctor": "report what this machine has and what a recipe lacks",
+    "doctor": "report on this machine, what a recipe lacks, damage in a run",
     "completion": "print a completion script for a shell",
 }

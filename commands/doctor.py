@@ -1,4 +1,5 @@
-"""`agym doctor [RECIPE]`: what this machine has; with a recipe, what is missing and the line that installs it."""
+"""`agym doctor [RECIPE|RUN_FOLDER]`: what this machine has; with a recipe, what is missing and the line that installs
+it; of a run folder, which files are damaged."""
 
 from __future__ import annotations
 
@@ -23,16 +24,35 @@ MIN_PYTHON = (3, 11)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="a recipe that is to run here")
+    parser.add_argument(
+        "recipe", nargs="?", metavar="TARGET", help="a recipe that is to run here, or a run folder to check for damage"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the recipe")
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    if arguments.recipe is not None and (shell.cwd / arguments.recipe).is_dir():
+        return _inspect_folder(arguments.recipe, shell)
     machine = inspect_machine()
     compiler = build_compiler(shell, arguments.set)
     runs = compiler.runs(arguments.recipe) if arguments.recipe is not None else ()
     shell.out.write(_format_table(_machine_rows(machine)))
     return _report_missing(runs, compiler.catalog, machine, shell) if runs else Exit.RIGHT
+
+
+def _inspect_folder(target: str, shell: Shell) -> Exit:
+    from ..runtime.storage.inspect_run import inspect_run
+
+    found = list(inspect_run(shell.cwd / target))
+    damaged = [name for name, problem in found if problem]
+    shell.out.write(_format_table((name, problem or "sound") for name, problem in found))
+    if not damaged:
+        shell.out.write("\nnothing is damaged\n")
+        return Exit.RIGHT
+    checkpoints = [name for name in damaged if name.startswith("checkpoints/")]
+    advice = "; a resume takes the newest sound checkpoint by itself" if checkpoints else ""
+    shell.out.write(f"\ndamaged: {', '.join(damaged)}{advice}\n")
+    return Exit.RUN_FAILED
 
 
 def _report_missing(runs: tuple[CompiledVariant, ...], known: Catalog, machine: Machine, shell: Shell) -> Exit:

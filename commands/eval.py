@@ -22,6 +22,7 @@ from .invocation.compiling import build_compiler, choose, open_stored
 from .invocation.engines import prepare_process
 from .invocation.requirements import check_installed
 from .invocation.shell import Exit, Shell, UsageError
+from .invocation.stored_code import refuse_stored_code
 
 if TYPE_CHECKING:
     from ..runtime.progress import Progress
@@ -80,6 +81,8 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     compiler = build_compiler(shell, _settings(arguments))
     variant = choose(compiler.runs(arguments.target, text, to_run=True), arguments.target, arguments.run)
     check_installed(variant.plan, compiler.catalog, trains=False)
+    if archive is not None:
+        refuse_stored_code(variant.plan, archive.root, compiler.settings)
     exam = _exam(arguments, shell, archive, anchor_paths(variant.plan, variant.folder))
     prepare_process(exam.plan, shell.environ)
     evaluation = _evaluate(exam, shell)
@@ -133,6 +136,7 @@ def _of_run(arguments: argparse.Namespace, archive: RunReader, plan: Plan) -> _E
             f"step {kept.step} holds only the learner's state: write its model with 'agym export {arguments.target} "
             f"--checkpoint {kept.step} FOLDER', then add --model FOLDER here"
         )
+    archive.check(kept, trusted=plan.model.trust_remote_code)
     progress = archive.progress(kept, plan)
     progress.stage = min(progress.stage, len(plan.stages) - 1)
     return _Exam(plan=_with_model(plan, str(kept.model)), progress=progress, step=kept.step)

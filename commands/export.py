@@ -11,6 +11,7 @@ from .. import __version__
 from .invocation.compiling import build_compiler
 from .invocation.engines import prepare_process
 from .invocation.shell import Exit, Shell, UsageError
+from .invocation.stored_code import code_refused
 
 __all__ = ["add_arguments", "add_checkpoint", "run"]
 
@@ -19,6 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN_FOLDER", help="the folder of a run, also of one under way")
     parser.add_argument("output", metavar="OUTPUT", help="the folder to write; it must not exist")
     add_checkpoint(parser)
+    parser.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="let the recipe's 'model.trust_remote_code' take effect: run code that the model names",
+    )
 
 
 def add_checkpoint(parser: argparse._ActionsContainer) -> None:
@@ -47,6 +53,11 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     kept = archive.kept(arguments.checkpoint or "latest")
     without_secrets = replace(shell, environ=_with_placeholders(archive.recipe, shell.environ))
     plan = build_compiler(without_secrets).recompile(arguments.run, archive)
+    if plan.model.trust_remote_code and not arguments.trust_remote_code:
+        # nothing runs where a model is only copied
+        if kept.model is None:
+            raise code_refused("model.trust_remote_code", archive.root, "--trust-remote-code")
+        plan = replace(plan, model=replace(plan.model, trust_remote_code=False))
     if kept.model is None:
         prepare_process(plan, shell.environ)
     export(archive, plan, kept, folder, __version__)

@@ -16,6 +16,7 @@ from .invocation.compiling import build_compiler, open_stored
 from .invocation.engines import prepare_process
 from .invocation.requirements import check_installed
 from .invocation.shell import Exit, Shell, UsageError
+from .invocation.stored_code import refuse_stored_code
 
 if TYPE_CHECKING:
     from ..runtime.storage.run_reader import RunReader
@@ -79,6 +80,9 @@ def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell, 
     if given is not None:
         plan, root = replace(plan, choices=given.manifest.get("choices", {})), given.root
     stored = _stored(root, shell) if arguments.resume else None
+    if stored is not None:
+        # environments of a recipe of one's own are one's own
+        refuse_stored_code(plan if given is not None else replace(plan, stages=()), root, arguments.set)
     outcome = run_plan(
         plan,
         root,

@@ -12,7 +12,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ..dsl.model.algorithm import Kind
-from ..dsl.model.plan import MemoryUse, Phase, Placement, Plan, PlanStage, peaks
+from ..dsl.model.plan import DiskUse, MemoryUse, Phase, Placement, Plan, PlanStage, peaks
 from .diagnostics.text import Style
 from .quantity import binary, count, plural
 
@@ -25,6 +25,7 @@ def plan_tree(plan: Plan, style: Style) -> str:
     """The plan of one run."""
     tree = Tree(_line(plan.name, plan.description), guide_style="dim")
     branches = {"model": _model, "schedule": _schedule, "eval": _eval, "hardware": _hardware, "memory": _memory}
+    branches |= {"disk": _disk} if plan.budget.disk else {}
     for title, describe in branches.items():
         parts = tuple(describe(plan))
         if parts:
@@ -178,6 +179,18 @@ def _memory(plan: Plan) -> Iterator[RenderableType]:
         of = f" of {binary(capacity)}, {peak / capacity:.0%}" if capacity else ""
         whose = f"  ({role})" if plan.hardware.layout == "split" else ""
         yield Text(f"peak per GPU  {binary(peak)}{of}{whose}")
+
+
+def _disk(plan: Plan) -> Iterator[RenderableType]:
+    table = Table("what", Column("count", justify="right"), Column("size", justify="right"), box=None, pad_edge=False)
+    table.header_style = "dim"
+    for item in plan.budget.disk:
+        table.add_row(
+            item.use, f"{item.count:,}", ("at most " if item.use is DiskUse.EPISODES else "") + binary(item.bytes)
+        )
+    yield table
+    total = sum(item.bytes for item in plan.budget.disk)
+    yield Text(f"in all  {binary(total)} in the run folder, and the episodes of evaluations")
 
 
 def _memory_table(uses: Iterable[MemoryUse]) -> Table:

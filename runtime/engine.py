@@ -18,7 +18,7 @@ from ..dsl.model.plan import OpKind, Plan, PlanStage
 from ..dsl.model.recipe import OnFault, SaveEpisodes
 from ..dsl.model.stage_kinds import has_reference, has_teacher, own_end
 from .data.judge_client import JudgeClient
-from .errors import StepRefused
+from .errors import RunError, StepRefused
 from .guards import GuardStop, Verdict, apply_guards
 from .interrupts import StopSignal
 from .progress import Progress
@@ -28,11 +28,13 @@ from .rollout.episode import Episode
 from .steps.evaluate import evaluate, refuse_overlap
 from .steps.ops import check_ops, is_due, run_op, run_step
 from .steps.prefetch import Prefetcher
-from .steps.rollout_batch import read_batches, write_batches
+from .steps.rollout_batch import RolloutBatch, read_batches, write_batches
 from .steps.stage_context import StageContext, open_pool, reference_stage
 from .steps.step_data import StepData, StepResult
+from .storage.checkpoint_files import find_damage
 from .storage.learning_signs import LearningSigns
-from .storage.run_folder import MODEL, PROGRESS, JsonLines, RunFolder, episode_lines, fill_folder, on_disk
+from .storage.run_folder import MODEL, PROGRESS, JsonLines, RunFolder, episode_lines, on_disk, sealed_folder
+from .storage.run_reader import read_progress
 from .storage.summary import read_rows
 from .workers.learner_worker import LearnerWorker
 from .workers.worker_group import WorkerGroup
@@ -217,7 +219,7 @@ class Engine:
         stages, index = self._plan.stages, self._stage.index
         asked = {reference_stage(stages, each) for each in stages[index:] if _has_earlier_self(each)}
         if index in asked - {0} and self._progress.step == 0:
-            with on_disk("reference"), fill_folder(self._space.reference(self._stage.settings.stage)) as folder:
+            with on_disk("reference"), sealed_folder(self._space.reference(self._stage.settings.stage)) as folder:
                 await self._workers.learner(LearnerWorker.export, folder)
         teacher = self._stage.settings.algorithm.distill.teacher
         if has_teacher(self._stage.settings.algorithm) and teacher is not None:
@@ -226,9 +228,8 @@ class Engine:
         start = reference_stage(stages, self._stage)
         # what a run starts with is there already
         known = not start or not has_reference(self._stage.settings.algorithm)
-        await self._workers.learner(
-            LearnerWorker.refer_to, None if known else self._space.reference(stages[start].settings.stage)
-        )
+        reference = None if known else self._space.reference(stages[start].settings.stage)
+        await self._workers.learner(LearnerWorker.refer_to, reference)
 
     async def _keep_base(self) -> None:
         """What each round of retraining begins with, the learner as the stage found it, kept for a resume."""
@@ -236,9 +237,10 @@ class Engine:
         if stage.kind is not Kind.EVOLVE or stage.settings.algorithm.evolve.retrain_from is not RetrainFrom.BASE:
             return
         if progress.step == 0:
-            with on_disk("base"), fill_folder(self._space.base(stage.settings.stage)) as folder:
+            with on_disk("base"), sealed_folder(self._space.base(stage.settings.stage)) as folder:
                 await self._workers.learner(LearnerWorker.save, folder)
                 (folder / PROGRESS).write_text(progress.to_json())
+        _refuse_damaged(self._space.base(stage.settings.stage))
 
     # --- a step ----------------------------------------------------------------------------------------------------
 
@@ -324,39 +326,54 @@ class Engine:
             helpless = f"and {self._plan.guards.max_roll_backs} roll-backs did not help"
             raise GuardStop(f"{verdict.reason}; {helpless}; {verdict.help}")
         # a checkpoint that only an interrupted run has must not decide where this one goes
-        good = [(step, folder) for step, folder in self._space.checkpoints() if self._is_regular(step)]
-        if not good:
+        with on_disk("roll-back"):
+            good = self._space.newest_sound(self._read, self._reporter.note, self._is_regular)
+        if good is None:
             self._reporter.note("no checkpoint to roll back to yet: the update was left out instead")
             return
-        step, folder = good[-1]
-        then = Progress.from_json((folder / PROGRESS).read_text())
+        folder, (then, _) = good
         # what was begun was played by weights that are given up here: by those that failed, or by ones just before them
         await self._prefetcher.back_to()
         await self._workers.learner(LearnerWorker.load, folder)
         await self._optimise(fresh=_lesson(self._plan.stages[then.stage]) != _lesson(self._stage))
         self._progress.version += 1  # the sampler has to get them again
-        self._reporter.note(f"rolled back to the weights of step {step}")
+        self._reporter.note(f"rolled back to the weights of step {then.total_step}")
 
     # --- the folder ------------------------------------------------------------------------------------------------
 
     async def _restore(self) -> None:
-        good = self._space.checkpoints()
-        if good:
-            self._saved, folder = good[-1]
-            self._progress = Progress.from_json((folder / PROGRESS).read_text())
-            self._prefetcher.resume(read_batches(folder))
+        held = bool(self._space.checkpoints())
+        with on_disk("start"):
+            good = self._space.newest_sound(self._read, self._reporter.note)
+        if good is not None:
+            folder, (self._progress, batches) = good
+            self._saved = self._progress.total_step
+            with on_disk("start"):
+                self._space.publish_model(folder)
+            self._prefetcher.resume(batches)
             await self._workers.learner(LearnerWorker.load, folder)
-        self._space.forget_episodes(after=self._progress.total_step)
+        elif held:
+            raise RunError(f"'{self._space.root}' has no sound checkpoint left: start over with --fresh")
         metrics = self._space.root / "metrics.jsonl"
-        self._rows = JsonLines(metrics, keep_bytes=self._progress.metrics_bytes)
+        with on_disk("start"):
+            self._space.forget_episodes(after=self._progress.total_step)
+            self._rows = JsonLines(metrics, keep_bytes=self._progress.metrics_bytes)
         for row in read_rows(metrics):
             self._signs.add(row)
+
+    def _read(self, step: int, folder: Path) -> tuple[Progress, Sequence[RolloutBatch]]:
+        """What a checkpoint holds besides the learner."""
+        progress = read_progress(folder)
+        if progress.total_step != step or not 0 <= progress.stage < len(self._plan.stages):
+            raise RunError(f"{PROGRESS}: stands at step {progress.total_step} of stage {progress.stage}")
+        return progress, read_batches(folder)
 
     async def _save(self) -> None:
         self._reporter.phase("save")
         batches, progress = await self._prefetcher.drain(), self._progress
         progress.metrics_bytes = self._rows.size
         with on_disk("save"):
+            self._space.check_room()
             with self._space.checkpoint(progress.total_step) as folder:
                 await self._workers.learner(LearnerWorker.save, folder)
                 if self._plan.checkpoint.export:
@@ -364,7 +381,8 @@ class Engine:
                 write_batches(folder, batches)
                 (folder / PROGRESS).write_text(progress.to_json())
             self._saved = progress.total_step
-            self._space.drop(self._superseded([step for step, _ in self._space.checkpoints()]))
+            superseded = self._superseded([step for step, _ in self._space.checkpoints()])
+            self._space.drop(superseded, self._plan.checkpoint.keep_exports, [progress.best_step])
 
     def _superseded(self, steps: Sequence[int]) -> list[int]:
         """All but the newest, those to roll back to, and the best."""
@@ -400,6 +418,11 @@ class Engine:
 def _has_earlier_self(stage: PlanStage) -> bool:
     """Whether a KL of the stage is measured from what the policy was."""
     return has_reference(stage.settings.algorithm) and not has_teacher(stage.settings.algorithm)
+
+
+def _refuse_damaged(folder: Path) -> None:
+    if problem := find_damage(folder):
+        raise RunError(f"'{folder}' is damaged: {problem}; restore it from a copy, or start over with --fresh")
 
 
 def _lesson(stage: PlanStage) -> object:

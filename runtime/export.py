@@ -8,11 +8,13 @@ from pathlib import Path
 
 from ..dsl.check.paths import anchor_paths
 from ..dsl.model.model_sizes import is_folder
-from ..dsl.model.plan import Plan, Role
+from ..dsl.model.plan import Plan
 from .backends.hf_models import ModelSource
 from .errors import RunError
 from .reporting import MetricsRow
-from .storage.run_folder import MODEL, FolderError, fill_folder
+from .storage.checkpoint_files import SEAL
+from .storage.model_files import check_model, start_folder
+from .storage.run_folder import FolderError, fill_folder
 from .storage.run_reader import RunReader, SavedStep
 from .storage.summary import eval_results
 from .workers.build import find_model, learner_worker
@@ -24,28 +26,32 @@ def export(reader: RunReader, plan: Plan, saved: SavedStep, folder: Path, versio
     """Write a new folder; an existing one is refused."""
     if folder.exists() or folder.is_symlink():
         raise FolderError(f"'{folder}' already exists: choose a new folder")
+    reader.check(saved, trusted=plan.model.trust_remote_code)
     try:
         with fill_folder(folder) as made:
             if saved.model is not None:
                 # whoever may read the new folder may read all of it
-                shutil.copytree(saved.model, made, copy_function=shutil.copyfile, dirs_exist_ok=True)
+                shutil.copytree(
+                    saved.model,
+                    made,
+                    copy_function=shutil.copyfile,
+                    dirs_exist_ok=True,
+                    ignore=shutil.ignore_patterns(SEAL),
+                )
             else:
-                _export_from_learner(anchor_paths(plan, reader.folder), reader.root, saved, made)
+                _export_from_learner(anchor_paths(plan, reader.folder), reader, saved, made)
             (made / "README.md").write_text("\n".join(_write_card(plan, reader, saved, version)), encoding="utf-8")
     except (OSError, shutil.Error) as error:
         raise RunError(f"cannot write '{folder}' from step {saved.step} of '{reader.root}': {error}") from error
 
 
-def _export_from_learner(plan: Plan, root: Path, saved: SavedStep, folder: Path) -> None:
+def _export_from_learner(plan: Plan, reader: RunReader, saved: SavedStep, folder: Path) -> None:
     """Export a checkpoint that holds nothing but the learner's state."""
     assert saved.checkpoint is not None, "a step that is kept has a model or a checkpoint"
-    ranks = sum(worker.role is Role.LEARNER for worker in plan.placement.workers)
-    if ranks > 1:
-        raise RunError(
-            f"step {saved.step} holds the states of {ranks} learners and no model: resume the run with "
-            "'checkpoint.export: true', and export a later checkpoint"
-        )
-    model = find_model(plan.model) if plan.model.init is None else ModelSource(path=str(root / MODEL))
+    if plan.model.init is None:
+        model = find_model(plan.model)
+    else:
+        model = ModelSource(path=str(check_model(start_folder(reader.root), unsealed=reader.is_old)))
     learner = learner_worker(plan, model).learner
     try:
         learner.load(saved.checkpoint)

@@ -9,6 +9,7 @@ from math import isfinite
 
 from .learning.reward import Moments
 from .rollout.task_sampler import TaskMixture
+from .typed_json import build_typed
 
 __all__ = ["HISTORY", "GuardState", "Progress", "StageFacts"]
 
@@ -92,11 +93,8 @@ class Progress:
 
     @classmethod
     def from_json(cls, text: str) -> Progress:
-        data = json.loads(text)
-        data["scales"] = {name: Moments(**each) for name, each in data["scales"].items()}
-        data["mixture"] = TaskMixture(**data["mixture"])
-        data["guarding"] = GuardState(**data["guarding"])
-        return cls(**data)
+        """Raises ValueError where the text is not that of a progress."""
+        return build_typed(cls, json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)

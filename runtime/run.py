@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import platform
 import shlex
+import shutil
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -15,18 +16,19 @@ from typing import TypeAlias
 from .. import __version__
 from ..dsl.check.paths import anchor_paths
 from ..dsl.check.presets import load_preset
-from ..dsl.model.plan import Plan
+from ..dsl.model.plan import DiskUse, Plan
 from ..dsl.model.recipe import Launcher
 from ..dsl.publish.plan_json import dump_json
 from .backends.registry import ENGINE_PACKAGES, installed_versions
 from .data.judge_client import JudgeClient
 from .engine import Engine, RunOutcome
+from .errors import RunError
 from .interrupts import StopSignal, handle_signals
 from .rollout.env_connections import EnvConnector, make_deadlines
 from .sinks.console.console import Terminal
 from .sinks.fanout import Fanout, open_fanout
 from .storage.resume_check import can_resume, decisive_sha256, list_differences
-from .storage.run_folder import JUDGE, FolderError, RunFolder, on_disk
+from .storage.run_folder import CHECKPOINTS, JUDGE, START, FolderError, RunFolder, on_disk
 from .storage.run_reader import RunReader
 from .storage.summary import summarise_run
 from .workers import inline, ray
@@ -75,6 +77,7 @@ def run_plan(
     """Train, with a report on the terminal."""
     text = dump_json(plan)
     with on_disk("start"):
+        _check_room(plan, root)
         folder = _open_folder(root, plan, text, start, _manifest(plan, text, start.folder, wall_clock()))
     try:
         reporter = open_fanout(plan, root, terminal, environ, clock, wall_clock, recipe=start.recipe)
@@ -90,6 +93,23 @@ def run_plan(
                 reporter.close(summarise_run(root, ending), failed=ending == "failed")
     finally:
         folder.close()
+
+
+_COUNTED = (CHECKPOINTS, "weights", "references", START)
+"""Parts of a run folder that are in the plan's estimate."""
+
+
+def _check_room(plan: Plan, root: Path) -> None:
+    """Refuse to start where the disk has no room for what the run keeps; what a resumed one holds already counts."""
+    needed = sum(item.bytes for item in plan.budget.disk if item.use is not DiskUse.EPISODES)
+    place = next(each for each in (root, *root.parents) if each.exists())
+    held = sum(path.stat().st_size for name in _COUNTED for path in (root / name).rglob("*") if path.is_file())
+    free = shutil.disk_usage(place).free
+    if needed > free + held:
+        raise RunError(
+            f"start: the run folder takes up to {needed:,} bytes, and '{place}' has {free:,} free: free space, set "
+            "'output' to a folder on another disk, or lower 'checkpoint.keep' or 'checkpoint.keep_exports'"
+        )
 
 
 def _open_folder(root: Path, plan: Plan, text: str, start: Start, manifest: Mapping[str, object]) -> RunFolder:

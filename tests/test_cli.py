@@ -34,7 +34,7 @@ OPTIONS = {
         "--run",
         "--output",
     },
-    "export": {"run", "output", "--checkpoint"},
+    "export": {"run", "output", "--checkpoint", "--trust-remote-code"},
     "validate": {"paths", "--format", "--set", "--strict", "--quiet", "-q"},
     "plan": {"recipe", "--format", "--set", "--run"},
     "show": {"recipe", "--format", "--set", "--run", "--origins", "--diff"},

@@ -343,11 +343,13 @@ RECIPE: tuple[Condition[Recipe], ...] = (
     Condition("model.init.tokenizer", lambda r: r.model.tokenizer is None, "'model.tokenizer' replaces it"),
     Condition("rollout.limits.score", _is_judged, "no reward comes from a judge"),
     Condition(
-        "hardware.train guards checkpoint.every checkpoint.keep checkpoint.best checkpoint.export"
+        "hardware.train guards checkpoint.every checkpoint.keep checkpoint.keep_exports checkpoint.best"
+        " checkpoint.export"
         " eval.every eval.at_start eval.at_end",
         _learns_at_all,
         "no stage changes any weights",
     ),
+    Condition("checkpoint.keep_exports", lambda r: r.checkpoint.export, "'checkpoint.export' is false"),
     Condition("hardware.gpu hardware.gpu_memory_gb", _has_gpus, _CPU),
     Condition("hardware.layout", lambda r: _has_gpus(r) or r.hardware.layout is Layout.COLOCATED, _CPU),
     Condition(

@@ -180,6 +180,25 @@ class StageBudget:
     """(step, turns): the horizon from each step on, as far as it depends on steps alone."""
 
 
+class DiskUse(StrEnum):
+    """A part of the run folder."""
+
+    CHECKPOINTS = "checkpoints"
+    MODELS = "exported models"
+    STARTS = "starts and references"
+    EPISODES = "training episodes"
+
+
+@frozen
+class DiskItem:
+    """Space of one part of the run folder, at its fullest."""
+
+    use: DiskUse
+    count: int
+    bytes: int
+    """Of episodes, the most there can be."""
+
+
 @frozen
 class Budget:
     """Resources of the run."""
@@ -190,6 +209,8 @@ class Budget:
     capacity_bytes: int | None
     """Memory of one GPU; None on a CPU or an unknown GPU."""
     memory: tuple[MemoryUse, ...]
+    disk: tuple[DiskItem, ...] = ()
+    """Of the run folder; empty where the model's sizes are not known here."""
 
 
 @frozen

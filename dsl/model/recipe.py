@@ -609,7 +609,9 @@ class Checkpoint:
     every: Size = 25
     """Steps between checkpoints."""
     keep: Size = 2
-    """Number of newest checkpoints to keep; exported weights of older ones stay."""
+    """Number of newest checkpoints to keep."""
+    keep_exports: Annotated[int, Bounds(at_least=0)] = 2
+    """Number of newest exported models to keep of deleted checkpoints, besides that of the best."""
     best: Annotated[Name, Example("eval/textcraft/success")] | None = None
     """Metric whose best checkpoint is kept as well."""
     export: bool = True

@@ -9,6 +9,7 @@ from ..model.plan import VERSION, Budget, Plan, PlanStage
 from ..model.recipe import Environment, ModelShape, Recipe
 from ..model.stage_kinds import kind_of, learns, roles
 from .budgets import budget_stages, make_sizing
+from .disk import estimate_disk
 from .memory import adapter_parameters, capacity_bytes, estimate_memory, parameters
 from .ops import stage_ops
 from .placement import place_workers
@@ -83,4 +84,5 @@ def _budget(recipe: Recipe, shape: ModelShape | None) -> Budget:
         trainable_parameters=trained,
         capacity_bytes=capacity,
         memory=estimate_memory(make_sizing(recipe, shape)),
+        disk=estimate_disk(recipe, shape, budget_stages(recipe)),
     )

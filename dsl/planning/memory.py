@@ -17,6 +17,7 @@ __all__ = [
     "Sizing",
     "adapter_parameters",
     "capacity_bytes",
+    "critic_parameters",
     "engine_limit",
     "estimate_memory",
     "head_dim",

@@ -18,9 +18,12 @@ import torch.distributed
 from torch import Tensor, nn
 
 from ...dsl.model.recipe import DType, Offload
+from ..errors import RunError
 from ..learning.packing import PackedRow, compute_normaliser, make_idle_row, pack
 from ..protocols import LearnerSettings, Normaliser, OptimizerSettings, TrainSequence
 from ..seeds import derive
+from .checkpoint.pickles import RestrictedLoader
+from .checkpoint.zero_state import STATE, load_state, save_state
 from .checks.rows import RowNetwork
 from .process_group import join_process_group
 
@@ -48,8 +51,6 @@ class ZeroEngine:
         self._has_decay = settings.optimizer.weight_decay > 0
         self._seed = settings.seed
         self._is_all_trainable = all(parameter.requires_grad for parameter in network.parameters())
-        if not self._is_all_trainable:
-            network.register_state_dict_post_hook(_drop_frozen)  # type: ignore[no-untyped-call]
         self._engine, self._optimizer = _start_engine(network, settings, outside)
         self._gradients = _GRADIENTS[settings.zero](self._engine)
         self.notes = network.check(self)
@@ -159,21 +160,31 @@ class ZeroEngine:
         return gather_parameters
 
     def save(self, folder: Path) -> None:
-        state = {"torch_rng": torch.get_rng_state()}
-        self._engine.save_checkpoint(
-            str(folder.parent),
-            tag=folder.name,
-            client_state=state,
-            save_latest=False,
-            exclude_frozen_parameters=True,
-        )
+        save_state(self._engine, folder)
 
     def load(self, folder: Path) -> None:
+        if (folder / STATE).exists():
+            load_state(self._engine, folder)
+        else:
+            self._load_0_1_0(folder)
+
+    def _load_0_1_0(self, folder: Path) -> None:
+        """Load what version 0.1.0 saved: DeepSpeed's own checkpoint, by a loader that runs no code."""
         if not folder.is_dir():
-            raise FileNotFoundError(f"no checkpoint in '{folder}'")
-        strict = self._is_all_trainable
-        _, state = self._engine.load_checkpoint(str(folder.parent), tag=folder.name, load_module_strict=strict)
-        torch.set_rng_state(state["torch_rng"].cpu())
+            raise RunError(f"'{folder}' is missing: resume from another checkpoint")
+        own, self._engine.checkpoint_engine = self._engine.checkpoint_engine, RestrictedLoader()
+        try:
+            _, state = self._engine.load_checkpoint(
+                str(folder.parent), tag=folder.name, load_module_strict=self._is_all_trainable
+            )
+            torch.set_rng_state(state["torch_rng"].cpu())
+        except RunError:
+            raise
+        except Exception as error:
+            # what a file holds can be anything, and so can what DeepSpeed makes of it
+            raise RunError(f"'{folder}' cannot be loaded: {type(error).__name__}: {str(error)[:200]}") from error
+        finally:
+            self._engine.checkpoint_engine = own
 
     def close(self) -> None:
         self._engine.destroy()
@@ -287,13 +298,6 @@ def _start_engine(
         dist_init_required=False,
     )
     return engine, wrapped
-
-
-def _drop_frozen(network: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
-    """Drop frozen parameters from a state dict, also those with a second name, such as a tied layer's."""
-    learning = {prefix + name for name, parameter in network.named_parameters() if parameter.requires_grad}
-    for name in state.keys() - learning:
-        del state[name]
 
 
 def _trainable(network: nn.Module) -> list[nn.Parameter]:

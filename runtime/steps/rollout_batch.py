@@ -66,10 +66,21 @@ def _plain(value: Any) -> dict[str, Any]:
 
 
 def read_batches(folder: Path) -> tuple[RolloutBatch, ...]:
-    """What `write_batches` wrote there."""
+    """What `write_batches` wrote there; RunError where it is damaged."""
     if not (folder / _TEXT).exists():
         return ()
-    text = json.loads((folder / _TEXT).read_text())
+    try:
+        return _read_batches(folder)
+    except RunError:
+        raise
+    except Exception as error:
+        # files can hold anything, and so can go wrong in any way
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        raise RunError(f"'{folder / _TEXT}' or '{_TOKENS}' beside it is damaged: {reason}") from error
+
+
+def _read_batches(folder: Path) -> tuple[RolloutBatch, ...]:
+    text = json.loads((folder / _TEXT).read_text(encoding="utf-8"))
     if text["version"] != _VERSION:
         raise RunError(f"'{folder / _TEXT}' is of version {text['version']}; expected {_VERSION}")
     segments = _segments(folder / _TOKENS, text["lengths"])

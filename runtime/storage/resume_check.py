@@ -77,9 +77,10 @@ def _decisive(plan: Plan) -> Plan:
         logging=(),
         rollout=Rollout(),
         hardware=_hardware(plan.hardware),
+        checkpoint=replace(plan.checkpoint, keep=1, keep_exports=0),
         stages=tuple(_stage(stage) for stage in plan.stages),
         # estimates
-        budget=replace(plan.budget, memory=()),
+        budget=replace(plan.budget, memory=(), disk=()),
     )
 
 

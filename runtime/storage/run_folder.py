@@ -2,37 +2,48 @@
 
 recipe.yaml plan.json manifest.json metrics.jsonl logs/
 judge.jsonl             a judge's answers, by the hash of the request
-checkpoints/step-N/     whole, or not there under that name
+start/                  a model folder: what the run began from; of a model at a path, where it lay and its checksums
+model/                  a model folder: the trained model, as of the newest checkpoint
+checkpoints/step-N/     whole, or not there under that name; checkpoint.json lists its files with their checksums
+damaged/step-N/         a checkpoint that a resume found damaged
 weights/step-N/         a model folder, of a deleted checkpoint
 references/STAGE/       a model folder, the KL reference
 bases/STAGE/            a checkpoint of the stage's start, which rounds of retraining go back to
 episodes/step-N.jsonl   and step-N-eval.jsonl
+
+The manifest has the format's number. Folders of version 0.1.0 have none: their `model/` is what the run began from, and
+their checkpoints have no checksums; a resume brings them to this form.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from errno import EIO, ENOENT, ENOSPC
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import RunError, advise
+from .checkpoint_files import FORMAT, SEAL, find_damage, read_seal, seal_files
 
 if TYPE_CHECKING:
     from ..rollout.episode import Episode, Segment
+
+T = TypeVar("T")
 
 __all__ = [
     "CHECKPOINTS",
     "JUDGE",
     "MODEL",
     "PROGRESS",
+    "START",
     "FolderError",
     "JsonLines",
     "RunFolder",
@@ -40,7 +51,10 @@ __all__ = [
     "episode_lines",
     "fill_folder",
     "on_disk",
+    "read_manifest",
     "replace_file",
+    "sealed_folder",
+    "weights_in",
     "weights_of",
 ]
 
@@ -48,6 +62,8 @@ CHECKPOINTS = "checkpoints"
 JUDGE = "judge.jsonl"
 MODEL = "model"
 PROGRESS = "progress.json"
+START = "start"
+_DAMAGED = "damaged"
 _METRICS = "metrics.jsonl"
 _STEP = "step-"
 _UNFINISHED = ".unfinished-"
@@ -71,6 +87,8 @@ class RunFolder:
     def __init__(self, root: Path, lock: int) -> None:
         self.root = root
         self._lock = lock
+        self._facts: dict[str, Any] = {}
+        """Of the run, for its checkpoints."""
 
     @classmethod
     def start(
@@ -105,12 +123,22 @@ class RunFolder:
         if not (root / "plan.json").is_file():
             raise FolderError(f"'{root}' holds no run to resume: expected a folder with a plan.json")
         space = cls(root, _lock(root))
-        space._repair()
+        try:
+            space._repair()
+            manifest = read_manifest(root)
+            space._facts = _facts(manifest)
+            if manifest["format"] < FORMAT:
+                space._migrate()
+        except BaseException:
+            space.close()
+            raise
         return space
 
     def describe(self, plan: str, recipe: str, manifest: Mapping[str, Any]) -> None:
         """Write what the run is; of a run that is resumed, the new description replaces the old."""
-        texts = recipe, json.dumps(dict(manifest), indent=2, sort_keys=True) + "\n", plan
+        whole = {**manifest, "format": FORMAT, "stored_recipe_sha256": hashlib.sha256(recipe.encode()).hexdigest()}
+        self._facts = _facts(whole)
+        texts = recipe, json.dumps(whole, indent=2, sort_keys=True) + "\n", plan
         for name, text in zip(_DESCRIPTION, texts, strict=True):
             replace_file(self.root / name, text)
 
@@ -125,7 +153,8 @@ class RunFolder:
     def forget_episodes(self, after: int) -> None:
         """Delete the episodes of later steps."""
         for file in (self.root / "episodes").glob(f"{_STEP}*.jsonl"):
-            if int(file.stem.split("-")[1]) > after:
+            number = file.stem.split("-")[1]
+            if number.isdecimal() and int(number) > after:
                 file.unlink()
 
     def reference(self, stage: str) -> Path:
@@ -135,9 +164,76 @@ class RunFolder:
         """List whole checkpoints by step."""
         return checkpoints_in(self.root)
 
-    def checkpoint(self, step: int) -> AbstractContextManager[Path]:
-        """Create a checkpoint; it takes its name only when it is whole and on the disk."""
-        return fill_folder(self.root / CHECKPOINTS / f"{_STEP}{step}")
+    def newest_sound(
+        self,
+        read: Callable[[int, Path], T],
+        note: Callable[[str], None],
+        wanted: Callable[[int], bool] = lambda step: True,
+    ) -> tuple[Path, T] | None:
+        """The newest checkpoint that is as it was written, with what `read` makes of it; damaged ones that are newer
+        are moved out of the way."""
+        for step, folder in reversed(self.checkpoints()):
+            if not wanted(step):
+                continue
+            problem = self.find_damage(step, folder)
+            try:
+                if problem is None:
+                    return folder, read(step, folder)
+            except RunError as error:
+                problem = str(error)
+            place = self._set_aside(folder)
+            note(f"checkpoint {folder.name} is damaged and was moved to '{place}': {problem}")
+        return None
+
+    def find_damage(self, step: int, folder: Path) -> str | None:
+        """What is wrong with a checkpoint, or with where it lies."""
+        problem, own = find_damage(folder, step), self._facts.get("decisive_sha256")
+        if problem is None and own is not None:
+            sealed = read_seal(folder)
+            same_version = sealed.get("agym") == self._facts.get("agym")
+            if same_version and sealed.get("decisive_sha256") not in (own, None):
+                problem = "is that of a run with another plan"
+        return problem
+
+    def _set_aside(self, folder: Path) -> Path:
+        """Move a damaged checkpoint out of the way."""
+        place, number = self.root / _DAMAGED / folder.name, 1
+        while place.exists():
+            number += 1
+            place = place.with_name(f"{folder.name}.{number}")
+        place.parent.mkdir(exist_ok=True)
+        folder.rename(place)
+        _sync(place.parent)
+        return place
+
+    @contextmanager
+    def checkpoint(self, step: int) -> Iterator[Path]:
+        """Create a checkpoint; it takes its name only when it is whole and on the disk. The model in it, if there is
+        one, becomes the run's."""
+        final = self.root / CHECKPOINTS / f"{_STEP}{step}"
+        with fill_folder(final) as folder:
+            yield folder
+            known = {}
+            if (folder / MODEL).is_dir():
+                files = seal_files(folder / MODEL, {"step": step, "of": MODEL})
+                known = {f"{MODEL}/{name}": each for name, each in files.items()}
+            seal_files(folder, {"step": step, **self._facts}, known)
+        if (final / MODEL).is_dir():
+            _link_folder(final / MODEL, self.root / MODEL)
+
+    def publish_model(self, checkpoint: Path) -> None:
+        """Make the model of a checkpoint that of the run, where a kill or damage left another there."""
+        source, own = checkpoint / MODEL / SEAL, self.root / MODEL / SEAL
+        if source.exists() and not (own.is_file() and own.read_bytes() == source.read_bytes()):
+            _link_folder(checkpoint / MODEL, self.root / MODEL)
+
+    def check_room(self) -> None:
+        """Raise OSError where the disk has no room for a checkpoint as large as the newest."""
+        sizes = [path.stat().st_size for _, each in self.checkpoints()[-1:] for path in each.rglob("*")]
+        free = shutil.disk_usage(self.root).free
+        if sum(sizes) > free:
+            needed = f"a checkpoint takes about {sum(sizes):,} bytes and {free:,} are free"
+            raise OSError(ENOSPC, f"{os.strerror(ENOSPC)}: {needed}", str(self.root))
 
     def base(self, stage: str) -> Path:
         return self.root / "bases" / stage
@@ -146,25 +242,77 @@ class RunFolder:
         """Clean up after a kill: remove half-written folders, restore replaced ones."""
         for leftover in (*self.root.glob(f"{_UNFINISHED}*"), *self.root.glob(f"*/{_UNFINISHED}*")):
             shutil.rmtree(leftover)
-        for old in self.root.glob(f"*/{_REPLACED}*"):
+        for old in (*self.root.glob(f"{_REPLACED}*"), *self.root.glob(f"*/{_REPLACED}*")):
             final = old.with_name(old.name.removeprefix(_REPLACED))
             shutil.rmtree(old) if final.exists() else old.rename(final)
 
-    def drop(self, steps: list[int]) -> None:
-        """Delete checkpoints; their exported models are kept."""
+    def _migrate(self) -> None:
+        """Bring a folder of version 0.1.0 to this format; where this is killed it is done again."""
+        if (self.root / MODEL).is_dir() and not (self.root / START).exists():
+            (self.root / MODEL).rename(self.root / START)
+        sound = [(step, folder) for step, folder in self.checkpoints() if find_damage(folder, unsealed=True) is None]
+        for step, folder in (*((step, folder / MODEL) for step, folder in sound), *weights_in(self.root)):
+            if folder.is_dir():
+                seal_files(folder, {"step": step, "of": MODEL})
+        for step, folder in sound:
+            seal_files(folder, {"step": step})
+        for folder in (self.root / START, *self.root.glob("references/*"), *self.root.glob("bases/*")):
+            if folder.is_dir():
+                seal_files(folder, {})
+        manifest = read_manifest(self.root) | {"format": FORMAT}
+        replace_file(self.root / "manifest.json", json.dumps(manifest, indent=2, sort_keys=True) + "\n")
+
+    def drop(self, steps: Sequence[int], keep_exports: int = 0, protected: Sequence[int] = ()) -> None:
+        """Delete checkpoints; of the models exported from deleted ones, the newest are kept, and the protected."""
         for step in steps:
-            folder, kept = self.root / CHECKPOINTS / f"{_STEP}{step}", weights_of(self.root, step)
+            folder = self.root / CHECKPOINTS / f"{_STEP}{step}"
             if (folder / MODEL).is_dir():
-                shutil.rmtree(kept, ignore_errors=True)
-                kept.parent.mkdir(exist_ok=True)
-                (folder / MODEL).rename(kept)
-            shutil.rmtree(folder, ignore_errors=True)
+                _link_folder(folder / MODEL, weights_of(self.root, step))
+            if folder.is_dir():
+                # a part of a checkpoint must not pass for one
+                shutil.rmtree(folder.rename(folder.with_name(_UNFINISHED + folder.name)), ignore_errors=True)
+        models = [(step, path) for step, path in weights_in(self.root) if step not in protected]
+        for _, path in models[: max(0, len(models) - keep_exports)]:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("agym", "plan_sha256", "decisive_sha256", "packages")
+    return {name: manifest[name] for name in names if name in manifest}
+
+
+def read_manifest(root: Path) -> dict[str, Any]:
+    """The manifest of a run folder; its `format` is 1 where version 0.1.0 wrote none."""
+    path, advice = root / "manifest.json", "restore it from a copy, or start over with --fresh"
+    try:
+        made = json.loads(path.read_bytes())
+    except OSError as error:
+        raise FolderError(f"'{path}' cannot be read: {error.strerror}; {advice}") from error
+    except (ValueError, RecursionError) as error:
+        raise FolderError(f"'{path}' is empty, cut or no JSON; {advice}") from error
+    kinds = {"format": int, "recipe_folder": str, "choices": dict, "agym": str, "decisive_sha256": str}
+    if not isinstance(made, dict) or any(not isinstance(made.get(name, kind()), kind) for name, kind in kinds.items()):
+        raise FolderError(f"'{path}' is not a manifest of a run; {advice}")
+    made.setdefault("format", 1)
+    if made["format"] > FORMAT:
+        raise FolderError(f"'{root}' has format {made['format']}, this version reads up to {FORMAT}: use a newer agym")
+    return made
 
 
 def checkpoints_in(root: Path) -> list[tuple[int, Path]]:
     """List whole checkpoints of a run folder, by step."""
-    found = (root / CHECKPOINTS).glob(f"{_STEP}*")
-    return sorted((int(path.name.removeprefix(_STEP)), path) for path in found)
+    return _by_step(root / CHECKPOINTS)
+
+
+def weights_in(root: Path) -> list[tuple[int, Path]]:
+    """List the models of deleted checkpoints, by step."""
+    return _by_step(root / "weights")
+
+
+def _by_step(folder: Path) -> list[tuple[int, Path]]:
+    names = [(path.name.removeprefix(_STEP), path) for path in folder.glob(f"{_STEP}*")]
+    # with other names, as copies have that somebody made, they are no part of the run
+    return sorted((int(number), path) for number, path in names if number.isdecimal() and number.isascii())
 
 
 def weights_of(root: Path, step: int) -> Path:
@@ -192,6 +340,27 @@ def fill_folder(final: Path) -> Iterator[Path]:
     folder.rename(final)
     _sync(final.parent)
     shutil.rmtree(replaced, ignore_errors=True)
+
+
+@contextmanager
+def sealed_folder(final: Path, facts: Mapping[str, Any] = MappingProxyType({})) -> Iterator[Path]:
+    """Fill a folder whose files are listed in it with their checksums."""
+    with fill_folder(final) as folder:
+        yield folder
+        seal_files(folder, facts)
+
+
+def _link_folder(source: Path, target: Path) -> None:
+    with fill_folder(target) as folder:
+        shutil.copytree(source, folder, copy_function=_link_or_copy, dirs_exist_ok=True)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """One file under two names takes its space once; not every file system has that."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 _WRITE_ERRORS = ("inline_container.cc", "iostream error", "I/O error")

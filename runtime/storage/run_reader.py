@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,12 @@ from typing import Any
 from ...dsl.model.plan import Plan
 from ..progress import Progress
 from ..reporting import MetricsRow
-from .run_folder import MODEL, PROGRESS, FolderError, checkpoints_in, weights_of
+from .checkpoint_files import FORMAT, SEAL, find_damage
+from .model_files import check_model
+from .run_folder import MODEL, PROGRESS, FolderError, checkpoints_in, read_manifest, weights_in, weights_of
 from .summary import read_rows
 
-__all__ = ["RunReader", "SavedStep", "is_run"]
+__all__ = ["RunReader", "SavedStep", "is_run", "read_progress"]
 
 
 def is_run(folder: Path) -> bool:
@@ -45,19 +47,25 @@ class RunReader:
         """The resolved recipe."""
         path = self.root / "recipe.yaml"
         try:
-            return path.read_bytes()
+            text = path.read_bytes()
         except OSError as error:
             raise FolderError(f"'{path}', the recipe of the run, cannot be read: {error.strerror}") from error
+        written = read_manifest(self.root).get("stored_recipe_sha256")
+        if written not in (hashlib.sha256(text).hexdigest(), None):
+            raise FolderError(f"'{path}' is not as the run wrote it: restore it, or start over with --fresh")
+        return text
 
     @property
     def manifest(self) -> dict[str, Any]:
-        try:
-            made = json.loads((self.root / "manifest.json").read_text())
-        except (OSError, ValueError):
-            made = None
-        if not isinstance(made, dict) or not isinstance(made.get("recipe_folder"), str):
-            raise FolderError(f"'{self.root}' has no manifest that says where its recipe lay")
+        made = read_manifest(self.root)
+        if "recipe_folder" not in made:
+            raise FolderError(f"'{self.root / 'manifest.json'}' does not say where the recipe of the run lay")
         return made
+
+    @property
+    def is_old(self) -> bool:
+        """Whether version 0.1.0 wrote it, without checksums."""
+        return int(read_manifest(self.root)["format"]) < FORMAT
 
     @property
     def folder(self) -> str:
@@ -83,23 +91,41 @@ class RunReader:
             return latest[0]
         if wanted != "best":
             return int(wanted)
-        best = _progress(latest[1]).best_step
+        best = read_progress(latest[1]).best_step
         if best < 0:
             raise FolderError(f"'{self.root}' keeps no best step: its recipe sets no 'checkpoint.best'")
         return best
 
     def steps(self) -> list[int]:
         """Of which anything is kept."""
-        weights = [int(path.name.removeprefix("step-")) for path in weights_of(self.root, 0).parent.glob("step-*")]
-        return sorted({*weights, *(step for step, _ in checkpoints_in(self.root))})
+        return sorted({step for step, _ in (*weights_in(self.root), *checkpoints_in(self.root))})
+
+    def check(self, kept: SavedStep, *, trusted: bool = False) -> None:
+        """Raise FolderError where what is kept of a step is damaged, or its model could run code."""
+        if kept.checkpoint is not None and (
+            problem := find_damage(
+                kept.checkpoint,
+                kept.step,
+                unsealed=self._is_unsealed(kept.checkpoint),
+                # a model is checked by itself, and the learner's state is read where there is none
+                without=("learner/", "critic/", "ranker/", f"{MODEL}/") if kept.model is not None else (),
+            )
+        ):
+            known = ", ".join(map(str, self.steps()))
+            raise FolderError(f"'{kept.checkpoint}' is damaged: {problem}; choose another with --checkpoint ({known})")
+        if kept.model is not None:
+            check_model(kept.model, trusted=trusted, unsealed=self._is_unsealed(kept.model))
+
+    def _is_unsealed(self, folder: Path) -> bool:
+        return self.is_old and not (folder / SEAL).exists()
 
     def progress(self, kept: SavedStep, plan: Plan) -> Progress:
         """Where the run stood; of a step whose checkpoint is gone, as far as its rows tell."""
         if kept.checkpoint is not None:
-            return _progress(kept.checkpoint)
+            return read_progress(kept.checkpoint)
         row = next((row for row in self.rows() if row["total_step"] == kept.step and "step" in row), None)
         names = [stage.settings.stage for stage in plan.stages]
-        if row is None:
+        if row is None or row["stage"] not in names:
             return Progress(total_step=kept.step)
         return Progress(total_step=kept.step, stage=names.index(str(row["stage"])), step=int(row["step"]))
 
@@ -110,5 +136,12 @@ class RunReader:
         return [row for row in self.rows() if "eval/success" in row and int(row["total_step"]) <= until]
 
 
-def _progress(checkpoint: Path) -> Progress:
-    return Progress.from_json((checkpoint / PROGRESS).read_text())
+def read_progress(checkpoint: Path) -> Progress:
+    """The progress in a checkpoint; FolderError where it is damaged."""
+    path = checkpoint / PROGRESS
+    try:
+        return Progress.from_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FolderError(f"'{path}' cannot be read: {error.strerror}; choose another checkpoint") from error
+    except (ValueError, RecursionError) as error:
+        raise FolderError(f"'{path}' is damaged: {error}; choose another checkpoint") from error

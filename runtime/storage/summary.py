@@ -13,8 +13,9 @@ from pathlib import Path
 
 from ..reporting import MetricsRow
 from ..text_format import format_count, format_duration, format_number, format_share, numeric, strip_control
+from .checkpoint_files import SEAL
 from .learning_signs import LearningSigns
-from .run_folder import MODEL, checkpoints_in
+from .run_folder import MODEL, FolderError, checkpoints_in
 
 __all__ = ["EvalResult", "eval_results", "model_folder", "read_rows", "summarise_run", "summary_lines"]
 
@@ -94,6 +95,8 @@ def _change(before: EvalResult | None, after: EvalResult) -> str:
 
 def model_folder(root: Path) -> Path | None:
     """Find the newest exported model."""
+    if (root / MODEL / SEAL).exists():
+        return root / MODEL
     models = (folder / MODEL for _, folder in reversed(checkpoints_in(root)))
     return next((model for model in models if model.is_dir()), None)
 
@@ -102,7 +105,20 @@ def read_rows(metrics: Path) -> Iterator[MetricsRow]:
     """Read the rows of a run folder, without a last line that a kill cut short."""
     if not metrics.exists():
         return
-    with metrics.open(encoding="utf-8") as lines:
-        for line in lines:
-            if line.endswith("\n"):
-                yield json.loads(line)
+    try:
+        with metrics.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.endswith(b"\n"):
+                    yield _read_row(line, metrics, number)
+    except OSError as error:
+        raise FolderError(f"'{metrics}' cannot be read: {error.strerror}") from error
+
+
+def _read_row(line: bytes, metrics: Path, number: int) -> MetricsRow:
+    try:
+        row = json.loads(line)
+        if isinstance(row, dict) and type(row.get("total_step")) is int:
+            return row
+    except (ValueError, RecursionError):
+        pass
+    raise FolderError(f"'{metrics}': line {number} is no row of a run: delete that line, or restore the file")

@@ -23,7 +23,8 @@ from ..errors import RunError, read_text
 from ..protocols import LearnerSettings, OptimizerSettings, Sampler, SamplerSettings
 from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..seeds import derive
-from ..storage.run_folder import MODEL, fill_folder
+from ..storage.model_files import check_model, record_source
+from ..storage.run_folder import START, sealed_folder
 from .learner_worker import LearnerWorker
 from .rollout_worker import RolloutWorker
 
@@ -56,15 +57,19 @@ def _defer_garbage_collection() -> Iterator[None]:
 
 async def prepare_model(plan: Plan, root: Path, envs: OpenEnvs) -> ModelSource:
     """The model to start from; made in the run folder where the recipe says `init`."""
-    model = plan.model
+    model, start = plan.model, root / START
     if model.init is None:
-        return find_model(model)
-    if not (root / MODEL).is_dir():
+        found = find_model(model)
+        record_source(start, Path(found.path), str(model.path), model.revision)
+        return found
+    if start.is_dir():
+        check_model(start)
+    else:
         texts = await _texts(plan, model.init, envs)
-        with _defer_garbage_collection(), fill_folder(root / MODEL) as folder:
+        with _defer_garbage_collection(), sealed_folder(start) as folder:
             tokenizer = make_tokenizer(model.init.tokenizer, texts)
             make_model(model.init, tokenizer, derive(plan.seed, "model"), folder, positions=_context(plan))
-    return ModelSource(path=str(root / MODEL))
+    return ModelSource(path=str(start))
 
 
 def find_model(model: Model, key: str = "model") -> ModelSource:
@@ -173,10 +178,13 @@ def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
     learner = make("learner", settings)
     teachers = find_teachers(plan, model)
 
+    def check(folder: Path | None) -> Path | None:
+        return None if folder is None else check_model(folder, trusted=model.trust_remote_code)
+
     def make_reference(folder: Path | None) -> Any:
         if settings.lora and folder not in teachers:
-            return learner.reference(folder)
-        frozen = replace(settings, model=teachers.get(folder) or folder or settings.model, lora=None)
+            return learner.reference(check(folder))
+        frozen = replace(settings, model=teachers.get(folder) or check(folder) or settings.model, lora=None)
         return make("reference", frozen, learner.device)
 
     def make_critic() -> Any:
@@ -190,7 +198,7 @@ def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
         learner.vocab,
         _TOLERANCE[_dtype(plan)],
         make_critic,
-        lambda folder: make("learner", settings, folder),
+        lambda folder: make("learner", settings, check(folder)),
         notes,
     )
 

@@ -26,6 +26,7 @@ from agym.dsl.model.algorithm import (
     Preset,
 )
 from agym.dsl.model.recipe import (
+    Checkpoint,
     Dialect,
     DType,
     Format,
@@ -267,6 +268,7 @@ RECIPE: Cases = {
     "guards.mismatch_max": ([SFT], [{}]),
     "checkpoint.every": ([EVAL], [{}]),
     "checkpoint.keep": ([EVAL], [{}]),
+    "checkpoint.keep_exports": ([EVAL, {"checkpoint": Checkpoint(export=False)}], [{}]),
     "checkpoint.best": ([EVAL], [{}]),
     "checkpoint.export": ([EVAL], [{}]),
     "eval.every": ([EVAL], [{}]),

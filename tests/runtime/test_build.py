@@ -40,16 +40,16 @@ def test_a_model_made_from_scratch_knows_the_words_of_cuts_where_observations_ar
 
 def test_a_model_that_is_there_is_not_made_again(prepared: Any, tmp_path: Path) -> None:
     prepared()
-    before = (tmp_path / "model/model.safetensors").stat().st_mtime_ns
-    assert prepared().path == str(tmp_path / "model")
-    assert (tmp_path / "model/model.safetensors").stat().st_mtime_ns == before
+    before = (tmp_path / "start/model.safetensors").stat().st_mtime_ns
+    assert prepared().path == str(tmp_path / "start")
+    assert (tmp_path / "start/model.safetensors").stat().st_mtime_ns == before
 
 
 def test_half_a_model_is_made_again(prepared: Any, tmp_path: Path) -> None:
-    (tmp_path / ".unfinished-model").mkdir()
-    (tmp_path / ".unfinished-model/config.json").write_text("{")
+    (tmp_path / ".unfinished-start").mkdir()
+    (tmp_path / ".unfinished-start/config.json").write_text("{")
     assert load_tokenizer(prepared())
-    assert not (tmp_path / ".unfinished-model").exists()
+    assert not (tmp_path / ".unfinished-start").exists()
 
 
 def test_a_folder_is_taken_as_it_is_and_one_that_is_not_there_is_told(prepared: Any, tmp_path: Path) -> None:

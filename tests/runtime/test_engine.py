@@ -129,13 +129,15 @@ def test_rewards_are_scaled_by_all_that_was_earned_so_far(new_run: Any) -> None:
 
 
 def test_checkpoints_that_are_kept(new_run: Any) -> None:
-    run = new_run("checkpoint.keep=1")
+    run = new_run("checkpoint={every: 2, keep: 1, keep_exports: 3, best: eval/echo/success}")
     run.go()
     best = json.loads((run.root / "checkpoints/step-9/progress.json").read_text())["best_step"]
     assert run.checkpoints() == sorted({"step-9", f"step-{best}"})
     kept = {path.name for path in (run.root / "weights").iterdir()}
-    assert {"step-2", "step-4", "step-6", "step-8"} - {f"step-{best}"} <= kept
-    assert (run.root / "weights/step-2/table.npy").is_file()
+    assert kept == {*sorted({"step-2", "step-4", "step-6", "step-8"} - {f"step-{best}"})[-3:]}
+    assert all((run.root / "weights" / name / "table.npy").is_file() for name in kept)
+    exported = run.root / "checkpoints/step-9/model/table.npy"
+    assert (run.root / "model/table.npy").samefile(exported)
     assert (run.root / "checkpoints/step-9/model/table.npy").is_file()
 
 

@@ -33,7 +33,7 @@ def test_latest_is_the_newest_checkpoint_and_best_the_one_with_the_highest_metri
 
 
 def test_of_a_step_whose_checkpoint_is_gone_the_weights_and_the_stage_are_known(archived: Any, new_run: Any) -> None:
-    archive = archived()
+    archive = archived("checkpoint.keep_exports=9")
     kept = archive.kept("4")
     assert (kept.checkpoint, kept.model) == (None, archive.root / "weights/step-4")
     progress = archive.progress(kept, new_run().plan)
@@ -48,7 +48,7 @@ def test_where_nothing_was_exported_there_is_no_model(archived: Any) -> None:
 
 def test_a_step_that_is_not_kept_is_told_with_those_that_are(archived: Any) -> None:
     with pytest.raises(FolderError, match="keeps nothing of step 7; it keeps 2, 4, 6, 8, 9"):
-        archived("checkpoint.best=null").kept("7")
+        archived("checkpoint.best=null", "checkpoint.keep_exports=9").kept("7")
 
 
 def test_a_run_without_a_best_metric_has_no_best_step(archived: Any) -> None:
@@ -88,5 +88,5 @@ def test_a_run_without_a_manifest_is_told_in_one_line(archived: Any, manifest: s
     archive = archived()
     if manifest is not None:
         (archive.root / "manifest.json").write_text(manifest)
-    with pytest.raises(FolderError, match="has no manifest that says where its recipe lay"):
+    with pytest.raises(FolderError, match=r"manifest\.json"):
         _ = archive.folder

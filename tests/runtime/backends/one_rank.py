@@ -47,6 +47,10 @@ def main(rank: int, ranks: int, store: str, model: Path, zero: int, lora: int, r
     critic = DeepSpeedCritic(settings, learner.weights())
     valuing = [critic.update(share, ValueSettings(lr=1e-3)) for _ in range(3)]
     values = critic.values(share)
+    # saved, loaded by as many ranks and saved again
+    learner.save(result.parent / "first")
+    learner.load(result.parent / "first")
+    learner.save(result.parent / "again")
     if rank == 0:
         found = {"metrics": metrics, "weights": weights, "scored": scored[0], "valuing": valuing, "values": values[0]}
         torch.save(found | {"notes": learner.notes}, result)

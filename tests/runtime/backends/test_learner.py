@@ -11,6 +11,7 @@ import pytest
 import torch
 from agym.dsl.model.algorithm import Aggregation, Level, LossKind
 from agym.dsl.model.recipe import DType
+from agym.runtime.errors import RunError
 from agym.runtime.protocols import (
     LearnerSettings,
     LossSettings,
@@ -162,7 +163,7 @@ def test_saved_learner_goes_on_bit_for_bit(tmp_path: Path, learner: Make, sequen
 
 
 def test_checkpoint_that_is_not_there_is_named(tmp_path: Path, learner: Make):
-    with pytest.raises(FileNotFoundError, match=str(tmp_path)):
+    with pytest.raises(RunError, match=str(tmp_path)):
         learner().load(tmp_path)
 
 

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from agym.dsl.model.recipe import Lora
 from packing import make_tiny_model
+from safetensors.torch import load_file
 
 from ...engine_server import EngineServer
+from .conftest import REAL
 
-pytestmark = pytest.mark.heavy
+pytestmark = REAL
 
 
 def result(engines: EngineServer, folder: Path, ranks: int, model: Path, zero: int, lora: int) -> dict[str, Any]:
@@ -30,7 +33,7 @@ def result(engines: EngineServer, folder: Path, ranks: int, model: Path, zero: i
 @pytest.mark.parametrize("lora", [0, 4])
 @pytest.mark.parametrize("zero", [0, 2, 3])
 def test_two_ranks_take_the_step_that_one_takes(
-    engines: EngineServer, tmp_path: Path, model: Path, zero: int, lora: int
+    engines: EngineServer, tmp_path: Path, model: Path, learner: Any, zero: int, lora: int
 ) -> None:
     one, two = (result(engines, tmp_path / str(ranks), ranks, model, zero, lora) for ranks in (1, 2))
     for alone, shared in zip(one["metrics"], two["metrics"], strict=True):
@@ -47,6 +50,16 @@ def test_two_ranks_take_the_step_that_one_takes(
         assert shared.grad_norm == pytest.approx(alone.grad_norm, rel=1e-3)
     assert two["values"] == pytest.approx(one["values"], abs=1e-4)
     assert abs(one["values"]).max() > 1e-3
+    # what two ranks saved is loaded by two, and by one under another stage
+    alone = learner(zero=(zero + 1) % 4, lora=Lora(rank=lora) if lora else None)
+    alone.load(tmp_path / "2/first")
+    alone.save(tmp_path / "alone")
+    first, again, other = (saved(tmp_path / name) for name in ("2/first", "2/again", "alone"))
+    assert first.keys() == again.keys() == other.keys()
+    assert any(name.startswith("exp_avg_sq/") for name in first)
+    for name, tensor in first.items():
+        assert torch.equal(tensor, again[name]), name
+        assert torch.equal(tensor, other[name]), name
 
 
 def test_two_ranks_of_a_model_with_convolutions_choose_the_rows_that_one_chooses(
@@ -60,3 +73,8 @@ def test_two_ranks_of_a_model_with_convolutions_choose_the_rows_that_one_chooses
     # a row for each sequence
     assert [metrics.micro_batches for metrics in one["metrics"]] == [13, 13]
     assert two["scored"] == pytest.approx(one["scored"], abs=1e-4)
+
+
+def saved(folder: Path) -> dict[str, torch.Tensor]:
+    (file,) = folder.glob("learner/*.safetensors")
+    return load_file(file)

@@ -1,0 +1,47 @@
+"""Keys of a stored recipe that run code, which count only where the command line repeats them.
+
+A run folder may come from a stranger; what a person types does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...dsl.model.plan import Plan
+from ...runtime.errors import RunError
+
+__all__ = ["code_refused", "refuse_stored_code"]
+
+_RUNS_CODE: Mapping[tuple[str, str], Callable[[Any], bool]] = {
+    ("mcp", "command"): bool,
+    # 'module:id' imports the module
+    ("gymnasium", "id"): lambda value: ":" in str(value),
+}
+"""Options of environments that start a program or import a module, by environment and name."""
+
+
+def refuse_stored_code(plan: Plan, root: Path, settings: Iterable[str]) -> None:
+    """Raise RunError where the recipe in a run folder would run code that `--set` does not repeat."""
+    repeated = {setting.partition("=")[0] for setting in settings}
+    for key in _keys(plan):
+        if key not in repeated:
+            raise code_refused(key, root, f"--set {key}=...")
+
+
+def code_refused(key: str, root: Path, repeat: str) -> RunError:
+    return RunError(
+        f"'{key}' of the recipe in '{root}' runs code, and counts only where the command line repeats it: add "
+        f"{repeat} if you trust who made that folder"
+    )
+
+
+def _keys(plan: Plan) -> Iterator[str]:
+    if plan.model.trust_remote_code:
+        yield "model.trust_remote_code"
+    for stage in plan.stages:
+        for name, environment in stage.settings.environments.items():
+            for option, value in environment.options.items():
+                if _RUNS_CODE.get((environment.use or "", option), lambda _: False)(value):
+                    yield f"environments.{name}.options.{option}"
