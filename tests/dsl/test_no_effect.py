@@ -251,6 +251,7 @@ RECIPE: Cases = {
     "guards.zero_std_max": ([SFT], [{}]),
     "guards.invalid_max": ([SFT], [{}]),
     "guards.mismatch_max": ([SFT], [{}]),
+    "guards.mismatch_ratio_max": ([SFT], [{}]),
     "checkpoint.every": ([EVAL], [{}]),
     "checkpoint.keep": ([EVAL], [{}]),
     "checkpoint.best": ([EVAL], [{}]),

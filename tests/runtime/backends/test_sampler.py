@@ -15,6 +15,7 @@ import torch
 from agym.runtime.protocols import (
     FinishReason,
     Probe,
+    ProbeLimits,
     Sampled,
     SampleRequest,
     SamplerError,
@@ -47,7 +48,8 @@ def handover(learner: object, version: int, tolerance: float = 1e-5) -> WeightUp
     return WeightUpdate(
         version=version,
         tensors=learner.weights(),
-        probe=Probe(ids=PROBE, logprobs=logprobs, tolerance=tolerance),
+        checksums=learner.checksums(),
+        probe=Probe(sequences=[PROBE], logprobs=[logprobs], limits=ProbeLimits(floor=tolerance, ceiling=tolerance)),
     )
 
 
