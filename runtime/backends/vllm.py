@@ -39,7 +39,7 @@ from ..protocols import (
     WeightUpdate,
 )
 from .checks.checksums import Receipt
-from .checks.held_weights import HeldWeights, Layout
+from .checks.held_weights import HeldWeights, WeightLayout
 from .vllm_adapter import adapter_request, lay_out_adapter, replace_adapter
 from .vllm_core import lay_out_weights, matrix_products, start_core, stop_core
 
@@ -302,10 +302,10 @@ class VllmSampler:
             raise SyncError(f"the sampler does not hold version {update.version} of the weights: {named}{rest}")
         self._digests = {name: each.digest for name, each in update.checksums.items()}
 
-    def _lay_out(self, sent: Mapping[str, Checksum]) -> Layout:
+    def _lay_out(self, sent: Mapping[str, Checksum]) -> WeightLayout:
         lora = self._settings.lora
         read, more = (lay_out_weights, ()) if lora is None else (lay_out_adapter, (lora,))
-        layout: Layout = self._core.collective_rpc(read, args=(sent, *more))[0]
+        layout: WeightLayout = self._core.collective_rpc(read, args=(sent, *more))[0]
         return layout
 
     def _replace_weights(self, tensors: NamedTensors) -> None:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from ...dsl.model.recipe import Lora
 from ..protocols import Checksum, NamedTensors
-from .checks.held_weights import Layout, Place
+from .checks.held_weights import WeightLayout, WeightPlace
 from .lora import peft_name
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _adapter(manager: Any, tensors: NamedTensors, lora: Lora) -> LoRAModel:
     )
 
 
-def lay_out_adapter(worker: Any, sent: Mapping[str, Checksum], lora: Lora) -> Layout:
+def lay_out_adapter(worker: Any, sent: Mapping[str, Checksum], lora: Lora) -> WeightLayout:
     """Find each matrix in the stacks of a worker's layers, where B is scaled and both are padded with zeros."""
     from vllm.lora.utils import parse_fine_tuned_lora_name
 
@@ -91,7 +91,7 @@ def lay_out_adapter(worker: Any, sent: Mapping[str, Checksum], lora: Lora) -> La
         if key in stacks and sent[name].shape[key[1]] == stacks[key].shape[key[1]]
     }
     missing = stacks.keys() - set(keys.values())
-    return Layout(
+    return WeightLayout(
         places=places,
         unplaced=[name for name in sent if name not in places],
         unsent=sorted(f"{layer}.lora_{'A' if is_down else 'B'}" for layer, is_down in missing),
@@ -108,14 +108,14 @@ def _stacks(manager: Any, lora: Lora) -> Iterator[tuple[str, bool, Tensor]]:
                 yield part, False, up[0, 0]
 
 
-def _place(stack: Tensor, lora: Lora, *, is_down: bool) -> Place:
+def _place(stack: Tensor, lora: Lora, *, is_down: bool) -> WeightPlace:
     def convert(tensor: Tensor) -> Tensor:
         cast = tensor.to(stack.dtype)
         scaled = cast if is_down or lora.alpha == lora.rank else cast * (lora.alpha / lora.rank)
         padding = (0, 0, 0, len(stack) - lora.rank) if is_down else (0, stack.shape[1] - lora.rank)
         return functional.pad(scaled, padding) if any(padding) else scaled
 
-    return Place(read=lambda: stack, convert=convert)
+    return WeightPlace(read=lambda: stack, convert=convert)
 
 
 def multiply_once(worker: Any) -> None:

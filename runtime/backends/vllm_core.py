@@ -13,7 +13,7 @@ import torch
 
 from ...dsl.model.recipe import DType
 from ..protocols import Checksum, SamplerSettings
-from .checks.held_weights import Layout, lay_out_model
+from .checks.held_weights import WeightLayout, lay_out_model
 from .process_group import join_process_group
 from .vllm_adapter import adapter_args, multiply_once
 
@@ -107,7 +107,7 @@ def _model_config(settings: SamplerSettings) -> Any:
     return config
 
 
-def lay_out_weights(worker: Any, sent: Mapping[str, Checksum]) -> Layout:
+def lay_out_weights(worker: Any, sent: Mapping[str, Checksum]) -> WeightLayout:
     """Find what is sent in the model of a worker."""
     return lay_out_model(worker.model_runner.get_model(), sent)
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ...protocols import Checksum
 from .checksums import describe_values, digest
 
-__all__ = ["HeldWeights", "Layout", "Place", "lay_out_model"]
+__all__ = ["HeldWeights", "WeightLayout", "WeightPlace", "lay_out_model"]
 
 _COLUMNS = 16
 """Columns of a packed layer that are read at each sync."""
@@ -27,7 +27,7 @@ _SMALLEST = torch.finfo(torch.float32).tiny
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class WeightPlace:
     """Where an engine keeps a tensor that it is sent."""
 
     read: Callable[[], Tensor | None]
@@ -41,10 +41,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class WeightLayout:
     """Places of the tensors of a sync."""
 
-    places: Mapping[str, Place]
+    places: Mapping[str, WeightPlace]
     unplaced: Sequence[str] = ()
     """Tensors that are sent and cannot be found in the engine."""
     unsent: Sequence[str] = ()
@@ -67,7 +67,7 @@ class HeldWeights:
         """Tensors that were compared at the last sync."""
         return [name for name in self._expected if _kind(name) not in self.unproven]
 
-    def begin(self, layout: Layout) -> None:
+    def begin(self, layout: WeightLayout) -> None:
         self._layout = layout
         self._expected = dict[str, int]()
         self._columns = dict[str, tuple[int, Tensor]]()
@@ -135,7 +135,7 @@ def _kind(name: str) -> str:
 # --- where a model keeps what it is sent ---------------------------------------------------------------------------
 
 
-def lay_out_model(model: nn.Module, sent: Mapping[str, Checksum]) -> Layout:
+def lay_out_model(model: nn.Module, sent: Mapping[str, Checksum]) -> WeightLayout:
     """Find each tensor in an engine's model: under its own name, or in a layer that several are fused into."""
     rename = getattr(model, "hf_to_vllm_mapper", None)
     names = {name: name if rename is None else rename.get_rename_mapper().map_name(name) for name in sent}
@@ -144,7 +144,7 @@ def lay_out_model(model: nn.Module, sent: Mapping[str, Checksum]) -> Layout:
     rows = {name: (name, slice(0, shape[0] if shape else None)) for name, shape in shapes.items()}
     rows |= _find_fused(parameters, getattr(model, "packed_modules_mapping", {}), shapes)
     answers = {name: _answer_of(layer) for name, layer in model.named_modules() if hasattr(layer, "cpu_linear")}
-    places = dict[str, Place]()
+    places = dict[str, WeightPlace]()
     for name, renamed in names.items():
         parameter, part = rows[renamed]
         if parameter not in parameters:
@@ -154,7 +154,7 @@ def lay_out_model(model: nn.Module, sent: Mapping[str, Checksum]) -> Layout:
             places[name] = _place(layer, kind, part, answers.get(parameter.removesuffix(".weight")))
     reached = {rows[renamed][0] for renamed in shapes}
     parts = {part for part, (parameter, _) in rows.items() if parameter in reached}
-    return Layout(
+    return WeightLayout(
         places=places,
         unplaced=[name for name in sent if name not in places],
         unsent=sorted((parts - shapes.keys()) | (parameters.keys() - reached)),
@@ -193,14 +193,16 @@ def _fits(layer: nn.Module, held: Tensor, rows: slice, shape: Sequence[int], *, 
     )
 
 
-def _place(layer: nn.Module, kind: str, rows: slice, multiply: Callable[[Tensor], Tensor] | None) -> Place:
+def _place(layer: nn.Module, kind: str, rows: slice, multiply: Callable[[Tensor], Tensor] | None) -> WeightPlace:
     dtype = getattr(layer, kind).dtype
 
     def read() -> Tensor | None:
         held: Tensor = getattr(layer, kind).detach()  # a reload may put another in its place
         return None if not held.numel() else held[rows] if held.ndim else held
 
-    return Place(read=read, convert=lambda tensor: tensor.to(dtype), multiply=multiply, outputs=(rows.start, rows.stop))
+    return WeightPlace(
+        read=read, convert=lambda tensor: tensor.to(dtype), multiply=multiply, outputs=(rows.start, rows.stop)
+    )
 
 
 def _answer_of(layer: nn.Module) -> Callable[[Tensor], Tensor]:
