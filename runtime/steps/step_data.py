@@ -109,8 +109,8 @@ class StepResult:
                 entropy=facts.get("entropy"),
                 zero_std_frac=facts.get("zero_std_frac"),
                 invalid_rate=facts.get("invalid_rate"),
-                mismatch_kl=mismatch and mismatch.kl,
-                mismatch_ratio=mismatch and 1 + mismatch.ratio_error,
+                mismatch_kl=mismatch.kl if mismatch else None,
+                mismatch_ratio=1 + mismatch.ratio_error if mismatch else None,
             )
         return cls(
             updates=sum(update.fault is None for update in data.updates),

@@ -209,7 +209,7 @@ def _answer_of(layer: nn.Module) -> Callable[[Tensor], Tensor]:
     """Return the product of a layer on a CPU, which may be packed."""
 
     def multiply(vectors: Tensor) -> Tensor:
-        product: Tensor = layer.cpu_linear(vectors, layer.weight, None)
-        return product
+        product: Callable[..., Tensor] = layer.cpu_linear  # type: ignore[assignment]
+        return product(vectors, layer.weight, None)
 
     return multiply
