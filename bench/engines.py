@@ -115,6 +115,8 @@ async def started(
     chosen = (sampler or VllmSampler)(settings, tokenizer.decode)
     rollout = RolloutWorker(chosen, Chat(tokenizer), tokenizer.encode_known, envs, time.perf_counter)
     learner = learner_worker(plan, model)
+    stage = plan.stages[0].settings
+    learner.offer_prompts(await rollout.prompts(stage.agent, stage.environments))
     workers = InlineWorkerGroup(rollout, learner)
     try:
         yield Engines(plan=plan, rollout=rollout, learner=learner, workers=workers)

@@ -234,6 +234,7 @@ class Bench:
         import torch
         from agym.runtime.backends.deepspeed import DeepSpeedLearner
         from agym.runtime.backends.vllm import VllmSampler
+        from agym.runtime.protocols import ProbeLimits
         from agym.runtime.workers.learner_worker import LearnerWorker
 
         size = self._size
@@ -243,7 +244,8 @@ class Bench:
         with peak_memory(self._peaks, "both started"):
             sampler = VllmSampler(self._sampler_settings())
             learner = DeepSpeedLearner(self._learner_settings())
-        worker = LearnerWorker(learner, lambda _: learner, learner.vocab, 0.5)
+        worker = LearnerWorker(learner, lambda _: learner, ProbeLimits(floor=0.05, ceiling=0.2))
+        worker.offer_prompts([range(1, 49), range(49, 97)])
         try:
             await self._sync(sampler, worker)
             played = await self._rollout(sampler)

@@ -19,7 +19,7 @@ from statistics import median
 import torch
 from agym.dsl.model.recipe import Init, TokenizerInit
 from agym.runtime.backends.hf_models import make_model, make_tokenizer
-from agym.runtime.protocols import LearnerSettings, SamplerSettings
+from agym.runtime.protocols import LearnerSettings, ProbeLimits, SamplerSettings
 from agym.runtime.workers.learner_worker import LearnerWorker
 from engines import in_prepared_process
 from paired import seconds
@@ -53,7 +53,8 @@ async def measure(sizes: Init, folder: Path, times: int) -> None:
     make_model(sizes, make_tokenizer(TokenizerInit(vocab=_VOCAB), ["abc"]), 0, folder, positions=512)
     learner = DeepSpeedLearner(LearnerSettings(model=folder))
     sampler = VllmSampler(SamplerSettings(model=folder, context_tokens=256, slots=8))
-    worker = LearnerWorker(learner, lambda model: learner, learner.vocab, tolerance=1e-4)
+    worker = LearnerWorker(learner, lambda model: learner, ProbeLimits(floor=1e-4, ceiling=1e-3))
+    worker.offer_prompts([range(1, 49), range(49, 97)])
 
     async def handed_over(version: int) -> None:
         await sampler.load(worker.handover(version))

@@ -37,6 +37,7 @@ from .storage.run_folder import MODEL, PROGRESS, JsonLines, RunFolder, episode_l
 from .storage.run_reader import read_progress
 from .storage.summary import read_rows
 from .workers.learner_worker import LearnerWorker
+from .workers.rollout_worker import RolloutWorker
 from .workers.worker_group import WorkerGroup
 
 __all__ = ["Engine", "OutcomeKind", "RunOutcome"]
@@ -199,6 +200,7 @@ class Engine:
         if self._plan.eval is not None and stage.kind is not Kind.EVAL:
             await refuse_overlap(self._context, self._plan.eval)
         await self._refer()
+        await self._offer_prompts()
         await self._keep_base()
         await self._note()
 
@@ -230,6 +232,12 @@ class Engine:
         known = not start or not has_reference(self._stage.settings.algorithm)
         reference = None if known else self._space.reference(stages[start].settings.stage)
         await self._workers.learner(LearnerWorker.refer_to, reference)
+
+    async def _offer_prompts(self) -> None:
+        """Give the learner text to prove weights with, where it has learned from none yet."""
+        settings = self._stage.settings
+        prompts = await self._workers.rollout(RolloutWorker.prompts, settings.agent, settings.environments)
+        await self._workers.learner(LearnerWorker.offer_prompts, prompts)
 
     async def _keep_base(self) -> None:
         """What each round of retraining begins with, the learner as the stage found it, kept for a resume."""
@@ -283,7 +291,10 @@ class Engine:
 
     async def sync(self) -> None:
         if self._synced != self._progress.version:
-            await self._workers.sync(self._progress.version)
+            proof = await self._workers.sync(self._progress.version)
+            if self._synced < 0 and proof.unproven:
+                kinds = ", ".join(proof.unproven)
+                self._reporter.note(f"sync: {kinds} cannot be compared with what was sent; log-probs alone prove them")
             self._synced = self._progress.version
 
     async def evaluate(self) -> None:

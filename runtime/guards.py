@@ -27,6 +27,7 @@ class GuardSignals:
     zero_std_frac: float | None = None
     invalid_rate: float | None = None
     mismatch_kl: float | None = None
+    mismatch_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +52,9 @@ def apply_guards(guards: Guards, state: GuardState, signals: GuardSignals) -> Ve
             continue
         state.strikes[name] = strikes = state.strikes.get(name, 0) + 1
         if strikes >= guards.patience or name in _IMMEDIATE:
-            return Verdict(
-                action=OnFault.STOP,
-                reason=f"guard '{name}': {value:.4g}, limit {bound:.4g}, {strikes} steps in a row",
-                help=_HELP[name],
-            )
+            in_a_row = "" if name in _IMMEDIATE else f", {strikes} steps in a row"
+            reason = f"guard '{name}': {value:.4g}, limit {bound:.4g}{in_a_row}"
+            return Verdict(action=OnFault.STOP, reason=reason, help=_HELP[name])
     return Verdict()
 
 
@@ -78,14 +77,19 @@ _FAULTS: Mapping[UpdateFault, tuple[str, Callable[[Guards], OnFault], str]] = {
 }
 """An empty update is no fault: all groups were filtered out."""
 
-_IMMEDIATE = ("mismatch_max",)
+_IMMEDIATE = ("mismatch_max", "mismatch_ratio_max")
 """Guards without patience: engines that disagree do not recover."""
 
+_DISAGREE = (
+    "sampler and learner give the same tokens other probabilities with the same weights: the precision is too coarse, "
+    "or an engine computes this model differently (attention, packing, adapters); set 'model.dtype: fp32'"
+)
 _HELP = {
     "entropy_min": "the policy is nearly deterministic: lower 'lr', or raise 'entropy.coef' or 'kl.coef'",
     "zero_std_max": "groups are all right or all wrong: use other tasks, or raise 'group_size' or 'turns'",
     "invalid_max": "the model does not follow 'agent.format': start with an SFT stage, or use another format",
-    "mismatch_max": "the two engines disagree on the same tokens: set 'model.dtype' to bf16 or fp32",
+    "mismatch_max": f"{_DISAGREE}, or raise the limit if this is usual for the model",
+    "mismatch_ratio_max": f"{_DISAGREE}, or raise the limit if only a few very unlikely tokens are that far apart",
 }
 
 _BOUNDS: Mapping[str, tuple[str, Callable[[float, float], bool]]] = {
@@ -93,5 +97,6 @@ _BOUNDS: Mapping[str, tuple[str, Callable[[float, float], bool]]] = {
     "zero_std_max": ("zero_std_frac", gt),
     "invalid_max": ("invalid_rate", gt),
     "mismatch_max": ("mismatch_kl", gt),
+    "mismatch_ratio_max": ("mismatch_ratio", gt),
 }
 """Each guard's signal, and when it is beyond the bound."""

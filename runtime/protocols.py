@@ -1,12 +1,12 @@
 """Protocols of the engines, and the values that cross them.
 
-A sampler and a learner do not know each other: weights travel as named tensors, and every sync carries a probe, so a
-sampler with wrong weights is found at once and not by a curve that fails to rise.
+A sampler and a learner do not know each other: weights travel as named tensors, and every sync carries their checksums
+and a probe, so a sampler with wrong weights is found at once and not by a curve that fails to rise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -78,15 +78,33 @@ class Sampled:
     finish: FinishReason
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checksum:
+    """What a tensor must arrive as."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    digest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeLimits:
+    """Bounds of the mean difference between two engines' log-probs that rounding alone explains."""
+
+    floor: float
+    """Always allowed, however close the engines were at first."""
+    ceiling: float
+    """Never exceeded: a first sync beyond it is wrong, and no measure of rounding."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Probe:
-    """A sequence with the learner's log-probs: proof that a sampler holds the learner's weights."""
+    """Sequences of real text with the learner's log-probs: proof that a sampler computes as the learner does."""
 
-    ids: Sequence[int]
-    logprobs: Floats
-    """Of `ids[1:]`, each given all before it, at temperature 1."""
-    tolerance: float
-    """Largest difference that counts as rounding."""
+    sequences: Sequence[Sequence[int]]
+    logprobs: Sequence[Floats]
+    """Of `ids[1:]` of each sequence, each given all before it, at temperature 1."""
+    limits: ProbeLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,7 +113,21 @@ class WeightUpdate:
 
     version: int
     tensors: NamedTensors
+    checksums: Mapping[str, Checksum]
+    """Of every tensor, and of no other."""
     probe: Probe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncProof:
+    """How new weights were proven."""
+
+    compared: int
+    """Tensors that a sampler holds as they were sent."""
+    unproven: tuple[str, ...]
+    """Kinds of tensors that could not be compared, and that log-probs alone prove."""
+    difference: float
+    """Mean difference of the log-probs of the probe."""
 
 
 class SamplerError(RuntimeError):
@@ -115,7 +147,7 @@ class Sampler(Protocol):
         """Log-probs of `ids[1:]`, each given all before it, at temperature 1."""
         ...
 
-    async def load(self, update: WeightUpdate) -> None:
+    async def load(self, update: WeightUpdate) -> SyncProof:
         """Replace the weights and verify them; raises SyncError. Requests under way go on with the new weights."""
         ...
 
@@ -351,6 +383,10 @@ class Learner(Scorer, TrainedEngine, Protocol):
 
     def weights(self) -> NamedTensors:
         """Yield the trained tensors one at a time; valid until the next update."""
+        ...
+
+    def checksums(self) -> Mapping[str, Checksum]:
+        """Checksums of what `weights` yields."""
         ...
 
     def export(self, folder: Path) -> None:

@@ -386,6 +386,9 @@ RECIPE: tuple[Condition[Recipe], ...] = (
     Condition("guards.patience", _stays, "none of 'entropy_min', 'zero_std_max' and 'invalid_max' is set"),
     Condition("guards.max_roll_backs", _may_roll_back, "no guard rolls back"),
     Condition(
-        "guards.kl_max guards.entropy_min guards.zero_std_max guards.invalid_max guards.mismatch_max", _has_rl, _NO_RL
+        "guards.kl_max guards.entropy_min guards.zero_std_max guards.invalid_max guards.mismatch_max "
+        "guards.mismatch_ratio_max",
+        _has_rl,
+        _NO_RL,
     ),
 )

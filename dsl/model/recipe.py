@@ -705,8 +705,11 @@ class Guards:
     """Maximum share of groups with all scores equal; the run stops after `patience` steps above it."""
     invalid_max: Annotated[float, Bounds(above=0, at_most=1), Example(0.5)] | None = None
     """Maximum share of replies without an action; the run stops after `patience` steps above it."""
-    mismatch_max: Annotated[float, Bounds(above=0), Example(0.05)] | None = None
+    mismatch_max: Annotated[float, Bounds(above=0), Example(0.05)] | None = 0.05
     """Maximum mean KL between sampler and learner on the same tokens and weights; the run stops above it."""
+    mismatch_ratio_max: Annotated[float, Bounds(above=1), Example(100.0)] | None = 100.0
+    """Maximum ratio of the learner's probability of a sampled token to the sampler's, with the same weights; the run
+    stops above it."""
     patience: Size = 5
     """Steps in a row that `entropy_min`, `zero_std_max` and `invalid_max` tolerate."""
     max_roll_backs: Count = 3

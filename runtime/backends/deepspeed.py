@@ -7,7 +7,7 @@ NaN or infinity, or beyond its limits, it is skipped, and weights and optimiser 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -21,6 +21,7 @@ from ..learning.importance import has_segments, share_log_ratios
 from ..learning.loss import LossInputs, LossTerms, compute_loss, compute_token_scale
 from ..learning.packing import PackedRow, scatter
 from ..protocols import (
+    Checksum,
     Floats,
     LearnerSettings,
     LossSettings,
@@ -33,6 +34,7 @@ from ..protocols import (
     UpdateMetrics,
     UpdateSettings,
 )
+from .checks.checksums import checksums
 from .hf_models import ModelSource, copy_tokenizer, write_model
 from .lora import AdapterReference, adapted_layers, named_adapters, read_adapters, write_adapters
 from .policy import OUTPUT_LAYER, Policy, copy_weights, named_hub_parameters
@@ -128,6 +130,9 @@ class DeepSpeedLearner(ZeroEngine):
 
     def weights(self) -> NamedTensors:
         return self._merged_weights() if self._settings.lora is None else self._adapters()
+
+    def checksums(self) -> Mapping[str, Checksum]:
+        return checksums(self.weights())
 
     def _adapters(self) -> NamedTensors:
         for name, parameter in named_adapters(self._policy.causal):

@@ -14,7 +14,7 @@ all time with a small model. What it also does, stop texts and length checks, is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from ..protocols import (
+    Checksum,
     FinishReason,
     Floats,
     NamedTensors,
@@ -34,10 +35,13 @@ from ..protocols import (
     SamplerSettings,
     SamplingSettings,
     SyncError,
+    SyncProof,
     WeightUpdate,
 )
-from .vllm_adapter import adapter_request, replace_adapter
-from .vllm_core import matrix_products, start_core, stop_core
+from .checks.checksums import Receipt
+from .checks.held_weights import HeldWeights, WeightLayout
+from .vllm_adapter import adapter_request, lay_out_adapter, replace_adapter
+from .vllm_core import lay_out_weights, matrix_products, start_core, stop_core
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -50,6 +54,10 @@ _NO_WEIGHTS = -1
 _WAKE_ROUNDS = 4
 """Event loop rounds after which a coroutine that got its reply has sent its next request, if it waits for nothing else:
 one to wake it, the others for a time limit or a task around it."""
+_MARGIN = 4.0
+"""Times the difference of the first sync that a later one may have: other text, sharper predictions."""
+_PROBLEMS = 4
+"""Tensors that an error names."""
 _TAIL_TOKENS = 8
 """Tokens beyond a stop text's own length that are decoded to find it; a token may be part of a character."""
 
@@ -82,6 +90,11 @@ class VllmSampler:
         self._decode = decode
         self._core = start_core(settings)
         self._version = _NO_WEIGHTS if settings.weights_follow else 0
+        self._held = HeldWeights()
+        self._digests: Mapping[str, int] = {}
+        """Of the tensors of the last sync."""
+        self._probe_limit: float | None = None
+        """Mean difference of a probe's log-probs that counts as rounding; from the first sync on."""
         self._waiting: list[_Request] = []
         self._running: dict[str, _Request] = {}
         self._count = 0
@@ -248,27 +261,52 @@ class VllmSampler:
         if self._waiting or self._running:
             self._start_driver()
 
-    async def load(self, update: WeightUpdate) -> None:
+    async def load(self, update: WeightUpdate) -> SyncProof:
         was_paused = self._paused
         await self.pause()
+        try:
+            self._take_in(update)
+        except BaseException:
+            if not was_paused:
+                self.resume()
+            raise
+        self._version = update.version
+        self._core.set_weight_version(str(update.version))
+        # the probe takes an engine step or two, and so do requests under way
+        self.resume()
+        try:
+            difference = await self._verify_probe(update)
+        finally:
+            if was_paused:
+                await self.pause()
+        unproven = tuple(sorted(self._held.unproven))
+        return SyncProof(compared=len(self._held.proven), unproven=unproven, difference=difference)
+
+    def _take_in(self, update: WeightUpdate) -> None:
+        """Replace the weights, and compare what arrived and what is held with what was sent."""
+        receipt = Receipt(update.checksums, self._digests, self._held.watch)
         with (
             self._fail_on_error(),
             matrix_products(self._core.engine_core.vllm_config.model_config.hf_config.hidden_size),
         ):
             self._wake()
-            self._replace_weights(update.tensors)
+            self._held.begin(self._lay_out(update.checksums))
+            self._replace_weights(receipt.pass_on(update.tensors))
+            problems = receipt.list_problems() or self._held.list_problems()
         # keys and values of the old weights must serve no one: requests under way are computed again from their ids
         if not self._core.reset_prefix_cache(reset_running_requests=True):
             raise SyncError("the engine could not drop the cache of the old weights")
-        self._version = update.version
-        self._core.set_weight_version(str(update.version))
-        # the proof takes an engine step or two, and so do requests under way
-        self.resume()
-        try:
-            await self._verify_probe(update)
-        finally:
-            if was_paused:
-                await self.pause()
+        if problems:
+            rest = f"; {len(problems) - _PROBLEMS} more" if problems[_PROBLEMS:] else ""
+            named = "; ".join(problems[:_PROBLEMS])
+            raise SyncError(f"the sampler does not hold version {update.version} of the weights: {named}{rest}")
+        self._digests = {name: each.digest for name, each in update.checksums.items()}
+
+    def _lay_out(self, sent: Mapping[str, Checksum]) -> WeightLayout:
+        lora = self._settings.lora
+        read, more = (lay_out_weights, ()) if lora is None else (lay_out_adapter, (lora,))
+        layout: WeightLayout = self._core.collective_rpc(read, args=(sent, *more))[0]
+        return layout
 
     def _replace_weights(self, tensors: NamedTensors) -> None:
         lora = self._settings.lora
@@ -277,15 +315,19 @@ class VllmSampler:
         else:
             self._core.collective_rpc(replace_adapter, args=(tensors, lora))
 
-    async def _verify_probe(self, update: WeightUpdate) -> None:
+    async def _verify_probe(self, update: WeightUpdate) -> float:
         probe = update.probe
-        scores = await self.score(probe.ids)
-        difference = float(np.abs(scores - probe.logprobs).max())
-        if not difference <= probe.tolerance:
+        scores = await asyncio.gather(*(self.score(ids) for ids in probe.sequences))
+        differences = np.abs(np.concatenate(scores) - np.concatenate(list(probe.logprobs)))
+        difference, limit = float(differences.mean()), self._probe_limit or probe.limits.ceiling
+        if not difference <= limit:
             raise SyncError(
-                f"the sampler does not hold version {update.version} of the weights: log-probs of the probe differ by "
-                f"{difference:.2g}, the limit is {probe.tolerance:.2g}"
+                f"the sampler does not hold version {update.version} of the weights, or does not compute with them as "
+                f"the learner does: log-probs of {differences.size} tokens differ by {difference:.2g} on average, "
+                f"the limit is {limit:.2g}; set 'model.dtype: fp32', or use a model that both engines support"
             )
+        self._probe_limit = self._probe_limit or min(limit, max(probe.limits.floor, _MARGIN * difference))
+        return difference
 
     async def close(self) -> None:
         """Stop the engine; requests under way are lost."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from torch.nn import functional
+
 from ...dsl.model.recipe import Lora
-from ..protocols import NamedTensors
+from ..protocols import Checksum, NamedTensors
+from .checks.held_weights import WeightLayout, WeightPlace
 from .lora import peft_name
 
 if TYPE_CHECKING:
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
     from vllm.lora.lora_model import LoRAModel
     from vllm.lora.request import LoRARequest
 
-__all__ = ["adapter_args", "adapter_request", "multiply_once", "replace_adapter"]
+__all__ = ["adapter_args", "adapter_request", "lay_out_adapter", "multiply_once", "replace_adapter"]
 
 _ADAPTER = 1
 """The engine's number for the only adapter."""
@@ -48,6 +52,8 @@ def replace_adapter(worker: Any, tensors: NamedTensors, lora: Lora) -> None:
     packed = {part for parts in manager.packed_modules.values() for part in parts}
     if unknown := adapter.loras.keys() - manager.modules.keys() - packed:
         raise ValueError(f"the engine has no layer '{min(unknown)}', but the adapter does")
+    # of half an adapter the engine makes nothing; that it did not arrive whole is for the sync to say
+    adapter.loras = {name: each for name, each in adapter.loras.items() if None not in (each.lora_a, each.lora_b)}
     manager.remove_adapter(_ADAPTER)
     manager.add_adapter(adapter)
     manager.activate_adapter(_ADAPTER)
@@ -68,6 +74,48 @@ def _adapter(manager: Any, tensors: NamedTensors, lora: Lora) -> LoRAModel:
         dtype=manager.lora_config.lora_dtype,
         weights_mapper=mapper and mapper.get_rename_mapper(),
     )
+
+
+def lay_out_adapter(worker: Any, sent: Mapping[str, Checksum], lora: Lora) -> WeightLayout:
+    """Find each matrix in the stacks of a worker's layers, where B is scaled and both are padded with zeros."""
+    from vllm.lora.utils import parse_fine_tuned_lora_name
+
+    manager = worker.model_runner.lora_manager._adapter_manager
+    mapper = getattr(manager.model, "hf_to_vllm_mapper", None)
+    rename = mapper and mapper.get_rename_mapper()
+    stacks = {(layer, is_down): stack for layer, is_down, stack in _stacks(manager, lora)}
+    keys = {name: parse_fine_tuned_lora_name(peft_name(name), rename) for name in sent}
+    places = {
+        name: _place(stacks[key], lora, is_down=key[1])
+        for name, key in keys.items()
+        if key in stacks and sent[name].shape[key[1]] == stacks[key].shape[key[1]]
+    }
+    missing = stacks.keys() - set(keys.values())
+    return WeightLayout(
+        places=places,
+        unplaced=[name for name in sent if name not in places],
+        unsent=sorted(f"{layer}.lora_{'A' if is_down else 'B'}" for layer, is_down in missing),
+    )
+
+
+def _stacks(manager: Any, lora: Lora) -> Iterator[tuple[str, bool, Tensor]]:
+    """Yield the matrices of each adapted layer; the parts of a fused one have one each."""
+    for name, module in manager.modules.items():
+        parts = manager.packed_modules.get(name, [name])
+        for part, down, up in zip(parts, module.lora_a_stacked, module.lora_b_stacked, strict=False):
+            if part.rpartition(".")[2] in lora.targets:
+                yield part, True, down[0, 0]
+                yield part, False, up[0, 0]
+
+
+def _place(stack: Tensor, lora: Lora, *, is_down: bool) -> WeightPlace:
+    def convert(tensor: Tensor) -> Tensor:
+        cast = tensor.to(stack.dtype)
+        scaled = cast if is_down or lora.alpha == lora.rank else cast * (lora.alpha / lora.rank)
+        padding = (0, 0, 0, len(stack) - lora.rank) if is_down else (0, stack.shape[1] - lora.rank)
+        return functional.pad(scaled, padding) if any(padding) else scaled
+
+    return WeightPlace(read=lambda: stack, convert=convert)
 
 
 def multiply_once(worker: Any) -> None:

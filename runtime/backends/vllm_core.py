@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +12,15 @@ import numpy as np
 import torch
 
 from ...dsl.model.recipe import DType
-from ..protocols import SamplerSettings
+from ..protocols import Checksum, SamplerSettings
+from .checks.held_weights import WeightLayout, lay_out_model
 from .process_group import join_process_group
 from .vllm_adapter import adapter_args, multiply_once
 
 if TYPE_CHECKING:
     from vllm.v1.engine.core_client import InprocClient
 
-__all__ = ["matrix_products", "start_core", "stop_core"]
+__all__ = ["lay_out_weights", "matrix_products", "start_core", "stop_core"]
 
 _DTYPES = {DType.AUTO: "auto", DType.FP32: "float32", DType.BF16: "bfloat16", DType.FP16: "float16"}
 
@@ -104,6 +105,11 @@ def _model_config(settings: SamplerSettings) -> Any:
     if getattr(config, "head_dim", None) is None:
         config.head_dim = config.hidden_size // config.num_attention_heads
     return config
+
+
+def lay_out_weights(worker: Any, sent: Mapping[str, Checksum]) -> WeightLayout:
+    """Find what is sent in the model of a worker."""
+    return lay_out_model(worker.model_runner.get_model(), sent)
 
 
 _SMALL_HIDDEN = 128

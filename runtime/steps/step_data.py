@@ -102,13 +102,15 @@ class StepResult:
         facts = step_facts(data.measured, data.updates)
         signals = GuardSignals(fault=worst_fault([*data.updates, *data.value_updates]))
         if data.batch is not None:
+            # only samples of the newest weights show how far the engines are apart
+            mismatch = data.mismatch if data.staleness == 0 else None
             signals = replace(
                 signals,
                 entropy=facts.get("entropy"),
                 zero_std_frac=facts.get("zero_std_frac"),
                 invalid_rate=facts.get("invalid_rate"),
-                # only samples of the newest weights show how far the engines are apart
-                mismatch_kl=data.mismatch.kl if data.mismatch and data.staleness == 0 else None,
+                mismatch_kl=mismatch.kl if mismatch else None,
+                mismatch_ratio=1 + mismatch.ratio_error if mismatch else None,
             )
         return cls(
             updates=sum(update.fault is None for update in data.updates),

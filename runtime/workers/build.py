@@ -20,7 +20,7 @@ from ..agents.prompts import prompt_texts
 from ..backends.hf_models import ModelSource, load_tokenizer, make_model, make_tokenizer
 from ..backends.registry import DEFAULT_LEARNER, DEFAULT_SAMPLER
 from ..errors import RunError, read_text
-from ..protocols import LearnerSettings, OptimizerSettings, Sampler, SamplerSettings
+from ..protocols import LearnerSettings, OptimizerSettings, ProbeLimits, Sampler, SamplerSettings
 from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..seeds import derive
 from ..storage.model_files import check_model, record_source
@@ -29,6 +29,7 @@ from .learner_worker import LearnerWorker
 from .rollout_worker import RolloutWorker
 
 __all__ = [
+    "PROBE_LIMITS",
     "critic_backbone",
     "find_model",
     "import_learner",
@@ -38,8 +39,12 @@ __all__ = [
     "rollout_worker",
 ]
 
-_TOLERANCE = {DType.FP32: 1e-4, DType.BF16: 0.5, DType.FP16: 0.2}
-"""Of a probe's log-probs: what the precision alone may cost on random ids."""
+PROBE_LIMITS = {
+    DType.FP32: ProbeLimits(floor=1e-4, ceiling=1e-3),
+    DType.FP16: ProbeLimits(floor=0.01, ceiling=0.05),
+    DType.BF16: ProbeLimits(floor=0.05, ceiling=0.2),
+}
+"""Mean differences on real text."""
 _MEASURED_AT_ONCE = 64
 """Episodes in progress at the same time in a run that plays only to measure."""
 
@@ -195,8 +200,7 @@ def learner_worker(plan: Plan, model: ModelSource) -> LearnerWorker:
     return LearnerWorker(
         learner,
         make_reference,
-        learner.vocab,
-        _TOLERANCE[_dtype(plan)],
+        PROBE_LIMITS[_dtype(plan)],
         make_critic,
         lambda folder: make("learner", settings, check(folder)),
         notes,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from ...dsl.model.plan import Plan
+from ..protocols import SyncProof
 from ..rollout.env_connections import OpenClient, OpenEnvs
 from .build import learner_worker, prepare_model, rollout_worker
 from .learner_worker import LearnerWorker
@@ -52,8 +53,8 @@ class InlineWorkerGroup(WorkerGroup):
             await self._rollout.sleep()
             return work(self._learner, *args, **kwargs)
 
-    async def sync(self, version: int) -> None:
-        await self._rollout.load(self._learner.handover(version))
+    async def sync(self, version: int) -> SyncProof:
+        return await self._rollout.load(self._learner.handover(version))
 
     async def close(self) -> None:
         await self._rollout.close()

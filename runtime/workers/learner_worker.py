@@ -15,7 +15,7 @@ from ..protocols import (
     Floats,
     Learner,
     OptimizerSettings,
-    Probe,
+    ProbeLimits,
     Scorer,
     TrainSequence,
     UpdateMetrics,
@@ -25,7 +25,7 @@ from ..protocols import (
     ValueSettings,
     WeightUpdate,
 )
-from .weight_sync import probe_ids, probe_logprobs
+from .weight_sync import ProbeText
 
 __all__ = ["LearnerWorker"]
 
@@ -79,8 +79,7 @@ class LearnerWorker:
         self,
         learner: Learner,
         reference: Callable[[Path | None], Scorer],
-        vocab: int,
-        tolerance: float,
+        limits: ProbeLimits,
         critic: Callable[[], ValueLearner] | None = None,
         ranker: Callable[[Path | None], Learner] | None = None,
         notes: list[str] | None = None,
@@ -89,13 +88,13 @@ class LearnerWorker:
         `notes` is filled by those who make engines."""
         self.learner = learner
         self._notes, self._noted = [] if notes is None else notes, set[str]()
-        self._probe = probe_ids(vocab)
+        self._limits = limits
+        self._text = ProbeText()
         self._make_reference = reference
         self._reference: Scorer | None = None
         self._referred: Path | None = None
         self._critic = _Beside("critic", critic)
         self._ranker = _Beside("ranker", None if ranker is None else lambda: ranker(self._referred))
-        self._tolerance = tolerance
 
     def take_notes(self) -> list[str]:
         """Return what a person should know of the engines made by now, each note once."""
@@ -104,6 +103,7 @@ class LearnerWorker:
         return fresh
 
     def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
+        self._text.note_learned(sequences)
         # what it had changed by then is not known: the checkpoint before is the one to resume from
         with _in_memory("update", RunError):
             return self.learner.update(sequences, settings)
@@ -177,12 +177,17 @@ class LearnerWorker:
         for each in (self._critic, self._ranker):
             each.close()
 
+    def offer_prompts(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Take a stage's prompts to prove a sync with, until something was learned from."""
+        self._text.offer_prompts(prompts)
+
     def handover(self, version: int) -> WeightUpdate:
-        """The weights, and a probe with which whoever gets them can prove that they arrived."""
+        """The weights, and all by which whoever gets them can prove that they arrived."""
         with _in_memory("sync", StepRefused):
-            logprobs = probe_logprobs(self.learner, self._probe)
-        probe = Probe(ids=self._probe, logprobs=logprobs, tolerance=self._tolerance)
-        return WeightUpdate(version=version, tensors=self.learner.weights(), probe=probe)
+            probe = self._text.score(self.learner, self._limits)
+        return WeightUpdate(
+            version=version, tensors=self.learner.weights(), checksums=self.learner.checksums(), probe=probe
+        )
 
 
 @contextmanager

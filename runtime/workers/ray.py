@@ -26,7 +26,7 @@ from ...dsl.publish.plan_json import dump_json
 from ..backends.engine_variables import missing_variables
 from ..backends.hf_models import ModelSource
 from ..errors import RunError, StepRefused
-from ..protocols import WeightUpdate
+from ..protocols import SyncProof, WeightUpdate
 from ..rollout.env_connections import EnvConnector, OpenEnvs
 from ..rollout.episode import Episode, Group
 from ..rollout.groups import GroupRequest
@@ -140,8 +140,8 @@ def _hand_over(worker: LearnerWorker, version: int) -> list[Any]:
     return [ray.put(pack_weights(worker.handover(version)))]
 
 
-async def _take_over(worker: RolloutWorker, update: WeightUpdate) -> None:
-    await worker.load(unpack_weights(update))
+async def _take_over(worker: RolloutWorker, update: WeightUpdate) -> SyncProof:
+    return await worker.load(unpack_weights(update))
 
 
 # --- the crew ------------------------------------------------------------------------------------------------------
@@ -186,9 +186,9 @@ class RayWorkerGroup(WorkerGroup):
             raise
         return groups
 
-    async def sync(self, version: int) -> None:
+    async def sync(self, version: int) -> SyncProof:
         (address,) = await self.learner(_hand_over, version)
-        await self.rollout(_take_over, address)
+        return await self.rollout(_take_over, address)
 
     async def close(self) -> None:
         """The environments end in good order, if they do so soon; the engines with their processes."""

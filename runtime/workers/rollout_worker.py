@@ -25,6 +25,7 @@ from ..protocols import (
     SamplerError,
     SamplingSettings,
     SyncError,
+    SyncProof,
     WeightUpdate,
 )
 from ..rollout.env_calls import ConcurrencyLimits
@@ -110,6 +111,14 @@ class RolloutWorker:
             await self.sampler.forget()
             return await play_groups(player, envs, orders, style.slots, seen)
 
+    async def prompts(self, agent: Agent, environments: Mapping[str, Environment]) -> list[tuple[int, ...]]:
+        """A prompt for each environment, but for what it would say first."""
+        chat, form = chat_and_format(agent, self._chat)
+        own = _text(agent.prompt)
+        return [
+            chat.begin(form.opening(env.spec.prompt, "", own)) for env in (await self._envs.all(environments)).values()
+        ]
+
     async def demonstrate(
         self, tasks: Sequence[Task], style: DemonstrationSettings, limits: EpisodeLimits, seed: int
     ) -> list[Episode]:
@@ -165,9 +174,9 @@ class RolloutWorker:
             clock=self._clock,
         )
 
-    async def load(self, update: WeightUpdate) -> None:
+    async def load(self, update: WeightUpdate) -> SyncProof:
         with _sampling():
-            await self.sampler.load(update)
+            return await self.sampler.load(update)
 
     async def sleep(self) -> None:
         with _sampling():

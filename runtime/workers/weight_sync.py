@@ -1,4 +1,4 @@
-"""Weight sync: the probe by which a sampler proves that it holds the learner's weights, and their form on the way."""
+"""Weight sync: the text that proves that a sampler computes as the learner does, and the weights' form on the way."""
 
 from __future__ import annotations
 
@@ -7,29 +7,49 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..protocols import Floats, Scorer, TrainSequence, WeightUpdate
+from ..protocols import Probe, ProbeLimits, Scorer, TrainSequence, WeightUpdate
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["pack_weights", "probe_ids", "probe_logprobs", "unpack_weights"]
+__all__ = ["ProbeText", "pack_weights", "unpack_weights"]
+
+_SEQUENCES, _TOKENS = 2, 24
+"""Of a probe. Both engines compute all of its log-probs at every sync."""
 
 
-def probe_ids(vocab: int, length: int = 48) -> tuple[int, ...]:
-    """A sequence that touches tokens all over the vocabulary; the same in every run."""
-    draws = np.random.Generator(np.random.PCG64(0)).integers(0, vocab, length)
-    return tuple(int(token) for token in draws)
+class ProbeText:
+    """Text to prove a sync with: of the newest sequences that were learned from; before there are any, prompts."""
+
+    def __init__(self) -> None:
+        self._windows: list[NDArray[np.int32]] = []
+        self._is_learned = False
+
+    def offer_prompts(self, prompts: Sequence[Sequence[int]]) -> None:
+        if not self._is_learned:
+            self._windows = _windows([np.asarray(prompt, np.int32) for prompt in prompts])
+
+    def note_learned(self, sequences: Sequence[TrainSequence]) -> None:
+        if windows := _windows([sequence.ids for sequence in sequences]):
+            self._windows, self._is_learned = windows, True
+
+    def score(self, scorer: Scorer, limits: ProbeLimits) -> Probe:
+        if not self._windows:
+            raise ValueError("there is no text to prove the weights with: offer prompts first")
+        sequences = [
+            TrainSequence(ids=ids, loss_mask=np.arange(len(ids)) > 0, advantages=np.zeros(len(ids), np.float32))
+            for ids in self._windows
+        ]
+        logprobs = [each[1:] for each in scorer.logprobs(sequences, 1.0)]
+        return Probe(sequences=[ids.tolist() for ids in self._windows], logprobs=logprobs, limits=limits)
 
 
-def probe_logprobs(scorer: Scorer, ids: Sequence[int]) -> Floats:
-    """Of `ids[1:]`, each given all before it."""
-    sequence = TrainSequence(
-        ids=np.asarray(ids, np.int32),
-        loss_mask=np.arange(len(ids)) > 0,
-        advantages=np.zeros(len(ids), np.float32),
-    )
-    return scorer.logprobs([sequence], 1.0)[0][1:]
+def _windows(sequences: Sequence[NDArray[np.int32]]) -> list[NDArray[np.int32]]:
+    """The ends of the last ones, each shorter than the sequence: one of full length is no prompt for a sampler."""
+    windows = [ids[1:][-_TOKENS:] for ids in sequences]
+    return [ids for ids in windows if len(ids) > 1][-_SEQUENCES:]
 
 
 def pack_weights(update: WeightUpdate) -> WeightUpdate:

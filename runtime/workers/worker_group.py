@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Concatenate, ParamSpec, TypeVar
 
+from ..protocols import SyncProof
 from ..rollout.episode import Episode, Group
 from ..rollout.groups import GroupRequest
 from .learner_worker import LearnerWorker
@@ -44,7 +45,7 @@ class WorkerGroup(ABC):
         return await self.rollout(RolloutWorker.play, requests, settings, on_episode)
 
     @abstractmethod
-    async def sync(self, version: int) -> None:
+    async def sync(self, version: int) -> SyncProof:
         """Give the learner's weights to the sampler, proven there."""
 
     @abstractmethod

@@ -266,6 +266,7 @@ RECIPE: Cases = {
     "guards.zero_std_max": ([SFT], [{}]),
     "guards.invalid_max": ([SFT], [{}]),
     "guards.mismatch_max": ([SFT], [{}]),
+    "guards.mismatch_ratio_max": ([SFT], [{}]),
     "checkpoint.every": ([EVAL], [{}]),
     "checkpoint.keep": ([EVAL], [{}]),
     "checkpoint.keep_exports": ([EVAL, {"checkpoint": Checkpoint(export=False)}], [{}]),

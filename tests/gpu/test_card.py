@@ -21,6 +21,7 @@ from agym.runtime.backends.hf_models import make_model, make_tokenizer  # noqa: 
 from agym.runtime.protocols import (  # noqa: E402
     LearnerSettings,
     OptimizerSettings,
+    ProbeLimits,
     SampleRequest,
     SamplerSettings,
     SamplingSettings,
@@ -79,7 +80,9 @@ def learner(model: Path) -> Iterator[Callable[..., Any]]:
 
 
 def worker_of(learner: Any) -> LearnerWorker:
-    return LearnerWorker(learner, lambda _: learner, learner.vocab, 0.1)
+    worker = LearnerWorker(learner, lambda _: learner, ProbeLimits(floor=0.05, ceiling=0.1))
+    worker.offer_prompts([range(10, 58)])
+    return worker
 
 
 async def played(sampler: Any, count: int = 32) -> list[TrainSequence]:

@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -34,12 +35,15 @@ from agym.runtime.data.judge_client import JudgeClient
 from agym.runtime.engine import Engine, RunOutcome
 from agym.runtime.interrupts import StopSignal
 from agym.runtime.protocols import (
+    Checksum,
     FinishReason,
     Floats,
     OptimizerSettings,
+    ProbeLimits,
     Sampled,
     SampleRequest,
     SyncError,
+    SyncProof,
     TrainSequence,
     UpdateFault,
     UpdateMetrics,
@@ -183,6 +187,10 @@ def expert() -> Table:
     return table
 
 
+def checksum_of(table: Table) -> Checksum:
+    return Checksum(dtype=str(table.dtype), shape=table.shape, digest=zlib.crc32(table.tobytes()))
+
+
 @dataclass
 class TableSampler:
     table: Table | None = None
@@ -213,11 +221,16 @@ class TableSampler:
         assert self.table is not None
         return logprobs_of(self.table, ids)
 
-    async def load(self, update: WeightUpdate) -> None:
-        ((_, tensor),) = update.tensors
+    async def load(self, update: WeightUpdate) -> SyncProof:
+        ((name, tensor),) = update.tensors
         self.table, self.version = cast(Any, tensor).copy(), update.version
-        if np.abs(logprobs_of(self.table, update.probe.ids) - update.probe.logprobs).max() > update.probe.tolerance:
+        if update.checksums != {name: checksum_of(self.table)}:
             raise SyncError("other weights")
+        pairs = zip(update.probe.sequences, update.probe.logprobs, strict=True)
+        difference = max(float(np.abs(logprobs_of(self.table, ids) - theirs).mean()) for ids, theirs in pairs)
+        if difference > update.probe.limits.floor:
+            raise SyncError("other log-probs")
+        return SyncProof(compared=1, unproven=(), difference=difference)
 
     async def forget(self) -> None:
         self.forgotten += 1
@@ -306,6 +319,9 @@ class TableLearner:
 
     def weights(self) -> Any:
         return [("table", self.table)]
+
+    def checksums(self) -> dict[str, Checksum]:
+        return {name: checksum_of(table) for name, table in self.weights()}
 
     def save(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -434,8 +450,7 @@ class Run:
         learner = LearnerWorker(
             self.learner,
             reference,
-            len(WORDS),
-            1e-5,
+            ProbeLimits(floor=1e-5, ceiling=1e-5),
             lambda: self.critic_of(self.learner),
             reference,
             self.engine_notes,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import RunError, StepRefused
-from agym.runtime.protocols import UpdateFault
+from agym.runtime.protocols import ProbeLimits, UpdateFault
 
 
 def only(wanted: int) -> Callable[[int, Any], UpdateFault | None]:
@@ -281,7 +281,7 @@ def test_mismatch_between_the_engines_is_guarded(new_run: Any) -> None:
 
 
 def _tolerant(workers: Any) -> Any:
-    workers._learner._tolerance = 99.0
+    workers._learner._limits = ProbeLimits(floor=99, ceiling=99)
     return workers
 
 

@@ -142,7 +142,12 @@ def test_a_step_that_measured_nothing_is_no_decay() -> None:
 def test_engines_that_disagree_stop_the_run_at_once() -> None:
     verdict = apply_guards(Guards(mismatch_max=0.01), GuardState(), GuardSignals(mismatch_kl=0.02))
     assert verdict.action is OnFault.STOP
-    assert verdict.reason == "guard 'mismatch_max': 0.02, limit 0.01, 1 steps in a row"
+    assert verdict.reason == "guard 'mismatch_max': 0.02, limit 0.01"
+    verdict = apply_guards(Guards(), GuardState(), GuardSignals(mismatch_kl=0.04, mismatch_ratio=120.0))
+    assert (verdict.action, verdict.reason) == (OnFault.STOP, "guard 'mismatch_ratio_max': 120, limit 100")
+    assert "set 'model.dtype: fp32'" in verdict.help
+    unguarded = Guards(mismatch_max=None, mismatch_ratio_max=None)
+    assert apply_guards(unguarded, GuardState(), GuardSignals(mismatch_kl=9.0, mismatch_ratio=999.0)).action is None
 
 
 # --- progress --------------------------------------------------------------------------------------------------------

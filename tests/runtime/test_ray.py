@@ -23,8 +23,9 @@ pytest.importorskip("ray")
 from agym.dsl.model.plan import Role  # noqa: E402
 from agym.dsl.model.recipe import Agent, Rollout  # noqa: E402
 from agym.envs.protocol import Deadlines  # noqa: E402
+from agym.runtime.backends.checks.checksums import checksums  # noqa: E402
 from agym.runtime.errors import RunError, StepRefused  # noqa: E402
-from agym.runtime.protocols import Probe, SamplingSettings, WeightUpdate  # noqa: E402
+from agym.runtime.protocols import Probe, ProbeLimits, SamplingSettings, WeightUpdate  # noqa: E402
 from agym.runtime.rollout.env_connections import EnvConnector  # noqa: E402
 from agym.runtime.rollout.episode import Ending, Episode, Group, Task  # noqa: E402
 from agym.runtime.rollout.episode_runner import EpisodeLimits  # noqa: E402
@@ -46,8 +47,9 @@ from .conftest import RECIPE, plan_of  # noqa: E402
 
 
 def update(*tensors: tuple[str, Any]) -> WeightUpdate:
-    probe = Probe(ids=(1, 2), logprobs=np.zeros(1, np.float32), tolerance=1e-4)
-    return WeightUpdate(version=3, tensors=tensors, probe=probe)
+    limits = ProbeLimits(floor=1e-4, ceiling=1e-4)
+    probe = Probe(sequences=[(1, 2)], logprobs=[np.zeros(1, np.float32)], limits=limits)
+    return WeightUpdate(version=3, tensors=tensors, checksums=checksums(tensors), probe=probe)
 
 
 def crossed(parcel: WeightUpdate) -> tuple[WeightUpdate, list[Any]]:

@@ -74,10 +74,10 @@ class Apart:
             self.playing -= 1
             self.events.append("played")
 
-    async def sync(self, version: int) -> None:
+    async def sync(self, version: int) -> Any:
         assert not self.playing, "new weights in the middle of a batch"
         self.events.append(f"sync {version}")
-        await self.workers.sync(version)
+        return await self.workers.sync(version)
 
     async def compute(self, work: Any, *args: Any, **kwargs: Any) -> Any:
         if work is not LearnerWorker.update:

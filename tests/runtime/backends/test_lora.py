@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from agym.dsl.model.recipe import DType, Lora
+from agym.runtime.backends.checks.checksums import checksums
 from agym.runtime.backends.hf_models import ModelSource, load_tokenizer
 from agym.runtime.errors import RunError
 from agym.runtime.protocols import (
@@ -498,7 +499,7 @@ def test_an_adapter_of_a_layer_that_the_engine_lacks_is_refused(adapted: tuple[A
     async def scenario() -> None:
         sampler = VllmSampler(settings)
         with pytest.raises(SamplerError, match=r"the engine has no layer 'model\.layers\.7"):
-            await sampler.load(dataclasses.replace(handover(engine, 0), tensors=strange))
+            await sampler.load(dataclasses.replace(handover(engine, 0), tensors=strange, checksums=checksums(strange)))
         await sampler.close()
 
     run(scenario)

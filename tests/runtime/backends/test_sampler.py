@@ -12,9 +12,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from agym.dsl.model.recipe import DType, Lora
 from agym.runtime.protocols import (
     FinishReason,
     Probe,
+    ProbeLimits,
     Sampled,
     SampleRequest,
     SamplerError,
@@ -25,12 +27,14 @@ from agym.runtime.protocols import (
     UpdateSettings,
     WeightUpdate,
 )
+from weight_sync import FAULTS, Pair, plant
 
 from .conftest import REAL, VOCAB, model_folder
 
 pytestmark = REAL
 
 Make = Callable[..., object]
+LORA = Lora(rank=4, alpha=16, targets=("q_proj", "v_proj", "o_proj", "down_proj"))
 PROBE = random.Random(3).choices(range(VOCAB), k=100)
 
 
@@ -47,7 +51,8 @@ def handover(learner: object, version: int, tolerance: float = 1e-5) -> WeightUp
     return WeightUpdate(
         version=version,
         tensors=learner.weights(),
-        probe=Probe(ids=PROBE, logprobs=logprobs, tolerance=tolerance),
+        checksums=learner.checksums(),
+        probe=Probe(sequences=[PROBE], logprobs=[logprobs], limits=ProbeLimits(floor=tolerance, ceiling=tolerance)),
     )
 
 
@@ -171,6 +176,58 @@ def test_sampler_without_the_learners_weights_is_found_out(sampler: object, lear
         with pytest.raises(SyncError):
             await sampler.load(dataclasses.replace(handover(one, 1), tensors=not_numbers))
         await sampler.load(handover(one, 1))
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("hidden", "lora"), [(64, None), (192, None), (64, LORA)], ids=["plain", "packed", "lora"])
+def test_planted_faults_are_found_on_the_way_and_inside_the_engine(tmp_path: Path, hidden: int, lora: Lora | None):
+    texts = [random.Random(seed).choices(range(VOCAB), k=25) for seed in range(4)]
+
+    async def scenario() -> dict[str, int | None]:
+        pair = Pair(model_folder(tmp_path, hidden), DType.FP32, lora, texts)
+        shift(pair.learner, by=0.1)
+        await pair.sampler.load(pair.update(random.Random(0)))
+        found = {
+            f"{name}, inside: {inside}": await plant(pair, name, inside=inside, seed=at)
+            for at, name in enumerate(FAULTS)
+            for inside in (False, True)
+        }
+        await pair.close()
+        return found
+
+    found = run(scenario)
+    assert [fault for fault, syncs in found.items() if syncs == 0] == []
+    assert sum(syncs is not None for syncs in found.values()) >= 18
+
+
+def test_broken_first_sync_does_not_measure_its_own_rounding(sampler_settings: SamplerSettings, learner: Make):
+    """What the learner says is off by a little more than rounding; the next one is held to what the first one was."""
+    from agym.runtime.backends.vllm import VllmSampler
+
+    engine = learner()
+
+    def claimed(version: int, off: float) -> WeightUpdate:
+        update = handover(engine, version)
+        probe = Probe(
+            sequences=[PROBE],
+            logprobs=[update.probe.logprobs[0] + off],
+            limits=ProbeLimits(floor=1e-4, ceiling=1e-2),
+        )
+        return dataclasses.replace(update, probe=probe)
+
+    async def scenario() -> None:
+        sampler = VllmSampler(sampler_settings)
+        for off in (0.02, float("nan")):
+            with pytest.raises(SyncError, match=r"log-probs of 99 tokens differ by .* on average, the limit is 0\.01"):
+                await sampler.load(claimed(0, off))
+        proof = await sampler.load(claimed(1, 0.001))
+        assert proof.difference == pytest.approx(0.001, rel=0.1)
+        assert (proof.compared, proof.unproven) == (len(engine.checksums()), ())
+        await sampler.load(claimed(2, 0.0035))
+        with pytest.raises(SyncError, match=r"differ by 0\.005 on average, the limit is 0\.004"):
+            await sampler.load(claimed(3, 0.005))
+        await sampler.close()
 
     run(scenario)
 

@@ -1,0 +1,215 @@
+"""What an engine's model holds after it took in new weights, compared tensor by tensor with what it was sent.
+
+An engine fuses, casts, pads and packs. Where it keeps a tensor is read off its model, and values are compared by their
+checksums. A layer packed for its processor shows no values: it is given unit vectors, which it must answer with columns
+of its weight, other columns at each sync. What cannot be mapped is left to the log-probs, by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import torch
+from torch import Tensor, nn
+
+from ...protocols import Checksum
+from .checksums import describe_values, digest
+
+__all__ = ["HeldWeights", "WeightLayout", "WeightPlace", "lay_out_model"]
+
+_COLUMNS = 16
+"""Columns of a packed layer that are read at each sync."""
+_SMALLEST = torch.finfo(torch.float32).tiny
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightPlace:
+    """Where an engine keeps a tensor that it is sent."""
+
+    read: Callable[[], Tensor | None]
+    """What is held; None where it cannot be seen."""
+    convert: Callable[[Tensor], Tensor]
+    """What the engine makes of the tensor: the same, cast or scaled."""
+    multiply: Callable[[Tensor], Tensor] | None = None
+    """For a layer that may be packed: its answer to rows of input."""
+    outputs: tuple[int | None, int | None] = (None, None)
+    """Of that answer, the part that belongs to the tensor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightLayout:
+    """Places of the tensors of a sync."""
+
+    places: Mapping[str, WeightPlace]
+    unplaced: Sequence[str] = ()
+    """Tensors that are sent and cannot be found in the engine."""
+    unsent: Sequence[str] = ()
+    """Parameters of the engine for which nothing is sent."""
+
+
+class HeldWeights:
+    """Compares what one engine is sent with what it holds, sync by sync."""
+
+    def __init__(self) -> None:
+        self.unproven: frozenset[str] = frozenset()
+        """Kinds of tensors that log-probs alone prove: the engine transforms them, or keeps them where they cannot be
+        found."""
+        self._is_first = True
+        self._turn = 0
+        self._before: Mapping[str, int] = {}
+
+    @property
+    def proven(self) -> list[str]:
+        """Tensors that were compared at the last sync."""
+        return [name for name in self._expected if _kind(name) not in self.unproven]
+
+    def begin(self, layout: WeightLayout) -> None:
+        self._layout = layout
+        self._expected = dict[str, int]()
+        self._columns = dict[str, tuple[int, Tensor]]()
+        """Of tensors that are packed: their width, and the columns to compare this time."""
+
+    def watch(self, name: str, tensor: Tensor, known: int) -> None:
+        """Note what the engine has to hold of a tensor whose digest is known."""
+        place = self._layout.places.get(name)
+        if place is None:
+            return
+        converted = place.convert(tensor)
+        self._expected[name] = known if converted is tensor else digest(converted)
+        if place.multiply is not None:
+            width = converted.shape[1]
+            self._columns[name] = width, converted[:, self._columns_now(width)].clone()
+
+    def list_problems(self) -> list[str]:
+        """Compare, once the engine took in everything."""
+        wrong = {name: f"nothing was sent for '{name}'" for name in self._layout.unsent} | dict(self._compare())
+        if self._is_first:
+            self.unproven = self._find_transformed(wrong)
+        self._is_first, self._before, self._turn = False, self._expected, self._turn + 1
+        return [problem for name, problem in wrong.items() if _kind(name) not in self.unproven]
+
+    def _compare(self) -> Iterator[tuple[str, str]]:
+        answers = dict[Callable[[Tensor], Tensor], Tensor]()  # a fused layer gives that of several tensors
+        for name, expected in self._expected.items():
+            place = self._layout.places[name]
+            held = place.read()
+            if held is not None and (found := digest(held)) != expected:
+                yield name, f"'{name}' is held with {describe_values(name, found, self._expected, self._before)}"
+            elif place.multiply is not None:
+                width, columns_OC = self._columns[name]
+                if place.multiply not in answers:
+                    answers[place.multiply] = place.multiply(_unit_vectors(width, self._columns_now(width), columns_OC))
+                answer_OC = answers[place.multiply][:, slice(*place.outputs)].T.to(columns_OC.device)
+                # sums of one weight and zeros are exact, but for numbers that a processor takes for 0
+                if not torch.allclose(answer_OC, columns_OC, rtol=0, atol=_SMALLEST):
+                    yield name, f"'{name}' is packed with other values"
+
+    def _find_transformed(self, wrong: Collection[str]) -> frozenset[str]:
+        """Return kinds that differ in all layers: an architecture's own doing, while a fault of a sync is in some.
+
+        Whether all layers are wrong for another reason is for the log-probs to say.
+        """
+        members = Counter(_kind(name) for name in (*self._layout.places, *self._layout.unsent))
+        differing = Counter(_kind(name) for name in wrong)
+        transformed = {kind for kind, count in differing.items() if count == members[kind] > 1}
+        return frozenset(transformed.union(_kind(name) for name in self._layout.unplaced))
+
+    def _columns_now(self, width: int) -> slice:
+        start = self._turn * _COLUMNS % (-(-width // _COLUMNS) * _COLUMNS)
+        return slice(start, min(start + _COLUMNS, width))
+
+
+def _unit_vectors(width: int, places: slice, like: Tensor) -> Tensor:
+    return torch.eye(width, dtype=like.dtype)[places]
+
+
+def _kind(name: str) -> str:
+    """Return a name without the number of its layer."""
+    return re.sub(r"\.\d+\.", ".*.", name)
+
+
+# --- where a model keeps what it is sent ---------------------------------------------------------------------------
+
+
+def lay_out_model(model: nn.Module, sent: Mapping[str, Checksum]) -> WeightLayout:
+    """Find each tensor in an engine's model: under its own name, or in a layer that several are fused into."""
+    rename = getattr(model, "hf_to_vllm_mapper", None)
+    names = {name: name if rename is None else rename.get_rename_mapper().map_name(name) for name in sent}
+    shapes = {names[name]: each.shape for name, each in sent.items()}
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    rows = {name: (name, slice(0, shape[0] if shape else None)) for name, shape in shapes.items()}
+    rows |= _find_fused(parameters, getattr(model, "packed_modules_mapping", {}), shapes)
+    answers = {name: _answer_of(layer) for name, layer in model.named_modules() if hasattr(layer, "cpu_linear")}
+    places = dict[str, WeightPlace]()
+    for name, renamed in names.items():
+        parameter, part = rows[renamed]
+        if parameter not in parameters:
+            continue
+        layer, kind = model.get_submodule(parameter.rpartition(".")[0]), parameter.rpartition(".")[2]
+        if _fits(layer, parameters[parameter], part, shapes[renamed], fused=parameter != renamed):
+            places[name] = _place(layer, kind, part, answers.get(parameter.removesuffix(".weight")))
+    reached = {rows[renamed][0] for renamed in shapes}
+    parts = {part for part, (parameter, _) in rows.items() if parameter in reached}
+    return WeightLayout(
+        places=places,
+        unplaced=[name for name in sent if name not in places],
+        unsent=sorted((parts - shapes.keys()) | (parameters.keys() - reached)),
+    )
+
+
+def _find_fused(
+    parameters: Mapping[str, Tensor], fusions: Mapping[str, Sequence[str]], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[str, slice]]:
+    """Return the rows of fused parameters that belong to each part, in the order of the fusion."""
+    found = dict[str, tuple[str, slice]]()
+    for parameter, held in parameters.items():
+        layer, _, kind = parameter.rpartition(".")
+        parent, _, leaf = layer.rpartition(".")
+        parts = [f"{parent}.{part}.{kind}" for part in fusions.get(leaf, ())]
+        if parameter in shapes or not any(part in shapes for part in parts):
+            continue
+        ends = list(accumulate(shapes[part][0] if part in shapes else 0 for part in parts))
+        if held.numel() and ends[-1] != len(held) and all(part in shapes for part in parts):
+            continue  # an engine over several processors holds a share of each
+        found |= {part: (parameter, slice(*span)) for part, span in zip(parts, pairwise([0, *ends]), strict=True)}
+    return found
+
+
+def _fits(layer: nn.Module, held: Tensor, rows: slice, shape: Sequence[int], *, fused: bool) -> bool:
+    if not held.numel():
+        return hasattr(layer, "cpu_linear")
+    if held.shape[1:] != shape[1:]:
+        return False
+    # only a vocabulary is padded
+    return (
+        fused
+        or held.ndim == 0
+        or rows.stop == len(held)
+        or (hasattr(layer, "org_vocab_size") and rows.stop < len(held))
+    )
+
+
+def _place(layer: nn.Module, kind: str, rows: slice, multiply: Callable[[Tensor], Tensor] | None) -> WeightPlace:
+    dtype = getattr(layer, kind).dtype
+
+    def read() -> Tensor | None:
+        held: Tensor = getattr(layer, kind).detach()  # a reload may put another in its place
+        return None if not held.numel() else held[rows] if held.ndim else held
+
+    return WeightPlace(
+        read=read, convert=lambda tensor: tensor.to(dtype), multiply=multiply, outputs=(rows.start, rows.stop)
+    )
+
+
+def _answer_of(layer: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Return the product of a layer on a CPU, which may be packed."""
+
+    def multiply(vectors: Tensor) -> Tensor:
+        product: Callable[..., Tensor] = layer.cpu_linear  # type: ignore[assignment]
+        return product(vectors, layer.weight, None)
+
+    return multiply
