@@ -334,6 +334,8 @@ class Environment:
     """Lowest score that counts as a success."""
     replicas: Size = 1
     """Number of server processes."""
+    sessions: Annotated[int, Bounds(at_least=1), Example(1)] | None = None
+    """Episodes open in it at once, for a server that takes no more; the others wait for their turn."""
     transport: Transport = Transport.AUTO
     """In the trainer's process or over HTTP; `auto` runs light environments in the process."""
     options: Annotated[Mapping[str, Json], Wide(), Example({"world": "small"})] = field(default_factory=dict)

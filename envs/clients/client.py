@@ -23,6 +23,7 @@ from ..errors import (
     UnknownSession,
     error_from,
 )
+from ..limits import check_first, check_step
 from ..pool import EnvPool, Held
 from ..protocol import Deadlines, EnvFactory, EnvSpec, Json, Observation, Reached, Step, TaskInfo
 from ..wire import PROTOCOL, Fields, WireError, dump, observation_from, reached_from, spec_from, step_read, tasks_from
@@ -122,7 +123,9 @@ class HttpEnv:
         return health
 
     async def spec(self) -> EnvSpec:
-        return await self._calls.read("/schema", self._deadlines.open_s, _read_spec)
+        spec = await self._calls.read("/schema", self._deadlines.open_s, _read_spec)
+        self._calls.name = spec.name
+        return spec
 
     async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
         query = httpx.QueryParams({"split": split})
@@ -148,6 +151,7 @@ class HttpEnv:
         opened = False
         try:
             first = await self._calls.send("/sessions", body, self._deadlines.open_s, _read_opening)
+            check_first(first, self._calls.name)
             opened = True
             return _HttpSession(self._calls, self._deadlines, key, first)
         finally:
@@ -171,7 +175,7 @@ class _HttpSession:
         body: dict[str, Json] = {"action": action, "number": self._num_steps}
         step = await self._send("step", body, step_read)
         self._num_steps += 1
-        return step
+        return check_step(step, self._calls.name)
 
     async def advice(self) -> str | None:
         return await self._send("advice", {}, _read_action)

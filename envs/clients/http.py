@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 import httpx
 
 from ..errors import BadOption, EnvError, EnvFault, FaultKind
+from ..limits import oversized
 from ..wire import WireError, dump, load_json
-from .keepalive import KeepAlive
+from .keepalive import KeepAlive, TooLong
 
 __all__ = ["Calls", "HttpRequest", "ReadResponse", "make_garbage_fault", "read_json"]
 
@@ -63,8 +64,12 @@ class Calls:
     ) -> None:
         self._answer = answer
         self._repeats = repeats
+        address = _address(url)
+        self.name = str(address.copy_with(userinfo=b"", query=None))
+        """What faults call the environment: its address, until more is known."""
         self._http = httpx.AsyncClient(
-            base_url=_address(url),
+            # a user and password would be sent in the place of the token
+            base_url=address if token is None else address.copy_with(userinfo=b""),
             headers={"authorization": f"Bearer {_sendable(token)}"} if token is not None else {},
             timeout=None,  # each call has a deadline over all its tries
             transport=transport or KeepAlive(),
@@ -116,6 +121,8 @@ class Calls:
     async def _once(self, asked: HttpRequest) -> Any:
         try:
             response = await self._http.request(asked.method, asked.path, content=asked.body, headers=asked.headers)
+        except TooLong as error:
+            raise oversized(self.name, str(asked)) from error
         except (httpx.DecodingError, httpx.InvalidURL, UnicodeError) as error:
             raise make_garbage_fault(asked, str(error)) from error
         except httpx.TransportError as error:

@@ -13,14 +13,18 @@ from typing import cast
 import httptools
 import httpx
 
-__all__ = ["KeepAlive"]
+from ..limits import MAX_ANSWER
 
-_LONGEST = 64 * 1024 * 1024
-"""Bytes of an answer; who sends more would fill this process's memory."""
+__all__ = ["KeepAlive", "TooLong"]
+
 _PLAIN = b"identity"
 """The only encoding: a few bytes in another may unpack to more than there is room for."""
 _MEASURES = (b"content-length", b"transfer-encoding")
 """An answer without either ends with its connection."""
+
+
+class TooLong(httpx.DecodingError):
+    """An answer over the limit, of which no more was read."""
 
 
 class KeepAlive(httpx.AsyncBaseTransport):
@@ -30,8 +34,11 @@ class KeepAlive(httpx.AsyncBaseTransport):
     what is sent on it then is lost.
     """
 
-    def __init__(self, trusted_s: float = 2.0, certificates: SSLContext | None = None) -> None:
+    def __init__(
+        self, trusted_s: float = 2.0, certificates: SSLContext | None = None, max_answer: int = MAX_ANSWER
+    ) -> None:
         self._trusted_s = trusted_s
+        self._max_answer = max_answer
         self._certificates = certificates
         """Trusted certificates; httpx's own unless given."""
         self._idle: list[_Connection] = []
@@ -71,14 +78,15 @@ class KeepAlive(httpx.AsyncBaseTransport):
             secure = self._certificates = self._certificates or httpx.create_ssl_context(trust_env=False)
         port = url.port or (443 if secure else 80)
         try:
-            _, connection = await loop.create_connection(_Connection, host, port, ssl=secure)
+            _, connection = await loop.create_connection(lambda: _Connection(self._max_answer), host, port, ssl=secure)
         except (OSError, OverflowError, UnicodeError) as error:  # no such port, no such name, no such certificate
             raise httpx.ConnectError(str(error)) from error
         return connection
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self) -> None:
+    def __init__(self, max_answer: int) -> None:
+        self._max_answer = max_answer
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[httpx.Response] | None = None
         self._reusable = False
@@ -89,7 +97,8 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
-        self._room = _LONGEST
+        self._room = self._max_answer
+        """Bytes that may still come, of headers too."""
         self._ends_with_connection = False
 
     @property
@@ -125,6 +134,11 @@ class _Connection(asyncio.Protocol):
         if self._answer is None:  # nobody asked: whatever comes would be taken for the next answer
             self.close()
             return
+        self._room -= len(data)
+        if self._room < 0:
+            self._fail(TooLong(f"the answer is longer than {self._max_answer:,} bytes"))
+            self.close()
+            return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -149,12 +163,7 @@ class _Connection(asyncio.Protocol):
         self._ends_with_connection = not any(name.lower() in _MEASURES for name, _ in self._headers)
 
     def on_body(self, body: bytes) -> None:
-        self._room -= len(body)
-        if self._room < 0:
-            self._fail(httpx.DecodingError(f"it is longer than {_LONGEST} bytes"))
-            self.close()
-        else:
-            self._body.append(body)
+        self._body.append(body)
 
     def on_message_complete(self) -> None:
         if self._answer is not None and not self._answer.done():
