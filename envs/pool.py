@@ -289,7 +289,9 @@ def _step(env: Env, action: str) -> Step:
 
 
 def _tasks(desk: Env, split: str) -> tuple[TaskInfo, ...]:
-    return tuple(TaskInfo(id=task, difficulty=desk.difficulty(task)) for task in desk.tasks(split))
+    return tuple(
+        TaskInfo(id=task, difficulty=desk.difficulty(task), trivial=desk.trivial(task)) for task in desk.tasks(split)
+    )
 
 
 def _corpus(desk: Env) -> tuple[str, ...]:

@@ -52,6 +52,26 @@ def test_an_environment_is_checked(agym: Agym) -> None:
     assert lines[-1].endswith("checks, none failed")
 
 
+def test_one_task_is_checked(agym: Agym) -> None:
+    called = agym("envs", "check", "counter", "--task", "reach-7", "--task", "reach-6")
+    assert called.code == 0, called.out
+    assert "ok    doing nothing earns nothing even after an expert: 2 of the 2 after an expert" in called.out
+
+
+def test_a_server_that_lists_no_tasks_is_checked_by_the_tasks_that_are_named(agym: Agym, tmp_path: Path) -> None:
+    async def go() -> None:
+        async with ServerProcess(ServeCommand(env="counter"), log=tmp_path / "log") as server:
+            words = ("envs", "check", server.url, "--dialect", "agentgym", "--kind", "textcraft")
+            called = await asyncio.to_thread(agym, *words)
+            assert called.code == 1, called.err
+            assert "FAIL  splits hold tasks with unique ids: it lists no tasks: name those to check, with" in called.out
+            assert called.out.endswith("16 checks, 1 failed\n")
+            called = await asyncio.to_thread(agym, *words, "--task", "4")
+            assert "ok    doing nothing earns nothing even after an expert: 0 of the 1 after an expert" in called.out
+
+    asyncio.run(go())
+
+
 def test_an_episode_is_played_at_the_terminal(agym: Agym) -> None:
     called = agym("envs", "play", "counter", "--task", "reach-7", stdin=b"?\nadd 5\nfly\n\n")
     assert called.code == 0
