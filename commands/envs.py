@@ -1,4 +1,4 @@
-"""`agym envs list | check | play | serve`: environments without a recipe.
+"""`agym envs list | check | play | serve | new`: environments without a recipe.
 
 A TARGET is the name of an environment, which then runs in this process, or the URL of a server.
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from ..catalog import catalog
 from ..dsl.catalog import EnvironmentInfo
 from ..dsl.publish.reference_docs import explain_key
+from ..dsl.rules.names import UNKNOWN_ENVIRONMENT
 from ..dsl.suggest import did_you_mean
 from ..machine import find_browser, find_java
 from ..reporters.quantity import plural
@@ -29,7 +30,9 @@ __all__ = ["add_arguments", "describe_state", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    ways = parser.add_subparsers(dest="what", metavar="list | check | play | serve", required=True, parser_class=Parser)
+    ways = parser.add_subparsers(
+        dest="what", metavar="list | check | play | serve | new", required=True, parser_class=Parser
+    )
     for name, (summary, add, _) in _ACTIONS.items():
         add(ways.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.", allow_abbrev=False))
 
@@ -62,15 +65,19 @@ def _list(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 
 def _describe(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) -> Exit:
-    if name not in known:
-        near = did_you_mean(name, known) or "'agym envs list' shows all"
-        raise UsageError(f"no environment is called '{name}'; {near}")
+    _require_known(name, known)
     info = known[name]
     shell.out.write(f"{name}: {info.summary}\nsplits: {', '.join(info.splits) or 'those of its server'}\n")
     for option, schema in sorted(info.options.items()):
         needed = ("  required",) if option in info.required else ()
         shell.out.write("\n".join((*explain_key(f"options.{option}", schema), *needed)) + "\n")
     return Exit.RIGHT
+
+
+def _require_known(name: str, known: Mapping[str, EnvironmentInfo]) -> None:
+    if name not in known:
+        near = did_you_mean(name, known) or UNKNOWN_ENVIRONMENT
+        raise UsageError(f"no environment is called '{name[:40]}'; {near}")
 
 
 _TOOLS: Mapping[str, tuple[Callable[[], str | None], str]] = {
@@ -225,6 +232,36 @@ def _serve(arguments: argparse.Namespace, shell: Shell) -> Exit:
     return Exit.RUN_FAILED if serve.run(arguments) else Exit.RIGHT
 
 
+# --- new -----------------------------------------------------------------------------------------------------------
+
+
+def _add_new(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "name", metavar="NAME", help="name of the environment and of its package; the folder NAME is written"
+    )
+
+
+def _new(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    from ..envs.scaffold import find_name_error, write_package
+
+    name = arguments.name
+    taken = f"the folder '{name}' is there already; nothing was written"
+    if (shell.cwd / name).exists():
+        raise UsageError(taken)
+    problem = find_name_error(name, catalog().environments)
+    if problem is not None:
+        raise UsageError(f"'{name[:40]}' cannot be the name of a new environment: {problem}")
+    try:
+        written = write_package(name, shell.cwd / name)
+    except FileExistsError:
+        raise UsageError(taken) from None
+    except OSError as error:
+        raise UsageError(f"the folder '{name}' cannot be written: {(error.strerror or str(error)).lower()}") from error
+    shell.out.write("".join(f"wrote {name}/{file}\n" for file in written))
+    shell.out.write(f"next: pip install -e {name}; agym envs check {name}\n")
+    return Exit.RIGHT
+
+
 # --- targets -------------------------------------------------------------------------------------------------------
 
 
@@ -250,6 +287,7 @@ async def _open_client(arguments: argparse.Namespace) -> EnvClient:
     try:
         if _is_address(arguments.target):
             return _connect(arguments)
+        _require_known(arguments.target, catalog().environments)
         from ..envs.clients.client import InlineEnv
         from ..envs.protocol import START_S, Deadlines
         from ..envs.registry import factory
@@ -285,4 +323,5 @@ _ACTIONS: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None], _Ru
     "check": ("run the conformance checks on an environment", _add_check, _check),
     "play": ("play an episode at the terminal", _add_play, _play),
     "serve": ("serve environments over HTTP", _add_serve, _serve),
+    "new": ("begin a package with an environment of your own", _add_new, _new),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -70,6 +71,74 @@ def test_list_suggests_the_name_that_was_meant(agym: Agym) -> None:
     called = agym("envs", "list", "babay")
     assert called.code == 2
     assert "no environment is called 'babay'; did you mean 'babyai'?" in called.err
+
+
+# --- new -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_new_package_passes_its_own_test_and_every_check(agym: Agym, tmp_path: Path) -> None:
+    called = agym("envs", "new", "letter_row")
+    assert called.code == 0, called.err
+    assert called.out.splitlines()[-1] == "next: pip install -e letter_row; agym envs check letter_row"
+    project = tmp_path / "letter_row"
+    words = {word for file in project.rglob("*") if file.is_file() for word in file.read_text("utf-8").split("$")[1:]}
+    assert not words  # every placeholder was filled in
+
+    def run(*words: str) -> str:
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(project), *sys.path])}
+        done = subprocess.run([sys.executable, *words], cwd=project, env=environ, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert " passed" in run("-m", "pytest", "-p", "no:cacheprovider")
+    run("-c", "from setuptools import setup; setup()", "-q", "egg_info")  # as an editable install does
+    assert run("-m", "agym", "envs", "check", "letter_row", "--tasks", "2").endswith("16 checks, none failed\n")
+    assert "options.length" in run("-m", "agym", "envs", "list", "letter_row")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("counter", "there is an environment called 'counter' already"),
+        ("class", "no word of Python"),
+        ("match", "no word of Python"),
+        ("My_env", "lower-case letters"),
+        ("my-env", "lower-case letters"),
+        ("9lives", "begins with a letter"),
+        ("a/b", "lower-case letters"),
+        ("..", "is there already"),
+        ("_x", "begins with a letter"),
+        ("x" * 41, "up to 40"),
+        ("agym", "'agym' is reserved"),
+        ("json", "'json' is reserved"),
+        ("pytest", "a Python package called 'pytest' already"),
+    ],
+)
+def test_a_name_that_would_not_work_is_refused_and_nothing_written(
+    agym: Agym, tmp_path: Path, name: str, said: str
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    called = agym("envs", "new", name)
+    assert (called.code, said in called.err) == (2, True), called.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_that_is_there_is_left_alone(agym: Agym, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    called = agym("envs", "new", "mine")
+    assert (called.code, [*(tmp_path / "mine").iterdir()]) == (2, [])
+    assert "the folder 'mine' is there already; nothing was written" in called.err
+
+
+@pytest.mark.parametrize("words", [("list", "zzz"), ("check", "zzz"), ("play", "zzz")])
+def test_an_unknown_environment_is_told_of_plugins_and_servers(agym: Agym, words: tuple[str, ...]) -> None:
+    called = agym("envs", *words)
+    assert called.code == 2
+    assert all(word in called.err for word in ("installed plugin", "'agym envs new NAME'", "'url:'"))
+
+
+# --- check ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_environment_is_checked(agym: Agym) -> None:
