@@ -45,7 +45,7 @@ def mark_option_paths(tree: MapNode, paths_of: PathOptions) -> MapNode:
 
     stages = get_entry(tree, "schedule")
     made = _change(tree, "environments", mark_world)
-    if stages is not None and isinstance(stages.value, ListNode):
+    if isinstance(made, MapNode) and stages is not None and isinstance(stages.value, ListNode):
         items = (_change(stage, "environments", mark_world) for stage in stages.value.items)
         whole = with_children(stages.value, items)
         made = with_children(made, (whole if child is stages.value else child for child in child_nodes(made)))

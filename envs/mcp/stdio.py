@@ -61,7 +61,7 @@ async def talk(
         stdout=PIPE,
         stderr=PIPE,
         cwd=folder,
-        env=get_default_environment() | environ,
+        env={**get_default_environment(), **environ},
         start_new_session=True,
         limit=MAX_ANSWER,
     )
