@@ -5,12 +5,14 @@ from __future__ import annotations
 from .errors import EnvFault, FaultKind
 from .protocol import Observation, Step
 
-__all__ = ["MAX_ANSWER", "MAX_OBSERVATION", "check_first", "check_step", "oversized"]
+__all__ = ["MAX_ANSWER", "MAX_LIST", "MAX_OBSERVATION", "check_first", "check_step", "oversized"]
 
 MAX_OBSERVATION = 1_048_576
 """Characters of an observation, and of all its valid actions together."""
 MAX_ANSWER = 8 * 1_048_576
 """Bytes of a server's answer to one request, headers included."""
+MAX_LIST = 64 * 1_048_576
+"""Bytes of a list of tasks or words, which is asked for once; a million tasks have room."""
 
 
 def check_first(observation: Observation, env: str) -> Observation:
@@ -32,7 +34,7 @@ def check_step(step: Step, env: str) -> Step:
     return step
 
 
-def oversized(env: str, request: str) -> EnvFault:
+def oversized(env: str, request: str, limit: int = MAX_ANSWER) -> EnvFault:
     """The fault of a server whose answer is too long."""
-    message = f"{env}: the answer to {request} is longer than {MAX_ANSWER:,} bytes, the most that is accepted"
+    message = f"{env}: the answer to {request} is longer than {limit:,} bytes, the most that is accepted"
     return EnvFault(message, kind=FaultKind.GARBAGE)

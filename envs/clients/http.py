@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import httpx
 
 from ..errors import BadOption, EnvError, EnvFault, FaultKind
-from ..limits import oversized
+from ..limits import MAX_ANSWER, oversized
 from ..wire import WireError, dump, load_json
-from .keepalive import KeepAlive, TooLong
+from .keepalive import MAX, KeepAlive, TooLong
 
 __all__ = ["Calls", "HttpRequest", "ReadResponse", "make_garbage_fault", "read_json"]
 
@@ -33,6 +33,7 @@ class HttpRequest:
     method: str
     path: str
     body: bytes | None = None
+    max_answer: int = MAX_ANSWER
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -76,8 +77,8 @@ class Calls:
             trust_env=False,
         )
 
-    async def get(self, path: str, deadline_s: float) -> Any:
-        return await self._call(HttpRequest("GET", path), deadline_s)
+    async def get(self, path: str, deadline_s: float, max_answer: int = MAX_ANSWER) -> Any:
+        return await self._call(HttpRequest("GET", path, max_answer=max_answer), deadline_s)
 
     async def post(self, path: str, body: object, deadline_s: float) -> Any:
         return await self._call(HttpRequest("POST", path, dump(body)), deadline_s)
@@ -120,9 +121,15 @@ class Calls:
 
     async def _once(self, asked: HttpRequest) -> Any:
         try:
-            response = await self._http.request(asked.method, asked.path, content=asked.body, headers=asked.headers)
+            response = await self._http.request(
+                asked.method,
+                asked.path,
+                content=asked.body,
+                headers=asked.headers,
+                extensions={MAX: asked.max_answer},
+            )
         except TooLong as error:
-            raise oversized(self.name, str(asked)) from error
+            raise oversized(self.name, str(asked), error.limit) from error
         except (httpx.DecodingError, httpx.InvalidURL, UnicodeError) as error:
             raise make_garbage_fault(asked, str(error)) from error
         except httpx.TransportError as error:

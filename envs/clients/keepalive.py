@@ -15,7 +15,10 @@ import httpx
 
 from ..limits import MAX_ANSWER
 
-__all__ = ["KeepAlive", "TooLong"]
+__all__ = ["MAX", "KeepAlive", "TooLong"]
+
+MAX = "max_answer"
+"""Extension of a request whose answer has a limit of its own."""
 
 _PLAIN = b"identity"
 """The only encoding: a few bytes in another may unpack to more than there is room for."""
@@ -25,6 +28,10 @@ _MEASURES = (b"content-length", b"transfer-encoding")
 
 class TooLong(httpx.DecodingError):
     """An answer over the limit, of which no more was read."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the answer is longer than {limit:,} bytes")
+        self.limit = limit
 
 
 class KeepAlive(httpx.AsyncBaseTransport):
@@ -46,7 +53,7 @@ class KeepAlive(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         connection = self._next_idle() or await self._connect(request.url)
         try:
-            response, reusable = await connection.ask(request)
+            response, reusable = await connection.ask(request, request.extensions.get(MAX, self._max_answer))
         except BaseException:
             connection.close()  # what is still on its way would be taken for the next answer
             raise
@@ -78,15 +85,14 @@ class KeepAlive(httpx.AsyncBaseTransport):
             secure = self._certificates = self._certificates or httpx.create_ssl_context(trust_env=False)
         port = url.port or (443 if secure else 80)
         try:
-            _, connection = await loop.create_connection(lambda: _Connection(self._max_answer), host, port, ssl=secure)
+            _, connection = await loop.create_connection(_Connection, host, port, ssl=secure)
         except (OSError, OverflowError, UnicodeError) as error:  # no such port, no such name, no such certificate
             raise httpx.ConnectError(str(error)) from error
         return connection
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, max_answer: int) -> None:
-        self._max_answer = max_answer
+    def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[httpx.Response] | None = None
         self._reusable = False
@@ -97,8 +103,6 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
-        self._room = self._max_answer
-        """Bytes that may still come, of headers too."""
         self._ends_with_connection = False
 
     @property
@@ -109,8 +113,9 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    async def ask(self, request: httpx.Request) -> tuple[httpx.Response, bool]:
+    async def ask(self, request: httpx.Request, max_answer: int) -> tuple[httpx.Response, bool]:
         """Send a request; return the response and whether the connection is reusable."""
+        self._room = self._max_answer = max_answer  # headers count too
         transport = self._transport
         if transport is None or transport.is_closing():
             raise httpx.WriteError("the connection was closed")
@@ -136,7 +141,7 @@ class _Connection(asyncio.Protocol):
             return
         self._room -= len(data)
         if self._room < 0:
-            self._fail(TooLong(f"the answer is longer than {self._max_answer:,} bytes"))
+            self._fail(TooLong(self._max_answer))
             self.close()
             return
         try:

@@ -13,7 +13,7 @@ from agym.envs.clients.agentgym import AgentGymEnv
 from agym.envs.clients.client import HttpEnv, InlineEnv
 from agym.envs.clients.openenv import OpenEnvEnv
 from agym.envs.errors import EnvError, EnvFault, FaultKind
-from agym.envs.limits import MAX_ANSWER, MAX_OBSERVATION, check_first
+from agym.envs.limits import MAX_ANSWER, MAX_LIST, MAX_OBSERVATION, check_first
 from agym.envs.protocol import Deadlines, EnvClient, Observation, Runs, Step
 from agym.envs.serving.server import EnvServer
 
@@ -135,6 +135,33 @@ async def test_an_answer_over_the_limit_is_not_read_to_its_end(make: Callable[[s
         assert url in str(caught.value) or "babyai: " in str(caught.value)
         await client.close()
         assert sent[0] < 3 * MAX_ANSWER
+
+
+async def test_a_list_of_tasks_may_be_longer_and_has_a_limit_too() -> None:
+    """A million of them are a legitimate choice of several environments."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: 999999999"
+    listed = b'{"split":"train","tasks":[' + b'{"id":"seed-999999","difficulty":null},' * 999_999
+    listed += b'{"id":"seed-0","difficulty":null}]}'
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 1_048_576
+
+    async def once() -> AsyncIterator[bytes]:
+        yield listed
+
+    async with sending(b"HTTP/1.1 200 OK\r\ncontent-length: %d" % len(listed), once) as (url, _):
+        client = HttpEnv(url)
+        fields = await client._calls.get("/tasks", 30, MAX_LIST)
+        assert len(fields["tasks"]) == 1_000_000
+        await client.close()
+    async with sending(head, endless) as (url, sent):
+        client = HttpEnv(url)
+        for asked in (client.tasks("train"), client.corpus()):
+            with pytest.raises(EnvFault, match=f"longer than {MAX_LIST:,} bytes"):
+                await asked
+        await client.close()
+        assert sent[0] < 3 * MAX_LIST
 
 
 async def test_a_packed_answer_is_never_unpacked() -> None:
