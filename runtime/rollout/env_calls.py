@@ -31,6 +31,9 @@ __all__ = [
 
 T = TypeVar("T")
 
+_TRIED_AFTER = 8
+"""Times the sessions that a server takes have to end until one more is tried."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:
@@ -58,18 +61,31 @@ class SessionLimit:
         self.allowed: int | None = None
         """By the recipe."""
         self._found: int | None = None
-        """By what the server refused."""
+        """By what the server refused; one more is tried now and then, for others may have left it."""
+        self._told: int | None = None
+        self._num_ended = 0
+        """Since the limit that was found last changed."""
         self._remark = remark
+        self._num_taken = 0
+        """Places, of sessions that are open or being opened."""
         self._num_open = 0
         self._left = asyncio.Event()
 
     async def enter(self) -> None:
-        while any(limit is not None and self._num_open >= limit for limit in (self.allowed, self._found)):
+        while any(limit is not None and self._num_taken >= limit for limit in (self.allowed, self._found)):
             await self._left.wait()
+        self._num_taken += 1
+
+    def opened(self) -> None:
         self._num_open += 1
 
-    def leave(self) -> None:
-        self._num_open -= 1
+    def leave(self, *, opened: bool) -> None:
+        self._num_taken -= 1
+        if opened:
+            self._num_open -= 1
+            self._num_ended += 1
+        if self._found is not None and self._num_ended >= _TRIED_AFTER * self._found:
+            self._found, self._num_ended = self._found + 1, 0
         self._left.set()  # all wake up in the order in which they came, and look again
         self._left = asyncio.Event()
 
@@ -78,7 +94,9 @@ class SessionLimit:
         if not self._num_open:
             return False
         if self._found is None or self._num_open < self._found:
-            self._found = self._num_open
+            self._found, self._num_ended = self._num_open, 0
+        if self._told is None or self._num_open < self._told:
+            self._told = self._num_open
             count = f"{self._num_open} session{'s' if self._num_open > 1 else ''}"
             self._remark(
                 f"environment '{env}': its server takes {count} at a time, so other episodes wait for their turn "
@@ -166,7 +184,7 @@ async def open_session(
             with suppress(EnvFault):  # what cannot be closed is of no use to anybody any more
                 await with_deadline(session.close(), timeouts.step_timeout_s, f"{env.name} to close a session")
         finally:
-            env.sessions.leave()
+            env.sessions.leave(opened=True)
 
 
 async def _open_in_turn(env: ConnectedEnv, task: Task, timeouts: Rollout, concurrency: ConcurrencyLimits) -> Session:
@@ -180,12 +198,13 @@ async def _open_in_turn(env: ConnectedEnv, task: Task, timeouts: Rollout, concur
                     _open(env, task), timeouts.reset_timeout_s, f"{env.name} to start task '{task.id}'"
                 )
             opened = True
+            env.sessions.opened()
             return session
         except EnvFault as fault:
             refusal = fault
         finally:
             if not opened:
-                env.sessions.leave()
+                env.sessions.leave(opened=False)
         if refusal.kind is not FaultKind.BUSY or not env.sessions.lower(env.name, refusal):
             raise refusal
 

@@ -164,6 +164,20 @@ def test_episodes_wait_for_their_turn_on_a_server_that_takes_few(room: int) -> N
     assert notes[-1].endswith(f"(Server at capacity); write 'environments.tiny.sessions: {room}'")
 
 
+def test_a_server_that_others_leave_is_used_in_full_again() -> None:
+    server, notes = Small(room=8, others=7), list[str]()
+
+    async def go() -> None:
+        playing = asyncio.create_task(play_many(server, Environment(url="http://x"), notes.append, 200))
+        await asyncio.sleep(0.02)
+        assert server.most == 1
+        server.room = 8
+        assert all(await playing)
+
+    asyncio.run(go())
+    assert (server.most > 3, len(notes)) == (True, 1)
+
+
 def test_a_server_that_others_fill_is_a_fault_and_not_waited_for_without_end() -> None:
     assert not any(asyncio.run(play_many(Small(room=1, others=1), Environment(url="http://x"), print)))
 
