@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -22,7 +23,7 @@ from .runtime.sinks.registry import SINKS
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["UNBUILT", "BadEnvironment", "Registered", "catalog", "read_environment"]
+__all__ = ["ROW_CHECKS", "UNBUILT", "BadEnvironment", "Registered", "catalog", "read_environment"]
 
 V = TypeVar("V")
 ENVS = Path(__file__).parent / "envs"
@@ -43,6 +44,10 @@ A key is `key=value`, `key>number`, or `key` for anything but its default; `*` s
 
 class BadEnvironment(Exception):
     """An installed environment's data file that violates schemas/env.v1.json."""
+
+
+ROW_CHECKS: Mapping[str, Mapping[str, str]] = {"mcp": {"tasks_file": "agym.envs.mcp.tasks:find_wrong_rows"}}
+"""For options of our environments that name files of rows: what checks these, imported where a recipe names one."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +82,17 @@ class Registered(Mapping[str, V], Generic[V]):
 
 def catalog(envs: Path = ENVS, unbuilt: Mapping[str, str] = UNBUILT) -> Catalog:
     """Everything that a recipe may name here."""
-    own = {info.name: info for info in map(read_environment, sorted(envs.glob(f"*/{DATA_FILE}")))}
+    own = {info.name: _with_rows(info) for info in map(read_environment, sorted(envs.glob(f"*/{DATA_FILE}")))}
     return Catalog(
         environments=Registered(own, partial(_find_plugins, ENVIRONMENT_GROUP, _from_metadata)),
         sinks=Registered(SINKS, partial(_find_plugins, SINK_GROUP, _sink)),
         unbuilt=unbuilt,
     )
+
+
+def _with_rows(info: EnvironmentInfo) -> EnvironmentInfo:
+    checks = ROW_CHECKS.get(info.name, {})
+    return replace(info, rows={option: partial(_check_rows, where) for option, where in checks.items()})
 
 
 def read_environment(file: Path) -> EnvironmentInfo:
@@ -101,6 +111,12 @@ def _environment(data: Mapping[str, Any]) -> EnvironmentInfo:
     return EnvironmentInfo(
         name=data["name"], summary=data["summary"], splits=data["splits"], required=required, **known
     )
+
+
+def _check_rows(where: str, text: str) -> Iterable[tuple[int, str]]:
+    module, _, function = where.partition(":")
+    found: Iterable[tuple[int, str]] = getattr(import_module(module), function)(text)
+    return found
 
 
 # --- plugins -------------------------------------------------------------------------------------------------------

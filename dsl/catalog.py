@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
 from .frozen import frozen
 
-__all__ = ["Catalog", "EnvironmentInfo", "SinkInfo"]
+__all__ = ["Catalog", "EnvironmentInfo", "RowCheck", "SinkInfo"]
+
+
+RowCheck = Callable[[str], Iterable[tuple[int, str]]]
+"""The number of each wrong line of a text, and what is wrong with it."""
 
 
 @frozen
@@ -25,8 +29,15 @@ class EnvironmentInfo:
     """Options without which it is nothing."""
     extra: str | None = None
     """The install extra that brings what it needs."""
+    rows: Mapping[str, RowCheck] = field(default_factory=dict)
+    """For options that name a file with a row of data in each line: what is wrong with a text of such rows."""
     light: bool = False
     """Cheap enough to run in the trainer's process."""
+
+    @property
+    def path_options(self) -> Collection[str]:
+        """Options that name a file or folder."""
+        return [name for name, schema in self.options.items() if schema.get("format") == "path"]
 
 
 @frozen

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -16,10 +16,10 @@ from ..schemas import recipe_v1
 from .catalog import Catalog
 from .check.bind import Bound, bind
 from .check.json_schema import check_schema
-from .check.paths import rebase_paths
+from .check.paths import mark_option_paths, rebase_paths
 from .compose.compose import Variant, compose
 from .compose.extends import add_route
-from .compose.library import Found, Library
+from .compose.library import Found, Library, Refusal
 from .diagnostics import Diagnostic, has_errors, sort_by_place
 from .frozen import frozen
 from .model.model_sizes import find_shape, is_folder, read_shape
@@ -29,7 +29,9 @@ from .model.reflect import Record, record, type_at
 from .planning.lower import lower
 from .publish.plan_json import dump_canonical
 from .rules.all_rules import check_rules
+from .rules.context import Case
 from .rules.names import find_unknown_names
+from .rules.option_files import check_option_files
 from .source import Source
 from .text.node import MapNode, Path
 
@@ -119,7 +121,8 @@ class _Phases:
 
     def run(self, variant: Variant, found: list[Diagnostic]) -> Iterator[CompiledVariant]:
         """The run, if nothing is wrong with it; what is wrong is added to `found`."""
-        variant = replace(variant, tree=rebase_paths(variant.tree, self._way))
+        marked = mark_option_paths(variant.tree, self._path_options)
+        variant = replace(variant, tree=rebase_paths(marked, self._way))
         bound = bind(variant.tree)
         # the schema refuses nothing that binding lets pass, but has better words: asked only where needed
         shape_errors = check_schema(variant.tree, recipe_v1()) if bound.rejected else ()
@@ -132,9 +135,20 @@ class _Phases:
             return
         shape = self._shape(bound.recipe.model)
         wrong += check_rules(bound.recipe, bound.places, self.catalog, shape)
+        case = Case(recipe=bound.recipe, places=bound.places, catalog=self.catalog, shape=shape)
+        wrong += check_option_files(case, self._read_anywhere)
         found += wrong
         if not has_errors(wrong):
             yield self._lowered(variant, bound, bound.recipe, shape)
+
+    def _path_options(self, use: str) -> Collection[str]:
+        info = self.catalog.environments.get(use)
+        return info.path_options if info else ()
+
+    def _read_anywhere(self, path: str) -> Found | Refusal:
+        """What a path in the recipe leads to, inside the project or not: the run will read it as it is."""
+        where = path if path.startswith("~") else posixpath.join(self.library.folder(self.source), path)
+        return self.library.read(posixpath.normpath(where), None)
 
     def _way(self, source: Source) -> str:
         """To the folder of another file; none where a value was written in the recipe itself."""

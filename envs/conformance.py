@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -47,6 +49,8 @@ class Subject:
     """How to start it in a process of its own; without it the checks across processes are left out."""
     num_tasks: int = 8
     """Tasks looked at, spread evenly over each split."""
+    tasks: Sequence[str] = ()
+    """Those looked at instead."""
     max_steps: int = 100
     neighbours: int = 32
     expert_share: float = 1.0
@@ -83,6 +87,10 @@ BAD_ACTIONS: Mapping[str, str] = {
     "markup": "<tool_call>{}</tool_call>",
     "format": "{0} %s ${HOME} {goal}",
 }
+
+
+_NOTHING = ("", "noop", "wait", "look around", "inventory", BAD_ACTIONS["nonsense"])
+"""Nothing said, what does nothing where it is understood, and what is understood nowhere."""
 
 
 async def run_checks(subject: Subject, checks: Sequence[ConformanceCheck] | None = None) -> tuple[CheckResult, ...]:
@@ -131,15 +139,24 @@ def _seen(step: Step) -> tuple[str, float, bool, bool, str]:
 
 
 async def _sample(subject: Subject) -> list[str]:
-    """Tasks spread evenly over every split, each once."""
+    """The tasks that were named, or some spread evenly over every split, each once."""
+    if subject.tasks:
+        return list(subject.tasks)
     splits = (await subject.client.spec()).splits
     tasks: dict[str, None] = {}
     for split in splits:
         ids = [task.id for task in await subject.client.tasks(split)]
         stride = max(1, len(ids) // subject.num_tasks)
         tasks |= dict.fromkeys(islice(ids, 0, None, stride))
+    if not tasks:
+        raise Skipped("no task is known")
     spread = max(1, len(tasks) // subject.num_tasks)
     return list(tasks)[::spread]
+
+
+async def _list_first_split(client: EnvClient) -> list[str]:
+    splits = (await client.spec()).splits
+    return [task.id for task in await client.tasks(splits[0])] if splits else []
 
 
 async def _transcripts(client: EnvClient, tasks: Sequence[str], max_steps: int) -> list[Transcript]:
@@ -165,7 +182,9 @@ def _require_same(tasks: Sequence[str], first: Sequence[Transcript], second: Seq
 
 async def splits_hold_tasks_with_unique_ids(subject: Subject) -> None:
     spec = await subject.client.spec()
-    _require(len(spec.splits) > 0, "there is no split")
+    if not spec.splits and subject.tasks:
+        raise Skipped("it lists no tasks")
+    _require(len(spec.splits) > 0, "it lists no tasks: name those to check, with '--task ID'")
     for split in spec.splits:
         ids = [task.id for task in await subject.client.tasks(split)]
         _require(len(set(ids)) == len(ids), f"split '{split}' lists a task twice")
@@ -192,6 +211,8 @@ async def train_and_test_share_no_task(subject: Subject) -> None:
 
 async def unknown_splits_and_tasks_are_refused(subject: Subject) -> None:
     await _refused(subject.client.tasks("no-such-split"), UnknownSplit, "an unknown split")
+    if not (await subject.client.spec()).splits:
+        raise Skipped("it lists no tasks")
     await _refused(subject.client.open("no-such-task", 0), UnknownTask, "an unknown task")
 
 
@@ -215,7 +236,7 @@ async def another_process_with_another_hash_seed_gives_the_same_episode(subject:
         raise Skipped("it cannot be started in a process of its own from here")
     tasks = await _sample(subject)
     here = await _transcripts(subject.client, tasks, subject.max_steps)
-    ids = [task.id for task in await subject.client.tasks((await subject.client.spec()).splits[0])]
+    ids = await _list_first_split(subject.client)
     for hash_seed in ("1", "4242"):
         there, ids_there = await _elsewhere(subject, subject.command, tasks, hash_seed)
         _require(ids == ids_there, f"the ids are others in another process, with PYTHONHASHSEED={hash_seed}")
@@ -237,8 +258,7 @@ async def _elsewhere(
         async with ServerProcess(moved, log=Path(folder) / "server.log") as server:
             client = HttpEnv(server.url)
             try:
-                ids = [task.id for task in await client.tasks((await client.spec()).splits[0])]
-                return await _transcripts(client, tasks, subject.max_steps), ids
+                return await _transcripts(client, tasks, subject.max_steps), await _list_first_split(client)
             finally:
                 await client.close()
 
@@ -269,6 +289,67 @@ async def _expert_score(subject: Subject, task: str) -> float | None:
         return score_of((await subject.client.spec()).score, rewards)
     finally:
         await session.close()
+
+
+async def doing_nothing_earns_nothing_even_after_an_expert(subject: Subject) -> str:
+    """What one episode has done is neither seen nor rewarded in the next, on the same server."""
+    top, trivial = (await subject.client.spec()).score_range[1], await _trivial(subject)
+    tasks = [task for task in await _sample(subject) if task not in trivial]
+    num_shown = 0
+    for task in tasks:
+        actions = await subject.client.expert(task, 3)
+        nothing = (*_NOTHING, *([_emptied(actions[-1])] if actions else []))
+        before = await _play_nothing(subject, task, nothing)
+        await _require_unsolved(subject, task, before, top, "")
+        if actions:
+            await _expert_score(subject, task)
+            after = await _play_nothing(subject, task, nothing)
+            await _require_unsolved(subject, task, after, top, " after the expert has solved it")
+            _require(before == after, f"doing nothing in '{task}' goes another way after the expert has played")
+            num_shown += 1
+    return f"{num_shown} of the {len(tasks)} after an expert"
+
+
+async def _trivial(subject: Subject) -> set[str]:
+    splits = (await subject.client.spec()).splits
+    return {task.id for split in splits for task in await subject.client.tasks(split) if task.trivial}
+
+
+async def _play_nothing(subject: Subject, task: str, actions: Sequence[str]) -> list[tuple[str, Transcript]]:
+    """Give every action, in as many episodes as that takes; each with its last action."""
+    left, episodes = list(dict.fromkeys(actions)), list[tuple[str, Transcript]]()
+    while left:
+        session = await subject.client.open(task, 3)
+        seen, action = [(session.first.text, 0.0, False, False, "reset")], ""
+        try:
+            while left and not any(seen[-1][2:4]):
+                action = left.pop(0)
+                seen.append(_seen(await session.step(action)))
+        finally:
+            await session.close()
+        episodes.append((action, tuple(seen)))
+    return episodes
+
+
+async def _require_unsolved(
+    subject: Subject, task: str, episodes: Sequence[tuple[str, Transcript]], top: float, when: str
+) -> None:
+    fold = (await subject.client.spec()).score
+    for action, seen in episodes:
+        solved = score_of(fold, [reward for _, reward, *_ in seen[1:]]) >= top
+        _require(not solved, f"doing nothing solves task '{task}'{when}: {action[:60]!r} is enough")
+
+
+def _emptied(action: str) -> str:
+    """The same action with nothing in it, as an answer without a text."""
+    try:
+        data = json.loads(action)
+    except ValueError:
+        word, more, _ = action.partition(" ")
+        return re.sub(r"\[.*\]", "[]", action, flags=re.DOTALL) if "[" in action else word if more else ""
+    if not isinstance(data, dict) or not isinstance(data.get("arguments"), dict):
+        return ""
+    return json.dumps({**data, "arguments": dict.fromkeys(data["arguments"], "")})
 
 
 async def advice_leads_to_the_goal_from_anywhere(subject: Subject) -> None:
@@ -409,6 +490,7 @@ CHECKS: Sequence[ConformanceCheck] = (
     neighbours_change_nothing,
     another_process_with_another_hash_seed_gives_the_same_episode,
     the_expert_solves_what_it_claims,
+    doing_nothing_earns_nothing_even_after_an_expert,
     advice_leads_to_the_goal_from_anywhere,
     hindsight_tells_of_other_tasks_of_training,
     scores_stay_in_their_range,

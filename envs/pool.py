@@ -16,6 +16,7 @@ from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from .errors import EnvError, EnvFault, FaultKind
+from .limits import check_first, check_step
 from .protocol import Deadlines, Env, EnvFactory, EnvSpec, Observation, Reached, Runs, Step, TaskInfo
 
 __all__ = ["EnvPool", "Held", "Instances", "Loan", "side_by_side"]
@@ -226,10 +227,10 @@ class Held:
         self._returned = False
 
     async def reset(self, task: str, seed: int) -> Observation:
-        return await self._calls.run(self._pool.deadlines.open_s, self._env.reset, task, seed)
+        return await self._calls.run(self._pool.deadlines.open_s, _reset, self._env, task, seed)
 
     async def step(self, action: str) -> Step:
-        return await self._calls.run(self._pool.deadlines.step_s, self._env.step, action)
+        return await self._calls.run(self._pool.deadlines.step_s, _step, self._env, action)
 
     async def advice(self) -> str | None:
         return await self._calls.run(self._pool.deadlines.step_s, self._env.advice)
@@ -279,8 +280,18 @@ async def side_by_side(ends: Sequence[Callable[[], Awaitable[None]]]) -> None:
     await asyncio.gather(*map(one, ends))
 
 
+def _reset(env: Env, task: str, seed: int) -> Observation:
+    return check_first(env.reset(task, seed), env.spec.name)
+
+
+def _step(env: Env, action: str) -> Step:
+    return check_step(env.step(action), env.spec.name)
+
+
 def _tasks(desk: Env, split: str) -> tuple[TaskInfo, ...]:
-    return tuple(TaskInfo(id=task, difficulty=desk.difficulty(task)) for task in desk.tasks(split))
+    return tuple(
+        TaskInfo(id=task, difficulty=desk.difficulty(task), trivial=desk.trivial(task)) for task in desk.tasks(split)
+    )
 
 
 def _corpus(desk: Env) -> tuple[str, ...]:

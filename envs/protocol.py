@@ -118,6 +118,8 @@ class TaskInfo:
     id: str
     difficulty: str | None = None
     """Group by which results are broken down, such as `depth3`."""
+    trivial: bool = False
+    """Whether it is solved by doing nothing, on purpose."""
 
 
 def parse_numbered(task: str, separator: str = "-") -> tuple[str, int] | None:
@@ -211,6 +213,10 @@ class Env(ABC):
     def difficulty(self, task: str) -> str | None:
         """Group by which this task's results are broken down."""
         return None
+
+    def trivial(self, task: str) -> bool:
+        """Whether this task is solved by doing nothing, or by an empty answer, on purpose."""
+        return False
 
     def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
         """Actions that solve this episode from its start, if a solution is known. May end the episode under way."""

@@ -219,7 +219,9 @@ def _score_range(ends: Sequence[object]) -> tuple[float, float]:
 
 
 def tasks_to(tasks: Sequence[TaskInfo]) -> list[Json]:
-    return [{"id": task.id, "difficulty": task.difficulty} for task in tasks]
+    return [
+        {"id": task.id, "difficulty": task.difficulty, **({"trivial": True} if task.trivial else {})} for task in tasks
+    ]
 
 
 def tasks_from(data: Sequence[object]) -> tuple[TaskInfo, ...]:
@@ -228,7 +230,9 @@ def tasks_from(data: Sequence[object]) -> tuple[TaskInfo, ...]:
 
 def _task_from(data: object) -> TaskInfo:
     fields = Fields(data, "task")
-    task = TaskInfo(id=fields.text("id"), difficulty=fields.text("difficulty") if fields.has("difficulty") else None)
+    difficulty = fields.text("difficulty") if fields.has("difficulty") else None
+    trivial = fields.has("trivial") and fields.flag("trivial")
+    task = TaskInfo(id=fields.text("id"), difficulty=difficulty, trivial=trivial)
     fields.done()
     return task
 

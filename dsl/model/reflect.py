@@ -139,6 +139,8 @@ class Free:
     """Anything; `map` if only a map of anything."""
 
     map: bool = False
+    refers: Refers | None = None
+    """Where text in it may be a path, if it begins like one."""
 
 
 Type = Number | Flag | Word | Choice | Constant | Formula | Record | Table | Series | Row | Free
@@ -267,7 +269,7 @@ def _note(notes: tuple[Any, ...], kind: type) -> Any:
 
 def _type(cores: tuple[Any, ...], notes: tuple[Any, ...]) -> Type:
     if _note(notes, Wide) is not None:
-        return Free(map=True)
+        return Free(map=True, refers=_note(notes, Refers))
     if len(cores) == 1:
         return _single(cores[0], notes)
     if Expr in cores and set(cores) <= {int, float, Expr}:

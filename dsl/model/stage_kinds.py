@@ -10,6 +10,7 @@ from .plan import Role
 from .recipe import Model, Stage
 
 __all__ = [
+    "episodes_at_once",
     "episodes_per_task",
     "groups_per_update",
     "has_critic",
@@ -92,6 +93,13 @@ def own_end(algorithm: Algorithm) -> int | None:
 def is_played(algorithm: Algorithm) -> bool:
     """Whether the stage itself plays episodes, for training or evaluation."""
     return samples(algorithm) or kind_of(algorithm) is Kind.EVAL
+
+
+def episodes_at_once(stage: Stage, episodes: int) -> int:
+    """How many of a step's episodes its environments have room for at once."""
+    limits = [each.sessions for each in stage.environments.values()]
+    room = [limit for limit in limits if limit is not None]
+    return min(episodes, sum(room)) if room and len(room) == len(limits) else episodes
 
 
 def has_critic(algorithm: Algorithm) -> bool:

@@ -22,6 +22,7 @@ from ..model.model_sizes import find_published
 from ..model.plan import StageBudget
 from ..model.recipe import Layout, MemoryKind, ModelShape, Recipe, Stage
 from ..model.stage_kinds import (
+    episodes_at_once,
     episodes_per_task,
     groups_per_update,
     has_critic,
@@ -246,4 +247,5 @@ def _sides(algorithm: Algorithm) -> int:
 def _slots(recipe: Recipe) -> int:
     if recipe.rollout.slots is not None:
         return recipe.rollout.slots
-    return max((_episodes(stage.algorithm) for stage in recipe.schedule), default=0) or 1
+    stages = recipe.schedule
+    return max((episodes_at_once(stage, _episodes(stage.algorithm)) for stage in stages), default=0) or 1

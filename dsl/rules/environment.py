@@ -124,7 +124,7 @@ def _clearly_right(value: Any, schema: Mapping[str, Any]) -> bool:
     return not keywords and bool(low <= value <= high)
 
 
-_ANNOTATIONS = ("description", "default", "examples")
+_ANNOTATIONS = ("description", "default", "examples", "format")
 _KINDS: Mapping[str, tuple[type, ...]] = {"boolean": (bool,), "integer": (int,), "number": (int, float)}
 
 

@@ -14,12 +14,18 @@ from ..source import Span
 from ..suggest import did_you_mean, quote
 from ..text.node import MapNode, Node, ScalarNode, child_nodes, get_entry
 
-__all__ = ["find_unknown_names", "no_environment", "no_sink", "no_split"]
+__all__ = ["UNKNOWN_ENVIRONMENT", "find_unknown_names", "no_environment", "no_sink", "no_split"]
+
+
+UNKNOWN_ENVIRONMENT = (
+    "'agym envs list' shows those that are shipped or come with an installed plugin; 'agym envs new NAME' begins one "
+    "of your own, and 'url:' instead of 'use:' names a server that is already running"
+)
 
 
 def no_environment(name: str, span: Span, catalog: Catalog) -> Diagnostic:
     message = f"environment {quote(name)} is not registered"
-    help_text = did_you_mean(name, catalog.environments) or "'agym envs list' shows the registered ones"
+    help_text = did_you_mean(name, catalog.environments) or UNKNOWN_ENVIRONMENT
     return Diagnostic(code="unknown-environment", message=message, span=span, help=help_text)
 
 

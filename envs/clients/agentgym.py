@@ -27,6 +27,7 @@ from ..errors import (
     UnknownTask,
     suggest,
 )
+from ..limits import check_first, check_step
 from ..protocol import Deadlines, EnvSpec, Json, Observation, Score, Session, Step, TaskInfo
 from ..wire import Fields, WireError
 from .http import Calls, HttpRequest, make_garbage_fault, read_json
@@ -190,6 +191,7 @@ class AgentGymEnv(PlayOnlyEnv):
         self._kind = _kind(kind)
         self._deadlines = deadlines or Deadlines()
         self._calls = Calls(url, _answer, repeats=False, token=token, transport=transport)
+        self._calls.name = kind
         self._idle: list[int] = []
         self._held: set[int] = set()
         """Numbers given to this client and not given back, including idle ones."""
@@ -237,7 +239,8 @@ class AgentGymEnv(PlayOnlyEnv):
 
     async def _begin(self, number: int, index: int, until: float) -> Session:
         try:
-            return _Session(self, number, await self._reset(number, index, until))
+            first = Observation(text=await self._reset(number, index, until))
+            return _Session(self, number, check_first(first, self._spec.name))
         except BaseException:
             await self._end(number)
             raise
@@ -258,7 +261,7 @@ class AgentGymEnv(PlayOnlyEnv):
             raise _make_lost_fault(number)
         body = {self._kind.number: number, "action": self._kind.action(action)}
         answer = await self._calls.post("/step", body, self._deadlines.step_s)
-        return read_answer("/step", lambda: self._kind.step(Fields(answer, "answer")))
+        return check_step(read_answer("/step", lambda: self._kind.step(Fields(answer, "answer"))), self._spec.name)
 
     async def give_back(self, number: int, *, sound: bool) -> None:
         if sound and number in self._held and len(self._idle) < _KEPT:
@@ -278,12 +281,12 @@ class AgentGymEnv(PlayOnlyEnv):
 
 
 class _Session(PlayOnlySession):
-    def __init__(self, env: AgentGymEnv, number: int, first: str) -> None:
+    def __init__(self, env: AgentGymEnv, number: int, first: Observation) -> None:
         self._env = env
         self._number: int | None = number
         self._sound = True
         self._over = False
-        self.first = Observation(text=first)
+        self.first = first
 
     async def step(self, action: str) -> Step:
         if self._number is None or self._over:

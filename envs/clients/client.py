@@ -23,6 +23,7 @@ from ..errors import (
     UnknownSession,
     error_from,
 )
+from ..limits import MAX_ANSWER, MAX_LIST, check_first, check_step
 from ..pool import EnvPool, Held
 from ..protocol import Deadlines, EnvFactory, EnvSpec, Json, Observation, Reached, Step, TaskInfo
 from ..wire import PROTOCOL, Fields, WireError, dump, observation_from, reached_from, spec_from, step_read, tasks_from
@@ -122,14 +123,16 @@ class HttpEnv:
         return health
 
     async def spec(self) -> EnvSpec:
-        return await self._calls.read("/schema", self._deadlines.open_s, _read_spec)
+        spec = await self._calls.read("/schema", self._deadlines.open_s, _read_spec)
+        self._calls.name = spec.name
+        return spec
 
     async def tasks(self, split: str) -> tuple[TaskInfo, ...]:
         query = httpx.QueryParams({"split": split})
-        return await self._calls.read(f"/tasks?{query}", self._deadlines.open_s, _read_tasks)
+        return await self._calls.read(f"/tasks?{query}", self._deadlines.open_s, _read_tasks, MAX_LIST)
 
     async def corpus(self) -> tuple[str, ...]:
-        return await self._calls.read("/corpus", self._deadlines.open_s, lambda fields: fields.texts("texts"))
+        return await self._calls.read("/corpus", self._deadlines.open_s, lambda fields: fields.texts("texts"), MAX_LIST)
 
     async def expert(self, task: str, seed: int) -> tuple[str, ...] | None:
         return await self._calls.send("/expert", {"task": task, "seed": seed}, self._deadlines.open_s, _read_actions)
@@ -148,6 +151,7 @@ class HttpEnv:
         opened = False
         try:
             first = await self._calls.send("/sessions", body, self._deadlines.open_s, _read_opening)
+            check_first(first, self._calls.name)
             opened = True
             return _HttpSession(self._calls, self._deadlines, key, first)
         finally:
@@ -171,7 +175,7 @@ class _HttpSession:
         body: dict[str, Json] = {"action": action, "number": self._num_steps}
         step = await self._send("step", body, step_read)
         self._num_steps += 1
-        return step
+        return check_step(step, self._calls.name)
 
     async def advice(self) -> str | None:
         return await self._send("advice", {}, _read_action)
@@ -199,8 +203,8 @@ class _Calls(Calls):
     def __init__(self, url: str, token: str | None, transport: httpx.AsyncBaseTransport | None) -> None:
         super().__init__(url, _answer, repeats=True, token=token, transport=transport)
 
-    async def read(self, path: str, deadline_s: float, read: Callable[[Fields], T]) -> T:
-        return _read_fields(path, await self.get(path, deadline_s), read)
+    async def read(self, path: str, deadline_s: float, read: Callable[[Fields], T], max_answer: int = MAX_ANSWER) -> T:
+        return _read_fields(path, await self.get(path, deadline_s, max_answer), read)
 
     async def send(self, path: str, body: Mapping[str, Json], deadline_s: float, read: Callable[[Fields], T]) -> T:
         return _read_fields(path, await self.post(path, body, deadline_s), read)

@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 import httpx
 
 from ..errors import BadOption, EnvError, EnvFault, FaultKind
+from ..limits import MAX_ANSWER, oversized
 from ..wire import WireError, dump, load_json
-from .keepalive import KeepAlive
+from .keepalive import MAX, KeepAlive, TooLong
 
 __all__ = ["Calls", "HttpRequest", "ReadResponse", "make_garbage_fault", "read_json"]
 
@@ -32,6 +33,7 @@ class HttpRequest:
     method: str
     path: str
     body: bytes | None = None
+    max_answer: int = MAX_ANSWER
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -63,16 +65,20 @@ class Calls:
     ) -> None:
         self._answer = answer
         self._repeats = repeats
+        address = _address(url)
+        self.name = str(address.copy_with(userinfo=b"", query=None))
+        """What faults call the environment: its address, until more is known."""
         self._http = httpx.AsyncClient(
-            base_url=_address(url),
+            # a user and password would be sent in the place of the token
+            base_url=address if token is None else address.copy_with(userinfo=b""),
             headers={"authorization": f"Bearer {_sendable(token)}"} if token is not None else {},
             timeout=None,  # each call has a deadline over all its tries
             transport=transport or KeepAlive(),
             trust_env=False,
         )
 
-    async def get(self, path: str, deadline_s: float) -> Any:
-        return await self._call(HttpRequest("GET", path), deadline_s)
+    async def get(self, path: str, deadline_s: float, max_answer: int = MAX_ANSWER) -> Any:
+        return await self._call(HttpRequest("GET", path, max_answer=max_answer), deadline_s)
 
     async def post(self, path: str, body: object, deadline_s: float) -> Any:
         return await self._call(HttpRequest("POST", path, dump(body)), deadline_s)
@@ -115,7 +121,15 @@ class Calls:
 
     async def _once(self, asked: HttpRequest) -> Any:
         try:
-            response = await self._http.request(asked.method, asked.path, content=asked.body, headers=asked.headers)
+            response = await self._http.request(
+                asked.method,
+                asked.path,
+                content=asked.body,
+                headers=asked.headers,
+                extensions={MAX: asked.max_answer},
+            )
+        except TooLong as error:
+            raise oversized(self.name, str(asked), error.limit) from error
         except (httpx.DecodingError, httpx.InvalidURL, UnicodeError) as error:
             raise make_garbage_fault(asked, str(error)) from error
         except httpx.TransportError as error:

@@ -13,14 +13,25 @@ from typing import cast
 import httptools
 import httpx
 
-__all__ = ["KeepAlive"]
+from ..limits import MAX_ANSWER
 
-_LONGEST = 64 * 1024 * 1024
-"""Bytes of an answer; who sends more would fill this process's memory."""
+__all__ = ["MAX", "KeepAlive", "TooLong"]
+
+MAX = "max_answer"
+"""Extension of a request whose answer has a limit of its own."""
+
 _PLAIN = b"identity"
 """The only encoding: a few bytes in another may unpack to more than there is room for."""
 _MEASURES = (b"content-length", b"transfer-encoding")
 """An answer without either ends with its connection."""
+
+
+class TooLong(httpx.DecodingError):
+    """An answer over the limit, of which no more was read."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the answer is longer than {limit:,} bytes")
+        self.limit = limit
 
 
 class KeepAlive(httpx.AsyncBaseTransport):
@@ -30,8 +41,11 @@ class KeepAlive(httpx.AsyncBaseTransport):
     what is sent on it then is lost.
     """
 
-    def __init__(self, trusted_s: float = 2.0, certificates: SSLContext | None = None) -> None:
+    def __init__(
+        self, trusted_s: float = 2.0, certificates: SSLContext | None = None, max_answer: int = MAX_ANSWER
+    ) -> None:
         self._trusted_s = trusted_s
+        self._max_answer = max_answer
         self._certificates = certificates
         """Trusted certificates; httpx's own unless given."""
         self._idle: list[_Connection] = []
@@ -39,7 +53,7 @@ class KeepAlive(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         connection = self._next_idle() or await self._connect(request.url)
         try:
-            response, reusable = await connection.ask(request)
+            response, reusable = await connection.ask(request, request.extensions.get(MAX, self._max_answer))
         except BaseException:
             connection.close()  # what is still on its way would be taken for the next answer
             raise
@@ -89,7 +103,6 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
-        self._room = _LONGEST
         self._ends_with_connection = False
 
     @property
@@ -100,8 +113,9 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    async def ask(self, request: httpx.Request) -> tuple[httpx.Response, bool]:
+    async def ask(self, request: httpx.Request, max_answer: int) -> tuple[httpx.Response, bool]:
         """Send a request; return the response and whether the connection is reusable."""
+        self._room = self._max_answer = max_answer  # headers count too
         transport = self._transport
         if transport is None or transport.is_closing():
             raise httpx.WriteError("the connection was closed")
@@ -123,6 +137,11 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None:  # nobody asked: whatever comes would be taken for the next answer
+            self.close()
+            return
+        self._room -= len(data)
+        if self._room < 0:
+            self._fail(TooLong(self._max_answer))
             self.close()
             return
         try:
@@ -149,12 +168,7 @@ class _Connection(asyncio.Protocol):
         self._ends_with_connection = not any(name.lower() in _MEASURES for name, _ in self._headers)
 
     def on_body(self, body: bytes) -> None:
-        self._room -= len(body)
-        if self._room < 0:
-            self._fail(httpx.DecodingError(f"it is longer than {_LONGEST} bytes"))
-            self.close()
-        else:
-            self._body.append(body)
+        self._body.append(body)
 
     def on_message_complete(self) -> None:
         if self._answer is not None and not self._answer.done():

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.frames import CloseCode
 
 from ..errors import BadRequest, EnvError, EnvFault, EpisodeOver, FaultKind, NotFound, Unauthorized, UnknownSplit
+from ..limits import MAX_ANSWER, check_first, check_step, oversized
 from ..protocol import LARGEST_REWARD, Deadlines, EnvSpec, Observation, Score, Session, Status, Step, TaskInfo
 from ..wire import Fields, WireError, dump, load_object
 from .http import Calls, HttpRequest, read_json
@@ -29,9 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["OpenEnvEnv"]
 
 _QUOTED = 200
-_LONGEST = 64 * 1024 * 1024
-"""Bytes of an answer."""
-_PAUSE_S = 0.2
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+"""Between tries to open a session on a server that has none left."""
 _TOLD = {"metadata", "done", "reward"}
 """Fields of observations and actions that are about them and not in them."""
 _LATER = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS)
@@ -49,10 +50,11 @@ class OpenEnvEnv(PlayOnlyEnv):
         deadlines: Deadlines | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._url = url.rstrip("/")
+        # a user and password in the address would be sent in the place of the token
+        self._url = (url if token is None else str(httpx.URL(url).copy_with(userinfo=b""))).rstrip("/")
         self._headers = {"authorization": f"Bearer {token}"} if token is not None else {}
         self._deadlines = deadlines or Deadlines()
-        self._calls = Calls(self._url, _answer, repeats=True, token=token, transport=transport)
+        self._calls = Calls(url.rstrip("/"), _answer, repeats=True, token=token, transport=transport)
         self._splits: tuple[str, ...] | None = None
         self._action: str | None = None
         """Field of an action that takes its text; None where an action must be JSON."""
@@ -61,7 +63,7 @@ class OpenEnvEnv(PlayOnlyEnv):
         about, schemas = await self._get("/metadata"), await self._get("/schema")
         name, version, summary = read_answer("/metadata", lambda: _read_metadata(Fields(about, "metadata")))
         schema = read_answer("/schema", lambda: _read_schema(Fields(schemas, "schema")))
-        self._action = _one_text(schema)
+        self._action, self._calls.name = _one_text(schema), name
         if self._splits is None:
             self._splits = await self._listed_splits()
         prompt = "" if self._action is not None else f"Each action is a JSON object: {dump(schema).decode()}"
@@ -96,6 +98,7 @@ class OpenEnvEnv(PlayOnlyEnv):
             raise trouble[-1] from None
 
     async def _until_open(self, task: str, seed: int, trouble: list[EnvFault]) -> Session:
+        pause_s = _FIRST_PAUSE_S
         while True:
             try:
                 return await self._open(task, seed)
@@ -103,7 +106,8 @@ class OpenEnvEnv(PlayOnlyEnv):
                 if fault.kind not in (FaultKind.BUSY, FaultKind.UNREACHABLE):
                     raise
                 trouble.append(fault)
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def close(self) -> None:
         await self._calls.close()
@@ -131,13 +135,13 @@ class OpenEnvEnv(PlayOnlyEnv):
         shown = str(httpx.URL(url).copy_with(userinfo=b""))
         try:
             socket = await connect(
-                url, additional_headers=self._headers, max_size=_LONGEST, proxy=None, open_timeout=None
+                url, additional_headers=self._headers, max_size=MAX_ANSWER, proxy=None, open_timeout=None
             )
         except InvalidStatus as error:
             raise _make_refusal(shown, error.response.status_code) from error
         except (OSError, WebSocketException) as error:
             raise EnvFault(f"{shown}: {type(error).__name__}: {error}", kind=FaultKind.UNREACHABLE) from error
-        session = _Session(socket, self._action, self._deadlines)
+        session = _Session(socket, self._calls.name, self._action, self._deadlines)
         try:
             await session.begin({"seed": seed, "episode_id": task, **_name_task(task)})
         except BaseException:
@@ -147,8 +151,9 @@ class OpenEnvEnv(PlayOnlyEnv):
 
 
 class _Session(PlayOnlySession):
-    def __init__(self, socket: ClientConnection, action: str | None, deadlines: Deadlines) -> None:
+    def __init__(self, socket: ClientConnection, env: str, action: str | None, deadlines: Deadlines) -> None:
         self._socket = socket
+        self._env = env
         self._action = action
         self._deadlines = deadlines
         self._ended = ""
@@ -156,7 +161,7 @@ class _Session(PlayOnlySession):
 
     async def begin(self, data: Mapping[str, Any]) -> None:
         answer = await self._ask("reset", data)
-        self.first = read_answer("reset", lambda: _read_observation(answer))
+        self.first = check_first(read_answer("reset", lambda: _read_observation(answer)), self._env)
 
     async def step(self, action: str) -> Step:
         if self._ended:
@@ -174,7 +179,7 @@ class _Session(PlayOnlySession):
         except BadRequest as error:
             self._ended = ""
             return Step(observation=Observation(text=str(error)), status=Status.INVALID)
-        step = read_answer("step", lambda: _read_step(answer))
+        step = check_step(read_answer("step", lambda: _read_step(answer)), self._env)
         self._ended = "the episode is over" if step.ended else ""
         return step
 
@@ -186,15 +191,23 @@ class _Session(PlayOnlySession):
                 await self._socket.close()
 
     async def _ask(self, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        sent = False
         try:
-            await self._socket.send(dump({"type": kind, "data": data}).decode("ascii"))
+            # a server that is full says so and hangs up, perhaps before it is asked: what it said is read even then
+            with suppress(ConnectionClosed):
+                await self._socket.send(dump({"type": kind, "data": data}).decode("ascii"))
+                sent = True
             said = await self._socket.recv()
         except ConnectionClosed as error:
+            if error.sent is not None and error.sent.code == CloseCode.MESSAGE_TOO_BIG:
+                raise oversized(self._env, f"a {kind}") from error
             raise EnvFault(f"the connection was closed during a {kind}: {error}", kind=FaultKind.LOST) from error
         answer = read_answer(kind, lambda: load_object(said.encode("utf-8") if isinstance(said, str) else said))
         about = answer.get("data")
         if answer.get("type") == "error" or not isinstance(about, dict):
             raise _read_error(kind, about)
+        if not sent:
+            raise EnvFault(f"the connection was closed before a {kind}", kind=FaultKind.LOST)
         return about
 
 

@@ -17,18 +17,20 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from tempfile import gettempdir
+from pathlib import Path
 from threading import BoundedSemaphore, Event, Lock, Thread
 from typing import Any, TypeVar
 
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.stdio import stdio_client
-from mcp.client.streamable_http import streamable_http_client
+from mcp import Client, MCPError
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
 from ..errors import EnvFault, FaultKind
+from ..limits import oversized
+from ..temp_files import Temporary
 from .actions import ServerCall
 from .options import MCPOptions
+from .remote import reach
+from .stdio import LastWords, talk
 
 __all__ = ["Connection", "ServerTool", "ToolResult", "clean_text"]
 
@@ -71,6 +73,10 @@ class Connection:
         self._kept = _kept(json.dumps([options.command, options.url]))
         self._opened: Future[tuple[ServerTool, ...]] = Future()
         self._over = Event()
+        self._too_long = Event()
+        """A message was longer than the limit."""
+        self._last_words: LastWords | None = None
+        """Of a server that is started here."""
         self._thread = Thread(target=self._run, name="mcp", daemon=True)
         try:
             with _STARTING:
@@ -78,8 +84,11 @@ class Connection:
                 self.tools = self._opened.result(_START_S + _STOP_S)
         except Exception as error:
             self.close()
+            if self._too_long.is_set():
+                raise oversized("mcp", "the list of tools") from error
             what = " ".join(map(_without_secrets, options.command or (options.url,)))
-            raise EnvFault(f"no MCP server at '{what[:120]}': {_first(error)}", kind=FaultKind.UNREACHABLE) from error
+            message = f"no MCP server at '{what[:120]}': {_first(error)}{self._said()}"
+            raise EnvFault(message, kind=FaultKind.UNREACHABLE) from error
 
     # --- in the thread ---
 
@@ -92,19 +101,32 @@ class Connection:
 
     async def _hold(self) -> None:
         """Hold the connection until closed: what was entered in a task must be left in it."""
-        with open(os.devnull, "w", encoding="utf-8") as nowhere:
-            async with Client(self._transport(nowhere), read_timeout_seconds=_START_S) as self._client:
-                self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
-                self._opened.set_result(await self._list())
-                if not self._over.is_set():
-                    await self._closing.wait()
-
-    def _transport(self, nowhere: Any) -> Any:
         if self._options.url:
-            return streamable_http_client(self._options.url)
-        program, *arguments = self._options.command
-        temporary = {"TMPDIR": gettempdir()}  # of the environment little else is handed on
-        return stdio_client(StdioServerParameters(command=program, args=arguments, env=temporary), errlog=nowhere)
+            await self._serve(reach(self._options.url, self._too_long.set))
+            return
+        folder = Temporary()  # removed by the next one, if this process is killed
+        try:
+            scratch, temporary = (folder.path / name for name in ("scratch", "tmp"))
+            scratch.mkdir()
+            temporary.mkdir()
+            command = [_place(word, scratch, first=not at) for at, word in enumerate(self._options.command)]
+            # of the environment little else is handed on
+            environ = {"HOME": str(scratch), "TMPDIR": str(temporary)}
+            self._last_words = LastWords()
+            await self._serve(talk(command, scratch, environ, self._last_words, self._too_long.set))
+        except BaseException:
+            if self._last_words is not None:
+                await self._last_words.ended()
+            raise
+        finally:
+            folder.remove()
+
+    async def _serve(self, transport: Any) -> None:
+        async with Client(transport, read_timeout_seconds=_START_S) as self._client:
+            self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
+            self._opened.set_result(await self._list())
+            if not self._over.is_set():
+                await self._closing.wait()
 
     async def _list(self) -> tuple[ServerTool, ...]:
         tools: list[ServerTool] = []
@@ -126,9 +148,13 @@ class Connection:
             async with asyncio.timeout(timeout_s + 1):
                 given = await self._client.call_tool(call.name, dict(call.arguments), read_timeout_seconds=timeout_s)
         except (MCPError, TimeoutError) as error:
+            if self._too_long.is_set():
+                raise oversized("mcp", f"a call of '{call.name[:60]}'") from error
             code = error.code if isinstance(error, MCPError) else REQUEST_TIMEOUT
             if code == CONNECTION_CLOSED:
-                raise EnvFault("the MCP server is gone") from error
+                if self._last_words is not None:
+                    await self._last_words.ended()
+                raise EnvFault(f"the MCP server is gone{self._said()}") from error
             if code == REQUEST_TIMEOUT:
                 return ToolResult(text=f"no answer within {timeout_s:g} s", good=False, fault=FaultKind.DEADLINE)
             return ToolResult(text=clean_text(str(error)), good=False)
@@ -144,6 +170,15 @@ class Connection:
         if call.name not in self._options.cached:
             return await self._call(call)
         return await self._kept.get(json.dumps([call.name, call.arguments], sort_keys=True), lambda: self._call(call))
+
+    def _said(self) -> str:
+        """The end of the server's standard error, without what its command keeps secret."""
+        said = str(self._last_words or "")
+        for word in self._options.command:
+            secret = word.partition("=")[2]
+            said = said.replace(secret, "...") if secret else said
+        said = "; ".join(map(_without_secrets, clean_text(said).split(" | ")))
+        return f"; its standard error ends: {said}" if said else ""
 
     # --- in the player's thread ---
 
@@ -183,6 +218,12 @@ class _Kept:
 @cache  # one for each server, whichever episode asks
 def _kept(server: str) -> _Kept:
     return _Kept()
+
+
+def _place(word: str, scratch: Path, *, first: bool) -> str:
+    """A word of a command as it is where the server is started: a file of ours by its full path."""
+    ours = word.startswith(("./", "../")) or (not first and os.path.isfile(word))
+    return os.path.abspath(word) if ours else word.replace("{scratch}", str(scratch))
 
 
 def _text(given: Any) -> str:

@@ -20,7 +20,7 @@ from .connection import Connection, ServerTool, ToolResult, clean_text
 from .options import read_mcp_options
 from .tasks import SPLITS, ToolTask, load_task_file
 
-__all__ = ["SPEC", "Tools", "create"]
+__all__ = ["SPEC", "Tools"]
 
 _PROMPT = (
     "You have tools, which are listed with the task. Each turn, call one of them, or several at once in a list:\n"
@@ -37,10 +37,6 @@ SPEC = EnvSpec(
     prompt=_PROMPT,
     runs=Runs.THREAD,  # calls wait: nobody else should wait with them
 )
-
-
-def create(options: Mapping[str, Json]) -> Tools:
-    return Tools(options)
 
 
 class Tools(Env):
@@ -63,6 +59,9 @@ class Tools(Env):
 
     def difficulty(self, task: str) -> str | None:
         return self._find(task).group
+
+    def trivial(self, task: str) -> bool:
+        return self._find(task).trivial
 
     def _find(self, task: str) -> ToolTask:
         if task not in self._tasks:

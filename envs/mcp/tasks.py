@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ..errors import BadOption
 from .actions import ANSWER
 from .check import BadCheck, TaskCheck, compile_check, find_tools, read_number
 
-__all__ = ["SPLITS", "ToolTask", "load_task_file"]
+__all__ = ["SPLITS", "ToolTask", "find_wrong_rows", "load_task_file"]
 
 SPLITS = ("train", "test")
 
@@ -36,6 +36,8 @@ class ToolTask:
     """Results are broken down by it."""
     solution: tuple[str, ...] | None
     """Actions, with the answer at the end."""
+    trivial: bool
+    """Whether an empty answer is right, on purpose."""
 
     def accepts(self, answer: str) -> bool:
         return not self.answers or any(_same(answer, each) for each in self.answers)
@@ -49,24 +51,41 @@ def _same(one: str, other: str) -> bool:
 def load_task_file(path: str) -> Mapping[str, ToolTask]:
     """Load the tasks by id, in the file's order."""
     try:
-        lines = Path(path).read_text("utf-8").splitlines()
+        text = Path(path).expanduser().read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadOption(f"mcp cannot read the file of tasks '{path}': {error}") from error
     tasks: dict[str, ToolTask] = {}
-    for at, line in enumerate(lines, start=1):
+    for at, row in _rows(text):
+        if isinstance(row, str):
+            raise BadOption(f"{path}:{at}: {row}")
+        tasks[row.id] = row
+    return tasks
+
+
+def find_wrong_rows(text: str) -> Iterator[tuple[int, str]]:
+    """The number of each wrong line of a file of tasks, and what is wrong with it."""
+    rows = list(_rows(text))
+    yield from ((at, row) for at, row in rows if isinstance(row, str))
+    if not rows:
+        yield 1, "there is no task in it"
+
+
+def _rows(text: str) -> Iterator[tuple[int, ToolTask | str]]:
+    """The task of each line with its number, or what is wrong with it."""
+    known = set[str]()
+    for at, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         try:
             task = _task(json.loads(line))
         except ValueError as error:
-            raise BadOption(f"{path}:{at}: {error}") from error
-        if task.id in tasks:
-            raise BadOption(f"{path}:{at}: task '{task.id}' appears twice")
-        tasks[task.id] = task
-    return tasks
+            yield at, str(error)
+        else:
+            yield at, f"task '{task.id}' appears twice" if task.id in known else task
+            known.add(task.id)
 
 
-_KEYS = {"id", "instruction", "answer", "check", "split", "group", "solution"}
+_KEYS = {"id", "instruction", "answer", "check", "split", "group", "solution", "trivial"}
 
 
 def _task(data: Any) -> ToolTask:
@@ -79,6 +98,8 @@ def _task(data: Any) -> ToolTask:
         raise ValueError("a task needs an 'answer' or a 'check'")
     if data.get("split", "train") not in SPLITS:
         raise ValueError(f"'split' must be one of {', '.join(SPLITS)}")
+    if not isinstance(data.get("trivial", False), bool):
+        raise ValueError("'trivial' must be true or false")
     answers = _texts(data.get("answer", []))
     check = _check(data["check"]) if "check" in data else None
     return ToolTask(
@@ -90,6 +111,7 @@ def _task(data: Any) -> ToolTask:
         split=data.get("split", "train"),
         group=str(data["group"]) if "group" in data else None,
         solution=_solution(data["solution"], answers) if "solution" in data else None,
+        trivial=data.get("trivial", False),
     )
 
 

@@ -5,12 +5,14 @@ Raw ASGI, because a step of a light environment costs microseconds and a web fra
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import parse_qs
 
-from ..errors import BadRequest, EnvError, EnvFault, FaultKind, NotFound, TooLarge, WrongMethod
+from ..errors import BadRequest, EnvError, EnvFault, FaultKind, NotFound, TooLarge, Unauthorized, WrongMethod
 from ..wire import WireError, dump, load_object
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "find_handler",
     "not_found",
     "read_body",
+    "refuse_web_pages",
     "send_reply",
 ]
 
@@ -113,6 +116,36 @@ def find_handler(routes: Routes, scope: ASGIScope) -> tuple[Handler, str] | None
 
 def not_found(scope: ASGIScope) -> NotFound:
     return NotFound(f"no route '{scope['path'][:60]}'")
+
+
+_LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?")
+
+
+def refuse_web_pages(scope: ASGIScope) -> None:
+    """Refuse what a page in a browser on this machine may have sent, which reaches a server on it too.
+
+    A page from elsewhere has another origin than the server, unless its name was made to lead here; then the server is
+    called by that name.
+    """
+    hosts, origins = (_values(scope, name) for name in (b"host", b"origin"))
+    local = _is_loopback((scope.get("server") or [""])[0])
+    if local and not (len(hosts) == 1 and _LOOPBACK.fullmatch(hosts[0])):
+        raise Unauthorized(
+            "expected 'Host' to be localhost, 127.0.0.1 or [::1]: a server without a token answers to no other name"
+        )
+    if origins and not (local and len(origins) == 1 and origins[0] in (f"http://{hosts[0]}", f"https://{hosts[0]}")):
+        raise Unauthorized("expected no request from a web page: only a server with a token answers those that know it")
+
+
+def _values(scope: ASGIScope, wanted: bytes) -> list[str]:
+    return [value.decode("latin-1").lower() for name, value in scope["headers"] if name == wanted]
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address.removeprefix("::ffff:")).is_loopback
+    except ValueError:
+        return False
 
 
 async def read_body(receive: ASGIReceive, limit: int) -> bytes:

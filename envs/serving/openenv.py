@@ -12,6 +12,7 @@ A task is named by `task_id`, or by a split and an index in it; without either t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -42,10 +43,11 @@ class OpenEnv:
     name = "openenv"
     socket = f"/{_BASE}/ws"
 
-    def __init__(self, pool: Instances, sessions: Sessions, max_message: int) -> None:
+    def __init__(self, pool: Instances, sessions: Sessions, max_message: int, lease_s: float) -> None:
         self._pool = pool
         self._sessions = sessions
         self._max_message = max_message
+        self._lease_s = lease_s
         split, index = object_schema({"split": TEXT}), object_schema({"split": TEXT, "index": NUMBER})
         self.routes: Routes = {
             (_BASE, "health"): {"GET": Route(self._health, "whether it is well")},
@@ -132,12 +134,12 @@ class OpenEnv:
     # --- over a WebSocket ---
 
     async def converse(self, receive: ASGIReceive, send: ASGISend) -> None:
-        """One session, as long as the connection lasts."""
+        """One session, as long as the connection lasts and something is said in the time of a lease."""
         await receive()
         await send({"type": "websocket.accept"})
         talk = Talk(self._pool, self._sessions)
         try:
-            while (message := await receive())["type"] == "websocket.receive":
+            while (message := await self._next(receive))["type"] == "websocket.receive":
                 answer = await self._answer(talk, message)
                 if answer is None:
                     await send({"type": "websocket.close", "code": 1000})
@@ -145,6 +147,13 @@ class OpenEnv:
                 await send({"type": "websocket.send", "text": dump(answer).decode("ascii")})
         finally:
             await talk.end()
+
+    async def _next(self, receive: ASGIReceive) -> Mapping[str, Any]:
+        try:
+            async with asyncio.timeout(self._lease_s):
+                return await receive()
+        except TimeoutError:
+            return {"type": "websocket.receive", "text": '{"type":"close"}'}
 
     async def _answer(self, talk: Talk, message: Mapping[str, Any]) -> Json:
         """Answer a message; None means that the client ends the session."""

@@ -33,6 +33,7 @@ from .arguments import add_arguments
 from .process_guard import run_guarded
 from .remote_pool import Distant
 from .server import EnvServer, MultiEnvServer, ServerSettings
+from .slow_clients import TimedHttp
 
 __all__ = ["main", "run"]
 
@@ -122,6 +123,7 @@ def _config(app: EnvServer | MultiEnvServer, settings: ServerSettings) -> uvicor
         log_level="warning",
         timeout_graceful_shutdown=_STOP_S,
         lifespan="on",
+        http=TimedHttp,
         ws="websockets-sansio",
         proxy_headers=False,  # who asks makes no difference here, nor does a proxy's word on it
         server_header=False,

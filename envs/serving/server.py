@@ -34,6 +34,7 @@ from .asgi import (
     find_handler,
     not_found,
     read_body,
+    refuse_web_pages,
     send_reply,
 )
 from .metrics import Answers, Sample, format_samples
@@ -102,7 +103,7 @@ class EnvServer(_Lifespan):
             self.pool, limit=self._settings.max_sessions, lease_s=self._settings.lease_s, clock=clock
         )
         self._native = Native(self.pool, self.sessions)
-        self._openenv = OpenEnv(self.pool, self.sessions, self._settings.max_body)
+        self._openenv = OpenEnv(self.pool, self.sessions, self._settings.max_body, self._settings.lease_s)
         self.dialects: Sequence[WireDialect] = (
             self._native,
             AgentGym(self.pool, self.sessions, self._settings.agentgym),
@@ -200,11 +201,7 @@ class EnvServer(_Lifespan):
         if scope["path"] in _OPEN_TO_ALL:
             return
         if self._authorization is None:
-            # a page that somebody looks at on this machine reaches this server too
-            if any(name == b"origin" for name, _ in scope["headers"]):
-                raise Unauthorized(
-                    "expected no request from a web page: only a server with a token answers those that know it"
-                )
+            refuse_web_pages(scope)
             return
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         if not compare_digest(given, self._authorization):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 from ...dsl.model.recipe import Rollout
@@ -20,6 +20,7 @@ from .episode import Ending, Episode, Task
 __all__ = [
     "ConcurrencyLimits",
     "ConnectedEnv",
+    "SessionLimit",
     "check_score",
     "limit_time",
     "open_session",
@@ -29,6 +30,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_TRIED_AFTER = 8
+"""Times the sessions that a server takes have to end until one more is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,60 @@ def _make_semaphore(limit: int | None) -> AbstractAsyncContextManager[Any]:
     return nullcontext() if limit is None else asyncio.Semaphore(limit)
 
 
+class SessionLimit:
+    """Sessions open at once in one environment: as many as the recipe allows, or as its server proved to take.
+
+    Who waits for one waits without a time limit of its own: every session ends within that of its episode.
+    """
+
+    def __init__(self, remark: Callable[[str], None] = lambda text: None) -> None:
+        self.allowed: int | None = None
+        """By the recipe."""
+        self._found: int | None = None
+        """By what the server refused; one more is tried now and then, for others may have left it."""
+        self._told: int | None = None
+        self._num_ended = 0
+        """Since the limit that was found last changed."""
+        self._remark = remark
+        self._num_taken = 0
+        """Places, of sessions that are open or being opened."""
+        self._num_open = 0
+        self._left = asyncio.Event()
+
+    async def enter(self) -> None:
+        while any(limit is not None and self._num_taken >= limit for limit in (self.allowed, self._found)):
+            await self._left.wait()
+        self._num_taken += 1
+
+    def opened(self) -> None:
+        self._num_open += 1
+
+    def leave(self, *, opened: bool) -> None:
+        self._num_taken -= 1
+        if opened:
+            self._num_open -= 1
+            self._num_ended += 1
+        if self._found is not None and self._num_ended >= _TRIED_AFTER * self._found:
+            self._found, self._num_ended = self._found + 1, 0
+        self._left.set()  # all wake up in the order in which they came, and look again
+        self._left = asyncio.Event()
+
+    def lower(self, env: str, refusal: EnvFault) -> bool:
+        """After a refusal, allow no more than are open now; False where others than we fill the server."""
+        if not self._num_open:
+            return False
+        if self._found is None or self._num_open < self._found:
+            self._found, self._num_ended = self._num_open, 0
+        if self._told is None or self._num_open < self._told:
+            self._told = self._num_open
+            count = f"{self._num_open} session{'s' if self._num_open > 1 else ''}"
+            self._remark(
+                f"environment '{env}': its server takes {count} at a time, so other episodes wait for their turn "
+                f"({refusal}); write 'environments.{env}.sessions: {self._num_open}'"
+            )
+        return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectedEnv:
     """An open environment, with a recipe's settings for it."""
@@ -55,6 +113,7 @@ class ConnectedEnv:
     client: EnvClient
     spec: EnvSpec
     success_at: float = 1.0
+    sessions: SessionLimit = field(default_factory=SessionLimit)
 
 
 async def with_retries(
@@ -115,17 +174,39 @@ async def open_session(
     env: ConnectedEnv, task: Task, timeouts: Rollout, concurrency: ConcurrencyLimits
 ) -> AsyncIterator[Session]:
     """Open a session for one episode, and close it in any case."""
-    async with concurrency.reset:
-        session = await with_deadline(
-            _open(env, task), timeouts.reset_timeout_s, f"{env.name} to start task '{task.id}'"
-        )
+    session = await _open_in_turn(env, task, timeouts, concurrency)
     try:
         if not isinstance(session.first.text, str):
             raise EnvFault(f"{env.name} returned no text at the start", kind=FaultKind.GARBAGE)
         yield session
     finally:
-        with suppress(EnvFault):  # what cannot be closed is of no use to anybody any more
-            await with_deadline(session.close(), timeouts.step_timeout_s, f"{env.name} to close a session")
+        try:
+            with suppress(EnvFault):  # what cannot be closed is of no use to anybody any more
+                await with_deadline(session.close(), timeouts.step_timeout_s, f"{env.name} to close a session")
+        finally:
+            env.sessions.leave(opened=True)
+
+
+async def _open_in_turn(env: ConnectedEnv, task: Task, timeouts: Rollout, concurrency: ConcurrencyLimits) -> Session:
+    """Open a session as soon as there is room for one; a server that is full of ours is asked again when one ends."""
+    while True:
+        await env.sessions.enter()
+        opened = False
+        try:
+            async with concurrency.reset:
+                session = await with_deadline(
+                    _open(env, task), timeouts.reset_timeout_s, f"{env.name} to start task '{task.id}'"
+                )
+            opened = True
+            env.sessions.opened()
+            return session
+        except EnvFault as fault:
+            refusal = fault
+        finally:
+            if not opened:
+                env.sessions.leave(opened=False)
+        if refusal.kind is not FaultKind.BUSY or not env.sessions.lower(env.name, refusal):
+            raise refusal
 
 
 async def _open(env: ConnectedEnv, task: Task) -> Session:

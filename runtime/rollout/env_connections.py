@@ -17,7 +17,7 @@ from ...envs.errors import EnvError
 from ...envs.protocol import Deadlines, EnvClient, EnvSpec, Runs
 from ...envs.registry import factory
 from ..errors import RunError, StepRefused
-from .env_calls import ConnectedEnv
+from .env_calls import ConnectedEnv, SessionLimit
 
 __all__ = ["EnvConnector", "OpenClient", "OpenEnvs", "connect_to_server", "make_deadlines", "stop_on_env_error"]
 
@@ -45,7 +45,8 @@ class EnvConnector:
         self.logs = logs
         self.environ = environ
         self.deadlines = deadlines
-        self._note = note
+        self.remark = note
+        """Tells whoever watches the run."""
         self.num_troubles = 0
         """Times that a server of this run died, hung, sent an invalid answer, or could not be restarted."""
 
@@ -82,7 +83,7 @@ class EnvConnector:
 
     def note(self, trouble: str) -> None:
         self.num_troubles += 1
-        self._note(trouble)
+        self.remark(trouble)
 
     def read_secret(self, reference: str | None) -> str | None:
         """Read a token from the environment variables; a plan holds only its name."""
@@ -128,10 +129,12 @@ OpenClient = Callable[[str, Environment], Awaitable[EnvClient]]
 class OpenEnvs:
     """Open environments of a run: opened on first use, shared by all stages with equal settings, closed together."""
 
-    def __init__(self, open_client: OpenClient) -> None:
+    def __init__(self, open_client: OpenClient, remark: Callable[[str], None] = lambda text: None) -> None:
         self._open = open_client
+        self._remark = remark
         self._clients: dict[str, EnvClient] = {}
         self._specs: dict[str, EnvSpec] = {}
+        self._sessions: dict[str, SessionLimit] = {}
 
     async def get(self, name: str, settings: Environment) -> ConnectedEnv:
         key = _make_key(settings)
@@ -146,7 +149,9 @@ class OpenEnvs:
                 f"environment '{name}': its server was {known.name} {known.version} and is now "
                 f"{spec.name} {spec.version}; restore the first one and resume"
             )
-        return ConnectedEnv(name=name, client=client, spec=spec, success_at=settings.success_at)
+        sessions = self._sessions.setdefault(key, SessionLimit(self._remark))
+        sessions.allowed = settings.sessions
+        return ConnectedEnv(name=name, client=client, spec=spec, success_at=settings.success_at, sessions=sessions)
 
     async def all(self, settings: Mapping[str, Environment]) -> dict[str, ConnectedEnv]:
         return {name: await self.get(name, each) for name, each in settings.items()}

@@ -92,7 +92,8 @@ def _hardware(hardware: Hardware) -> Hardware:
 
 def _stage(stage: PlanStage) -> PlanStage:
     environments = {
-        name: replace(each, url=each.url and "", token=None) for name, each in stage.settings.environments.items()
+        name: replace(each, url=each.url and "", token=None, sessions=None)
+        for name, each in stage.settings.environments.items()
     }
     reward = stage.settings.reward
     if reward.judge is not None:

@@ -14,6 +14,7 @@ from ...dsl.model.algorithm import Kind
 from ...dsl.model.model_sizes import is_folder
 from ...dsl.model.plan import Plan, Role
 from ...dsl.model.recipe import DType, Init, Layout, Model, Offload
+from ...dsl.model.stage_kinds import episodes_at_once
 from ..agents.chat import LEFT_OUT, NO_THOUGHTS, Chat
 from ..agents.formats import format_for
 from ..agents.prompts import prompt_texts
@@ -128,6 +129,10 @@ def _dtype(plan: Plan) -> DType:
     return DType.BF16 if plan.hardware.gpus_per_node else DType.FP32
 
 
+def _episodes_at_once(plan: Plan) -> int:
+    return max(episodes_at_once(stage.settings, stage.budget.episodes_per_step) for stage in plan.stages)
+
+
 @_defer_garbage_collection()
 def rollout_worker(
     plan: Plan, model: ModelSource, envs: OpenEnvs, clock: Callable[[], float], *, weights_follow: bool = True
@@ -138,7 +143,7 @@ def rollout_worker(
         model=Path(model.path),
         dtype=_dtype(plan),
         context_tokens=_context(plan),
-        slots=plan.rollout.slots or max(stage.budget.episodes_per_step for stage in plan.stages) or _MEASURED_AT_ONCE,
+        slots=plan.rollout.slots or _episodes_at_once(plan) or _MEASURED_AT_ONCE,
         block_size=hardware.block_size,
         cache_bytes=None if hardware.kv_cache_gb is None else int(hardware.kv_cache_gb * 2**30),
         memory_share=_memory_share(plan),

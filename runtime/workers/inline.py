@@ -14,7 +14,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from ...dsl.model.plan import Plan
 from ..protocols import SyncProof
-from ..rollout.env_connections import OpenClient, OpenEnvs
+from ..rollout.env_connections import EnvConnector, OpenEnvs
 from .build import learner_worker, prepare_model, rollout_worker
 from .learner_worker import LearnerWorker
 from .rollout_worker import RolloutWorker
@@ -62,10 +62,10 @@ class InlineWorkerGroup(WorkerGroup):
 
 
 async def launch_inline(
-    plan: Plan, root: Path, open_client: OpenClient, clock: Callable[[], float], announce: Callable[[str], None]
+    plan: Plan, root: Path, connector: EnvConnector, clock: Callable[[], float], announce: Callable[[str], None]
 ) -> InlineWorkerGroup:
     """Model, environments and engines of a plan, ready to work; `announce` says what the start is waiting for."""
-    envs = OpenEnvs(open_client)
+    envs = OpenEnvs(connector, connector.remark)
     try:
         announce("start: preparing the model")
         model = await prepare_model(plan, root, envs)

@@ -76,7 +76,7 @@ class RolloutActor:
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable", category=UserWarning)
         self._plan, self._root, self._clock = plan, root, clock
         self._notes: list[str] = []
-        self._envs = OpenEnvs(EnvConnector(note=self._notes.append, **reach))
+        self._envs = OpenEnvs(EnvConnector(note=self._notes.append, **reach), self._notes.append)
 
     async def model(self) -> Said[ModelSource]:
         return self._said(await prepare_model(self._plan, self._root, self._envs))

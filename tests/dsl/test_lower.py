@@ -28,6 +28,7 @@ from agym.dsl.model.recipe import (
     RewardSource,
     Transport,
 )
+from agym.dsl.model.stage_kinds import episodes_at_once
 from agym.dsl.planning.lower import lower
 from agym.dsl.publish.plan_json import dump_json
 
@@ -378,3 +379,21 @@ def test_a_card_s_memory_is_in_the_plan(plan_of: PlanOf, hardware: Hardware) -> 
     budget = plan_of({"hardware": hardware}).budget
     assert budget.capacity_bytes is not None
     assert {use.role for use in budget.memory} == {Role.LEARNER, Role.ROLLOUT}
+
+
+@pytest.mark.parametrize(
+    ("sessions", "at_once"),
+    [
+        ({"craft": None}, 64),
+        ({"craft": 3}, 3),
+        ({"craft": 500}, 64),
+        ({"craft": 3, "more": 4}, 7),
+        ({"craft": 3, "more": None}, 64),
+    ],
+)
+def test_no_more_episodes_are_planned_at_once_than_the_environments_have_room_for(
+    recipe: Recipe, sessions: dict[str, int | None], at_once: int
+) -> None:
+    (stage, *_), craft = recipe.schedule, next(iter(recipe.environments.values()))
+    limited = {name: replace(craft, sessions=limit) for name, limit in sessions.items()}
+    assert episodes_at_once(replace(stage, environments=limited), 64) == at_once

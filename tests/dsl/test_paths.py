@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from agym.dsl.catalog import Catalog
+from agym.dsl.catalog import Catalog, EnvironmentInfo
 from agym.dsl.check.paths import anchor_paths
 from agym.dsl.compile import CompiledVariant, compile_recipe
+from agym.dsl.compose.library import Found, Refusal, Trouble
 from agym.dsl.publish.plan_json import dump_json
 from agym.dsl.source import Source
 from agym.files import DiskLibrary
@@ -133,3 +134,102 @@ def test_a_setting_counts_from_where_agym_was_called(agym: Agym, tmp_path: Path)
     (tmp_path / "recipes/a.yaml").write_text(f"{HEAD}extends: quickstart\n")
     called = agym("plan", "recipes/a.yaml", "--set", "agent.prompt=p.txt", "--format", "json")
     assert json.loads(called.out)["stages"][0]["settings"]["agent"]["prompt"] == "../p.txt"
+
+
+# --- paths in the options of environments --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files_catalog(catalog: Catalog) -> Catalog:
+    def wrong(text: str) -> Iterator[tuple[int, str]]:
+        yield from ((at, f"no {line}") for at, line in enumerate(text.splitlines(), start=1) if line != "good")
+
+    schema = {"type": "string", "description": "A file.", "format": "path"}
+    options = {"rows": schema, "folder": schema, "word": {"description": "Any."}, "command": {"description": "Any."}}
+    info = EnvironmentInfo(
+        name="filed", summary="", splits={"train": None, "test": None}, options=options, rows={"rows": wrong}
+    )
+    return Catalog(environments={**catalog.environments, "filed": info})
+
+
+RUN = "model: Qwen/Qwen3-0.6B\neval: null\nschedule: [{stage: go, turns: 10, until: step >= 10}]\n"
+THERE = {"recipes/base/rows.jsonl": "good\ngood\n", "recipes/base/data/x": "", "recipes/rows.jsonl": "good"}
+
+
+def test_paths_in_options_count_from_the_file_that_they_are_written_in(files_catalog: Catalog) -> None:
+    base = """\
+agym: 1
+environments:
+  f:
+    use: filed
+    options: {rows: rows.jsonl, folder: ./data, word: rows.jsonl, command: [run, ./rows.jsonl, rows.jsonl]}
+"""
+    text = f"{HEAD}extends: base/b\n{RUN}"
+    made = compile_recipe(
+        Source("recipes/a.yaml", text), DiskLike({**THERE, "recipes/base/b.yaml": base}), (), {}, files_catalog
+    )
+    assert made.variants, [each.message for each in made.diagnostics]
+    (stage,) = made.variants[0].plan.stages
+    assert stage.settings.environments["f"].options == {
+        "rows": "./base/rows.jsonl",
+        "folder": "./base/data",
+        "word": "rows.jsonl",
+        "command": ("run", "./base/rows.jsonl", "rows.jsonl"),
+    }
+    rooted = anchor_paths(made.variants[0].plan, "/root-of-all").stages[0].settings.environments["f"].options
+    assert (rooted["rows"], rooted["word"]) == ("/root-of-all/base/rows.jsonl", "rows.jsonl")
+    assert rooted["command"] == ("run", "/root-of-all/base/rows.jsonl", "rows.jsonl")
+    again = compile_recipe(
+        Source("recipes/a.yaml", resolved_yaml(made.variants[0].tree)), DiskLike(THERE), (), {}, files_catalog
+    )
+    assert dump_json(again.variants[0].plan) == dump_json(made.variants[0].plan)
+
+
+@pytest.mark.parametrize(
+    "worlds",
+    [
+        "environments: {f: {use: filed, options: {rows: ROWS}}}\n",
+        "environments: {f: filed}\nSTAGE: {f: {options: {rows: ROWS}}}\n",
+    ],
+)
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ("rows.jsonl", None),
+        ("/abs.jsonl", None),
+        ("rowz.jsonl", "file-not-found: there is no file or folder 'rowz.jsonl'"),
+        ("/nowhere", "file-not-found: there is no file or folder '/nowhere'"),
+        ("wrong.jsonl", "bad-option: 'wrong.jsonl', line 2: no bad; 1 more of its lines are wrong"),
+        ("odd.jsonl", "bad-option: 'odd.jsonl', line 2: it is not UTF-8"),
+    ],
+)
+def test_files_of_options_are_there_and_their_rows_right(
+    files_catalog: Catalog, worlds: str, rows: str, told: str | None
+) -> None:
+    head, _, stage = worlds.replace("ROWS", rows).partition("STAGE: ")
+    run = RUN.replace("turns: 10", f"environments: {stage.strip()}, turns: 10") if stage else RUN
+    files = {"recipes/wrong.jsonl": "good\nbad\nworse", "recipes/odd.jsonl": b"good\n\xff", "/abs.jsonl": "good"}
+    text = f"{HEAD}{head}{run}"
+    made = compile_recipe(Source("recipes/a.yaml", text), DiskLike({**THERE, **files}), (), {}, files_catalog)
+    assert [f"{each.code}: {each.message}" for each in made.diagnostics] == ([told] if told else [])
+    assert all(each.span.text == rows for each in made.diagnostics)
+
+
+def test_a_folder_of_options_that_is_not_there_is_told_and_one_that_is_is_not_read(files_catalog: Catalog) -> None:
+    def told(option: str, value: str) -> list[str]:
+        text = f"{HEAD}environments: {{f: {{use: filed, options: {{{option}: {value}}}}}}}\n{RUN}"
+        made = compile_recipe(Source("recipes/a.yaml", text), DiskLike(THERE), (), {}, files_catalog)
+        return [each.message for each in made.diagnostics]
+
+    assert told("folder", "base/data") == []
+    assert told("folder", "base/dada") == ["there is no file or folder 'base/dada'"]
+    assert told("rows", "base/data") == ["'base/data' is a folder, expected a file"]
+
+
+class DiskLike(MemoryLibrary):
+    """Tells folders from files that are not there, whoever asks."""
+
+    def read(self, reference: str, base: Source | None) -> Found | Refusal:
+        found = super().read(reference, base)
+        folder = isinstance(found, Refusal) and any(name.startswith(f"{reference}/") for name in self.files)
+        return Refusal(trouble=Trouble.FOLDER) if folder else found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from pathlib import Path
 from typing import Literal
 
 from mcp.server.mcpserver import MCPServer
@@ -73,8 +74,39 @@ def shout() -> str:
 
 
 @server.tool()
+def flood(size: int) -> str:
+    """Says much."""
+    return "x" * size
+
+
+@server.tool()
+def note(text: str) -> str:
+    """Writes to disk, in every place that is its own."""
+    for folder in (".", os.environ["HOME"], os.environ["TMPDIR"]):
+        Path(folder, "note.txt").write_text(text, "utf-8")
+    return os.getcwd()
+
+
+@server.tool()
+def notes() -> str:
+    """What was noted."""
+    folders = (".", os.environ["HOME"], os.environ["TMPDIR"])
+    return ", ".join(
+        Path(folder, "note.txt").read_text("utf-8") for folder in folders if Path(folder, "note.txt").is_file()
+    )
+
+
+@server.tool()
+def arguments() -> str:
+    """What it was started with."""
+    return "\n".join(sys.argv[1:])
+
+
+@server.tool()
 def crash() -> str:
     """Ends the server."""
+    print("Traceback (most recent call last):", *map(str, range(200)), file=sys.stderr)
+    print(f"ValueError: no such account\nKEY={os.environ.get('KEY')} is no key", file=sys.stderr, flush=True)
     os._exit(1)
 
 

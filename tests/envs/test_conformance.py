@@ -3,13 +3,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 from agym.envs.clients.client import HttpEnv, InlineEnv
 from agym.envs.clients.supervise import ServeCommand, ServerProcess
-from agym.envs.conformance import CHECKS, CheckResult, ConformanceCheck, Subject, run_checks
+from agym.envs.conformance import CHECKS, CheckResult, ConformanceCheck, Subject, _emptied, run_checks
 from agym.envs.errors import EpisodeOver, UnknownSplit, UnknownTask
 from agym.envs.protocol import START_S, Deadlines, Env, EnvSpec, Observation, Reached, Runs, Status, Step
 from agym.envs.registry import factory
@@ -132,7 +133,12 @@ class Flawed(Env):
         if self.flaw == "shared":
             self.shared.append(1)
             extra = str(len(self.shared))
+        if self.flaw == "remembers":
+            extra = f"{self.shared.count(-1)} won so far"
         return Observation(text=f"{task} {seed} {extra}")
+
+    def trivial(self, task: str) -> bool:
+        return self.flaw == "free on purpose"
 
     def step(self, action: str) -> Step:
         if self.number == 0 and self.flaw != "after the end":
@@ -142,6 +148,7 @@ class Flawed(Env):
             return self._bad(action)
         self.number -= action == "down"
         won = self.number <= 0
+        self.shared += [-1] if won else []
         reward = 2.0 if self.flaw == "range" else float(won)
         if self.flaw == "expert":
             reward = 0.0
@@ -159,6 +166,11 @@ class Flawed(Env):
         status = Status.OK if self.flaw == "takes anything" else Status.INVALID
         self.shared.append(1)
         reward = len(self.shared) / 1000 if self.flaw == "pays for nonsense" else 0.0
+        solved = self.flaw == "kept" and -1 in self.shared
+        free = self.flaw.startswith("free") and action == ""
+        if solved or free:
+            self.number = 0
+            return Step(observation=Observation(text=text), reward=1.0, terminated=True)
         return Step(observation=Observation(text=text), status=status, reward=reward)
 
     def expert(self, task: str, seed: int) -> tuple[str, ...]:
@@ -203,6 +215,17 @@ def test_an_environment_without_a_flaw_passes() -> None:
         ("chance", "same task and seed give the same episode twice", "another way the second time, from step 0"),
         ("shared", "neighbours change nothing", "among 32 neighbours"),
         ("expert", "the expert solves what it claims", "solves 0%"),
+        (
+            "free",
+            "doing nothing earns nothing even after an expert",
+            "doing nothing solves task 'train-0': '' is enough",
+        ),
+        (
+            "kept",
+            "doing nothing earns nothing even after an expert",
+            "doing nothing solves task 'train-0'",
+        ),
+        ("remembers", "doing nothing earns nothing even after an expert", "another way after the expert has played"),
         ("bad advice", "advice leads to the goal from anywhere", "does not lead to the goal"),
         ("hindsight", "hindsight tells of other tasks of training", "tells what the held-out task 'test-0' led to"),
         ("own goal", "hindsight tells of other tasks of training", "none of training's others"),
@@ -220,6 +243,42 @@ async def test_each_flaw_is_caught_by_its_check(flaw: str, check: str, detail: s
     shared: list[int] = []
     found = await failures(lambda: Flawed(flaw, shared))
     assert detail in found.get(check, f"nothing, but {found}")
+
+
+async def test_a_task_that_is_free_on_purpose_may_be() -> None:
+    assert "doing nothing earns nothing even after an expert" not in await failures(lambda: Flawed("free on purpose"))
+
+
+@pytest.mark.parametrize(
+    ("action", "emptied"),
+    [
+        ('{"name": "answer", "arguments": {"text": "5"}}', '{"name": "answer", "arguments": {"text": ""}}'),
+        ("stop [the answer [is] 5]", "stop []"),
+        ("answer Paris is it", "answer"),
+        ("Paris", ""),
+        ("[1, 2]", ""),
+        ("", ""),
+    ],
+)
+def test_an_action_is_emptied(action: str, emptied: str) -> None:
+    assert _emptied(action) == emptied
+
+
+class Unlisted(Flawed):
+    """Lists no tasks, as servers of other makes."""
+
+    def __init__(self, flaw: str = "") -> None:
+        super().__init__(flaw)
+        self.spec = replace(self.spec, splits=())
+
+
+async def test_what_lists_no_tasks_is_checked_by_those_that_are_named() -> None:
+    assert await failures(Unlisted) == {
+        "splits hold tasks with unique ids": "it lists no tasks: name those to check, with '--task ID'"
+    }
+    assert await failures(Unlisted, tasks=("train-0", "test-1")) == {}
+    found = await failures(lambda: Unlisted("kept"), tasks=("test-1",))
+    assert "doing nothing solves task 'test-1'" in found["doing nothing earns nothing even after an expert"]
 
 
 async def test_ids_that_changed_since_a_release_are_caught() -> None:

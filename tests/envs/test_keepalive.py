@@ -12,8 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from agym.envs.clients import keepalive
-from agym.envs.clients.keepalive import KeepAlive
+from agym.envs.clients.keepalive import KeepAlive, TooLong
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -188,11 +187,18 @@ async def test_no_answer_is_unpacked() -> None:
         assert not any(b"gzip" in request for request in peer.requests)
 
 
-async def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keepalive, "_LONGEST", 10)
-    endless = b"HTTP/1.1 200 OK\r\nserver: x\r\n\r\n" + b"x" * 11
-    async with reached([endless, OK]) as (http, _):
-        with pytest.raises(httpx.DecodingError, match="it is longer than 10 bytes"):
+@pytest.mark.parametrize(
+    "endless",
+    [
+        b"HTTP/1.1 200 OK\r\nserver: x\r\n\r\n" + b"x" * 100,
+        b"HTTP/1.1 200 OK\r\nserver: " + b"x" * 100,  # no header, body or line has an end
+        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 20,
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 20,
+    ],
+)
+async def test_an_answer_without_end_is_given_up_at_the_limit(endless: bytes) -> None:
+    async with reached([endless, OK], KeepAlive(max_answer=100)) as (http, _):
+        with pytest.raises(TooLong, match="the answer is longer than 100 bytes"):
             await http.get("/")
         assert (await http.get("/")).status_code == 200
 
@@ -225,14 +231,13 @@ def vouched(tmp_path_factory: pytest.TempPathFactory) -> Vouched:
     return Vouched(server, ssl.create_default_context(cadata=certificate.decode("ascii")))
 
 
-async def test_a_server_with_a_certificate_is_reached_alike(vouched: Vouched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keepalive, "_LONGEST", 10)
-    long = b"HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n" + b"x" * 11
-    async with reached([OK, OK, long], KeepAlive(certificates=vouched.client), vouched.server) as (http, peer):
+async def test_a_server_with_a_certificate_is_reached_alike(vouched: Vouched) -> None:
+    long, line = OK + b"x" * 100, KeepAlive(certificates=vouched.client, max_answer=100)
+    async with reached([OK, OK, long], line, vouched.server) as (http, peer):
         assert (await http.get("/")).content == b"{}"
         assert (await http.get("/")).content == b"{}"
         assert peer.num_connections == 1
-        with pytest.raises(httpx.DecodingError, match="it is longer than 10 bytes"):
+        with pytest.raises(TooLong, match="longer than 100 bytes"):
             await http.get("/")
 
 

@@ -16,17 +16,24 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from agym.envs.clients.client import InlineEnv
+from agym.envs.conformance import CHECKS, CheckResult, Subject, run_checks
 from agym.envs.errors import BadOption, EnvFault, EpisodeOver, FaultKind, UnknownSplit, UnknownTask
-from agym.envs.mcp import Tools, create
+from agym.envs.limits import MAX_ANSWER
+from agym.envs.mcp import create
 from agym.envs.mcp.actions import MalformedCall, ServerCall, parse_calls
 from agym.envs.mcp.check import BadCheck, compile_check, find_tools, read_number
 from agym.envs.mcp.connection import Connection, ServerTool, ToolResult
+from agym.envs.mcp.env import Tools
 from agym.envs.mcp.options import read_mcp_options
-from agym.envs.mcp.tasks import load_task_file
+from agym.envs.mcp.tasks import find_wrong_rows, load_task_file
 from agym.envs.pool import EnvPool
-from agym.envs.protocol import Json, Status, Step
+from agym.envs.protocol import Json, Status, Step, TaskInfo
 from agym.envs.serving.sessions import Sessions
+from agym.envs.wire import tasks_from, tasks_to
 from mcp import MCPError
+
+from .conftest import started
 
 HERE = Path(__file__).parent
 BANK: Mapping[str, Json] = {
@@ -221,6 +228,96 @@ def test_a_check_that_asks_for_a_tool_that_is_not_there_is_named(tmp_path: Path,
         env.reset("a", 0)
 
 
+# --- each episode on its own ---------------------------------------------------------------------------------------
+
+NOTED = {"id": "note", "instruction": "Note hello.", "check": "result('notes') == 'hello, hello, hello'"}
+NOTE = {"name": "note", "arguments": {"text": "hello"}}
+
+
+def noting(folder: Path, **options: Json) -> Tools:
+    """A task whose check looks at what the server has on disk."""
+    (folder / "notes.jsonl").write_text(json.dumps({**NOTED, "solution": [NOTE]}))
+    return create({**BANK, "tasks_file": str(folder / "notes.jsonl"), **options})
+
+
+@heavy
+def test_what_a_server_writes_to_disk_is_gone_with_the_episode(tmp_path: Path) -> None:
+    env = noting(tmp_path)
+    env.reset("note", 0)
+    folder = Path(env.step(json.dumps(NOTE)).observation.text)
+    assert env.step(call("notes")).observation.text == "hello, hello, hello"
+    assert folder.is_dir()
+    assert env.step(call("answer", text="")).reward == 1.0
+    assert not folder.parent.exists()
+    env.reset("note", 0)
+    assert env.step(call("answer", text="")).reward == 0.0
+    env.reset("note", 0)
+    crashed = Path(env.step(json.dumps(NOTE)).observation.text)
+    with pytest.raises(EnvFault, match="the MCP server is gone"):
+        env.step(call("crash"))
+    env.close()
+    assert not crashed.parent.exists()
+
+
+@heavy
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_server_that_keeps_its_state_is_found_by_the_check_of_nothing(tmp_path: Path, keep: bool) -> None:
+    check = next(check for check in CHECKS if "doing_nothing" in check.__name__)
+    client = InlineEnv(lambda: noting(tmp_path, keep=keep))
+
+    async def go() -> CheckResult:
+        (result,) = await run_checks(Subject(client=client), [check])
+        await client.close()
+        return result
+
+    result = asyncio.run(go())
+    assert result.passed is not keep
+    assert "doing nothing solves task 'note' after the expert has solved it" in result.detail or not keep
+
+
+PLAYER = """
+import json, sys
+import agym.envs.mcp
+env = agym.envs.mcp.create(json.loads(sys.stdin.readline()))
+env.reset("sum", 0)
+print(env.step('{"name": "note", "arguments": {"text": "left"}}').observation.text, flush=True)
+sys.stdin.read()
+env.close()
+"""
+
+
+@heavy
+def test_the_scratch_folder_of_a_killed_player_is_removed_by_the_next(tmp_path: Path) -> None:
+    def play(player: subprocess.Popen[str]) -> Path:
+        assert player.stdin is not None
+        assert player.stdout is not None
+        player.stdin.write(f"{json.dumps(BANK)}\n")
+        player.stdin.flush()
+        return Path(player.stdout.readline().strip())
+
+    with started(PLAYER, tmp_path) as player:
+        scratch = play(player)
+        assert scratch.is_relative_to(tmp_path)
+        assert (scratch / "note.txt").is_file()
+        player.kill()
+    assert scratch.is_dir()
+    with started(PLAYER, tmp_path) as player:
+        assert play(player).is_dir()
+        assert not scratch.exists()
+    assert not [*tmp_path.iterdir()]
+
+
+@heavy
+def test_the_words_of_a_command_are_where_the_episode_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(HERE)
+    command = [sys.executable, "mcp_server.py", "--db={scratch}/db", "./mcp_server.py", "../envs", "envs"]
+    env = begun(command=command)
+    folder = env.step(call("note", text="x")).observation.text
+    said = env.step(call("arguments")).observation.text.splitlines()
+    env.close()
+    assert said == [f"--db={folder}/db", str(HERE / "mcp_server.py"), str(HERE), "envs"]
+
+
 # --- what was kept -------------------------------------------------------------------------------------------------
 
 
@@ -286,6 +383,38 @@ def test_a_server_that_died_is_a_fault_and_the_next_episode_has_another() -> Non
 
 
 @heavy
+def test_a_server_that_died_is_quoted_with_the_end_of_its_standard_error() -> None:
+    env = begun(command=["env", "KEY=sk-1 23", *map(str, BANK["command"])])  # type: ignore[arg-type]
+    with pytest.raises(EnvFault) as raised:
+        env.step(call("crash"))
+    env.close()
+    said = str(raised.value)
+    assert "the MCP server is gone; its standard error ends: " in said
+    assert said.endswith("199; ValueError: no such account; KEY=...")
+    assert ("23" not in said.partition("199")[2], len(said) < 700) == (True, True)
+
+
+def test_a_server_that_does_not_start_is_quoted_too() -> None:
+    with pytest.raises(
+        EnvFault, match=r"no MCP server at .*; its standard error ends: .*ModuleNotFoundError: No module"
+    ):
+        begun(command=[sys.executable, "-c", "import no_such_module"])
+
+
+@heavy
+def test_an_answer_over_the_limit_is_a_fault_that_names_it(url: str) -> None:
+    for where in (BANK, {"url": url, "tasks_file": BANK["tasks_file"]}):
+        env = create(where)
+        env.reset("sum", 0)
+        assert env.step(call("flood", size=MAX_ANSWER // 4)).observation.text.endswith("[cut]")
+        with pytest.raises(EnvFault, match=f"^mcp: the answer to a call of 'flood' is longer than {MAX_ANSWER:,}"):
+            env.step(call("flood", size=MAX_ANSWER + 1))
+        env.reset("sum", 0)
+        assert env.step(call("add", a=1, b=1)).observation.text == "2"
+        env.close()
+
+
+@heavy
 def test_no_process_is_left_when_an_episode_has_ended() -> None:
     before, env = children(), begun()
     assert len(children() - before) == 1
@@ -336,6 +465,7 @@ def around(client: object) -> Connection:
     """A connection in no thread."""
     connection = object.__new__(Connection)
     connection._client, connection._over, connection._options = client, Event(), read_mcp_options(BANK)  # type: ignore[assignment]
+    connection._too_long, connection._last_words = Event(), None
     return connection
 
 
@@ -543,6 +673,7 @@ def test_what_may_not_be_in_a_check_is_refused(text: str) -> None:
         ('{"id": "a", "instruction": "b", "check": "open()"}', "not allowed"),
         ('{"id": "a", "instruction": "b", "answer": "c", "solution": ["x"]}', "'solution' must be"),
         ('{"id": "first", "instruction": "b", "answer": "c"}', "appears twice"),
+        ('{"id": "a", "instruction": "b", "answer": "c", "trivial": 1}', "'trivial' must be"),
     ],
 )
 def test_a_bad_line_of_the_file_of_tasks_is_named(tmp_path: Path, line: str, complaint: str) -> None:
@@ -550,6 +681,31 @@ def test_a_bad_line_of_the_file_of_tasks_is_named(tmp_path: Path, line: str, com
     file.write_text(f'{{"id": "first", "instruction": "b", "answer": "c"}}\n{line}\n')
     with pytest.raises(BadOption, match=complaint):
         create({**BANK, "tasks_file": str(file)})
+
+
+def test_every_wrong_line_is_found_without_the_protocol() -> None:
+    good, wrong = '{"id": "a", "instruction": "b", "answer": "c"}', '{"id": "b"}'
+    assert [*find_wrong_rows(f"{good}\n\n")] == []
+    found = [*find_wrong_rows(f"{wrong}\n{good}\n{good}\n{{\n")]
+    assert [at for at, _ in found] == [1, 3, 4]
+    assert found[1][1] == "task 'a' appears twice"
+    assert [*find_wrong_rows("\n")] == [(1, "there is no task in it")]
+    code = "import sys; import agym.envs.mcp.tasks; assert not {'mcp', 'anyio'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_task_may_be_solved_by_nothing_on_purpose(tmp_path: Path) -> None:
+    (tmp_path / "tasks.jsonl").write_text('{"id": "a", "instruction": "b", "answer": "", "trivial": true}')
+
+    async def listed() -> Sequence[TaskInfo]:
+        pool = EnvPool(lambda: create({**BANK, "tasks_file": str(tmp_path / "tasks.jsonl")}))
+        tasks = await pool.tasks("train")
+        await pool.close()
+        return tasks
+
+    tasks = asyncio.run(listed())
+    assert [task.trivial for task in tasks] == [True]
+    assert tasks_from(tasks_to(tasks)) == tasks
 
 
 def test_tasks_are_in_the_splits_that_they_name(env: Tools) -> None:

@@ -13,12 +13,22 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from agym.envs.clients.openenv import OpenEnvEnv, _name_task, _one_text, _read_observation, _read_step
+from agym.envs.clients.openenv import (
+    OpenEnvEnv,
+    _name_task,
+    _one_text,
+    _read_observation,
+    _read_step,
+    _Session,
+)
 from agym.envs.errors import EnvFault, EpisodeOver, FaultKind, Unauthorized, UnknownSplit
 from agym.envs.listener import listen, url_of
 from agym.envs.protocol import Deadlines, Env, Score, Status
 from agym.envs.serving.server import EnvServer, ServerSettings
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as websocket_server
+from websockets.exceptions import ConnectionClosedOK
 
 Make = Callable[[], Env]
 QUICK = Deadlines(open_s=5, step_s=2, close_s=1)
@@ -232,6 +242,77 @@ async def test_a_full_server_is_waited_for(scripted: Make) -> None:
         await client.close()
 
 
+def echoed(text: str, reward: float | None = None, done: bool = False) -> dict[str, Any]:
+    shown = {"echoed_message": text, "metadata": {}}
+    return {"type": "observation", "data": {"observation": shown, "reward": reward, "done": done}}
+
+
+FULL = {"type": "error", "data": {"code": "CAPACITY_REACHED", "message": "Server at capacity: 1/1 sessions active"}}
+
+
+class HangingUp:
+    """A connection whose server said something and hung up before anything could be sent."""
+
+    def __init__(self, said: object) -> None:
+        self._said = [json.dumps(said)]
+
+    async def send(self, message: str) -> None:
+        raise ConnectionClosedOK(None, None)
+
+    async def recv(self) -> str:
+        if not self._said:
+            raise ConnectionClosedOK(None, None)
+        return self._said.pop()
+
+    async def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "told"),
+    [
+        (FULL, FaultKind.BUSY, "1/1 sessions active"),
+        (echoed("not asked for"), FaultKind.LOST, "closed before a reset"),
+    ],
+)
+async def test_what_a_server_said_before_it_hung_up_is_read_though_nothing_could_be_sent(
+    said: object, kind: FaultKind, told: str
+) -> None:
+    session = _Session(HangingUp(said), "echo", "message", QUICK)  # type: ignore[arg-type]
+    with pytest.raises(EnvFault, match=told) as caught:
+        await session.begin({"seed": 0})
+    assert caught.value.kind is kind
+
+
+async def test_a_server_of_capacity_one_is_waited_for_and_in_the_end_quoted() -> None:
+    """As theirs does it: accept, say that it is full, hang up."""
+    num_open = 0
+
+    async def serve(line: ServerConnection) -> None:
+        nonlocal num_open
+        if num_open:
+            await line.send(json.dumps(FULL))
+            return
+        num_open += 1
+        try:
+            async for _ in line:
+                await line.send(json.dumps(echoed("ready")))
+        finally:
+            num_open -= 1
+
+    async with websocket_server(serve, "127.0.0.1", 0) as server:
+        client = OpenEnvEnv(url_of(next(iter(server.sockets))), deadlines=Deadlines(open_s=0.6, close_s=1))
+        client._splits, client._action = (), "message"
+        first = await client.open("one", 0)
+        with pytest.raises(EnvFault, match="reset: Server at capacity: 1/1") as caught:
+            await client.open("two", 0)
+        assert caught.value.kind is FaultKind.BUSY
+        waiting = asyncio.create_task(client.open("two", 0))
+        await asyncio.sleep(0.05)
+        await first.close()
+        await (await waiting).close()
+        await client.close()
+
+
 @pytest.mark.parametrize("token", [None, "wrong"])
 async def test_without_the_token_nothing_is_told_nor_played(scripted: Make, token: str | None) -> None:
     app = EnvServer(scripted, ServerSettings(token="right"))
@@ -313,11 +394,6 @@ class Theirs:
                 return
             if answer != "silent":
                 await send({"type": "websocket.send", "text": json.dumps(answer)})
-
-
-def echoed(text: str, reward: float | None = None, done: bool = False) -> dict[str, Any]:
-    shown = {"echoed_message": text, "metadata": {}}
-    return {"type": "observation", "data": {"observation": shown, "reward": reward, "done": done}}
 
 
 async def test_an_echo_after_theirs_is_played() -> None:

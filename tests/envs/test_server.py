@@ -153,6 +153,78 @@ async def test_no_web_page_may_ask_a_server_without_a_token(scripted: Make) -> N
         assert (await http.get("/tasks", params={"split": "test"}, headers=known)).status_code == 200
 
 
+HERE, ELSEWHERE = "127.0.0.1:8200", "10.0.0.7:8200"
+
+
+@pytest.mark.parametrize(
+    ("server", "headers", "status"),
+    [
+        (HERE, [("host", "127.0.0.1:8200")], 200),
+        (HERE, [("host", "localhost")], 200),
+        (HERE, [("host", "LOCALHOST:9")], 200),
+        (HERE, [("host", "127.1.2.3:8200")], 200),
+        ("[::1]:8200", [("host", "[::1]:8200")], 200),
+        (HERE, [("host", "localhost:8200"), ("origin", "http://localhost:8200")], 200),
+        # names that a page's owner may have made to lead here
+        (HERE, [("host", "evil.example:8200")], 401),
+        (HERE, [("host", "evil.example:8200"), ("origin", "http://evil.example:8200")], 401),
+        ("[::1]:8200", [("host", "evil.example")], 401),
+        (HERE, [("host", "127.0.0.1.evil.example")], 401),
+        (HERE, [("host", "localhost.evil.example")], 401),
+        (HERE, [("host", "0.0.0.0:8200")], 401),
+        (HERE, [("host", "localhost:8200@evil.example")], 401),
+        (HERE, [("host", "")], 401),
+        (HERE, [], 401),
+        (HERE, [("host", "localhost"), ("host", "evil.example")], 401),
+        # pages from elsewhere
+        (HERE, [("host", "localhost:8200"), ("origin", "http://localhost:3000")], 401),
+        (HERE, [("host", "localhost:8200"), ("origin", "null")], 401),
+        (HERE, [("host", "localhost:8200"), ("origin", "https://evil.example")], 401),
+        (HERE, [("host", "localhost"), ("origin", "http://localhost"), ("origin", "http://evil.example")], 401),
+        # where it is reached over a network its name is not known, and no page is its own
+        (ELSEWHERE, [("host", "any.name:8200")], 200),
+        (ELSEWHERE, [("host", "any.name:8200"), ("origin", "http://any.name:8200")], 401),
+    ],
+)
+async def test_a_name_or_a_page_that_is_not_of_this_machine_is_refused_without_a_token(
+    scripted: Make, server: str, headers: list[tuple[str, str]], status: int
+) -> None:
+    address, _, port = server.rpartition(":")
+    for token, expected in ((None, status), ("secret", 200)):
+        app, sent = EnvServer(scripted, ServerSettings(token=token)), list[Any]()
+
+        async def send(message: Any, sent: list[Any] = sent) -> None:
+            sent.append(message)
+
+        known = [*headers, ("authorization", "Bearer secret")]
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/schema",
+            "query_string": b"",
+            "server": (address.strip("[]"), int(port)),
+            "headers": [(name.encode(), value.encode()) for name, value in known],
+        }
+        await app(scope, nothing, send)
+        assert sent[0]["status"] == expected
+        talked: list[Any] = []
+
+        async def close(message: Any, talked: list[Any] = talked) -> None:
+            talked.append(message["type"])
+
+        await app({**scope, "type": "websocket", "path": "/openenv/ws"}, gone, close)
+        assert talked == (["websocket.accept"] if expected == 200 else ["websocket.close"])
+        await app.stop()
+
+
+async def nothing() -> dict[str, object]:
+    return {"type": "http.request", "body": b""}
+
+
+async def gone() -> dict[str, object]:
+    return {"type": "websocket.disconnect"}
+
+
 async def test_a_request_broken_off_before_its_body_does_nothing(scripted: Make) -> None:
     app, sent = EnvServer(scripted), list[Any]()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,11 @@ from agym.envs.clients.client import HttpEnv
 from agym.envs.clients.openenv import OpenEnvEnv
 from agym.envs.clients.replicas import Replicas
 from agym.envs.clients.supervise import ServeCommand
-from agym.envs.protocol import Deadlines, Step
+from agym.envs.errors import EnvFault, FaultKind
+from agym.envs.protocol import Deadlines, EnvSpec, Observation, Step
 from agym.runtime.errors import RunError
 from agym.runtime.rollout.env_calls import ConcurrencyLimits, ConnectedEnv, open_session, with_retries
-from agym.runtime.rollout.env_connections import EnvConnector
+from agym.runtime.rollout.env_connections import EnvConnector, OpenEnvs
 from agym.runtime.rollout.episode import Ending, Episode, Task
 
 
@@ -98,3 +100,96 @@ def test_episodes_on_replicas_are_played_again_when_one_is_killed(tmp_path: Path
     asyncio.run(go())
     assert "server died" in notes[0]
     assert {file.name for file in tmp_path.glob("*.log")} == {"mine.0.log", "mine.1.log"}
+
+
+# --- servers that take few sessions --------------------------------------------------------------------------------
+
+
+class Small:
+    """A server that takes few sessions at a time; `others` of them belong to somebody else."""
+
+    def __init__(self, room: int, others: int = 0) -> None:
+        self.room, self.num_open, self.most = room - others, 0, 0
+        self.first = Observation(text="go")
+
+    async def spec(self) -> EnvSpec:
+        return EnvSpec(name="small", version="1", summary="", splits=())
+
+    async def open(self, task: str, seed: int) -> Small:
+        await asyncio.sleep(0)
+        if self.num_open >= self.room:
+            raise EnvFault("Server at capacity", kind=FaultKind.BUSY)
+        self.num_open += 1
+        self.most = max(self.most, self.num_open)
+        return self
+
+    async def step(self, action: str) -> Step:
+        await asyncio.sleep(0.002)
+        return Step(observation=Observation(text="on"))
+
+    async def close(self) -> None:
+        self.num_open -= 1
+
+
+async def play_many(server: Small, settings: Environment, remark: Callable[[str], None], count: int = 12) -> list[bool]:
+    async def opened(name: str, settings: Environment) -> Small:
+        return server
+
+    env = await OpenEnvs(opened, remark).get("tiny", settings)  # type: ignore[arg-type]
+    task, timeouts = Task(environment="tiny", id="a", seed=0, difficulty=""), Rollout()
+
+    async def play() -> bool:
+        try:
+            async with open_session(env, task, timeouts, ConcurrencyLimits.of(timeouts)) as session:
+                await session.step("x")
+        except EnvFault:
+            return False
+        return True
+
+    return await asyncio.gather(*(play() for _ in range(count)))
+
+
+def test_a_recipe_limits_how_many_sessions_are_opened() -> None:
+    server, notes = Small(room=99), list[str]()
+    played = asyncio.run(play_many(server, Environment(url="http://x", sessions=3), notes.append))
+    assert (all(played), server.most, server.num_open, notes) == (True, 3, 0, [])
+
+
+@pytest.mark.parametrize("room", [1, 2, 5])
+def test_episodes_wait_for_their_turn_on_a_server_that_takes_few(room: int) -> None:
+    server, notes = Small(room=room), list[str]()
+    played = asyncio.run(play_many(server, Environment(url="http://x"), notes.append))
+    assert (all(played), server.most, server.num_open) == (True, room, 0)
+    assert notes[-1].startswith(f"environment 'tiny': its server takes {room} session")
+    assert notes[-1].endswith(f"(Server at capacity); write 'environments.tiny.sessions: {room}'")
+
+
+def test_a_server_that_others_leave_is_used_in_full_again() -> None:
+    server, notes = Small(room=8, others=7), list[str]()
+
+    async def go() -> None:
+        playing = asyncio.create_task(play_many(server, Environment(url="http://x"), notes.append, 200))
+        await asyncio.sleep(0.02)
+        assert server.most == 1
+        server.room = 8
+        assert all(await playing)
+
+    asyncio.run(go())
+    assert (server.most > 3, len(notes)) == (True, 1)
+
+
+def test_a_server_that_others_fill_is_a_fault_and_not_waited_for_without_end() -> None:
+    assert not any(asyncio.run(play_many(Small(room=1, others=1), Environment(url="http://x"), print)))
+
+
+def test_an_episode_given_up_while_it_waits_leaves_room_for_the_others() -> None:
+    async def go() -> list[bool]:
+        server = Small(room=1)
+        early = asyncio.create_task(play_many(server, Environment(url="http://x", sessions=1), print, 5))
+        await asyncio.sleep(0.001)
+        early.cancel()
+        await asyncio.wait([early])
+        assert server.num_open == 0
+        return await play_many(server, Environment(url="http://x", sessions=1), print, 3)
+
+    assert asyncio.run(go()) == [True] * 3

@@ -54,7 +54,7 @@ def test_each_key_that_differs_is_listed_with_both_values(new_run: Any, setting:
 
 
 def test_what_may_differ_is_not_listed(new_run: Any) -> None:
-    now = new_run("hardware.rollout.kv_cache_gb=1", "rollout={retries: 9}").plan
+    now = new_run("hardware.rollout.kv_cache_gb=1", "rollout={retries: 9}", "environments.echo.sessions=2").plan
     assert list_differences(new_run().plan, now) == []
 
 
