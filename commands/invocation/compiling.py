@@ -104,7 +104,12 @@ def build_compiler(shell: Shell, settings: Iterable[str] = ()) -> Compiler:
 
 def _checked(path: str, base: bool, compiled: Compiled) -> Checked:
     return Checked(
-        path=path, runs=compiled.num_runs, base=base, failed=compiled.failed, diagnostics=compiled.diagnostics
+        path=path,
+        runs=compiled.num_runs,
+        base=base,
+        failed=compiled.failed,
+        diagnostics=compiled.diagnostics,
+        idle=len({each.span for run in compiled.variants for each in run.left_out}),
     )
 
 

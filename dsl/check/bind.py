@@ -24,7 +24,7 @@ from ..source import Span, Text
 from ..suggest import find_closest
 from ..text.node import ListNode, MapNode, Node, Path, ScalarNode, get_entry, is_null, node_at
 from .expected import describe_node
-from .inherit import apply_layers
+from .inherit import apply_layers, takes_away
 from .no_effect import explain_no_effect
 from .presets import find_preset
 
@@ -286,8 +286,10 @@ class _Reader:
         return BAD if is_bad else type_.cls(**values)
 
     def field(self, node: Node, field: Field, seat: Seat) -> Any:
-        if field.nullable and isinstance(node, ScalarNode) and node.value is None:
+        if isinstance(node, ScalarNode) and node.value is None and field.nullable:
             return None
+        if takes_away(node) and not field.required:
+            return field.default
         return self.read(node, field.type, Seat(field.name, seat.in_stage))
 
     def demand(self, node: MapNode, missing: list[str], seat: Seat) -> None:

@@ -30,11 +30,22 @@ MOST = 100
 def check_schema(tree: Node, schema: Schema) -> tuple[Diagnostic, ...]:
     """Everything in the tree that the schema forbids."""
     scene = _Scene(tree=tree, schema=schema)
-    errors = _validator()(schema).iter_errors(to_data(tree))
+    errors = _validator()(schema).iter_errors(to_data(tree, _value))
     reports = list(islice(_reports(scene, errors), MOST + 20))
     explained = scene.explained()
     settled = sort_by_place(each for each in reports if each not in explained)
     return tuple(settled[:MOST]) + ((_too_many(settled[MOST]),) if len(settled) > MOST else ())
+
+
+class _Nothing:
+    """In place of null where nothing is written: it takes no key away."""
+
+
+NOTHING = _Nothing()
+
+
+def _value(node: ScalarNode) -> Any:
+    return NOTHING if node.value is None and not node.text.value else node.value
 
 
 def _too_many(first: Diagnostic) -> Diagnostic:
@@ -98,8 +109,14 @@ def _validator() -> Any:
 def _any_of(validator: Any, branches: list[Schema], instance: Any, schema: Schema) -> Iterator[Any]:
     from jsonschema.exceptions import ValidationError
 
+    if any(branch.get("type") == "null" and _is_null_here(branch, instance) for branch in branches):
+        return
     kind = KINDS.get(type(instance), "null")
     faults: list[Any] | None = None
+    branches = _own(branches)
+    if len(branches) == 1:
+        yield from validator.descend(instance, branches[0], schema_path=0)
+        return
     for index, branch in enumerate(branches):
         if kind not in _kinds(branch):
             continue
@@ -109,6 +126,16 @@ def _any_of(validator: Any, branches: list[Schema], instance: Any, schema: Schem
         if not _is_reference(branch):
             faults = faults or errors
     yield from faults or [ValidationError("no branch takes this kind of value")]
+
+
+def _is_null_here(branch: Schema, instance: Any) -> bool:
+    """Whether null is right: as a value, also by nothing, or to take a key away."""
+    return instance is None or (instance is NOTHING and "x-unsets" not in branch)
+
+
+def _own(branches: Iterable[Schema]) -> list[Schema]:
+    """Without the null that takes a key away and is no value of it."""
+    return [branch for branch in branches if "x-unsets" not in branch]
 
 
 KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
@@ -178,7 +205,7 @@ def _addition(scene: _Scene, path: Path, name: str) -> str:
 
 def _wrong_type(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
     node = scene.node(error)
-    branches = error.validator_value if error.validator == "anyOf" else [error.schema]
+    branches = _own(error.validator_value) if error.validator == "anyOf" else [error.schema]
     parts = [part for branch in branches for part in scene.keys.maps(branch)]
     case = Mistyped(
         node=node,

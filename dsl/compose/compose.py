@@ -13,13 +13,14 @@ from types import MappingProxyType
 
 from ..diagnostics import Diagnostic, sort_by_place
 from ..frozen import frozen
-from ..source import Source
+from ..source import Source, Span
 from ..suggest import find_closest
 from ..text.edit import Shorthand, drop_entries, no_shorthand
 from ..text.node import MapNode, Node, ScalarNode, child_nodes, get_entry, is_null
 from ..text.tree import MAX_DEPTH, MAX_NODES
 from .extends import Loader, parse_recipe
 from .interpolate import Interpolator
+from .layers import Layers
 from .library import Library
 from .matrix import Expanded, expand
 from .renames import rename_keys
@@ -35,6 +36,17 @@ class Variant:
     tree: MapNode
     choices: tuple[tuple[str, str], ...]
     """Axis and value for each axis of the matrix; empty without one."""
+    written: Layers
+    """What it is made of, before `${...}` is replaced."""
+    environ: Mapping[str, str]
+
+    def below(self, span: Span) -> MapNode | None:
+        """The recipe as it was without what was laid over the layer that a span is in; None if nothing was."""
+        tree = self.written.below(span)
+        if tree is None:
+            return None
+        variant = _make_variant(tree, (), _make_interpolator(tree, self.environ), self.written)
+        return variant.tree if variant else None
 
 
 @frozen(kw_only=False)
@@ -62,19 +74,25 @@ def compose(
     if root is None:
         return Composed((), diagnostics)
     loader = Loader(library, shorthand)
-    assigned = apply_settings(loader.with_bases(root, source), settings, shorthand)
+    own = loader.with_bases(root, source)
+    assigned = apply_settings(own, settings, shorthand)
     expanded = expand(assigned.tree, assigned.paths, shorthand)
     found = [*diagnostics, *loader.diagnostics, *assigned.diagnostics, *expanded.diagnostics]
-    variants = tuple(_make_variants(expanded, environ, found))
+    trees = {key: tree for key, tree in loader.loaded.items() if tree is not None} | {source.identity: own}
+    trees |= {steps[0].span.source.identity: assigned.tree for steps in assigned.paths}
+    plain = {key: drop_entries(tree, "matrix") for key, tree in trees.items()}
+    variants = tuple(_make_variants(expanded, environ, found, Layers(trees=plain, axes=expanded.places)))
     return Composed(variants, tuple(sort_by_place(found)), loader.partial, loader.ways)
 
 
-def _make_variants(expanded: Expanded, environ: Mapping[str, str], found: list[Diagnostic]) -> Iterator[Variant]:
+def _make_variants(
+    expanded: Expanded, environ: Mapping[str, str], found: list[Diagnostic], layers: Layers
+) -> Iterator[Variant]:
     interpolator: Interpolator | None = None
     for tree, choices in expanded.trees:
         if interpolator is None or expanded.touches_vars:
             interpolator = _make_interpolator(tree, environ)
-        variant = _make_variant(tree, choices, interpolator)
+        variant = _make_variant(tree, choices, interpolator, layers)
         found += dict.fromkeys(interpolator.diagnostics)
         interpolator.diagnostics.clear()
         if variant is not None:
@@ -100,7 +118,9 @@ def _make_interpolator(tree: MapNode, environ: Mapping[str, str]) -> Interpolato
     return interpolator
 
 
-def _make_variant(tree: MapNode, choices: Sequence[tuple[str, Node]], interpolator: Interpolator) -> Variant | None:
+def _make_variant(
+    tree: MapNode, choices: Sequence[tuple[str, Node]], interpolator: Interpolator, layers: Layers
+) -> Variant | None:
     body = interpolator.node(drop_entries(tree, "vars"))
     size, depth = interpolator.measure.of(body)
     if size > MAX_NODES or depth > MAX_DEPTH:
@@ -114,7 +134,7 @@ def _make_variant(tree: MapNode, choices: Sequence[tuple[str, Node]], interpolat
         return None
     body, renamed = rename_keys(body)
     interpolator.diagnostics += renamed
-    return Variant(body, labels)
+    return Variant(body, labels, layers, interpolator.environ)
 
 
 def _label(node: Node) -> str:

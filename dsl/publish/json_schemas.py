@@ -168,6 +168,11 @@ class SchemaWriter:
 NULL: SchemaDict = {"type": "null"}
 
 
+def _unsets(field: Field) -> list[SchemaDict]:
+    """`null` where it is no value of its own: it takes the key away, and the default returns."""
+    return [] if field.nullable or field.required else [NULL | {"x-unsets": True}]
+
+
 def _number(type_: reflect.Number) -> SchemaDict:
     bounds = type_.bounds
     limits = {
@@ -201,7 +206,7 @@ class RecipeSchemaWriter(SchemaWriter):
     def properties(self, each: Record) -> dict[str, SchemaDict]:
         docs = _docs(each.cls)
         made = {
-            name: _explanation(field, docs[name], each.cls) | self.union(self.field(field))
+            name: _explanation(field, docs[name], each.cls) | self.union(self.field(field) + _unsets(field))
             for name, field in each.fields.items()
         }
         return made | {old: _old_name(made[new], old, new) for old, new in each.renamed.items()}

@@ -37,17 +37,6 @@ def eval_stages_have_settings(case: Case) -> Iterator[Diagnostic]:
             yield case.error("conflict", message, (*base, "algorithm", "use"), hint=hint)
 
 
-def samples_differ(case: Case) -> Iterator[Diagnostic]:
-    evaluation = case.recipe.eval
-    if evaluation is None or evaluation.temperature > 0:
-        return
-    if evaluation.samples > 1:
-        message = f"at temperature 0 all {evaluation.samples} samples of a task are the same"
-        yield case.error("no-effect", message, ("eval", "samples"), hint="write 'samples: 1', or a temperature above 0")
-    if evaluation.greedy:
-        yield case.error("no-effect", "'temperature: 0' is greedy already", ("eval", "greedy"), hint="remove it")
-
-
 def best_metric_exists(case: Case) -> Iterator[Diagnostic]:
     best = case.recipe.checkpoint.best
     if best is None:
@@ -161,7 +150,6 @@ def _items(holder: Any, head: str) -> Iterable[tuple[str | int, Any, Any]]:
 
 RUN_RULES: tuple[Rule, ...] = (
     eval_stages_have_settings,
-    samples_differ,
     best_metric_exists,
     sinks_exist,
     sink_options,

@@ -197,7 +197,6 @@ def test_every_foreign_value_leads_to_a_value_that_exists() -> None:
         ("seed: [1]", "[1]", "expected a whole number, got a list", "write the item alone, without a list"),
         ("seed: [1, 2]", "[1, 2]", "expected a whole number, got a list", "only one is allowed here"),
         ("agent:", "", "expected a map or text, got nothing", "write a value, or remove the key"),
-        ("agent: null", "null", "expected a map or text, got null", "write a value, or remove the key"),
         ("agent: [{format: react}]", "[{format: react}]", "expected a map or text, got a list", None),
         ("algorithm: {kl: 0.001}", "0.001", "expected a map, got 0.001", "write kl: {coef: 0.001}"),
         ("algorithm: {loss: gspo}", "gspo", "expected a map, got 'gspo'", "write loss: {kind: gspo}"),

@@ -733,13 +733,6 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [{}, EVAL, {"eval": None}],
     ),
-    "run.samples_differ": (
-        [
-            ({"eval": Eval(temperature=0, samples=8)}, "eval.samples", "all 8 samples of a task are the same"),
-            ({"eval": Eval(temperature=0, greedy=True)}, "eval.greedy", "greedy already"),
-        ],
-        [{}, {"eval": None}, {"eval": Eval(temperature=0)}, {"eval": Eval(samples=8, greedy=True)}],
-    ),
     "run.best_metric_exists": (
         [
             ({BEST: "success"}, BEST, "expected a metric written 'group/name', got 'success'"),
