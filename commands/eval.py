@@ -78,7 +78,9 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     archive = RunReader(root) if is_run(root) else None
     text = None if archive is None else open_stored(arguments.target, archive)
     compiler = build_compiler(shell, _settings(arguments))
-    variant = choose(compiler.runs(arguments.target, text, to_run=True), arguments.target, arguments.run)
+    variant = choose(
+        compiler.runs(arguments.target, text, to_run=True, on_disk=archive is None), arguments.target, arguments.run
+    )
     check_installed(variant.plan, compiler.catalog, trains=False)
     exam = _exam(arguments, shell, archive, anchor_paths(variant.plan, variant.folder))
     prepare_process(exam.plan, shell.environ)

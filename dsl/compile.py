@@ -34,6 +34,7 @@ from .model.reflect import Record, record, type_at
 from .planning.lower import lower
 from .publish.plan_json import dump_canonical
 from .rules.all_rules import check_rules
+from .rules.files import find_wrong_paths
 from .rules.names import find_unknown_names
 from .source import Source, Span
 from .text.node import MapNode, Node, Path, get_entry
@@ -101,11 +102,16 @@ def compile_recipe(
     catalog: Catalog | None = None,
     *,
     incomplete: bool = False,
+    on_disk: bool = True,
 ) -> Compiled:
-    """All runs of a recipe. With `incomplete`, keys may be missing: it is only there to be extended."""
+    """All runs of a recipe.
+
+    With `incomplete`, keys may be missing: it is only there to be extended. Without `on_disk`, so may the files that it
+    names.
+    """
     composed = compose(source, library, settings, environ, find_shorthand)
     lenient = incomplete or composed.partial
-    phases = _Phases(source, library, catalog or Catalog(), composed.diagnostics, lenient)
+    phases = _Phases(source, library, catalog or Catalog(), composed.diagnostics, lenient, on_disk)
     found = list(composed.diagnostics)
     variants = [made for each in composed.variants for made in phases.run(each, found)]
     # what one phase said of a key that another then finds wrong as well is kept: all errors at once
@@ -146,6 +152,7 @@ class _Phases:
     before: tuple[Diagnostic, ...]
     """What was wrong with the text itself."""
     lenient: bool
+    on_disk: bool
 
     def run(self, variant: Variant, found: list[Diagnostic]) -> Iterator[CompiledVariant]:
         """The run, if nothing is wrong with it; what is wrong is added to `found`."""
@@ -176,6 +183,8 @@ class _Phases:
             return _Judged(bound=replace(bound, recipe=None), shape=None, wrong=(*wrong, *names))
         shape = self._shape(bound.recipe.model)
         wrong += check_rules(bound.recipe, bound.places, self.catalog, shape)
+        if self.on_disk:
+            wrong += find_wrong_paths(bound.recipe, bound.places, lambda path: self.library.find(path, self.source))
         return _Judged(bound=bound, shape=shape, wrong=tuple(wrong))
 
     def _lost(self, variant: Variant, judged: _Judged) -> Iterator[LeftOut]:

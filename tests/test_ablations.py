@@ -10,7 +10,7 @@ from agym.files import SHIPPED, is_base, shipped_names
 
 # pytest has it there
 sys.path.append(str(Path(__file__).resolve().parents[1] / "bench"))
-from ablations import Ablation, ablations, chosen, compiled, judge  # noqa: E402
+from ablations import Ablation, ablations, chosen, compiled, judge
 
 NAMES = [name for name in shipped_names() if not is_base(f"{name}.yaml")]
 STUDIES = [name for name in NAMES if "\nmatrix:" in (SHIPPED / f"{name}.yaml").read_text(encoding="utf-8")]

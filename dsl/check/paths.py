@@ -7,7 +7,7 @@ run has them joined to that folder, so that it runs from anywhere. Ids of the hu
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -21,7 +21,7 @@ from ..text.node import MapNode, Node, Path, ScalarNode
 from .inherit import rewrite_children
 from .spans import join_path
 
-__all__ = ["anchor_paths", "list_paths", "rebase_paths"]
+__all__ = ["anchor_paths", "list_paths", "list_references", "rebase_paths"]
 
 Prefix = Callable[[Source], str]
 """The way from the folder of the recipe to that of another source; empty where they are the same."""
@@ -62,6 +62,28 @@ def anchor_paths(plan: Plan, folder: str) -> Plan:
 
     made: Plan = _each_path(plan, record(Plan), (), anchor)
     return made
+
+
+def list_references(recipe: Recipe) -> Iterator[tuple[Path, str, Refers]]:
+    """Every text in a recipe that names a file, a folder, or a model of the hub."""
+    return _references(recipe, record(Recipe), ())
+
+
+def _references(value: Any, type_: Type, at: Path) -> Iterator[tuple[Path, str, Refers]]:
+    if value is None or not _names_files(type_):
+        return
+    match type_:
+        case Record():
+            for name, field in type_.fields.items():
+                yield from _references(getattr(value, name), field.type, (*at, name))
+        case Table():
+            for name, item in value.items():
+                yield from _references(item, type_.item, (*at, name))
+        case Series():
+            for index, item in enumerate(value):
+                yield from _references(item, type_.item, (*at, index))
+        case Word(refers=Refers() as refers):
+            yield at, value, refers
 
 
 def list_paths(plan: Plan) -> Sequence[tuple[str, str]]:
