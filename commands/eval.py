@@ -83,6 +83,9 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     )
     check_installed(variant.plan, compiler.catalog, trains=False)
     exam = _exam(arguments, shell, archive, anchor_paths(variant.plan, variant.folder))
+    from ..runtime.sinks.fanout import list_variables, redact
+
+    named = list_variables(variant.plan)
     prepare_process(exam.plan, shell.environ)
     evaluation = _evaluate(exam, shell)
     turns = _horizons(evaluation.episodes)
@@ -90,7 +93,8 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
     shell.out.write(evaluation_table(evaluation.row, turns, shell.style))
     if output is not None:
-        write_atomically(output, _format_json(arguments.target, exam, evaluation.row, turns))
+        text = _format_json(arguments.target, exam, evaluation.row, turns)
+        write_atomically(output, redact(text, shell.environ, named))
         shell.out.write(f"wrote {arguments.output}\n")
     return Exit.RIGHT
 

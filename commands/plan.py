@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 
+from ..dsl.model.hidden import conceal
 from ..dsl.model.plan import Plan
 from ..dsl.publish.plan_json import dump_json
 from ..reporters.diagnostics.text import Style
@@ -43,10 +44,10 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     if arguments.format == "tree" and arguments.run is None and len(runs) > 1:
         from ..reporters.plan_tree import runs_table
 
-        table = runs_table([(dict(each.choices), each.plan) for each in runs], shell.style)
+        table = runs_table([(dict(each.choices), conceal(each.plan)) for each in runs], shell.style)
         advice = f"for the plan of one: agym plan {arguments.recipe} --run 1"
         shell.out.write(f"{table}\n{len(runs)} runs; {advice}\n")
     else:
         chosen = choose(runs, arguments.recipe, arguments.run)
-        shell.out.write(FORMATS[arguments.format](chosen.plan, shell.style))
+        shell.out.write(FORMATS[arguments.format](conceal(chosen.plan), shell.style))
     return Exit.RIGHT

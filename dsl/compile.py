@@ -43,6 +43,7 @@ __all__ = ["Compiled", "CompiledVariant", "LeftOut", "compile_recipe"]
 
 MISSING = "missing-key"
 IDLE = "no-effect"
+SECRET = "literal-secret"
 
 
 @frozen
@@ -169,7 +170,9 @@ class _Phases:
             wrong += tuple(self._allowed(bound.rejected))
         elif bound.recipe is not None:
             wrong = tuple(self._with_cause(each, variant, judged) for each in wrong)
-        found += wrong
+        # of a secret nothing else is worth a word
+        secrets = [each for each in self.before if each.code == SECRET]
+        found += (each for each in wrong if not any(_follows(each, first) for first in secrets))
         if bound.recipe is not None and not has_errors(wrong):
             yield self._lowered(variant, bound, bound.recipe, judged.shape, tuple(left_out))
 
@@ -261,7 +264,7 @@ class _Phases:
             return known
         # what the person's own machine has at an absolute path is read as a command line would
         base = self.source if model.path.startswith(".") else None
-        found = self.library.read(f"{model.path}/config.json", base)
+        found = self.library.read(posixpath.join(model.path, "config.json"), base)
         return read_shape(_json(found.data)) if isinstance(found, Found) else None
 
 

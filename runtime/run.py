@@ -8,7 +8,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -20,10 +20,11 @@ from ..dsl.publish.plan_json import dump_json
 from .backends.registry import ENGINE_PACKAGES, installed_versions
 from .data.judge_client import JudgeClient
 from .engine import Engine, RunOutcome
+from .errors import RunError
 from .interrupts import StopSignal, handle_signals
 from .rollout.env_connections import EnvConnector, make_deadlines
 from .sinks.console.console import Terminal
-from .sinks.fanout import Fanout, open_fanout
+from .sinks.fanout import Fanout, list_variables, open_fanout, redact
 from .storage.resume_check import can_resume, decisive_sha256, list_differences
 from .storage.run_folder import JUDGE, FolderError, RunFolder, on_disk
 from .storage.run_reader import RunReader
@@ -83,7 +84,10 @@ def run_plan(
             try:
                 outcome = asyncio.run(_run(anchored, folder, reporter, environ, clock, stop))
                 ending = outcome.kind.value
-                return outcome
+                return replace(outcome, reason=redact(outcome.reason, environ, list_variables(plan)))
+            except RunError as error:
+                error.args = (redact(str(error), environ, list_variables(plan)),)
+                raise
             finally:
                 ending = "interrupted" if stop.ending else ending
                 reporter.close(summarise_run(root, ending), failed=ending == "failed")

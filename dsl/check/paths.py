@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import Any
 
 from ..model.fields import Refers
+from ..model.hidden import reveal
 from ..model.plan import Plan
 from ..model.recipe import Recipe
 from ..model.reflect import Record, Series, Table, Type, Word, record
@@ -55,12 +56,12 @@ def _moved(node: ScalarNode, value: str, prefix: str, refers: Refers) -> ScalarN
 
 
 def anchor_paths(plan: Plan, folder: str) -> Plan:
-    """The plan with all its paths joined to `folder`, for a run that may be started anywhere."""
+    """The plan that is run: all its paths joined to `folder`, and what the environment gave in plain text."""
 
     def anchor(_: Path, value: str, refers: Refers) -> str:
         return posixpath.normpath(posixpath.join(folder, value)) if _counts(value, refers) else value
 
-    made: Plan = _each_path(plan, record(Plan), (), anchor)
+    made: Plan = _each_path(reveal(plan), record(Plan), (), anchor)
     return made
 
 

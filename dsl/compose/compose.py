@@ -6,7 +6,6 @@ that fails leaves the others to be checked.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
@@ -16,7 +15,8 @@ from ..frozen import frozen
 from ..source import Source, Span
 from ..suggest import find_closest
 from ..text.edit import Shorthand, drop_entries, no_shorthand
-from ..text.node import MapNode, Node, ScalarNode, child_nodes, get_entry, is_null
+from ..text.node import MapNode, Node, ScalarNode, get_entry, is_null
+from ..text.secrets import find_secrets
 from ..text.tree import MAX_DEPTH, MAX_NODES
 from .extends import Loader, parse_recipe
 from .interpolate import Interpolator
@@ -78,6 +78,8 @@ def compose(
     assigned = apply_settings(own, settings, shorthand)
     expanded = expand(assigned.tree, assigned.paths, shorthand)
     found = [*diagnostics, *loader.diagnostics, *assigned.diagnostics, *expanded.diagnostics]
+    extends = get_entry(root, "extends")
+    found += [*find_secrets(assigned.tree), *(find_secrets(extends.value) if extends else ())]
     trees = {key: tree for key, tree in loader.loaded.items() if tree is not None} | {source.identity: own}
     trees |= {steps[0].span.source.identity: assigned.tree for steps in assigned.paths}
     plain = {key: drop_entries(tree, "matrix") for key, tree in trees.items()}
@@ -107,7 +109,6 @@ def _make_interpolator(tree: MapNode, environ: Mapping[str, str]) -> Interpolato
     variables = entry.value if entry else None
     interpolator = Interpolator(variables, environ)
     if isinstance(variables, MapNode):
-        interpolator.diagnostics += _find_literal_secrets(variables)
         interpolator.check_variables()
     elif variables is not None and not is_null(variables):
         message = "expected a map of names to values"
@@ -142,34 +143,3 @@ def _label(node: Node) -> str:
     if isinstance(node, ScalarNode):
         return node.redacted or node.text.value
     return " ".join(node.span.text.split())
-
-
-SECRET_WORDS = {"token", "password", "passwd", "passphrase", "secret", "secrets", "apikey", "credential", "credentials"}
-SECRET_PAIRS = {("api", "key"), ("access", "key"), ("secret", "key"), ("private", "key"), ("auth", "key")}
-VOCABULARY = {"bos", "eos", "pad", "unk", "sep", "cls", "mask", "stop", "start", "end", "special", "think", "image"}
-
-
-def _find_literal_secrets(variables: Node) -> Iterator[Diagnostic]:
-    """Report variables with the name of a secret and a literal value."""
-    if isinstance(variables, MapNode):
-        for entry in variables.entries:
-            if _names_secret(entry.name) and _is_literal(entry.value):
-                name = re.sub(r"\W+", "_", entry.name).upper()
-                message = f"'{entry.name}' looks like a secret, and secrets do not belong in a recipe"
-                advice = f"write {entry.name}: ${{env:{name}}}"
-                yield Diagnostic(code="literal-secret", message=message, span=entry.key.span, help=advice)
-    for child in child_nodes(variables):
-        yield from _find_literal_secrets(child)
-
-
-def _names_secret(name: str) -> bool:
-    words = [word for word in re.split(r"[\W_]+", re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()) if word]
-    if not words or VOCABULARY & set(words):
-        return False
-    return words[-1] in SECRET_WORDS or tuple(words[-2:]) in SECRET_PAIRS
-
-
-def _is_literal(value: Node) -> bool:
-    return (
-        isinstance(value, ScalarNode) and isinstance(value.value, str) and value.value != "" and "${" not in value.value
-    )

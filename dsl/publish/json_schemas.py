@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -19,7 +20,7 @@ from typing import Any
 from ..check.presets import load_presets
 from ..model import reflect
 from ..model.algorithm import Preset
-from ..model.fields import NOT_BLANK
+from ..model.fields import NOT_BLANK, SLUG
 from ..model.plan import Plan
 from ..model.recipe import Recipe, Stage
 from ..model.reflect import ABSENT, Field, Record, Type, record, records
@@ -147,7 +148,10 @@ class SchemaWriter:
     def word(self, type_: reflect.Word) -> SchemaDict:
         if type_.secret:
             return {"type": "string", "pattern": f"^{SECRET.pattern}$"}
-        return {"type": "string"} | ({"pattern": f"^(?:{type_.pattern.regex})$"} if type_.pattern else {})
+        regex = type_.pattern.regex if type_.pattern else ""
+        # a plan has `${env:NAME}` where the recipe has it
+        regex = regex if type_.pattern is SLUG or re.fullmatch(regex, "${env:A}") else rf"{regex}|.*\$\{{env:.+"
+        return {"type": "string"} | ({"pattern": f"^(?:{regex})$"} if type_.pattern else {})
 
     def constant(self, type_: reflect.Constant) -> list[SchemaDict]:
         return [{"enum": list(type_.values)}]
@@ -225,7 +229,9 @@ class RecipeSchemaWriter(SchemaWriter):
     def word(self, type_: reflect.Word) -> SchemaDict:
         if type_.secret:
             return {"type": "string", "pattern": ENVIRONMENT_VARIABLE, "x-secret": True}
-        return super().word(type_) | ({"x-expected": type_.pattern.what} if type_.pattern else {})
+        pattern = type_.pattern
+        made = {"pattern": f"^(?:{pattern.regex})$", "x-expected": pattern.what} if pattern else {}
+        return {"type": "string"} | made
 
     def constant(self, type_: reflect.Constant) -> list[SchemaDict]:
         return [{"type": "integer", "const": value} for value in type_.values]
