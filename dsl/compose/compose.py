@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from ..diagnostics import Diagnostic, sort_by_place
 from ..frozen import frozen
-from ..source import Source, Span
+from ..source import Source, Span, Text
 from ..suggest import find_closest
 from ..text.edit import Shorthand, drop_entries, no_shorthand
 from ..text.node import MapNode, Node, ScalarNode, get_entry, is_null
@@ -24,7 +24,7 @@ from .layers import Layers
 from .library import Library
 from .matrix import Expanded, expand
 from .renames import rename_keys
-from .settings import apply_settings
+from .settings import apply_settings, assign, parse_path
 
 __all__ = ["Composed", "Variant", "compose"]
 
@@ -39,13 +39,22 @@ class Variant:
     written: Layers
     """What it is made of, before `${...}` is replaced."""
     environ: Mapping[str, str]
+    chosen: tuple[tuple[str, Node], ...]
+    shorthand: Shorthand
 
     def below(self, span: Span) -> MapNode | None:
         """The recipe as it was without what was laid over the layer that a span is in; None if nothing was."""
         tree = self.written.below(span)
+        in_matrix = self.written.in_matrix(span)
+        for axis, value in self.chosen if tree is not None and in_matrix else ():
+            if value.span.source.identity in self.written.settings:
+                continue
+            steps = parse_path(Text.made(axis, span), "bad-matrix", "a path")
+            made = steps if isinstance(steps, Diagnostic) else assign(tree, steps, value, "bad-matrix", self.shorthand)
+            tree = tree if isinstance(made, Diagnostic) else made
         if tree is None:
             return None
-        variant = _make_variant(tree, (), _make_interpolator(tree, self.environ), self.written)
+        variant = _make_variant(tree, (), _make_interpolator(tree, self.environ), self.written, self.shorthand)
         return variant.tree if variant else None
 
 
@@ -81,20 +90,21 @@ def compose(
     extends = get_entry(root, "extends")
     found += [*find_secrets(assigned.tree), *(find_secrets(extends.value) if extends else ())]
     trees = {key: tree for key, tree in loader.loaded.items() if tree is not None} | {source.identity: own}
-    trees |= {steps[0].span.source.identity: assigned.tree for steps in assigned.paths}
-    plain = {key: drop_entries(tree, "matrix") for key, tree in trees.items()}
-    variants = tuple(_make_variants(expanded, environ, found, Layers(trees=plain, axes=expanded.places)))
+    set_by = frozenset(steps[0].span.source.identity for steps in assigned.paths)
+    plain = {key: drop_entries(tree, "matrix") for key, tree in (trees | dict.fromkeys(set_by, assigned.tree)).items()}
+    layers = Layers(trees=plain, axes=expanded.places, settings=set_by)
+    variants = tuple(_make_variants(expanded, environ, found, layers, shorthand))
     return Composed(variants, tuple(sort_by_place(found)), loader.partial, loader.ways)
 
 
 def _make_variants(
-    expanded: Expanded, environ: Mapping[str, str], found: list[Diagnostic], layers: Layers
+    expanded: Expanded, environ: Mapping[str, str], found: list[Diagnostic], layers: Layers, shorthand: Shorthand
 ) -> Iterator[Variant]:
     interpolator: Interpolator | None = None
     for tree, choices in expanded.trees:
         if interpolator is None or expanded.touches_vars:
             interpolator = _make_interpolator(tree, environ)
-        variant = _make_variant(tree, choices, interpolator, layers)
+        variant = _make_variant(tree, choices, interpolator, layers, shorthand)
         found += dict.fromkeys(interpolator.diagnostics)
         interpolator.diagnostics.clear()
         if variant is not None:
@@ -120,7 +130,11 @@ def _make_interpolator(tree: MapNode, environ: Mapping[str, str]) -> Interpolato
 
 
 def _make_variant(
-    tree: MapNode, choices: Sequence[tuple[str, Node]], interpolator: Interpolator, layers: Layers
+    tree: MapNode,
+    choices: Sequence[tuple[str, Node]],
+    interpolator: Interpolator,
+    layers: Layers,
+    shorthand: Shorthand,
 ) -> Variant | None:
     body = interpolator.node(drop_entries(tree, "vars"))
     size, depth = interpolator.measure.of(body)
@@ -135,7 +149,7 @@ def _make_variant(
         return None
     body, renamed = rename_keys(body)
     interpolator.diagnostics += renamed
-    return Variant(body, labels, layers, interpolator.environ)
+    return Variant(body, labels, layers, interpolator.environ, tuple(choices), shorthand)
 
 
 def _label(node: Node) -> str:

@@ -23,12 +23,17 @@ class Layers:
     axes: tuple[Span, ...]
     """Of the matrix, which is laid over everything."""
 
+    settings: frozenset[str]
+    """Sources of `--set`."""
+
+    def in_matrix(self, span: Span) -> bool:
+        inside = (each for each in self.axes if each.source is span.source)
+        return any(each.start <= span.start and span.end <= each.end for each in inside)
+
     def below(self, span: Span) -> MapNode | None:
         """The layer in which something was written, with all below it; None for the top one and for a preset."""
-        in_matrix = (each for each in self.axes if each.source is span.source)
-        if any(each.start <= span.start and span.end <= each.end for each in in_matrix):
-            return None
-        return self.trees.get(span.source.identity)
+        is_top = span.source.identity in self.settings and self.in_matrix(span)
+        return None if is_top else self.trees.get(span.source.identity)
 
 
 def list_changes(tree: Node, below: Node, path: Path = ()) -> Iterator[tuple[Path, Span]]:
