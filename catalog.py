@@ -27,6 +27,7 @@ __all__ = ["UNBUILT", "BadEnvironment", "Registered", "catalog", "read_environme
 V = TypeVar("V")
 ENVS = Path(__file__).parent / "envs"
 DATA_FILE = "env.json"
+RELEASED = "ids.json"
 ENVIRONMENT_GROUP = "agym.envs"
 
 UNBUILT: Mapping[str, str] = {
@@ -81,8 +82,15 @@ def catalog(envs: Path = ENVS, unbuilt: Mapping[str, str] = UNBUILT) -> Catalog:
     return Catalog(
         environments=Registered(own, partial(_find_plugins, ENVIRONMENT_GROUP, _from_metadata)),
         sinks=Registered(SINKS, partial(_find_plugins, SINK_GROUP, _sink)),
+        count_tasks=_count_released,
         unbuilt=unbuilt,
     )
+
+
+def _count_released(name: str, options: Mapping[str, Any]) -> Mapping[str, int]:
+    """Tasks of our own environments at their release, which have the same ids ever since."""
+    released = json.loads((ENVS / RELEASED).read_text(encoding="utf-8")).get(name, {"options": None})
+    return {split: count for split, (count, _) in released["splits"].items()} if released["options"] == options else {}
 
 
 def read_environment(file: Path) -> EnvironmentInfo:

@@ -158,16 +158,27 @@ def eval_split_known(case: Case) -> Iterator[Diagnostic]:
 
 
 def ranges_fit(case: Case) -> Iterator[Diagnostic]:
-    for path, selection, info in _selections(case):
-        if selection.range is None:
-            continue
-        first, end = selection.range
-        size = info.splits.get(selection.split or "") if info else None
-        if first >= end:
-            yield case.error("bad-range", f"the range must start below its end ({end}), got {first}", (*path, "range"))
-        elif size is not None and end > size:
-            message = f"the range ends at {end}, but split '{selection.split}' has {size} tasks"
-            yield case.error("bad-range", message, (*path, "range"))
+    for path, environment in case.environments():
+        for part, selection in (("train", environment.tasks.train), ("eval", environment.tasks.eval)):
+            if selection.range is None:
+                continue
+            first, end = selection.range
+            at = (*path, "tasks", part, "range")
+            size = _count_tasks(case, environment, selection)
+            if first >= end:
+                yield case.error("bad-range", f"the range must start below its end ({end}), got {first}", at)
+            elif size is not None and end > size:
+                which = f"split '{selection.split}'" if selection.split else "the list of ids"
+                message = f"the range ends at {end}, but {which} has {size} tasks"
+                yield case.error("bad-range", message, at, hint=f"write [{min(first, size - 1)}, {size}]")
+
+
+def _count_tasks(case: Case, environment: Environment, selection: TaskSelection) -> int | None:
+    info = case.catalog.environments.get(environment.use or "")
+    if selection.split is None or info is None:
+        return len(selection.ids) if selection.ids else None
+    known = info.splits.get(selection.split)
+    return known or case.catalog.count_tasks(info.name, environment.options).get(selection.split)
 
 
 def not_evaluated_on_training_tasks(case: Case) -> Iterator[Diagnostic]:
