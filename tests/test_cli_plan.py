@@ -142,8 +142,9 @@ def test_what_show_prints_is_right_and_gives_the_same_plan(agym: Agym, tmp_path:
     first = json.loads(agym("plan", name, "--run", "1", "--format", "json").out.replace("../tiny", "tiny"))
     moved = shown.out.replace("../tiny", "tiny").encode()
     again = json.loads(agym("plan", "-", "--format", "json", stdin=moved).out)
-    # a recipe that was a matrix no longer says what it chose
-    assert again | {"choices": {}} == first | {"choices": {}}
+    # a recipe that was a matrix no longer says what it chose, and the hash of one with a file is that of its path
+    other = {"choices": {}} | ({"recipe_sha256": ""} if moved != shown.out.encode() else {})
+    assert again | other == first | other
 
 
 def test_show_has_neither_extends_nor_vars_nor_references(agym: Agym, study: Path) -> None:
