@@ -213,9 +213,19 @@ def _wrong_type(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
         key=scene.key_of(tuple(error.absolute_path)),
         takes=lambda key: _takes(scene, branches, key, error.instance),
         keys=tuple(name for part in parts for name in part.get("properties", ())),
+        examples=_examples(scene, tuple(error.absolute_path)),
     )
     message = f"expected {describe_types(branches)}, got {describe_node(node)}"
     yield Diagnostic(code="wrong-type", message=message, span=node.span, help=advise(case))
+
+
+def _examples(scene: _Scene, path: Path) -> tuple[Any, ...]:
+    """Of a key that takes a map: its own, or one of its first key that has any."""
+    at = scene.keys.pattern(path)
+    own = tuple(scene.keys.known.get(at, {}).get("examples", ()))
+    inner = ((name, scene.keys.known[(*at, name)].get("examples", ())) for name in scene.keys.children(at))
+    made = tuple({name: each} for name, examples in inner for each in examples if isinstance(each, int | float | str))
+    return (*(each for each in own if isinstance(each, dict)), *made[:1])
 
 
 def _takes(scene: _Scene, branches: Iterable[Schema], key: str, value: Any) -> bool:
@@ -241,6 +251,8 @@ def _bad_value(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
 
 def _meant(node: Node, known: list[str], key: str | None) -> str | None:
     word = scalar_text(node)
+    if key == "gpu":
+        return _another_gpu(word, known)
     foreign = load_aliases()["values"].get(re.sub(r"[\s_-]+", "", word).lower())
     if foreign in known:
         return f"did you mean '{foreign}'?"
@@ -248,6 +260,21 @@ def _meant(node: Node, known: list[str], key: str | None) -> str | None:
     if near:
         return f"did you mean '{near[0][1]}'?"
     return list_choices(key, known) if len(known) > MANY else None
+
+
+UNLISTED = frozenset({"v100", "p100", "t4", "a30", "a40", "a800", "h800", "h20", "b100", "gh200", "l20"})
+"""GPUs that look like slips of others."""
+
+
+def _another_gpu(word: str, known: list[str]) -> str:
+    """With other digits in the same places it is another GPU, and no slip."""
+    letters = re.sub(r"\d", "0", fold_name(word))
+    slips = [name for _, name in find_closest(word, known) if re.sub(r"\d", "0", fold_name(name)) != letters]
+    slips += [name for name in known if fold_name(name) == fold_name(word)]
+    near = [name for name in known if fold_name(name).startswith(fold_name(word))] or slips[:1]
+    near = [] if fold_name(word) in UNLISTED else near
+    other = "of a GPU that is not listed give the memory instead: gpu_memory_gb: 80"
+    return f"did you mean {' or '.join(map(repr, near[:2]))}? {other}" if near else other
 
 
 def _not_constant(scene: _Scene, error: Any) -> Iterator[Diagnostic]:

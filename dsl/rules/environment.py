@@ -15,7 +15,7 @@ from ..model.known_values import is_zero
 from ..model.recipe import Dialect, Environment, TaskSelection
 from ..model.stage_kinds import is_offline
 from ..source import Span, Text
-from ..suggest import did_you_mean, quote
+from ..suggest import did_you_mean, find_nearest, quote
 from ..text.node import Entry, ListNode, MapNode, Node, Path, ScalarNode
 from .context import Case, Rule
 from .names import no_environment, no_split
@@ -35,12 +35,23 @@ def at_least_one(case: Case) -> Iterator[Diagnostic]:
 
 def environment_has_one_origin(case: Case) -> Iterator[Diagnostic]:
     for path, environment in case.environments():
-        if environment.use is None and environment.url is None:
+        if environment.use is None and environment.url is None and (near := _meant(case, str(path[-1]))):
+            message = f"no environment {quote(str(path[-1]))} in this recipe"
+            span = case.places.key(*path)
+            yield Diagnostic(code="unknown-environment", message=message, span=span, help=f"did you mean '{near}'?")
+        elif environment.use is None and environment.url is None:
             hint = "'use' names a registered environment, 'url' a server that is already running"
             yield case.missing(f"environment '{path[-1]}' needs 'use' or 'url'", path, hint=hint)
         if environment.use is not None and environment.url is not None:
             message = "'use' starts a server and 'url' names one that is already running: give only one of them"
             yield case.error("conflict", message, (*path, "url"), notes=(case.note("'use' is here", (*path, "use")),))
+
+
+def _meant(case: Case, name: str) -> str | None:
+    """The environment of the recipe that a stage, a setting or a matrix misspells."""
+    return find_nearest(
+        name, (each for each, it in case.recipe.environments.items() if each != name and (it.use or it.url))
+    )
 
 
 def registered(case: Case) -> Iterator[Diagnostic]:
