@@ -24,7 +24,7 @@ from .dsl.source import Source
 from .dsl.suggest import find_nearest, quote
 from .dsl.text.decode import MAX_BYTES, decode
 
-__all__ = ["STDIN", "DiskLibrary", "find_recipes", "is_base", "shipped_names", "write_atomically"]
+__all__ = ["STDIN", "DiskLibrary", "find_recipes", "is_base", "project_root", "shipped_names", "write_atomically"]
 
 STDIN = "-"
 PACKAGE = Path(os.path.realpath(__file__)).parent

@@ -24,6 +24,8 @@ from .schema import schema_path
 __all__ = ["add_arguments", "run"]
 
 SUFFIX = ".yaml"
+SCHEMA = "recipe.v1.json"
+"""Written beside the recipe, so that its first line leads to it on every machine."""
 SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 HEADER = re.compile(r"(?:#.*\n|[ \t]*\n)*")
 
@@ -52,6 +54,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
         shell.err.write(f"agym new: '{arguments.origin}' cannot be copied to {relative}; nothing was written\n")
         raise
     _write(file, made.text, arguments.force)
+    write_atomically(file.parent / SCHEMA, schema_path("recipe").read_text(encoding="utf-8"), replace=True)
     for path in dict.fromkeys(copied.values()):
         _copy(path, file.parent / path.name, arguments.force)
     beside = "".join(f" and {path.name}" for path in dict.fromkeys(copied.values()))
@@ -98,7 +101,7 @@ def _rewrite(origin: Source, name: str, file: str) -> str:
     """The recipe under its new name, with a new header."""
     found = read_header(origin.text)
     lines = [
-        f"# yaml-language-server: $schema={schema_path('recipe')}",
+        f"# yaml-language-server: $schema={SCHEMA}",
         f"# Purpose: {found.get('purpose', 'what this run is for')}",
         *([f"# Cost:    {found['cost']}"] if "cost" in found else []),
         f"# Command: agym run {file}",

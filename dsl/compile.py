@@ -89,6 +89,8 @@ class Compiled:
     """In file order, each once, however many runs share it."""
     num_runs: int
     """Runs that the recipe stands for, right or wrong; 0 where it could not be read so far."""
+    bases: tuple[str, ...] = ()
+    """What the Library knows the recipes by that it extends."""
 
     @property
     def failed(self) -> bool:
@@ -121,6 +123,7 @@ def compile_recipe(
         variants=sound,
         diagnostics=_unique(add_route(each, composed.ways) for each in found),
         num_runs=len(composed.variants),
+        bases=tuple(base.identity for base in composed.ways),
     )
 
 

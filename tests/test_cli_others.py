@@ -107,7 +107,8 @@ def test_new_writes_a_recipe_that_is_right_under_its_own_name(agym: Agym, tmp_pa
     called = agym("new", "my-run")
     assert (called.code, called.out) == (0, "wrote my-run.yaml; next: agym plan my-run.yaml\n")
     text = (tmp_path / "my-run.yaml").read_text(encoding="utf-8")
-    assert text.startswith("# yaml-language-server: $schema=/")
+    assert text.startswith("# yaml-language-server: $schema=recipe.v1.json\n")
+    assert json.loads((tmp_path / "recipe.v1.json").read_text(encoding="utf-8"))["title"] == "agym recipe, version 1"
     assert "\nname: my-run\n" in text
     assert "# Command: agym run my-run.yaml\n" in text
     assert agym("validate", "--strict", "my-run.yaml").code == 0

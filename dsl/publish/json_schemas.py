@@ -12,7 +12,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ..model import reflect
 from ..model.algorithm import Preset
 from ..model.fields import NOT_BLANK, SLUG
 from ..model.plan import Plan
-from ..model.recipe import Recipe, Stage
+from ..model.recipe import Environment, Recipe, Stage
 from ..model.reflect import ABSENT, Field, Record, Type, record, records
 from .plan_json import REFERENCE as SECRET
 from .resolved import to_brief, to_plain
@@ -33,6 +33,8 @@ SchemaDict = dict[str, Any]
 
 COMPOSITION = Path(__file__).with_name("composition.json")
 """The keys that are gone once a recipe is composed, and the text that stands for a reference."""
+ROOT = Path(__file__).resolve().parents[2]
+"""Of the package, where the shipped recipes and environments are."""
 REFERENCE = {"$ref": "#/definitions/reference"}
 ENVIRONMENT_VARIABLE = r"\$\{env:[A-Za-z_][A-Za-z0-9_]*(:[?-][^{}]*)?\}"
 
@@ -42,6 +44,7 @@ def make_recipe_schema() -> SchemaDict:
     recipe, writer = record(Recipe), RecipeSchemaWriter()
     composition = json.loads(COMPOSITION.read_text(encoding="utf-8"))
     properties = {**composition["properties"], **writer.properties(recipe)}
+    properties["extends"] |= {"examples": _names(properties["extends"]["examples"], "recipes/**/*.yaml")}
     order = ["agym", "name", "description", *properties]
     return {
         **_head("recipe"),
@@ -54,6 +57,19 @@ def make_recipe_schema() -> SchemaDict:
         "then": _demands(recipe),
         "definitions": {"reference": composition["reference"]} | writer.definitions(recipe),
     }
+
+
+def _names(first: Iterable[Any], pattern: str) -> list[Any]:
+    """Examples for an editor to offer: these, then all that are shipped."""
+    files = sorted(ROOT.glob(pattern))
+    shipped = [
+        json.loads(file.read_text(encoding="utf-8"))["name"]
+        if file.suffix == ".json"
+        else file.relative_to(ROOT / "recipes").with_suffix("").as_posix()
+        for file in files
+    ]
+    examples = list(first)
+    return examples + [name for name in shipped if name not in examples]
 
 
 def make_plan_schema() -> SchemaDict:
@@ -213,6 +229,8 @@ class RecipeSchemaWriter(SchemaWriter):
             name: _explanation(field, docs[name], each.cls) | self.union(self.field(field) + _unsets(field))
             for name, field in each.fields.items()
         }
+        if each.cls is Environment:
+            made["use"]["examples"] = _names(made["use"]["examples"], "envs/*/env.json")
         return made | {old: _old_name(made[new], old, new) for old, new in each.renamed.items()}
 
     def union(self, branches: list[SchemaDict]) -> SchemaDict:
@@ -238,6 +256,8 @@ class RecipeSchemaWriter(SchemaWriter):
 
     def record(self, type_: Record) -> list[SchemaDict]:
         short = self.branches(type_.fields[type_.shorthand].type) if type_.shorthand else []
+        if type_.cls is Environment:
+            short = [branch | {"examples": _names((), "envs/*/env.json")} for branch in short]
         return super().record(type_) + [branch | {"x-short-for": type_.shorthand} for branch in short]
 
     def item(self, type_: reflect.Table) -> list[SchemaDict]:
