@@ -93,8 +93,8 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
     shell.out.write(evaluation_table(evaluation.row, turns, shell.style))
     if output is not None:
-        text = _format_json(arguments.target, exam, evaluation.row, turns)
-        write_atomically(output, redact(text, shell.environ, named))
+        written = _format_json(arguments.target, exam, evaluation.row, turns)
+        write_atomically(output, redact(written, shell.environ, named))
         shell.out.write(f"wrote {arguments.output}\n")
     return Exit.RIGHT
 

@@ -11,7 +11,6 @@ import posixpath
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from types import MappingProxyType
 
 from ..schemas import recipe_v1
@@ -22,7 +21,7 @@ from .check.no_effect import explain_no_effect, list_keys_without_effect
 from .check.paths import rebase_paths
 from .compose.compose import Variant, compose
 from .compose.extends import add_route
-from .compose.layers import drop_path, list_changes, revert
+from .compose.layers import list_changes, revert
 from .compose.library import Found, Library
 from .diagnostics import Diagnostic, Note, Severity, has_errors, sort_by_place
 from .frozen import frozen
@@ -164,8 +163,7 @@ class _Phases:
         judged, left_out = self._judge(variant.tree), list[LeftOut]()
         while lost := tuple(self._lost(variant, judged)):
             left_out += lost
-            tree = reduce(drop_path, (each.path for each in lost), variant.tree)
-            variant = replace(variant, tree=tree)
+            variant = replace(variant, tree=revert(variant.tree, None, [each.path for each in lost]))
             judged = self._judge(variant.tree)
         bound, wrong = judged.bound, judged.wrong
         if bound.recipe is None and not has_errors((*found, *wrong)):

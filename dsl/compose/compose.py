@@ -45,15 +45,13 @@ class Variant:
     def below(self, span: Span) -> MapNode | None:
         """The recipe as it was without what was laid over the layer that a span is in; None if nothing was."""
         tree = self.written.below(span)
-        in_matrix = self.written.in_matrix(span)
-        for axis, value in self.chosen if tree is not None and in_matrix else ():
-            if value.span.source.identity in self.written.settings:
-                continue
+        if tree is None:
+            return None
+        axes = self.chosen if self.written.in_matrix(span) else ()
+        for axis, value in (each for each in axes if each[1].span.source.identity not in self.written.settings):
             steps = parse_path(Text.made(axis, span), "bad-matrix", "a path")
             made = steps if isinstance(steps, Diagnostic) else assign(tree, steps, value, "bad-matrix", self.shorthand)
             tree = tree if isinstance(made, Diagnostic) else made
-        if tree is None:
-            return None
         variant = _make_variant(tree, (), _make_interpolator(tree, self.environ), self.written, self.shorthand)
         return variant.tree if variant else None
 

@@ -11,7 +11,7 @@ from ..source import Span
 from ..text.edit import drop_entries, set_entry
 from ..text.node import Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry, is_null, node_at, with_children
 
-__all__ = ["Layers", "drop_path", "list_changes", "revert"]
+__all__ = ["Layers", "list_changes", "revert"]
 
 
 @frozen(eq=False)
@@ -66,23 +66,23 @@ def _is_required(path: Path) -> bool:
     return field is None or field.required
 
 
-def revert(tree: MapNode, below: MapNode, paths: Sequence[Path]) -> MapNode:
-    """The tree with what is below at these paths, or with nothing where nothing is."""
+def revert(tree: MapNode, below: MapNode | None, paths: Sequence[Path]) -> MapNode:
+    """The tree with what is below at these paths, or without them where nothing is."""
     for path in paths:
         old = node_at(below, path)
-        made = drop_path(tree, path) if old is None else _replaced(tree, path, old)
+        made = _drop_path(tree, path) if old is None else _replaced(tree, path, old)
         tree = made if isinstance(made, MapNode) else tree
     return tree
 
 
-def drop_path(node: Node, path: Path) -> Node:
+def _drop_path(node: Node, path: Path) -> Node:
     """A tree without the entry at a path; of a value written in short, without all that it stands for."""
     inner = node_at(node, path[:1])
     if inner is None:
         return node
     if len(path) == 1 or isinstance(inner, ScalarNode):
         return drop_entries(node, str(path[0])) if isinstance(node, MapNode) else node
-    return _replaced(node, path[:1], drop_path(inner, path[1:]))
+    return _replaced(node, path[:1], _drop_path(inner, path[1:]))
 
 
 def _replaced(node: Node, path: Path, value: Node) -> Node:

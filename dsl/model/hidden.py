@@ -36,12 +36,14 @@ class Hidden(str):
 
 def conceal(value: T) -> T:
     """A recipe or plan as it may be shown: with references in place of what they stand for."""
-    return _replaced(value, lambda text: text.shown)
+    made: T = _replaced(value, lambda text: text.shown)
+    return made
 
 
 def reveal(value: T) -> T:
     """A recipe or plan as it is run: with plain text."""
-    return _replaced(value, lambda text: str.__add__(text, ""))
+    made: T = _replaced(value, lambda text: str.__add__(text, ""))
+    return made
 
 
 def _replaced(value: Any, change: Callable[[Hidden], str]) -> Any:

@@ -85,13 +85,13 @@ def _eval_metric(case: Case, path: Path, best: str, rest: Sequence[str]) -> Iter
     metric = "/".join(rest[1:])
     if metric not in known and not metric.startswith(("success/", "greedy_success/")):
         at = _part(case.places.value(*path), best, len(f"eval/{rest[0]}/"), metric)
+        message = f"unknown evaluation metric {quote(metric)}"
+        greedy = "write 'greedy: true' under 'eval'" if metric.startswith("greedy_") else None
+        advice = did_you_mean(metric, known) or greedy
         if COUNTED_METRIC.fullmatch(metric):
             message = f"{quote(metric)} is never computed: 'eval.samples' is {evaluation.samples}"
-            hint = f"write 'samples: {metric.rpartition('@')[2]}' under 'eval'"
-        else:
-            message, hint = f"unknown evaluation metric {quote(metric)}", did_you_mean(metric, known) or ""
-            hint = hint or ("write 'greedy: true' under 'eval'" if metric.startswith("greedy_") else "")
-        yield Diagnostic(code="unknown-metric", message=message, span=at, help=hint or None)
+            advice = f"write 'samples: {metric.rpartition('@')[2]}' under 'eval'"
+        yield Diagnostic(code="unknown-metric", message=message, span=at, help=advice)
 
 
 def _step_metric(case: Case, path: Path, best: str, group: str, rest: Sequence[str]) -> Iterator[Diagnostic]:
