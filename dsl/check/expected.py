@@ -18,7 +18,7 @@ from ..text.node import ListNode, MapNode, Node, ScalarNode
 __all__ = ["MANY", "Mistyped", "advise", "describe_node", "describe_types", "list_choices", "scalar_text"]
 
 MANY = 8
-WORD = re.compile(r"[a-z0-9][a-z0-9._-]*")
+WORD = r"[a-z0-9][a-z0-9._-]*"
 _MOST = 50
 """Values that fit into a message."""
 
@@ -176,7 +176,7 @@ def _sample_map(case: Mistyped, node: ScalarNode) -> str | None:
     """A map as it may be written, with the text as a name where names are the writer's own."""
     made = next((each for each in case.examples if isinstance(each, Mapping) and each), None)
     text = case.text or ""
-    if made and not case.keys and WORD.fullmatch(text):
+    if made and not case.keys and re.fullmatch(WORD, text):
         made = {text: text}
     shown = json.dumps(made, ensure_ascii=False) if made else ""
     return f"write {case.key}: {shown.replace(chr(34), '')}" if made and case.key and len(shown) <= 80 else None

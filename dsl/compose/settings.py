@@ -49,7 +49,7 @@ class Assigned:
 
 
 STEP = re.compile(r'(?P<dot>\.)?(?:"(?P<quoted>[^"]+)"|(?P<name>[^\s.\[\]"=:{},]+))|\[(?P<index>[0-9]{1,6})\]')
-VARIABLE = re.compile(r"\$\{vars\.([\w.-]+)\}")
+VARIABLE = r"\$\{vars\.([\w.-]+)\}"
 HOW = "write KEY=VALUE, as in algorithm.lr=3e-6 or schedule[0].turns=5"
 
 
@@ -126,7 +126,7 @@ class _Placing:
         if node is None or is_null(node):
             return MapNode(entries=(), span=step.span)
         written = node.text.value if isinstance(node, ScalarNode) else ""
-        variable = VARIABLE.fullmatch(written)
+        variable = re.fullmatch(VARIABLE, written) if written.startswith("${") else None
         if variable and isinstance(node_at(self.root, ("vars", *variable[1].split("."))), MapNode | ListNode):
             message = f"{where} is {quote(written)}, so there are no keys to set in it"
             raise _WrongPath(step, message, f"set vars.{variable[1]}.{step.name} instead")

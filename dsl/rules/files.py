@@ -23,10 +23,9 @@ __all__ = ["find_wrong_paths"]
 
 Find = Callable[[str], FileKind | None]
 
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-_ON_THE_HUB = re.compile(r"https?://huggingface\.co/([\w.-]+/[\w.-]+)")
-_VARIABLE = re.compile(r"\$(\w+)|%(\w+)%")
-_WEIGHTS = re.compile(r"\.(safetensors|bin|pt|pth|gguf|ckpt|json)$")
+_ON_THE_HUB = r"https?://huggingface\.co/([\w.-]+/[\w.-]+)"
+_VARIABLE = r"\$(\w+)|%(\w+)%"
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".ckpt", ".json")
 _NOTHING = ("None", "none", "null", "nil", "False", "false", "")
 _OPENS_WITH = 4
 """Words that no path has, and a prompt does."""
@@ -51,15 +50,15 @@ def find_wrong_paths(recipe: Recipe, places: TreePlaces, find: Find) -> Iterator
 def _wrong(value: str, shown: str, hub: bool, path: Path, find: Find) -> tuple[str, str, str | None] | None:
     """Code, message and help."""
     key, text = str(path[-1]), quote(shown)
-    variable = _VARIABLE.search(value)
+    variable = re.search(_VARIABLE, value) if "$" in value or "%" in value else None
     if variable:
         name = variable[1] or variable[2]
         advice = f"write {shown.replace(variable[0], f'${{env:{name}}}')}" if len(shown) <= 80 else None
         return "bad-value", f"{text} is not expanded: a recipe is not read by a shell", advice
     if hub and value.strip() in _NOTHING:
         return "bad-value", f"{text} is no model", "write a folder or an id of the hub, or remove the key"
-    if _ADDRESS.match(value):
-        there = _ON_THE_HUB.match(value)
+    if "://" in value:
+        there = re.match(_ON_THE_HUB, value)
         kinds = "a folder or an id of the hub" if hub else "a file"
         advice = f"write {there[1]}" if there and hub else "download it, and write the path to it"
         return "bad-value", f"expected {kinds}, got an address", advice
@@ -89,7 +88,7 @@ def _elsewhere(value: str, text: str, find: Find) -> tuple[str, str, str | None]
     kind = find(value) if is_folder(value) else None
     if kind is FileKind.FOLDER:
         return None
-    if _WEIGHTS.search(value) and (kind is FileKind.FILE or value.count("/") != 1):
+    if value.endswith(_WEIGHTS) and (kind is FileKind.FILE or value.count("/") != 1):
         return "file-refused", f"{text} is a file, expected the folder of a model", "write the folder that it is in"
     if kind is FileKind.FILE:
         return "file-refused", f"{text} is a file, expected the folder of a model", None
