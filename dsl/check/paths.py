@@ -71,12 +71,12 @@ def list_references(recipe: Recipe) -> Iterator[tuple[Path, str, Refers]]:
 
 
 def _references(value: Any, type_: Type, at: Path) -> Iterator[tuple[Path, str, Refers]]:
-    if value is None or not _names_files(type_):
+    if value is None:
         return
     match type_:
         case Record():
-            for name, field in type_.fields.items():
-                yield from _references(getattr(value, name), field.type, (*at, name))
+            for name, inner in _fields_with_files(type_):
+                yield from _references(getattr(value, name), inner, (*at, name))
         case Table():
             for name, item in value.items():
                 yield from _references(item, type_.item, (*at, name))
@@ -117,6 +117,11 @@ def _each_path(value: Any, type_: Type, at: Path, rewrite: Callable[[Path, str, 
             return rewrite(at, value, refers)
         case _:
             return value
+
+
+@cache
+def _fields_with_files(type_: Record) -> tuple[tuple[str, Type], ...]:
+    return tuple((name, field.type) for name, field in type_.fields.items() if _names_files(field.type))
 
 
 @cache
