@@ -28,6 +28,7 @@ __all__ = ["ROW_CHECKS", "UNBUILT", "BadEnvironment", "Registered", "catalog", "
 V = TypeVar("V")
 ENVS = Path(__file__).parent / "envs"
 DATA_FILE = "env.json"
+RELEASED = "ids.json"
 ENVIRONMENT_GROUP = "agym.envs"
 
 UNBUILT: Mapping[str, str] = {
@@ -86,6 +87,7 @@ def catalog(envs: Path = ENVS, unbuilt: Mapping[str, str] = UNBUILT) -> Catalog:
     return Catalog(
         environments=Registered(own, partial(_find_plugins, ENVIRONMENT_GROUP, _from_metadata)),
         sinks=Registered(SINKS, partial(_find_plugins, SINK_GROUP, _sink)),
+        count_tasks=_count_released,
         unbuilt=unbuilt,
     )
 
@@ -93,6 +95,12 @@ def catalog(envs: Path = ENVS, unbuilt: Mapping[str, str] = UNBUILT) -> Catalog:
 def _with_rows(info: EnvironmentInfo) -> EnvironmentInfo:
     checks = ROW_CHECKS.get(info.name, {})
     return replace(info, rows={option: partial(_check_rows, where) for option, where in checks.items()})
+
+
+def _count_released(name: str, options: Mapping[str, Any]) -> Mapping[str, int]:
+    """Tasks of our own environments at their release, which have the same ids ever since."""
+    released = json.loads((ENVS / RELEASED).read_text(encoding="utf-8")).get(name, {"options": None})
+    return {split: count for split, (count, _) in released["splits"].items()} if released["options"] == options else {}
 
 
 def read_environment(file: Path) -> EnvironmentInfo:

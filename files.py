@@ -9,13 +9,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .dsl.compose.library import SUFFIXES, Found, Refusal, Trouble, explain_refusal, is_inside, list_candidates
+from .dsl.compose.library import (
+    SUFFIXES,
+    FileKind,
+    Found,
+    Refusal,
+    Trouble,
+    explain_refusal,
+    is_inside,
+    list_candidates,
+)
 from .dsl.diagnostics import Diagnostic
 from .dsl.source import Source
 from .dsl.suggest import find_nearest, quote
 from .dsl.text.decode import MAX_BYTES, decode
 
-__all__ = ["STDIN", "DiskLibrary", "find_recipes", "is_base", "shipped_names", "write_atomically"]
+__all__ = ["STDIN", "DiskLibrary", "find_recipes", "is_base", "project_root", "shipped_names", "write_atomically"]
 
 STDIN = "-"
 PACKAGE = Path(os.path.realpath(__file__)).parent
@@ -52,6 +61,13 @@ class DiskLibrary:
         # a file that cannot be read says more than others that do not exist
         refusal = next((each for each in refusals if each.trouble is not Trouble.MISSING), refusals[0])
         return refusal if refusal.trouble is not Trouble.MISSING else self._missing(reference, paths[0])
+
+    def find(self, path: str, base: Source) -> FileKind | None:
+        """What is at a path, `~` being the person's own folder."""
+        whole = os.path.join(self.folder(base), os.path.expanduser(path))
+        if os.path.isdir(whole):
+            return FileKind.FOLDER
+        return FileKind.FILE if os.path.exists(whole) else None
 
     def folder(self, source: Source) -> str:
         """Folder of a file; of a setting, the one that agym was called in."""

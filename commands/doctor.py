@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
         return _inspect_folder(arguments.recipe, shell)
     machine = inspect_machine()
     compiler = build_compiler(shell, arguments.set)
-    runs = compiler.runs(arguments.recipe) if arguments.recipe is not None else ()
+    runs = compiler.runs(arguments.recipe, on_disk=False) if arguments.recipe is not None else ()
     shell.out.write(_format_table(_machine_rows(machine)))
     return _report_missing(runs, compiler.catalog, machine, shell) if runs else Exit.RIGHT
 

@@ -79,11 +79,16 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     archive = RunReader(root) if is_run(root) else None
     text = None if archive is None else open_stored(arguments.target, archive)
     compiler = build_compiler(shell, _settings(arguments))
-    variant = choose(compiler.runs(arguments.target, text, to_run=True), arguments.target, arguments.run)
+    variant = choose(
+        compiler.runs(arguments.target, text, to_run=True, on_disk=archive is None), arguments.target, arguments.run
+    )
     check_installed(variant.plan, compiler.catalog, trains=False)
     if archive is not None:
         refuse_stored_code(variant.plan, archive.root, compiler.settings)
     exam = _exam(arguments, shell, archive, anchor_paths(variant.plan, variant.folder))
+    from ..runtime.sinks.fanout import list_variables, redact
+
+    named = list_variables(variant.plan)
     prepare_process(exam.plan, shell.environ)
     evaluation = _evaluate(exam, shell)
     turns = _horizons(evaluation.episodes)
@@ -91,7 +96,8 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
 
     shell.out.write(evaluation_table(evaluation.row, turns, shell.style))
     if output is not None:
-        write_atomically(output, _format_json(arguments.target, exam, evaluation.row, turns))
+        written = _format_json(arguments.target, exam, evaluation.row, turns)
+        write_atomically(output, redact(written, shell.environ, named))
         shell.out.write(f"wrote {arguments.output}\n")
     return Exit.RIGHT
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from ..dsl.check.paths import list_references
+from ..dsl.compile import Compiled
 from ..dsl.diagnostics import Diagnostic
-from ..dsl.source import Source
+from ..dsl.source import Source, Span
 from ..dsl.text.node import get_entry
 from ..dsl.text.tree import parse_tree
 from ..files import STDIN, write_atomically
@@ -20,6 +24,8 @@ from .schema import schema_path
 __all__ = ["add_arguments", "run"]
 
 SUFFIX = ".yaml"
+SCHEMA = "recipe.v1.json"
+"""Written beside the recipe, so that its first line leads to it on every machine."""
 SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 HEADER = re.compile(r"(?:#.*\n|[ \t]*\n)*")
 
@@ -40,15 +46,45 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     if isinstance(origin, Diagnostic):
         compiler.refuse(arguments.origin, compiler.compile(origin))
     relative = os.path.relpath(file, shell.cwd)
-    made = Source(relative, _rewrite(origin, name, relative), key=str(file))
+    copied = _list_files(compiler.compile(origin), origin, Path(compiler.library.folder(origin)))
+    made = Source(relative, _rewrite(_with_own_files(origin, copied), name, relative), key=str(file))
     try:
-        compiler.runs(relative, made)
+        compiler.runs(relative, made, on_disk=False)
     except WrongRecipe:
         shell.err.write(f"agym new: '{arguments.origin}' cannot be copied to {relative}; nothing was written\n")
         raise
     _write(file, made.text, arguments.force)
-    shell.out.write(f"wrote {relative}; next: agym plan {relative}\n")
+    write_atomically(file.parent / SCHEMA, schema_path("recipe").read_text(encoding="utf-8"), replace=True)
+    for path in dict.fromkeys(copied.values()):
+        _copy(path, file.parent / path.name, arguments.force)
+    beside = "".join(f" and {path.name}" for path in dict.fromkeys(copied.values()))
+    shell.out.write(f"wrote {relative}{beside}; next: agym plan {relative}\n")
     return Exit.RIGHT
+
+
+def _list_files(compiled: Compiled, origin: Source, folder: Path) -> dict[Span, Path]:
+    """The files beside a recipe that it names itself, by the place of each name."""
+    found: dict[Span, Path] = {}
+    for run in compiled.variants:
+        for path, value, refers in list_references(run.recipe):
+            file, span = folder / value, run.bound.places.value(*path)
+            if span.source is origin and not refers.hub and not value.startswith(("/", "~")) and file.is_file():
+                found[span] = file
+    return found
+
+
+def _with_own_files(origin: Source, files: Mapping[Span, Path]) -> Source:
+    """The recipe with the names of files that lie beside it."""
+    text = origin.text
+    for span in sorted(files, key=lambda span: -span.start):
+        text = text[: span.start] + files[span].name + text[span.end :]
+    return replace(origin, text=text)
+
+
+def _copy(file: Path, to: Path, force: bool) -> None:
+    text = file.read_text(encoding="utf-8")
+    if not (to.exists() and to.read_text(encoding="utf-8") == text):
+        _write(to, text, force)
 
 
 def _checked_name(file: Path) -> str:
@@ -65,7 +101,7 @@ def _rewrite(origin: Source, name: str, file: str) -> str:
     """The recipe under its new name, with a new header."""
     found = read_header(origin.text)
     lines = [
-        f"# yaml-language-server: $schema={schema_path('recipe')}",
+        f"# yaml-language-server: $schema={SCHEMA}",
         f"# Purpose: {found.get('purpose', 'what this run is for')}",
         *([f"# Cost:    {found['cost']}"] if "cost" in found else []),
         f"# Command: agym run {file}",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from ..dsl.compile import CompiledVariant
+from ..dsl.model.hidden import conceal
 from ..dsl.model.plan import Plan
 from ..dsl.publish.plan_json import dump_json
 from ..reporters.diagnostics.text import Style
@@ -40,13 +42,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     runs = build_compiler(shell, arguments.set).runs(arguments.recipe)
-    if arguments.format == "tree" and arguments.run is None and len(runs) > 1:
+    if arguments.format == "json" and arguments.run is None and _is_matrix(runs):
+        plans = ",\n".join(dump_json(conceal(each.plan)).rstrip("\n") for each in runs)
+        shell.out.write(f"[\n{plans}\n]\n")
+    elif arguments.format == "tree" and arguments.run is None and len(runs) > 1:
         from ..reporters.plan_tree import runs_table
 
-        table = runs_table([(dict(each.choices), each.plan) for each in runs], shell.style)
+        table = runs_table([(dict(each.choices), conceal(each.plan)) for each in runs], shell.style)
         advice = f"for the plan of one: agym plan {arguments.recipe} --run 1"
         shell.out.write(f"{table}\n{len(runs)} runs; {advice}\n")
     else:
         chosen = choose(runs, arguments.recipe, arguments.run)
-        shell.out.write(FORMATS[arguments.format](chosen.plan, shell.style))
+        shell.out.write(FORMATS[arguments.format](conceal(chosen.plan), shell.style))
     return Exit.RIGHT
+
+
+def _is_matrix(runs: Sequence[CompiledVariant]) -> bool:
+    """Whether a list of plans is due, if only of one."""
+    return any(each.choices for each in runs)

@@ -17,7 +17,7 @@ __all__ = ["add_arguments", "run"]
 
 
 def _yaml(chosen: CompiledVariant, origins: bool) -> str:
-    return resolved_yaml(chosen.tree, origins=origins)
+    return resolved_yaml(chosen.tree, origins=origins, left_out=chosen.left_out)
 
 
 def _json(chosen: CompiledVariant, origins: bool) -> str:

@@ -60,11 +60,17 @@ class SinkInfo:
     """`module:function` that opens it, imported when a run begins."""
 
 
+def _count_none(_name: str, _options: Mapping[str, Any]) -> Mapping[str, int]:
+    return {}
+
+
 @frozen
 class Catalog:
     """Everything a recipe may name."""
 
     environments: Mapping[str, EnvironmentInfo] = field(default_factory=dict)
     sinks: Mapping[str, SinkInfo] = field(default_factory=dict)
+    count_tasks: Callable[[str, Mapping[str, Any]], Mapping[str, int]] = _count_none
+    """How many tasks the splits of an environment have with these options, as far as that is known."""
     unbuilt: Mapping[str, str] = field(default_factory=dict)
     """Parts of the language that this version cannot run yet, as `key=value` or `key`, and what each is."""

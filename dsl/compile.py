@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import json
 import posixpath
+from bisect import bisect_left
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from ..schemas import recipe_v1
 from .catalog import Catalog
-from .check.bind import Bound, bind
+from .check.bind import Bound, TreePlaces, bind
 from .check.json_schema import check_schema
+from .check.no_effect import explain_no_effect, list_keys_without_effect
 from .check.paths import mark_option_paths, rebase_paths
 from .compose.compose import Variant, compose
 from .compose.extends import add_route
+from .compose.layers import list_changes, revert
 from .compose.library import Found, Library, Refusal
-from .diagnostics import Diagnostic, has_errors, sort_by_place
+from .diagnostics import Diagnostic, Note, Severity, has_errors, sort_by_place
 from .frozen import frozen
+from .model.algorithm import Preset
 from .model.model_sizes import find_shape, is_folder, read_shape
 from .model.plan import Plan
 from .model.recipe import Model, ModelShape, Recipe
@@ -30,14 +34,26 @@ from .planning.lower import lower
 from .publish.plan_json import dump_canonical
 from .rules.all_rules import check_rules
 from .rules.context import Case
+from .rules.files import find_wrong_paths
 from .rules.names import find_unknown_names
 from .rules.option_files import check_option_files
-from .source import Source
-from .text.node import MapNode, Path
+from .source import Source, Span
+from .text.node import MapNode, Node, Path, get_entry
 
-__all__ = ["Compiled", "CompiledVariant", "compile_recipe"]
+__all__ = ["Compiled", "CompiledVariant", "LeftOut", "compile_recipe"]
 
 MISSING = "missing-key"
+IDLE = "no-effect"
+SECRET = "literal-secret"
+
+
+@frozen
+class LeftOut:
+    """An inherited key that has no effect with what was laid over it."""
+
+    path: Path
+    span: Span
+    reason: str
 
 
 @frozen
@@ -53,6 +69,8 @@ class CompiledVariant:
     """The plan, but for the hash of its recipe."""
     folder: str
     """From which the paths in the plan count."""
+    left_out: tuple[LeftOut, ...]
+    """Inherited keys that are not in the tree."""
 
     @property
     def plan(self) -> Plan:
@@ -72,6 +90,8 @@ class Compiled:
     """In file order, each once, however many runs share it."""
     num_runs: int
     """Runs that the recipe stands for, right or wrong; 0 where it could not be read so far."""
+    bases: tuple[str, ...] = ()
+    """What the Library knows the recipes by that it extends."""
 
     @property
     def failed(self) -> bool:
@@ -86,11 +106,16 @@ def compile_recipe(
     catalog: Catalog | None = None,
     *,
     incomplete: bool = False,
+    on_disk: bool = True,
 ) -> Compiled:
-    """All runs of a recipe. With `incomplete`, keys may be missing: it is only there to be extended."""
+    """All runs of a recipe.
+
+    With `incomplete`, keys may be missing: it is only there to be extended. Without `on_disk`, so may the files that it
+    names.
+    """
     composed = compose(source, library, settings, environ, find_shorthand)
     lenient = incomplete or composed.partial
-    phases = _Phases(source, library, catalog or Catalog(), composed.diagnostics, lenient)
+    phases = _Phases(source, library, catalog or Catalog(), composed.diagnostics, lenient, on_disk)
     found = list(composed.diagnostics)
     variants = [made for each in composed.variants for made in phases.run(each, found)]
     # what one phase said of a key that another then finds wrong as well is kept: all errors at once
@@ -99,6 +124,7 @@ def compile_recipe(
         variants=sound,
         diagnostics=_unique(add_route(each, composed.ways) for each in found),
         num_runs=len(composed.variants),
+        bases=tuple(base.identity for base in composed.ways),
     )
 
 
@@ -106,6 +132,19 @@ def find_shorthand(path: Path) -> str | None:
     """The key that a bare scalar stands for: `use` for `algorithm: grpo`."""
     type_ = type_at(record(Recipe), path)
     return type_.shorthand if isinstance(type_, Record) else None
+
+
+@frozen
+class _Judged:
+    """A tree, and what is wrong with it."""
+
+    bound: Bound
+    shape: ModelShape | None
+    wrong: tuple[Diagnostic, ...]
+
+    @property
+    def marks(self) -> set[tuple[str, Span]]:
+        return {(each.code, each.span) for each in self.wrong}
 
 
 @frozen(kw_only=False)
@@ -118,28 +157,83 @@ class _Phases:
     before: tuple[Diagnostic, ...]
     """What was wrong with the text itself."""
     lenient: bool
+    on_disk: bool
 
     def run(self, variant: Variant, found: list[Diagnostic]) -> Iterator[CompiledVariant]:
         """The run, if nothing is wrong with it; what is wrong is added to `found`."""
-        marked = mark_option_paths(variant.tree, self._path_options)
-        variant = replace(variant, tree=rebase_paths(marked, self._way))
-        bound = bind(variant.tree)
-        # the schema refuses nothing that binding lets pass, but has better words: asked only where needed
-        shape_errors = check_schema(variant.tree, recipe_v1()) if bound.rejected else ()
-        wrong = self._allowed((*shape_errors, *bound.diagnostics))
+        variant = replace(variant, tree=self._rebased(variant.tree))
+        judged, left_out = self._judge(variant.tree), list[LeftOut]()
+        while lost := tuple(self._lost(variant, judged)):
+            left_out += lost
+            variant = replace(variant, tree=revert(variant.tree, None, [each.path for each in lost]))
+            judged = self._judge(variant.tree)
+        bound, wrong = judged.bound, judged.wrong
         if bound.recipe is None and not has_errors((*found, *wrong)):
             # whatever the shape's check let pass must not pass unsaid
-            wrong += self._allowed(bound.rejected)
+            wrong += tuple(self._allowed(bound.rejected))
+        elif bound.recipe is not None:
+            wrong = tuple(self._with_cause(each, variant, judged) for each in wrong)
+        # of a secret nothing else is worth a word
+        secrets = [each for each in self.before if each.code == SECRET]
+        found += (each for each in wrong if not any(_follows(each, first) for first in secrets))
+        if bound.recipe is not None and not has_errors(wrong):
+            yield self._lowered(variant, bound, bound.recipe, judged.shape, tuple(left_out))
+
+    def _judge(self, tree: MapNode) -> _Judged:
+        bound = bind(tree)
+        # the schema refuses nothing that binding lets pass, but has better words: asked only where needed
+        shape_errors = check_schema(tree, recipe_v1()) if bound.rejected else ()
+        wrong = self._allowed((*shape_errors, *bound.diagnostics))
         if bound.recipe is None or has_errors(wrong):
-            found += (*wrong, *find_unknown_names(bound.places.tree, self.catalog))
-            return
+            names = find_unknown_names(bound.places.tree, self.catalog)
+            return _Judged(bound=replace(bound, recipe=None), shape=None, wrong=(*wrong, *names))
         shape = self._shape(bound.recipe.model)
-        wrong += check_rules(bound.recipe, bound.places, self.catalog, shape)
         case = Case(recipe=bound.recipe, places=bound.places, catalog=self.catalog, shape=shape)
+        wrong += check_rules(bound.recipe, bound.places, self.catalog, shape)
         wrong += check_option_files(case, self._read_anywhere)
-        found += wrong
-        if not has_errors(wrong):
-            yield self._lowered(variant, bound, bound.recipe, shape)
+        if self.on_disk:
+            wrong += find_wrong_paths(bound.recipe, bound.places, lambda path: self.library.find(path, self.source))
+        return _Judged(bound=bound, shape=shape, wrong=tuple(wrong))
+
+    def _lost(self, variant: Variant, judged: _Judged) -> Iterator[LeftOut]:
+        """Inherited keys that have no effect because of what was laid over the layer that they are in."""
+        recipe, places = judged.bound.recipe, judged.bound.places
+        if recipe is None or not any(each.code == IDLE for each in judged.wrong):
+            return
+        for path, reason in list_keys_without_effect(recipe, places, self.catalog.sinks):
+            below = self._below(variant, places.key(*path))
+            changes = [each for each, _ in list_changes(variant.tree, below)] if below else []
+            was = bind(revert(variant.tree, below, changes)) if below and changes else None
+            if was is not None and was.recipe is not None and self._had_effect(path, was.recipe, was.places, below):
+                yield LeftOut(path=path, span=places.key(*path), reason=reason)
+
+    def _had_effect(self, path: Path, recipe: Recipe, places: TreePlaces, below: Node | None) -> bool:
+        if path not in (each for each, _ in list_keys_without_effect(recipe, places, self.catalog.sinks)):
+            return True
+        # a base without stages is for stages of any kind
+        uses = () if get_entry(below, "schedule") or path[0] != "algorithm" else Preset
+        return any(explain_no_effect(path, replace(recipe.algorithm, use=use)) is None for use in uses)
+
+    def _below(self, variant: Variant, span: Span) -> MapNode | None:
+        below = variant.below(span)
+        return below and self._rebased(below)
+
+    def _rebased(self, tree: MapNode) -> MapNode:
+        return rebase_paths(mark_option_paths(tree, self._path_options), self._way)
+
+    def _with_cause(self, each: Diagnostic, variant: Variant, judged: _Judged) -> Diagnostic:
+        """A mistake in a layer where it stands: in what was laid over it, if it is right without that."""
+        below = self._below(variant, each.span) if each.severity is Severity.ERROR else None
+        changes = list(list_changes(variant.tree, below)) if below else []
+
+        def remains(count: int) -> bool:
+            made = self._judge(revert(variant.tree, below or variant.tree, [path for path, _ in changes[:count]]))
+            return made.bound.recipe is None or (each.code, each.span) in made.marks
+
+        if not changes or remains(len(changes)):
+            return each
+        _, span = changes[bisect_left(range(1, len(changes)), True, key=lambda count: not remains(count))]
+        return replace(each, span=span, notes=(Note("it is inherited from here", each.span), *each.notes))
 
     def _path_options(self, use: str) -> Collection[str]:
         info = self.catalog.environments.get(use)
@@ -161,7 +255,9 @@ class _Phases:
         kept = (each for each in diagnostics if not (self.lenient and each.code == MISSING))
         return [each for each in kept if not any(_follows(each, first) for first in self.before)]
 
-    def _lowered(self, variant: Variant, bound: Bound, recipe: Recipe, shape: ModelShape | None) -> CompiledVariant:
+    def _lowered(
+        self, variant: Variant, bound: Bound, recipe: Recipe, shape: ModelShape | None, left_out: tuple[LeftOut, ...]
+    ) -> CompiledVariant:
         draft = lower(recipe, shape, variant.choices, "", self._used(recipe))
         return CompiledVariant(
             tree=variant.tree,
@@ -169,6 +265,7 @@ class _Phases:
             bound=bound,
             recipe=recipe,
             draft=draft,
+            left_out=left_out,
             folder=self.library.folder(self.source),
         )
 
@@ -184,7 +281,7 @@ class _Phases:
             return known
         # what the person's own machine has at an absolute path is read as a command line would
         base = self.source if model.path.startswith(".") else None
-        found = self.library.read(f"{model.path}/config.json", base)
+        found = self.library.read(posixpath.join(model.path, "config.json"), base)
         return read_shape(_json(found.data)) if isinstance(found, Found) else None
 
 

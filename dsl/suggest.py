@@ -31,6 +31,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
 
 def quote(text: str, limit: int = 40) -> str:
     """Quote a person's text, on one line and shortened."""
+    text = str(text)  # of what comes from the environment only the reference
     flat = " ".join(text[: 4 * limit].split())
     return f"'{flat}'" if len(flat) <= limit and len(text) <= 4 * limit else f"'{flat[: limit - 3]}...'"
 

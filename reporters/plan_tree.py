@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from rich.console import Console, RenderableType
@@ -175,10 +176,17 @@ def _memory(plan: Plan) -> Iterator[RenderableType]:
         return
     yield _memory_table(uses)
     capacity = plan.budget.capacity_bytes
-    for role, peak in peaks(uses, plan.hardware.layout).items():
+    for role, peak in peaks(_without_cache(uses) if capacity else uses, plan.hardware.layout).items():
         of = f" of {binary(capacity)}, {peak / capacity:.0%}" if capacity else ""
+        # the cache fills what the engine may take: that is no need of the run
+        left = f"; headroom {binary(max(capacity - peak, 0))}, which the cache may fill" if capacity else ""
         whose = f"  ({role})" if plan.hardware.layout == "split" else ""
-        yield Text(f"peak per GPU  {binary(peak)}{of}{whose}")
+        yield Text(f"peak per GPU  {binary(peak)}{of}{left}{whose}")
+
+
+def _without_cache(uses: Sequence[MemoryUse]) -> list[MemoryUse]:
+    items = (tuple(item for item in use.items if use.host or item.what != "cache") for use in uses)
+    return [replace(use, items=kept) for use, kept in zip(uses, items, strict=True)]
 
 
 def _disk(plan: Plan) -> Iterator[RenderableType]:

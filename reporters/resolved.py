@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ..dsl.check.spans import join_path
+from ..dsl.compile import LeftOut
 from ..dsl.compose.interpolate import escape
+from ..dsl.source import Span
 from ..dsl.text.node import ListNode, MapNode, Node, ScalarNode, to_data
 from ..dsl.text.scalars import Refused, resolve
 
@@ -24,9 +27,14 @@ COMMENT_COLUMN = 44
 FLOW_WIDTH = 80
 
 
-def resolved_yaml(tree: MapNode, *, origins: bool = False) -> str:
-    """Write YAML; with `origins`, a comment after each value says where it comes from."""
-    return "".join(f"{line}\n" for line in _lines(tree, "", origins))
+def resolved_yaml(tree: MapNode, *, origins: bool = False, left_out: Iterable[LeftOut] = ()) -> str:
+    """Write YAML; with `origins`, a comment after each value says where it comes from, and one what was left out."""
+    gone = (f"# left out: {join_path(each.path)} from {_origin(each.span)}, as {each.reason}" for each in left_out)
+    return "".join(f"{line}\n" for line in (*_lines(tree, "", origins), *(gone if origins else ())))
+
+
+def _origin(span: Span) -> str:
+    return f"{span.source.name}:{span.line}"
 
 
 def resolved_data(node: Node) -> Any:
@@ -67,7 +75,7 @@ def _item_lines(item: Node, indent: str, origins: bool) -> Iterator[str]:
 
 
 def _with_origin(line: str, node: Node, origins: bool) -> str:
-    return f"{line.ljust(COMMENT_COLUMN)}  # {node.span.source.name}:{node.span.line}" if origins else line
+    return f"{line.ljust(COMMENT_COLUMN)}  # {_origin(node.span)}" if origins else line
 
 
 def _flow(node: Node) -> str | None:

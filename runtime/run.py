@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,7 +26,7 @@ from .errors import RunError
 from .interrupts import StopSignal, handle_signals
 from .rollout.env_connections import EnvConnector, make_deadlines
 from .sinks.console.console import Terminal
-from .sinks.fanout import Fanout, open_fanout
+from .sinks.fanout import Fanout, list_variables, open_fanout, redact
 from .storage.resume_check import can_resume, decisive_sha256, list_differences
 from .storage.run_folder import CHECKPOINTS, JUDGE, START, FolderError, RunFolder, on_disk
 from .storage.run_reader import RunReader
@@ -87,7 +87,10 @@ def run_plan(
             try:
                 outcome = asyncio.run(_run(anchored, folder, reporter, environ, clock, stop))
                 ending = outcome.kind.value
-                return outcome
+                return replace(outcome, reason=redact(outcome.reason, environ, list_variables(plan)))
+            except RunError as error:
+                error.args = (redact(str(error), environ, list_variables(plan)),)
+                raise
             finally:
                 ending = "interrupted" if stop.ending else ending
                 reporter.close(summarise_run(root, ending), failed=ending == "failed")

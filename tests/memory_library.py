@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agym.dsl.compose.library import Found, Refusal, Trouble, list_candidates
+from agym.dsl.compose.library import FileKind, Found, Refusal, Trouble, list_candidates
 from agym.dsl.source import Source
 
 
@@ -27,6 +27,10 @@ class MemoryLibrary:
         in_files = (self._found(path, self.files.get(path)) for path in paths)
         found = next((file for file in in_files if file), None)
         return found or self._found(reference, self.shipped.get(reference)) or self._not_a_file(paths[0])
+
+    def find(self, path: str, base: Source) -> FileKind | None:
+        """All that a recipe names is there: a folder is what has no suffix."""
+        return FileKind.FILE if posixpath.splitext(path)[1] else FileKind.FOLDER
 
     def folder(self, source: Source) -> str:
         return posixpath.dirname(source.identity)

@@ -35,7 +35,7 @@ OPTIONS = {
         "--output",
     },
     "export": {"run", "output", "--checkpoint", "--trust-remote-code"},
-    "validate": {"paths", "--format", "--set", "--strict", "--quiet", "-q"},
+    "validate": {"paths", "--format", "--set", "--strict", "--dependents", "--quiet", "-q"},
     "plan": {"recipe", "--format", "--set", "--run"},
     "show": {"recipe", "--format", "--set", "--run", "--origins", "--diff"},
     "schema": {"name", "--field"},

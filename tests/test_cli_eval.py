@@ -29,7 +29,7 @@ from .engine_server import EngineServer
         (("a.yaml", "--checkpoint", "3"), 2, "is a recipe: --checkpoint needs the folder of a run"),
         (("a.yaml", "--turns", "4-8"), 2, "expected numbers with commas between them, as in 4,8,12, got '4-8'"),
         (("a.yaml", "--checkpoint", "best", "--model", "m"), 2, "not allowed with"),
-        (("a.yaml", "-k", "3", "--temperature", "0"), 1, "at temperature 0 all 3 samples of a task are the same"),
+        (("a.yaml", "-k", "3", "--temperature", "0"), 1, "at temperature 0 all samples of a task are the same"),
         (("a.yaml", "-k", "0"), 1, "must be at least 1, got 0"),
         (("a.yaml", "--temperature", "-1"), 1, "must be at least 0, got -1"),
         (("a.yaml", "--output", "a.yaml"), 2, "is there already: name a new file"),

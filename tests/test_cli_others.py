@@ -115,7 +115,8 @@ def test_new_writes_a_recipe_that_is_right_under_its_own_name(agym: Agym, tmp_pa
     called = agym("new", "my-run")
     assert (called.code, called.out) == (0, "wrote my-run.yaml; next: agym plan my-run.yaml\n")
     text = (tmp_path / "my-run.yaml").read_text(encoding="utf-8")
-    assert text.startswith("# yaml-language-server: $schema=/")
+    assert text.startswith("# yaml-language-server: $schema=recipe.v1.json\n")
+    assert json.loads((tmp_path / "recipe.v1.json").read_text(encoding="utf-8"))["title"] == "agym recipe, version 1"
     assert "\nname: my-run\n" in text
     assert "# Command: agym run my-run.yaml\n" in text
     assert agym("validate", "--strict", "my-run.yaml").code == 0
@@ -125,7 +126,7 @@ def test_new_writes_a_recipe_that_is_right_under_its_own_name(agym: Agym, tmp_pa
 def test_new_copies_every_shipped_recipe(agym: Agym, tmp_path: Path, name: str) -> None:
     assert agym("new", "copy", "--from", name).code == 0
     assert agym("validate", "copy.yaml").code == 0
-    before = json.loads(agym("plan", name, "--run", "1", "--format", "json").out)
+    before = json.loads(agym("plan", name, "--run", "1", "--format", "json").out.replace("../tiny.txt", "tiny.txt"))
     after = json.loads(agym("plan", "copy.yaml", "--run", "1", "--format", "json").out)
     assert after == before | {"name": "copy", "recipe_sha256": after["recipe_sha256"]}
 

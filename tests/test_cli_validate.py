@@ -204,3 +204,32 @@ def test_looking_writes_nothing(agym: Agym, folder: Path) -> None:
     for words in (("validate", "."), ("plan", "right.yaml"), ("show", "right.yaml"), ("plan", "wrong.yaml")):
         agym(*words)
     assert snapshot() == before
+
+
+def test_recipes_that_extend_a_changed_base_are_checked_with_it(agym: Agym, tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "base/b.yaml").write_text("agym: 1\nextends: quickstart\nalgorithm: {groups_per_step: 9}\n")
+    (tmp_path / "a.yaml").write_text("agym: 1\nname: a\nextends: base/b\n")
+    (tmp_path / "far.yaml").write_text("agym: 1\nname: far\nextends: a\nseed: 1\n")
+    (tmp_path / "other.yaml").write_text("agym: 1\nname: other\nextends: quickstart\nseed: x\n")
+    called = agym("validate", "base/b.yaml", "--dependents", "--format", "json")
+    assert called.code == 1
+    assert [each["path"] for each in json.loads(called.out)["recipes"]] == ["base/b.yaml", "a.yaml", "far.yaml"]
+
+
+def test_the_action_annotates_before_it_uploads(root: Path) -> None:
+    import yaml
+
+    steps = yaml.safe_load((root / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
+    names = [step.get("name") for step in steps]
+    assert names.index("validate") < names.index("upload SARIF")
+    assert steps[names.index("upload SARIF")]["continue-on-error"] is True
+
+
+def test_inherited_keys_that_are_left_out_are_a_note(agym: Agym) -> None:
+    called = agym("validate", "agentgym-rl/textcraft-fixed", "--set", "hardware.gpus_per_node=0")
+    assert (called.code, called.out.count("\n")) == (0, 1)
+    assert "1 inherited key without effect left out (see agym show --origins)" in called.out
+    shown = agym("show", "agentgym-rl/textcraft-fixed", "--set", "hardware.gpus_per_node=0", "--origins").out
+    assert "# left out: hardware.gpu from " in shown

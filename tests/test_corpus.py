@@ -188,7 +188,8 @@ def test_there_are_three_hundred_broken_recipes() -> None:
 
 
 def test_every_text_belongs_to_a_recipe() -> None:
-    texts = {path.with_suffix(".yaml") for folder in (BAD, GOOD) for path in folder.rglob("*.txt")}
+    files = {path for folder in (BAD, GOOD) for path in folder.rglob("*.txt")}
+    texts = {path.with_suffix(".yaml") for path in files if not {"data", "prompts", "tasks"} & set(path.parts)}
     assert [text for text in texts if not text.exists()] == []
 
 

@@ -50,11 +50,12 @@ class Compiler:
         put_back(self.shell.stdin, data)
         return decode(STDIN_NAME, data, key=key)
 
-    def compile(self, source: Source | Diagnostic, *, base: bool = False) -> Compiled:
+    def compile(self, source: Source | Diagnostic, *, base: bool = False, on_disk: bool = True) -> Compiled:
         """Compile a text, or what is known of one that could not be opened."""
         if isinstance(source, Diagnostic):
             return Compiled(variants=(), diagnostics=(source,), num_runs=0)
-        return compile_recipe(source, self.library, self.settings, self.shell.environ, self.catalog, incomplete=base)
+        environ, known = self.shell.environ, self.catalog
+        return compile_recipe(source, self.library, self.settings, environ, known, incomplete=base, on_disk=on_disk)
 
     def check(self, path: str) -> Checked:
         """Check one recipe of many, for a report."""
@@ -62,14 +63,19 @@ class Compiler:
         return _checked(path, base, self.compile(self.open(path), base=base))
 
     def runs(
-        self, reference: str, source: Source | Diagnostic | None = None, *, to_run: bool = False
+        self,
+        reference: str,
+        source: Source | Diagnostic | None = None,
+        *,
+        to_run: bool = False,
+        on_disk: bool = True,
     ) -> tuple[CompiledVariant, ...]:
         """Compile all runs of a recipe; its mistakes and warnings go to standard error.
 
         `source` is that of a recipe which lies elsewhere than its paths count from. With `to_run`, parts that this
-        version lacks are mistakes.
+        version lacks are mistakes; without `on_disk`, files that are not there are none.
         """
-        compiled = self.compile(source or self.open(reference))
+        compiled = self.compile(source or self.open(reference), on_disk=on_disk)
         if to_run:
             found = compiled.diagnostics
             strict = (replace(each, severity=Severity.ERROR) if each.code == NOT_BUILT else each for each in found)
@@ -83,7 +89,7 @@ class Compiler:
 
     def recompile(self, target: str, stored: RunReader) -> Plan:
         """The plan of the run in a folder, from the recipe that it keeps; warnings were shown when it began."""
-        compiled = self.compile(open_stored(target, stored))
+        compiled = self.compile(open_stored(target, stored), on_disk=False)
         if compiled.failed:
             self.refuse(target, compiled)
         return replace(compiled.variants[0].plan, choices=stored.manifest.get("choices", {}))
@@ -104,7 +110,12 @@ def build_compiler(shell: Shell, settings: Iterable[str] = ()) -> Compiler:
 
 def _checked(path: str, base: bool, compiled: Compiled) -> Checked:
     return Checked(
-        path=path, runs=compiled.num_runs, base=base, failed=compiled.failed, diagnostics=compiled.diagnostics
+        path=path,
+        runs=compiled.num_runs,
+        base=base,
+        failed=compiled.failed,
+        diagnostics=compiled.diagnostics,
+        idle=len({each.span for run in compiled.variants for each in run.left_out}),
     )
 
 

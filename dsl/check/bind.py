@@ -17,14 +17,15 @@ from ..expression.expr import Expr
 from ..frozen import frozen
 from ..model import reflect
 from ..model.algorithm import Algorithm
-from ..model.fields import Bounds
+from ..model.fields import SLUG, Bounds
+from ..model.hidden import Hidden
 from ..model.recipe import Recipe
 from ..model.reflect import ABSENT, Field, Record, Type, record
 from ..source import Span, Text
 from ..suggest import find_closest
 from ..text.node import ListNode, MapNode, Node, Path, ScalarNode, get_entry, is_null, node_at
 from .expected import describe_node
-from .inherit import apply_layers
+from .inherit import apply_layers, takes_away
 from .no_effect import explain_no_effect
 from .presets import find_preset
 
@@ -213,7 +214,7 @@ class _Reader:
         value, _ = expr.evaluate_constant(node.text, type_.want)
         if value is not None and not isinstance(value, str):
             return self.within(node, _as(type_, value), type_, self.diagnostics)
-        made = Expr(node.text.value)
+        made = Expr(_hidden(node, node.text.value))
         limit = _passed(*expr.infer_range(made, type_.scope or "constant"), type_.bounds)
         if limit is not None:
             return self.report("out-of-range", f"must be {limit}, but {describe_node(node)} never is", node.span)
@@ -223,7 +224,7 @@ class _Reader:
         if not isinstance(node, ScalarNode) or node.value is None:
             return self.reject(node, "an expression")
         text = node.text if isinstance(node.value, str) else Text.made(_spelt(node.value), node.span)
-        return Expr(text.value) if self.is_sound(node, type_.scope, type_.want, text) else BAD
+        return Expr(_hidden(node, text.value)) if self.is_sound(node, type_.scope, type_.want, text) else BAD
 
     def is_sound(self, node: ScalarNode, scope: str, want: expr.ExprType, text: Text | None = None) -> bool:
         if UNREPLACED.search(node.text.value) and UNREPLACED.search(node.span.text):
@@ -248,7 +249,8 @@ class _Reader:
             return self.secret(node)
         if type_.pattern and not re.fullmatch(type_.pattern.regex, node.value):
             return self.reject(node, type_.pattern.what, "bad-format")
-        return node.value
+        # what is named is known by its name, in the run's folder too
+        return node.value if type_.pattern is SLUG else _hidden(node, node.value)
 
     def secret(self, node: ScalarNode) -> Any:
         """The reference itself: what it stands for is read when the run begins, and never kept."""
@@ -286,8 +288,10 @@ class _Reader:
         return BAD if is_bad else type_.cls(**values)
 
     def field(self, node: Node, field: Field, seat: Seat) -> Any:
-        if field.nullable and isinstance(node, ScalarNode) and node.value is None:
+        if isinstance(node, ScalarNode) and node.value is None and field.nullable:
             return None
+        if takes_away(node) and not field.required:
+            return field.default
         return self.read(node, field.type, Seat(field.name, seat.in_stage))
 
     def demand(self, node: MapNode, missing: list[str], seat: Seat) -> None:
@@ -341,6 +345,10 @@ READERS: Mapping[type, Callable[[_Reader, Node, Any, Seat], Any]] = {
     reflect.Row: _Reader.row,
     reflect.Free: _Reader.free,
 }
+
+
+def _hidden(node: ScalarNode, value: str) -> str:
+    return value if node.redacted is None else Hidden(value, node.redacted)
 
 
 def _free(node: Node) -> Any:

@@ -327,6 +327,10 @@ def _may_roll_back(recipe: Recipe) -> bool:
     return OnFault.ROLL_BACK in answers
 
 
+def _is_drawn(recipe: Recipe) -> bool:
+    return recipe.eval is None or recipe.eval.temperature > 0
+
+
 _CPU = "'hardware.gpus_per_node' is 0"
 _NO_RL = "no stage uses reinforcement learning"
 
@@ -350,6 +354,16 @@ RECIPE: tuple[Condition[Recipe], ...] = (
         "no stage changes any weights",
     ),
     Condition("checkpoint.keep_exports", lambda r: r.checkpoint.export, "'checkpoint.export' is false"),
+    Condition(
+        "eval.samples",
+        lambda r: _is_drawn(r) or (r.eval is not None and r.eval.samples == 1),
+        "at temperature 0 all samples of a task are the same",
+    ),
+    Condition(
+        "eval.greedy",
+        lambda r: _is_drawn(r) or (r.eval is not None and not r.eval.greedy),
+        "'temperature: 0' is greedy already",
+    ),
     Condition("hardware.gpu hardware.gpu_memory_gb", _has_gpus, _CPU),
     Condition("hardware.layout", lambda r: _has_gpus(r) or r.hardware.layout is Layout.COLOCATED, _CPU),
     Condition(

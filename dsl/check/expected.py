@@ -5,6 +5,8 @@ What came from the environment is shown as the reference that it came by, never 
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +18,7 @@ from ..text.node import ListNode, MapNode, Node, ScalarNode
 __all__ = ["MANY", "Mistyped", "advise", "describe_node", "describe_types", "list_choices", "scalar_text"]
 
 MANY = 8
+WORD = r"[a-z0-9][a-z0-9._-]*"
 _MOST = 50
 """Values that fit into a message."""
 
@@ -82,6 +85,8 @@ class Mistyped:
     takes: Callable[[str], bool]
     """Whether a key of the map that is expected would take the value."""
     keys: tuple[str, ...]
+    examples: tuple[Any, ...] = ()
+    """Right values of the key."""
 
     def wants(self, *names: str) -> bool:
         """Whether a value of one of these types was expected; always where none is named."""
@@ -162,6 +167,21 @@ def _key_that_takes_it(case: Mistyped, node: ScalarNode) -> str | None:
     return f"write {case.key}: {{{key}: {scalar_text(node)[:40]}}}" if key and case.key else None
 
 
+def _no_section(case: Mistyped, node: ScalarNode) -> str | None:
+    takes_null = any(branch.get("type") == "null" and "x-unsets" not in branch for branch in case.branches)
+    return "write null" if node.value is False and takes_null else None
+
+
+def _sample_map(case: Mistyped, node: ScalarNode) -> str | None:
+    """A map as it may be written, with the text as a name where names are the writer's own."""
+    made = next((each for each in case.examples if isinstance(each, Mapping) and each), None)
+    text = case.text or ""
+    if made and not case.keys and re.fullmatch(WORD, text):
+        made = {text: text}
+    shown = json.dumps(made, ensure_ascii=False) if made else ""
+    return f"write {case.key}: {shown.replace(chr(34), '')}" if made and case.key and len(shown) <= 80 else None
+
+
 def _one_item(case: Mistyped, node: ListNode) -> str | None:
     if any(isinstance(branch.get("additionalProperties"), Mapping) for branch in case.branches):
         return "write a map with a name for each: {one: ..., another: ...}"
@@ -186,7 +206,9 @@ RULES: tuple[tuple[tuple[str, ...], type[Node], Callable[[Mistyped, Any], str | 
     (("string",), ScalarNode, _unquoted),
     (("integer",), ScalarNode, _fraction),
     (("array",), ScalarNode, _bare_item),
+    (("object",), ScalarNode, _no_section),
     (("object",), ScalarNode, _key_that_takes_it),
+    (("object",), ScalarNode, _sample_map),
     ((), ListNode, _one_item),
     (("array",), MapNode, _one_entry),
 )

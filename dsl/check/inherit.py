@@ -20,7 +20,7 @@ from ..text.edit import drop_entries, merge, open_shorthand, set_entry
 from ..text.node import Entry, ListNode, MapNode, Node, Path, ScalarNode, child_nodes, get_entry, is_null, with_children
 from .presets import load_preset
 
-__all__ = ["INHERITED", "Keeps", "apply_layers", "rewrite_children"]
+__all__ = ["INHERITED", "Keeps", "apply_layers", "expand_shorthands", "rewrite_children", "takes_away"]
 
 INHERITED = ("environments", "agent", "sampling", "reward")
 """Parts of a recipe that a stage may change key by key; `algorithm` is one more, with presets of its own."""
@@ -34,8 +34,8 @@ def apply_layers(tree: MapNode, keeps: Keeps) -> MapNode:
     recipe = expand_shorthands(tree, record(Recipe))
     if not isinstance(recipe, MapNode):
         return tree
-    own = _map(recipe, "algorithm")
-    recipe = _with_algorithm(recipe, _over(_preset(_use(own) or _default_use()), own))
+    own = _algorithm(recipe)
+    recipe = _with_algorithm(recipe, _over(_preset(_use(own) or _default_use()), own and _taken(own)))
     schedule = get_entry(recipe, "schedule")
     if schedule is None or not isinstance(schedule.value, ListNode):
         return _without_null(recipe)
@@ -103,7 +103,7 @@ def _over(base: MapNode, over: MapNode | None) -> MapNode:
 
 def _with_algorithm(node: MapNode, algorithm: MapNode, inherited: Entry | None = None) -> MapNode:
     entry = get_entry(node, "algorithm")
-    if entry is not None and not isinstance(entry.value, MapNode):
+    if entry is not None and not isinstance(entry.value, MapNode) and not takes_away(entry.value):
         return node  # no algorithm at all, which is for the reader to say
     entry = entry or inherited
     span = algorithm.span
@@ -117,8 +117,11 @@ def _with_algorithm(node: MapNode, algorithm: MapNode, inherited: Entry | None =
 def _stage(stage: Node, recipe: MapNode, recipe_algorithm: MapNode | None, keeps: Keeps) -> Node:
     if not isinstance(stage, MapNode):
         return stage
-    own = _map(stage, "algorithm")
+    own = _algorithm(stage)
     inherited = tuple(entry for entry in recipe.entries if entry.name in INHERITED)
+    stage = drop_entries(
+        stage, *(each.name for each in stage.entries if each.name in INHERITED and is_null(each.value))
+    )
     stage = _over(MapNode(entries=inherited, span=recipe.span), stage)
     whole = _stage_algorithm(own, recipe_algorithm, _map(recipe, "algorithm"), keeps)
     return _without_null(_with_algorithm(stage, whole, get_entry(recipe, "algorithm")))
@@ -128,13 +131,13 @@ def _stage_algorithm(own: MapNode | None, above: MapNode | None, whole: MapNode 
     """`above` is what the recipe wrote, `whole` the same over its preset."""
     use_above = _use(above) or _default_use()
     use = _use(own) or use_above
-    if use is use_above:
-        return _over(whole or _preset(use), own)
-    if above is None:
-        return _over(_preset(use), own)
+    if own is None:
+        return whole or _preset(use)
+    if use is use_above or above is None:
+        return _over(_preset(use), _taken(_over(above, own) if above else own))
     written = drop_entries(above, "use")
-    taken = _kept(written, keeps(_over(_over(_preset(use), written), own)), ())
-    return _over(_over(_preset(use), taken), own)
+    kept = _kept(written, keeps(_over(_preset(use), _taken(_over(written, own)))), ())
+    return _over(_preset(use), _taken(_over(kept, own)))
 
 
 def _kept(node: MapNode, keeps: Callable[[Path], bool], path: Path) -> MapNode:
@@ -148,6 +151,36 @@ def _kept(node: MapNode, keeps: Callable[[Path], bool], path: Path) -> MapNode:
         elif keeps(here):
             entries.append(entry)
     return MapNode(entries=tuple(entries), span=node.span)
+
+
+def takes_away(node: Node) -> bool:
+    """Whether `null` is written here, rather than nothing."""
+    return isinstance(node, ScalarNode) and node.value is None and bool(node.text.value)
+
+
+def _take_away(node: Node, type_: Type) -> Node:
+    """A tree without the keys that `null` takes away, so that their defaults return; null that is a value stays."""
+    if isinstance(node, MapNode) and isinstance(type_, Record):
+        gone = (each.name for each in node.entries if takes_away(each.value) and _returns(type_, each.name))
+        names = tuple(gone)
+        node = drop_entries(node, *names) if names else node
+    return rewrite_children(node, type_, _take_away)
+
+
+def _returns(type_: Record, name: str) -> bool:
+    field = type_.fields.get(name)
+    return field is not None and not field.nullable and not field.required
+
+
+def _taken(algorithm: MapNode) -> MapNode:
+    made = _take_away(algorithm, record(Algorithm))
+    return made if isinstance(made, MapNode) else algorithm
+
+
+def _algorithm(node: MapNode) -> MapNode | None:
+    own = _map(node, "algorithm")
+    use = get_entry(own, "use")
+    return drop_entries(own, "use") if own and use and takes_away(use.value) else own
 
 
 def _without_null(node: MapNode) -> MapNode:

@@ -30,11 +30,22 @@ MOST = 100
 def check_schema(tree: Node, schema: Schema) -> tuple[Diagnostic, ...]:
     """Everything in the tree that the schema forbids."""
     scene = _Scene(tree=tree, schema=schema)
-    errors = _validator()(schema).iter_errors(to_data(tree))
+    errors = _validator()(schema).iter_errors(to_data(tree, _value))
     reports = list(islice(_reports(scene, errors), MOST + 20))
     explained = scene.explained()
     settled = sort_by_place(each for each in reports if each not in explained)
     return tuple(settled[:MOST]) + ((_too_many(settled[MOST]),) if len(settled) > MOST else ())
+
+
+class _Nothing:
+    """In place of null where nothing is written: it takes no key away."""
+
+
+NOTHING = _Nothing()
+
+
+def _value(node: ScalarNode) -> Any:
+    return NOTHING if node.value is None and not node.text.value else node.value
 
 
 def _too_many(first: Diagnostic) -> Diagnostic:
@@ -98,8 +109,14 @@ def _validator() -> Any:
 def _any_of(validator: Any, branches: list[Schema], instance: Any, schema: Schema) -> Iterator[Any]:
     from jsonschema.exceptions import ValidationError
 
+    if any(branch.get("type") == "null" and _is_null_here(branch, instance) for branch in branches):
+        return
     kind = KINDS.get(type(instance), "null")
     faults: list[Any] | None = None
+    branches = _own(branches)
+    if len(branches) == 1:
+        yield from validator.descend(instance, branches[0], schema_path=0)
+        return
     for index, branch in enumerate(branches):
         if kind not in _kinds(branch):
             continue
@@ -109,6 +126,16 @@ def _any_of(validator: Any, branches: list[Schema], instance: Any, schema: Schem
         if not _is_reference(branch):
             faults = faults or errors
     yield from faults or [ValidationError("no branch takes this kind of value")]
+
+
+def _is_null_here(branch: Schema, instance: Any) -> bool:
+    """Whether null is right: as a value, also by nothing, or to take a key away."""
+    return instance is None or (instance is NOTHING and "x-unsets" not in branch)
+
+
+def _own(branches: Iterable[Schema]) -> list[Schema]:
+    """Without the null that takes a key away and is no value of it."""
+    return [branch for branch in branches if "x-unsets" not in branch]
 
 
 KINDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
@@ -178,7 +205,7 @@ def _addition(scene: _Scene, path: Path, name: str) -> str:
 
 def _wrong_type(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
     node = scene.node(error)
-    branches = error.validator_value if error.validator == "anyOf" else [error.schema]
+    branches = _own(error.validator_value) if error.validator == "anyOf" else [error.schema]
     parts = [part for branch in branches for part in scene.keys.maps(branch)]
     case = Mistyped(
         node=node,
@@ -186,9 +213,19 @@ def _wrong_type(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
         key=scene.key_of(tuple(error.absolute_path)),
         takes=lambda key: _takes(scene, branches, key, error.instance),
         keys=tuple(name for part in parts for name in part.get("properties", ())),
+        examples=_examples(scene, tuple(error.absolute_path)),
     )
     message = f"expected {describe_types(branches)}, got {describe_node(node)}"
     yield Diagnostic(code="wrong-type", message=message, span=node.span, help=advise(case))
+
+
+def _examples(scene: _Scene, path: Path) -> tuple[Any, ...]:
+    """Of a key that takes a map: its own, or one of its first key that has any."""
+    at = scene.keys.pattern(path)
+    own = tuple(scene.keys.known.get(at, {}).get("examples", ()))
+    inner = ((name, scene.keys.known[(*at, name)].get("examples", ())) for name in scene.keys.children(at))
+    made = tuple({name: each} for name, examples in inner for each in examples if isinstance(each, int | float | str))
+    return (*(each for each in own if isinstance(each, dict)), *made[:1])
 
 
 def _takes(scene: _Scene, branches: Iterable[Schema], key: str, value: Any) -> bool:
@@ -214,6 +251,8 @@ def _bad_value(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
 
 def _meant(node: Node, known: list[str], key: str | None) -> str | None:
     word = scalar_text(node)
+    if key == "gpu":
+        return _another_gpu(word, known)
     foreign = load_aliases()["values"].get(re.sub(r"[\s_-]+", "", word).lower())
     if foreign in known:
         return f"did you mean '{foreign}'?"
@@ -221,6 +260,21 @@ def _meant(node: Node, known: list[str], key: str | None) -> str | None:
     if near:
         return f"did you mean '{near[0][1]}'?"
     return list_choices(key, known) if len(known) > MANY else None
+
+
+UNLISTED = frozenset({"v100", "p100", "t4", "a30", "a40", "a800", "h800", "h20", "b100", "gh200", "l20"})
+"""GPUs that look like slips of others."""
+
+
+def _another_gpu(word: str, known: list[str]) -> str:
+    """With other digits in the same places it is another GPU, and no slip."""
+    letters = re.sub(r"\d", "0", fold_name(word))
+    slips = [name for _, name in find_closest(word, known) if re.sub(r"\d", "0", fold_name(name)) != letters]
+    slips += [name for name in known if fold_name(name) == fold_name(word)]
+    near = [name for name in known if fold_name(name).startswith(fold_name(word))] or slips[:1]
+    near = [] if fold_name(word) in UNLISTED else near
+    other = "of a GPU that is not listed give the memory instead: gpu_memory_gb: 80"
+    return f"did you mean {' or '.join(map(repr, near[:2]))}? {other}" if near else other
 
 
 def _not_constant(scene: _Scene, error: Any) -> Iterator[Diagnostic]:

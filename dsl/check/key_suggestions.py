@@ -20,6 +20,8 @@ KeyPattern = tuple[str, ...]
 
 NAME = "NAME"
 DEEPEST = 12
+ANYWHERE = frozenset({"name", "type", "id", "kind", "value", "mode", "path", "url", "use", "options", "description"})
+"""Names that many things have: one of another section is not meant."""
 A_SLIP = 0.26
 """Up to here a name is taken for a slip of one in the same map rather than for the exact name of one elsewhere."""
 
@@ -93,12 +95,15 @@ class SchemaKeys:
         if near and near[0][0] == 0:
             return self._rename(near[0][1])
         foreign = self._rank(self._foreign(name, at), at)
+        if fold_name(name) in ANYWHERE and at:  # what it means depends on where it stands
+            foreign = [path for path in foreign if _shared(path, at)]
         is_here = bool(foreign) and foreign[0][: len(at)] == at
         if near and near[0][0] <= A_SLIP and not is_here:
             return self._rename(near[0][1])
         if foreign:
             return self._elsewhere(name, foreign, at)
         same = [path for path in self.known if fold_name(path[-1]) == fold_name(name) and path[-1] != NAME]
+        same = [path for path in same if _shared(path, at)] if fold_name(name) in ANYWHERE and at else same
         if same:
             return self._elsewhere(name, self._rank(same, at), at)
         return self._rename(near[0][1]) if near else self._far(name, at)

@@ -19,7 +19,7 @@ from . import effect_tables as effects
 from .effect_tables import Condition, EffectEntry, EnvironmentEntry
 from .spans import Places, join_path
 
-__all__ = ["explain_no_effect", "find_keys_without_effect"]
+__all__ = ["explain_no_effect", "find_keys_without_effect", "list_keys_without_effect"]
 
 C = TypeVar("C")
 
@@ -75,49 +75,55 @@ def explain_no_effect(path: Path, algorithm: Algorithm) -> str | None:
 
 def find_keys_without_effect(recipe: Recipe, places: Places, sinks: Mapping[str, SinkInfo]) -> Iterator[Diagnostic]:
     """Report each key or whole section without effect that a person wrote."""
+    for path, reason in list_keys_without_effect(recipe, places, sinks):
+        message = f"'{join_path(path)}' has no effect: {reason}"
+        yield Diagnostic(code="no-effect", message=message, span=places.key(*path), help="remove it")
+
+
+def list_keys_without_effect(
+    recipe: Recipe, places: Places, sinks: Mapping[str, SinkInfo]
+) -> Iterator[tuple[Path, str]]:
+    """The same by their paths, each with the reason."""
     yield from _check_stages(places, (), recipe.schedule, recipe.environments)
     for index, stage in enumerate(recipe.schedule):
         yield from _check_stages(places, ("schedule", index), [stage], stage.environments)
         entry = EffectEntry(is_first=index == 0, learns=learns(stage.algorithm), measures=recipe.eval is not None)
-        yield from _report_keys(places, ("schedule", index), _ENTRY, [entry])
-    yield from _report_keys(places, (), _RECIPE, [recipe])
+        yield from _idle_keys(places, ("schedule", index), _ENTRY, [entry])
+    yield from _idle_keys(places, (), _RECIPE, [recipe])
     for index, sink in enumerate(recipe.logging):
         yield from _unread(places, ("logging", index), sinks.get(sink.use))
 
 
-def _unread(places: Places, base: Path, sink: SinkInfo | None) -> Iterator[Diagnostic]:
+def _unread(places: Places, base: Path, sink: SinkInfo | None) -> Iterator[tuple[Path, str]]:
     """Settings of a sink that it does not read."""
     if sink is None or sink.settings is None:
         return
     reads = ", ".join(map(repr, sink.settings)) or "no settings"
     for name in places.written(*base):
         if name != "use" and name not in sink.settings:
-            yield _report(places, (*base, name), f"'{sink.name}' reads {reads}")
+            yield (*base, name), f"'{sink.name}' reads {reads}"
 
 
-def _check_stages(places: Places, base: Path, stages: Sequence[Stage], worlds: Iterable[str]) -> Iterator[Diagnostic]:
+def _check_stages(
+    places: Places, base: Path, stages: Sequence[Stage], worlds: Iterable[str]
+) -> Iterator[tuple[Path, str]]:
     """Check what is written at `base` for the stages: in the recipe for all of them, or in one of them."""
-    yield from _report_keys(places, (*base, "algorithm"), _ALGORITHM, [each.algorithm for each in stages])
-    yield from _report_keys(places, (*base, "agent"), _AGENT, [each.agent for each in stages])
-    yield from _report_keys(places, base, _STAGE, stages)
+    yield from _idle_keys(places, (*base, "algorithm"), _ALGORITHM, [each.algorithm for each in stages])
+    yield from _idle_keys(places, (*base, "agent"), _AGENT, [each.agent for each in stages])
+    yield from _idle_keys(places, base, _STAGE, stages)
     for name in worlds:
         present = [EnvironmentEntry(each.environments[name], each) for each in stages if name in each.environments]
-        yield from _report_keys(places, (*base, "environments", name), _ENVIRONMENT, present)
+        yield from _idle_keys(places, (*base, "environments", name), _ENVIRONMENT, present)
 
 
-def _report_keys(places: Places, base: Path, keys: NestedKeys[C], settings: Sequence[C]) -> Iterator[Diagnostic]:
-    """Report what has no effect in any of the settings; a section once, without its keys."""
+def _idle_keys(places: Places, base: Path, keys: NestedKeys[C], settings: Sequence[C]) -> Iterator[tuple[Path, str]]:
+    """What has no effect in any of the settings; a section once, without its keys."""
     for name in places.written(*base):
         inner = keys.below.get(name)
         if inner is None:
             continue
         reason = inner.in_vain(settings)
         if reason is not None:
-            yield _report(places, (*base, name), reason)
+            yield (*base, name), reason
         elif inner.below:
-            yield from _report_keys(places, (*base, name), inner, settings)
-
-
-def _report(places: Places, path: Path, reason: str) -> Diagnostic:
-    message = f"'{join_path(path)}' has no effect: {reason}"
-    return Diagnostic(code="no-effect", message=message, span=places.key(*path), help="remove it")
+            yield from _idle_keys(places, (*base, name), inner, settings)

@@ -7,12 +7,13 @@ run has them joined to that folder, so that it runs from anywhere. Ids of the hu
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
 from ..model.fields import Refers
+from ..model.hidden import reveal
 from ..model.plan import Plan
 from ..model.recipe import Recipe
 from ..model.reflect import Free, Record, Series, Table, Type, Word, record
@@ -21,7 +22,7 @@ from ..text.node import Entry, ListNode, MapNode, Node, Path, ScalarNode, child_
 from .inherit import rewrite_children
 from .spans import join_path
 
-__all__ = ["PathOptions", "anchor_paths", "list_paths", "mark_option_paths", "rebase_paths"]
+__all__ = ["PathOptions", "anchor_paths", "list_paths", "list_references", "mark_option_paths", "rebase_paths"]
 
 Prefix = Callable[[Source], str]
 """The way from the folder of the recipe to that of another source; empty where they are the same."""
@@ -112,13 +113,35 @@ def _moved(node: ScalarNode, value: str, prefix: str, refers: Refers) -> ScalarN
 
 
 def anchor_paths(plan: Plan, folder: str) -> Plan:
-    """The plan with all its paths joined to `folder`, for a run that may be started anywhere."""
+    """The plan that is run: all its paths joined to `folder`, and what the environment gave in plain text."""
 
     def anchor(_: Path, value: str, refers: Refers) -> str:
         return posixpath.normpath(posixpath.join(folder, value)) if _counts(value, refers) else value
 
-    made: Plan = _each_path(plan, record(Plan), (), anchor)
+    made: Plan = _each_path(reveal(plan), record(Plan), (), anchor)
     return made
+
+
+def list_references(recipe: Recipe) -> Iterator[tuple[Path, str, Refers]]:
+    """Every text in a recipe that names a file, a folder, or a model of the hub."""
+    return _references(recipe, record(Recipe), ())
+
+
+def _references(value: Any, type_: Type, at: Path) -> Iterator[tuple[Path, str, Refers]]:
+    if value is None:
+        return
+    match type_:
+        case Record():
+            for name, inner in _fields_with_files(type_):
+                yield from _references(getattr(value, name), inner, (*at, name))
+        case Table():
+            for name, item in value.items():
+                yield from _references(item, type_.item, (*at, name))
+        case Series():
+            for index, item in enumerate(value):
+                yield from _references(item, type_.item, (*at, index))
+        case Word(refers=Refers() as refers):
+            yield at, value, refers
 
 
 def list_paths(plan: Plan) -> Sequence[tuple[str, str]]:
@@ -161,6 +184,11 @@ def _each_path_within(value: Any, at: Path, rewrite: Callable[[Path, str], str])
     if isinstance(value, tuple | list):
         return tuple(_each_path_within(item, (*at, i), rewrite) for i, item in enumerate(value))
     return rewrite(at, value) if isinstance(value, str) and value.startswith(_EXPLICIT) else value
+
+
+@cache
+def _fields_with_files(type_: Record) -> tuple[tuple[str, Type], ...]:
+    return tuple((name, field.type) for name, field in type_.fields.items() if _names_files(field.type))
 
 
 @cache

@@ -6,24 +6,25 @@ that fails leaves the others to be checked.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
 
 from ..diagnostics import Diagnostic, sort_by_place
 from ..frozen import frozen
-from ..source import Source
+from ..source import Source, Span, Text
 from ..suggest import find_closest
 from ..text.edit import Shorthand, drop_entries, no_shorthand
-from ..text.node import MapNode, Node, ScalarNode, child_nodes, get_entry, is_null
+from ..text.node import MapNode, Node, ScalarNode, get_entry, is_null
+from ..text.secrets import find_secrets
 from ..text.tree import MAX_DEPTH, MAX_NODES
 from .extends import Loader, parse_recipe
 from .interpolate import Interpolator
+from .layers import Layers
 from .library import Library
 from .matrix import Expanded, expand
 from .renames import rename_keys
-from .settings import apply_settings
+from .settings import apply_settings, assign, parse_path
 
 __all__ = ["Composed", "Variant", "compose"]
 
@@ -35,6 +36,24 @@ class Variant:
     tree: MapNode
     choices: tuple[tuple[str, str], ...]
     """Axis and value for each axis of the matrix; empty without one."""
+    written: Layers
+    """What it is made of, before `${...}` is replaced."""
+    environ: Mapping[str, str]
+    chosen: tuple[tuple[str, Node], ...]
+    shorthand: Shorthand
+
+    def below(self, span: Span) -> MapNode | None:
+        """The recipe as it was without what was laid over the layer that a span is in; None if nothing was."""
+        tree = self.written.below(span)
+        if tree is None:
+            return None
+        axes = self.chosen if self.written.in_matrix(span) else ()
+        for axis, value in (each for each in axes if each[1].span.source.identity not in self.written.settings):
+            steps = parse_path(Text.made(axis, span), "bad-matrix", "a path")
+            made = steps if isinstance(steps, Diagnostic) else assign(tree, steps, value, "bad-matrix", self.shorthand)
+            tree = tree if isinstance(made, Diagnostic) else made
+        variant = _make_variant(tree, (), _make_interpolator(tree, self.environ), self.written, self.shorthand)
+        return variant.tree if variant else None
 
 
 @frozen(kw_only=False)
@@ -62,19 +81,28 @@ def compose(
     if root is None:
         return Composed((), diagnostics)
     loader = Loader(library, shorthand)
-    assigned = apply_settings(loader.with_bases(root, source), settings, shorthand)
+    own = loader.with_bases(root, source)
+    assigned = apply_settings(own, settings, shorthand)
     expanded = expand(assigned.tree, assigned.paths, shorthand)
     found = [*diagnostics, *loader.diagnostics, *assigned.diagnostics, *expanded.diagnostics]
-    variants = tuple(_make_variants(expanded, environ, found))
+    extends = get_entry(root, "extends")
+    found += [*find_secrets(assigned.tree), *(find_secrets(extends.value) if extends else ())]
+    trees = {key: tree for key, tree in loader.loaded.items() if tree is not None} | {source.identity: own}
+    set_by = frozenset(steps[0].span.source.identity for steps in assigned.paths)
+    plain = {key: drop_entries(tree, "matrix") for key, tree in (trees | dict.fromkeys(set_by, assigned.tree)).items()}
+    layers = Layers(trees=plain, axes=expanded.places, settings=set_by)
+    variants = tuple(_make_variants(expanded, environ, found, layers, shorthand))
     return Composed(variants, tuple(sort_by_place(found)), loader.partial, loader.ways)
 
 
-def _make_variants(expanded: Expanded, environ: Mapping[str, str], found: list[Diagnostic]) -> Iterator[Variant]:
+def _make_variants(
+    expanded: Expanded, environ: Mapping[str, str], found: list[Diagnostic], layers: Layers, shorthand: Shorthand
+) -> Iterator[Variant]:
     interpolator: Interpolator | None = None
     for tree, choices in expanded.trees:
         if interpolator is None or expanded.touches_vars:
             interpolator = _make_interpolator(tree, environ)
-        variant = _make_variant(tree, choices, interpolator)
+        variant = _make_variant(tree, choices, interpolator, layers, shorthand)
         found += dict.fromkeys(interpolator.diagnostics)
         interpolator.diagnostics.clear()
         if variant is not None:
@@ -89,7 +117,6 @@ def _make_interpolator(tree: MapNode, environ: Mapping[str, str]) -> Interpolato
     variables = entry.value if entry else None
     interpolator = Interpolator(variables, environ)
     if isinstance(variables, MapNode):
-        interpolator.diagnostics += _find_literal_secrets(variables)
         interpolator.check_variables()
     elif variables is not None and not is_null(variables):
         message = "expected a map of names to values"
@@ -100,7 +127,13 @@ def _make_interpolator(tree: MapNode, environ: Mapping[str, str]) -> Interpolato
     return interpolator
 
 
-def _make_variant(tree: MapNode, choices: Sequence[tuple[str, Node]], interpolator: Interpolator) -> Variant | None:
+def _make_variant(
+    tree: MapNode,
+    choices: Sequence[tuple[str, Node]],
+    interpolator: Interpolator,
+    layers: Layers,
+    shorthand: Shorthand,
+) -> Variant | None:
     body = interpolator.node(drop_entries(tree, "vars"))
     size, depth = interpolator.measure.of(body)
     if size > MAX_NODES or depth > MAX_DEPTH:
@@ -114,7 +147,7 @@ def _make_variant(tree: MapNode, choices: Sequence[tuple[str, Node]], interpolat
         return None
     body, renamed = rename_keys(body)
     interpolator.diagnostics += renamed
-    return Variant(body, labels)
+    return Variant(body, labels, layers, interpolator.environ, tuple(choices), shorthand)
 
 
 def _label(node: Node) -> str:
@@ -122,34 +155,3 @@ def _label(node: Node) -> str:
     if isinstance(node, ScalarNode):
         return node.redacted or node.text.value
     return " ".join(node.span.text.split())
-
-
-SECRET_WORDS = {"token", "password", "passwd", "passphrase", "secret", "secrets", "apikey", "credential", "credentials"}
-SECRET_PAIRS = {("api", "key"), ("access", "key"), ("secret", "key"), ("private", "key"), ("auth", "key")}
-VOCABULARY = {"bos", "eos", "pad", "unk", "sep", "cls", "mask", "stop", "start", "end", "special", "think", "image"}
-
-
-def _find_literal_secrets(variables: Node) -> Iterator[Diagnostic]:
-    """Report variables with the name of a secret and a literal value."""
-    if isinstance(variables, MapNode):
-        for entry in variables.entries:
-            if _names_secret(entry.name) and _is_literal(entry.value):
-                name = re.sub(r"\W+", "_", entry.name).upper()
-                message = f"'{entry.name}' looks like a secret, and secrets do not belong in a recipe"
-                advice = f"write {entry.name}: ${{env:{name}}}"
-                yield Diagnostic(code="literal-secret", message=message, span=entry.key.span, help=advice)
-    for child in child_nodes(variables):
-        yield from _find_literal_secrets(child)
-
-
-def _names_secret(name: str) -> bool:
-    words = [word for word in re.split(r"[\W_]+", re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()) if word]
-    if not words or VOCABULARY & set(words):
-        return False
-    return words[-1] in SECRET_WORDS or tuple(words[-2:]) in SECRET_PAIRS
-
-
-def _is_literal(value: Node) -> bool:
-    return (
-        isinstance(value, ScalarNode) and isinstance(value.value, str) and value.value != "" and "${" not in value.value
-    )

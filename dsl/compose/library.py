@@ -16,7 +16,17 @@ from ..frozen import frozen
 from ..source import Source, Span
 from ..suggest import find_nearest, quote
 
-__all__ = ["SUFFIXES", "Found", "Library", "Refusal", "Trouble", "explain_refusal", "is_inside", "list_candidates"]
+__all__ = [
+    "SUFFIXES",
+    "FileKind",
+    "Found",
+    "Library",
+    "Refusal",
+    "Trouble",
+    "explain_refusal",
+    "is_inside",
+    "list_candidates",
+]
 
 
 class Trouble(StrEnum):
@@ -29,6 +39,13 @@ class Trouble(StrEnum):
     OUTSIDE = "outside"
     UNREADABLE = "unreadable"
     BAD_NAME = "bad-name"
+
+
+class FileKind(StrEnum):
+    """What a path leads to."""
+
+    FILE = "file"
+    FOLDER = "folder"
 
 
 @frozen
@@ -58,6 +75,10 @@ class Library(Protocol):
 
     def read(self, reference: str, base: Source | None) -> Found | Refusal:
         """Read `reference` as written in `base`; None for one from the command line, which may lead anywhere."""
+        ...
+
+    def find(self, path: str, base: Source) -> FileKind | None:
+        """What is at a path that a recipe names, counted from the folder of `base`; None if nothing is."""
         ...
 
     def folder(self, source: Source) -> str:

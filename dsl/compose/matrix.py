@@ -10,6 +10,7 @@ from math import prod
 
 from ..diagnostics import Diagnostic, Note
 from ..frozen import frozen
+from ..source import Span
 from ..suggest import quote
 from ..text.edit import Shorthand, drop_entries, no_shorthand
 from ..text.node import Entry, ListNode, MapNode, Node, ScalarNode, get_entry, is_null, to_data
@@ -34,6 +35,8 @@ class Expanded:
     trees: tuple[Chosen, ...]
     touches_vars: bool
     diagnostics: tuple[Diagnostic, ...]
+    places: tuple[Span, ...] = ()
+    """Of the axes and of their values."""
 
 
 @frozen(kw_only=False)
@@ -63,7 +66,13 @@ def expand(
         combinations = list(_multiply(combinations, axis, items, reader, shorthand))
     if reader.diagnostics:
         combinations = combinations[:1] or [(body, ())]
-    return Expanded(tuple(combinations), any(axis.path[0] == "vars" for axis in axes), tuple(reader.diagnostics))
+    touches_vars = any(axis.path[0] == "vars" for axis in axes)
+    places = (
+        span
+        for inner in (entry.value.entries if isinstance(entry.value, MapNode) else ())
+        for span in (inner.key.span, inner.value.span)
+    )
+    return Expanded(tuple(combinations), touches_vars, tuple(reader.diagnostics), tuple(places))
 
 
 def _multiply(

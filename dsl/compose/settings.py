@@ -14,7 +14,7 @@ from ..source import Source, Span, Text
 from ..suggest import quote
 from ..text.decode import without_surrogates
 from ..text.edit import Shorthand, no_shorthand, open_shorthand, set_entry
-from ..text.node import Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry, is_null
+from ..text.node import Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry, is_null, node_at
 from ..text.tree import MAX_DEPTH, parse_tree
 from ..text.yaml_traps import foreign_character
 
@@ -49,6 +49,7 @@ class Assigned:
 
 
 STEP = re.compile(r'(?P<dot>\.)?(?:"(?P<quoted>[^"]+)"|(?P<name>[^\s.\[\]"=:{},]+))|\[(?P<index>[0-9]{1,6})\]')
+VARIABLE = r"\$\{vars\.([\w.-]+)\}"
 HOW = "write KEY=VALUE, as in algorithm.lr=3e-6 or schedule[0].turns=5"
 
 
@@ -91,38 +92,49 @@ def assign(
 ) -> MapNode | Diagnostic:
     """Put `value` at a path; missing maps are created, lists must be long enough."""
     try:
-        result = _place(tree, tuple(steps), value, shorthand, ())
+        result = _Placing(tree, shorthand).place(tree, tuple(steps), value, ())
     except _WrongPath as wrong:
         return Diagnostic(code=code, message=wrong.message, span=wrong.step.span, help=wrong.advice)
     return result if isinstance(result, MapNode) else tree
 
 
-def _place(node: Node | None, steps: tuple[PathStep, ...], value: Node, shorthand: Shorthand, path: Path) -> Node:
-    if not steps:
-        return value
-    step, rest = steps[0], steps[1:]
-    if isinstance(node, ListNode):
-        index = _index(step, node, path)
-        item = _place(node.items[index], rest, value, shorthand, (*path, index))
-        return ListNode(items=(*node.items[:index], item, *node.items[index + 1 :]), span=node.span)
-    inside = _as_map(node, step, shorthand, path)
-    entry = get_entry(inside, step.name)
-    inner = _place(entry.value if entry else None, rest, value, shorthand, (*path, step.name))
-    key = ScalarNode(value=step.name, text=step.text, span=step.span)
-    return set_entry(inside, Entry(key=key, value=inner))
+@frozen(kw_only=False)
+class _Placing:
+    """Puts a value into a tree."""
 
+    root: MapNode
+    shorthand: Shorthand
 
-def _as_map(node: Node | None, step: PathStep, shorthand: Shorthand, path: Path) -> MapNode:
-    where = _where(path)
-    if step.is_index:
-        raise _WrongPath(step, f"{where} is not a list", "write '.' and a key")
-    if node is None or is_null(node):
-        return MapNode(entries=(), span=step.span)
-    inside = open_shorthand(node, shorthand, path)
-    if inside is None:
+    def place(self, node: Node | None, steps: tuple[PathStep, ...], value: Node, path: Path) -> Node:
+        if not steps:
+            return value
+        step, rest = steps[0], steps[1:]
+        if isinstance(node, ListNode):
+            index = _index(step, node, path)
+            item = self.place(node.items[index], rest, value, (*path, index))
+            return ListNode(items=(*node.items[:index], item, *node.items[index + 1 :]), span=node.span)
+        inside = self.as_map(node, step, path)
+        entry = get_entry(inside, step.name)
+        inner = self.place(entry.value if entry else None, rest, value, (*path, step.name))
+        key = ScalarNode(value=step.name, text=step.text, span=step.span)
+        return set_entry(inside, Entry(key=key, value=inner))
+
+    def as_map(self, node: Node | None, step: PathStep, path: Path) -> MapNode:
+        where = _where(path)
+        if step.is_index:
+            raise _WrongPath(step, f"{where} is not a list", "write '.' and a key")
+        if node is None or is_null(node):
+            return MapNode(entries=(), span=step.span)
         written = node.text.value if isinstance(node, ScalarNode) else ""
-        raise _WrongPath(step, f"{where} is {quote(written)}, not a map", f"set {path[-1]} to a map" if path else None)
-    return inside
+        variable = re.fullmatch(VARIABLE, written) if written.startswith("${") else None
+        if variable and isinstance(node_at(self.root, ("vars", *variable[1].split("."))), MapNode | ListNode):
+            message = f"{where} is {quote(written)}, so there are no keys to set in it"
+            raise _WrongPath(step, message, f"set vars.{variable[1]}.{step.name} instead")
+        inside = open_shorthand(node, self.shorthand, path)
+        if inside is None:
+            message = f"{where} is {quote(written)}, not a map"
+            raise _WrongPath(step, message, f"set {path[-1]} to a map" if path else None)
+        return inside
 
 
 def _index(step: PathStep, node: ListNode, path: Path) -> int:

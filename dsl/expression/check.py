@@ -253,7 +253,24 @@ class Checker:
         pairs = zip(pairwise(node.operands), node.operators, pairwise(shapes), strict=True)
         right = [self._pair(a, operator, b, *both, narrow) for (a, b), operator, both in pairs]
         constant = _compared_constants(node, shapes) if all(right) else None
+        if constant is None and all(right):
+            constant = self._decide(node, shapes, narrow)
+            if constant is not None and len(node.operators) > 1:
+                self._warn_of_constant(node, constant)
         return Shape(ExprType.BOOLEAN, doubt=first_doubt(*shapes), constant=constant)
+
+    def _decide(self, node: nodes.Compare, shapes: list[Shape], narrow: Narrow) -> bool | None:
+        """What a comparison comes to by what is known of its names from those before it."""
+        found: list[bool | None] = []
+        for (left, right), operator, (a, b) in zip(
+            pairwise(node.operands), node.operators, pairwise(shapes), strict=True
+        ):
+            names = [side.name if isinstance(side, NameNode) else "" for side in (left, right)]
+            limits = [narrow.get(name, shape.limits) for name, shape in zip(names, (a, b), strict=True)]
+            known = a.is_number and b.is_number and any(name in narrow for name in names)
+            found.append(compare_intervals(operator, limits[0], limits[1]) if known else None)
+            narrow = self._narrowed_by(left, operator, right, narrow) if a.is_number and b.is_number else narrow
+        return False if False in found else True if all(found) else None
 
     def _pair(self, left: ExprNode, operator: str, right: ExprNode, a: Shape, b: Shape, narrow: Narrow) -> bool:
         """Whether two neighbours in a comparison can be compared."""
@@ -315,6 +332,16 @@ class Checker:
             )
         )
 
+    def _warn_of_constant(self, node: ExprNode, constant: bool) -> None:
+        """Of an `until` its own rule says so, of what has no names nobody need be told."""
+        named = any(isinstance(each, NameNode) for each in walk_nodes(node))
+        if self.problems or self.scope is SCOPES["until"] or not named:
+            return
+        message = f"{self.shown(node)} is {'always' if constant else 'never'} true"
+        self.problems.append(
+            ExprProblem(code="expr-always", message=message, start=node.start, end=node.end, warning=True)
+        )
+
     def member(self, node: nodes.Member, narrow: Narrow) -> Shape:
         item = self.shape(node.item, narrow)
         for value in node.values:
@@ -332,6 +359,8 @@ class Checker:
         deciding = node.operator == "or"
         constants = [shape.constant for shape in shapes]
         constant = deciding if deciding in constants else None if None in constants else not deciding
+        if constant is not None:
+            self._warn_of_constant(node, constant)
         return Shape(ExprType.BOOLEAN, doubt=first_doubt(*shapes), constant=constant)
 
     def choice(self, node: nodes.Conditional, narrow: Narrow) -> Shape:

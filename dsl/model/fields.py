@@ -84,7 +84,8 @@ Name = Annotated[str, NOT_BLANK]
 """A name or word; where text may be empty, its field says `str`."""
 FilePath = Annotated[str, NOT_BLANK, Refers()]
 HubPath = Annotated[str, NOT_BLANK, Refers(hub=True)]
-Slug = Annotated[str, Pattern(r"[a-z0-9][a-z0-9._-]{0,99}", "lower-case letters, digits, '.', '_' and '-'")]
+SLUG = Pattern(r"[a-z0-9][a-z0-9._-]{0,99}", "lower-case letters, digits, '.', '_' and '-'")
+Slug = Annotated[str, SLUG]
 
 DynInt = Annotated[int | Expr, Bounds(at_least=1), InScope("schedule")]
 """A whole number, or an expression of the schedule's names that is one at every step."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ from typing import Any
 from ..check.presets import load_presets
 from ..model import reflect
 from ..model.algorithm import Preset
-from ..model.fields import NOT_BLANK
+from ..model.fields import NOT_BLANK, SLUG
 from ..model.plan import Plan
-from ..model.recipe import Recipe, Stage
+from ..model.recipe import Environment, Recipe, Stage
 from ..model.reflect import ABSENT, Field, Record, Type, record, records
 from .plan_json import REFERENCE as SECRET
 from .resolved import to_brief, to_plain
@@ -32,6 +33,8 @@ SchemaDict = dict[str, Any]
 
 COMPOSITION = Path(__file__).with_name("composition.json")
 """The keys that are gone once a recipe is composed, and the text that stands for a reference."""
+ROOT = Path(__file__).resolve().parents[2]
+"""Of the package, where the shipped recipes and environments are."""
 REFERENCE = {"$ref": "#/definitions/reference"}
 ENVIRONMENT_VARIABLE = r"\$\{env:[A-Za-z_][A-Za-z0-9_]*(:[?-][^{}]*)?\}"
 
@@ -41,6 +44,7 @@ def make_recipe_schema() -> SchemaDict:
     recipe, writer = record(Recipe), RecipeSchemaWriter()
     composition = json.loads(COMPOSITION.read_text(encoding="utf-8"))
     properties = {**composition["properties"], **writer.properties(recipe)}
+    properties["extends"] |= {"examples": _names(properties["extends"]["examples"], "recipes/**/*.yaml")}
     order = ["agym", "name", "description", *properties]
     return {
         **_head("recipe"),
@@ -53,6 +57,19 @@ def make_recipe_schema() -> SchemaDict:
         "then": _demands(recipe),
         "definitions": {"reference": composition["reference"]} | writer.definitions(recipe),
     }
+
+
+def _names(first: Iterable[Any], pattern: str) -> list[Any]:
+    """Examples for an editor to offer: these, then all that are shipped."""
+    files = sorted(ROOT.glob(pattern))
+    shipped = [
+        json.loads(file.read_text(encoding="utf-8"))["name"]
+        if file.suffix == ".json"
+        else file.relative_to(ROOT / "recipes").with_suffix("").as_posix()
+        for file in files
+    ]
+    examples = list(first)
+    return examples + [name for name in shipped if name not in examples]
 
 
 def make_plan_schema() -> SchemaDict:
@@ -147,7 +164,10 @@ class SchemaWriter:
     def word(self, type_: reflect.Word) -> SchemaDict:
         if type_.secret:
             return {"type": "string", "pattern": f"^{SECRET.pattern}$"}
-        return {"type": "string"} | ({"pattern": f"^(?:{type_.pattern.regex})$"} if type_.pattern else {})
+        regex = type_.pattern.regex if type_.pattern else ""
+        # a plan has `${env:NAME}` where the recipe has it
+        regex = regex if type_.pattern is SLUG or re.fullmatch(regex, "${env:A}") else rf"{regex}|.*\$\{{env:.+"
+        return {"type": "string"} | ({"pattern": f"^(?:{regex})$"} if type_.pattern else {})
 
     def constant(self, type_: reflect.Constant) -> list[SchemaDict]:
         return [{"enum": list(type_.values)}]
@@ -166,6 +186,11 @@ class SchemaWriter:
 
 
 NULL: SchemaDict = {"type": "null"}
+
+
+def _unsets(field: Field) -> list[SchemaDict]:
+    """`null` where it is no value of its own: it takes the key away, and the default returns."""
+    return [] if field.nullable or field.required else [NULL | {"x-unsets": True}]
 
 
 def _number(type_: reflect.Number) -> SchemaDict:
@@ -201,9 +226,11 @@ class RecipeSchemaWriter(SchemaWriter):
     def properties(self, each: Record) -> dict[str, SchemaDict]:
         docs = _docs(each.cls)
         made = {
-            name: _explanation(field, docs[name], each.cls) | self.union(self.field(field))
+            name: _explanation(field, docs[name], each.cls) | self.union(self.field(field) + _unsets(field))
             for name, field in each.fields.items()
         }
+        if each.cls is Environment:
+            made["use"]["examples"] = _names(made["use"]["examples"], "envs/*/env.json")
         return made | {old: _old_name(made[new], old, new) for old, new in each.renamed.items()}
 
     def union(self, branches: list[SchemaDict]) -> SchemaDict:
@@ -220,13 +247,17 @@ class RecipeSchemaWriter(SchemaWriter):
     def word(self, type_: reflect.Word) -> SchemaDict:
         if type_.secret:
             return {"type": "string", "pattern": ENVIRONMENT_VARIABLE, "x-secret": True}
-        return super().word(type_) | ({"x-expected": type_.pattern.what} if type_.pattern else {})
+        pattern = type_.pattern
+        made = {"pattern": f"^(?:{pattern.regex})$", "x-expected": pattern.what} if pattern else {}
+        return {"type": "string"} | made
 
     def constant(self, type_: reflect.Constant) -> list[SchemaDict]:
         return [{"type": "integer", "const": value} for value in type_.values]
 
     def record(self, type_: Record) -> list[SchemaDict]:
         short = self.branches(type_.fields[type_.shorthand].type) if type_.shorthand else []
+        if type_.cls is Environment:
+            short = [branch | {"examples": _names((), "envs/*/env.json")} for branch in short]
         return super().record(type_) + [branch | {"x-short-for": type_.shorthand} for branch in short]
 
     def item(self, type_: reflect.Table) -> list[SchemaDict]:

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from ..expression.expr import Expr
+from ..model.hidden import Hidden
 from ..model.reflect import Number, Record, Row, Series, Table, Type, Word, record
 
 __all__ = ["REFERENCE", "dump_canonical", "dump_json", "encode", "encode_free", "to_json"]
@@ -66,7 +67,9 @@ def encode(value: Any, type_: Type, leaf: Callable[[Any, Type], Any]) -> Any:
 def encode_free(value: Any, write_text: Callable[[str], str] = str) -> Any:
     """Plain data of a value of any type."""
     if isinstance(value, Expr):
-        return value.text
+        value = value.text
+    if isinstance(value, Hidden):
+        return value.shown
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):

@@ -139,7 +139,7 @@ def _branches(schema: Schema) -> list[Schema]:
 
 
 def _type(schema: Schema) -> str:
-    branches = schema.get("anyOf", [schema])
+    branches = [each for each in schema.get("anyOf", [schema]) if "x-unsets" not in each]
     words = dict.fromkeys(word for branch in branches if (word := _word(branch)))
     listed = next((branch["items"] for branch in branches if isinstance(branch.get("items"), Mapping)), None)
     if listed is not None and _type(listed) == " or ".join(list(words)[1:]):

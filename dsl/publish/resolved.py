@@ -11,7 +11,7 @@ from typing import Any
 
 from ..catalog import SinkInfo
 from ..check.inherit import INHERITED
-from ..check.no_effect import find_keys_without_effect
+from ..check.no_effect import list_keys_without_effect
 from ..compose.interpolate import escape
 from ..model.recipe import Recipe, Stage
 from ..model.reflect import Field, Record, Type, Word, record
@@ -31,8 +31,7 @@ def resolve_recipe(recipe: Recipe, sinks: Mapping[str, SinkInfo]) -> dict[str, A
     data: dict[str, Any] = to_plain(recipe, type_)
     data["schedule"] = [_stage(stage, recipe, data) for stage in recipe.schedule]
     written = _Written(data)
-    for report in list(find_keys_without_effect(recipe, written, sinks)):
-        path = written.path(report.span)
+    for path, _ in list(list_keys_without_effect(recipe, written, sinks)):
         if path[-1] in list(written.written(*path[:-1])):  # not gone already with the section it is in
             _remove(data, path)
     return data
@@ -65,21 +64,15 @@ def to_brief(value: Any, field: Field) -> Any:
 
 
 class _Written:
-    """Places as if a person had written all of the data, each path at a place of its own."""
+    """Places as if a person had written all of the data."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._data = data
-        self._source = Source("resolved", "")
-        self._paths: dict[Path, int] = {}
 
     def key(self, *path: str | int) -> Span:
-        number = self._paths.setdefault(path, len(self._paths))
-        return Span(self._source, number, number)
+        return Source("resolved", "").span(0, 0)
 
     value = key
-
-    def path(self, span: Span) -> Path:
-        return list(self._paths)[span.start]
 
     def written(self, *section: str | int) -> Iterable[str]:
         node: Any = self._data

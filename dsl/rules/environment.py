@@ -15,7 +15,7 @@ from ..model.known_values import is_zero
 from ..model.recipe import Dialect, Environment, TaskSelection
 from ..model.stage_kinds import is_offline
 from ..source import Span, Text
-from ..suggest import did_you_mean, quote
+from ..suggest import did_you_mean, find_nearest, quote
 from ..text.node import Entry, ListNode, MapNode, Node, Path, ScalarNode
 from .context import Case, Rule
 from .names import no_environment, no_split
@@ -35,12 +35,23 @@ def at_least_one(case: Case) -> Iterator[Diagnostic]:
 
 def environment_has_one_origin(case: Case) -> Iterator[Diagnostic]:
     for path, environment in case.environments():
-        if environment.use is None and environment.url is None:
+        if environment.use is None and environment.url is None and (near := _meant(case, str(path[-1]))):
+            message = f"no environment {quote(str(path[-1]))} in this recipe"
+            span = case.places.key(*path)
+            yield Diagnostic(code="unknown-environment", message=message, span=span, help=f"did you mean '{near}'?")
+        elif environment.use is None and environment.url is None:
             hint = "'use' names a registered environment, 'url' a server that is already running"
             yield case.missing(f"environment '{path[-1]}' needs 'use' or 'url'", path, hint=hint)
         if environment.use is not None and environment.url is not None:
             message = "'use' starts a server and 'url' names one that is already running: give only one of them"
             yield case.error("conflict", message, (*path, "url"), notes=(case.note("'use' is here", (*path, "use")),))
+
+
+def _meant(case: Case, name: str) -> str | None:
+    """The environment of the recipe that a stage, a setting or a matrix misspells."""
+    return find_nearest(
+        name, (each for each, it in case.recipe.environments.items() if each != name and (it.use or it.url))
+    )
 
 
 def registered(case: Case) -> Iterator[Diagnostic]:
@@ -158,16 +169,27 @@ def eval_split_known(case: Case) -> Iterator[Diagnostic]:
 
 
 def ranges_fit(case: Case) -> Iterator[Diagnostic]:
-    for path, selection, info in _selections(case):
-        if selection.range is None:
-            continue
-        first, end = selection.range
-        size = info.splits.get(selection.split or "") if info else None
-        if first >= end:
-            yield case.error("bad-range", f"the range must start below its end ({end}), got {first}", (*path, "range"))
-        elif size is not None and end > size:
-            message = f"the range ends at {end}, but split '{selection.split}' has {size} tasks"
-            yield case.error("bad-range", message, (*path, "range"))
+    for path, environment in case.environments():
+        for part, selection in (("train", environment.tasks.train), ("eval", environment.tasks.eval)):
+            if selection.range is None:
+                continue
+            first, end = selection.range
+            at = (*path, "tasks", part, "range")
+            size = _count_tasks(case, environment, selection)
+            if first >= end:
+                yield case.error("bad-range", f"the range must start below its end ({end}), got {first}", at)
+            elif size is not None and end > size:
+                which = f"split '{selection.split}'" if selection.split else "the list of ids"
+                message = f"the range ends at {end}, but {which} has {size} tasks"
+                yield case.error("bad-range", message, at, hint=f"write [{min(first, size - 1)}, {size}]")
+
+
+def _count_tasks(case: Case, environment: Environment, selection: TaskSelection) -> int | None:
+    info = case.catalog.environments.get(environment.use or "")
+    if selection.split is None or info is None:
+        return len(selection.ids) if selection.ids else None
+    known = info.splits.get(selection.split)
+    return known or case.catalog.count_tasks(info.name, environment.options).get(selection.split)
 
 
 def not_evaluated_on_training_tasks(case: Case) -> Iterator[Diagnostic]:

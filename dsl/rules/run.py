@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
 from ..diagnostics import Diagnostic
+from ..expression.expr import Expr, collect_names
 from ..model.algorithm import Kind
-from ..model.recipe import Stage
+from ..model.recipe import RewardSource, Stage
 from ..model.reflect import record
-from ..model.stage_kinds import kind_of
+from ..model.stage_kinds import has_critic, is_offline, is_played, kind_of, learns, pulls_to_reference, samples
 from ..source import Span
 from ..suggest import did_you_mean, quote
 from ..text.node import Path
@@ -21,8 +22,8 @@ from .names import no_sink
 
 __all__ = ["RUN_RULES"]
 
-EVAL_METRICS = ("success", "score", "turns")
-METRIC = re.compile(r"[a-z_]+(/[A-Za-z0-9_@.-]+)+")
+EVAL_METRICS = ("success", "score", "turns", "ci_low", "ci_high", "tasks", "faults")
+METRIC = re.compile(r"[A-Za-z_]+(/[A-Za-z0-9_@.-]+)+")
 COUNTED_METRIC = re.compile(r"(avg|pass)@[1-9][0-9]*")
 
 
@@ -37,49 +38,151 @@ def eval_stages_have_settings(case: Case) -> Iterator[Diagnostic]:
             yield case.error("conflict", message, (*base, "algorithm", "use"), hint=hint)
 
 
-def samples_differ(case: Case) -> Iterator[Diagnostic]:
-    evaluation = case.recipe.eval
-    if evaluation is None or evaluation.temperature > 0:
-        return
-    if evaluation.samples > 1:
-        message = f"at temperature 0 all {evaluation.samples} samples of a task are the same"
-        yield case.error("no-effect", message, ("eval", "samples"), hint="write 'samples: 1', or a temperature above 0")
-    if evaluation.greedy:
-        yield case.error("no-effect", "'temperature: 0' is greedy already", ("eval", "greedy"), hint="remove it")
-
-
 def best_metric_exists(case: Case) -> Iterator[Diagnostic]:
     best = case.recipe.checkpoint.best
     if best is None:
         return
+    group, *rest = best.split("/")
     path = ("checkpoint", "best")
-    example = f"for example 'eval/{next(iter(case.recipe.environments), 'all')}/success'"
     if not METRIC.fullmatch(best):
-        yield case.error(
-            "unknown-metric", f"expected a metric written 'group/name', got {quote(best)}", path, hint=example
-        )
-    elif best.startswith("eval/") and case.recipe.eval is None:
-        yield case.error("unknown-metric", f"no metric {quote(best)}: this recipe has no 'eval' section", path)
-    elif best.startswith("eval/"):
-        yield from _eval_metric(case, path, best, example)
+        hint = f"for example 'eval/{next(iter(case.recipe.environments), 'textcraft')}/success'"
+        message = f"expected a metric written 'group/name', got {quote(best)}"
+        yield case.error("unknown-metric", message, path, hint=hint)
+    elif group == "eval" and case.recipe.eval is None:
+        message = f"no metric {quote(best)}: this recipe has no 'eval' section"
+        yield case.error("unknown-metric", message, path)
+    elif group == "eval":
+        yield from _eval_metric(case, path, best, rest)
+    else:
+        yield from _step_metric(case, path, best, group, rest)
 
 
-def _eval_metric(case: Case, path: Path, best: str, example: str) -> Iterator[Diagnostic]:
-    parts = best.split("/")
-    if len(parts) != 3:
-        yield case.error("unknown-metric", f"expected 'eval/environment/metric', got {quote(best)}", path, hint=example)
+def _eval_metric(case: Case, path: Path, best: str, rest: Sequence[str]) -> Iterator[Diagnostic]:
+    if best == "eval/success":  # the mean over the environments
         return
-    _, environment, metric = parts
-    known = (*case.recipe.environments, "all")
-    if environment not in known:
+    if len(rest) < 2:
+        hint = f"write 'eval/success', or 'eval/{next(iter(case.recipe.environments), 'textcraft')}/{rest[0]}'"
+        message = f"expected 'eval/environment/metric', got {quote(best)}"
+        yield case.error("unknown-metric", message, path, hint=hint)
+        return
+    evaluation = case.recipe.eval
+    assert evaluation is not None
+    environment, _, horizon = rest[0].partition("@")
+    if environment not in case.recipe.environments:
         message = f"no environment {quote(environment)} in this recipe"
         at = _part(case.places.value(*path), best, len("eval/"), environment)
-        yield Diagnostic(code="unknown-metric", message=message, span=at, help=did_you_mean(environment, known))
-    if metric not in EVAL_METRICS and not COUNTED_METRIC.fullmatch(metric):
-        hint = did_you_mean(metric, (*EVAL_METRICS, "pass@1", "avg@1"))
-        at = _part(case.places.value(*path), best, len(f"eval/{environment}/"), metric)
-        message = f"unknown evaluation metric {quote(metric)}"
+        hint = did_you_mean(environment, case.recipe.environments)
+        hint = "write 'eval/success', the mean over all environments" if environment == "all" else hint
         yield Diagnostic(code="unknown-metric", message=message, span=at, help=hint)
+        return
+    *shorter, longest = sorted(set(evaluation.turns or (0,)))
+    if horizon and horizon not in map(str, shorter):
+        hint = f"'eval/{environment}/...' is that of the longest, {longest}" if longest else "list it in 'eval.turns'"
+        message = f"no evaluation is cut at {quote(horizon)} turns"
+        yield case.error("unknown-metric", message, path, hint=hint)
+    known = {*EVAL_METRICS, *(f"{kind}@{evaluation.samples}" for kind in ("avg", "pass") if evaluation.samples > 1)}
+    known |= {f"greedy_{name}" for name in EVAL_METRICS} if evaluation.greedy else set()
+    metric = "/".join(rest[1:])
+    if metric not in known and not metric.startswith(("success/", "greedy_success/")):
+        at = _part(case.places.value(*path), best, len(f"eval/{rest[0]}/"), metric)
+        message = f"unknown evaluation metric {quote(metric)}"
+        greedy = "write 'greedy: true' under 'eval'" if metric.startswith("greedy_") else None
+        advice = did_you_mean(metric, known) or greedy
+        if COUNTED_METRIC.fullmatch(metric):
+            message = f"{quote(metric)} is never computed: 'eval.samples' is {evaluation.samples}"
+            advice = f"write 'samples: {metric.rpartition('@')[2]}' under 'eval'"
+        yield Diagnostic(code="unknown-metric", message=message, span=at, help=advice)
+
+
+def _step_metric(case: Case, path: Path, best: str, group: str, rest: Sequence[str]) -> Iterator[Diagnostic]:
+    known = STEP_METRICS.get(group)
+    if known is None:
+        at = _part(case.places.value(*path), best, 0, group)
+        hint = did_you_mean(group, (*STEP_METRICS, "eval")) or f"known: eval, {', '.join(STEP_METRICS)}"
+        yield Diagnostic(code="unknown-metric", message=f"no metrics {quote(group)}", span=at, help=hint)
+        return
+    names, is_measured, why = known
+    name = "/".join(rest)
+    per_environment = group == "rollout" and len(rest) == 2 and rest[0] in case.recipe.environments
+    if names and name not in names.split() and not per_environment and not name.startswith(("fault_", "masked_")):
+        at = _part(case.places.value(*path), best, len(group) + 1, name)
+        hint = did_you_mean(name, names.split()) or f"known: {', '.join(names.split())}"
+        yield Diagnostic(code="unknown-metric", message=f"unknown metric {quote(best)}", span=at, help=hint)
+    elif not any(is_measured(stage) for _, stage in case.stages()):
+        yield case.error("unknown-metric", f"{quote(best)} is never computed: {why}", path)
+
+
+def _always(_: Stage) -> bool:
+    return True
+
+
+STEP_METRICS: Mapping[str, tuple[str, Callable[[Stage], bool], str]] = {
+    "rollout": (
+        (
+            "episodes faults invalid_rate length retries reward score server_troubles staleness success tokens"
+            " truncated_rate turns"
+        ),
+        lambda stage: samples(stage.algorithm),
+        "no stage plays training tasks",
+    ),
+    "group": ("std zero_std_frac", lambda stage: samples(stage.algorithm), "no stage plays training tasks"),
+    "horizon": ("hit_rate stage turns", lambda stage: is_played(stage.algorithm), "no stage plays tasks"),
+    "train": (
+        "clipped_high clipped_low entropy grad_norm kl loss lr policy_loss skipped tokens updates",
+        lambda stage: learns(stage.algorithm),
+        "no stage changes any weights",
+    ),
+    "critic": (
+        "accuracy clipped explained_variance grad_norm loss lr pairs value_mean",
+        lambda stage: has_critic(stage.algorithm),
+        "no stage has a critic",
+    ),
+    "preference": (
+        "accuracy chosen_reward margin pairs rejected_reward",
+        lambda stage: kind_of(stage.algorithm) is Kind.PREFERENCE,
+        "no stage learns from pairs",
+    ),
+    "filter": ("kept_groups rounds", lambda stage: samples(stage.algorithm), "no stage plays training tasks"),
+    "reward": ("kl kl_coef", lambda stage: pulls_to_reference(stage.algorithm), "no stage has a KL penalty"),
+    "data": ("demonstrations kept passes relabelled", lambda stage: is_offline(stage.algorithm), "no stage is offline"),
+    "judge": (
+        "cached calls failed tokens",
+        lambda stage: stage.reward.source is not RewardSource.ENVIRONMENT,
+        "no reward comes from a judge",
+    ),
+    "mismatch": ("", lambda stage: samples(stage.algorithm), "no stage plays training tasks"),
+    "perf": ("tokens_per_s update_tokens_per_s", _always, ""),
+    "timing_s": ("", _always, ""),
+}
+"""By group: the metrics of a step, the stages that measure them, and why they may be missing."""
+
+_NUMBERS = (
+    *("until", "turns", "environments.*.turns", "environments.*.weight", "agent.tokens_per_turn"),
+    *("sampling.temperature", "reward.invalid_turn", "algorithm.lr", "algorithm.kl.coef"),
+    *("algorithm.kl.previous_coef", "algorithm.entropy.coef", "algorithm.critic.lr"),
+)
+"""Keys of a stage with expressions that may read metrics."""
+_PLAYED = frozenset({"success", "reward", "turns", "length", "invalid_rate", "truncated_rate", "zero_std_frac"})
+_LEARNED = frozenset({"kl", "entropy", "loss", "grad_norm"})
+
+
+def conditions_read_what_is_measured(case: Case) -> Iterator[Diagnostic]:
+    """Report metrics in expressions that have no value up to the end of their stage."""
+    missing: dict[str, str] = {} if case.recipe.eval is not None else {"eval_success": "'eval' is null"}
+    missing |= dict.fromkeys(_PLAYED, "no stage so far plays training tasks")
+    missing |= dict.fromkeys(_LEARNED, "no stage so far changes any weights")
+    for base, stage in case.stages():
+        known = (_PLAYED if samples(stage.algorithm) else frozenset()) | (
+            _LEARNED if learns(stage.algorithm) else frozenset()
+        )
+        missing = {name: why for name, why in missing.items() if name not in known}
+        for key in _NUMBERS if missing else ():
+            for path, value, _ in _values_at(stage, base, key.split("."), None):
+                used = collect_names(value) if isinstance(value, Expr) else frozenset()
+                for name in sorted(used & missing.keys()):
+                    at = _part(case.places.value(*path), name, 0, name)
+                    message = f"'{name}' never has a value here: {missing[name]}"
+                    yield Diagnostic(code="unknown-metric", message=message, span=at)
 
 
 def _part(written: Span, whole: str, offset: int, part: str) -> Span:
@@ -161,8 +264,8 @@ def _items(holder: Any, head: str) -> Iterable[tuple[str | int, Any, Any]]:
 
 RUN_RULES: tuple[Rule, ...] = (
     eval_stages_have_settings,
-    samples_differ,
     best_metric_exists,
+    conditions_read_what_is_measured,
     sinks_exist,
     sink_options,
     built_parts,

@@ -23,6 +23,8 @@ class Checked:
     failed: bool
     """It has errors, including those shown at another recipe."""
     diagnostics: tuple[Diagnostic, ...]
+    idle: int = 0
+    """Inherited keys without effect, which are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,6 +94,8 @@ def summary_line(report: Report, style: Style) -> str:
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     found = " and ".join(plural(n, word) for n, word in ((errors, "error"), (warnings, "warning")) if n)
     left_out = f"; {plural(report.left_out, 'other YAML file')} left out" if report.left_out else ""
+    idle = sum(each.idle for each in report.checked)
+    left_out += f"; {plural(idle, 'inherited key')} without effect left out (see agym show --origins)" if idle else ""
     if not errors:
         right = f"{looked_at} checked: {found or 'no mistakes'}"
         return style.paint("warning" if found else "good", right) + left_out

@@ -7,13 +7,15 @@ A sink that fails is switched off, with one note.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Full, Queue
 from threading import Thread
 
+from ...dsl.model.hidden import conceal, reveal
 from ...dsl.model.plan import Plan
+from ...dsl.publish.plan_json import dump_json
 from ..errors import RunError
 from ..reporting import MetricsRow, SilentReporter
 from ..rollout.episode import Episode
@@ -23,7 +25,7 @@ from .episode_table import make_table
 from .protocol import Factory, MetricsSink, Opening
 from .registry import factory_of
 
-__all__ = ["Fanout", "open_fanout", "redact"]
+__all__ = ["Fanout", "list_variables", "open_fanout", "redact"]
 
 _QUEUE_SIZE = 1000
 """Rows and notes that a sink may be behind."""
@@ -39,14 +41,20 @@ _SHORTEST_SECRET = 6
 """Shorter values are everyday words."""
 
 
-def redact(text: str, environ: Mapping[str, str]) -> str:
-    """Remove values of variables that are named like secrets, and users and passwords of addresses: the errors of
-    libraries may quote them."""
-    secrets = {value for name, value in environ.items() if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET}
+def redact(text: str, environ: Mapping[str, str], named: Collection[str] = ()) -> str:
+    """Remove values of variables that are named like secrets or referred to in the recipe, and users and passwords of
+    addresses: the errors of libraries may quote them."""
+    shown = {value: "***" for name, value in environ.items() if _SECRET_NAME.search(name)}
+    shown |= {environ[name]: f"${{env:{name}}}" for name in sorted(named) if name in environ}
     # the longest first: one may be a part of another
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, "***")
+    for secret in sorted((each for each in shown if len(each) >= _SHORTEST_SECRET), key=len, reverse=True):
+        text = text.replace(secret, shown[secret])
     return _USER_IN_ADDRESS.sub("***@", text)
+
+
+def list_variables(plan: Plan) -> frozenset[str]:
+    """Names of the environment variables that a plan refers to."""
+    return frozenset(re.findall(r"\$\{env:(\w+)", dump_json(plan)))
 
 
 class Fanout:
@@ -57,12 +65,14 @@ class Fanout:
         console: Console,
         sinks: Mapping[str, MetricsSink],
         environ: Mapping[str, str],
+        named: Collection[str] = (),
         *,
         queue_size: int = _QUEUE_SIZE,
         close_timeout_s: float = _CLOSE_TIMEOUT_S,
     ) -> None:
         self._console = console
         self._environ = environ
+        self._named = named
         self._close_timeout_s = close_timeout_s
         self._queues = [_SinkQueue(name, sink, self._report_failure, queue_size) for name, sink in sinks.items()]
 
@@ -78,13 +88,13 @@ class Fanout:
         self._show(lambda console: console.row(row))
 
     def sample(self, name: str, total_step: int, episodes: Sequence[Episode]) -> None:
-        table = make_table(name, total_step, episodes, lambda text: redact(text, self._environ))
+        table = make_table(name, total_step, episodes, lambda text: redact(text, self._environ, self._named))
         for queue in self._queues:
             if queue.takes_tables and table.rows:
                 queue.put(lambda sink: sink.table(table))  # type: ignore[attr-defined]
 
     def note(self, text: str) -> None:
-        safe = redact(text, self._environ)
+        safe = redact(text, self._environ, self._named)
         for queue in self._queues:
             queue.put(lambda sink: sink.note(safe))
         self._show(lambda console: console.note(safe))
@@ -95,7 +105,7 @@ class Fanout:
             queue.end(failed)
         for queue in self._queues:
             queue.wait(self._close_timeout_s)
-        self._show(lambda console: console.close(redact(line, self._environ) for line in summary))
+        self._show(lambda console: console.close(redact(line, self._environ, self._named) for line in summary))
 
     def _show(self, job: Callable[[Console], None]) -> None:
         try:
@@ -107,7 +117,7 @@ class Fanout:
 
     def _report_failure(self, name: str, reason: str) -> None:
         # redacted before it is cut: half a key is still a secret
-        safe = strip_control(redact(reason, self._environ), _REASON)
+        safe = strip_control(redact(reason, self._environ, self._named), _REASON)
         self.note(f"the sink '{name}' {safe}; the run goes on without it, and metrics.jsonl has every row")
 
 
@@ -185,9 +195,15 @@ def open_fanout(
     """Open the console and every sink of the plan's `logging`; a RunError where a person must fix something first."""
     sinks: dict[str, MetricsSink] = {}
     troubles: list[tuple[str, str]] = []
+    named = list_variables(plan)
     for settings in plan.logging:
         opening = Opening(
-            settings=settings, plan=plan, folder=folder, environ=environ, wall_clock=wall_clock, recipe=recipe
+            settings=reveal(settings),
+            plan=conceal(plan),
+            folder=folder,
+            environ=environ,
+            wall_clock=wall_clock,
+            recipe=recipe,
         )
         try:
             sinks[settings.use] = find(settings.use)(opening)
@@ -199,9 +215,9 @@ def open_fanout(
             raise
         # an unreachable server, a full disk
         except Exception as error:
-            reason = strip_control(redact(f"{type(error).__name__}: {error}", environ), _REASON)
+            reason = strip_control(redact(f"{type(error).__name__}: {error}", environ, named), _REASON)
             troubles.append((settings.use, reason))
-    fanout = Fanout(console_on(terminal, plan, clock), sinks, environ)
+    fanout = Fanout(console_on(terminal, conceal(plan), clock), sinks, environ, named)
     for name, reason in troubles:
         fanout.note(f"the sink '{name}' could not be opened ({reason}); metrics.jsonl has every row")
     return fanout

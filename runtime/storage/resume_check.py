@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ...dsl.model.hidden import reveal
 from ...dsl.model.plan import Plan, PlanStage
 from ...dsl.model.recipe import Hardware, Judge, Rollout, RolloutHardware
 from ...dsl.publish.plan_json import dump_canonical, to_json
@@ -26,7 +27,7 @@ def can_resume(then: Plan, now: Plan) -> bool:
 
 def decisive_sha256(plan: Plan) -> str:
     """Hash of all that must stay the same."""
-    return hashlib.sha256(dump_canonical(_decisive(plan)).encode()).hexdigest()
+    return hashlib.sha256(dump_canonical(reveal(_decisive(plan))).encode()).hexdigest()
 
 
 def list_differences(then: Plan, now: Plan) -> list[str]:

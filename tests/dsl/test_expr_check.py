@@ -291,3 +291,26 @@ def test_asking_an_unchecked_expression_is_an_error_of_the_program(expression: s
     else:
         with pytest.raises(ValueError, match="not an expression"):
             collect_names(Expr(expression))
+
+
+@pytest.mark.parametrize(
+    ("text", "truth"),
+    [
+        ("step >= 100 and step < 50", False),
+        ("step < 50 and step >= 100", False),
+        ("success > 0.5 and not success > 0.4", False),
+        ("100 <= step < 50", False),
+        ("step < 100 or step >= 50", True),
+        ("step >= 100 and step >= 50", None),
+        ("step >= 100 or step >= 200", None),
+        ("step >= 100 or success > 0.5 and success < 0.4", None),
+        ("step >= 100 and success < 50", None),
+    ],
+)
+def test_conditions_that_shut_each_other_out_or_leave_nothing_over_are_constant(text: str, truth: bool | None) -> None:
+    shape, problems = infer(text, "until", ExprType.BOOLEAN)
+    assert shape.constant is truth
+    if truth is not None:
+        assert problems == ()
+        found = infer(text.replace("step", "turns").replace("success", "score"), "episode", ExprType.BOOLEAN)[1]
+        assert [each.code for each in found if each.warning] == ["expr-always"]

@@ -197,7 +197,6 @@ def test_every_foreign_value_leads_to_a_value_that_exists() -> None:
         ("seed: [1]", "[1]", "expected a whole number, got a list", "write the item alone, without a list"),
         ("seed: [1, 2]", "[1, 2]", "expected a whole number, got a list", "only one is allowed here"),
         ("agent:", "", "expected a map or text, got nothing", "write a value, or remove the key"),
-        ("agent: null", "null", "expected a map or text, got null", "write a value, or remove the key"),
         ("agent: [{format: react}]", "[{format: react}]", "expected a map or text, got a list", None),
         ("algorithm: {kl: 0.001}", "0.001", "expected a map, got 0.001", "write kl: {coef: 0.001}"),
         ("algorithm: {loss: gspo}", "gspo", "expected a map, got 'gspo'", "write loss: {kind: gspo}"),
@@ -232,7 +231,7 @@ def test_a_list_for_a_map_of_names_is_to_become_one() -> None:
     assert report.help == "write a map with a name for each: {one: ..., another: ...}"
 
 
-@pytest.mark.parametrize("extra", ["hardware: eight", "eval: true", "guards: {on_nan: 1}"])
+@pytest.mark.parametrize("extra", ["guards: {on_nan: 1}"])
 def test_no_advice_is_given_that_would_fail_again(extra: str) -> None:
     assert only(extra).help is None
 
@@ -283,7 +282,7 @@ def test_a_reference_that_could_not_be_replaced_is_not_reported_again() -> None:
         ("algorithm: {use: reinforce++}", "reinforce++", "did you mean 'reinforce_pp'?"),
         ("algorithm: {loss: {aggregation: token-mean}}", "token-mean", "did you mean 'token_mean'?"),
         ("algorithm: {kl: {estimator: low_var_kl}}", "low_var_kl", "did you mean 'k3'?"),
-        ("hardware: {gpu: H-100}", "H-100", "did you mean 'h100'?"),
+        ("hardware: {layout: Split}", "Split", "did you mean 'split'?"),
         ("hardware: {layout: zzzzzzzz}", "zzzzzzzz", None),
     ],
 )
@@ -438,3 +437,42 @@ def test_closest_prefers_the_same_letters_and_ignores_style() -> None:
     assert find_closest("to_p", ["stop", "top_p"])[0][1] == "top_p"
     assert find_closest("unheard", ["lr", "kl"]) == []
     assert find_closest("x" * 100_000, ["lr"]) == []
+
+
+@pytest.mark.parametrize(
+    ("gpu", "meant"),
+    [("rtx-5090", None), ("H100", "h100"), ("h-100", "h100"), ("a100", "a100-40gb"), ("h1000", "h100"), ("v100", None)],
+)
+def test_an_unknown_gpu_points_to_its_memory(gpu: str, meant: str | None) -> None:
+    advice = only(f"hardware: {{gpus_per_node: 1, gpu: {gpu}}}").help or ""
+    assert "gpu_memory_gb" in advice
+    assert (f"'{meant}'" if meant else "did you mean") in advice or meant is None
+    assert ("did you mean" in advice) is (meant is not None)
+
+
+@pytest.mark.parametrize(
+    ("extra", "advice"),
+    [
+        ("rollout: fast", "write rollout: {slots: 128}"),
+        ("eval: true", "write eval: {every: 25}"),
+        ("eval: false", "write null"),
+    ],
+)
+def test_where_a_map_is_expected_one_is_shown(extra: str, advice: str) -> None:
+    assert only(extra).help == advice
+
+
+@pytest.mark.parametrize(
+    ("extra", "advice"),
+    [
+        ("environments: {craft: {name: x}}", "did you mean 'use'?"),
+        ("model: {name: x}", "did you mean 'path'?"),
+        ("algorithm: {name: x}", "did you mean 'use'?"),
+        ("logging: [{name: x}]", "did you mean 'use'?"),
+    ],
+)
+def test_a_suggestion_considers_where_the_key_stands(extra: str, advice: str) -> None:
+    section = extra.split(":")[0]
+    top = "".join(f"{line}\n" for line in TOP.splitlines() if not line.startswith(section))
+    found = [each for each in reports(extra, top) if each.code == "unknown-key"]
+    assert [each.help for each in found] == [advice]

@@ -29,6 +29,7 @@ from agym.dsl.model.recipe import (
     Checkpoint,
     Dialect,
     DType,
+    Eval,
     Format,
     Init,
     Judge,
@@ -253,6 +254,14 @@ RECIPE: Cases = {
         [{}, {"guards.mismatch_max": 0.1}],
         [{"guards.entropy_min": 0.1}, {"guards.zero_std_max": 0.9}, {"guards.invalid_max": 0.9}],
     ),
+    "eval.samples": (
+        [{"eval": Eval(temperature=0, samples=8)}],
+        [{}, {"eval": Eval(temperature=0)}, {"eval": Eval(samples=8)}],
+    ),
+    "eval.greedy": (
+        [{"eval": Eval(temperature=0, greedy=True)}],
+        [{}, {"eval": Eval(temperature=0)}, {"eval": Eval(greedy=True)}],
+    ),
     "guards.max_roll_backs": (
         [{"guards.on_nan": OnFault.STOP}, {"guards.on_nan": OnFault.STOP, "guards.on_grad_norm": OnFault.ROLL_BACK}],
         [
@@ -395,7 +404,7 @@ def test_null_takes_away_what_a_base_gave_and_is_not_in_vain(catalog: Catalog) -
         compiled = compile_recipe(Source("a.yaml", MEASURED), MemoryLibrary({}), settings, {}, catalog)
         return [found.code for found in compiled.diagnostics]
 
-    assert codes("eval=null") == ["no-effect"]
+    assert codes("eval=null", "schedule.0.eval_every=2") == ["no-effect"]
     assert codes("eval=null", "schedule.0.eval_every=null") == []
 
 

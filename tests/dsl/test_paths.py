@@ -118,6 +118,8 @@ def test_a_plan_says_the_same_wherever_the_recipe_lies(tmp_path: Path, catalog: 
         folder = tmp_path / home
         (folder / "base").mkdir(parents=True)
         (folder / "base/b.yaml").write_text("agym: 1\nmodel: ./tiny\nagent: {prompt: p.txt}\n")
+        (folder / "base/p.txt").write_text("Act.")
+        (folder / "base/tiny").mkdir()
         (folder / "a.yaml").write_text(f"{HEAD}extends: base/b\n{BODY}")
         library = DiskLibrary(tmp_path)
         source = library.open(f"{home}/a.yaml")
@@ -131,6 +133,7 @@ def test_a_plan_says_the_same_wherever_the_recipe_lies(tmp_path: Path, catalog: 
 
 def test_a_setting_counts_from_where_agym_was_called(agym: Agym, tmp_path: Path) -> None:
     (tmp_path / "recipes").mkdir()
+    (tmp_path / "p.txt").write_text("Act.")
     (tmp_path / "recipes/a.yaml").write_text(f"{HEAD}extends: quickstart\n")
     called = agym("plan", "recipes/a.yaml", "--set", "agent.prompt=p.txt", "--format", "json")
     assert json.loads(called.out)["stages"][0]["settings"]["agent"]["prompt"] == "../p.txt"

@@ -168,7 +168,7 @@ def test_short_forms_are_valid(change: dict[str, Any]) -> None:
         {"seed": -1},
         {"seed": True},
         {"tags": [3]},
-        {"agent": None},
+        {"model": None},
         {"environments": {"Bad Name": "textcraft"}},
         {"matrix": {"seed": []}},
         {"extends": 3, "name": None},

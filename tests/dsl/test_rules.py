@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +54,7 @@ from agym.dsl.model.recipe import (
 from agym.dsl.planning.lower import lower
 from agym.dsl.rules import all_rules as rules
 from agym.dsl.rules.context import Case
+from agym.dsl.rules.run import STEP_METRICS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -794,22 +797,53 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [{}, EVAL, {"eval": None}],
     ),
-    "run.samples_differ": (
-        [
-            ({"eval": Eval(temperature=0, samples=8)}, "eval.samples", "all 8 samples of a task are the same"),
-            ({"eval": Eval(temperature=0, greedy=True)}, "eval.greedy", "greedy already"),
-        ],
-        [{}, {"eval": None}, {"eval": Eval(temperature=0)}, {"eval": Eval(samples=8, greedy=True)}],
-    ),
     "run.best_metric_exists": (
         [
             ({BEST: "success"}, BEST, "expected a metric written 'group/name', got 'success'"),
-            ({BEST: "eval/success"}, BEST, "expected 'eval/environment/metric'"),
+            ({BEST: "eval/score"}, BEST, "expected 'eval/environment/metric'"),
             ({BEST: "eval/carft/success"}, BEST, "no environment 'carft'"),
+            ({BEST: "eval/all/success"}, BEST, "no environment 'all'"),
             ({BEST: "eval/craft/sucess"}, BEST, "unknown evaluation metric 'sucess'"),
+            ({BEST: "eval/craft/pass@8"}, BEST, "never computed: 'eval.samples' is 1"),
+            ({BEST: "eval/craft/greedy_success"}, BEST, "unknown evaluation metric 'greedy_success'"),
+            ({BEST: "eval/craft@9/success"}, BEST, "no evaluation is cut at '9' turns"),
             ({BEST: "eval/craft/success", "eval": None}, BEST, "this recipe has no 'eval' section"),
+            ({BEST: "training/loss"}, BEST, "no metrics 'training'"),
+            ({BEST: "train/los"}, BEST, "unknown metric 'train/los'"),
+            ({BEST: "critic/loss"}, BEST, "never computed: no stage has a critic"),
+            ({BEST: "judge/calls"}, BEST, "never computed: no reward comes from a judge"),
+            (SFT | {BEST: "rollout/success"}, BEST, "never computed: no stage plays training tasks"),
         ],
-        [{}, {BEST: "eval/craft/success"}, {BEST: "eval/all/pass@8"}, {BEST: "rollout/reward", "eval": None}],
+        [
+            {},
+            {BEST: "eval/craft/success"},
+            {BEST: "eval/success"},
+            {BEST: "eval/craft/pass@8", "eval": Eval(samples=8)},
+            {BEST: "eval/craft@10/greedy_success", "eval": Eval(greedy=True, turns=(10, 20))},
+            {BEST: "rollout/reward", "eval": None},
+            {BEST: "rollout/craft/success"},
+            SFT | {BEST: "train/loss"},
+        ],
+    ),
+    "run.conditions_read_what_is_measured": (
+        [
+            (
+                {"schedule.*.until": Expr("eval_success > 0.9 or step >= 9"), "eval": None},
+                "schedule.0.until",
+                "'eval_success' never has a value here: 'eval' is null",
+            ),
+            (
+                {"schedule.*.algorithm.lr": Expr("1e-6 * default(last(eval_success), 1)"), "eval": None},
+                "schedule.0.algorithm.lr",
+                "'eval_success' never has a value",
+            ),
+            (
+                SFT | {"schedule.*.until": Expr("success > 0.9 or step >= 9")},
+                "schedule.0.until",
+                "'success' never has a value here: no stage so far plays training tasks",
+            ),
+        ],
+        [{}, {"eval": None}, {"schedule.*.until": Expr("eval_success > 0.9 or success > 0.9 or loss < 1")}],
     ),
     "run.sink_options": (
         [
@@ -1052,3 +1086,12 @@ def test_what_is_taken_to_be_right_without_jsonschema_is_right_by_jsonschema(sch
     assert all(Draft7Validator(schema).is_valid(value) for value in taken)
     if schema.keys() <= {"enum", "type", "minimum", "maximum", "default"} and isinstance(schema.get("type", ""), str):
         assert taken or schema == {"type": "string"}
+
+
+def test_the_metrics_of_a_step_are_those_that_a_run_writes(root: Path) -> None:
+    files = [path for path in (root / "runtime").rglob("*.py") if "sinks" not in path.parts]
+    literal = re.compile(rf'"({"|".join(STEP_METRICS)})/([a-z_]+)"')
+    written = {match.groups() for file in files for match in literal.finditer(file.read_text(encoding="utf-8"))}
+    named = {group: names.split() for group, (names, _, _) in STEP_METRICS.items() if names}
+    assert {(group, name) for group, name in written if group in named and name not in named[group]} == set()
+    assert {(group, name) for group, names in named.items() for name in names} <= written

@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 from agym.dsl.catalog import Catalog, EnvironmentInfo
 from agym.dsl.compile import compile_recipe
+from agym.dsl.compose.library import FileKind
 from agym.dsl.model.plan import Plan
 from agym.dsl.source import Source
 from agym.envs.clients.client import InlineEnv
@@ -382,6 +383,9 @@ CATALOG = Catalog(
 class NoFiles:
     def read(self, reference: str, base: Source | None) -> Any:
         raise FileNotFoundError(reference)
+
+    def find(self, path: str, base: Source) -> FileKind:
+        return FileKind.FILE if "." in path.lstrip(".") else FileKind.FOLDER
 
     def folder(self, source: Source) -> str:
         return ""

@@ -90,7 +90,7 @@ def test_a_value_stands_in_the_setting_that_gave_it(composed: Composing) -> None
         ("lr=#x", "empty-file", "1:4", "", None),
         ("lr=\udcff", "control-character", "1:4", "\0", None),
         ("l\udcff=3", "control-character", "1:2", "\0", None),
-        ("vars.token=abc", "literal-secret", "1:6", "token", "${env:TOKEN}"),
+        ("vars.token=abc", "literal-secret", "1:12", "abc", "${env:TOKEN}"),
     ],
 )
 def test_a_setting_that_leads_nowhere_is_one_error_at_its_step(
