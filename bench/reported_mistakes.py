@@ -1,10 +1,10 @@
-"""Claim: mistakes that users of five other trainers reported are one error each, at the word, with the right suggestion.
+"""Claim: mistakes that users of five other trainers reported are one error each, at the word, with advice that fits.
 
 `data/reported_mistakes.yaml` holds them: a recipe, one edit, where the error should be and what it should suggest. It
 was written by somebody who had not read the rules, and before the first run. Limits: located 97 %, suggestion 93 %,
 one error 97 %, internal errors none.
 
-    python bench/reported_mistakes.py [--list] [ID...]     of all, or of these; --list shows what was said where it fails
+    python bench/reported_mistakes.py [--list] [ID...]     all, or these; --list shows what failed
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from agym.cli import main as run_agym
 
 DATA = Path(__file__).resolve().parent / "data" / "reported_mistakes.yaml"
