@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ..diagnostics import Diagnostic
 from ..model.plan import MemoryUse, Phase, Role, peaks
@@ -15,30 +16,31 @@ from .context import Case, Rule
 __all__ = ["HARDWARE_RULES"]
 
 
-def tensor_parallel_divides_heads(case: Case) -> Iterator[Diagnostic]:
-    share, shape = case.recipe.hardware.rollout.tensor_parallel, case.shape
-    if shape is None or case.recipe.hardware.gpus_per_node == 0:
-        return
-    path = ("hardware", "rollout", "tensor_parallel")
-    if shape.heads % share:
-        yield case.error("not-divisible", f"{share} GPUs cannot share the model's {shape.heads} heads equally", path)
-    elif shape.kv_heads % share and share % shape.kv_heads:
-        message = f"{share} GPUs cannot share the model's {shape.kv_heads} key-value heads equally"
-        yield case.error("not-divisible", message, path)
-
-
 def engines_fit_the_machines(case: Case) -> Iterator[Diagnostic]:
+    """Check that an engine's GPUs are on one node and share the model's heads: one report, with what would do."""
     hardware = case.recipe.hardware
-    share = hardware.rollout.tensor_parallel
     if hardware.gpus_per_node == 0 or _split_fault(case):
         return
+    fault = _engine_fault(case, hardware.rollout.tensor_parallel)
+    if fault:
+        sizes = [str(size) for size in range(1, hardware.gpus_per_node + 1) if not _engine_fault(case, size)]
+        hint = f"write tensor_parallel: {' or '.join(filter(None, (', '.join(sizes[:-1]), *sizes[-1:])))}"
+        yield case.error(*fault, ("hardware", "rollout", "tensor_parallel"), hint=hint if sizes else None)
+
+
+def _engine_fault(case: Case, share: int) -> tuple[str, str] | None:
+    """Why engines of so many GPUs would not do: a code and a message."""
+    hardware, shape = case.recipe.hardware, case.shape
     if share > hardware.gpus_per_node:
-        message = f"an engine needs {share} GPUs, but a node has only {hardware.gpus_per_node}"
-    else:
-        message = explain_misfit(hardware) or ""
-    if message:
-        hint = "choose a divisor of the number of sampling GPUs on each node"
-        yield case.error("gpus-do-not-fit", message, ("hardware", "rollout", "tensor_parallel"), hint=hint)
+        return "gpus-do-not-fit", f"an engine needs {share} GPUs, but a node has only {hardware.gpus_per_node}"
+    misfit = explain_misfit(replace(hardware, rollout=replace(hardware.rollout, tensor_parallel=share)))
+    if misfit:
+        return "gpus-do-not-fit", misfit
+    if shape and shape.heads % share:
+        return "not-divisible", f"{share} GPUs cannot share the model's {shape.heads} heads equally"
+    if shape and shape.kv_heads % share and share % shape.kv_heads:
+        return "not-divisible", f"{share} GPUs cannot share the model's {shape.kv_heads} key-value heads equally"
+    return None
 
 
 def split_adds_up(case: Case) -> Iterator[Diagnostic]:
@@ -191,7 +193,6 @@ def _gb(size: int) -> str:
 
 
 HARDWARE_RULES: tuple[Rule, ...] = (
-    tensor_parallel_divides_heads,
     engines_fit_the_machines,
     split_adds_up,
     one_process_has_one_gpu,

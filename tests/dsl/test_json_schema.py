@@ -11,7 +11,7 @@ from agym.dsl.codes import CODES
 from agym.dsl.compose.compose import compose
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
-from agym.dsl.suggest import distance, find_closest
+from agym.dsl.suggest import distance, find_closest, fold_name
 from agym.dsl.text.node import Node
 from agym.dsl.text.tree import parse_tree
 from agym.schemas import recipe_v1
@@ -151,6 +151,26 @@ def test_every_foreign_name_leads_to_a_key_that_exists_and_is_none_itself() -> N
     for name, places in load_aliases()["keys"].items():
         for place in places:
             assert tuple(place.split(".")) in KEYS.known, (name, place)
+
+
+def test_no_explained_name_is_a_key_of_ours_or_leads_to_one() -> None:
+    ours = {fold_name(path[-1]) for path in KEYS.known}
+    explained = {fold_name(name) for name in load_aliases()["explained"] if not name.endswith("*") and "." not in name}
+    assert not explained & (ours | set(load_aliases()["keys"]))
+
+
+@pytest.mark.parametrize(
+    ("extra", "key", "says"),
+    [
+        ("vllm_server_host: localhost", "vllm_server_host", "always samples with vLLM"),
+        ("hardware: {ray_adress: auto}", "ray_adress", "did you mean 'ray_address'?"),
+        ("algorithm: {preference: {loss_type: ipo}}", "loss_type", "the loss of DPO"),
+        ("sampling: {repetition_penalty: 1.1}", "repetition_penalty", "what is learnt must be what was sampled"),
+    ],
+)
+def test_a_foreign_key_without_a_counterpart_is_explained(extra: str, key: str, says: str) -> None:
+    report = only(extra)
+    assert report.span.text == key and says in (report.help or "")
 
 
 def test_every_foreign_value_leads_to_a_value_that_exists() -> None:
