@@ -34,6 +34,7 @@ class Mistake:
     """A recipe with one mistake in it, and what should be said about it."""
 
     id: str
+    trainer: str
     text: str
     key: str
     places: frozenset[tuple[int, int]]
@@ -111,6 +112,7 @@ def build_mistake(base: str, entry: Mapping[str, Any]) -> Mistake:
     assert offsets, f"{entry['id']}: {words} is not in the recipe"
     return Mistake(
         id=entry["id"],
+        trainer=entry["from"].partition("#")[0],
         text=text,
         key=entry["at"],
         places=frozenset((text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)) for at in offsets),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial, reduce
+from typing import Any
 
 from ..diagnostics import Diagnostic
-from ..model.plan import MemoryUse, Phase, Role, peaks
-from ..model.recipe import Launcher, Layout, Offload
+from ..model.plan import MemoryUse, Role, peaks
+from ..model.recipe import Hardware, Launcher, Layout, Lora, Offload, Recipe
 from ..planning.budgets import make_sizing
 from ..planning.memory import Sizing, engine_limit, estimate_memory, one_episode_cache
 from ..planning.placement import choose_launcher, explain_misfit, split_gpus
@@ -156,13 +158,79 @@ def _out_of_memory(case: Case, role: Role, peak: int, capacity: int, uses: Itera
     hardware = case.recipe.hardware
     split = hardware.layout is Layout.SPLIT
     here = [use for use in uses if not use.host and (not split or (use.role is Role.ROLLOUT) is (role is Role.ROLLOUT))]
-    sampling = role is Role.ROLLOUT or _phase(here, Phase.SAMPLING) > _phase(here, Phase.LEARNING)
     return case.error(
         "out-of-memory",
         f"needs {_gb(peak)} GB per GPU; {_gpu(case)} has {_gb(capacity)} GB",
         ("hardware", "gpu" if hardware.gpu_memory_gb is None else "gpu_memory_gb"),
-        hint=f"{'; '.join(map(_table, here))}: {_SAMPLING_ADVICE if sampling else _LEARNING_ADVICE}",
+        hint=f"{'; '.join(map(_table, here))}; {_ways_to_fit(case)}",
     )
+
+
+def _ways_to_fit(case: Case) -> str:
+    """The cheapest settings with which everything fits: two that do alone, else the fewest that do together."""
+    ways = list(_savings(case.recipe))
+    alone = [words for words, change in ways if _fits(case, change(case.recipe))]
+    if alone:
+        return f"to fit, write {', or '.join(alone[:2])}"
+    together: list[tuple[str, Change]] = []
+    for way in ways:
+        together.append(way)
+        if _fits(case, _all_changed(case.recipe, together)):
+            break
+    else:
+        return "no setting makes it fit: use a smaller model, more or larger GPUs, or fewer 'agent.context_tokens'"
+    for way in list(together):
+        rest = [each for each in together if each is not way]
+        together = rest if _fits(case, _all_changed(case.recipe, rest)) else together
+    return f"to fit, write {' and '.join(words for words, _ in together)}"
+
+
+Change = Callable[[Recipe], Recipe]
+
+
+def _savings(recipe: Recipe) -> Iterator[tuple[str, Change]]:
+    """What takes less memory: how it is written and what it makes of a recipe, the cheapest first."""
+    hardware, train = recipe.hardware, recipe.hardware.train
+    if not train.activation_checkpointing:
+        yield _saving("hardware: {train: {activation_checkpointing: true}}", _learning(activation_checkpointing=True))
+    for stage in range(train.zero + 1, 4):
+        yield _saving(f"hardware: {{train: {{zero: {stage}}}}}", _learning(zero=stage))
+    for size in range(hardware.rollout.tensor_parallel + 1, hardware.gpus_per_node + 1):
+        yield _saving(f"hardware: {{rollout: {{tensor_parallel: {size}}}}}", _sampling(tensor_parallel=size))
+    if train.offload is Offload.NONE and train.zero:
+        yield _saving("hardware: {train: {offload: optimizer}}", _learning(offload=Offload.OPTIMIZER))
+    if recipe.model.lora is None:
+        yield "model: {lora: {rank: 16}}", lambda made: replace(made, model=replace(made.model, lora=Lora()))
+    if train.offload is not Offload.ALL:
+        yield _saving("hardware: {train: {zero: 3, offload: all}}", _learning(zero=3, offload=Offload.ALL))
+    for factor in (2, 4, 8):
+        yield _saving(
+            f"hardware: {{nodes: {factor * hardware.nodes}}}", partial(replace, nodes=factor * hardware.nodes)
+        )
+
+
+def _saving(words: str, change: Callable[[Hardware], Hardware]) -> tuple[str, Change]:
+    return words, lambda recipe: replace(recipe, hardware=change(recipe.hardware))
+
+
+def _learning(**values: Any) -> Callable[[Hardware], Hardware]:
+    return lambda hardware: replace(hardware, train=replace(hardware.train, **values))
+
+
+def _sampling(**values: Any) -> Callable[[Hardware], Hardware]:
+    return lambda hardware: replace(hardware, rollout=replace(hardware.rollout, **values))
+
+
+def _all_changed(recipe: Recipe, ways: Iterable[tuple[str, Change]]) -> Recipe:
+    return reduce(lambda made, way: way[1](made), ways, recipe)
+
+
+def _fits(case: Case, recipe: Recipe) -> bool:
+    changed = replace(case, recipe=recipe)
+    size = _sized(changed)
+    if size is None or size.capacity is None or _engine_fault(changed, recipe.hardware.rollout.tensor_parallel):
+        return False
+    return max(peaks(estimate_memory(size), recipe.hardware.layout).values(), default=0) <= size.capacity
 
 
 def _gpu(case: Case) -> str:
@@ -171,16 +239,6 @@ def _gpu(case: Case) -> str:
     if hardware.gpu is None or hardware.gpu_memory_gb is not None:
         return "the GPU"
     return f"{'an' if hardware.gpu[0] in 'ahlr' else 'a'} {hardware.gpu}"  # as it is read aloud: an l4, a b200
-
-
-def _phase(uses: Iterable[MemoryUse], phase: Phase) -> int:
-    return sum(item.bytes for use in uses for item in use.items if item.phase is phase)
-
-
-_LEARNING_ADVICE = (
-    "raise 'train.zero', write 'train.offload: optimizer', use more GPUs, or lower 'agent.context_tokens'"
-)
-_SAMPLING_ADVICE = "raise 'rollout.tensor_parallel', or lower 'agent.context_tokens'"
 
 
 def _table(use: MemoryUse) -> str:

@@ -170,7 +170,8 @@ def test_no_explained_name_is_a_key_of_ours_or_leads_to_one() -> None:
 )
 def test_a_foreign_key_without_a_counterpart_is_explained(extra: str, key: str, says: str) -> None:
     report = only(extra)
-    assert report.span.text == key and says in (report.help or "")
+    assert report.span.text == key
+    assert says in (report.help or "")
 
 
 def test_every_foreign_value_leads_to_a_value_that_exists() -> None:
@@ -182,6 +183,28 @@ def test_every_foreign_value_leads_to_a_value_that_exists() -> None:
     }
     assert set(load_aliases()["values"].values()) <= values
     assert not set(load_aliases()["values"]) & {value for value in values if "enum" in value}
+
+
+@pytest.mark.parametrize(
+    ("extra", "key", "message", "advice"),
+    [
+        (
+            "eval:\nevery: 3\ngreedy: true",
+            "every",
+            "'every' and 'greedy' stand beside 'eval', which is empty",
+            "indent them below 'eval:'",
+        ),
+        (
+            "algorithm:\n  kl:\n  coef: 0.1",
+            "coef",
+            "'coef' stands beside 'kl', which is empty",
+            "indent it below 'kl:'",
+        ),
+    ],
+)
+def test_keys_that_lost_their_indentation_are_one_mistake(extra: str, key: str, message: str, advice: str) -> None:
+    report = only(extra)
+    assert (report.span.text, report.message, report.help) == (key, message, advice)
 
 
 # --- kinds of values -----------------------------------------------------------------------------------------------
@@ -216,7 +239,7 @@ def test_every_foreign_value_leads_to_a_value_that_exists() -> None:
         ("seed: 1.5", "1.5", "expected a whole number, got 1.5", "write it without a fraction"),
         ("seed: [1]", "[1]", "expected a whole number, got a list", "write the item alone, without a list"),
         ("seed: [1, 2]", "[1, 2]", "expected a whole number, got a list", "only one is allowed here"),
-        ("agent:", "", "expected a map or text, got nothing", "write a value, or remove the key"),
+        ("agent:", "agent", "expected a map or text, got nothing", "write a value, or remove the key"),
         ("agent: null", "null", "expected a map or text, got null", "write a value, or remove the key"),
         ("agent: [{format: react}]", "[{format: react}]", "expected a map or text, got a list", None),
         ("algorithm: {kl: 0.001}", "0.001", "expected a map, got 0.001", "write kl: {coef: 0.001}"),
