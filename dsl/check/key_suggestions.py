@@ -41,7 +41,8 @@ def load_aliases() -> Mapping[str, Any]:
 
 def _explain(name: str, at: KeyPattern) -> str | None:
     """What to do instead of writing another framework's key that has no counterpart."""
-    explained, folded = load_aliases()["explained"], _underscored(name)
+    explained: Mapping[str, str] = load_aliases()["explained"]
+    folded = _underscored(name)
     return explained.get(f"{at[-1] if at else ''}.{folded}") or explained.get(folded)
 
 
