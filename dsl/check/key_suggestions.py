@@ -21,6 +21,8 @@ KeyPattern = tuple[str, ...]
 
 NAME = "NAME"
 DEEPEST = 12
+AFFIXES = re.compile("^(use|enable|vllm|sglang|actor|ppo|dpo|grpo|log_prob)_|_(enabled?|per_gpu|per_device)$")
+"""What other frameworks add to a name."""
 A_SLIP = 0.26
 """Up to here a name is taken for a slip of one in the same map rather than for the exact name of one elsewhere."""
 
@@ -141,11 +143,15 @@ class SchemaKeys:
             same = [path for path in self.known if path[-1] == slips[0][1]]
             return self._elsewhere(name, self._rank(same, at), at)
         children = self.children(at)
-        return Suggestion(help=f"known: {', '.join(children)}" if 0 < len(children) <= 10 else None)
+        if children and at and len(children) > 10:
+            return Suggestion(help=f"'agym schema --field {'.'.join(at)}' explains the keys here")
+        return Suggestion(help=f"known: {', '.join(children)}" if children else None)
 
     def _foreign(self, name: str, at: KeyPattern) -> list[KeyPattern]:
         """What other frameworks mean by a name; not the place itself, nor what that is in."""
-        paths = [tuple(path.split(".")) for path in load_aliases()["keys"].get(fold_name(name), ())]
+        keys = load_aliases()["keys"]
+        meant = keys.get(fold_name(name)) or keys.get(fold_name(AFFIXES.sub("", _underscored(name))), ())
+        paths = [tuple(path.split(".")) for path in meant]
         inside = [("schedule", *path) for path in paths]
         return [path for path in [*paths, *inside] if path in self.known and at[: len(path)] != path]
 

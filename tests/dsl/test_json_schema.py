@@ -98,7 +98,11 @@ def test_a_misspelt_key_is_reported_with_the_right_one(extra: str, key: str, mea
         ("max_turns: 4", "did you mean 'schedule.turns'? write schedule: [{turns: ...}]"),
         ("eval: {everything: 3}", "did you mean 'every'?"),
         ("sampling: {zzz: 1}", "known: temperature, top_p, top_k, min_p, stop"),
-        ("zzzzzz: 1", None),
+        ("guards: {zzz: 1}", "'agym schema --field guards' explains the keys here"),
+        (
+            "algorithm: {ppo_lr_warmup_steps: 1}",
+            "did you mean 'optimizer.warmup_steps'? write optimizer: {warmup_steps: ...}",
+        ),
     ],
 )
 def test_a_key_of_elsewhere_is_reported_with_its_place(extra: str, advice: str | None) -> None:
@@ -151,6 +155,11 @@ def test_every_foreign_name_leads_to_a_key_that_exists_and_is_none_itself() -> N
     for name, places in load_aliases()["keys"].items():
         for place in places:
             assert tuple(place.split(".")) in KEYS.known, (name, place)
+
+
+def test_a_key_like_no_other_at_the_top_is_answered_with_all() -> None:
+    advice = only("zzzzzz: 1").help or ""
+    assert advice.startswith("known: agym, name, ")
 
 
 def test_no_explained_name_is_a_key_of_ours_or_leads_to_one() -> None:
