@@ -20,7 +20,8 @@ UNSEEN = {
 GAPS = {
     "located": UNSEEN,
     "suggested": UNSEEN | {"openrlhf-a40", "lf-v100", "axolotl-galore", "axolotl-save-no"},
-    "alone": UNSEEN,
+    # a secret below a key that does not exist may be found as well
+    "alone": UNSEEN | {"openrlhf-wandb-key"},
 }
 """What is known to fail, by the part that fails."""
 

@@ -169,9 +169,12 @@ def _out_of_memory(case: Case, role: Role, peak: int, capacity: int, uses: Itera
 def _ways_to_fit(case: Case) -> str:
     """The cheapest settings with which everything fits: two that do alone, else the fewest that do together."""
     ways = list(_savings(case.recipe))
-    alone = [words for words, change in ways if _fits(case, change(case.recipe))]
+    alone: dict[str, str] = {}
+    for words, change in ways:
+        if _fits(case, change(case.recipe)):
+            alone.setdefault(words.rstrip("0123456789}"), words)  # the least value of each key
     if alone:
-        return f"to fit, write {', or '.join(alone[:2])}"
+        return f"to fit, write {', or '.join(list(alone.values())[:2])}"
     together: list[tuple[str, Change]] = []
     for way in ways:
         together.append(way)

@@ -890,6 +890,24 @@ def test_memory_comes_with_its_table_and_what_helps(say: Callable[..., list[Diag
     )
 
 
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({"hardware.gpu_memory_gb": 25.0}, "to fit, write hardware: {train: {zero: 3, offload: all}}"),
+        (
+            {"hardware.gpu_memory_gb": 63.0, "hardware.train.zero": 1},
+            "write hardware: {train: {zero: 2}}, or hardware: ",
+        ),
+        ({"hardware.gpu_memory_gb": 5.0}, "no setting makes it fit: use a smaller model"),
+    ],
+)
+def test_what_does_not_fit_is_answered_with_the_cheapest_settings_that_do(
+    say: Callable[..., list[Diagnostic]], changes: Changes, advice: str
+) -> None:
+    (report,) = say("hardware.everything_fits_in_gpu_memory", SEVEN | FOUR | changes)
+    assert advice in (report.help or "")
+
+
 # --- all together --------------------------------------------------------------------------------------------------
 
 
