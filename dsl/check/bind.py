@@ -68,7 +68,7 @@ def _emptied(tree: MapNode) -> Iterator[Diagnostic]:
                 yield Diagnostic(
                     code="wrong-type",
                     message="expected a map or text, got nothing",
-                    span=entry.value.span,
+                    span=entry.key.span,
                     help=f"write {entry.name}: {{use: ...}}, or {entry.name}: null to remove it",
                 )
 

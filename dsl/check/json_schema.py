@@ -19,7 +19,7 @@ from ..source import Span
 from ..suggest import find_closest, fold_name, quote
 from ..text.node import Entry, ListNode, MapNode, Node, Path, ScalarNode, get_entry, node_at, to_data
 from .expected import MANY, Mistyped, advise, describe_node, describe_types, list_choices, scalar_text
-from .key_suggestions import SchemaKeys, load_aliases
+from .key_suggestions import KeyPattern, SchemaKeys, load_aliases
 
 __all__ = ["check_schema"]
 
@@ -63,6 +63,10 @@ class _Scene:
     """Keys that are not there, until an unknown one turns out to be meant as such."""
     misspelt: set[tuple[Path, str]] = field(default_factory=set)
     """Keys that were meant by an unknown one in the same map."""
+    empty: dict[Path, Diagnostic] = field(default_factory=dict)
+    """Sections with nothing in them, until keys beside them turn out to belong there."""
+    unindented: set[Path] = field(default_factory=set)
+    """Sections whose keys stand beside them."""
 
     @cached_property
     def keys(self) -> SchemaKeys:
@@ -89,9 +93,19 @@ class _Scene:
             return node.entries[0].key.span
         return node.span.source.span(node.span.start, node.span.start)
 
+    def place(self, path: Path, node: Node) -> Span:
+        """The value, or its key where there is nothing to point at."""
+        entry = self.entry(path)
+        return entry.key.span if entry and _is_nothing(node) else node.span
+
     def explained(self) -> list[Diagnostic]:
-        """Reports of missing keys that are there, but misspelt."""
-        return [report for key, report in self.missing.items() if key in self.misspelt]
+        """Reports of missing keys that are there, but misspelt, and of empty sections whose keys stand beside them."""
+        missing = [report for key, report in self.missing.items() if key in self.misspelt]
+        return missing + [report for path, report in self.empty.items() if path in self.unindented]
+
+
+def _is_nothing(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.value is None and not node.text.value
 
 
 # --- from jsonschema -----------------------------------------------------------------------------------------------
@@ -172,15 +186,40 @@ def _unknown_keys(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
     path = tuple(error.absolute_path)
     node = scene.node(error)
     pattern = scene.keys.pattern(path)
-    for entry in node.entries if isinstance(node, MapNode) else ():
-        if entry.name in error.schema.get("properties", ()):
-            continue
+    entries = node.entries if isinstance(node, MapNode) else ()
+    unknown = [entry for entry in entries if entry.name not in error.schema.get("properties", ())]
+    for holder, fallen in _unindented(scene, entries, unknown, pattern):
+        scene.unindented.add((*path, holder))
+        names = " and ".join(quote(entry.name) for entry in fallen)
+        message = f"{names} {'stands' if len(fallen) == 1 else 'stand'} beside {quote(holder)}, which is empty"
+        help_text = f"indent {'it' if len(fallen) == 1 else 'them'} below '{holder}:'"
+        yield Diagnostic(code="unknown-key", message=message, span=fallen[0].key.span, help=help_text)
+        unknown = [entry for entry in unknown if entry not in fallen]
+    for entry in unknown:
         meant = scene.keys.suggest(entry.name, pattern)
         if meant.key is not None:
             scene.misspelt.add((path, meant.key))
         where = scene.key_of(path)
         message = f"unknown key {quote(entry.name)}" + (f" in {quote(where)}" if where else "")
         yield Diagnostic(code="unknown-key", message=message, span=entry.key.span, help=meant.help)
+
+
+def _unindented(
+    scene: _Scene, entries: Iterable[Entry], unknown: list[Entry], pattern: KeyPattern
+) -> list[tuple[str, list[Entry]]]:
+    """Empty sections, and the unknown keys after them that would be right below them."""
+    found: list[tuple[str, list[Entry]]] = []
+    holder: str | None = None
+    for entry in entries:
+        if _is_nothing(entry.value):
+            holder = entry.name
+        elif entry in unknown and holder and (*pattern, holder, entry.name) in scene.keys.known:
+            if not found or found[-1][0] != holder:
+                found.append((holder, []))
+            found[-1][1].append(entry)
+        else:
+            holder = None
+    return found
 
 
 def _missing_key(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
@@ -215,8 +254,12 @@ def _wrong_type(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
         keys=tuple(name for part in parts for name in part.get("properties", ())),
         examples=_examples(scene, tuple(error.absolute_path)),
     )
+    path = tuple(error.absolute_path)
     message = f"expected {describe_types(branches)}, got {describe_node(node)}"
-    yield Diagnostic(code="wrong-type", message=message, span=node.span, help=advise(case))
+    report = Diagnostic(code="wrong-type", message=message, span=scene.place(path, node), help=advise(case))
+    if _is_nothing(node):
+        scene.empty[path] = report
+    yield report
 
 
 def _examples(scene: _Scene, path: Path) -> tuple[Any, ...]:
@@ -296,7 +339,15 @@ LIMITS = {
 def _out_of_range(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
     node = scene.node(error)
     message = f"must be {LIMITS[error.validator]} {error.validator_value:.12g}, got {scalar_text(node)}"
-    yield Diagnostic(code="out-of-range", message=message, span=node.span)
+    yield Diagnostic(code="out-of-range", message=message, span=node.span, help=_in_range(error))
+
+
+def _in_range(error: Any) -> str | None:
+    value = error.instance
+    if value == -1:
+        return "-1 has no special meaning here: remove the key for its default"
+    is_percent = error.validator == "maximum" and error.validator_value == 1 and 1 < value <= 100
+    return f"write {value / 100:g} for {value:g} %" if is_percent else None
 
 
 def _bad_format(scene: _Scene, error: Any) -> Iterator[Diagnostic]:

@@ -5,6 +5,7 @@ Paths here are patterns: lists are left out, and a name of the writer's own is N
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,18 +23,41 @@ NAME = "NAME"
 DEEPEST = 12
 ANYWHERE = frozenset({"name", "type", "id", "kind", "value", "mode", "path", "url", "use", "options", "description"})
 """Names that many things have: one of another section is not meant."""
+AFFIXES = re.compile("^(use|enable|vllm|sglang|actor|ppo|dpo|grpo|log_prob)_|_(enabled?|per_gpu|per_device)$")
+"""What other frameworks add to a name."""
 A_SLIP = 0.26
 """Up to here a name is taken for a slip of one in the same map rather than for the exact name of one elsewhere."""
 
 
 @cache
 def load_aliases() -> Mapping[str, Any]:
-    """What other frameworks call `keys`, folded, and `values`; read only when something is wrong."""
+    """What other frameworks call `keys`, by folded names, `explained` by patterns, and `values`; read on a mistake."""
     import yaml
 
     text = Path(__file__).with_name("key_aliases.yaml").read_text(encoding="utf-8")
     found = yaml.load(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader))
-    return {**found, "keys": {fold_name(name): keys for name, keys in found["keys"].items()}}
+    return {
+        "keys": {fold_name(name): meant.split() for meant, names in found["keys"].items() for name in names},
+        "explained": {name: text for text, names in found["explained"].items() for name in names},
+        "values": found["values"],
+    }
+
+
+def _explain(name: str, at: KeyPattern) -> str | None:
+    """What to do instead of writing another framework's key that has no counterpart."""
+    explained: Mapping[str, str] = load_aliases()["explained"]
+    folded = _underscored(name)
+    return explained.get(f"{at[-1] if at else ''}.{folded}") or explained.get(folded)
+
+
+def _explain_kind(name: str) -> str | None:
+    """The same for names that are known by how they begin."""
+    begins = ((start[:-1], text) for start, text in load_aliases()["explained"].items() if start.endswith("*"))
+    return next((text for start, text in begins if _underscored(name).startswith(start)), None)
+
+
+def _underscored(name: str) -> str:
+    return re.sub(r"[\W_]+", "_", name).lower()
 
 
 @frozen
@@ -94,6 +118,9 @@ class SchemaKeys:
         near = find_closest(name, self.children(at))
         if near and near[0][0] == 0:
             return self._rename(near[0][1])
+        explained = _explain(name, at)
+        if explained is not None:
+            return Suggestion(help=explained)
         foreign = self._rank(self._foreign(name, at), at)
         if fold_name(name) in ANYWHERE and at:  # what it means depends on where it stands
             foreign = [path for path in foreign if _shared(path, at)]
@@ -106,6 +133,9 @@ class SchemaKeys:
         same = [path for path in same if _shared(path, at)] if fold_name(name) in ANYWHERE and at else same
         if same:
             return self._elsewhere(name, self._rank(same, at), at)
+        kind = _explain_kind(name)
+        if kind is not None:
+            return Suggestion(help=kind)
         return self._rename(near[0][1]) if near else self._far(name, at)
 
     def _rename(self, name: str) -> Suggestion:
@@ -118,11 +148,15 @@ class SchemaKeys:
             same = [path for path in self.known if path[-1] == slips[0][1]]
             return self._elsewhere(name, self._rank(same, at), at)
         children = self.children(at)
-        return Suggestion(help=f"known: {', '.join(children)}" if 0 < len(children) <= 10 else None)
+        if children and at and len(children) > 10:
+            return Suggestion(help=f"'agym schema --field {'.'.join(at)}' explains the keys here")
+        return Suggestion(help=f"known: {', '.join(children)}" if children else None)
 
     def _foreign(self, name: str, at: KeyPattern) -> list[KeyPattern]:
         """What other frameworks mean by a name; not the place itself, nor what that is in."""
-        paths = [tuple(path.split(".")) for path in load_aliases()["keys"].get(fold_name(name), ())]
+        keys = load_aliases()["keys"]
+        meant = keys.get(fold_name(name)) or keys.get(fold_name(AFFIXES.sub("", _underscored(name))), ())
+        paths = [tuple(path.split(".")) for path in meant]
         inside = [("schedule", *path) for path in paths]
         return [path for path in [*paths, *inside] if path in self.known and at[: len(path)] != path]
 
@@ -142,13 +176,17 @@ class SchemaKeys:
     def _elsewhere(self, name: str, paths: list[KeyPattern], at: KeyPattern) -> Suggestion:
         first = paths[0]
         if first[:-1] == at:
-            return self._rename(first[-1])
+            near = [path[-1] for path in paths if path[:-1] == at]
+            return Suggestion(help=f"did you mean {_either(near)}?", key=first[-1])
         inside = first[: len(at)] == at
         names = [".".join(path[len(at) :] if inside else path) for path in paths]
         if first[-1] == name:
             return Suggestion(help=f"{quote(name)} belongs {_place(paths)}; write {_nested(names[0])}")
-        meant = " or ".join(f"'{each}'" for each in names)
-        return Suggestion(help=f"did you mean {meant}? write {_nested(names[0])}")
+        return Suggestion(help=f"did you mean {_either(names)}? write {_nested(names[0])}")
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join(f"'{each}'" for each in names)
 
 
 def _shared(a: KeyPattern, b: KeyPattern) -> int:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from ..suggest import did_you_mean, quote
+from ..suggest import did_you_mean, find_nearest, quote
 from . import nodes
 from .calls import check_call, is_window, size_of
 from .functions import COMPARISONS, OPERATORS, SIGNATURES, Interval
@@ -44,6 +44,9 @@ Narrow = Mapping[str, Interval]
 
 _DIVISIONS = ("/", "//", "%")
 
+_NO_VALUE = frozenset({"auto", "default", "none", "all", "max", "inf", "infinity", "unlimited", "never", "off", "no"})
+"""Words that stand for a number or a condition elsewhere."""
+
 
 def scope_of(name: str) -> Scope:
     return CONSTANT if name == "constant" else SCOPES[name]
@@ -56,6 +59,8 @@ def infer(text: str, scope: str, want: ExprType | None) -> tuple[Shape, tuple[Ex
     if isinstance(tree, ExprProblem):
         return POISON, (tree,)
     checker = Checker(text, scope_of(scope))
+    if isinstance(tree, NameNode) and tree.name.lower() in _NO_VALUE and tree.name not in checker.scope.facts:
+        return checker.no_value(tree, want), tuple(checker.problems)
     shape = checker.shape(tree, {})
     if want is not None:
         checker.require(tree, shape, want)
@@ -165,7 +170,9 @@ class Checker:
             return self.say("not-constant", f"'{name}' changes during a run; this value must be constant", node)
         if name in SIGNATURES:
             message = f"'{name}' is a function and needs arguments"
-            return self.say("expr-name", message, node, f"write {SIGNATURES[name]}")
+            near = find_nearest(name, self.scope.facts)
+            help_text = f"write {SIGNATURES[name]}" + (f", or '{near}'" if near else "")
+            return self.say("expr-name", message, node, help_text)
         if elsewhere:
             return self._elsewhere(node, elsewhere)
         if name.lower() in ("true", "false"):
@@ -174,6 +181,12 @@ class Checker:
             return self.say("expr-name", f"expected a constant number, not {quote(name)}", node)
         help_text = did_you_mean(name, self.scope.facts) or f"known here: {', '.join(self.scope.facts)}"
         return self.say("expr-name", f"unknown name {quote(name)}", node, help_text)
+
+    def no_value(self, node: NameNode, want: ExprType | None) -> Shape:
+        if want is ExprType.BOOLEAN:
+            return self.say("expr-name", f"'{node.name}' is not a condition", node, "write one, such as step >= 100")
+        message = f"expected {type_words(want or ExprType.NUMBER)}, not '{node.name}'"
+        return self.say("expr-name", message, node, "write one, or remove the key for its default")
 
     def _elsewhere(self, node: NameNode, scopes: list[str]) -> Shape:
         metric = all(SCOPES[key].facts[node.name].metric for key in scopes)

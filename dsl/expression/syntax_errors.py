@@ -52,7 +52,7 @@ def _shown(character: str) -> str:
 def _bad_number(text: str, at: int) -> ExprProblem:
     match = _GLUED.match(text, at)
     word = match.group() if match else text[at]
-    return _syntax(f"{quote(word)} is not a number", at, at + len(word), _number_help(word))
+    return _syntax(f"{quote(word)} is not a number", at, at + len(word), _comma_help(text) or _number_help(word))
 
 
 def _number_help(word: str) -> str | None:
@@ -201,7 +201,15 @@ def _comma(stop: _Stop) -> ExprProblem | None:
         return None
     if stop.opens("NAME", "IN"):
         return None
-    return stop.here("',' can only separate function arguments or list items")
+    return stop.here("',' can only separate function arguments or list items", _comma_help(stop.text))
+
+
+def _comma_help(text: str) -> str | None:
+    """For a comma at the end, between thousands, or in place of a decimal point."""
+    text = text.strip()[:40]
+    if re.fullmatch(r"[0-9.eE+-]+ *,|[1-9][0-9]{0,2}(,[0-9]{3})+", text):
+        return f"write {text.replace(',', '').strip()}, without the comma"
+    return f"write {text.replace(',', '.')}, with a point" if re.fullmatch(r"[0-9]+,[0-9]+", text) else None
 
 
 def _no_operator(stop: _Stop) -> ExprProblem | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial, reduce
+from typing import Any
 
 from ..diagnostics import Diagnostic
-from ..model.plan import MemoryUse, Phase, Role, peaks
-from ..model.recipe import Launcher, Layout, Offload
+from ..model.plan import MemoryUse, Role, peaks
+from ..model.recipe import Hardware, Launcher, Layout, Lora, Offload, Recipe
 from ..planning.budgets import make_sizing
 from ..planning.memory import Sizing, engine_limit, estimate_memory, one_episode_cache
 from ..planning.placement import choose_launcher, explain_misfit, split_gpus
@@ -15,30 +18,31 @@ from .context import Case, Rule
 __all__ = ["HARDWARE_RULES"]
 
 
-def tensor_parallel_divides_heads(case: Case) -> Iterator[Diagnostic]:
-    share, shape = case.recipe.hardware.rollout.tensor_parallel, case.shape
-    if shape is None or case.recipe.hardware.gpus_per_node == 0:
-        return
-    path = ("hardware", "rollout", "tensor_parallel")
-    if shape.heads % share:
-        yield case.error("not-divisible", f"{share} GPUs cannot share the model's {shape.heads} heads equally", path)
-    elif shape.kv_heads % share and share % shape.kv_heads:
-        message = f"{share} GPUs cannot share the model's {shape.kv_heads} key-value heads equally"
-        yield case.error("not-divisible", message, path)
-
-
 def engines_fit_the_machines(case: Case) -> Iterator[Diagnostic]:
+    """Check that an engine's GPUs are on one node and share the model's heads: one report, with what would do."""
     hardware = case.recipe.hardware
-    share = hardware.rollout.tensor_parallel
     if hardware.gpus_per_node == 0 or _split_fault(case):
         return
+    fault = _engine_fault(case, hardware.rollout.tensor_parallel)
+    if fault:
+        sizes = [str(size) for size in range(1, hardware.gpus_per_node + 1) if not _engine_fault(case, size)]
+        hint = f"write tensor_parallel: {' or '.join(filter(None, (', '.join(sizes[:-1]), *sizes[-1:])))}"
+        yield case.error(*fault, ("hardware", "rollout", "tensor_parallel"), hint=hint if sizes else None)
+
+
+def _engine_fault(case: Case, share: int) -> tuple[str, str] | None:
+    """Why engines of so many GPUs would not do: a code and a message."""
+    hardware, shape = case.recipe.hardware, case.shape
     if share > hardware.gpus_per_node:
-        message = f"an engine needs {share} GPUs, but a node has only {hardware.gpus_per_node}"
-    else:
-        message = explain_misfit(hardware) or ""
-    if message:
-        hint = "choose a divisor of the number of sampling GPUs on each node"
-        yield case.error("gpus-do-not-fit", message, ("hardware", "rollout", "tensor_parallel"), hint=hint)
+        return "gpus-do-not-fit", f"an engine needs {share} GPUs, but a node has only {hardware.gpus_per_node}"
+    misfit = explain_misfit(replace(hardware, rollout=replace(hardware.rollout, tensor_parallel=share)))
+    if misfit:
+        return "gpus-do-not-fit", misfit
+    if shape and shape.heads % share:
+        return "not-divisible", f"{share} GPUs cannot share the model's {shape.heads} heads equally"
+    if shape and shape.kv_heads % share and share % shape.kv_heads:
+        return "not-divisible", f"{share} GPUs cannot share the model's {shape.kv_heads} key-value heads equally"
+    return None
 
 
 def split_adds_up(case: Case) -> Iterator[Diagnostic]:
@@ -154,13 +158,82 @@ def _out_of_memory(case: Case, role: Role, peak: int, capacity: int, uses: Itera
     hardware = case.recipe.hardware
     split = hardware.layout is Layout.SPLIT
     here = [use for use in uses if not use.host and (not split or (use.role is Role.ROLLOUT) is (role is Role.ROLLOUT))]
-    sampling = role is Role.ROLLOUT or _phase(here, Phase.SAMPLING) > _phase(here, Phase.LEARNING)
     return case.error(
         "out-of-memory",
         f"needs {_gb(peak)} GB per GPU; {_gpu(case)} has {_gb(capacity)} GB",
         ("hardware", "gpu" if hardware.gpu_memory_gb is None else "gpu_memory_gb"),
-        hint=f"{'; '.join(map(_table, here))}: {_SAMPLING_ADVICE if sampling else _LEARNING_ADVICE}",
+        hint=f"{'; '.join(map(_table, here))}; {_ways_to_fit(case)}",
     )
+
+
+def _ways_to_fit(case: Case) -> str:
+    """The cheapest settings with which everything fits: two that do alone, else the fewest that do together."""
+    ways = list(_savings(case.recipe))
+    alone: dict[str, str] = {}
+    for words, change in ways:
+        if _fits(case, change(case.recipe)):
+            alone.setdefault(words.rstrip("0123456789}"), words)  # the least value of each key
+    if alone:
+        return f"to fit, write {', or '.join(list(alone.values())[:2])}"
+    together: list[tuple[str, Change]] = []
+    for way in ways:
+        together.append(way)
+        if _fits(case, _all_changed(case.recipe, together)):
+            break
+    else:
+        return "no setting makes it fit: use a smaller model, more or larger GPUs, or fewer 'agent.context_tokens'"
+    for way in list(together):
+        rest = [each for each in together if each is not way]
+        together = rest if _fits(case, _all_changed(case.recipe, rest)) else together
+    return f"to fit, write {' and '.join(words for words, _ in together)}"
+
+
+Change = Callable[[Recipe], Recipe]
+
+
+def _savings(recipe: Recipe) -> Iterator[tuple[str, Change]]:
+    """What takes less memory: how it is written and what it makes of a recipe, the cheapest first."""
+    hardware, train = recipe.hardware, recipe.hardware.train
+    if not train.activation_checkpointing:
+        yield _saving("hardware: {train: {activation_checkpointing: true}}", _learning(activation_checkpointing=True))
+    for stage in range(train.zero + 1, 4):
+        yield _saving(f"hardware: {{train: {{zero: {stage}}}}}", _learning(zero=stage))
+    for size in range(hardware.rollout.tensor_parallel + 1, hardware.gpus_per_node + 1):
+        yield _saving(f"hardware: {{rollout: {{tensor_parallel: {size}}}}}", _sampling(tensor_parallel=size))
+    if train.offload is Offload.NONE and train.zero:
+        yield _saving("hardware: {train: {offload: optimizer}}", _learning(offload=Offload.OPTIMIZER))
+    if recipe.model.lora is None:
+        yield "model: {lora: {rank: 16}}", lambda made: replace(made, model=replace(made.model, lora=Lora()))
+    if train.offload is not Offload.ALL:
+        yield _saving("hardware: {train: {zero: 3, offload: all}}", _learning(zero=3, offload=Offload.ALL))
+    for factor in (2, 4, 8):
+        yield _saving(
+            f"hardware: {{nodes: {factor * hardware.nodes}}}", partial(replace, nodes=factor * hardware.nodes)
+        )
+
+
+def _saving(words: str, change: Callable[[Hardware], Hardware]) -> tuple[str, Change]:
+    return words, lambda recipe: replace(recipe, hardware=change(recipe.hardware))
+
+
+def _learning(**values: Any) -> Callable[[Hardware], Hardware]:
+    return lambda hardware: replace(hardware, train=replace(hardware.train, **values))
+
+
+def _sampling(**values: Any) -> Callable[[Hardware], Hardware]:
+    return lambda hardware: replace(hardware, rollout=replace(hardware.rollout, **values))
+
+
+def _all_changed(recipe: Recipe, ways: Iterable[tuple[str, Change]]) -> Recipe:
+    return reduce(lambda made, way: way[1](made), ways, recipe)
+
+
+def _fits(case: Case, recipe: Recipe) -> bool:
+    changed = replace(case, recipe=recipe)
+    size = _sized(changed)
+    if size is None or size.capacity is None or _engine_fault(changed, recipe.hardware.rollout.tensor_parallel):
+        return False
+    return max(peaks(estimate_memory(size), recipe.hardware.layout).values(), default=0) <= size.capacity
 
 
 def _gpu(case: Case) -> str:
@@ -169,16 +242,6 @@ def _gpu(case: Case) -> str:
     if hardware.gpu is None or hardware.gpu_memory_gb is not None:
         return "the GPU"
     return f"{'an' if hardware.gpu[0] in 'ahlr' else 'a'} {hardware.gpu}"  # as it is read aloud: an l4, a b200
-
-
-def _phase(uses: Iterable[MemoryUse], phase: Phase) -> int:
-    return sum(item.bytes for use in uses for item in use.items if item.phase is phase)
-
-
-_LEARNING_ADVICE = (
-    "raise 'train.zero', write 'train.offload: optimizer', use more GPUs, or lower 'agent.context_tokens'"
-)
-_SAMPLING_ADVICE = "raise 'rollout.tensor_parallel', or lower 'agent.context_tokens'"
 
 
 def _table(use: MemoryUse) -> str:
@@ -191,7 +254,6 @@ def _gb(size: int) -> str:
 
 
 HARDWARE_RULES: tuple[Rule, ...] = (
-    tensor_parallel_divides_heads,
     engines_fit_the_machines,
     split_adds_up,
     one_process_has_one_gpu,

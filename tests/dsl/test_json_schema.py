@@ -11,7 +11,7 @@ from agym.dsl.codes import CODES
 from agym.dsl.compose.compose import compose
 from agym.dsl.diagnostics import Diagnostic
 from agym.dsl.source import Source
-from agym.dsl.suggest import distance, find_closest
+from agym.dsl.suggest import distance, find_closest, fold_name
 from agym.dsl.text.node import Node
 from agym.dsl.text.tree import parse_tree
 from agym.schemas import recipe_v1
@@ -98,7 +98,11 @@ def test_a_misspelt_key_is_reported_with_the_right_one(extra: str, key: str, mea
         ("max_turns: 4", "did you mean 'schedule.turns'? write schedule: [{turns: ...}]"),
         ("eval: {everything: 3}", "did you mean 'every'?"),
         ("sampling: {zzz: 1}", "known: temperature, top_p, top_k, min_p, stop"),
-        ("zzzzzz: 1", None),
+        ("guards: {zzz: 1}", "'agym schema --field guards' explains the keys here"),
+        (
+            "algorithm: {ppo_lr_warmup_steps: 1}",
+            "did you mean 'optimizer.warmup_steps'? write optimizer: {warmup_steps: ...}",
+        ),
     ],
 )
 def test_a_key_of_elsewhere_is_reported_with_its_place(extra: str, advice: str | None) -> None:
@@ -153,6 +157,32 @@ def test_every_foreign_name_leads_to_a_key_that_exists_and_is_none_itself() -> N
             assert tuple(place.split(".")) in KEYS.known, (name, place)
 
 
+def test_a_key_like_no_other_at_the_top_is_answered_with_all() -> None:
+    advice = only("zzzzzz: 1").help or ""
+    assert advice.startswith("known: agym, name, ")
+
+
+def test_no_explained_name_is_a_key_of_ours_or_leads_to_one() -> None:
+    ours = {fold_name(path[-1]) for path in KEYS.known}
+    explained = {fold_name(name) for name in load_aliases()["explained"] if not name.endswith("*") and "." not in name}
+    assert not explained & (ours | set(load_aliases()["keys"]))
+
+
+@pytest.mark.parametrize(
+    ("extra", "key", "says"),
+    [
+        ("vllm_server_host: localhost", "vllm_server_host", "always samples with vLLM"),
+        ("hardware: {ray_adress: auto}", "ray_adress", "did you mean 'ray_address'?"),
+        ("algorithm: {preference: {loss_type: ipo}}", "loss_type", "the loss of DPO"),
+        ("sampling: {repetition_penalty: 1.1}", "repetition_penalty", "what is learnt must be what was sampled"),
+    ],
+)
+def test_a_foreign_key_without_a_counterpart_is_explained(extra: str, key: str, says: str) -> None:
+    report = only(extra)
+    assert report.span.text == key
+    assert says in (report.help or "")
+
+
 def test_every_foreign_value_leads_to_a_value_that_exists() -> None:
     values = {
         value
@@ -162,6 +192,28 @@ def test_every_foreign_value_leads_to_a_value_that_exists() -> None:
     }
     assert set(load_aliases()["values"].values()) <= values
     assert not set(load_aliases()["values"]) & {value for value in values if "enum" in value}
+
+
+@pytest.mark.parametrize(
+    ("extra", "key", "message", "advice"),
+    [
+        (
+            "eval:\nevery: 3\ngreedy: true",
+            "every",
+            "'every' and 'greedy' stand beside 'eval', which is empty",
+            "indent them below 'eval:'",
+        ),
+        (
+            "algorithm:\n  kl:\n  coef: 0.1",
+            "coef",
+            "'coef' stands beside 'kl', which is empty",
+            "indent it below 'kl:'",
+        ),
+    ],
+)
+def test_keys_that_lost_their_indentation_are_one_mistake(extra: str, key: str, message: str, advice: str) -> None:
+    report = only(extra)
+    assert (report.span.text, report.message, report.help) == (key, message, advice)
 
 
 # --- kinds of values -----------------------------------------------------------------------------------------------
@@ -196,7 +248,7 @@ def test_every_foreign_value_leads_to_a_value_that_exists() -> None:
         ("seed: 1.5", "1.5", "expected a whole number, got 1.5", "write it without a fraction"),
         ("seed: [1]", "[1]", "expected a whole number, got a list", "write the item alone, without a list"),
         ("seed: [1, 2]", "[1, 2]", "expected a whole number, got a list", "only one is allowed here"),
-        ("agent:", "", "expected a map or text, got nothing", "write a value, or remove the key"),
+        ("agent:", "agent", "expected a map or text, got nothing", "write a value, or remove the key"),
         ("agent: [{format: react}]", "[{format: react}]", "expected a map or text, got a list", None),
         ("algorithm: {kl: 0.001}", "0.001", "expected a map, got 0.001", "write kl: {coef: 0.001}"),
         ("algorithm: {loss: gspo}", "gspo", "expected a map, got 'gspo'", "write loss: {kind: gspo}"),

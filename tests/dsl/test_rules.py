@@ -669,26 +669,15 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
     ),
     # --- hardware
-    "hardware.tensor_parallel_divides_heads": (
+    "hardware.engines_fit_the_machines": (
         [
+            (FOUR | {"hardware.rollout.tensor_parallel": 7}, "hardware.rollout.tensor_parallel", "a node has only 4"),
             (FOUR | {"hardware.rollout.tensor_parallel": 4}, "hardware.rollout.tensor_parallel", "14 heads equally"),
             (
                 {"model.shape": replace(TOY, heads=12, kv_heads=3), "hardware.rollout.tensor_parallel": 2} | FOUR,
                 "hardware.rollout.tensor_parallel",
                 "3 key-value heads equally",
             ),
-        ],
-        [
-            FOUR | {"hardware.rollout.tensor_parallel": 2},
-            FOUR | SEVEN | {"hardware.rollout.tensor_parallel": 4},
-            FOUR | {"hardware.rollout.tensor_parallel": 4, "model.path": "./mine"},
-            # key-value heads are copied where there are fewer of them than GPUs
-            FOUR | {"model.shape": replace(TOY, kv_heads=1), "hardware.rollout.tensor_parallel": 4},
-        ],
-    ),
-    "hardware.engines_fit_the_machines": (
-        [
-            (FOUR | {"hardware.rollout.tensor_parallel": 7}, "hardware.rollout.tensor_parallel", "a node has only 4"),
             (
                 {"hardware.gpus_per_node": 3, "hardware.rollout.tensor_parallel": 2},
                 "hardware.rollout.tensor_parallel",
@@ -700,7 +689,15 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
                 "have to span two nodes",
             ),
         ],
-        [{}, FOUR | {"hardware.rollout.tensor_parallel": 2}, SPLIT | {"hardware.rollout.tensor_parallel": 2}],
+        [
+            {},
+            SPLIT | {"hardware.rollout.tensor_parallel": 2},
+            FOUR | {"hardware.rollout.tensor_parallel": 2},
+            FOUR | SEVEN | {"hardware.rollout.tensor_parallel": 4},
+            FOUR | {"hardware.rollout.tensor_parallel": 4, "model.path": "./mine"},
+            # key-value heads are copied where there are fewer of them than GPUs
+            FOUR | {"model.shape": replace(TOY, kv_heads=1), "hardware.rollout.tensor_parallel": 4},
+        ],
     ),
     "hardware.split_adds_up": (
         [
@@ -986,8 +983,26 @@ def test_memory_comes_with_its_table_and_what_helps(say: Callable[..., list[Diag
     assert message == "needs 76.2 GB per GPU; the GPU has 30.0 GB"
     assert found[message] == (
         "learner: weights 15.2, gradients 7.6, optimizer 45.7, buckets 0.8, activations 3.5, logits 1.9, process 1.5 GB"
-        ": raise 'train.zero', write 'train.offload: optimizer', use more GPUs, or lower 'agent.context_tokens'"
+        "; to fit, write hardware: {train: {offload: optimizer}}, or model: {lora: {rank: 16}}"
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({"hardware.gpu_memory_gb": 25.0}, "to fit, write hardware: {train: {zero: 3, offload: all}}"),
+        (
+            {"hardware.gpu_memory_gb": 59.0, "hardware.train.zero": 1},
+            "write hardware: {train: {zero: 2}}, or hardware: ",
+        ),
+        ({"hardware.gpu_memory_gb": 5.0}, "no setting makes it fit: use a smaller model"),
+    ],
+)
+def test_what_does_not_fit_is_answered_with_the_cheapest_settings_that_do(
+    say: Callable[..., list[Diagnostic]], changes: Changes, advice: str
+) -> None:
+    (report,) = say("hardware.everything_fits_in_gpu_memory", SEVEN | FOUR | changes)
+    assert advice in (report.help or "")
 
 
 # --- all together --------------------------------------------------------------------------------------------------
