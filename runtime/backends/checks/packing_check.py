@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["ROUNDING", "choose_head", "choose_rows"]
 
 T = TypeVar("T")
-Run = Callable[[Callable[[], T]], T]
+_Run = Callable[[Callable[[], T]], T]
 """Runs a function where the network's weights are whole."""
 
 ROUNDING: Mapping[torch.dtype, float] = {torch.float32: 0.005, torch.bfloat16: 0.3, torch.float16: 0.1}
@@ -45,7 +45,7 @@ _PREFIX = 9
 """The third sequence begins as the first does, so it shows as well whether a model reads ahead."""
 
 
-def choose_rows(network: RowNetwork, run: Run[Any]) -> str | None:
+def choose_rows(network: RowNetwork, run: _Run[Any]) -> str | None:
     """Choose the rows that the network's model computes right, the fastest first; return a note if they hold one
     sequence each. Raises RunError if there are none."""
     reader, refusal, layer = network.rows, "", ""
@@ -80,7 +80,7 @@ _OTHER_SIGNATURE = (TypeError, AttributeError, ValueError, IndexError, RuntimeEr
 class _Trial:
     """Three sequences, and what the model makes of them."""
 
-    def __init__(self, reader: RowReader, run: Run[Any], seed: int) -> None:
+    def __init__(self, reader: RowReader, run: _Run[Any], seed: int) -> None:
         self._reader, self._run = reader, run
         self.bound = ROUNDING[reader.backbone.dtype]
         self.sequences = _make_sequences(reader.backbone, seed)
@@ -241,7 +241,7 @@ _CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 
 
 def choose_head(
-    network: RowNetwork, causal: PreTrainedModel, project: Callable[[Tensor, Head], Tensor], run: Run[Any]
+    network: RowNetwork, causal: PreTrainedModel, project: Callable[[Tensor, Head], Tensor], run: _Run[Any]
 ) -> Head:
     """Choose the way in which hidden states become the model's own logits. Raises RunError if none is known."""
     reader, kind = network.rows, network.rows.kind
