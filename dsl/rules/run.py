@@ -71,9 +71,9 @@ def _eval_metric(case: Case, path: Path, best: str, rest: Sequence[str]) -> Iter
     if environment not in case.recipe.environments:
         message = f"no environment {quote(environment)} in this recipe"
         at = _part(case.places.value(*path), best, len("eval/"), environment)
-        hint = did_you_mean(environment, case.recipe.environments)
-        hint = "write 'eval/success', the mean over all environments" if environment == "all" else hint
-        yield Diagnostic(code="unknown-metric", message=message, span=at, help=hint)
+        mean = "write 'eval/success', the mean over all environments"
+        advice = mean if environment == "all" else did_you_mean(environment, case.recipe.environments)
+        yield Diagnostic(code="unknown-metric", message=message, span=at, help=advice)
         return
     *shorter, longest = sorted(set(evaluation.turns or (0,)))
     if horizon and horizon not in map(str, shorter):
