@@ -188,7 +188,7 @@ def test_a_disk_that_is_full_ends_the_run_which_goes_on_when_there_is_room(calle
     (error,) = errors(said)
     assert re.search(r"agym run: error: save: '.*/checkpoints/step-51': .*; free space.*, and resume$", error)
     (error,) = errors(run.run("--resume", code=3))
-    assert "save: " in error
+    assert "start: the run folder takes up to" in error
     (small_disk / "others").unlink()
     run.run("--resume")
     assert run.rows()[-1]["total_step"] == 54
