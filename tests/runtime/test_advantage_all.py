@@ -33,6 +33,9 @@ def named(parts: Advantage) -> str:
 
 
 every_combination = pytest.mark.parametrize("parts", SUPPORTED, ids=named)
+# an estimator of rewards per token alone, such as a teacher's, reads no outcome
+BY_OUTCOME = [parts for parts in SUPPORTED if parts.estimator is not Estimator.TOKEN_REWARDS]
+every_combination_by_outcome = pytest.mark.parametrize("parts", BY_OUTCOME, ids=named)
 
 
 def played(outcome: float, lengths: tuple[int, ...]) -> TurnRewards:
@@ -53,6 +56,12 @@ def driven(parts: Advantage, first: float, second: float) -> tuple[Any, Any]:
     return a, b
 
 
+def test_an_estimator_of_rewards_per_token_reads_no_outcome() -> None:
+    parts = [each for each in SUPPORTED if each not in BY_OUTCOME]
+    assert parts
+    assert not any(tokens.any() for each in parts for tokens in driven(each, 1, 0))
+
+
 @every_combination
 def test_two_failures_teach_nothing(parts: Advantage) -> None:
     a, b = driven(parts, 0, 0)
@@ -60,7 +69,7 @@ def test_two_failures_teach_nothing(parts: Advantage) -> None:
     assert not b.any()
 
 
-@every_combination
+@every_combination_by_outcome
 def test_success_beside_failure_is_pushed_up_at_every_token(parts: Advantage) -> None:
     won, lost = driven(parts, 1, 0)
     assert (won > 0).all()
@@ -70,7 +79,7 @@ def test_success_beside_failure_is_pushed_up_at_every_token(parts: Advantage) ->
         assert not lost.any()
 
 
-@every_combination
+@every_combination_by_outcome
 def test_two_successes_are_pushed_up_or_left_alone_but_never_down(parts: Advantage) -> None:
     a, b = driven(parts, 1, 1)
     if parts.baseline in CENTRED or parts.normalise is Normalise.BATCH_STD:
@@ -89,7 +98,7 @@ def test_one_token_turns_and_a_turn_of_many_tokens_get_finite_numbers(parts: Adv
     assert all(np.isfinite(tokens).all() and tokens.dtype == np.float64 for tokens in got)
 
 
-@every_combination
+@every_combination_by_outcome
 def test_what_is_not_learnt_has_no_advantage(parts: Advantage) -> None:
     group = [replace(played(1, (2, 1)), loss_mask=(True, False)), played(0, (1, 1))]
     ((first, _),) = compute_advantages([group], parts)
@@ -158,7 +167,7 @@ def test_other_groups_change_nothing_where_nothing_is_taken_over_the_batch(
 # --- which numbers matter -------------------------------------------------------------------------------------------
 
 
-def rich() -> list[list[TurnRewards]]:
+def rich(parts: Advantage) -> list[list[TurnRewards]]:
     """Episodes in which every number of the settings could make a difference."""
     return [
         [
@@ -168,6 +177,7 @@ def rich() -> list[list[TurnRewards]]:
                 states=("a", "b" if i else "a", "c"),
                 values=np.array([0.1, 0.4, -0.2, 0.3, 0.6, -0.5]) * (i + 1),
                 greedy=TurnRewards(lengths=(1, 2), rewards=(0.2, 0.7)),
+                token_rewards=np.arange(6.0) * i if parts.estimator is Estimator.TOKEN_REWARDS else None,
             )
             for i in range(3)
         ]
@@ -179,7 +189,9 @@ def rich() -> list[list[TurnRewards]]:
 def test_a_number_changes_the_result_just_where_it_is_said_to_be_read(parts: Advantage, name: str) -> None:
     base = replace(parts, gamma=0.9, lam=0.9, turn_gamma=0.9, turn_lam=0.9)
     pairs = zip(
-        compute_advantages(rich(), base)[0], compute_advantages(rich(), replace(base, **{name: 0.5}))[0], strict=True
+        compute_advantages(rich(parts), base)[0],
+        compute_advantages(rich(parts), replace(base, **{name: 0.5}))[0],
+        strict=True,
     )
     same = all((a == b).all() for a, b in pairs)
     assert same is (name not in READS[parts.estimator])
