@@ -16,7 +16,7 @@ from .invocation.compiling import build_compiler, open_stored
 from .invocation.engines import prepare_process
 from .invocation.requirements import check_installed
 from .invocation.shell import Exit, Shell, UsageError
-from .invocation.stored_code import refuse_stored_code
+from .invocation.stored_code import refuse_stored_code, resume_command
 
 if TYPE_CHECKING:
     from ..runtime.storage.run_reader import RunReader
@@ -86,7 +86,13 @@ def _one(variant: CompiledVariant, arguments: argparse.Namespace, shell: Shell, 
     outcome = run_plan(
         plan,
         root,
-        Start(recipe=resolved_yaml(variant.tree), folder=Path(variant.folder), resume=stored, fresh=arguments.fresh),
+        Start(
+            recipe=resolved_yaml(variant.tree),
+            folder=Path(variant.folder),
+            resume=stored,
+            fresh=arguments.fresh,
+            resume_command=resume_command(plan, root),
+        ),
         terminal=Terminal(out=shell.out, live=wants_live(shell.out, shell.environ)),
         environ=shell.environ,
         clock=time.perf_counter,

@@ -369,6 +369,9 @@ class Engine:
         with on_disk("start"):
             self._space.forget_episodes(after=self._progress.total_step)
             self._rows = JsonLines(metrics, keep_bytes=self._progress.metrics_bytes)
+        if self._rows.num_lost_bytes:
+            lost = f"'{metrics}' was cut: rows before step {self._progress.total_step} are missing"
+            self._reporter.note(f"{lost}, and the run goes on after its last whole one")
         for row in read_rows(metrics):
             self._signs.add(row)
 

@@ -48,6 +48,8 @@ class Start:
     resume: Plan | None = None
     """The plan of the run that is to be resumed, from the recipe in its folder; None for a new run."""
     fresh: bool = False
+    resume_command: str = ""
+    """What a person types to continue the run, shown where it has not finished."""
 
 
 def folder_of(plan: Plan, cwd: Path) -> Path:
@@ -93,7 +95,7 @@ def run_plan(
                 raise
             finally:
                 ending = "interrupted" if stop.ending else ending
-                reporter.close(summarise_run(root, ending), failed=ending == "failed")
+                reporter.close(summarise_run(root, ending, start.resume_command), failed=ending == "failed")
     finally:
         folder.close()
 

@@ -5,14 +5,17 @@ A run folder may come from a stranger; what a person types does not.
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...dsl.model.hidden import conceal
 from ...dsl.model.plan import Plan
 from ...runtime.errors import RunError
 
-__all__ = ["code_refused", "refuse_stored_code"]
+__all__ = ["code_refused", "refuse_stored_code", "resume_command"]
 
 _RUNS_CODE: Mapping[tuple[str, str], Callable[[Any], bool]] = {
     ("mcp", "command"): bool,
@@ -25,7 +28,7 @@ _RUNS_CODE: Mapping[tuple[str, str], Callable[[Any], bool]] = {
 def refuse_stored_code(plan: Plan, root: Path, settings: Iterable[str]) -> None:
     """Raise RunError where the recipe in a run folder would run code that `--set` does not repeat."""
     repeated = {setting.partition("=")[0] for setting in settings}
-    for key in _keys(plan):
+    for key, _ in _keys(plan):
         if key not in repeated:
             raise code_refused(key, root, f"--set {key}=...")
 
@@ -37,11 +40,17 @@ def code_refused(key: str, root: Path, repeat: str) -> RunError:
     )
 
 
-def _keys(plan: Plan) -> Iterator[str]:
+def resume_command(plan: Plan, root: Path) -> str:
+    """The command that resumes the run in a folder; it repeats what counts only where it is repeated."""
+    settings = (("--set", f"{key}={json.dumps(value)}") for key, value in dict(_keys(conceal(plan))).items())
+    return shlex.join(["agym", "run", str(root), "--resume", *(word for pair in settings for word in pair)])
+
+
+def _keys(plan: Plan) -> Iterator[tuple[str, Any]]:
     if plan.model.trust_remote_code:
-        yield "model.trust_remote_code"
+        yield "model.trust_remote_code", True
     for stage in plan.stages:
         for name, environment in stage.settings.environments.items():
             for option, value in environment.options.items():
                 if _RUNS_CODE.get((environment.use or "", option), lambda _: False)(value):
-                    yield f"environments.{name}.options.{option}"
+                    yield f"environments.{name}.options.{option}", value

@@ -696,7 +696,7 @@ class Guards:
 
     on_nan: OnFault = OnFault.ROLL_BACK
     """Response to a NaN loss or gradient: skip the update, roll back to the last good checkpoint, or stop."""
-    kl_max: Annotated[float, Bounds(above=0), Example(1.0)] | None = None
+    kl_max: Annotated[float, Bounds(above=0), Example(1.0)] | None = 1.0
     """Maximum mean KL from the sampling policy in one update."""
     on_kl: OnFault = OnFault.ROLL_BACK
     """Response when `kl_max` is exceeded."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...dsl.model.hidden import reveal
+from ...dsl.model.hidden import conceal, reveal
 from ...dsl.model.plan import Plan, PlanStage
 from ...dsl.model.recipe import Hardware, Judge, Rollout, RolloutHardware
 from ...dsl.publish.plan_json import dump_canonical, to_json
@@ -32,7 +32,7 @@ def decisive_sha256(plan: Plan) -> str:
 
 def list_differences(then: Plan, now: Plan) -> list[str]:
     """List the keys that keep a run from being resumed, with both values; a key of all stages once."""
-    old, new = (dict(_flat(to_json(_decisive(plan)))) for plan in (then, now))
+    old, new = (dict(_flat(to_json(conceal(_decisive(plan))))) for plan in (then, now))
     found: dict[str, list[str]] = {}
     for path in dict.fromkeys((*old, *new)):
         values = [json.dumps(side[path], ensure_ascii=False)[:80] if path in side else "not set" for side in (old, new)]

@@ -422,7 +422,10 @@ class JsonLines:
     def __init__(self, path: Path, *, keep_bytes: int = 0) -> None:
         path.touch()
         with path.open("r+b") as file:
-            file.truncate(min(keep_bytes, path.stat().st_size))
+            # whole lines alone: of a file that was cut, the rest of a line would spoil the next
+            file.truncate(file.read(keep_bytes).rfind(b"\n") + 1)
+        self.num_lost_bytes = keep_bytes - path.stat().st_size
+        """Bytes that a file is short of, as it was cut."""
         # nothing is kept back: what a full disk refused must not be written again by the close
         self._file = path.open("ab", buffering=0)
 

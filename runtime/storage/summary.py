@@ -6,7 +6,6 @@ The rows of all resumes count as one run.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,12 +36,12 @@ class EvalResult:
         return format_share(self.success) + interval
 
 
-def summarise_run(root: Path, ending: str) -> Iterator[str]:
+def summarise_run(root: Path, ending: str, resume: str = "") -> Iterator[str]:
     """Summarise the run of a folder; `ending` is 'finished', 'interrupted', 'stopped by a guard: ...'."""
     metrics = root / "metrics.jsonl"
     yield from summary_lines(read_rows(metrics), ending, model_folder(root), metrics)
-    if ending != "finished":
-        yield f"  resume   agym run {shlex.quote(strip_control(str(root), 500))} --resume"
+    if resume and ending != "finished":
+        yield f"  resume   {strip_control(resume, 2000)}"
 
 
 def eval_results(row: MetricsRow) -> tuple[tuple[str, EvalResult], ...]:

@@ -6,6 +6,7 @@ Environments are asked over real HTTP, in a process of their own; the engines ar
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -410,6 +411,32 @@ def test_a_run_is_resumed_with_what_was_mended_and_not_with_what_decides_it(
 ) -> None:
     one, other = (new_run(settings).plan for settings in (then, now))
     assert can_resume(one, other) is may
+
+
+# --- a file of rows that was cut --------------------------------------------------------------------------------------
+
+
+def test_rows_that_were_cut_at_any_byte_are_whole_lines_again(tmp_path: Path) -> None:
+    whole = b'{"total_step": 1}\n{"total_step": 2}\n'
+    for size in range(len(whole) + 1):
+        file = tmp_path / "metrics.jsonl"
+        file.write_bytes(whole[:size])
+        lines = JsonLines(file, keep_bytes=len(whole))
+        lines.append({"total_step": 3})
+        lines.close()
+        kept = [1, 2][: whole[:size].count(b"\n")]
+        assert [json.loads(line)["total_step"] for line in file.read_text().splitlines()] == [*kept, 3]
+        assert lines.num_lost_bytes == len(whole) - 18 * len(kept)
+
+
+def test_a_run_whose_rows_were_cut_goes_on_after_the_last_whole_one(new_run: Any) -> None:
+    run = new_run(*SHORT)
+    run.reporter.phase = lambda name: setattr(run.stop, "wanted", name == "update")
+    run.go()
+    file = run.root / "metrics.jsonl"
+    file.write_bytes(file.read_bytes()[:-5])
+    run.again().go()
+    assert [row["total_step"] for row in map(json.loads, file.read_text().splitlines())] == [2, 2]
 
 
 # --- a folder that is gone ------------------------------------------------------------------------------------------
