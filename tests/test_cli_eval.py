@@ -15,6 +15,7 @@ import tokenizers  # noqa: F401 - engines are needed, and this is the quickest t
 from agym.reporters.diagnostics.text import Style
 from agym.reporters.evaluation import evaluation_table
 from agym.runtime.backends.engine_variables import missing_variables
+from agym.runtime.storage.checkpoint_files import SEAL, read_seal, seal_files
 from agym.runtime.storage.run_folder import RunFolder
 
 from .conftest import Agym
@@ -148,7 +149,12 @@ def test_a_learners_state_alone_is_exported_and_vllm_plays_the_same_with_it(
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
-    shutil.rmtree(run / "checkpoints/step-61/model")
+    checkpoint = run / "checkpoints/step-61"
+    shutil.rmtree(checkpoint / "model")
+    # as a run with 'export: false' leaves it
+    facts = {key: value for key, value in read_seal(checkpoint).items() if key not in ("files", "format")}
+    (checkpoint / SEAL).unlink()
+    seal_files(checkpoint, facts)
     refused = engines.run("-m", "agym", "eval", "run", cwd=tmp_path)
     assert refused.returncode == 3
     assert "step 61 holds only the learner's state: write its model with 'agym export run" in refused.stderr

@@ -20,6 +20,8 @@ FORMAT = 2
 """Of run folders; version 0.1.0 wrote none, which is 1."""
 SEAL = "checkpoint.json"
 _HASH_THREADS = 8
+_WORTH_THREADS = 256 * 2**20
+"""Bytes."""
 _MAX_HEADER = 100 * 2**20
 """Bytes of a safetensors header; the library's own limit."""
 
@@ -40,9 +42,14 @@ def seal_files(folder: Path, facts: Mapping[str, Any], known: Mapping[str, Any] 
 
 def hash_files(paths: list[Path], names: list[str]) -> dict[str, Any]:
     """Sizes and checksums of files, by their names; each is read once."""
-    with ThreadPoolExecutor(min(_HASH_THREADS, os.cpu_count() or 1)) as pool:
-        digests = list(pool.map(_file_digest, paths))
-    entries = ({"bytes": path.stat().st_size, "sha256": each} for path, each in zip(paths, digests, strict=True))
+    sizes = [path.stat().st_size for path in paths]
+    # a thread that a process short of memory starts may never begin, and is waited for: none where none is needed
+    if sum(sizes) < _WORTH_THREADS:
+        digests = [_file_digest(path) for path in paths]
+    else:
+        with ThreadPoolExecutor(min(_HASH_THREADS, os.cpu_count() or 1)) as pool:
+            digests = list(pool.map(_file_digest, paths))
+    entries = ({"bytes": size, "sha256": each} for size, each in zip(sizes, digests, strict=True))
     return dict(zip(names, entries, strict=True))
 
 
