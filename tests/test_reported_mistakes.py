@@ -11,7 +11,7 @@ from reported_mistakes import Verdict
 # files and folders that are not there, and an evaluation that is switched off, are not found yet
 GAPS = {
     "located": set[str](),
-    "suggested": {"axolotl-save-no", "lf-no-eval"},
+    "suggested": set[str](),
     # a secret below a key that does not exist is found as well
     "alone": {"openrlhf-wandb-key"},
 }

@@ -169,7 +169,8 @@ def _key_that_takes_it(case: Mistyped, node: ScalarNode) -> str | None:
 
 def _no_section(case: Mistyped, node: ScalarNode) -> str | None:
     takes_null = any(branch.get("type") == "null" and "x-unsets" not in branch for branch in case.branches)
-    return "write null" if node.value is False and takes_null else None
+    is_off = node.value is False or (case.text or "").lower() in ("no", "off", "none", "never")
+    return "write null" if is_off and takes_null else None
 
 
 def _sample_map(case: Mistyped, node: ScalarNode) -> str | None:

@@ -182,7 +182,8 @@ def conditions_read_what_is_measured(case: Case) -> Iterator[Diagnostic]:
                 for name in sorted(used & missing.keys()):
                     at = _part(case.places.value(*path), name, 0, name)
                     message = f"'{name}' never has a value here: {missing[name]}"
-                    yield Diagnostic(code="unknown-metric", message=message, span=at)
+                    advice = "add 'eval', as in eval: {every: 25}" if name == "eval_success" else None
+                    yield Diagnostic(code="unknown-metric", message=message, span=at, help=advice)
 
 
 def _part(written: Span, whole: str, offset: int, part: str) -> Span:

@@ -80,6 +80,8 @@ def al(**algorithm: Any) -> Changes:
     return {f"schedule.*.algorithm.{key.replace('__', '.')}": value for key, value in algorithm.items()}
 
 
+NO_ROLL_BACK = {"guards.on_nan": OnFault.STOP, "guards.kl_max": None}
+
 SFT, DPO, EVAL, EVOLVE = use(Preset.SFT), use(Preset.DPO), use(Preset.EVAL), use(Preset.AGENT_EVOL)
 DISTILL = use(Preset.DISTILL)
 PLAYED_DPO = use(Preset.DPO, **{"data.source": DataSource.ROLLOUT})
@@ -248,7 +250,7 @@ RECIPE: Cases = {
     "hardware.staleness": ([SFT | {"hardware.staleness": 1}], [SFT, {"hardware.staleness": 1}]),
     "hardware.train": ([EVAL], [{}]),
     "guards": ([EVAL], [{}]),
-    "guards.on_kl": ([{}], [{"guards.kl_max": 1.0}]),
+    "guards.on_kl": ([{"guards.kl_max": None}], [{}]),
     "guards.on_grad_norm": ([{}], [{"guards.grad_norm_max": 1.0}]),
     "guards.patience": (
         [{}, {"guards.mismatch_max": 0.1}],
@@ -263,11 +265,11 @@ RECIPE: Cases = {
         [{}, {"eval": Eval(temperature=0)}, {"eval": Eval(greedy=True)}],
     ),
     "guards.max_roll_backs": (
-        [{"guards.on_nan": OnFault.STOP}, {"guards.on_nan": OnFault.STOP, "guards.on_grad_norm": OnFault.ROLL_BACK}],
+        [NO_ROLL_BACK, NO_ROLL_BACK | {"guards.on_grad_norm": OnFault.ROLL_BACK}],
         [
             {},
-            {"guards.on_nan": OnFault.STOP, "guards.kl_max": 1.0},
-            {"guards.on_nan": OnFault.STOP, "guards.on_grad_norm": OnFault.ROLL_BACK, "guards.grad_norm_max": 1.0},
+            NO_ROLL_BACK | {"guards.kl_max": 1.0},
+            NO_ROLL_BACK | {"guards.on_grad_norm": OnFault.ROLL_BACK, "guards.grad_norm_max": 1.0},
         ],
     ),
     "guards.kl_max": ([SFT], [{}]),

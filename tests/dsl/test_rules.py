@@ -1018,7 +1018,7 @@ def test_what_two_stages_inherit_is_said_once_and_in_file_order(
     wrong = change(
         recipe, al(groups_per_update=5) | {"schedule.*.sampling.temperature": 0, "logging": (Sink(use="x"),)}
     )
-    keys = ["logging.0.use", "algorithm.groups_per_update", "sampling.temperature", "guards.on_kl"]
+    keys = ["logging.0.use", "algorithm.groups_per_update", "sampling.temperature", "guards.on_grad_norm"]
     found = rules.check_rules(wrong, Listed(keys), catalog)
     assert [diagnostic.span.text for diagnostic in found] == keys
     assert [diagnostic.code for diagnostic in found] == ["unknown-name", "not-divisible", "no-signal", "no-effect"]
