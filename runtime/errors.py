@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from errno import EACCES, EDQUOT, EIO, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC, EROFS
 from pathlib import Path
 
-__all__ = ["RunError", "StepRefused", "advise", "explain_shortage", "irrevocable", "read_text"]
+__all__ = ["LearnerLost", "RunError", "StepRefused", "advise", "explain_shortage", "irrevocable", "read_text"]
 
 
 class RunError(Exception):
@@ -19,6 +19,11 @@ class RunError(Exception):
 
 class StepRefused(RunError):
     """A RunError raised before the step has changed any weights: the state at its start is saved."""
+
+
+class LearnerLost(RunError):
+    """A learner is gone or owes an answer beyond its deadline, and with it all that was learned since the last
+    checkpoint. `WorkerGroup.restart_learner` starts another."""
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from ..protocols import (
     ValueSettings,
     WeightUpdate,
 )
+from .division import divides_sequences
 from .weight_sync import ProbeText
 
 __all__ = ["LearnerWorker"]
@@ -102,12 +103,14 @@ class LearnerWorker:
         self._noted.update(fresh)
         return fresh
 
+    @divides_sequences
     def update(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
         self._text.note_learned(sequences)
         # what it had changed by then is not known: the checkpoint before is the one to resume from
         with _in_memory("update", RunError):
             return self.learner.update(sequences, settings)
 
+    @divides_sequences
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float, *, reference: bool) -> list[Floats]:
         with _in_memory("log-probs", StepRefused):
             return (self.reference if reference else self.learner).logprobs(sequences, temperature)
@@ -123,10 +126,12 @@ class LearnerWorker:
             self._reference = self._make_reference(self._referred)
         return self._reference
 
+    @divides_sequences
     def values(self, sequences: Sequence[TrainSequence]) -> list[Floats]:
         with _in_memory("values", StepRefused):
             return self.critic.values(sequences)
 
+    @divides_sequences
     def update_critic(self, sequences: Sequence[TrainSequence], settings: ValueSettings) -> ValueMetrics:
         with _in_memory("critic", RunError):
             return self.critic.update(sequences, settings)
@@ -136,10 +141,12 @@ class LearnerWorker:
         # after a stage of imitation it begins as the policy that imitates
         return self._critic.get()
 
+    @divides_sequences
     def rank(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
         with _in_memory("ranking", StepRefused):
             return self.ranker.logprobs(sequences, temperature)
 
+    @divides_sequences
     def update_ranker(self, sequences: Sequence[TrainSequence], settings: UpdateSettings) -> UpdateMetrics:
         with _in_memory("critic", RunError):
             return self.ranker.update(sequences, settings)

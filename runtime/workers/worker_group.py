@@ -6,9 +6,10 @@ Where the workers live, and so how a call reaches them, is for the launchers to 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Concatenate, ParamSpec, TypeVar
 
+from ..errors import LearnerLost
 from ..protocols import SyncProof
 from ..rollout.episode import Episode, Group
 from ..rollout.groups import GroupRequest
@@ -22,18 +23,23 @@ T = TypeVar("T")
 
 
 class WorkerGroup(ABC):
-    """A worker of each kind. A `play` may be under way while the learner is asked for something; never while another
-    is, nor while weights go to the sampler."""
+    """The rollout workers and the learner's ranks. A `play` may be under way while the learner is asked for something;
+    never while another is, nor while weights go to the samplers.
+
+    A rollout worker that is lost is replaced, and what it was doing is done again elsewhere, before a call returns. A
+    learner that is lost ends the call under way, and every later one, with LearnerLost.
+    """
 
     @abstractmethod
     async def rollout(
         self, work: Callable[Concatenate[RolloutWorker, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Call a function of the rollout worker."""
+        """Call a function of a rollout worker, any of them."""
 
     @abstractmethod
     async def learner(self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function of the learner."""
+        """Call a function of the learner, on all its ranks. Where it divides sequences, each rank gets its share, and
+        what comes back is joined; otherwise what the first rank returns is returned."""
 
     async def compute(self, work: Callable[Concatenate[LearnerWorker, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function of the learner that needs time and memory: forward passes and updates."""
@@ -46,7 +52,15 @@ class WorkerGroup(ABC):
 
     @abstractmethod
     async def sync(self, version: int) -> SyncProof:
-        """Give the learner's weights to the sampler, proven there."""
+        """Give the learner's weights to all samplers, proven at each; the largest difference is returned."""
+
+    async def restart_learner(self) -> None:
+        """Start all ranks of the learner anew, in place of those that were lost; they begin with the first weights."""
+        raise LearnerLost("the learner is in this process, and ends with it")
+
+    def count_replaced(self) -> Mapping[str, int]:
+        """Return how many workers of each role have been replaced so far."""
+        return {}
 
     @abstractmethod
     async def close(self) -> None: ...
