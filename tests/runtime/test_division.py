@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-
 from agym.runtime.protocols import TrainSequence
 from agym.runtime.workers.division import divide, is_divided, join
 from agym.runtime.workers.learner_worker import LearnerWorker
