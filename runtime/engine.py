@@ -91,7 +91,7 @@ class Engine:
         """Opened by `_restore`."""
         self._context: StageContext
         """Of the stage under way, from `_enter` on."""
-        self._prefetcher = Prefetcher(plan.hardware.staleness)
+        self._prefetcher = Prefetcher(plan.hardware.staleness, in_flight=plan.hardware.in_flight)
         self._synced = -1
         """Version of the weights that the sampler holds."""
         self._saved = -1

@@ -393,6 +393,11 @@ RECIPE: tuple[Condition[Recipe], ...] = (
     Condition(
         "hardware.staleness", lambda r: _has_rl(r) or r.hardware.staleness == 0, f"{_NO_RL}; nothing is sampled ahead"
     ),
+    Condition(
+        "hardware.in_flight",
+        lambda r: r.hardware.staleness > 0 or not r.hardware.in_flight,
+        "'hardware.staleness' is 0",
+    ),
     Condition("guards.on_kl", lambda r: r.guards.kl_max is not None, "there is no 'guards.kl_max'"),
     Condition(
         "guards.on_grad_norm", lambda r: r.guards.grad_norm_max is not None, "there is no 'guards.grad_norm_max'"

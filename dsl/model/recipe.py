@@ -684,6 +684,9 @@ class Hardware:
     """Address of a running Ray cluster; one is started on this machine if not given."""
     staleness: Count = 0
     """Steps that sampling may lag behind; 0 is strictly on-policy."""
+    in_flight: bool = False
+    """Whether samplers take new weights while episodes are under way. Tokens are at most `staleness` steps old, and how
+    old depends on timing."""
     rollout: RolloutHardware = field(default_factory=RolloutHardware)
     """The sampling engines."""
     train: TrainHardware = field(default_factory=TrainHardware)

@@ -95,6 +95,15 @@ def overlap_needs_room(case: Case) -> Iterator[Diagnostic]:
         yield case.error("conflict", message, ("hardware", "staleness"), hint=hint)
 
 
+def in_flight_needs_processes(case: Case) -> Iterator[Diagnostic]:
+    hardware = case.recipe.hardware
+    if hardware.in_flight and choose_launcher(hardware) is Launcher.INLINE:
+        message = "'in_flight' needs samplers that work while the learner does, and here both are in one process"
+        yield case.error(
+            "conflict", message, ("hardware", "in_flight"), hint="write 'launcher: ray', or remove the key"
+        )
+
+
 def micro_batch_holds_an_episode(case: Case) -> Iterator[Diagnostic]:
     size = case.recipe.hardware.train.tokens_per_micro_batch
     for _, stage in case.stages():
@@ -259,6 +268,7 @@ HARDWARE_RULES: tuple[Rule, ...] = (
     one_process_has_one_gpu,
     offload_has_its_stage,
     overlap_needs_room,
+    in_flight_needs_processes,
     micro_batch_holds_an_episode,
     cache_holds_an_episode,
     everything_fits_in_gpu_memory,

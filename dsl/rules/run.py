@@ -119,8 +119,8 @@ def _always(_: Stage) -> bool:
 STEP_METRICS: Mapping[str, tuple[str, Callable[[Stage], bool], str]] = {
     "rollout": (
         (
-            "episodes faults invalid_rate length retries reward score server_troubles staleness success tokens"
-            " truncated_rate turns"
+            "episodes faults invalid_rate lag_max lag_mean length retries reward score server_troubles staleness"
+            " success tokens truncated_rate turns"
         ),
         lambda stage: samples(stage.algorithm),
         "no stage plays training tasks",

@@ -68,6 +68,18 @@ def rollout_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     }
 
 
+def version_lags(episodes: Sequence[Episode], newest: int) -> dict[str, float]:
+    """Compute how many updates older than the `newest` weights those are that sampled each token."""
+    versions = [
+        segment.versions[segment.sampled]
+        for episode in episodes
+        for segment in episode.segments
+        if episode.ending.trainable
+    ]
+    lags = newest - np.concatenate([np.empty(0, np.int32), *versions])
+    return {"rollout/lag_mean": float(lags.mean()), "rollout/lag_max": float(lags.max())} if len(lags) else {}
+
+
 def _success_by_environment(episodes: Sequence[Episode]) -> dict[str, float]:
     names = sorted({episode.task.environment for episode in episodes})
     if len(names) < 2:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ...dsl.model.plan import Op, OpKind, PortType
 from ..errors import irrevocable
+from ..learning.metrics import version_lags
 from ..learning.preference_pairs import Response
 from ..progress import Progress
 from ..protocols import Floats
@@ -38,7 +39,7 @@ OpFunction = Callable[[Op, StageContext, StepData], Awaitable[None]]
 
 async def run_step(context: StageContext) -> StepResult:
     """Walk the ops of a step; those that may run ahead are walked by the prefetcher, now or before."""
-    data, changed = StepData(), False
+    data, changed, trained_from = StepData(), False, context.progress.version
     for op in context.ops:
         if op.every is not None:
             continue
@@ -55,6 +56,8 @@ async def run_step(context: StageContext) -> StepResult:
     progress.sampled_tokens += data.sampled_tokens
     if data.episodes is not None and context.plan.hardware.staleness:
         data.row["rollout/staleness"] = data.staleness
+    if data.episodes is not None and context.plan.hardware.in_flight:
+        data.row |= version_lags(data.played, trained_from)
     return StepResult.of(data, progress.stage)
 
 
@@ -88,17 +91,20 @@ def is_due(op: Op, total_step: int) -> bool:
 async def _next_batch(context: StageContext, data: StepData) -> RolloutBatch:
     """The batch that this step is trained on; how it is sampled is written once, for now and for steps ahead."""
     ahead = [op for op in context.ops if op.ahead]
+    last_draw = OpKind.RESAMPLE if any(op.kind is OpKind.RESAMPLE for op in ahead) else OpKind.TASKS
 
     async def sync() -> None:
         for op in ahead:
             if op.kind is OpKind.SYNC:
                 await run_op(op, context, data)
 
-    async def play(view: Progress, staleness: int) -> RolloutBatch:
+    async def play(view: Progress, staleness: int, drawn: Callable[[], None]) -> RolloutBatch:
         sampled, then = StepData(), replace(context, progress=view)
         for op in ahead:
             if op.kind is not OpKind.SYNC:
                 await run_op(op, then, sampled)
+            if op.kind is last_draw:
+                drawn()
         return RolloutBatch(
             groups=tuple(sampled.episodes or ()),
             rounds=sampled.rounds,

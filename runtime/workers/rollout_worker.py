@@ -78,6 +78,8 @@ class RolloutWorker:
         self._encode = encode
         self._envs = envs
         self._clock = clock
+        self._plays = 0
+        """Under way; several where weights change in flight."""
 
     async def tasks(
         self, name: str, environment: Environment, selection: TaskSelection, seed: int
@@ -107,9 +109,14 @@ class RolloutWorker:
         )
         envs = await self._envs.all(style.environments)
         with _sampling():
-            # what was cached while measuring or before a restart must not decide the last bits of what is sampled now
-            await self.sampler.forget()
-            return await play_groups(player, envs, orders, style.slots, seen)
+            if not self._plays:
+                # what was cached while measuring or before a restart must not decide the last bits of what is sampled
+                await self.sampler.forget()
+            self._plays += 1
+            try:
+                return await play_groups(player, envs, orders, style.slots, seen)
+            finally:
+                self._plays -= 1
 
     async def prompts(self, agent: Agent, environments: Mapping[str, Environment]) -> list[tuple[int, ...]]:
         """A prompt for each environment, but for what it would say first."""

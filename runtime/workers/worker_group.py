@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 class WorkerGroup(ABC):
     """The rollout workers and the learner's ranks. A `play` may be under way while the learner is asked for something;
-    never while another is, nor while weights go to the samplers.
+    never while another is, nor while weights go to the samplers, but with `hardware.in_flight`.
 
     A rollout worker that is lost is replaced, and what it was doing is done again elsewhere, before a call returns. A
     learner that is lost ends the call under way, and every later one, with LearnerLost.

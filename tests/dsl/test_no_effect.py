@@ -247,6 +247,10 @@ RECIPE: Cases = {
         [{"hardware.launcher": Launcher.INLINE, "hardware.ray_address": "auto"}],
         [{"hardware.ray_address": "auto"}, GPUS],
     ),
+    "hardware.in_flight": (
+        [{"hardware.in_flight": True}],
+        [{"hardware.staleness": 1, "hardware.in_flight": True}, {"hardware.staleness": 1}],
+    ),
     "hardware.staleness": ([SFT | {"hardware.staleness": 1}], [SFT, {"hardware.staleness": 1}]),
     "hardware.train": ([EVAL], [{}]),
     "guards": ([EVAL], [{}]),

@@ -738,6 +738,10 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [{}, FOUR | {"hardware.train.offload": Offload.ALL, "hardware.train.zero": 3}],
     ),
+    "hardware.in_flight_needs_processes": (
+        [({"hardware.staleness": 1, "hardware.in_flight": True}, "hardware.in_flight", "both are in one process")],
+        [{"hardware.staleness": 1, "hardware.in_flight": True, "hardware.launcher": Launcher.RAY}, {}],
+    ),
     "hardware.overlap_needs_room": (
         [(FOUR | {"hardware.staleness": 1}, "hardware.staleness", "share the same GPUs")],
         [{"hardware.staleness": 1}, SPLIT | {"hardware.staleness": 1}, FOUR],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +264,112 @@ def test_it_still_learns(ahead: Any, ages: int) -> None:
     success = [row["rollout/success"] for row in run.steps()]
     assert np.mean(success[:8]) < 0.4
     assert np.mean(success[-8:]) > 0.9
+
+
+# --- in flight -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class InFlight(Apart):
+    """Workers that take new weights while they play, and play several batches at a time."""
+
+    synced_in_play: int = 0
+    most: int = 0
+
+    async def play(self, orders: Any, style: Any, seen: Any) -> Any:
+        self.playing += 1
+        self.most = max(self.most, self.playing)
+        try:
+            return await self.workers._rollout.play(orders, style, seen)
+        finally:
+            self.playing -= 1
+
+    async def sync(self, version: int) -> Any:
+        self.synced_in_play += self.playing > 0
+        return await self.workers.sync(version)
+
+
+@pytest.fixture
+def in_flight(ahead: Callable[..., Any]) -> Callable[..., Any]:
+    """`in_flight(2, rounds=7)`: a run whose workers overlap, an update takes so many rounds of the event loop."""
+
+    def make(staleness: int, *settings: str, rounds: int = 7, pace: int = 3) -> tuple[Any, list[InFlight]]:
+        run = ahead(staleness, "hardware.in_flight=true", "hardware.launcher=ray", *settings)
+        sample, made = run.sampler.sample, list[InFlight]()
+
+        async def slow(request: Any) -> Any:
+            # some are many times slower than the others, as long episodes are
+            for _ in range(pace * (20 if request.seed % 7 == 0 else 1)):
+                await asyncio.sleep(0)
+            return await sample(request)
+
+        def around(workers: Any) -> Any:
+            made.append(InFlight(workers, rounds))
+            return made[0]
+
+        run.sampler.sample, run.around = slow, around
+        return run, made
+
+    return make
+
+
+@pytest.mark.parametrize("ages", [1, 2, 3])
+def test_in_flight_weights_change_while_episodes_are_under_way_within_the_bound(in_flight: Any, ages: int) -> None:
+    run, made = in_flight(ages)
+    assert run.go().kind is OutcomeKind.FINISHED
+    assert made[0].synced_in_play > 0
+    assert made[0].most > 1, "batches overlap"
+    drawn = versions(run)
+    assert any(len(each) > 1 for each in drawn), "a batch was sampled by several versions"
+    assert all(step - ages <= min(each) and max(each) <= step for step, each in enumerate(drawn))
+    lags = [step - min(each) for step, each in enumerate(drawn)]
+    assert [row["rollout/lag_max"] for row in run.steps()] == lags
+    assert all(0 <= row["rollout/lag_mean"] <= row["rollout/lag_max"] for row in run.steps())
+
+
+@pytest.mark.parametrize("rounds", [0, 40])
+def test_in_flight_each_step_has_the_tasks_that_it_would_have_without(ahead: Any, in_flight: Any, rounds: int) -> None:
+    run, plain = in_flight(2, rounds=rounds)[0], ahead(0)
+    run.go(), plain.go()
+    tasks = [[_tasks(file) for file in sorted((each.root / "episodes").iterdir())] for each in (run, plain)]
+    assert tasks[0] == tasks[1]
+
+
+def test_in_flight_with_resampling_batches_follow_each_other(in_flight: Any) -> None:
+    moving = ("algorithm.filter.resample=true", "algorithm.filter.groups=std > 0")
+    run, made = in_flight(2, *moving)
+    assert run.go().kind is OutcomeKind.FINISHED
+    assert made[0].most == 1
+    assert made[0].synced_in_play > 0
+
+
+def test_in_flight_a_token_older_than_the_bound_stops_the_run(in_flight: Any) -> None:
+    run, _ = in_flight(1)
+    sample = run.sampler.sample
+
+    async def old(request: Any) -> Any:
+        sampled = await sample(request)
+        return replace(sampled, versions=tuple(version - 3 for version in sampled.versions))
+
+    run.sampler.sample = old
+    with pytest.raises(
+        RunError, match="was sampled by version -3 of the weights, and its batch was begun with version 0"
+    ):
+        run.go()
+
+
+@pytest.mark.parametrize("wanted", [1, 3, 6])
+def test_in_flight_an_interrupted_run_goes_on_with_what_was_played(ahead: Any, in_flight: Any, wanted: int) -> None:
+    plain, (run, _) = ahead(0), in_flight(2)
+    plain.go()
+    run.reporter.row = lambda row: setattr(run.stop, "wanted", row["total_step"] == wanted)
+    assert run.go().kind is OutcomeKind.INTERRUPTED
+    again = run.again()
+    again.around = lambda workers: InFlight(workers, 7)
+    assert again.go().kind is OutcomeKind.FINISHED
+    assert [row["total_step"] for row in again.steps()] == list(range(1, 9))
+    tasks = [[_tasks(file) for file in sorted((each.root / "episodes").iterdir())] for each in (again, plain)]
+    assert tasks[0] == tasks[1]
 
 
 # --- borders, measurements, guards -----------------------------------------------------------------------------------
