@@ -365,6 +365,11 @@ RECIPE: tuple[Condition[Recipe], ...] = (
         "'temperature: 0' is greedy already",
     ),
     Condition("hardware.gpu hardware.gpu_memory_gb", _has_gpus, _CPU),
+    Condition(
+        "hardware.workers_per_node",
+        lambda r: not _has_gpus(r) or r.hardware.workers_per_node == 1,
+        "on GPUs each has a rank of the learner, and engines are as many as they divide into",
+    ),
     Condition("hardware.layout", lambda r: _has_gpus(r) or r.hardware.layout is Layout.COLOCATED, _CPU),
     Condition(
         "hardware.rollout.tensor_parallel", lambda r: _has_gpus(r) or r.hardware.rollout.tensor_parallel == 1, _CPU
@@ -388,7 +393,9 @@ RECIPE: tuple[Condition[Recipe], ...] = (
     ),
     Condition("hardware.train.offload", lambda r: _has_gpus(r) or r.hardware.train.offload is Offload.NONE, _CPU),
     Condition(
-        "hardware.ray_address", lambda r: choose_launcher(r.hardware) is Launcher.RAY, "'hardware.launcher' is 'inline'"
+        "hardware.ray_address hardware.heartbeat_s",
+        lambda r: choose_launcher(r.hardware) is Launcher.RAY,
+        "'hardware.launcher' is 'inline'",
     ),
     Condition(
         "hardware.staleness", lambda r: _has_rl(r) or r.hardware.staleness == 0, f"{_NO_RL}; nothing is sampled ahead"

@@ -670,6 +670,8 @@ class Hardware:
     """Number of machines."""
     gpus_per_node: Count = 0
     """GPUs per machine; 0 runs on the CPU."""
+    workers_per_node: Size = 1
+    """Engines, and ranks of the learner, on each machine without GPUs."""
     gpu: Gpu | None = None
     """Model of the GPU, for the memory estimate."""
     gpu_memory_gb: Annotated[float, Bounds(above=0), Example(80.0)] | None = None
@@ -682,6 +684,9 @@ class Hardware:
     """Workers in this process or as Ray actors; `auto` uses Ray for two GPUs or more."""
     ray_address: Annotated[Name, Example("auto")] | None = None
     """Address of a running Ray cluster; one is started on this machine if not given."""
+    heartbeat_s: Annotated[float, Bounds(above=0)] = 60.0
+    """Seconds without an answer after which a worker counts as hung and is replaced; longer than it takes to load the
+    weights."""
     staleness: Count = 0
     """Steps that sampling may lag behind; 0 is strictly on-policy."""
     in_flight: bool = False

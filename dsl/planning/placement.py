@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from ..frozen import frozen
@@ -32,10 +32,10 @@ class Counts:
 
 
 def choose_launcher(hardware: Hardware) -> Launcher:
-    """What `auto` comes to: Ray from two GPUs or two machines on."""
+    """What `auto` comes to: Ray from two GPUs, two machines or two workers of a kind on."""
     if hardware.launcher is not Launcher.AUTO:
         return hardware.launcher
-    many = hardware.nodes * max(hardware.gpus_per_node, 1) > 1
+    many = hardware.nodes * (hardware.gpus_per_node or hardware.workers_per_node) > 1
     return Launcher.RAY if many or hardware.ray_address is not None else Launcher.INLINE
 
 
@@ -78,8 +78,10 @@ def place_workers(
     hardware: Hardware, roles: Collection[Role], environments: Mapping[str, Environment], light: Collection[str] = ()
 ) -> Placement:
     """All workers of a run, role by role, each role's ranks from 0."""
-    workers = (*_workers(hardware, frozenset(roles)), *_environment_workers(environments, light))
-    return Placement(launcher=choose_launcher(hardware).value, workers=workers)
+    workers = _workers(hardware, frozenset(roles))
+    engines = [worker.node for worker in workers if worker.role is Role.ROLLOUT] or [0]
+    servers = tuple(_environment_workers(environments, light, engines))
+    return Placement(launcher=choose_launcher(hardware).value, workers=workers + servers)
 
 
 @lru_cache(maxsize=256)
@@ -92,14 +94,16 @@ def _workers(hardware: Hardware, roles: frozenset[Role]) -> tuple[Worker, ...]:
     )
 
 
-def _environment_workers(environments: Mapping[str, Environment], light: Collection[str]) -> Iterator[Worker]:
-    """Server processes, all on the first machine; none for what runs in the trainer's process or runs already."""
+def _environment_workers(
+    environments: Mapping[str, Environment], light: Collection[str], engines: Sequence[int]
+) -> Iterator[Worker]:
+    """Server processes: each engine starts its own, on its node; none for what runs in its process or runs already."""
     rank = 0
     for name, environment in environments.items():
         if not _is_served(environment, light):
             continue
-        for replica in range(environment.replicas):
-            yield Worker(id=f"environment/{name}/{replica}", role=Role.ENVIRONMENT, rank=rank, node=0, gpus=())
+        for number, node in enumerate(node for node in engines for _ in range(environment.replicas)):
+            yield Worker(id=f"environment/{name}/{number}", role=Role.ENVIRONMENT, rank=rank, node=node, gpus=())
             rank += 1
 
 
@@ -112,7 +116,7 @@ def _is_served(environment: Environment, light: Collection[str]) -> bool:
 def _seats(hardware: Hardware, role: Role) -> list[Seat]:
     """Where the ranks of a role run."""
     if hardware.gpus_per_node == 0:
-        return [(node, ()) for node in range(hardware.nodes)]
+        return [(node, ()) for node in range(hardware.nodes) for _ in range(hardware.workers_per_node)]
     if role is Role.ROLLOUT:
         return [(gpus[0][0], tuple(index for _, index in gpus)) for gpus in _engine_gpus(hardware)]
     return [(node, (index,)) for node, index in _learner_gpus(hardware)]

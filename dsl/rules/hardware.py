@@ -72,8 +72,9 @@ def one_process_has_one_gpu(case: Case) -> Iterator[Diagnostic]:
     hardware = case.recipe.hardware
     if choose_launcher(hardware) is not Launcher.INLINE:
         return
-    if hardware.nodes > 1 or hardware.gpus_per_node > 1:
-        what = f"{hardware.nodes} nodes" if hardware.nodes > 1 else f"{hardware.gpus_per_node} GPUs"
+    counts = ((hardware.nodes, "nodes"), (hardware.gpus_per_node, "GPUs"), (hardware.workers_per_node, "workers"))
+    what = next((f"{count} {kind}" for count, kind in counts if count > 1), None)
+    if what is not None:
         message = f"'launcher: inline' runs everything in one process, which cannot use {what}"
         yield case.error("conflict", message, ("hardware", "launcher"), hint="write 'launcher: ray', or remove the key")
 

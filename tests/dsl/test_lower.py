@@ -347,6 +347,13 @@ def test_servers_are_placed_for_what_is_not_light(plan_of: PlanOf, recipe: Recip
     ]
 
 
+def test_each_engine_has_servers_of_its_own_on_its_node(plan_of: PlanOf, recipe: Recipe) -> None:
+    worlds = {"web": replace(recipe.environments["craft"], use="web", replicas=2)}
+    plan = plan_of({"schedule.*.environments": worlds, "hardware.nodes": 2, "hardware.workers_per_node": 2})
+    assert seats(plan, Role.ROLLOUT) == seats(plan, Role.LEARNER) == [(0, ()), (0, ()), (1, ()), (1, ())]
+    assert [node for node, _ in seats(plan, Role.ENVIRONMENT)] == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
 # --- the whole -----------------------------------------------------------------------------------------------------
 
 
