@@ -10,7 +10,16 @@ from contextlib import contextmanager
 from errno import EACCES, EDQUOT, EIO, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC, EROFS
 from pathlib import Path
 
-__all__ = ["LearnerLost", "RunError", "StepRefused", "advise", "explain_shortage", "irrevocable", "read_text"]
+__all__ = [
+    "LearnerLost",
+    "RunError",
+    "SamplerLost",
+    "StepRefused",
+    "advise",
+    "explain_shortage",
+    "irrevocable",
+    "read_text",
+]
 
 
 class RunError(Exception):
@@ -19,6 +28,10 @@ class RunError(Exception):
 
 class StepRefused(RunError):
     """A RunError raised before the step has changed any weights: the state at its start is saved."""
+
+
+class SamplerLost(StepRefused):
+    """A sampling engine has failed, and takes no more requests; where it has a process of its own, it is replaced."""
 
 
 class LearnerLost(RunError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -36,12 +37,15 @@ async def play_groups(
     requests: Sequence[GroupRequest],
     slots: int,
     on_episode: Callable[[Episode], None] = lambda episode: None,
+    turn: AbstractAsyncContextManager[object] | None = None,
 ) -> list[Group]:
-    """Play all episodes of all groups, at most `slots` at a time; groups come back in the order of the requests."""
+    """Play all episodes of all groups, at most `slots` at a time and each within `turn`, where given; groups come back
+    in the order of the requests."""
 
     async def play(request: GroupRequest, index: int) -> Episode:
         env, seed = envs[request.task.environment], derive(request.seed, "episode", index)
-        episode = await play_episode(player, env, request.task, index, request.limits, seed, request.examples)
+        async with turn or nullcontext():
+            episode = await play_episode(player, env, request.task, index, request.limits, seed, request.examples)
         on_episode(episode)
         return episode
 

@@ -143,7 +143,8 @@ def rollout_worker(
         model=Path(model.path),
         dtype=_dtype(plan),
         context_tokens=_context(plan),
-        slots=plan.rollout.slots or _episodes_at_once(plan) or _MEASURED_AT_ONCE,
+        # each engine has its share, and with it its share of the cache
+        slots=-(-(plan.rollout.slots or _episodes_at_once(plan) or _MEASURED_AT_ONCE) // _num_engines(plan)),
         block_size=hardware.block_size,
         cache_bytes=None if hardware.kv_cache_gb is None else int(hardware.kv_cache_gb * 2**30),
         memory_share=_memory_share(plan),
@@ -156,6 +157,10 @@ def rollout_worker(
     )
     sampler: Sampler = DEFAULT_SAMPLER.load("sampler")(settings, tokenizer.decode)
     return RolloutWorker(sampler, Chat(tokenizer), tokenizer.encode_known, envs, clock)
+
+
+def _num_engines(plan: Plan) -> int:
+    return sum(worker.role is Role.ROLLOUT for worker in plan.placement.workers) or 1
 
 
 def _words(plan: Plan, model: ModelSource) -> ModelSource:

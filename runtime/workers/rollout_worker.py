@@ -5,7 +5,7 @@ launchers to decide.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -17,7 +17,7 @@ from ..agents.formats import chat_and_format
 from ..agents.messages import Message
 from ..data.dataset import Conversation
 from ..data.demonstrations import Demonstrator, append_solution
-from ..errors import RunError, StepRefused, read_text
+from ..errors import RunError, SamplerLost, read_text
 from ..protocols import (
     Sampled,
     Sampler,
@@ -79,7 +79,8 @@ class RolloutWorker:
         self._envs = envs
         self._clock = clock
         self._plays = 0
-        """Under way; several where weights change in flight."""
+        """Under way; several where groups are handed out one by one, or weights change in flight."""
+        self._concurrency = ConcurrencyLimits.of(Rollout())
 
     async def tasks(
         self, name: str, environment: Environment, selection: TaskSelection, seed: int
@@ -89,8 +90,15 @@ class RolloutWorker:
             return await select_tasks(env.client, selection, _listed(selection), name, seed)
 
     async def play(
-        self, orders: Sequence[GroupRequest], style: PlaySettings, seen: Callable[[Episode], None]
+        self,
+        orders: Sequence[GroupRequest],
+        style: PlaySettings,
+        seen: Callable[[Episode], None],
+        turn: AbstractAsyncContextManager[object] | None = None,
     ) -> list[Group]:
+        """Play groups; each episode is played within `turn`, which several plays may share."""
+        if not self._plays:
+            self._concurrency = ConcurrencyLimits.of(style.timeouts)
         agent = style.agent
         chat, form = chat_and_format(agent, self._chat)
         player = Player(
@@ -100,7 +108,7 @@ class RolloutWorker:
             prompt=_text(agent.prompt),
             sampling=replace(style.sampling, stop_ids=(*style.sampling.stop_ids, self._chat.end_of_reply)),
             timeouts=style.timeouts,
-            concurrency=ConcurrencyLimits.of(style.timeouts),
+            concurrency=self._concurrency,
             clock=self._clock,
             memory=agent.memory,
             planning=agent.planning,
@@ -114,7 +122,7 @@ class RolloutWorker:
                 await self.sampler.forget()
             self._plays += 1
             try:
-                return await play_groups(player, envs, orders, style.slots, seen)
+                return await play_groups(player, envs, orders, style.slots, seen, turn)
             finally:
                 self._plays -= 1
 
@@ -203,7 +211,7 @@ def _sampling() -> Iterator[None]:
         yield
     except SamplerError as error:
         # the weights are the learner's, and safe
-        raise StepRefused(f"sampler: {error}; resume to start it anew") from error
+        raise SamplerLost(f"sampler: {error}; resume to start it anew") from error
     except SyncError as error:
         raise RunError(f"sync: {error}") from error
 

@@ -14,7 +14,7 @@ from ..protocols import Probe, ProbeLimits, Scorer, TrainSequence, WeightUpdate
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["ProbeText", "pack_weights", "unpack_weights"]
+__all__ = ["ProbeText", "free_cache", "pack_weights", "unpack_weights"]
 
 _SEQUENCES, _TOKENS = 2, 24
 """Of a probe. Both engines compute all of its log-probs at every sync."""
@@ -71,3 +71,11 @@ def unpack_weights(update: WeightUpdate) -> WeightUpdate:
         update,
         tensors=[(name, torch.from_numpy(data).view(dtype).view(shape)) for name, (data, dtype, shape) in tensors],
     )
+
+
+def free_cache() -> None:
+    """Give back the GPU memory that torch keeps in this process though nothing is in it."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
