@@ -29,7 +29,7 @@ from .ray_cluster import HEALTH, Cluster, join_cluster, list_workers, named_vari
 from .ray_member import START_S, Member, WorkerLost, gather_all
 from .ray_samplers import Samplers
 from .rollout_worker import PlaySettings, RolloutWorker
-from .transfer import free_memory, hand_over
+from .transfer import free_memory, hand_over, take_over
 from .worker_group import WorkerGroup
 
 __all__ = ["RayWorkerGroup", "launch_ray"]
@@ -181,7 +181,7 @@ class RayWorkerGroup(WorkerGroup):
 
     async def sync(self, version: int) -> SyncProof:
         self._samplers.forget_weights()
-        return await self._samplers.load(await self.compute(partial(hand_over, version=version)))
+        return await self._samplers.load(await self.compute(partial(hand_over, version=version)), take_over)
 
     async def restart_learner(self) -> None:
         await self._ranks.restart(self._model, self._addresses)

@@ -30,6 +30,7 @@ __all__ = [
     "Node",
     "actor_variables",
     "choose_nodes",
+    "explain_shortage",
     "join_cluster",
     "list_workers",
     "named_variables",
@@ -72,7 +73,7 @@ class Cluster:
                 self._nodes = chosen
                 return
             if asyncio.get_running_loop().time() > deadline:
-                raise RunError(f"start: {_explain_shortage(needs, alive, self._address)}")
+                raise RunError(f"start: {explain_shortage(needs, alive, self._address)}")
             await asyncio.sleep(_POLL_S)
 
     def address_of(self, worker: Worker) -> str:
@@ -169,7 +170,7 @@ def _living_nodes() -> list[Node]:
     return sorted(nodes, key=lambda node: (node.id != own, ip_address(node.address).packed, node.id))
 
 
-def _explain_shortage(needs: Sequence[Mapping[str, float]], nodes: Iterable[Node], address: str) -> str:
+def explain_shortage(needs: Sequence[Mapping[str, float]], nodes: Iterable[Node], address: str) -> str:
     """Say what is missing on which node, and how to add one."""
     most = {name: max(need[name] for need in needs) for name in ("CPU", "GPU")}
     offers = [
@@ -221,7 +222,7 @@ async def join_cluster(plan: Plan, reach: EnvConnector, stack: ExitStack) -> Clu
     address = plan.hardware.ray_address or reach.environ.get("RAY_ADDRESS") or _LOCAL
     cluster = Cluster(plan, reach.environ, address)
     if address == _LOCAL and plan.hardware.nodes > 1:
-        raise RunError(f"start: {_explain_shortage(_needs_of_nodes(plan, resource_claims(plan)), (), address)}")
+        raise RunError(f"start: {explain_shortage(_needs_of_nodes(plan, resource_claims(plan)), (), address)}")
     _join(plan, address, reach, stack)
     await cluster.find_nodes()
     return cluster

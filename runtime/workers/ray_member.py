@@ -56,14 +56,13 @@ class Member:
     async def listen(self, *words: Any) -> AsyncIterator[Said[Played]]:
         """Have it play, and hear of it as it goes."""
         number = next(self._numbers)
-        stream, ended = self.handle.play.options(num_returns="streaming").remote(number, *words), False
+        stream = self.handle.play.options(num_returns="streaming").remote(number, *words)
         try:
             while (news := await self.wait(anext(stream, None), number)) is not None:
                 yield await self.wait(news, number)
-            ended = True
-        finally:
-            if not ended and self._lost is None:
-                await _end(stream)
+        except asyncio.CancelledError:
+            await _end(stream)
+            raise
 
     async def wait(self, answer: Awaitable[T], number: int | None = None, within: float | None = None) -> T:
         """Wait for an answer as long as there is somebody to give it, and `within` so many seconds."""
@@ -85,12 +84,15 @@ class Member:
 
     async def end(self) -> None:
         """End its process, whatever it is doing."""
-        import ray
-
         self._give_up("it was ended")
         if self._watching is not None:
             self._watching.cancel()
-        with suppress(ray.exceptions.RayError, ValueError):
+        self._kill()
+
+    def _kill(self) -> None:
+        import ray
+
+        with suppress(ray.exceptions.RayError):
             ray.kill(self.handle)
 
     async def _watch(self) -> None:

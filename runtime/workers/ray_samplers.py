@@ -23,7 +23,6 @@ from ..rollout.groups import GroupRequest
 from .ray_actors import Said
 from .ray_member import START_S, Member, WorkerLost, gather_all
 from .rollout_worker import PlaySettings, RolloutWorker
-from .transfer import take_over
 
 __all__ = ["MOST_REPLACED", "Samplers"]
 
@@ -36,6 +35,7 @@ _CLOSING_S = 10.0
 _LOST = (WorkerLost, SamplerLost)
 
 OnEpisode = Callable[[Episode], None]
+TakeOver = Callable[[RolloutWorker, Any], Awaitable[SyncProof]]
 
 
 class Samplers:
@@ -48,8 +48,8 @@ class Samplers:
         self.members: list[Member] = []
         self._renewing = [asyncio.Lock() for _ in create]
         self._model: ModelSource
-        self._weights: Sequence[Any] | None = None
-        """Where those of the last sync are."""
+        self._weights: tuple[Any, TakeOver] | None = None
+        """Where those of the last sync are, and how they are loaded."""
         self.lengths = TurnLengths()
         self._replaced = Counter[int]()
         """Since the last sync."""
@@ -93,9 +93,9 @@ class Samplers:
             except _LOST as error:
                 await self.replace_lost(at, member, error)
 
-    async def load(self, weights: Sequence[Any]) -> SyncProof:
+    async def load(self, weights: Any, take_over: TakeOver) -> SyncProof:
         """Give all the weights; return the proof with the largest difference."""
-        self._weights = weights
+        self._weights = weights, take_over
         proofs = await self.call_all(take_over, weights)
         self._replaced.clear()
         return max(proofs, key=lambda proof: proof.difference)
@@ -181,7 +181,8 @@ class Samplers:
         try:
             await self._start(member)
             if self._weights is not None:
-                await member.ask(take_over, self._weights)
+                weights, take_over = self._weights
+                await member.ask(take_over, weights)
         except BaseException:
             await member.end()
             raise

@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,26 +21,39 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("ray")
 
-from agym.dsl.model.plan import Role  # noqa: E402
+from agym.dsl.model.plan import Role, Worker  # noqa: E402
 from agym.dsl.model.recipe import Agent, Rollout  # noqa: E402
 from agym.envs.protocol import Deadlines  # noqa: E402
 from agym.runtime.backends.checks.checksums import checksums  # noqa: E402
-from agym.runtime.errors import RunError, StepRefused  # noqa: E402
-from agym.runtime.protocols import Probe, ProbeLimits, SamplingSettings, WeightUpdate  # noqa: E402
+from agym.runtime.errors import LearnerLost, RunError, SamplerLost, StepRefused  # noqa: E402
+from agym.runtime.protocols import (  # noqa: E402
+    Probe,
+    ProbeLimits,
+    SamplingSettings,
+    SyncProof,
+    TrainSequence,
+    WeightUpdate,
+)
 from agym.runtime.rollout.env_connections import EnvConnector  # noqa: E402
-from agym.runtime.rollout.episode import Ending, Episode, Group, Task  # noqa: E402
+from agym.runtime.rollout.episode import Ending, Episode, Group, Segment, Task  # noqa: E402
 from agym.runtime.rollout.episode_runner import EpisodeLimits  # noqa: E402
+from agym.runtime.rollout.group_queue import GroupQueue, TurnLengths  # noqa: E402
 from agym.runtime.rollout.groups import GroupRequest  # noqa: E402
-from agym.runtime.workers.ray import (  # noqa: E402
-    RayWorkerGroup,
-    RolloutActor,
-    Said,
+from agym.runtime.workers.division import divides_sequences  # noqa: E402
+from agym.runtime.workers.ray import Ranks, RayWorkerGroup, launch_ray  # noqa: E402
+from agym.runtime.workers.ray_actors import RolloutActor, Said  # noqa: E402
+from agym.runtime.workers.ray_cluster import (  # noqa: E402
+    Node,
     actor_variables,
-    launch_ray,
+    choose_nodes,
+    explain_shortage,
     resource_claims,
 )
+from agym.runtime.workers.ray_member import Member, WorkerLost  # noqa: E402
+from agym.runtime.workers.ray_samplers import Samplers  # noqa: E402
 from agym.runtime.workers.rollout_worker import PlaySettings  # noqa: E402
 from agym.runtime.workers.weight_sync import pack_weights, unpack_weights  # noqa: E402
+from ray.exceptions import ActorDiedError  # noqa: E402
 
 from .conftest import RECIPE, plan_of  # noqa: E402
 
@@ -86,19 +100,53 @@ def test_weights_are_not_copied_before_they_are_in_shared_memory() -> None:
 
 
 def test_on_a_cpu_each_actor_claims_a_core() -> None:
-    assert resource_claims(plan_of(RECIPE)) == {Role.ROLLOUT: {"CPU": 1, "GPU": 0}, Role.LEARNER: {"CPU": 1, "GPU": 0}}
+    core = {"CPU": 1, "GPU": 0}
+    assert resource_claims(plan_of(RECIPE)) == {"rollout/0": core, "learner/0": core}
+    claims = resource_claims(plan_of(RECIPE, "hardware.workers_per_node=2"))
+    assert claims == dict.fromkeys(["rollout/0", "rollout/1", "learner/0", "learner/1"], core)
 
 
-def test_actors_that_take_turns_on_a_card_share_it() -> None:
-    shared = resource_claims(plan_of(RECIPE, "hardware={gpus_per_node: 1, gpu: h100}"))
-    assert {role: share["GPU"] for role, share in shared.items()} == {Role.ROLLOUT: 0.5, Role.LEARNER: 0.5}
+def test_actors_that_take_turns_on_a_gpu_share_it() -> None:
+    shared = resource_claims(plan_of(RECIPE, "hardware={gpus_per_node: 2, gpu: h100}"))
+    assert {name: share["GPU"] for name, share in shared.items()} == dict.fromkeys(shared, 0.5)
+    assert len(shared) == 4
 
 
-def test_more_than_one_worker_of_a_kind_is_refused_by_name(tmp_path: Path) -> None:
-    plan = plan_of(RECIPE, "hardware={gpus_per_node: 2, gpu: h100}")
+def node(name: str, **offers: float) -> Node:
+    return Node(name, f"10.0.0.{name}", offers)
+
+
+NEEDS = [{"CPU": 2.0, "GPU": 2.0}] * 2
+
+
+def test_nodes_are_chosen_in_order_and_those_without_room_left_out() -> None:
+    nodes = [node("1", CPU=8, GPU=2), node("2", CPU=8, GPU=1), node("3", CPU=8, GPU=4)]
+    assert choose_nodes(nodes, NEEDS) == [nodes[0], nodes[2]]
+    assert choose_nodes(nodes[:2], NEEDS) is None
+
+
+def test_a_node_that_is_gone_is_replaced_where_it_stood_and_the_others_stay() -> None:
+    first, second, spare = (node(name, CPU=8, GPU=4) for name in "123")
+    assert choose_nodes([second, spare], NEEDS, [first, second]) == [spare, second]
+    # no machine is left over: another has room for both
+    assert choose_nodes([second], NEEDS, [first, second]) == [second, second]
+    small = node("2", CPU=8, GPU=2)
+    assert choose_nodes([small], NEEDS, [first, small]) is None
+
+
+def test_a_shortage_says_what_is_missing_on_which_node() -> None:
+    nodes = [node("1", CPU=8, GPU=2), node("2", CPU=8, GPU=1)]
+    assert explain_shortage(NEEDS, nodes, "auto") == (
+        "the plan needs 2 nodes with 2 CPUs and 2 GPUs each, and the Ray cluster at 'auto' lacks room: node 10.0.0.1 "
+        "offers 2 of 2 CPUs and 2 of 2 GPUs; node 10.0.0.2 offers 2 of 2 CPUs and 1 of 2 GPUs; run 'ray start "
+        "--address=HOST:6379' on another machine, or change 'hardware'"
+    )
+
+
+def test_several_nodes_without_a_cluster_are_refused_with_how_to_start_one(tmp_path: Path) -> None:
     connector = EnvConnector(tmp_path, {}, print, Deadlines())
-    with pytest.raises(RunError, match="places one worker of each kind, and the plan has also rollout/1, learner/1"):
-        asyncio.run(launch_ray(plan, tmp_path, connector, time.perf_counter, print))
+    with pytest.raises(RunError, match=r"2 nodes with 2 CPUs each.*'ray start --head.*'hardware.ray_address: auto'"):
+        asyncio.run(launch_ray(plan_of(RECIPE, "hardware.nodes=2"), tmp_path, connector, time.perf_counter, print))
 
 
 def test_an_actor_finds_in_its_environment_what_an_engine_in_this_process_would() -> None:
@@ -130,11 +178,14 @@ class Playing:
 
     def __init__(self, trouble: Exception | None = None) -> None:
         self.trouble = trouble
+        self.played: list[str] = []
+        self.name = ""
         self.cancelled = False
 
     async def play(
-        self, orders: list[GroupRequest], style: PlaySettings, seen: Callable[[Episode], None]
+        self, orders: list[GroupRequest], style: PlaySettings, seen: Callable[[Episode], None], turn: object = None
     ) -> list[Group]:
+        self.played += [each.task.id for each in orders]
         groups = [
             Group(task=each.task, episodes=tuple(episode(each.task, at) for at in range(each.size))) for each in orders
         ]
@@ -159,18 +210,35 @@ def actor(worker: Playing) -> RolloutActor:
 
 
 class Here:
-    """An actor's handle, with the actor in this process."""
+    """An actor's handle, with the actor in this process. It is gone after so many answers."""
 
-    def __init__(self, made: RolloutActor) -> None:
-        self.play = self
-        self._made = made
+    def __init__(self, made: Any, answers: int = 1000) -> None:
+        self._made, self._answers = made, answers
+        self.play = self.do = self
 
     def options(self, **_: object) -> Here:
         return self
 
-    async def remote(self, *words: Any) -> Any:
-        async for said in self._made.play(*pickle.loads(pickle.dumps(words))):
+    def remote(self, number: int, *words: Any, **more: Any) -> Any:
+        if callable(words[0]):
+            return self._do(number, *words, **more)
+        return self._play(number, *pickle.loads(pickle.dumps(words)))
+
+    async def _do(self, number: int, *words: Any, **more: Any) -> Any:
+        self._count()
+        # a rank works in another thread, as others wait for it
+        made = self._made.do(number, *words, **more)
+        return await made if asyncio.iscoroutine(made) else made
+
+    async def _play(self, *words: Any) -> Any:
+        async for said in self._made.play(*words):
+            self._count()
             yield ready(pickle.loads(pickle.dumps(said)))
+
+    def _count(self) -> None:
+        self._answers -= 1
+        if self._answers < 0:
+            raise ActorDiedError
 
 
 def ready(value: Any) -> asyncio.Future[Any]:
@@ -179,29 +247,67 @@ def ready(value: Any) -> asyncio.Future[Any]:
     return future
 
 
+class Starting(Samplers):
+    """Samplers whose actors need no start."""
+
+    async def _start(self, member: Member) -> None:
+        return None
+
+
+def member(handle: Any, rank: int = 0) -> Member:
+    worker = Worker(id=f"rollout/{rank}", role=Role.ROLLOUT, rank=rank, node=0, gpus=())
+    made = Member(worker, "10.0.0.1", handle, heartbeat_s=60)
+    cast(Any, made)._kill = lambda: None
+    return made
+
+
+async def samplers(notes: list[str], *handles: list[Here]) -> Samplers:
+    """As many as there are lists: the first actor of each, and those that take its place."""
+
+    def create(rank: int, spare: Iterator[Here]) -> Callable[[], Awaitable[Member]]:
+        async def next_one() -> Member:
+            return member(next(spare), rank)
+
+        return next_one
+
+    made = Starting([create(rank, iter(each)) for rank, each in enumerate(handles)], notes.append)
+    await made.prepare()
+    return made
+
+
+def play(
+    requests: Sequence[GroupRequest], heard: Callable[[Episode], None], *handles: list[Here], notes: Any = None
+) -> list[Group]:
+    async def run() -> list[Group]:
+        made = await samplers([] if notes is None else notes, *handles)
+        return await made.play(requests, STYLE, heard)
+
+    return asyncio.run(run())
+
+
+def names(groups: Sequence[Group]) -> list[list[tuple[str, int]]]:
+    return [[(each.task.id, each.index) for each in group.episodes] for group in groups]
+
+
 def test_episodes_are_told_of_as_they_end_and_come_back_in_their_groups() -> None:
     heard: list[Episode] = []
-    workers = RayWorkerGroup(Here(actor(Playing())), None, print)
-    groups = asyncio.run(workers.play([order("a"), order("b")], STYLE, heard.append))
+    groups = play([order("a"), order("b")], heard.append, [Here(actor(Playing()))])
     assert [(each.task.id, each.index) for each in heard] == [("b", 1), ("b", 0), ("a", 1), ("a", 0)]
-    assert [[(each.task.id, each.index) for each in group.episodes] for group in groups] == [
-        [("a", 0), ("a", 1)],
-        [("b", 0), ("b", 1)],
-    ]
+    assert names(groups) == [[("a", 0), ("a", 1)], [("b", 0), ("b", 1)]]
 
 
 def test_what_an_environment_has_to_say_comes_with_the_next_news() -> None:
     notes: list[str] = []
     made = actor(Playing())
     made._notes.append("its server died")
-    asyncio.run(RayWorkerGroup(Here(made), None, notes.append).play([order("a")], STYLE, lambda _: None))
+    play([order("a")], lambda _: None, [Here(made)], notes=notes)
     assert notes == ["its server died"]
 
 
 def test_a_play_that_nobody_listens_to_any_more_is_ended() -> None:
     async def leave() -> Playing:
         worker = Playing()
-        news = actor(worker).play([order("a"), order("b")], STYLE)
+        news = actor(worker).play(0, [order("a"), order("b")], STYLE)
         assert isinstance(await anext(news), Said)
         await cast(Any, news).aclose()
         return worker
@@ -211,10 +317,242 @@ def test_a_play_that_nobody_listens_to_any_more_is_ended() -> None:
 
 def test_trouble_in_a_play_is_raised_after_what_was_seen_before_it() -> None:
     heard: list[Episode] = []
-    workers = RayWorkerGroup(Here(actor(Playing(StepRefused("no sampler")))), None, print)
     with pytest.raises(StepRefused, match="no sampler"):
-        asyncio.run(workers.play([order("a")], STYLE, heard.append))
+        play([order("a")], heard.append, [Here(actor(Playing(StepRefused("no sampler"))))])
     assert len(heard) == 1
+
+
+# --- several samplers ----------------------------------------------------------------------------------------------
+
+REQUESTS = [order(name) for name in "abcdefg"]
+WHOLE = [[(name, 0), (name, 1)] for name in "abcdefg"]
+
+
+def test_groups_are_handed_out_to_all_and_come_back_in_the_order_of_the_requests() -> None:
+    first, second = Playing(), Playing()
+    assert names(play(REQUESTS, lambda _: None, [Here(actor(first))], [Here(actor(second))])) == WHOLE
+    assert sorted(first.played + second.played) == list("abcdefg")
+    assert min(len(first.played), len(second.played)) >= 3
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("answers", [0, 1, 3])
+def test_what_a_sampler_played_when_it_was_lost_is_played_again_and_another_takes_its_place(
+    number: int, answers: int
+) -> None:
+    notes: list[str] = []
+    others = [[Here(actor(Playing()))] for _ in range(number - 1)]
+    lost = [Here(actor(Playing()), answers), Here(actor(Playing()))]
+    assert names(play(REQUESTS, lambda _: None, lost, *others, notes=notes)) == WHOLE
+    assert notes == ["rollout/0 on 10.0.0.1: its process is gone, killed or out of memory; another takes its place"]
+
+
+def test_an_engine_that_fails_in_a_living_process_is_replaced_too() -> None:
+    failing = Here(actor(Playing(SamplerLost("sampler: broken"))))
+    assert names(play(REQUESTS, lambda _: None, [failing, Here(actor(Playing()))])) == WHOLE
+
+
+def test_a_sampler_that_is_lost_again_and_again_ends_the_step() -> None:
+    with pytest.raises(StepRefused, match=r"it was replaced 3 times since the last sync: read its file in 'logs/work"):
+        play(REQUESTS, lambda _: None, [Here(actor(Playing()), 0) for _ in range(4)])
+
+
+def test_one_that_takes_a_place_gets_the_weights_of_the_last_sync_first() -> None:
+    given: list[str] = []
+
+    async def note(worker: Any, address: str) -> SyncProof:
+        given.append(f"{worker.name} {address}")
+        return SyncProof(compared=1, unproven=(), difference=float(worker.name == "second"))
+
+    async def run() -> SyncProof:
+        first, second, spare = Playing(), Playing(), Playing()
+        first.name, second.name, spare.name = "first", "second", "spare"
+        made = await samplers([], [Here(actor(first), 1), Here(actor(spare))], [Here(actor(second))])
+        proof = await made.load("v1", note)
+        await made.play(REQUESTS, STYLE, lambda _: None)
+        assert made.num_replaced == 1
+        return proof
+
+    assert asyncio.run(run()).difference == 1.0
+    assert given == ["first v1", "second v1", "spare v1"]
+
+
+def test_the_longest_groups_come_first_and_no_engine_with_room_waits() -> None:
+    def long(name: str, horizon: int) -> GroupRequest:
+        return replace(order(name), limits=replace(BUDGETS, horizon=horizon))
+
+    queue = GroupQueue([long("a", 1), long("b", 3), long("c", 2), long("d", 3)], TurnLengths(), slots=3)
+    queue.add_engine(0)
+    queue.add_engine(1)
+    # two episodes each: a second group starts where a slot is left
+    assert [queue.assign() for _ in range(5)] == [(0, 1), (1, 3), (0, 2), (1, 0), None]
+
+
+def test_a_group_s_length_is_judged_by_the_episodes_so_far_of_its_environment() -> None:
+    lengths, request = TurnLengths(), order("a")
+    assert lengths.expect(request) == 1.0
+    ids = np.zeros(30, np.int32)
+    segment = Segment(ids=ids, sampled=ids > 0, logprobs=ids.astype(np.float32), versions=ids)
+    turn = cast(Any, object())
+    lengths.note(replace(episode(request.task, 0), segments=(segment,), turns=(turn,) * 3))
+    assert lengths.expect(replace(request, limits=replace(BUDGETS, horizon=5))) == 50.0
+
+
+# --- several ranks -------------------------------------------------------------------------------------------------
+
+
+def sequence(*ids: int) -> TrainSequence:
+    return TrainSequence(ids=np.array(ids), loss_mask=np.ones(len(ids), bool), advantages=np.zeros(len(ids)))
+
+
+class Rank:
+    """A rank's worker: says what it was given."""
+
+    def __init__(self, troubles: Sequence[Exception | None] = ()) -> None:
+        self._troubles = list(troubles)
+        self.asked = 0
+
+    def do(self, number: int, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.asked += 1
+        if self._troubles and (trouble := self._troubles.pop(0)) is not None:
+            raise trouble
+        return work(self, *args, **kwargs)
+
+
+@divides_sequences
+def lengths_of(worker: Any, sequences: Sequence[TrainSequence]) -> list[int]:
+    return [len(each.ids) for each in sequences]
+
+
+@divides_sequences
+def number_of(worker: Any, sequences: Sequence[TrainSequence], more: int) -> int:
+    return len(sequences) + more
+
+
+def whole(worker: Any) -> str:
+    return "done"
+
+
+async def ranks(*handles: Here) -> Ranks:
+    made = Ranks(plan_of(RECIPE), [], survivors_s=0.05)
+    made._members = [member(each, rank) for rank, each in enumerate(handles)]
+    return made
+
+
+def ask(handles: Sequence[Here], *words: Any) -> Any:
+    async def run() -> Any:
+        return await (await ranks(*handles)).call(*words)
+
+    return asyncio.run(run())
+
+
+def test_sequences_are_divided_over_the_ranks_and_what_comes_back_is_joined() -> None:
+    sequences = [sequence(*range(size)) for size in (5, 1, 3, 2)]
+    both = [Here(Rank()), Here(Rank())]
+    assert ask(both, lengths_of, sequences) == [5, 1, 3, 2]
+    assert ask(both, number_of, sequences, 10) == 12
+    assert ask(both, whole) == "done"
+
+
+def test_what_all_ranks_raise_alike_is_raised() -> None:
+    with pytest.raises(StepRefused, match="no room"):
+        ask([Here(Rank([StepRefused("no room")])) for _ in range(2)], whole)
+
+
+def test_what_one_rank_raises_while_the_others_finish_is_raised() -> None:
+    with pytest.raises(OSError, match="no space"):
+        ask([Here(Rank()), Here(Rank([OSError("no space")]))], whole)
+
+
+class Waiting(Rank):
+    """A rank that waits for another for ever."""
+
+    async def do(self, *_: Any, **__: Any) -> Any:
+        await asyncio.Event().wait()
+
+
+def test_a_rank_that_fails_while_others_wait_for_it_ends_them_all() -> None:
+    with pytest.raises(LearnerLost, match=r"rollout/1 failed, the other ranks waited for it for 0.05 s more: no room"):
+        ask([Here(Waiting()), Here(Rank([RunError("no room")]))], whole)
+
+
+def test_a_rank_that_is_gone_ends_the_call_and_every_later_one() -> None:
+    async def run() -> None:
+        made = await ranks(Here(Waiting()), Here(Rank(), 0))
+        for _ in range(2):
+            with pytest.raises(LearnerLost, match=r"rollout/1 on 10.0.0.1: its process is gone"):
+                await made.call(whole)
+
+    asyncio.run(run())
+
+
+# --- whether they are still there ----------------------------------------------------------------------------------
+
+
+class Pinged:
+    """A handle that answers pings with the numbers of the calls under way, or not at all; a call it never answers."""
+
+    def __init__(self, under_way: frozenset[int] | None) -> None:
+        self._under_way = under_way
+        self.do = self.ping = self
+
+    def options(self, **_: object) -> Pinged:
+        return self
+
+    async def remote(self, *words: Any) -> Any:
+        if words or self._under_way is None:
+            await asyncio.Event().wait()
+        return self._under_way
+
+
+@pytest.mark.parametrize(
+    ("under_way", "reason"),
+    [(None, "it has not answered for 0.1 s"), (frozenset(), "an answer of it was lost on the way")],
+)
+def test_one_that_is_hung_or_whose_answer_was_lost_is_waited_for_no_longer(
+    under_way: frozenset[int] | None, reason: str
+) -> None:
+    async def run() -> None:
+        worker = Worker(id="rollout/0", role=Role.ROLLOUT, rank=0, node=0, gpus=())
+        made = Member(worker, "10.0.0.1", Pinged(under_way), heartbeat_s=0.1)
+        made.watch()
+        with pytest.raises(WorkerLost, match=f"rollout/0 on 10.0.0.1: {reason}"):
+            await made.ask(whole)
+
+    asyncio.run(run())
+
+
+# --- taking turns on a GPU -----------------------------------------------------------------------------------------
+
+
+class Told:
+    """Samplers and ranks that note what is asked of them."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+
+    async def sleep(self) -> None:
+        self.order.append("samplers sleep")
+
+    async def call(self, work: Any, *_: Any, **__: Any) -> list[str]:
+        self.order.append(getattr(work, "func", work).__name__)
+        return ["address"]
+
+    async def load(self, addresses: Any, work: Any) -> SyncProof:
+        self.order.append("samplers load")
+        return SyncProof(compared=1, unproven=(), difference=0.0)
+
+    def forget_weights(self) -> None:
+        self.order.append("samplers forget")
+
+
+def test_on_a_shared_gpu_samplers_sleep_while_the_learner_works_and_it_gives_back_memory_before_they_wake() -> None:
+    told: Any = Told()
+    workers = RayWorkerGroup(told, told, list, shares_gpu=True)
+    asyncio.run(workers.compute(whole))
+    asyncio.run(workers.sync(3))
+    turn = ["samplers sleep", "whole", "free_memory"]
+    assert told.order == [*turn, "samplers forget", "samplers sleep", "hand_over", "free_memory", "samplers load"]
 
 
 # --- real runs -----------------------------------------------------------------------------------------------------
