@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from ...dsl.model.plan import Plan, Role, Worker
 from ...dsl.model.recipe import Layout
 from ..backends.hf_models import ModelSource
-from ..errors import LearnerLost
+from ..errors import LearnerLost, RunError
 from ..protocols import SyncProof
 from ..rollout.env_connections import EnvConnector
 from ..rollout.episode import Episode, Group
@@ -156,7 +156,7 @@ class RayWorkerGroup(WorkerGroup):
             announce("start: loading vLLM and building the learner")
             await gather_all((self._samplers.start(), self._ranks.start(self._model, self._addresses())))
         except WorkerLost as error:
-            raise LearnerLost(f"start: {error}") from error
+            raise RunError(f"start: {error}") from error
 
     async def play(
         self, requests: Sequence[GroupRequest], settings: PlaySettings, on_episode: Callable[[Episode], None]
@@ -184,6 +184,7 @@ class RayWorkerGroup(WorkerGroup):
         return await self._samplers.load(await self.compute(partial(hand_over, version=version)), take_over)
 
     async def restart_learner(self) -> None:
+        self._samplers.forget_weights()
         await self._ranks.restart(self._model, self._addresses)
 
     def count_replaced(self) -> Mapping[str, int]:
@@ -208,7 +209,11 @@ async def launch_ray(
         announce("start: waiting for the workers")
         samplers, ranks = list_workers(plan, Role.ROLLOUT), list_workers(plan, Role.LEARNER)
         workers = RayWorkerGroup(
-            Samplers([partial(_sampler, cluster, plan, root, reach, clock, each) for each in samplers], reach.note),
+            Samplers(
+                [partial(_sampler, cluster, plan, root, reach, clock, each) for each in samplers],
+                reach.note,
+                reach.remark,
+            ),
             Ranks(plan, [partial(_rank, cluster, plan, root, each) for each in ranks], plan.hardware.heartbeat_s),
             lambda: [cluster.address_of(each) for each in ranks],
             shares_gpu=plan.hardware.gpus_per_node > 0 and plan.hardware.layout is Layout.COLOCATED,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
+import time
 import warnings
 from asyncio import Semaphore
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -15,6 +17,7 @@ from weakref import WeakValueDictionary
 
 from ...dsl.model.plan import Plan
 from ..backends.hf_models import ModelSource
+from ..errors import RunError
 from ..rollout.env_connections import EnvConnector, OpenEnvs
 from ..rollout.episode import Episode
 from ..rollout.groups import GroupRequest
@@ -30,8 +33,7 @@ __all__ = ["LearnerActor", "Played", "RolloutActor", "Said"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_JOIN_S = 300.0
-"""For the other ranks to come, each of which imports its engine first."""
+_SHOWN_WITHIN_S = 10
 _COLLECTIVE_S = 1800.0
 """For the slowest rank to arrive where all meet; a dead or hung one is noticed sooner, as it answers no ping."""
 
@@ -180,7 +182,7 @@ class LearnerActor:
 
 def _prepare(log: Path, gpus: Sequence[int]) -> None:
     """Write all output of this process to a file, and see no GPUs but those of the plan."""
-    log.parent.mkdir(parents=True, exist_ok=True)
+    _find_folder(log.parent)
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -188,6 +190,18 @@ def _prepare(log: Path, gpus: Sequence[int]) -> None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         named = [visible[gpu] if gpu < len(visible) and visible[gpu] else str(gpu) for gpu in gpus]
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(named)
+
+
+def _find_folder(folder: Path) -> None:
+    """Wait for a folder that another machine made, as long as a shared one may take to show it."""
+    for _ in range(_SHOWN_WITHIN_S):
+        if folder.is_dir():
+            return
+        time.sleep(1)
+    raise RunError(
+        f"start: node {platform.node()} does not see the run's folder '{folder.parent.parent}': set 'output' to a "
+        "folder that all nodes share"
+    )
 
 
 def _here(plan: Plan, model: ModelSource) -> ModelSource:

@@ -23,6 +23,7 @@ from ...dsl.publish.plan_json import dump_json
 from ..backends.engine_variables import missing_variables
 from ..errors import RunError
 from ..rollout.env_connections import EnvConnector
+from .ray_member import Member
 
 __all__ = [
     "HEALTH",
@@ -94,15 +95,16 @@ class Cluster:
             runtime_env={"env_vars": self._variables},
         )
         handle = placed.remote(*arguments)
+        log.parent.mkdir(parents=True, exist_ok=True)
         prepared = handle.prepare.remote(log, worker.gpus)
-        done, _ = await asyncio.wait([asyncio.wrap_future(prepared.future())], timeout=_ROOM_S)
-        if not done:
+        ready, _ = await asyncio.to_thread(ray.wait, [prepared], timeout=_ROOM_S)
+        if not ready:
             ray.kill(handle)
             raise RunError(
                 f"start: waited {_ROOM_S:g} s for node {node.address} to have room for {worker.id}, which needs "
                 f"{_describe(claim)}; end what else uses the cluster, or give the run machines of its own"
             )
-        await prepared
+        await Member(worker, node.address, handle, _ROOM_S).wait(prepared)
         return handle
 
 

@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from ...dsl.model.plan import Worker
+from ..errors import LearnerLost
 from .ray_actors import Played, Said
 
 __all__ = ["START_S", "Member", "WorkerLost", "gather_all"]
@@ -138,6 +139,8 @@ class Member:
         try:
             yield
         except RayTaskError as error:
+            if isinstance(error.cause, RayError):
+                raise LearnerLost(f"{self._name}: the weights that it was given are gone with the learner") from error
             if not isinstance(error.cause, Exception):
                 raise
             raise error.cause from error

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from ...dsl.model.recipe import Environment
 from ..backends.hf_models import ModelSource
-from ..errors import RunError, SamplerLost, StepRefused
+from ..errors import LearnerLost, RunError, SamplerLost, StepRefused
 from ..protocols import SyncProof
 from ..rollout.episode import Episode, Group
 from ..rollout.group_queue import GroupQueue, TurnLengths
@@ -41,10 +41,16 @@ TakeOver = Callable[[RolloutWorker, Any], Awaitable[SyncProof]]
 class Samplers:
     """All rollout workers."""
 
-    def __init__(self, create: Sequence[Callable[[], Awaitable[Member]]], note: Callable[[str], None]) -> None:
-        """`create` makes the actor of each, which has no engine yet."""
+    def __init__(
+        self,
+        create: Sequence[Callable[[], Awaitable[Member]]],
+        note: Callable[[str], None],
+        remark: Callable[[str], None],
+    ) -> None:
+        """`create` makes the actor of each, which has no engine yet; `note` is told what their environments have to
+        say, and `remark` what becomes of themselves."""
         self._create = create
-        self._note = note
+        self._note, self._remark = note, remark
         self.members: list[Member] = []
         self._renewing = [asyncio.Lock() for _ in create]
         self._model: ModelSource
@@ -169,12 +175,17 @@ class Samplers:
                     ) from error
                 self._replaced[at] += 1
                 self.num_replaced += 1
-                self._note(f"{error}; another takes its place")
+                self._remark(f"{error}; another takes its place")
                 try:
                     self.members[at] = await self._start_another(at)
                     return
                 except _LOST as again:
                     error = again
+                except LearnerLost:
+                    raise
+                except RunError as refused:
+                    # what was learned is the learner's, and safe
+                    raise StepRefused(str(refused)) from refused
 
     async def _start_another(self, at: int) -> Member:
         member = await self._create[at]()

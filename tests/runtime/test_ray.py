@@ -54,6 +54,7 @@ from agym.runtime.workers.ray_samplers import Samplers  # noqa: E402
 from agym.runtime.workers.rollout_worker import PlaySettings  # noqa: E402
 from agym.runtime.workers.weight_sync import pack_weights, unpack_weights  # noqa: E402
 from ray.exceptions import ActorDiedError  # noqa: E402
+from two_nodes import two_nodes  # noqa: E402
 
 from .conftest import RECIPE, plan_of  # noqa: E402
 
@@ -270,7 +271,7 @@ async def samplers(notes: list[str], *handles: list[Here]) -> Samplers:
 
         return next_one
 
-    made = Starting([create(rank, iter(each)) for rank, each in enumerate(handles)], notes.append)
+    made = Starting([create(rank, iter(each)) for rank, each in enumerate(handles)], notes.append, notes.append)
     await made.prepare()
     return made
 
@@ -606,8 +607,7 @@ class Driver:
             time.sleep(0.02)
 
     def actor(self, name: str) -> int:
-        (found,) = [pid for pid, line in self.members() if line.startswith(f"ray::{name}")]
-        return found
+        return min(pid for pid, line in self.members() if line.startswith(f"ray::{name}"))
 
     def members(self) -> Iterator[tuple[int, str]]:
         """Living processes of the run's session."""
@@ -666,18 +666,16 @@ def test_the_same_rows_as_with_workers_in_one_process(tmp_path: Path, inline: li
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", ["LearnerActor", "RolloutActor"])
-def test_an_actor_that_is_killed_ends_the_run_with_one_sentence_and_a_folder_to_resume(
-    tmp_path: Path, inline: list[dict[str, Any]], name: str
+def test_a_learner_that_is_killed_ends_the_run_with_one_sentence_and_a_folder_to_resume(
+    tmp_path: Path, inline: list[dict[str, Any]]
 ) -> None:
     driver = Driver(tmp_path / "run", *ON_RAY)
     driver.wait_for_rows(3)
-    os.kill(driver.actor(name), signal.SIGKILL)
+    os.kill(driver.actor("LearnerActor"), signal.SIGKILL)
     code, out = driver.ended()
-    worker = {"LearnerActor": "the learner", "RolloutActor": "the rollout worker"}[name]
     assert code == 3
     assert out.splitlines()[-1] == (
-        f"agym run: error: {worker}: its process is gone, killed or out of memory; resume to start it anew"
+        "agym run: error: learner/0 on 127.0.0.1: its process is gone, killed or out of memory"
     )
     assert "Traceback" not in out
     assert "raylet" not in out
@@ -685,6 +683,74 @@ def test_an_actor_that_is_killed_ends_the_run_with_one_sentence_and_a_folder_to_
     code, out = resumed.ended()
     assert code == 0, out[-3000:]
     assert resumed.rows() == inline
+
+
+@pytest.mark.heavy
+def test_a_sampler_that_is_killed_is_replaced_and_not_a_bit_of_the_run_differs(
+    tmp_path: Path, inline: list[dict[str, Any]]
+) -> None:
+    driver = Driver(tmp_path / "run", *ON_RAY)
+    driver.wait_for_rows(3)
+    os.kill(driver.actor("RolloutActor"), signal.SIGKILL)
+    code, out = driver.ended()
+    assert code == 0, out[-3000:]
+    assert _LOST_SAMPLER in out
+    assert driver.rows() == inline
+
+
+_LOST_SAMPLER = "note: rollout/0 on 127.0.0.1: its process is gone, killed or out of memory; another takes its place"
+TWO = ("--set", "hardware.workers_per_node=2")
+COUNTED = ("total_step", "stage", "rollout/tokens", "rollout/episodes", "train/tokens")
+
+
+def same_start(rows: list[dict[str, Any]], inline: list[dict[str, Any]], steps: int) -> None:
+    """The same tokens, and the same losses but for the order of sums."""
+    for mine, theirs in list(zip(rows, inline, strict=False))[:steps]:
+        assert {key: mine.get(key) for key in COUNTED} == {key: theirs.get(key) for key in COUNTED}
+        assert mine.get("train/loss", 0) == pytest.approx(theirs.get("train/loss", 0), abs=1e-5)
+    assert [row["total_step"] for row in rows] == [row["total_step"] for row in inline]
+
+
+@pytest.mark.heavy
+def test_two_engines_and_two_ranks_begin_as_one_of_each_and_learn_to_the_end(
+    tmp_path: Path, inline: list[dict[str, Any]]
+) -> None:
+    driver = Driver(tmp_path / "run", *TWO)
+    code, out = driver.ended()
+    assert code == 0, out[-3000:]
+    same_start(driver.rows(), inline, steps=4)
+    logs = tmp_path / "run/runs/small/logs/workers"
+    assert sorted(file.name for file in logs.iterdir()) == [
+        f"{role}-{rank}.log" for role in ("learner", "rollout") for rank in (0, 1)
+    ]
+
+
+@pytest.mark.heavy
+def test_of_two_samplers_one_that_is_killed_is_replaced_and_each_group_learned_from_once(
+    tmp_path: Path, inline: list[dict[str, Any]]
+) -> None:
+    driver = Driver(tmp_path / "run", *TWO)
+    driver.wait_for_rows(3)
+    os.kill(driver.actor("RolloutActor"), signal.SIGKILL)
+    code, out = driver.ended()
+    assert code == 0, out[-3000:]
+    assert "another takes its place" in out
+    rows = driver.rows()
+    same_start(rows, inline, steps=3)
+    assert [row.get("rollout/episodes") for row in rows] == [row.get("rollout/episodes") for row in inline]
+
+
+@pytest.mark.heavy
+def test_two_machines_begin_as_one(tmp_path: Path, inline: list[dict[str, Any]]) -> None:
+    """Where namespaces are not allowed it fails with NoNamespaces."""
+    (tmp_path / "recipe.yaml").write_text(REAL)
+    with two_nodes() as cluster:
+        words = (sys.executable, "-m", "agym", "run", "recipe.yaml", *cluster.settings)
+        run = cluster.start(0, *words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        out, _ = run.communicate(timeout=300)
+        assert run.returncode == 0, out[-3000:]
+    rows = [json.loads(line) for line in (tmp_path / "runs/small/metrics.jsonl").read_text().splitlines()]
+    same_start(rows, inline, steps=4)
 
 
 @pytest.mark.heavy
