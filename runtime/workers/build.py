@@ -139,12 +139,13 @@ def rollout_worker(
 ) -> RolloutWorker:
     tokenizer = load_tokenizer(_words(plan, model), _template(plan))
     hardware = plan.hardware.rollout
+    slots = plan.rollout.slots or _episodes_at_once(plan) or _MEASURED_AT_ONCE
     settings = SamplerSettings(
         model=Path(model.path),
         dtype=_dtype(plan),
         context_tokens=_context(plan),
-        # each engine has its share, and with it its share of the cache
-        slots=-(-(plan.rollout.slots or _episodes_at_once(plan) or _MEASURED_AT_ONCE) // _num_engines(plan)),
+        # each engine has its share, and with it its share of the cache; a model that only plays has one engine
+        slots=-(-slots // (_num_engines(plan) if weights_follow else 1)),
         block_size=hardware.block_size,
         cache_bytes=None if hardware.kv_cache_gb is None else int(hardware.kv_cache_gb * 2**30),
         memory_share=_memory_share(plan),

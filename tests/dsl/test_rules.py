@@ -720,6 +720,11 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         [
             (FOUR | {"hardware.launcher": Launcher.INLINE}, "hardware.launcher", "cannot use 4 GPUs"),
             ({"hardware.nodes": 2, "hardware.launcher": Launcher.INLINE}, "hardware.launcher", "cannot use 2 nodes"),
+            (
+                {"hardware.workers_per_node": 2, "hardware.launcher": Launcher.INLINE},
+                "hardware.launcher",
+                "cannot use 2 workers",
+            ),
         ],
         [{}, FOUR, {"hardware.gpus_per_node": 1, "hardware.launcher": Launcher.INLINE}],
     ),

@@ -180,6 +180,7 @@ class Playing:
     def __init__(self, trouble: Exception | None = None) -> None:
         self.trouble = trouble
         self.played: list[str] = []
+        self.turns: list[object] = []
         self.name = ""
         self.cancelled = False
 
@@ -187,6 +188,7 @@ class Playing:
         self, orders: list[GroupRequest], style: PlaySettings, seen: Callable[[Episode], None], turn: object = None
     ) -> list[Group]:
         self.played += [each.task.id for each in orders]
+        self.turns.append(turn)
         groups = [
             Group(task=each.task, episodes=tuple(episode(each.task, at) for at in range(each.size))) for each in orders
         ]
@@ -346,6 +348,25 @@ def test_what_a_sampler_played_when_it_was_lost_is_played_again_and_another_take
     lost = [Here(actor(Playing()), answers), Here(actor(Playing()))]
     assert names(play(REQUESTS, lambda _: None, lost, *others, notes=notes)) == WHOLE
     assert notes == ["rollout/0 on 10.0.0.1: its process is gone, killed or out of memory; another takes its place"]
+
+
+def test_plays_that_share_a_word_share_the_slots_of_their_engine() -> None:
+    worker = Playing()
+    made = actor(worker)
+
+    async def listen(name: str, shared: str | None) -> None:
+        async for _ in made.play(0, [order(name)], STYLE, shared):
+            pass
+
+    async def both() -> None:
+        await asyncio.gather(listen("a", "x"), listen("b", "x"), listen("c", "y"))
+        await listen("d", None)
+
+    asyncio.run(both())
+    first, second, third, alone = worker.turns
+    assert isinstance(first, asyncio.Semaphore)
+    assert first is second is not third
+    assert alone is None
 
 
 def test_an_engine_that_fails_in_a_living_process_is_replaced_too() -> None:
