@@ -1,11 +1,13 @@
 """Walks the plan: stages, steps, evaluations, saves.
 
 What comes next is a pure function of `Progress`, which is in every checkpoint: a run that was killed at any moment and
-resumed takes the same steps, and writes the same rows, as one that never was.
+resumed takes the same steps, and writes the same rows, as one that never was. A learner that is lost is replaced, and
+the run goes on from its newest checkpoint in the same way, without a person.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from ..dsl.model.plan import OpKind, Plan, PlanStage
 from ..dsl.model.recipe import OnFault, SaveEpisodes
 from ..dsl.model.stage_kinds import has_reference, has_teacher, own_end
 from .data.judge_client import JudgeClient
-from .errors import RunError, StepRefused
+from .errors import LearnerLost, RunError, StepRefused
 from .guards import GuardStop, Verdict, apply_guards
 from .interrupts import StopSignal
 from .progress import Progress
@@ -36,6 +38,7 @@ from .storage.learning_signs import LearningSigns
 from .storage.run_folder import MODEL, PROGRESS, JsonLines, RunFolder, episode_lines, on_disk, sealed_folder
 from .storage.run_reader import read_progress
 from .storage.summary import read_rows
+from .text_format import format_count
 from .workers.learner_worker import LearnerWorker
 from .workers.rollout_worker import RolloutWorker
 from .workers.worker_group import WorkerGroup
@@ -62,6 +65,10 @@ class _Stopped(Exception):
     """The signal was seen."""
 
 
+_LOOK_UP_S = 0.5
+"""Between looks at the signal while a learner starts, which may take longer than the time to save in."""
+
+
 class Engine:
     """One run."""
 
@@ -86,12 +93,19 @@ class Engine:
         self._troubles = troubles
         self._troubles_told = troubles()
         self._judges = judges
-        self._progress = Progress()
         self._rows: JsonLines
         """Opened by `_restore`."""
         self._context: StageContext
         """Of the stage under way, from `_enter` on."""
-        self._prefetcher = Prefetcher(plan.hardware.staleness, in_flight=plan.hardware.in_flight)
+        self._restarts = 0
+        """Of the learner, since the newest checkpoint."""
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget what happened since the start, or since the learner that is lost was started."""
+        self._progress = Progress()
+        hardware = self._plan.hardware
+        self._prefetcher = Prefetcher(hardware.staleness, in_flight=hardware.in_flight)
         self._synced = -1
         """Version of the weights that the sampler holds."""
         self._saved = -1
@@ -99,6 +113,43 @@ class Engine:
         self._signs = LearningSigns()
 
     async def run(self) -> RunOutcome:
+        lost: LearnerLost | None = None
+        while True:
+            try:
+                if lost is not None:
+                    await self._restart(lost)
+                return await self._attempt()
+            except LearnerLost as error:
+                lost = error
+            except _Stopped:
+                # while there was no learner to save
+                return RunOutcome(kind=OutcomeKind.INTERRUPTED, steps=max(self._saved, 0))
+
+    async def _restart(self, lost: LearnerLost) -> None:
+        """Start another learner, unless that has not helped before, or the run is to end anyway."""
+        self._look_up()
+        limit = self._plan.hardware.max_restarts
+        since = f"the checkpoint of step {self._saved}" if self._saved >= 0 else "the start of the run"
+        if self._restarts >= limit:
+            count = format_count(self._restarts, "time")
+            raise RunError(
+                f"{lost}; it was restarted {count} since {since}, the limit of 'hardware.max_restarts' ({limit}): "
+                "fix what ends it, and resume"
+            ) from lost
+        self._restarts += 1
+        self._reporter.phase("restart")
+        self._reporter.note(f"{lost}; restarting it, to continue from {since}")
+        restarting = asyncio.ensure_future(self._workers.restart_learner())
+        while not restarting.done():
+            await asyncio.wait([restarting], timeout=_LOOK_UP_S)
+            if self._stop.wanted:
+                restarting.cancel()
+                await asyncio.wait([restarting])
+                raise _Stopped
+        restarting.result()
+
+    async def _attempt(self) -> RunOutcome:
+        """Walk from the newest checkpoint to the end."""
         await self._restore()
         try:
             if not self._progress.finished:
@@ -353,6 +404,7 @@ class Engine:
     # --- the folder ------------------------------------------------------------------------------------------------
 
     async def _restore(self) -> None:
+        self._reset()
         held = bool(self._space.checkpoints())
         with on_disk("start"):
             good = self._space.newest_sound(self._read, self._reporter.note)
@@ -394,7 +446,7 @@ class Engine:
                     await self._workers.learner(LearnerWorker.export, folder / MODEL)
                 write_batches(folder, batches)
                 (folder / PROGRESS).write_text(progress.to_json())
-            self._saved = progress.total_step
+            self._saved, self._restarts = progress.total_step, 0
             superseded = self._superseded([step for step, _ in self._space.checkpoints()])
             self._space.drop(superseded, self._plan.checkpoint.keep_exports, [progress.best_step])
 

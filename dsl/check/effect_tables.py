@@ -388,7 +388,9 @@ RECIPE: tuple[Condition[Recipe], ...] = (
     ),
     Condition("hardware.train.offload", lambda r: _has_gpus(r) or r.hardware.train.offload is Offload.NONE, _CPU),
     Condition(
-        "hardware.ray_address", lambda r: choose_launcher(r.hardware) is Launcher.RAY, "'hardware.launcher' is 'inline'"
+        "hardware.ray_address hardware.max_restarts",
+        lambda r: choose_launcher(r.hardware) is Launcher.RAY,
+        "'hardware.launcher' is 'inline'",
     ),
     Condition(
         "hardware.staleness", lambda r: _has_rl(r) or r.hardware.staleness == 0, f"{_NO_RL}; nothing is sampled ahead"

@@ -251,6 +251,7 @@ RECIPE: Cases = {
         [{"hardware.in_flight": True}],
         [{"hardware.staleness": 1, "hardware.in_flight": True}, {"hardware.staleness": 1}],
     ),
+    "hardware.max_restarts": ([{}], [{"hardware.launcher": Launcher.RAY}, GPUS]),
     "hardware.staleness": ([SFT | {"hardware.staleness": 1}], [SFT, {"hardware.staleness": 1}]),
     "hardware.train": ([EVAL], [{}]),
     "guards": ([EVAL], [{}]),
