@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import LearnerLost, RunError
+from agym.runtime.reporting import EventKind, SilentReporter
+from agym.runtime.storage.events import EVENTS, EventLog
 from agym.runtime.workers.inline import InlineWorkerGroup
 from agym.runtime.workers.worker_group import WorkerGroup
 
@@ -33,6 +36,7 @@ class Fragile:
     failing_restarts: int = 0
     calls: list[str] = field(default_factory=list)
     restarts: int = 0
+    replaced: Counter[str] = field(default_factory=Counter)
     is_lost: bool = False
     under_way: int = 0
 
@@ -68,8 +72,8 @@ class Fragile:
 
         return call
 
-    def count_replaced(self) -> Any:
-        return self.workers.count_replaced()
+    def count_replaced(self) -> Counter[str]:
+        return self.replaced
 
     async def restart_learner(self) -> None:
         assert (self.is_lost, self.under_way) == (True, 0)
@@ -82,6 +86,25 @@ class Fragile:
         self.run.learner = fresh.learner
         self.workers._maybe_learner = self.run.workers()._learner
         self.is_lost = False
+
+
+class Kept(SilentReporter):
+    """A reporter that keeps events as a run does, and never knows the time."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def note(self, text: str) -> None:
+        self.event(EventKind.NOTE, text)
+
+    def event(self, kind: EventKind, text: str, **facts: Any) -> None:
+        log = EventLog(self._root, lambda: 0.0)
+        log.add(kind, text, **facts)
+        log.close()
+
+
+def events_of(root: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (root / EVENTS).read_text().splitlines()]
 
 
 def in_call(*numbers: int) -> Callable[[Sequence[str]], bool]:
@@ -103,7 +126,7 @@ def fragile(run: Any, **how: Any) -> list[Fragile]:
 def lost(new_run: Any, *settings: str, faulty: Any = None, **how: Any) -> tuple[Any, Fragile]:
     """A run that came to its end, and its workers."""
     run = new_run(RAY, *settings)
-    run.learner.faulty = faulty or run.learner.faulty
+    run.learner.faulty, run.reporter = faulty or run.learner.faulty, Kept(run.root)
     made = fragile(run, **how)
     assert run.go().kind is OutcomeKind.FINISHED
     return run, made[0]
@@ -112,10 +135,6 @@ def lost(new_run: Any, *settings: str, faulty: Any = None, **how: Any) -> tuple[
 def episodes_of(root: Path) -> dict[str, list[Any]]:
     read = {path.name: path.read_text().splitlines() for path in (root / "episodes").iterdir()}
     return {name: [json.loads(line) | {"seconds": 0} for line in lines] for name, lines in read.items()}
-
-
-def learned(run: Any) -> list[dict[str, Any]]:
-    return [{key: row[key] for key in row if not key.startswith("workers/")} for row in run.exact()]
 
 
 @pytest.mark.slow
@@ -136,17 +155,41 @@ def test_lost_in_any_call_the_history_is_that_of_a_run_that_lost_none(
         run, workers = lost(new_run, *settings, faulty=faulty, dies=in_call(at, at + 1 + at % 5))
         where = f"lost in call {at}, '{calls[at - 1]}'"
         assert workers.restarts in (1, 2), where
-        assert learned(run) == learned(whole), where
+        assert run.exact() == whole.exact(), where
         assert episodes_of(run.root) == episodes_of(whole.root), where
         assert run.checkpoints() == whole.checkpoints(), where
         assert not list(run.root.glob("*/.unfinished-*")), where
 
 
-def test_what_is_learned_again_is_counted(new_run: Any) -> None:
-    whole, workers = lost(new_run)
+def test_restarts_and_discarded_steps_are_counted_in_rows_and_events(new_run: Any) -> None:
+    whole, workers = lost(new_run, "checkpoint={every: 3}")
+    assert not any(key.startswith("workers/") for row in whole.rows() for key in row)
     updates = [at for at, name in enumerate(workers.calls, 1) if name == "update"]
-    run, _ = lost(new_run, dies=in_call(updates[-1]))
-    assert learned(run) == learned(whole)
+    run, _ = lost(new_run, "checkpoint={every: 3}", dies=in_call(updates[-1]))
+    text = "learner restarted from step 6; 2 steps discarded"
+    (restarted,) = (each for each in events_of(run.root) if each["kind"] != "note")
+    assert restarted == {"time": 0.0, "total_step": 6, "kind": "learner_restarted", "text": text, "discarded_steps": 2}
+    counts = [{key: value for key, value in row.items() if key.startswith("workers/")} for row in run.steps()]
+    counted = {"workers/discarded_steps": 2, "workers/learner_restarts": 1}
+    assert counts == [{}] * 6 + [counted] * 3
+
+
+def test_replaced_workers_are_counted_by_role_also_over_resumes(new_run: Any) -> None:
+    first = new_run(RAY)
+    for run, ends in ((first, 5), (first.again(), 99)):
+        made, run.reporter = fragile(run), Kept(run.root)
+
+        def look(name: str, run: Any = run, made: Any = made, ends: int = ends) -> None:
+            # one after every second step
+            made[0].replaced["rollout"] = len(run.steps()) // 2 - (0 if ends == 5 else 2)
+            run.stop.wanted = len(run.steps()) == ends
+
+        run.reporter.phase = look
+        run.go()
+    assert [row.get("workers/replaced_rollout", 0) for row in first.steps()] == [0, 0, 1, 1, 2, 2, 3, 3, 4]
+    told = [(each["kind"], each["text"]) for each in events_of(first.root) if each["kind"] != "note"]
+    replaced = ("worker_replaced", "rollout: replaced 1")
+    assert told == [replaced, replaced, ("resume", "resumed from step 5; 0 steps discarded"), replaced, replaced]
 
 
 def test_restarts_without_a_checkpoint_between_them_are_bounded(new_run: Any) -> None:
@@ -174,7 +217,7 @@ def _third_after_save(calls: Sequence[str]) -> bool:
 def test_a_learner_that_does_not_start_is_tried_again_and_not_for_ever(new_run: Any) -> None:
     whole, _ = lost(new_run)
     run, workers = lost(new_run, dies=in_call(20), failing_restarts=2)
-    assert (workers.restarts, learned(run)) == (3, learned(whole))
+    assert (workers.restarts, run.exact()) == (3, whole.exact())
     run = new_run(RAY)
     fragile(run, dies=in_call(20), failing_restarts=99)
     with pytest.raises(RunError, match=r"rank 0 does not start; it was restarted 3 times since the checkpoint of step"):
@@ -208,4 +251,4 @@ def test_a_run_that_is_asked_to_stop_waits_for_no_learner(new_run: Any, when: st
     assert run.checkpoints()[-1] == f"step-{outcome.steps}"
     again = run.again()
     assert again.go().kind is OutcomeKind.FINISHED
-    assert learned(again) == learned(whole)
+    assert again.exact() == whole.exact()
