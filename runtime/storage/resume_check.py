@@ -91,6 +91,7 @@ def _hardware(hardware: Hardware) -> Hardware:
     return Hardware(
         gpus_per_node=min(hardware.gpus_per_node, 1),
         staleness=hardware.staleness,
+        in_flight=hardware.in_flight,
         train=TrainHardware(fp32_head=hardware.train.fp32_head),
     )
 

@@ -48,7 +48,8 @@ class Fragile:
         async def call(*args: Any, **kwargs: Any) -> Any:
             if self.is_lost:
                 raise LearnerLost("the learner: rank 1 is gone")
-            assert name != "sync" or not self.under_way, "weights do not change under episodes"
+            in_flight = self.run.plan.hardware.in_flight
+            assert name != "sync" or in_flight or not self.under_way, "weights do not change under episodes"
             self.calls.append(worker_call(name, args)[0])
             at = len(self.calls)
             self.is_lost = self.dies(self.calls)
@@ -159,6 +160,17 @@ def test_lost_in_any_call_the_history_is_that_of_a_run_that_lost_none(
         assert episodes_of(run.root) == episodes_of(whole.root), where
         assert run.checkpoints() == whole.checkpoints(), where
         assert not list(run.root.glob("*/.unfinished-*")), where
+
+
+@pytest.mark.slow
+def test_lost_in_any_call_while_weights_change_in_flight_each_step_stands_once(new_run: Any) -> None:
+    settings = ("hardware.staleness=2", "hardware.in_flight=true", "checkpoint={every: 2, episodes: all}")
+    _, workers = lost(new_run, *settings)
+    for at in range(1, len(workers.calls) + 1, 5):
+        run, _ = lost(new_run, *settings, dies=in_call(at))
+        steps = [row["total_step"] for row in run.steps()]
+        assert steps == list(range(1, len(steps) + 1))
+        assert {line["total_step"] for lines in episodes_of(run.root).values() for line in lines} <= {0, *steps}
 
 
 def test_restarts_and_discarded_steps_are_counted_in_rows_and_events(new_run: Any) -> None:
