@@ -138,6 +138,7 @@ VICTIMS: Mapping[str, Victim] = {
     "raylet": Victim(
         find=lambda driver: [each for each in descendants(driver) if "raylet/raylet" in title(each)], ends_run=True
     ),
+    "preemption": Victim(find=lambda driver: [driver], number=signal.SIGTERM, ends_run=True),
     "driver": Victim(find=lambda driver: [driver], ends_run=True),
 }
 CALLS = ("stage", "rollout", "sync", "update", "eval", "save")
@@ -156,6 +157,8 @@ class Kill:
     row: int
     seconds: float
     """To the next row."""
+    discarded: int
+    """Steps that were done again."""
     leftover: int
     """Processes that outlived a driver and had to be ended."""
 
@@ -280,21 +283,29 @@ class Bench:
         fell, row = life.phase(), num_rows(root)
         if life.is_over() or not found:
             return None
-        started = time.monotonic()
+        started, before = time.monotonic(), num_discarded(root)
         with suppress(psutil.Error):
             draws.choice(found).send_signal(victim.number)
         leftover = 0
         if victim.ends_run:
-            leftover, before = life.end(held), num_rows(root)
+            leftover, row = life.end(held), num_rows(root)
             if is_finished(root):
                 return None
             life.start()
             # a resume discards rows first; from none that it keeps the first one is awaited
             self._await(life, lambda: life.phase() == "stage" or life.is_over(), "the resume")
-            row = min(before, num_rows(root))
+            row = min(row, num_rows(root))
         self._await_row(life, row)
         seconds = time.monotonic() - started
-        return Kill(run=number, victim=name, call=fell, row=row, seconds=round(seconds, 2), leftover=leftover)
+        return Kill(
+            run=number,
+            victim=name,
+            call=fell,
+            row=row,
+            seconds=round(seconds, 2),
+            discarded=num_discarded(root) - before,
+            leftover=leftover,
+        )
 
     def _await_row(self, life: Life, row: int) -> None:
         """Wait for a row that is new; a restart discards some first."""
@@ -323,10 +334,17 @@ class Bench:
 # --- what is left of it ----------------------------------------------------------------------------------------------
 
 
+def num_discarded(root: Path) -> int:
+    return sum(event.get("discarded_steps", 0) for event in events_of(root))
+
+
+def events_of(root: Path) -> list[dict[str, Any]]:
+    file = root / RUN / "events.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
 def is_finished(root: Path) -> bool:
-    events = root / RUN / "events.jsonl"
-    lines = events.read_text().splitlines() if events.exists() else []
-    return bool(lines) and json.loads(lines[-1]).get("outcome") == "finished"
+    return any(event.get("outcome") == "finished" for event in events_of(root)[-1:])
 
 
 def problems(root: Path) -> Iterator[str]:
@@ -346,24 +364,25 @@ def problems(root: Path) -> Iterator[str]:
 
 
 def show(bench: Bench) -> int:
-    print("| victim | kills | in | seconds to the next row: median | longest | processes left over |")
-    print("|---|---|---|---|---|---|")
+    print("| victim | kills | in | seconds to the next row: median | longest | steps discarded | processes left over |")
+    print("|---|---|---|---|---|---|---|")
     for name in VICTIMS:
         hit = [kill for kill in bench.kills if kill.victim == name]
         if hit:
             calls = ", ".join(f"{call} {count}" for call, count in sorted(Counter(kill.call for kill in hit).items()))
             times = [kill.seconds for kill in hit]
-            left = sum(kill.leftover for kill in hit)
-            print(f"| {name} | {len(hit)} | {calls} | {median(times):.1f} | {max(times):.1f} | {left} |")
+            lost, left = sum(kill.discarded for kill in hit), sum(kill.leftover for kill in hit)
+            print(f"| {name} | {len(hit)} | {calls} | {median(times):.1f} | {max(times):.1f} | {lost} | {left} |")
     print("\n| run | kills | restarts of the learner | steps discarded | resumes | workers replaced | wrong |")
     print("|---|---|---|---|---|---|---|")
     wrong = False
     for number in range(bench.arguments.runs):
         root = bench.root(number)
-        events = [json.loads(line) for line in (root / RUN / "events.jsonl").read_text().splitlines()]
         found = list(problems(root))
         wrong = wrong or bool(found)
-        print(f"| {number} | {sum(kill.run == number for kill in bench.kills)} | {_row(events)} | {'; '.join(found)} |")
+        print(
+            f"| {number} | {sum(kill.run == number for kill in bench.kills)} | {_row(events_of(root))} | {'; '.join(found)} |"
+        )
     return int(wrong)
 
 
