@@ -340,7 +340,8 @@ def num_discarded(root: Path) -> int:
 
 def events_of(root: Path) -> list[dict[str, Any]]:
     file = root / RUN / "events.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    text = file.read_text() if file.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def is_finished(root: Path) -> bool:
@@ -380,9 +381,8 @@ def show(bench: Bench) -> int:
         root = bench.root(number)
         found = list(problems(root))
         wrong = wrong or bool(found)
-        print(
-            f"| {number} | {sum(kill.run == number for kill in bench.kills)} | {_row(events_of(root))} | {'; '.join(found)} |"
-        )
+        hits = sum(kill.run == number for kill in bench.kills)
+        print(f"| {number} | {hits} | {_row(events_of(root))} | {'; '.join(found)} |")
     return int(wrong)
 
 
