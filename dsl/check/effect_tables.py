@@ -388,9 +388,7 @@ RECIPE: tuple[Condition[Recipe], ...] = (
     ),
     Condition("hardware.train.offload", lambda r: _has_gpus(r) or r.hardware.train.offload is Offload.NONE, _CPU),
     Condition(
-        "hardware.ray_address hardware.max_restarts",
-        lambda r: choose_launcher(r.hardware) is Launcher.RAY,
-        "'hardware.launcher' is 'inline'",
+        "hardware.ray_address", lambda r: choose_launcher(r.hardware) is Launcher.RAY, "'hardware.launcher' is 'inline'"
     ),
     Condition(
         "hardware.staleness", lambda r: _has_rl(r) or r.hardware.staleness == 0, f"{_NO_RL}; nothing is sampled ahead"
@@ -399,6 +397,11 @@ RECIPE: tuple[Condition[Recipe], ...] = (
         "hardware.in_flight",
         lambda r: r.hardware.staleness > 0 or not r.hardware.in_flight,
         "'hardware.staleness' is 0",
+    ),
+    Condition(
+        "hardware.max_restarts",
+        lambda r: choose_launcher(r.hardware) is Launcher.RAY,
+        "all workers are in one process, and a learner that is lost takes the run with it",
     ),
     Condition("guards.on_kl", lambda r: r.guards.kl_max is not None, "there is no 'guards.kl_max'"),
     Condition(
