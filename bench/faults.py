@@ -7,6 +7,9 @@ Seconds are those from the kill to the next row of metrics. What was seen is app
 so that a bench that was interrupted goes on where it was.
 
     python bench/faults.py FOLDER [--runs 8] [--kills 7] [--workers 2] [--staleness 0] [--seed 0] [--victims rank]
+    python bench/faults.py FOLDER --cluster [...]    two Ray nodes in two network namespaces, with a worker of each kind
+                                                     on each; the raylet of the second is killed and started again, and
+                                                     the link between them is cut for 20 s
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -62,15 +65,21 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--runs", type=int, default=8)
     parser.add_argument("--kills", type=int, default=7, help="in each run")
-    parser.add_argument("--workers", type=int, default=2, help="engines, and ranks")
+    parser.add_argument("--workers", type=int, help="engines, and ranks, on each node: 2, or 1 on a cluster")
     parser.add_argument("--staleness", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--victims", type=lambda text: text.split(","), default=[*VICTIMS])
+    parser.add_argument("--cluster", action="store_true")
+    parser.add_argument("--victims", type=lambda text: text.split(","))
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    bench = Bench(arguments)
-    for number in range(arguments.runs):
-        bench.finish(number)
+    arguments.victims = arguments.victims or [
+        name for name, victim in VICTIMS.items() if victim.on_cluster in (None, arguments.cluster)
+    ]
+    arguments.workers = arguments.workers or (1 if arguments.cluster else 2)
+    with open_place(arguments.cluster) as place:
+        bench = Bench(arguments, place)
+        for number in range(arguments.runs):
+            bench.finish(number)
     return show(bench)
 
 
@@ -90,29 +99,68 @@ def child(trace: Path, argv: Sequence[str]) -> int:
     return agym(argv)
 
 
-# --- who is hit ----------------------------------------------------------------------------------------------------
+# --- where it runs --------------------------------------------------------------------------------------------------
 
 Process = psutil.Process
 
 
-def actors(name: str) -> Callable[[Process], list[Process]]:
-    return lambda driver: [each for each in descendants(driver) if title(each).startswith(f"ray::{name}")]
+class Place:
+    """This machine, with a Ray of the run's own."""
+
+    settings: Sequence[str] = ()
+
+    def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        return subprocess.Popen(command, **options)
+
+    def processes(self, driver: Process) -> list[Process]:
+        """Those of the run, without the driver."""
+        with suppress(psutil.Error):
+            return list(driver.children(recursive=True))
+        return []
 
 
-def servers(driver: Process) -> list[Process]:
-    """Servers of environments: what samplers started."""
-    return [
-        each
-        for sampler in actors("RolloutActor")(driver)
-        for each in descendants(sampler)
-        if "envs" in title(each) and "serve" in title(each)
-    ]
+SAMPLER, RANK, SERVER = "ray::RolloutActor", "ray::LearnerActor", "agym.envs.serving.serve"
+OF_RUN = (SAMPLER, RANK, SERVER)
 
 
-def descendants(process: Process) -> list[Process]:
-    with suppress(psutil.Error):
-        return list(process.children(recursive=True))
-    return []
+class Cluster(Place):
+    """Two Ray nodes with a link between them, which outlive a run."""
+
+    def __init__(self, nodes: Any) -> None:
+        self.nodes, self.settings = nodes, nodes.settings
+
+    def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        variables = [f"{name}={value}" for name, value in options.pop("env").items() if os.environ.get(name) != value]
+        started: subprocess.Popen[Any] = self.nodes.start(0, "env", *variables, *command, **options)
+        return started
+
+    def start_ray(self) -> None:
+        """Start Ray on the second node again."""
+        head, _, port = self.nodes.address.rpartition(":")
+        own = f"--node-ip-address={head.rpartition('.')[0]}.2", "--num-cpus=4", "--object-store-memory=300000000"
+        ray = str(Path(sys.executable).with_name("ray"))
+        self.nodes.start(1, ray, "start", f"--address={head}:{port}", *own, "--disable-usage-stats").wait()
+
+    def processes(self, driver: Process) -> list[Process]:
+        found = list[Process]()
+        for pid in (pid for node in (0, 1) for pid in self.nodes.list_pids(node) if pid != driver.pid):
+            with suppress(psutil.Error):
+                found.append(Process(pid))
+        return [each for each in found if any(text in title(each) for text in OF_RUN)]
+
+
+@contextmanager
+def open_place(cluster: bool) -> Iterator[Place]:
+    if not cluster:
+        yield Place()
+        return
+    from two_nodes import two_nodes
+
+    with two_nodes() as nodes:
+        yield Cluster(nodes)
+
+
+# --- who is hit -----------------------------------------------------------------------------------------------------
 
 
 def title(process: Process) -> str:
@@ -121,25 +169,69 @@ def title(process: Process) -> str:
     return ""
 
 
+def kill(text: str, number: signal.Signals = signal.SIGKILL) -> Callable[[Life, random.Random], bool]:
+    """Hit one of the run's processes whose command has this text."""
+
+    def hit(life: Life, draws: random.Random) -> bool:
+        found = [each for each in life.place.processes(life.driver) if text in title(each)]
+        if found:
+            with suppress(psutil.Error):
+                draws.choice(found).send_signal(number)
+        return bool(found)
+
+    return hit
+
+
+def signal_driver(number: signal.Signals) -> Callable[[Life, random.Random], bool]:
+    def hit(life: Life, draws: random.Random) -> bool:
+        life.driver.send_signal(number)
+        return True
+
+    return hit
+
+
+def lose_node(life: Life, draws: random.Random) -> bool:
+    """Kill Ray on the second node; a person starts it again."""
+    assert isinstance(life.place, Cluster)
+    for pid in life.place.nodes.find(1, "raylet/raylet"):
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(CUT_S)
+    life.place.start_ray()
+    return True
+
+
+def cut_link(life: Life, draws: random.Random) -> bool:
+    assert isinstance(life.place, Cluster)
+    life.place.nodes.cut()
+    time.sleep(CUT_S)
+    life.place.nodes.join()
+    return True
+
+
+CUT_S = 20.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Victim:
-    find: Callable[[Process], list[Process]]
-    number: signal.Signals = signal.SIGKILL
+    hit: Callable[[Life, random.Random], bool]
+    """Returns whether there was one."""
     ends_run: bool = False
     """Whether a person, or a scheduler, has to resume the run."""
+    on_cluster: bool | None = None
+    """Where there is such a victim; None for both places."""
 
 
 VICTIMS: Mapping[str, Victim] = {
-    "sampler": Victim(find=actors("RolloutActor")),
-    "sampler, silent": Victim(find=actors("RolloutActor"), number=signal.SIGSTOP),
-    "rank": Victim(find=actors("LearnerActor")),
-    "rank, silent": Victim(find=actors("LearnerActor"), number=signal.SIGSTOP),
-    "environment": Victim(find=servers),
-    "raylet": Victim(
-        find=lambda driver: [each for each in descendants(driver) if "raylet/raylet" in title(each)], ends_run=True
-    ),
-    "preemption": Victim(find=lambda driver: [driver], number=signal.SIGTERM, ends_run=True),
-    "driver": Victim(find=lambda driver: [driver], ends_run=True),
+    "sampler": Victim(hit=kill(SAMPLER)),
+    "sampler, silent": Victim(hit=kill(SAMPLER, signal.SIGSTOP)),
+    "rank": Victim(hit=kill(RANK)),
+    "rank, silent": Victim(hit=kill(RANK, signal.SIGSTOP)),
+    "environment": Victim(hit=kill(SERVER)),
+    "raylet": Victim(hit=kill("raylet/raylet"), ends_run=True, on_cluster=False),
+    "node": Victim(hit=lose_node, on_cluster=True),
+    "link": Victim(hit=cut_link, on_cluster=True),
+    "preemption": Victim(hit=signal_driver(signal.SIGTERM), ends_run=True),
+    "driver": Victim(hit=signal_driver(signal.SIGKILL), ends_run=True),
 }
 CALLS = ("stage", "rollout", "sync", "update", "eval", "save")
 """Phases of the driver in which workers are called; under `stage` these are asked for tasks and prompts."""
@@ -166,8 +258,8 @@ class Kill:
 class Life:
     """One process of a run, from its start to its end."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, place: Place) -> None:
+        self.root, self.place = root, place
         self._trace = root / "trace"
         self.start()
 
@@ -176,9 +268,10 @@ class Life:
         self._trace.write_bytes(b"")
         resume = ["--resume"] if (root / RUN / "plan.json").exists() else []
         command = [sys.executable, __file__, "--child", str(self._trace), "run", "recipe.yaml", *resume]
+        command += self.place.settings
         environ = {**os.environ, **missing_variables(os.environ, threads=1, cpu=True)}
         with (root / "log").open("ab") as log:
-            self._popen = subprocess.Popen(
+            self._popen = self.place.start(
                 command, cwd=root, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         self.driver = Process(self._popen.pid)
@@ -204,8 +297,7 @@ class Life:
         return len(alive)
 
     def kill(self) -> None:
-        held = descendants(self.driver)
-        for each in (self.driver, *held):
+        for each in (self.driver, *self.place.processes(self.driver)):
             with suppress(psutil.Error):
                 each.kill()
         self._popen.wait()
@@ -221,8 +313,8 @@ def num_rows(root: Path) -> int:
 
 
 class Bench:
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self.arguments = arguments
+    def __init__(self, arguments: argparse.Namespace, place: Place) -> None:
+        self.arguments, self._place = arguments, place
         self._file = arguments.folder / "kills.jsonl"
         lines = self._file.read_text().splitlines() if self._file.exists() else []
         self.kills = [Kill(**json.loads(line)) for line in lines]
@@ -241,7 +333,7 @@ class Bench:
         root = self.root(number)
         if is_finished(root):
             return
-        life = Life(root)
+        life = Life(root, self._place)
         try:
             self._hit(life, number)
         finally:
@@ -279,13 +371,10 @@ class Bench:
         self._await(life, lambda: life.is_over() or num_rows(root) >= after, f"row {after}")
         self._await(life, lambda: life.is_over() or life.phase() == call, f"'{call}'", enough_s=60.0)
         time.sleep(draws.uniform(0, 0.2))
-        held, found = descendants(life.driver), victim.find(life.driver)
-        fell, row = life.phase(), num_rows(root)
-        if life.is_over() or not found:
-            return None
+        held, fell, row = self._place.processes(life.driver), life.phase(), num_rows(root)
         started, before = time.monotonic(), num_discarded(root)
-        with suppress(psutil.Error):
-            draws.choice(found).send_signal(victim.number)
+        if life.is_over() or not victim.hit(life, draws):
+            return None
         leftover = 0
         if victim.ends_run:
             leftover, row = life.end(held), num_rows(root)
