@@ -40,6 +40,7 @@ model: {{init: {{layers: 2, hidden: 64, heads: 2, kv_heads: 1, tokenizer: {{kind
 environments: {{textcraft: {{use: textcraft, transport: http, options: {{world: small, terse: true}}}}}}
 agent: {{format: plain, tokens_per_turn: 8, context_tokens: 256}}
 algorithm: {{use: grpo, group_size: {group}, groups_per_step: {groups}, lr: 1e-3, kl: {{coef: 0.01, reference: stage}}}}
+reward: score - 0.1 * invalid_turns - 0.01 * sampled_tokens
 schedule:
   - {{stage: imitate, until: step >= 6, algorithm: {{use: sft, batch_size: 16, lr: 1e-2, data: {{limit: 100}}}}}}
   - {{stage: short, turns: 2, until: step >= {steps}}}
