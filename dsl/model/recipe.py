@@ -692,6 +692,8 @@ class Hardware:
     in_flight: bool = False
     """Whether samplers take new weights while episodes are under way. Tokens are at most `staleness` steps old, and how
     old depends on timing."""
+    max_restarts: Count = 3
+    """Maximum number of times in a row that a lost learner is started anew without another checkpoint in between."""
     rollout: RolloutHardware = field(default_factory=RolloutHardware)
     """The sampling engines."""
     train: TrainHardware = field(default_factory=TrainHardware)
