@@ -6,7 +6,7 @@ and a probe, so a sampler with wrong weights is found at once and not by a curve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -112,7 +112,8 @@ class WeightUpdate:
     """New weights for a sampler."""
 
     version: int
-    tensors: NamedTensors
+    tensors: NamedTensors | AsyncIterable[NamedTensors]
+    """In parts, where they come from another process."""
     checksums: Mapping[str, Checksum]
     """Of every tensor, and of no other."""
     probe: Probe
@@ -419,6 +420,8 @@ class SamplerSettings:
     """Tokens of a prompt and its continuation."""
     slots: int = 64
     """Requests that advance at the same time."""
+    tensor_parallel: int = 1
+    """Processes, or GPUs, that hold a part of every layer each."""
     block_size: int = 32
     cache_bytes: int | None = None
     """Size of the KV cache. None: on a CPU what the slots need, on a GPU what `memory_share` leaves."""

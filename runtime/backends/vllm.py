@@ -14,7 +14,7 @@ all time with a small model. What it also does, stop texts and length checks, is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
@@ -25,7 +25,6 @@ import numpy as np
 import torch
 
 from ..protocols import (
-    Checksum,
     FinishReason,
     Floats,
     NamedTensors,
@@ -38,15 +37,16 @@ from ..protocols import (
     SyncProof,
     WeightUpdate,
 )
-from .checks.checksums import Receipt
-from .checks.held_weights import HeldWeights, WeightLayout
-from .vllm_adapter import adapter_request, lay_out_adapter, replace_adapter
-from .vllm_core import lay_out_weights, matrix_products, start_core, stop_core
+from .transfer.buckets import fill_buckets
+from .vllm_adapter import adapter_request
+from .vllm_core import matrix_products, start_core, stop_core
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
     from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest
     from vllm.v1.engine.core_client import InprocClient
+
+    from .transfer.vllm_intake import Outcome
 
 __all__ = ["VllmSampler", "core_request"]
 
@@ -58,6 +58,8 @@ _MARGIN = 4.0
 """Times the difference of the first sync that a later one may have: other text, sharper predictions."""
 _PROBLEMS = 4
 """Tensors that an error names."""
+_WORKERS_DEADLINE_S = 300.0
+"""For workers in other processes to answer a call about weights."""
 _TAIL_TOKENS = 8
 """Tokens beyond a stop text's own length that are decoded to find it; a token may be part of a character."""
 
@@ -90,9 +92,8 @@ class VllmSampler:
         self._decode = decode
         self._core = start_core(settings)
         self._version = _NO_WEIGHTS if settings.weights_follow else 0
-        self._held = HeldWeights()
-        self._digests: Mapping[str, int] = {}
-        """Of the tensors of the last sync."""
+        self._outcomes: Sequence[Outcome] = ()
+        """Of the last sync, of each worker."""
         self._probe_limit: float | None = None
         """Mean difference of a probe's log-probs that counts as rounding; from the first sync on."""
         self._waiting: list[_Request] = []
@@ -265,7 +266,7 @@ class VllmSampler:
         was_paused = self._paused
         await self.pause()
         try:
-            self._take_in(update)
+            await self._take_in(update)
         except BaseException:
             if not was_paused:
                 self.resume()
@@ -279,41 +280,51 @@ class VllmSampler:
         finally:
             if was_paused:
                 await self.pause()
-        unproven = tuple(sorted(self._held.unproven))
-        return SyncProof(compared=len(self._held.proven), unproven=unproven, difference=difference)
+        unproven = tuple(sorted(frozenset().union(*(each.unproven for each in self._outcomes))))
+        compared = min(each.compared for each in self._outcomes)
+        return SyncProof(compared=compared, unproven=unproven, difference=difference)
 
-    def _take_in(self, update: WeightUpdate) -> None:
+    async def _take_in(self, update: WeightUpdate) -> None:
         """Replace the weights, and compare what arrived and what is held with what was sent."""
-        receipt = Receipt(update.checksums, self._digests, self._held.watch)
-        with (
-            self._fail_on_error(),
-            matrix_products(self._core.engine_core.vllm_config.model_config.hf_config.hidden_size),
-        ):
-            self._wake()
-            self._held.begin(self._lay_out(update.checksums))
-            self._replace_weights(receipt.pass_on(update.tensors))
-            problems = receipt.list_problems() or self._held.list_problems()
+        from .transfer.vllm_intake import begin_update, finish_update, take_weights
+
+        lora = self._settings.lora
+        # what breaks off half-way leaves weights that must not be sampled with, in an engine that can take others
+        self._version = _NO_WEIGHTS
+        with matrix_products(self._core.engine_core.vllm_config.model_config.hf_config.hidden_size):
+            with self._fail_on_error():
+                self._wake()
+            self._call_workers(begin_update, update.checksums, lora)
+            try:
+                async for tensors in self._divide(update.tensors):
+                    self._call_workers(take_weights, tensors, lora)
+            finally:
+                self._outcomes = self._call_workers(finish_update, lora)
         # keys and values of the old weights must serve no one: requests under way are computed again from their ids
         if not self._core.reset_prefix_cache(reset_running_requests=True):
             raise SyncError("the engine could not drop the cache of the old weights")
+        problems = list(dict.fromkeys(problem for each in self._outcomes for problem in each.problems))
         if problems:
             rest = f"; {len(problems) - _PROBLEMS} more" if problems[_PROBLEMS:] else ""
             named = "; ".join(problems[:_PROBLEMS])
             raise SyncError(f"the sampler does not hold version {update.version} of the weights: {named}{rest}")
-        self._digests = {name: each.digest for name, each in update.checksums.items()}
 
-    def _lay_out(self, sent: Mapping[str, Checksum]) -> WeightLayout:
-        lora = self._settings.lora
-        read, more = (lay_out_weights, ()) if lora is None else (lay_out_adapter, (lora,))
-        layout: WeightLayout = self._core.collective_rpc(read, args=(sent, *more))[0]
-        return layout
+    def _call_workers(self, work: Callable[..., Any], *args: Any) -> list[Any]:
+        """Call a function in each worker of the engine."""
+        with self._fail_on_error():
+            answers: list[Any] = self._core.collective_rpc(work, timeout=_WORKERS_DEADLINE_S, args=args)
+        return answers
 
-    def _replace_weights(self, tensors: NamedTensors) -> None:
-        lora = self._settings.lora
-        if lora is None:
-            self._core.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(tensors)})
+    async def _divide(self, tensors: NamedTensors | AsyncIterable[NamedTensors]) -> AsyncIterator[NamedTensors]:
+        """Yield what each call of the workers brings: all, but for workers in other processes, which get copies."""
+        if isinstance(tensors, AsyncIterable):
+            async for bucket in tensors:
+                yield bucket
+        elif self._settings.tensor_parallel == 1:
+            yield tensors
         else:
-            self._core.collective_rpc(replace_adapter, args=(tensors, lora))
+            for bucket in fill_buckets(tensors):
+                yield bucket
 
     async def _verify_probe(self, update: WeightUpdate) -> float:
         probe = update.probe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +12,14 @@ import numpy as np
 import torch
 
 from ...dsl.model.recipe import DType
-from ..protocols import Checksum, SamplerSettings
-from .checks.held_weights import WeightLayout, lay_out_model
+from ..protocols import SamplerSettings
 from .process_group import join_process_group
 from .vllm_adapter import adapter_args, multiply_once
 
 if TYPE_CHECKING:
     from vllm.v1.engine.core_client import InprocClient
 
-__all__ = ["lay_out_weights", "matrix_products", "start_core", "stop_core"]
+__all__ = ["matrix_products", "start_core", "stop_core"]
 
 _DTYPES = {DType.AUTO: "auto", DType.FP32: "float32", DType.BF16: "bfloat16", DType.FP16: "float16"}
 
@@ -52,6 +51,10 @@ def stop_core(core: InprocClient) -> None:
 
 
 def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
+    from vllm.config import WeightTransferConfig
+
+    from .transfer.vllm_intake import DIRECT, WorkerExtension
+
     all_follow = settings.weights_follow and settings.lora is None
     return {
         "model": str(settings.model),
@@ -74,6 +77,9 @@ def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
         # weights come with the output layer written out, and the engine has one of its own to put it in: of a tied one
         # a CPU engine keeps a copy, which outlives new embeddings unnoticed
         "hf_overrides": {"tie_word_embeddings": False} if all_follow else {},
+        "weight_transfer_config": WeightTransferConfig(backend=DIRECT),
+        "worker_extension_cls": f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}",
+        "tensor_parallel_size": settings.tensor_parallel,
         **(adapter_args(settings.lora) if settings.lora is not None else {}),
         "use_tqdm_on_load": False,
         "disable_log_stats": True,
@@ -105,11 +111,6 @@ def _model_config(settings: SamplerSettings) -> Any:
     if getattr(config, "head_dim", None) is None:
         config.head_dim = config.hidden_size // config.num_attention_heads
     return config
-
-
-def lay_out_weights(worker: Any, sent: Mapping[str, Checksum]) -> WeightLayout:
-    """Find what is sent in the model of a worker."""
-    return lay_out_model(worker.model_runner.get_model(), sent)
 
 
 _SMALL_HIDDEN = 128

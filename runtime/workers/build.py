@@ -144,6 +144,7 @@ def rollout_worker(
         dtype=_dtype(plan),
         context_tokens=_context(plan),
         slots=plan.rollout.slots or _episodes_at_once(plan) or _MEASURED_AT_ONCE,
+        tensor_parallel=hardware.tensor_parallel,
         block_size=hardware.block_size,
         cache_bytes=None if hardware.kv_cache_gb is None else int(hardware.kv_cache_gb * 2**30),
         memory_share=_memory_share(plan),

@@ -15,6 +15,7 @@ from ..protocols import (
     Floats,
     Learner,
     OptimizerSettings,
+    Probe,
     ProbeLimits,
     Scorer,
     TrainSequence,
@@ -190,11 +191,13 @@ class LearnerWorker:
 
     def handover(self, version: int) -> WeightUpdate:
         """The weights, and all by which whoever gets them can prove that they arrived."""
-        with _in_memory("sync", StepRefused):
-            probe = self._text.score(self.learner, self._limits)
         return WeightUpdate(
-            version=version, tensors=self.learner.weights(), checksums=self.learner.checksums(), probe=probe
+            version=version, tensors=self.learner.weights(), checksums=self.learner.checksums(), probe=self.probe()
         )
+
+    def probe(self) -> Probe:
+        with _in_memory("sync", StepRefused):
+            return self._text.score(self.learner, self._limits)
 
 
 @contextmanager

@@ -26,14 +26,14 @@ from ...dsl.publish.plan_json import dump_json
 from ..backends.engine_variables import missing_variables
 from ..backends.hf_models import ModelSource
 from ..errors import RunError, StepRefused
-from ..protocols import SyncProof, WeightUpdate
+from ..protocols import SyncProof
 from ..rollout.env_connections import EnvConnector, OpenEnvs
 from ..rollout.episode import Episode, Group
 from ..rollout.groups import GroupRequest
 from .build import import_learner, learner_worker, prepare_model, rollout_worker
 from .learner_worker import LearnerWorker
 from .rollout_worker import PlaySettings, RolloutWorker
-from .weight_sync import pack_weights, unpack_weights
+from .transfer import hand_over, take_over
 from .worker_group import WorkerGroup
 
 __all__ = ["LearnerActor", "RayWorkerGroup", "RolloutActor", "Said", "launch_ray"]
@@ -130,20 +130,6 @@ class LearnerActor:
         return work(self._worker, *args, **kwargs)
 
 
-# --- weights on their way ------------------------------------------------------------------------------------------
-
-
-def _hand_over(worker: LearnerWorker, version: int) -> list[Any]:
-    """The weights into shared memory, copied once; only their address, which a list keeps one, goes to who asked."""
-    import ray
-
-    return [ray.put(pack_weights(worker.handover(version)))]
-
-
-async def _take_over(worker: RolloutWorker, update: WeightUpdate) -> SyncProof:
-    return await worker.load(unpack_weights(update))
-
-
 # --- the crew ------------------------------------------------------------------------------------------------------
 
 
@@ -187,8 +173,8 @@ class RayWorkerGroup(WorkerGroup):
         return groups
 
     async def sync(self, version: int) -> SyncProof:
-        (address,) = await self.learner(_hand_over, version)
-        return await self.rollout(_take_over, address)
+        shipment = await self.learner(hand_over, version)
+        return await self.rollout(take_over, shipment)
 
     async def close(self) -> None:
         """The environments end in good order, if they do so soon; the engines with their processes."""

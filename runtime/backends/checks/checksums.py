@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...protocols import Checksum, NamedTensors
 
-__all__ = ["Receipt", "checksum", "checksums", "describe_values", "digest"]
+__all__ = ["Receipt", "checksum", "checksums", "describe_values", "digest", "note_checksums"]
 
 _PLACES = 1 << 15
 """Integers of a chunk: 256 KiB, which stays in a core's cache."""
@@ -82,11 +82,18 @@ def _dtype(tensor: Tensor) -> str:
 def checksums(tensors: NamedTensors) -> dict[str, Checksum]:
     """Return what a sampler has to receive."""
     sent: dict[str, Checksum] = {}
+    for _ in note_checksums(tensors, sent):
+        pass
+    return sent
+
+
+def note_checksums(tensors: NamedTensors, sent: dict[str, Checksum]) -> Iterator[tuple[str, Tensor]]:
+    """Yield tensors on their way to a sampler; add to `sent` what it has to receive."""
     for name, tensor in tensors:
         if name in sent:
             raise ValueError(f"the learner has two tensors named '{name}'")
         sent[name] = checksum(tensor)
-    return sent
+        yield name, tensor
 
 
 class Receipt:
