@@ -29,7 +29,7 @@ from unittest.mock import patch
 import torch
 from agym.dsl.model.recipe import DType, Init, Lora, TokenizerInit
 from agym.runtime.backends.hf_models import ModelSource, load_tokenizer, make_model, make_tokenizer
-from agym.runtime.protocols import LearnerSettings, NamedTensors, SamplerSettings, SyncError, WeightUpdate
+from agym.runtime.protocols import LearnerSettings, NamedTensors, SamplerSettings, SyncError, SyncProof, WeightUpdate
 from agym.runtime.workers.build import PROBE_LIMITS
 from agym.runtime.workers.learner_worker import LearnerWorker
 from engines import in_prepared_process
@@ -155,7 +155,7 @@ class Pair:
         class Planted(VllmSampler):
             fault: Callable[[Weights], Weights] | None = None
 
-            async def _take_in(self, update: WeightUpdate) -> None:
+            async def load(self, update: WeightUpdate) -> SyncProof:
                 fault, pass_on = self.fault, Receipt.pass_on
 
                 def plant(receipt: Receipt, tensors: NamedTensors) -> Iterator[tuple[str, Tensor]]:
@@ -163,7 +163,7 @@ class Pair:
                     yield from passed if fault is None else fault(dict(passed)).items()
 
                 with patch.object(Receipt, "pass_on", plant):
-                    await super()._take_in(update)
+                    return await super().load(update)
 
         zero = 0 if dtype is DType.FP32 else 1
         self.learner = DeepSpeedLearner(LearnerSettings(model=folder, dtype=dtype, lora=lora, zero=zero))

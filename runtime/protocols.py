@@ -131,6 +131,17 @@ class SyncProof:
     """Mean difference of the log-probs of the probe."""
 
 
+class Transfer(StrEnum):
+    """How a sampler gets new weights; the names are those of vLLM's backends."""
+
+    DIRECT = "agym"
+    """As tensors in host memory or on this process's GPU."""
+    IPC = "ipc"
+    """As memory of the learner's, on the same GPUs."""
+    NCCL = "nccl"
+    """From the learner's GPUs to others."""
+
+
 class SamplerError(RuntimeError):
     """The sampling engine failed; its requests are lost, the weights are not."""
 
@@ -430,6 +441,7 @@ class SamplerSettings:
     shares_gpu: bool = False
     """Share the GPU with a learner: one rests while the other works."""
     eager: bool = True
+    transfer: Transfer = Transfer.DIRECT
     weights_follow: bool = True
     """The first weights come by `load`; those in the folder are not read."""
     lora: Lora | None = None

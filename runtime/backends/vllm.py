@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -100,7 +100,7 @@ class VllmSampler:
         self._running: dict[str, _Request] = {}
         self._count = 0
         self._driver: asyncio.Task[None] | None = None
-        self._paused = False
+        self._paused = self._was_paused = False
         self._failure: BaseException | None = None
 
     # --- sampling
@@ -263,43 +263,45 @@ class VllmSampler:
             self._start_driver()
 
     async def load(self, update: WeightUpdate) -> SyncProof:
-        was_paused = self._paused
+        from .transfer.vllm_intake import take_weights
+
+        async with self.receive(update):
+            async for tensors in self._divide(update.tensors):
+                self.call_workers(take_weights, tensors, self._settings.lora)
+        return await self.prove(update)
+
+    @asynccontextmanager
+    async def receive(self, update: WeightUpdate) -> AsyncIterator[None]:
+        """Replace the weights by what reaches the workers within the context; of the checksums, the digests need not be
+        known before its end. Requests wait meanwhile, and until the weights are proven."""
+        from .transfer.vllm_intake import begin_update, finish_update
+
+        lora, self._was_paused = self._settings.lora, self._paused
         await self.pause()
         try:
-            await self._take_in(update)
-        except BaseException:
-            if not was_paused:
-                self.resume()
-            raise
-        self._version = update.version
-        self._core.set_weight_version(str(update.version))
-        # the probe takes an engine step or two, and so do requests under way
-        self.resume()
-        try:
-            difference = await self._verify_probe(update)
-        finally:
-            if was_paused:
-                await self.pause()
-        unproven = tuple(sorted(frozenset().union(*(each.unproven for each in self._outcomes))))
-        compared = min(each.compared for each in self._outcomes)
-        return SyncProof(compared=compared, unproven=unproven, difference=difference)
-
-    async def _take_in(self, update: WeightUpdate) -> None:
-        """Replace the weights, and compare what arrived and what is held with what was sent."""
-        from .transfer.vllm_intake import begin_update, finish_update, take_weights
-
-        lora = self._settings.lora
-        # what breaks off half-way leaves weights that must not be sampled with, in an engine that can take others
-        self._version = _NO_WEIGHTS
-        with matrix_products(self._core.engine_core.vllm_config.model_config.hf_config.hidden_size):
             with self._fail_on_error():
                 self._wake()
-            self._call_workers(begin_update, update.checksums, lora)
+            self.call_workers(begin_update, update.checksums, lora)
             try:
-                async for tensors in self._divide(update.tensors):
-                    self._call_workers(take_weights, tensors, lora)
+                yield
             finally:
-                self._outcomes = self._call_workers(finish_update, lora)
+                self._outcomes = self.call_workers(finish_update, update.checksums, lora)
+            self._check_outcomes(update.version)
+        except BaseException:
+            # nothing must be sampled with what broke off half-way, but the engine can take other weights
+            self._version = _NO_WEIGHTS
+            if not self._was_paused:
+                self.resume()
+            raise
+
+    def call_workers(self, work: str | Callable[..., Any], *args: Any) -> list[Any]:
+        """Call a function in each worker of the engine, or a method of each."""
+        hidden = self._core.engine_core.vllm_config.model_config.hf_config.hidden_size
+        with self._fail_on_error(), matrix_products(hidden):
+            answers: list[Any] = self._core.collective_rpc(work, timeout=_WORKERS_DEADLINE_S, args=args)
+        return answers
+
+    def _check_outcomes(self, version: int) -> None:
         # keys and values of the old weights must serve no one: requests under way are computed again from their ids
         if not self._core.reset_prefix_cache(reset_running_requests=True):
             raise SyncError("the engine could not drop the cache of the old weights")
@@ -307,13 +309,22 @@ class VllmSampler:
         if problems:
             rest = f"; {len(problems) - _PROBLEMS} more" if problems[_PROBLEMS:] else ""
             named = "; ".join(problems[:_PROBLEMS])
-            raise SyncError(f"the sampler does not hold version {update.version} of the weights: {named}{rest}")
+            raise SyncError(f"the sampler does not hold version {version} of the weights: {named}{rest}")
 
-    def _call_workers(self, work: Callable[..., Any], *args: Any) -> list[Any]:
-        """Call a function in each worker of the engine."""
-        with self._fail_on_error():
-            answers: list[Any] = self._core.collective_rpc(work, timeout=_WORKERS_DEADLINE_S, args=args)
-        return answers
+    async def prove(self, update: WeightUpdate) -> SyncProof:
+        """Prove by log-probs the weights that were received, and let requests go on."""
+        self._version = update.version
+        self._core.set_weight_version(str(update.version))
+        # the probe takes an engine step or two, and so do requests under way
+        self.resume()
+        try:
+            difference = await self._verify_probe(update)
+        finally:
+            if self._was_paused:
+                await self.pause()
+        unproven = tuple(sorted(frozenset().union(*(each.unproven for each in self._outcomes))))
+        compared = min(each.compared for each in self._outcomes)
+        return SyncProof(compared=compared, unproven=unproven, difference=difference)
 
     async def _divide(self, tensors: NamedTensors | AsyncIterable[NamedTensors]) -> AsyncIterator[NamedTensors]:
         """Yield what each call of the workers brings: all, but for workers in other processes, which get copies."""

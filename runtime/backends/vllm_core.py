@@ -53,7 +53,7 @@ def stop_core(core: InprocClient) -> None:
 def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
     from vllm.config import WeightTransferConfig
 
-    from .transfer.vllm_intake import DIRECT, WorkerExtension
+    from .transfer.vllm_intake import WorkerExtension
 
     all_follow = settings.weights_follow and settings.lora is None
     return {
@@ -77,7 +77,7 @@ def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
         # weights come with the output layer written out, and the engine has one of its own to put it in: of a tied one
         # a CPU engine keeps a copy, which outlives new embeddings unnoticed
         "hf_overrides": {"tie_word_embeddings": False} if all_follow else {},
-        "weight_transfer_config": WeightTransferConfig(backend=DIRECT),
+        "weight_transfer_config": WeightTransferConfig(backend=settings.transfer.value),
         "worker_extension_cls": f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}",
         "tensor_parallel_size": settings.tensor_parallel,
         **(adapter_args(settings.lora) if settings.lora is not None else {}),

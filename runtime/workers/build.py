@@ -13,7 +13,7 @@ from typing import Any
 from ...dsl.model.algorithm import Kind
 from ...dsl.model.model_sizes import is_folder
 from ...dsl.model.plan import Plan, Role
-from ...dsl.model.recipe import DType, Init, Layout, Model, Offload
+from ...dsl.model.recipe import DType, Init, Launcher, Layout, Model, Offload
 from ...dsl.model.stage_kinds import episodes_at_once
 from ..agents.chat import LEFT_OUT, NO_THOUGHTS, Chat
 from ..agents.formats import format_for
@@ -21,7 +21,7 @@ from ..agents.prompts import prompt_texts
 from ..backends.hf_models import ModelSource, load_tokenizer, make_model, make_tokenizer
 from ..backends.registry import DEFAULT_LEARNER, DEFAULT_SAMPLER
 from ..errors import RunError, read_text
-from ..protocols import LearnerSettings, OptimizerSettings, ProbeLimits, Sampler, SamplerSettings
+from ..protocols import LearnerSettings, OptimizerSettings, ProbeLimits, Sampler, SamplerSettings, Transfer
 from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..seeds import derive
 from ..storage.model_files import check_model, record_source
@@ -38,6 +38,7 @@ __all__ = [
     "learner_worker",
     "prepare_model",
     "rollout_worker",
+    "weight_transfer",
 ]
 
 PROBE_LIMITS = {
@@ -150,6 +151,7 @@ def rollout_worker(
         memory_share=_memory_share(plan),
         shares_gpu=plan.hardware.gpus_per_node > 0 and plan.hardware.layout is Layout.COLOCATED,
         eager=hardware.eager if hardware.eager is not None else plan.hardware.gpus_per_node == 0,
+        transfer=weight_transfer(plan),
         weights_follow=weights_follow,
         # a model that only plays has none beside it: they were merged when it was exported
         lora=plan.model.lora if weights_follow else None,
@@ -157,6 +159,13 @@ def rollout_worker(
     )
     sampler: Sampler = DEFAULT_SAMPLER.load("sampler")(settings, tokenizer.decode)
     return RolloutWorker(sampler, Chat(tokenizer), tokenizer.encode_known, envs, clock)
+
+
+def weight_transfer(plan: Plan) -> Transfer:
+    """Choose how weights reach the samplers: adapters are small, and in one process tensors are there already."""
+    if not plan.hardware.gpus_per_node or plan.model.lora is not None or plan.placement.launcher != Launcher.RAY:
+        return Transfer.DIRECT
+    return Transfer.IPC if plan.hardware.layout is Layout.COLOCATED else Transfer.NCCL
 
 
 def _words(plan: Plan, model: ModelSource) -> ModelSource:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..errors import RunError, StepRefused
 from ..protocols import (
@@ -92,6 +92,8 @@ class LearnerWorker:
         self._notes, self._noted = [] if notes is None else notes, set[str]()
         self._limits = limits
         self._text = ProbeText()
+        self.connection: Any = None
+        """To the samplers, where GPUs send weights to GPUs."""
         self._make_reference = reference
         self._reference: Scorer | None = None
         self._referred: Path | None = None

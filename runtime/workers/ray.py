@@ -26,11 +26,12 @@ from ...dsl.publish.plan_json import dump_json
 from ..backends.engine_variables import missing_variables
 from ..backends.hf_models import ModelSource
 from ..errors import RunError, StepRefused
-from ..protocols import SyncProof
+from ..protocols import SyncProof, Transfer
 from ..rollout.env_connections import EnvConnector, OpenEnvs
 from ..rollout.episode import Episode, Group
 from ..rollout.groups import GroupRequest
-from .build import import_learner, learner_worker, prepare_model, rollout_worker
+from .build import import_learner, learner_worker, prepare_model, rollout_worker, weight_transfer
+from .gpu_transfer import Samplers, send_weights
 from .learner_worker import LearnerWorker
 from .rollout_worker import PlaySettings, RolloutWorker
 from .transfer import hand_over, take_over
@@ -140,11 +141,14 @@ class RayWorkerGroup(WorkerGroup):
         self._rollout = rollout
         self._learner = learner
         self._note = note
+        self._transfer = Transfer.DIRECT
         self.around = ExitStack()
         """What was started for the workers, and is ended after them."""
 
     async def start(self, plan: Plan, announce: Callable[[str], None]) -> None:
         """Model, environments and engines."""
+        self._transfer = weight_transfer(plan)
+        self._samplers = Samplers(actors=[self._rollout], gpus_each=plan.hardware.rollout.tensor_parallel)
         # while the other makes the model; what goes wrong with it `start` says
         self._learner.import_engine.remote()
         with _words_of("start: the rollout worker"):
@@ -173,6 +177,10 @@ class RayWorkerGroup(WorkerGroup):
         return groups
 
     async def sync(self, version: int) -> SyncProof:
+        if self._transfer is not Transfer.DIRECT:
+            proof = await self.learner(send_weights, version, self._samplers, self._transfer)
+            assert proof is not None, "the first rank returns one"
+            return proof
         shipment = await self.learner(hand_over, version)
         return await self.rollout(take_over, shipment)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from typing import Any
 
 from ...dsl.model.algorithm import LossOn
 from ...dsl.model.recipe import Agent, Environment, Rollout, TaskSelection
@@ -80,6 +81,8 @@ class RolloutWorker:
         self._clock = clock
         self._plays = 0
         """Under way; several where weights change in flight."""
+        self.receiving: Any = None
+        """Weights under way from GPUs of a learner."""
 
     async def tasks(
         self, name: str, environment: Environment, selection: TaskSelection, seed: int

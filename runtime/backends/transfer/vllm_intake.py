@@ -19,15 +19,12 @@ from vllm.distributed.weight_transfer.base import WeightTransferInitInfo, Weight
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 from ....dsl.model.recipe import Lora
-from ...protocols import Checksum, NamedTensors
+from ...protocols import Checksum, NamedTensors, Transfer
 from ..checks.checksums import Receipt
 from ..checks.held_weights import HeldWeights, Shard, lay_out_model
 from ..vllm_adapter import lay_out_adapter, replace_adapter
 
-__all__ = ["DIRECT", "Intake", "Outcome", "WorkerExtension", "begin_update", "finish_update", "take_weights"]
-
-DIRECT = "agym"
-"""Name of our backend of vLLM's weight transfer: tensors come as arguments of the call."""
+__all__ = ["Intake", "Outcome", "WorkerExtension", "begin_update", "finish_update", "take_weights"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +44,6 @@ class Intake:
     def __init__(self) -> None:
         self.held = HeldWeights()
         self.adapters: list[tuple[str, Any]] = []
-        self._sent: Mapping[str, Checksum] = {}
         self._digests: Mapping[str, int] = {}
         """Of the last version that was taken in without a fault."""
 
@@ -55,12 +51,13 @@ class Intake:
         shard = Shard(get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size())
         model = worker.model_runner.get_model()
         self.held.begin(lay_out_adapter(worker, sent, lora, shard) if lora else lay_out_model(model, sent, shard))
-        self.receipt, self._sent, self.adapters = Receipt(sent, self._digests, self.held.watch), sent, []
+        self.receipt, self.adapters = Receipt(sent, self._digests, self.held.watch), []
 
-    def finish(self) -> Outcome:
-        problems = self.receipt.list_problems() or self.held.list_problems()
+    def finish(self, sent: Mapping[str, Checksum]) -> Outcome:
+        digests = {name: each.digest for name, each in sent.items()}
+        problems = self.receipt.list_problems(digests) or self.held.list_problems()
         if not problems:
-            self._digests = {name: each.digest for name, each in self._sent.items()}
+            self._digests = digests
         return Outcome(problems=problems, compared=len(self.held.proven), unproven=self.held.unproven)
 
 
@@ -71,7 +68,7 @@ def _intake(worker: Any) -> Intake:
 
 
 def begin_update(worker: Any, sent: Mapping[str, Checksum], lora: Lora | None) -> None:
-    """Expect what is sent."""
+    """Expect tensors of these names, dtypes and shapes; their digests need not be known yet."""
     intake = _intake(worker)
     intake.begin(worker, sent, lora)
     if lora is None:
@@ -89,15 +86,15 @@ def take_weights(worker: Any, tensors: NamedTensors, lora: Lora | None) -> None:
         intake.adapters += intake.receipt.pass_on(tensors)
 
 
-def finish_update(worker: Any, lora: Lora | None) -> Outcome:
-    """Put in place what was taken in, and compare it."""
+def finish_update(worker: Any, sent: Mapping[str, Checksum], lora: Lora | None) -> Outcome:
+    """Put in place what was taken in, and compare it with what was sent."""
     intake = _intake(worker)
     if lora is None:
         worker.finish_weight_update()
     else:
         replace_adapter(worker, intake.adapters, lora)
         intake.adapters = []
-    return intake.finish()
+    return intake.finish(sent)
 
 
 class _WatchedModel:
@@ -152,4 +149,4 @@ class WorkerExtension:
     """Adds nothing to a worker: vLLM imports the module that it stands in, in every process, before models are made."""
 
 
-WeightTransferEngineFactory.register_engine(DIRECT, DirectEngine)
+WeightTransferEngineFactory.register_engine(Transfer.DIRECT.value, DirectEngine)
