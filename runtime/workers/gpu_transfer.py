@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import RunError, StepRefused
 from ..protocols import Checksum, SyncError, SyncProof, Transfer, WeightUpdate
 from .learner_worker import LearnerWorker
 from .rollout_worker import RolloutWorker
@@ -39,7 +40,13 @@ class Samplers:
             return [said.value for said in ray.get(answers, timeout=self.deadline_s)]
         except ray.exceptions.GetTimeoutError:
             what = work.__name__.replace("_", " ")
-            raise SyncError(f"waited {self.deadline_s:g} s for {len(answers)} samplers to {what}") from None
+            raise RunError(f"sync: waited {self.deadline_s:g} s for {len(answers)} samplers to {what}") from None
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, SyncError):
+                raise RunError(f"sync: {error.cause}") from error
+            raise StepRefused(f"sampler: {error.cause}; resume to start it anew") from error
+        except ray.exceptions.RayActorError as error:
+            raise StepRefused("sampler: its process is gone, while weights were on their way to it") from error
 
     def call_engines(self, method: str, argument: Any) -> None:
         """Call a method of vLLM's workers in all samplers."""
@@ -95,6 +102,9 @@ def send_weights(worker: LearnerWorker, version: int, samplers: Samplers, transf
 
 async def expect_weights(worker: RolloutWorker, update: WeightUpdate) -> None:
     sampler: Any = worker.sampler
+    if worker.receiving is not None:  # a transfer that broke off; what is wrong with it is known
+        with suppress(SyncError):
+            await worker.receiving[0].aclose()
     receiving = AsyncExitStack()
     await receiving.enter_async_context(sampler.receive(update))
     worker.receiving = receiving, update
@@ -109,6 +119,7 @@ async def call_engine(worker: RolloutWorker, method: str, argument: Any) -> None
 async def prove_weights(worker: RolloutWorker, checksums: Mapping[str, Checksum]) -> SyncProof:
     sampler: Any = worker.sampler
     receiving, update = worker.receiving
+    worker.receiving = None
     update.checksums.update(checksums)
     await receiving.aclose()
     proof: SyncProof = await sampler.prove(update)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Iterator
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +18,18 @@ ray = pytest.importorskip("ray")
 
 from agym.runtime.backends.checks.checksums import checksums  # noqa: E402
 from agym.runtime.backends.transfer.buckets import fill_buckets  # noqa: E402
-from agym.runtime.errors import LearnerLost  # noqa: E402
-from agym.runtime.protocols import Probe, ProbeLimits, SyncError, WeightUpdate  # noqa: E402
+from agym.runtime.errors import LearnerLost, RunError, StepRefused  # noqa: E402
+from agym.runtime.protocols import (  # noqa: E402
+    Checksum,
+    Probe,
+    ProbeLimits,
+    SamplerError,
+    SyncError,
+    SyncProof,
+    Transfer,
+    WeightUpdate,
+)
+from agym.runtime.workers.gpu_transfer import Samplers, send_weights  # noqa: E402
 from agym.runtime.workers.transfer import Shipment, hand_over, take_over  # noqa: E402
 from agym.runtime.workers.weight_sync import pack_weights, unpack_weights  # noqa: E402
 
@@ -150,3 +162,146 @@ def test_a_bucket_that_does_not_come_is_said_by_its_number_and_version() -> None
 def test_a_bucket_that_went_with_its_learner_is_a_lost_learner() -> None:
     with pytest.raises(LearnerLost, match="sync: bucket 1 of 1 of version 3 of the weights is gone"):
         taken(ray.exceptions.OwnerDiedError("0" * 56, None, ""))
+
+
+# --- from GPU to GPU -----------------------------------------------------------------------------------------------
+
+Said = SimpleNamespace
+Make = Callable[..., "Receiving"]
+
+
+class Receiving:
+    """A sampler that notes what it is asked, in an actor."""
+
+    def __init__(self, difference: float) -> None:
+        self.log: list[Any] = []
+        self.receiving: Any = None
+        self.sampler, self.difference = self, difference
+        self._loop = asyncio.new_event_loop()
+        self.do = SimpleNamespace(remote=lambda work, *args: Said(value=self._run(work(self, *args))))
+
+    def _run(self, work: Any) -> Any:
+        return self._loop.run_until_complete(work)
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    @asynccontextmanager
+    async def receive(self, update: WeightUpdate) -> AsyncIterator[None]:
+        self.log.append(("expects", sorted(update.checksums)))
+        yield
+        self.log.append(("has", {name: each.digest for name, each in update.checksums.items()}))
+
+    def call_workers(self, method: str, argument: Any) -> None:
+        self.log.append((method, argument))
+
+    async def prove(self, update: WeightUpdate) -> SyncProof:
+        return SyncProof(compared=1, unproven=(), difference=self.difference)
+
+
+class Sends:
+    """vLLM's side of a rank."""
+
+    def __init__(self, weights: Any, settings: str, call: Any) -> None:
+        self.is_first, self.settings, self._call = torch.distributed.get_rank() == 0, settings, call
+        if self.is_first:
+            call("init_weight_transfer_engine", {"rank_offset": 1, "settings": settings})
+
+    def describe(self) -> dict[str, Any]:
+        return {"a": Checksum(dtype="float32", shape=(2,), digest=0)}
+
+    def send(self) -> dict[str, Any]:
+        if self.is_first:
+            self._call("update_weights", {"names": ["a"]})
+        return {"a": Checksum(dtype="float32", shape=(2,), digest=5)}
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = SimpleNamespace(
+        Sender=Sends, ipc_settings=lambda: "ipc", nccl_settings=lambda receivers: f"nccl {receivers}"
+    )
+    monkeypatch.setitem(sys.modules, "agym.runtime.backends.transfer.vllm_sender", fake)
+    monkeypatch.setattr(ray, "get", lambda answers, timeout: answers)
+
+
+@pytest.fixture
+def receiving() -> Iterator[Make]:
+    """`receiving(0.1)`: an actor whose proof has that difference."""
+    made: list[Receiving] = []
+
+    def make(difference: float = 0.0) -> Receiving:
+        made.append(Receiving(difference))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def sent(worker: Any, samplers: list[Receiving], transfer: Transfer = Transfer.NCCL) -> SyncProof | None:
+    return send_weights(worker, 4, Samplers(actors=list(samplers), gpus_each=2), transfer)
+
+
+def sending_worker() -> Any:
+    return SimpleNamespace(learner=Learner(), probe=lambda: PROBE, connection=None)
+
+
+def test_gpus_of_all_samplers_are_ranks_of_one_group_and_the_worst_proof_counts(
+    monkeypatch: pytest.MonkeyPatch, gpus: None, receiving: Make
+) -> None:
+    as_rank(monkeypatch, 0)
+    worker, samplers = sending_worker(), [receiving(0.1), receiving(0.3), receiving(0.2)]
+    proof = sent(worker, samplers)
+    assert proof is not None
+    assert proof.difference == 0.3
+    for at, sampler in enumerate(samplers):
+        assert sampler.log == [
+            ("init_weight_transfer_engine", {"rank_offset": 1 + 2 * at, "settings": "nccl 6"}),
+            ("expects", ["a"]),
+            ("update_weights", {"names": ["a"]}),
+            ("has", {"a": 5}),
+        ]
+
+
+def test_samplers_are_met_again_only_where_one_was_replaced(
+    monkeypatch: pytest.MonkeyPatch, gpus: None, receiving: Make
+) -> None:
+    as_rank(monkeypatch, 0)
+    worker, first, second, third = sending_worker(), receiving(), receiving(), receiving()
+    for pair in ([first, second], [first, second], [first, third]):
+        sent(worker, pair, Transfer.IPC)
+    met = [[word for word, _ in each.log].count("init_weight_transfer_engine") for each in (first, second, third)]
+    assert met == [2, 1, 1]
+
+
+def test_other_ranks_send_along_and_ask_nobody(monkeypatch: pytest.MonkeyPatch, gpus: None, receiving: Make) -> None:
+    as_rank(monkeypatch, 1)
+    sampler = receiving()
+    assert sent(sending_worker(), [sampler]) is None
+    assert sampler.log == []
+
+
+@pytest.mark.parametrize(
+    ("trouble", "kind", "words"),
+    [
+        (ray.exceptions.GetTimeoutError(), RunError, "sync: waited 600 s for 2 samplers to call engine"),
+        (ray.exceptions.RayTaskError("f", "", SyncError("'a' differs")), RunError, "sync: 'a' differs"),
+        (ray.exceptions.RayTaskError("f", "", SamplerError("it failed")), StepRefused, "sampler: it failed; resume"),
+        (ray.exceptions.RayActorError(), StepRefused, "sampler: its process is gone"),
+    ],
+)
+def test_what_goes_wrong_with_a_sampler_has_a_name(
+    monkeypatch: pytest.MonkeyPatch, gpus: None, receiving: Make, trouble: Exception, kind: type[RunError], words: str
+) -> None:
+    def fail(answers: Any, timeout: float) -> Any:
+        raise trouble
+
+    as_rank(monkeypatch, 0)
+    monkeypatch.setattr(ray, "get", fail)
+    with pytest.raises(kind, match=words):
+        sent(sending_worker(), [receiving(), receiving()])
