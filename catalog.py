@@ -35,7 +35,6 @@ UNBUILT: Mapping[str, str] = {
     "hardware.gpus_per_node>1": "several GPUs that sample and learn together",
     "hardware.layout=split": "GPUs of their own for sampling and learning",
     "hardware.nodes": "several nodes",
-    "hardware.rollout.tensor_parallel": "a sampling engine over several GPUs",
 }
 """Parts of the language that this version cannot run: `validate` warns of them, and a run refuses them.
 

@@ -366,9 +366,6 @@ RECIPE: tuple[Condition[Recipe], ...] = (
     ),
     Condition("hardware.gpu hardware.gpu_memory_gb", _has_gpus, _CPU),
     Condition("hardware.layout", lambda r: _has_gpus(r) or r.hardware.layout is Layout.COLOCATED, _CPU),
-    Condition(
-        "hardware.rollout.tensor_parallel", lambda r: _has_gpus(r) or r.hardware.rollout.tensor_parallel == 1, _CPU
-    ),
     Condition("hardware.rollout.memory_share", _has_gpus, f"{_CPU}; 'kv_cache_gb' sets the cache there"),
     Condition("hardware.rollout.kv_cache_gb", lambda r: not _has_gpus(r), "on GPUs 'memory_share' sets the cache"),
     Condition(

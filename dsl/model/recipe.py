@@ -630,7 +630,7 @@ class RolloutHardware:
     """The sampling engines."""
 
     tensor_parallel: Size = 1
-    """GPUs per engine; must divide the model's heads."""
+    """GPUs per engine, or processes on a CPU; must divide the model's heads."""
     gpus: Annotated[int, Bounds(at_least=1), Example(4)] | None = None
     """Sampling GPUs over all nodes, under `layout: split`."""
     memory_share: Annotated[float, Bounds(above=0, at_most=1)] = 0.85

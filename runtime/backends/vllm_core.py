@@ -69,7 +69,7 @@ def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
         "max_num_batched_tokens": max(settings.context_tokens, _BATCHED_TOKENS),
         "block_size": settings.block_size,
         "enable_prefix_caching": True,
-        "kv_cache_memory_bytes": settings.cache_bytes or _cache_bytes(settings),
+        "kv_cache_memory_bytes": _cache_bytes(settings),
         "gpu_memory_utilization": settings.memory_share,
         "enable_sleep_mode": settings.shares_gpu,
         "logprobs_mode": "processed_logprobs",
@@ -92,13 +92,15 @@ _BATCHED_TOKENS = 8192
 
 
 def _cache_bytes(settings: SamplerSettings) -> int | None:
-    """Bytes for all slots at full length on a CPU; None on a GPU, which takes what is left."""
+    """Bytes of each worker: on a CPU by default for all slots at full length; None on a GPU for what is left."""
     from vllm.platforms import current_platform
 
+    if settings.cache_bytes:
+        return settings.cache_bytes // settings.tensor_parallel
     if not current_platform.is_cpu():
         return None
     config = _model_config(settings)
-    heads, head_dim = config.num_key_value_heads, config.head_dim
+    heads, head_dim = max(1, config.num_key_value_heads // settings.tensor_parallel), config.head_dim
     bytes_per_token = 2 * config.num_hidden_layers * heads * head_dim * (4 if settings.dtype is DType.FP32 else 2)
     blocks_per_slot = -(-settings.context_tokens // settings.block_size) + 1
     return int(settings.slots * blocks_per_slot * settings.block_size * bytes_per_token)

@@ -235,7 +235,6 @@ RECIPE: Cases = {
     "hardware.gpu": ([{}], [GPUS]),
     "hardware.gpu_memory_gb": ([{}], [GPUS]),
     "hardware.layout": ([{"hardware.layout": Layout.SPLIT}], [{}, GPUS, SPLIT]),
-    "hardware.rollout.tensor_parallel": ([{"hardware.rollout.tensor_parallel": 2}], [{}, GPUS]),
     "hardware.rollout.memory_share": ([{}], [GPUS]),
     "hardware.rollout.kv_cache_gb": ([GPUS], [{}]),
     "hardware.rollout.eager": ([{"hardware.rollout.eager": False}], [{}, {"hardware.rollout.eager": True}, GPUS]),
