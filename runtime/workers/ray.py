@@ -31,10 +31,9 @@ from ..rollout.env_connections import EnvConnector, OpenEnvs
 from ..rollout.episode import Episode, Group
 from ..rollout.groups import GroupRequest
 from .build import import_learner, learner_worker, prepare_model, rollout_worker, weight_transfer
-from .gpu_transfer import Samplers, send_weights
 from .learner_worker import LearnerWorker
 from .rollout_worker import PlaySettings, RolloutWorker
-from .transfer import hand_over, take_over
+from .transfer import Samplers, hand_over, send_weights, take_over
 from .worker_group import WorkerGroup
 
 __all__ = ["LearnerActor", "RayWorkerGroup", "RolloutActor", "Said", "launch_ray"]

@@ -29,8 +29,7 @@ from agym.runtime.protocols import (  # noqa: E402
     Transfer,
     WeightUpdate,
 )
-from agym.runtime.workers.gpu_transfer import Samplers, send_weights  # noqa: E402
-from agym.runtime.workers.transfer import Shipment, hand_over, take_over  # noqa: E402
+from agym.runtime.workers.transfer import Samplers, Shipment, hand_over, send_weights, take_over  # noqa: E402
 from agym.runtime.workers.weight_sync import pack_weights, unpack_weights  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
