@@ -80,6 +80,8 @@ def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
         "weight_transfer_config": WeightTransferConfig(backend=settings.transfer.value),
         "worker_extension_cls": f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}",
         "tensor_parallel_size": settings.tensor_parallel,
+        # an engine's workers are on one node; in an actor of Ray's vLLM would make actors of them
+        "distributed_executor_backend": "mp" if settings.tensor_parallel > 1 else None,
         **(adapter_args(settings.lora) if settings.lora is not None else {}),
         "use_tqdm_on_load": False,
         "disable_log_stats": True,

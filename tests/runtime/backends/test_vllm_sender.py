@@ -71,7 +71,9 @@ def test_what_vllms_engines_bring_is_proven_like_any_other_update(
         proof = await send(1, lambda sent: None)
         assert (proof.compared, proof.unproven) == (len(engine.checksums()), ())
         name = "model.layers.1.mlp.up_proj.weight"
-        with pytest.raises(SyncError, match=f"version 2 of the weights: '{name}' arrived with other values"):
+        with pytest.raises(
+            SyncError, match=f"version 2 of the weights: '{name}' arrived with the values of the version before"
+        ):
             await send(2, lambda sent: sent.update({name: other.checksums()[name]}))
         await send(3, lambda sent: None)
 
