@@ -28,6 +28,7 @@ from ..model.recipe import (
     RewardSource,
     Stage,
     Transport,
+    WeightTransfer,
 )
 from ..model.stage_kinds import (
     has_critic,
@@ -301,6 +302,10 @@ def _has_gpus(recipe: Recipe) -> bool:
     return recipe.hardware.gpus_per_node > 0
 
 
+def _sends_between_gpus(recipe: Recipe) -> bool:
+    return _has_gpus(recipe) and choose_launcher(recipe.hardware) is Launcher.RAY
+
+
 def _has_rl(recipe: Recipe) -> bool:
     return any(kind_of(stage.algorithm) is Kind.RL for stage in recipe.schedule)
 
@@ -389,6 +394,11 @@ RECIPE: tuple[Condition[Recipe], ...] = (
     ),
     Condition(
         "hardware.staleness", lambda r: _has_rl(r) or r.hardware.staleness == 0, f"{_NO_RL}; nothing is sampled ahead"
+    ),
+    Condition(
+        "hardware.weight_transfer",
+        lambda r: r.hardware.weight_transfer is WeightTransfer.AUTO or _sends_between_gpus(r),
+        "weights go from one process's GPUs to another's only with GPUs and 'launcher: ray'",
     ),
     Condition(
         "hardware.in_flight",

@@ -139,6 +139,11 @@ class Launcher(StrEnum):
     RAY = "ray"
 
 
+class WeightTransfer(StrEnum):
+    AUTO = "auto"
+    OBJECT_STORE = "object_store"
+
+
 class Offload(StrEnum):
     NONE = "none"
     OPTIMIZER = "optimizer"
@@ -687,6 +692,9 @@ class Hardware:
     in_flight: bool = False
     """Whether samplers take new weights while episodes are under way. Tokens are at most `staleness` steps old, and how
     old depends on timing."""
+    weight_transfer: WeightTransfer = WeightTransfer.AUTO
+    """How new weights reach samplers on GPUs: `auto` by CUDA IPC on shared GPUs and by NCCL to others, or through host
+    memory and Ray's object store, as adapters always do."""
     rollout: RolloutHardware = field(default_factory=RolloutHardware)
     """The sampling engines."""
     train: TrainHardware = field(default_factory=TrainHardware)

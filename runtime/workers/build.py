@@ -13,7 +13,7 @@ from typing import Any
 from ...dsl.model.algorithm import Kind
 from ...dsl.model.model_sizes import is_folder
 from ...dsl.model.plan import Plan, Role
-from ...dsl.model.recipe import DType, Init, Launcher, Layout, Model, Offload
+from ...dsl.model.recipe import DType, Init, Launcher, Layout, Model, Offload, WeightTransfer
 from ...dsl.model.stage_kinds import episodes_at_once
 from ..agents.chat import LEFT_OUT, NO_THOUGHTS, Chat
 from ..agents.formats import format_for
@@ -163,7 +163,9 @@ def rollout_worker(
 
 def weight_transfer(plan: Plan) -> Transfer:
     """Choose how weights reach the samplers: adapters are small, and in one process tensors are there already."""
-    if not plan.hardware.gpus_per_node or plan.model.lora is not None or plan.placement.launcher != Launcher.RAY:
+    hardware = plan.hardware
+    is_between_gpus = hardware.gpus_per_node > 0 and plan.placement.launcher == Launcher.RAY
+    if not is_between_gpus or plan.model.lora or hardware.weight_transfer is WeightTransfer.OBJECT_STORE:
         return Transfer.DIRECT
     return Transfer.IPC if plan.hardware.layout is Layout.COLOCATED else Transfer.NCCL
 

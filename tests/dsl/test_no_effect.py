@@ -44,6 +44,7 @@ from agym.dsl.model.recipe import (
     RewardSource,
     Sink,
     Transport,
+    WeightTransfer,
 )
 from agym.dsl.model.stage_kinds import kind_of
 from agym.dsl.source import Source
@@ -245,6 +246,10 @@ RECIPE: Cases = {
     "hardware.ray_address": (
         [{"hardware.launcher": Launcher.INLINE, "hardware.ray_address": "auto"}],
         [{"hardware.ray_address": "auto"}, GPUS],
+    ),
+    "hardware.weight_transfer": (
+        [{"hardware.weight_transfer": WeightTransfer.OBJECT_STORE}],
+        [GPUS | {"hardware.weight_transfer": WeightTransfer.OBJECT_STORE, "hardware.launcher": Launcher.RAY}, GPUS, {}],
     ),
     "hardware.in_flight": (
         [{"hardware.in_flight": True}],
