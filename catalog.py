@@ -31,9 +31,7 @@ DATA_FILE = "env.json"
 RELEASED = "ids.json"
 ENVIRONMENT_GROUP = "agym.envs"
 
-UNBUILT: Mapping[str, str] = {
-    "hardware.rollout.tensor_parallel": "a sampling engine over several GPUs",
-}
+UNBUILT: Mapping[str, str] = {}
 """Parts of the language that this version cannot run: `validate` warns of them, and a run refuses them.
 
 A key is `key=value`, `key>number`, or `key` for anything but its default; `*` stands for any name in the recipe.

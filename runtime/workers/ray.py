@@ -18,10 +18,11 @@ from ...dsl.model.plan import Plan, Role, Worker
 from ...dsl.model.recipe import Layout
 from ..backends.hf_models import ModelSource
 from ..errors import LearnerLost, RunError
-from ..protocols import SyncProof
+from ..protocols import SyncProof, Transfer
 from ..rollout.env_connections import EnvConnector
 from ..rollout.episode import Episode, Group
 from ..rollout.groups import GroupRequest
+from .build import weight_transfer
 from .division import divide, is_divided, join
 from .learner_worker import LearnerWorker
 from .ray_actors import LearnerActor, RolloutActor
@@ -29,7 +30,7 @@ from .ray_cluster import HEALTH, Cluster, join_cluster, list_workers, named_vari
 from .ray_member import START_S, Member, WorkerLost, gather_all
 from .ray_samplers import Samplers
 from .rollout_worker import PlaySettings, RolloutWorker
-from .transfer import free_memory, hand_over, take_over
+from .transfer import free_memory, hand_over, send_weights, take_over
 from .worker_group import WorkerGroup
 
 __all__ = ["RayWorkerGroup", "launch_ray"]
@@ -139,11 +140,20 @@ class RayWorkerGroup(WorkerGroup):
     """Samplers and ranks, each in an actor of its own."""
 
     def __init__(
-        self, samplers: Samplers, ranks: Ranks, addresses: Callable[[], Sequence[str]], *, shares_gpu: bool
+        self,
+        samplers: Samplers,
+        ranks: Ranks,
+        addresses: Callable[[], Sequence[str]],
+        *,
+        shares_gpu: bool = False,
+        transfer: Transfer = Transfer.DIRECT,
+        gpus_each: int = 1,
     ) -> None:
-        """`addresses` are those of the ranks; `shares_gpu` says that samplers sleep while the learner works."""
+        """`addresses` are those of the ranks; `shares_gpu` says that samplers sleep while the learner works;
+        `gpus_each` are those of a sampler."""
         self._samplers, self._ranks = samplers, ranks
-        self._addresses, self._shares_gpu = addresses, shares_gpu
+        self._addresses, self._shares_gpu, self._transfer = addresses, shares_gpu, transfer
+        self._gpus_each = gpus_each
         self._model: ModelSource
         self.around = ExitStack()
         """What was started for the workers, and is ended after them."""
@@ -181,7 +191,13 @@ class RayWorkerGroup(WorkerGroup):
 
     async def sync(self, version: int) -> SyncProof:
         self._samplers.forget_weights()
-        return await self._samplers.load(await self.compute(partial(hand_over, version=version)), take_over)
+        if self._transfer is Transfer.DIRECT:
+            return await self._samplers.load(await self.compute(partial(hand_over, version=version)), take_over)
+        if self._shares_gpu:
+            await self.learner(free_memory)
+        proof = await self.learner(send_weights, version, self._samplers.list_actors(self._gpus_each), self._transfer)
+        assert proof is not None, "the first rank returns one"
+        return proof
 
     async def restart_learner(self) -> None:
         self._samplers.forget_weights()
@@ -217,6 +233,8 @@ async def launch_ray(
             Ranks(plan, [partial(_rank, cluster, plan, root, each) for each in ranks], plan.hardware.heartbeat_s),
             lambda: [cluster.address_of(each) for each in ranks],
             shares_gpu=plan.hardware.gpus_per_node > 0 and plan.hardware.layout is Layout.COLOCATED,
+            transfer=weight_transfer(plan),
+            gpus_each=plan.hardware.rollout.tensor_parallel,
         )
         await workers.start(announce)
         workers.around = around.pop_all()

@@ -23,6 +23,7 @@ from ..rollout.groups import GroupRequest
 from .ray_actors import Said
 from .ray_member import START_S, Member, WorkerLost, gather_all
 from .rollout_worker import PlaySettings, RolloutWorker
+from .transfer import SamplerActors
 
 __all__ = ["MOST_REPLACED", "Samplers"]
 
@@ -56,6 +57,8 @@ class Samplers:
         self._model: ModelSource
         self._weights: tuple[Any, TakeOver] | None = None
         """Where those of the last sync are, and how they are loaded."""
+        self._sends_between_gpus = False
+        """Whether they came from the learner's GPUs, and are nowhere."""
         self.lengths = TurnLengths()
         self._replaced = Counter[int]()
         """Since the last sync."""
@@ -109,6 +112,11 @@ class Samplers:
     def forget_weights(self) -> None:
         """Let go of those of the last sync, so that there is room for the next."""
         self._weights = None
+
+    def list_actors(self, gpus_each: int) -> SamplerActors:
+        """Return them as the learner calls them to send weights from its GPUs to theirs."""
+        self._sends_between_gpus = True
+        return SamplerActors(actors=[member.handle for member in self.members], gpus_each=gpus_each)
 
     async def sleep(self) -> None:
         await self.call_all(RolloutWorker.sleep)
@@ -194,6 +202,11 @@ class Samplers:
             if self._weights is not None:
                 weights, take_over = self._weights
                 await member.ask(take_over, weights)
+            elif self._sends_between_gpus:
+                raise StepRefused(
+                    f"{member.worker.id} was started anew, and its weights come from the learner's GPUs at a sync "
+                    "alone: resume, or set 'hardware.weight_transfer: object_store'"
+                )
         except BaseException:
             await member.end()
             raise
