@@ -20,7 +20,17 @@ from .conftest import Agym
 
 # Edited by hand whenever something is added: what people's scripts rely on.
 OPTIONS = {
-    "run": {"recipe", "--set", "--run", "--resume", "--fresh"},
+    "run": {
+        "recipe",
+        "--set",
+        "--run",
+        "--resume",
+        "--fresh",
+        "--on",
+        "--job-file",
+        "--job-option",
+        "--dry-run",
+    },
     "eval": {
         "target",
         "--checkpoint",
@@ -42,7 +52,7 @@ OPTIONS = {
     "recipes": {"--format", "--bases"},
     "new": {"name", "--from", "--force"},
     "envs": {"what"},
-    "doctor": {"recipe", "--set"},
+    "doctor": {"recipe", "--set", "--cluster", "--folder", "--format"},
     "completion": {"shell"},
 }
 EXIT_CODES = {
