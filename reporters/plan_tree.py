@@ -193,12 +193,13 @@ def _disk(plan: Plan) -> Iterator[RenderableType]:
     table = Table("what", Column("count", justify="right"), Column("size", justify="right"), box=None, pad_edge=False)
     table.header_style = "dim"
     for item in plan.budget.disk:
-        table.add_row(
-            item.use, f"{item.count:,}", ("at most " if item.use is DiskUse.EPISODES else "") + binary(item.bytes)
-        )
+        bound = "at most " if item.use in (DiskUse.EPISODES, DiskUse.EVALUATIONS) else ""
+        table.add_row(item.use, f"{item.count:,}", bound + binary(item.bytes))
     yield table
     total = sum(item.bytes for item in plan.budget.disk)
-    yield Text(f"in all  {binary(total)} in the run folder, and the episodes of evaluations")
+    counted = any(item.use is DiskUse.EVALUATIONS for item in plan.budget.disk)
+    more = "" if counted or plan.eval is None else ", and the episodes of evaluations"
+    yield Text(f"in all  {binary(total)} in the run folder{more}")
 
 
 def _memory_table(uses: Iterable[MemoryUse]) -> Table:

@@ -187,6 +187,7 @@ class DiskUse(StrEnum):
     MODELS = "exported models"
     STARTS = "starts and references"
     EPISODES = "training episodes"
+    EVALUATIONS = "evaluation episodes"
 
 
 @frozen

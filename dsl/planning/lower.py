@@ -24,8 +24,9 @@ def lower(
     recipe_sha256: str,
     catalog: Catalog | None = None,
 ) -> Plan:
-    """The plan of one run. The catalog tells which environments are light enough to need no server."""
-    light = {name for name, info in catalog.environments.items() if info.light} if catalog else set()
+    """The plan of one run. The catalog says which environments are light enough to need no server, and their tasks."""
+    catalog = catalog or Catalog()
+    light = {name for name, info in catalog.environments.items() if info.light}
     needed = roles(recipe.model, recipe.schedule, evaluates=recipe.eval is not None)
     return Plan(
         version=VERSION,
@@ -46,7 +47,7 @@ def lower(
         guards=recipe.guards,
         logging=recipe.logging,
         placement=place_workers(recipe.hardware, needed, _environments(recipe), light),
-        budget=_budget(recipe, shape),
+        budget=_budget(recipe, shape, catalog),
     )
 
 
@@ -72,7 +73,7 @@ def _environments(recipe: Recipe) -> dict[str, Environment]:
     return found
 
 
-def _budget(recipe: Recipe, shape: ModelShape | None) -> Budget:
+def _budget(recipe: Recipe, shape: ModelShape | None, catalog: Catalog) -> Budget:
     capacity = capacity_bytes(recipe.hardware)
     if shape is None:
         return Budget(parameters=None, trainable_parameters=None, capacity_bytes=capacity, memory=())
@@ -84,5 +85,5 @@ def _budget(recipe: Recipe, shape: ModelShape | None) -> Budget:
         trainable_parameters=trained,
         capacity_bytes=capacity,
         memory=estimate_memory(make_sizing(recipe, shape)),
-        disk=estimate_disk(recipe, shape, budget_stages(recipe)),
+        disk=estimate_disk(recipe, shape, budget_stages(recipe), catalog),
     )
