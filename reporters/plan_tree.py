@@ -186,7 +186,9 @@ def _hardware(plan: Plan) -> Iterator[RenderableType]:
 
 def _placement(placement: Placement) -> Table:
     table = Table("role", "node", "workers", "GPUs of each", box=None, pad_edge=False, header_style="dim")
-    for (role, node), group in groupby(placement.workers, key=lambda each: (each.role, each.node)):
+    # servers of one environment make a row, and so do ranks
+    of_a_kind = groupby(placement.workers, key=lambda each: (each.role, each.node, each.id.rpartition("/")[0]))
+    for (role, node, _), group in of_a_kind:
         workers = tuple(group)
         names = workers[0].id if len(workers) == 1 else f"{workers[0].id} to {workers[-1].id}"
         # `0 | 1 | 2`, or `0,1 | 2,3` where two share the work
