@@ -237,7 +237,7 @@ def estimate_memory(sizing: Sizing) -> tuple[MemoryUse, ...]:
     engines = (_use(Role.ROLLOUT, _engine_items(sizing, trained)),) if sizing.samples else ()
     placed = tuple(_in_place(use, sizing) for use in (*trained, *engines))
     sent = _sent_items(sizing) if trained and engines else []
-    return (*placed, _use(Role.ROLLOUT, sent, host=True)) if sent else placed
+    return (*placed, _use(Role.LEARNER, sent, host=True)) if sent else placed
 
 
 def _learning_roles(sizing: Sizing) -> tuple[MemoryUse, ...]:

@@ -352,10 +352,10 @@ def test_below_stage_three_each_rank_starts_with_a_whole_model_on_the_host() -> 
 
 def test_weights_wait_on_the_host_for_samplers_in_other_processes() -> None:
     tied = replace(TOY, tie_embeddings=True)
-    assert items(sizing(tied, inline=False), Role.ROLLOUT, host=True) == {"weights sent": 2792 * 2}
-    adapted = sizing(SMALL, lora=Lora(rank=16), inline=False)
-    assert items(adapted, Role.ROLLOUT, host=True) == {"weights sent": 8_798_208 * 2}
-    assert items(sizing(inline=False, learns=False), Role.ROLLOUT, host=True) == {}
+    assert items(sizing(tied, zero=3, inline=False), Role.LEARNER, host=True) == {"weights sent": 2792 * 2}
+    adapted = sizing(SMALL, zero=3, lora=Lora(rank=16), inline=False)
+    assert items(adapted, Role.LEARNER, host=True) == {"weights sent": 8_798_208 * 2}
+    assert items(sizing(inline=False, learns=False), Role.LEARNER, host=True) == {}
 
 
 def test_nothing_learns_where_no_stage_does() -> None:
@@ -408,7 +408,6 @@ def test_on_a_cpu_all_of_it_is_host_memory_with_a_cache_for_every_slot() -> None
         "weights": 2 * 2792 * 4,
         "process": 2 * 500_000_000,
         "cache": 2 * 3 * 50 * 2 * 2 * 2 * 2 * 4,
-        "weights sent": 2792 * 4,
     }
     assert items(size, Role.LEARNER, host=True)["weights"] == 2 * 2792 * 4
 
