@@ -348,12 +348,13 @@ def test_below_stage_three_each_rank_starts_with_a_whole_model_on_the_host() -> 
     assert items(sizing(ranks=8, ranks_per_node=8), Role.LEARNER, host=True) == {"model file": 8 * 2792 * 2}
     assert items(sizing(critic=SEVEN), Role.LEARNER, host=True) == {"model file": 15_231_233_024}
     assert items(sizing(zero=3, ranks=8, ranks_per_node=8), Role.LEARNER, host=True) == {}
+    assert items(sizing(zero=3), Role.LEARNER, host=True) == {"model file": 2792 * 2}
 
 
 def test_weights_wait_on_the_host_for_samplers_in_other_processes() -> None:
     tied = replace(TOY, tie_embeddings=True)
-    assert items(sizing(tied, zero=3, inline=False), Role.LEARNER, host=True) == {"weights sent": 2792 * 2}
-    adapted = sizing(SMALL, zero=3, lora=Lora(rank=16), inline=False)
+    assert items(sizing(tied, zero=3, ranks=2, inline=False), Role.LEARNER, host=True) == {"weights sent": 2792 * 2}
+    adapted = sizing(SMALL, zero=3, ranks=2, lora=Lora(rank=16), inline=False)
     assert items(adapted, Role.LEARNER, host=True) == {"weights sent": 8_798_208 * 2}
     assert items(sizing(inline=False, learns=False), Role.LEARNER, host=True) == {}
 
