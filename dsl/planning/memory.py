@@ -255,8 +255,7 @@ def _learning_roles(sizing: Sizing) -> tuple[MemoryUse, ...]:
 
 
 def _start_items(sizing: Sizing) -> list[MemoryItem]:
-    """What a rank holds on the host before it is on the GPU: a whole model, one after the other, where it is not divided
-    as it is read."""
+    """What a rank holds on the host before it is on the GPU: a whole model, unless it is divided as it is read."""
     if sizing.host or (sizing.zero == 3 and sizing.ranks > 1):
         return []
     shapes = (sizing.shape, *(each for each in (sizing.critic, sizing.teacher) if each))
