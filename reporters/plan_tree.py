@@ -15,7 +15,7 @@ from rich.tree import Tree
 
 from ..dsl.model.algorithm import Kind
 from ..dsl.model.plan import DiskUse, MemoryUse, Phase, Placement, Plan, PlanStage, Role, peaks
-from ..dsl.planning.speeds import ASSUMED
+from ..dsl.planning.speeds import ASSUMED, network_rate
 from .diagnostics.text import Style
 from .quantity import binary, count, plural
 
@@ -235,9 +235,14 @@ def _sync(plan: Plan) -> Iterator[RenderableType]:
     over = f", on {plural(sent.nodes, 'node')}" if sent.nodes > 1 else ""
     yield Text(f"{binary(sent.bytes)} of weights to {where}{over}")
     if sent.seconds is not None:
-        rate = f"{ASSUMED.network * 8 / 1e9:g} Gbit/s"
-        between = f", and {rate} between nodes" if len({each.node for each in plan.placement.workers}) > 1 else ""
-        yield Text(f"about {sent.seconds:.1f} s, if PCIe gives {ASSUMED.link:.0%} of its rate{between}")
+        yield Text(f"about {sent.seconds:.1f} s, if PCIe gives {ASSUMED.link:.0%} of its rate{_between_nodes(plan)}")
+
+
+def _between_nodes(plan: Plan) -> str:
+    if len({worker.node for worker in plan.placement.workers}) == 1:
+        return ""
+    key = " (hardware.network_gb_per_s)" if plan.hardware.network_gb_per_s is None else ""
+    return f", and {network_rate(plan.hardware) / 1e9:g} GB/s between nodes{key}"
 
 
 def _disk(plan: Plan) -> Iterator[RenderableType]:

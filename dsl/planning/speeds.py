@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..frozen import frozen
-from ..model.recipe import Gpu, ModelShape
+from ..model.recipe import Gpu, Hardware, ModelShape
 from .memory import head_dim, kv_bytes_per_token, parameters
 
-__all__ = ["ASSUMED", "SPEEDS", "Speed", "iteration_seconds", "link_seconds", "network_seconds", "pass_seconds"]
+__all__ = ["ASSUMED", "SPEEDS", "Speed", "iteration_seconds", "link_seconds", "network_rate", "pass_seconds"]
 
 
 @frozen
@@ -53,7 +53,7 @@ class Assumed:
     """Of the memory's rate, while sampling."""
     link: float = 0.8
     network: float = 1.25e9
-    """Bytes per second between two nodes: 10 Gbit/s."""
+    """Bytes per second between two nodes whose rate is not given: 10 Gbit/s."""
     iteration_s: float = 0.005
     """Scheduling and launches of an engine's forward pass."""
 
@@ -82,6 +82,6 @@ def link_seconds(speed: Speed, size: int) -> float:
     return size / (ASSUMED.link * speed.link)
 
 
-def network_seconds(size: int) -> float:
-    """Time of so many bytes from one node to another."""
-    return size / ASSUMED.network
+def network_rate(hardware: Hardware) -> float:
+    """Bytes per second from one node to another."""
+    return ASSUMED.network if hardware.network_gb_per_s is None else hardware.network_gb_per_s * 1e9

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..model.plan import Placement, Role, Transfer
 from ..model.recipe import Hardware, Launcher
 from .memory import Sizing, transfer_bytes
-from .speeds import SPEEDS, Speed, link_seconds, network_seconds
+from .speeds import SPEEDS, Speed, link_seconds, network_rate
 
 __all__ = ["estimate_transfer"]
 
@@ -20,14 +20,16 @@ def estimate_transfer(sizing: Sizing, hardware: Hardware, placement: Placement) 
     speed = SPEEDS[hardware.gpu] if hardware.gpu and not sizing.host else None
     seconds = None
     if speed is not None and placement.launcher == Launcher.RAY:
-        seconds = _seconds(sizing, speed, size, set(learners), set(samplers) - set(learners[:1]))
+        seconds = _seconds(
+            sizing, speed, size, size / network_rate(hardware), set(learners), set(samplers) - set(learners[:1])
+        )
     return Transfer(bytes=size, samplers=len(samplers), nodes=len(set(samplers)), seconds=seconds)
 
 
-def _seconds(sizing: Sizing, speed: Speed, size: int, learners: set[int], others: set[int]) -> float:
+def _seconds(sizing: Sizing, speed: Speed, size: int, network: float, learners: set[int], others: set[int]) -> float:
     """From the first rank to its host, to each other node in turn, and from there to the GPUs, one after the other;
     before that stage 3 makes the weights whole."""
     gathered = 0.0
     if sizing.zero == 3 and sizing.ranks > 1:
-        gathered = network_seconds(size) if len(learners) > 1 else link_seconds(speed, size)
-    return gathered + 2 * link_seconds(speed, size) + len(others) * network_seconds(size)
+        gathered = network if len(learners) > 1 else link_seconds(speed, size)
+    return gathered + 2 * link_seconds(speed, size) + len(others) * network

@@ -31,6 +31,7 @@ from agym.dsl.model.recipe import (
     DType,
     Eval,
     Format,
+    Gpu,
     Init,
     Judge,
     Launcher,
@@ -234,6 +235,10 @@ RECIPE: Cases = {
     "rollout.limits.score": ([{}, JUDGED | EVAL], [JUDGED, PAIRWISE]),
     "hardware.gpu": ([{}], [GPUS]),
     "hardware.gpu_memory_gb": ([{}], [GPUS]),
+    "hardware.network_gb_per_s": (
+        [{}, GPUS, {"hardware.nodes": 2}],
+        [GPUS | {"hardware.nodes": 2, "hardware.gpu": Gpu.H100}],
+    ),
     "hardware.layout": ([{"hardware.layout": Layout.SPLIT}], [{}, GPUS, SPLIT]),
     "hardware.rollout.tensor_parallel": ([{"hardware.rollout.tensor_parallel": 2}], [{}, GPUS]),
     "hardware.rollout.memory_share": ([{}], [GPUS]),

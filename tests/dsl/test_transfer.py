@@ -47,6 +47,7 @@ def test_every_known_gpu_has_a_speed() -> None:
         (h100s(2), 16, 2, 2 * LINK + NETWORK),
         (h100s(1) | {"hardware.train.zero": 3}, 8, 1, 3 * LINK),  # made whole first
         (h100s(2) | {"hardware.train.zero": 3}, 16, 2, 2 * LINK + 2 * NETWORK),
+        (h100s(2, network_gb_per_s=12.5), 16, 2, 2 * LINK + NETWORK / 10),
         # eight learn on the first node, eight sample on the second
         (h100s(2, layout=Layout.SPLIT), 8, 1, 2 * LINK + NETWORK),
         ({"hardware": Hardware(gpus_per_node=8)}, 8, 1, None),
