@@ -12,7 +12,6 @@ from agym.dsl.model.model_sizes import find_shape
 from agym.dsl.model.plan import Transfer
 from agym.dsl.model.recipe import DType, Gpu, Hardware, Layout, Lora, Recipe
 from agym.dsl.planning.lower import lower
-from agym.dsl.planning.speeds import SPEEDS
 
 Change = Callable[..., Any]
 TransferOf = Callable[[dict[str, Any]], Transfer | None]
@@ -34,10 +33,6 @@ def transfer_of(change: Change, recipe: Recipe, catalog: Catalog) -> TransferOf:
 
 def h100s(nodes: int, **changes: Any) -> dict[str, Any]:
     return {"hardware": Hardware(nodes=nodes, gpus_per_node=8, gpu=Gpu.H100, **changes)}
-
-
-def test_every_known_gpu_has_a_speed() -> None:
-    assert set(SPEEDS) == set(Gpu)
 
 
 @pytest.mark.parametrize(
