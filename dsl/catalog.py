@@ -74,3 +74,10 @@ class Catalog:
     """How many tasks the splits of an environment have with these options, as far as that is known."""
     unbuilt: Mapping[str, str] = field(default_factory=dict)
     """Parts of the language that this version cannot run yet, as `key=value` or `key`, and what each is."""
+
+    def count_split(self, environment: str | None, split: str, options: Mapping[str, Any]) -> int | None:
+        """Return how many tasks a split of an environment has; None where that is not known."""
+        info = self.environments.get(environment or "")
+        if info is None:
+            return None
+        return info.splits.get(split) or self.count_tasks(info.name, options).get(split)

@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.table import Column, Table
@@ -13,22 +14,26 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ..dsl.model.algorithm import Kind
-from ..dsl.model.plan import DiskUse, MemoryUse, Phase, Placement, Plan, PlanStage, peaks
+from ..dsl.model.plan import DiskUse, MemoryUse, Phase, Placement, Plan, PlanStage, Role, peaks
+from ..dsl.planning.speeds import ASSUMED, network_rate
 from .diagnostics.text import Style
 from .quantity import binary, count, plural
+
+if TYPE_CHECKING:
+    from ..simulation import Simulation  # brings the runtime
 
 __all__ = ["plan_tree", "rendered", "runs_table"]
 
 SHOWN_HORIZONS = 8
 
 
-def plan_tree(plan: Plan, style: Style) -> str:
-    """The plan of one run."""
+def plan_tree(plan: Plan, style: Style, simulation: Simulation | None = None) -> str:
+    """The plan of one run, and the times of its steps where they were simulated."""
     tree = Tree(_line(plan.name, plan.description), guide_style="dim")
     branches = {"model": _model, "schedule": _schedule, "eval": _eval, "hardware": _hardware, "memory": _memory}
-    branches |= {"disk": _disk} if plan.budget.disk else {}
+    branches |= {"sync": _sync, "disk": _disk}
     for title, describe in branches.items():
-        parts = tuple(describe(plan))
+        parts = (*describe(plan), *(_times(simulation) if simulation and title == "schedule" else ()))
         if parts:
             branch = tree.add(Text(title, "bold"))
             for part in parts:
@@ -134,6 +139,27 @@ def _tokens(stage: PlanStage) -> str:
     return f"{' and '.join(parts)} per step at most" if parts else "none"
 
 
+def _times(simulation: Simulation) -> Iterator[RenderableType]:
+    if simulation.unknown:
+        yield Text(f"time of a step: not known, as {simulation.unknown}")
+        return
+    titles = ("time of a step", "in all", "rollout", "sync", "learning", "engines idle", "learners idle", "GPUs idle")
+    table = Table(titles[0], *(Column(each, justify="right") for each in titles[1:]), box=None, pad_edge=False)
+    table.header_style = "dim"
+    for name, times in simulation.stages:
+        seconds = (times.step_s, times.rollout_s, times.sync_s, times.learning_s)
+        idle = (times.engines_idle, times.learners_idle, times.gpus_idle)
+        shares = ("-" if each is None else f"{each:.0%}" for each in idle)
+        table.add_row(Text(name), *(f"{each:.1f} s" if each else "-" for each in seconds), *shares)
+    yield table
+    lengths = "alike" if simulation.lengths == "even" else "heavy-tailed"
+    yield Text(
+        f"estimated, at each stage's longest horizon: episodes of {simulation.mean_share:.0%} of the most tokens, "
+        f"{lengths}; {ASSUMED.learning:.0%} of the GPU's operations while learning, {ASSUMED.memory:.0%} of its "
+        "memory's rate while sampling; environments, evaluations and saves take no time"
+    )
+
+
 def _eval(plan: Plan) -> Iterator[RenderableType]:
     if plan.eval is None:
         return
@@ -160,7 +186,9 @@ def _hardware(plan: Plan) -> Iterator[RenderableType]:
 
 def _placement(placement: Placement) -> Table:
     table = Table("role", "node", "workers", "GPUs of each", box=None, pad_edge=False, header_style="dim")
-    for (role, node), group in groupby(placement.workers, key=lambda each: (each.role, each.node)):
+    # servers of one environment make a row, and so do ranks
+    of_a_kind = groupby(placement.workers, key=lambda each: (each.role, each.node, each.id.rpartition("/")[0]))
+    for (role, node, _), group in of_a_kind:
         workers = tuple(group)
         names = workers[0].id if len(workers) == 1 else f"{workers[0].id} to {workers[-1].id}"
         # `0 | 1 | 2`, or `0,1 | 2,3` where two share the work
@@ -175,6 +203,7 @@ def _memory(plan: Plan) -> Iterator[RenderableType]:
         yield Text("not known: the sizes of the model are not at hand (see model.shape)")
         return
     yield _memory_table(uses)
+    yield from _zero(plan)
     capacity = plan.budget.capacity_bytes
     for role, peak in peaks(_without_cache(uses) if capacity else uses, plan.hardware.layout).items():
         of = f" of {binary(capacity)}, {peak / capacity:.0%}" if capacity else ""
@@ -184,21 +213,51 @@ def _memory(plan: Plan) -> Iterator[RenderableType]:
         yield Text(f"peak per GPU  {binary(peak)}{of}{left}{whose}")
 
 
+def _zero(plan: Plan) -> Iterator[RenderableType]:
+    ranks = sum(worker.role is Role.LEARNER for worker in plan.placement.workers)
+    runs, asked = plan.budget.zero, plan.hardware.train.zero
+    if runs is not None and (ranks > 1 or plan.hardware.gpus_per_node):
+        why = "half precision has no such stage here" if runs else "one rank has nothing to shard"
+        rest = "" if runs == asked else f" in place of {asked}: {why}"
+        yield Text(f"learner       {plural(ranks, 'rank')}, ZeRO stage {runs}{rest}")
+
+
 def _without_cache(uses: Sequence[MemoryUse]) -> list[MemoryUse]:
     items = (tuple(item for item in use.items if use.host or item.what != "cache") for use in uses)
     return [replace(use, items=kept) for use, kept in zip(uses, items, strict=True)]
 
 
+def _sync(plan: Plan) -> Iterator[RenderableType]:
+    sent = plan.budget.transfer
+    if sent is None or sent.bytes == 0:
+        return
+    where = f"each of {sent.samplers} samplers" if sent.samplers > 1 else "the sampler"
+    over = f", on {plural(sent.nodes, 'node')}" if sent.nodes > 1 else ""
+    yield Text(f"{binary(sent.bytes)} of weights to {where}{over}")
+    if sent.seconds is not None:
+        yield Text(f"about {sent.seconds:.1f} s, if PCIe gives {ASSUMED.link:.0%} of its rate{_between_nodes(plan)}")
+
+
+def _between_nodes(plan: Plan) -> str:
+    if len({worker.node for worker in plan.placement.workers}) == 1:
+        return ""
+    key = " (hardware.network_gb_per_s)" if plan.hardware.network_gb_per_s is None else ""
+    return f", and {network_rate(plan.hardware) / 1e9:g} GB/s between nodes{key}"
+
+
 def _disk(plan: Plan) -> Iterator[RenderableType]:
+    if not plan.budget.disk:
+        return
     table = Table("what", Column("count", justify="right"), Column("size", justify="right"), box=None, pad_edge=False)
     table.header_style = "dim"
     for item in plan.budget.disk:
-        table.add_row(
-            item.use, f"{item.count:,}", ("at most " if item.use is DiskUse.EPISODES else "") + binary(item.bytes)
-        )
+        bound = "at most " if item.use in (DiskUse.EPISODES, DiskUse.EVALUATIONS) else ""
+        table.add_row(item.use, f"{item.count:,}", bound + binary(item.bytes))
     yield table
     total = sum(item.bytes for item in plan.budget.disk)
-    yield Text(f"in all  {binary(total)} in the run folder, and the episodes of evaluations")
+    counted = any(item.use is DiskUse.EVALUATIONS for item in plan.budget.disk)
+    more = "" if counted or plan.eval is None else ", and the episodes of evaluations"
+    yield Text(f"in all  {binary(total)} in the run folder{more}")
 
 
 def _memory_table(uses: Iterable[MemoryUse]) -> Table:

@@ -109,7 +109,7 @@ _COUNTED = (CHECKPOINTS, "weights", "references", START)
 
 def _check_room(plan: Plan, root: Path) -> None:
     """Refuse to start where the disk has no room for what the run keeps; what a resumed one holds already counts."""
-    needed = sum(item.bytes for item in plan.budget.disk if item.use is not DiskUse.EPISODES)
+    needed = sum(item.bytes for item in plan.budget.disk if item.use not in (DiskUse.EPISODES, DiskUse.EVALUATIONS))
     place = next(each for each in (root, *root.parents) if each.exists())
     held = sum(path.stat().st_size for name in _COUNTED for path in (root / name).rglob("*") if path.is_file())
     free = shutil.disk_usage(place).free

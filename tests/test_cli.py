@@ -46,7 +46,7 @@ OPTIONS = {
     },
     "export": {"run", "output", "--checkpoint", "--trust-remote-code"},
     "validate": {"paths", "--format", "--set", "--strict", "--dependents", "--quiet", "-q"},
-    "plan": {"recipe", "--format", "--set", "--run"},
+    "plan": {"recipe", "--format", "--set", "--run", "--simulate"},
     "show": {"recipe", "--format", "--set", "--run", "--origins", "--diff"},
     "schema": {"name", "--field"},
     "recipes": {"--format", "--bases"},

@@ -27,6 +27,8 @@ matrix:
 agent: {context_tokens: 30720}
 """
 
+SERVED = "{craft: {use: textcraft, transport: http, replicas: 2}, play: {use: textcraft, transport: http}}"
+
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
@@ -58,6 +60,15 @@ def test_the_tree_shows_placement_and_memory_per_gpu(agym: Agym, study: Path) ->
     assert "1 node, 8 GPUs each (h100), colocated, launched by ray" in out
     assert "learner/0 to learner/7" in out
     assert "peak per GPU" in out
+
+
+def test_the_tree_shows_the_servers_of_each_environment(agym: Agym, study: Path) -> None:
+    text = MATRIX.split("matrix:")[0].replace("{craft: textcraft}", SERVED)
+    study.write_text(text, encoding="utf-8")
+    out = agym("plan", "study.yaml").out
+    assert "environment/craft/0 to environment/craft/" in out
+    assert "environment/play/0" in out
+    assert "environment/craft/0 to environment/play" not in out
 
 
 def test_a_matrix_is_a_table_of_its_runs(agym: Agym, study: Path) -> None:

@@ -51,7 +51,8 @@ def test_bash_completes_commands(script: Path) -> None:
 
 
 def test_bash_completes_options_of_the_command_that_was_named(script: Path) -> None:
-    assert set(completed(script, "plan", "quickstart", "--")) == {"--help", "--format", "--set", "--run"}
+    options = {"--help", "--format", "--set", "--run", "--simulate"}
+    assert set(completed(script, "plan", "quickstart", "--")) == options
     assert completed(script, "show", "--o") == ["--origins"]
 
 

@@ -5,6 +5,7 @@ A plan holds complete settings and refers only to model folders, data files and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
@@ -139,9 +140,12 @@ class Phase(StrEnum):
     """When a part of a GPU's memory is in use; besides `resident`, only one phase at a time."""
 
     RESIDENT = "resident"
+    STARTING = "starting"
     SAMPLING = "sampling"
     VALUING = "valuing"
     LEARNING = "learning"
+    STEPPING = "stepping"
+    """The optimiser's step, of the policy or of the critic."""
 
 
 @frozen
@@ -187,6 +191,7 @@ class DiskUse(StrEnum):
     MODELS = "exported models"
     STARTS = "starts and references"
     EPISODES = "training episodes"
+    EVALUATIONS = "evaluation episodes"
 
 
 @frozen
@@ -200,6 +205,19 @@ class DiskItem:
 
 
 @frozen
+class Transfer:
+    """Weights that a sync sends."""
+
+    bytes: int
+    """For one sampler."""
+    samplers: int
+    nodes: int
+    """On which the samplers are; each gets the weights once."""
+    seconds: float | None
+    """An estimate; None on a CPU, on an unknown GPU and within one process."""
+
+
+@frozen
 class Budget:
     """Resources of the run."""
 
@@ -209,6 +227,10 @@ class Budget:
     capacity_bytes: int | None
     """Memory of one GPU; None on a CPU or an unknown GPU."""
     memory: tuple[MemoryUse, ...]
+    zero: int | None = None
+    """The ZeRO stage that runs, which may not be the one that is set; None where nothing learns."""
+    transfer: Transfer | None = None
+    """None where no weights are sent, or the model's sizes are not known here."""
     disk: tuple[DiskItem, ...] = ()
     """Of the run folder; empty where the model's sizes are not known here."""
 
@@ -257,14 +279,17 @@ class Plan:
 def peaks(uses: Iterable[MemoryUse], layout: Layout) -> Mapping[Role, int]:
     """The peak memory of a GPU: one figure for all roles that share GPUs, named after the learner.
 
-    Everything resident counts at all times; of the phases only the largest does.
+    Everything resident counts at all times; of the phases of all roles only the largest does.
     """
-    by_role: dict[Role, dict[Phase, int]] = {}
+    resident, phases = Counter[Role](), dict[Role, Counter[tuple[Role, Phase]]]()
     for use in uses:
         if use.host:
             continue
-        apart = use.role is Role.ROLLOUT and layout is Layout.SPLIT
-        held = by_role.setdefault(use.role if apart else Role.LEARNER, dict.fromkeys(Phase, 0))
+        gpu = Role.ROLLOUT if use.role is Role.ROLLOUT and layout is Layout.SPLIT else Role.LEARNER
+        held = phases.setdefault(gpu, Counter())
         for item in use.items:
-            held[item.phase] += item.bytes
-    return {role: held.pop(Phase.RESIDENT) + max(held.values()) for role, held in by_role.items()}
+            if item.phase is Phase.RESIDENT:
+                resident[gpu] += item.bytes
+            else:
+                held[use.role, item.phase] += item.bytes
+    return {gpu: resident[gpu] + max(held.values(), default=0) for gpu, held in phases.items()}

@@ -681,6 +681,8 @@ class Hardware:
     """Model of the GPU, for the memory estimate."""
     gpu_memory_gb: Annotated[float, Bounds(above=0), Example(80.0)] | None = None
     """Memory of a GPU that is not in the table."""
+    network_gb_per_s: Annotated[float, Bounds(above=0), Example(25.0)] | None = None
+    """Rate between two machines, for the estimate of a sync's time; 1.25 (10 Gbit/s) if not given."""
     threads: Annotated[int, Bounds(at_least=1), Example(1)] | None = None
     """CPU threads per engine; chosen by model size if not given."""
     layout: Layout = Layout.COLOCATED

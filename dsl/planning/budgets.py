@@ -20,7 +20,7 @@ from ..model.known_values import (
 )
 from ..model.model_sizes import find_published
 from ..model.plan import StageBudget
-from ..model.recipe import Layout, MemoryKind, ModelShape, Recipe, Stage
+from ..model.recipe import Launcher, Layout, MemoryKind, ModelShape, Recipe, Stage
 from ..model.stage_kinds import (
     episodes_at_once,
     episodes_per_task,
@@ -34,8 +34,8 @@ from ..model.stage_kinds import (
     own_end,
     samples,
 )
-from .memory import Sizing, capacity_bytes, parameters, width
-from .placement import count_ranks
+from .memory import Sizing, capacity_bytes, choose_zero, parameters, width
+from .placement import choose_launcher, count_ranks
 
 __all__ = ["budget_stages", "fixed_turn_tokens", "list_horizons", "locate_recipe_stages", "make_sizing"]
 
@@ -188,15 +188,15 @@ def make_sizing(recipe: Recipe, shape: ModelShape) -> Sizing:
     placed = count_ranks(hardware)
     context = max((stage.agent.context_tokens for stage in recipe.schedule), default=recipe.agent.context_tokens)
     on_gpus = hardware.gpus_per_node > 0
-    cache = hardware.rollout.kv_cache_gb
+    cache, size = hardware.rollout.kv_cache_gb, width(recipe.model.dtype, on_gpus)
     return Sizing(
         shape=shape,
         critic=_critic_shape(recipe, shape),
         lora=recipe.model.lora,
         reference=recipe.model.lora is None and any(has_reference(a) and not has_teacher(a) for a in algorithms),
         teacher=_teacher_shape(recipe, shape),
-        width=width(recipe.model.dtype, on_gpus),
-        zero=hardware.train.zero,
+        width=size,
+        zero=choose_zero(hardware.train.zero, size, hardware.train.offload, max(placed.learners, 1)),
         offload=hardware.train.offload,
         checkpointing=hardware.train.activation_checkpointing,
         ranks=max(placed.learners, 1),
@@ -205,6 +205,7 @@ def make_sizing(recipe: Recipe, shape: ModelShape) -> Sizing:
         engines_per_node=max(placed.engines_per_node, 1),
         colocated=hardware.layout is Layout.COLOCATED,
         host=not on_gpus,
+        inline=choose_launcher(hardware) is Launcher.INLINE,
         learns=any(learns(each) for each in algorithms),
         samples=recipe.eval is not None or any(is_played(each) for each in algorithms),
         micro_batch_tokens=hardware.train.tokens_per_micro_batch or _longest_sequence(recipe),

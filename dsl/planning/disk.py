@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..catalog import Catalog
+from ..model.algorithm import Kind
 from ..model.plan import DiskItem, DiskUse, StageBudget
-from ..model.recipe import ModelShape, Recipe, SaveEpisodes
-from ..model.stage_kinds import has_critic, has_reference
+from ..model.recipe import Environment, Eval, ModelShape, Recipe, SaveEpisodes, Stage, TaskSelection
+from ..model.stage_kinds import has_critic, has_reference, kind_of
 from .memory import adapter_parameters, critic_parameters, parameters, width
 
 __all__ = ["estimate_disk"]
@@ -20,8 +22,10 @@ _TOKEN_BYTES = 30
 """Of a token in the log of episodes: its id, log-prob, version and mask, and its share of the text."""
 
 
-def estimate_disk(recipe: Recipe, shape: ModelShape, budgets: Sequence[StageBudget]) -> tuple[DiskItem, ...]:
-    """Parts of a run folder."""
+def estimate_disk(
+    recipe: Recipe, shape: ModelShape, budgets: Sequence[StageBudget], catalog: Catalog
+) -> tuple[DiskItem, ...]:
+    """Parts of a run folder; no evaluation episodes where the catalog does not know how many tasks there are."""
     on_gpus, lora = recipe.hardware.gpus_per_node > 0, recipe.model.lora
     untied = shape.vocab * shape.hidden if shape.tie_embeddings else 0
     export = (parameters(shape) + untied) * width(recipe.model.dtype, on_gpus)
@@ -39,6 +43,7 @@ def estimate_disk(recipe: Recipe, shape: ModelShape, budgets: Sequence[StageBudg
         DiskItem(use=DiskUse.MODELS, count=models, bytes=models * export),
         DiskItem(use=DiskUse.STARTS, count=references + bool(start), bytes=references * export + start),
         *_episodes(recipe, budgets),
+        *_evaluation_episodes(recipe, budgets, catalog),
     )
     return tuple(item for item in items if item.bytes)
 
@@ -58,3 +63,56 @@ def _episodes(recipe: Recipe, budgets: Sequence[StageBudget]) -> Iterator[DiskIt
         (budget.max_steps or 0) * budget.episodes_per_step * stage.agent.context_tokens for stage, budget in pairs
     )
     yield DiskItem(use=DiskUse.EPISODES, count=count, bytes=tokens * _TOKEN_BYTES)
+
+
+# --- evaluations ---------------------------------------------------------------------------------------------------
+
+
+def _evaluation_episodes(recipe: Recipe, budgets: Sequence[StageBudget], catalog: Catalog) -> Iterator[DiskItem]:
+    evaluation, steps = recipe.eval, [budget.max_steps for budget in budgets]
+    if recipe.checkpoint.episodes is SaveEpisodes.NONE or evaluation is None or None in steps:
+        return
+    played = [_evaluation_plays(stage, evaluation, catalog) for stage in recipe.schedule]
+    if None in played:
+        return
+    counts = [_evaluations(recipe, index, evaluation, budgets) for index in range(len(recipe.schedule))]
+    stages = list(zip(recipe.schedule, counts, played, strict=True))
+    count = sum(times * (plays or 0) for _, times, plays in stages)
+    tokens = sum(times * (plays or 0) * stage.agent.context_tokens for stage, times, plays in stages)
+    yield DiskItem(use=DiskUse.EVALUATIONS, count=count, bytes=tokens * _TOKEN_BYTES)
+
+
+def _evaluations(recipe: Recipe, index: int, evaluation: Eval, budgets: Sequence[StageBudget]) -> int:
+    """The most evaluations that are due in a stage: between steps, before the first and after the last."""
+    stage, steps = recipe.schedule[index], budgets[index].max_steps or 0
+    if kind_of(stage.algorithm) is Kind.EVAL:
+        return steps
+    before = sum(budget.max_steps or 0 for budget in budgets[:index])
+    every = stage.eval_every or evaluation.every
+    due = (before + steps) // every - before // every
+    at_start = evaluation.at_start and index == 0
+    at_end = evaluation.at_end and index == len(recipe.schedule) - 1 and (before + steps) % every != 0
+    return due + at_start + at_end
+
+
+def _evaluation_plays(stage: Stage, evaluation: Eval, catalog: Catalog) -> int | None:
+    """Episodes of one evaluation; None where the number of tasks is not known."""
+    tasks = [_count_tasks(environment, evaluation, catalog) for environment in stage.environments.values()]
+    horizons = len(set(evaluation.turns or (0,)))
+    per_task = horizons * evaluation.samples + evaluation.greedy
+    return None if None in tasks else sum(each or 0 for each in tasks) * per_task
+
+
+def _count_tasks(environment: Environment, evaluation: Eval, catalog: Catalog) -> int | None:
+    selection = environment.tasks.eval
+    if evaluation.tasks is not None:
+        selection = TaskSelection(split=evaluation.tasks)
+    known = [size for size in (evaluation.limit, selection.limit) if size is not None]
+    if selection.range is not None:
+        known.append(selection.range[1] - selection.range[0])
+    elif selection.ids is not None:
+        known.append(len(selection.ids))
+    elif selection.split is not None:
+        size = catalog.count_split(environment.use, selection.split, environment.options)
+        known += [] if size is None else [size]
+    return min(known, default=None)

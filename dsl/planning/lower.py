@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..catalog import Catalog
-from ..model.plan import VERSION, Budget, Plan, PlanStage
+from ..model.plan import VERSION, Budget, Placement, Plan, PlanStage
 from ..model.recipe import Environment, ModelShape, Recipe
-from ..model.stage_kinds import kind_of, learns, roles
+from ..model.stage_kinds import kind_of, roles
 from .budgets import budget_stages, make_sizing
 from .disk import estimate_disk
 from .memory import adapter_parameters, capacity_bytes, estimate_memory, parameters
 from .ops import stage_ops
 from .placement import place_workers
+from .transfer import estimate_transfer
 
 __all__ = ["lower"]
 
@@ -24,9 +25,11 @@ def lower(
     recipe_sha256: str,
     catalog: Catalog | None = None,
 ) -> Plan:
-    """The plan of one run. The catalog tells which environments are light enough to need no server."""
-    light = {name for name, info in catalog.environments.items() if info.light} if catalog else set()
+    """The plan of one run. The catalog says which environments are light enough to need no server, and their tasks."""
+    catalog = catalog or Catalog()
+    light = {name for name, info in catalog.environments.items() if info.light}
     needed = roles(recipe.model, recipe.schedule, evaluates=recipe.eval is not None)
+    placement = place_workers(recipe.hardware, needed, _environments(recipe), light)
     return Plan(
         version=VERSION,
         recipe_sha256=recipe_sha256,
@@ -45,8 +48,8 @@ def lower(
         hardware=recipe.hardware,
         guards=recipe.guards,
         logging=recipe.logging,
-        placement=place_workers(recipe.hardware, needed, _environments(recipe), light),
-        budget=_budget(recipe, shape),
+        placement=placement,
+        budget=_budget(recipe, shape, catalog, placement),
     )
 
 
@@ -72,17 +75,19 @@ def _environments(recipe: Recipe) -> dict[str, Environment]:
     return found
 
 
-def _budget(recipe: Recipe, shape: ModelShape | None) -> Budget:
+def _budget(recipe: Recipe, shape: ModelShape | None, catalog: Catalog, placement: Placement) -> Budget:
     capacity = capacity_bytes(recipe.hardware)
     if shape is None:
         return Budget(parameters=None, trainable_parameters=None, capacity_bytes=capacity, memory=())
     lora = recipe.model.lora
     adapters = adapter_parameters(shape, lora) if lora else 0
-    trained = (adapters or parameters(shape)) if any(learns(each.algorithm) for each in recipe.schedule) else 0
+    sizing = make_sizing(recipe, shape)
     return Budget(
         parameters=parameters(shape) + adapters,
-        trainable_parameters=trained,
+        trainable_parameters=(adapters or parameters(shape)) if sizing.learns else 0,
         capacity_bytes=capacity,
-        memory=estimate_memory(make_sizing(recipe, shape)),
-        disk=estimate_disk(recipe, shape, budget_stages(recipe)),
+        memory=estimate_memory(sizing),
+        zero=sizing.zero if sizing.learns else None,
+        transfer=estimate_transfer(sizing, recipe.hardware, placement),
+        disk=estimate_disk(recipe, shape, budget_stages(recipe), catalog),
     )

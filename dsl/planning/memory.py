@@ -17,25 +17,37 @@ __all__ = [
     "Sizing",
     "adapter_parameters",
     "capacity_bytes",
+    "choose_zero",
     "critic_parameters",
     "engine_limit",
     "estimate_memory",
     "head_dim",
     "one_episode_cache",
     "parameters",
+    "transfer_bytes",
     "width",
 ]
 
-LOGIT_CHUNK_TOKENS = 1024
-"""Tokens whose logits exist at the same time; log-probabilities are computed chunk by chunk."""
-BUCKET_ELEMENTS = 200_000_000
-"""Elements of one communication bucket of the learner; two are in flight."""
+LOGIT_ELEMENTS = 1 << 25
+"""Most logits that exist at the same time; beyond it log-probabilities are computed chunk by chunk."""
+LOGIT_COPIES = 7
+"""Logits, their log-softmax, probabilities and gradients, in fp32."""
+BUCKET_ELEMENTS = 500_000_000
+"""Elements of the learner's bucket of gradients, which is there twice while ranks exchange it."""
+LIVE_ELEMENTS = 1_000_000_000
+"""Weights that stage 3 keeps gathered at most, as they are soon needed again."""
+PREFETCH_ELEMENTS = 50_000_000
+"""Weights that stage 3 gathers ahead; they are there twice while they arrive."""
+STEP_ELEMENTS = 1_000_000_000
+"""Elements that stage 3 updates at a time."""
 ENGINE_BATCH_TOKENS = 8192
 """Most tokens in one forward pass of a sampling engine."""
 ENGINE_SEQUENCES = 256
 """Most sequences that a sampling engine draws from at the same time."""
 PROCESS_BYTES = 1_500_000_000
 """Device context, kernels, communicators and fragmentation of one process on a GPU."""
+HOST_PROCESS_BYTES = 500_000_000
+"""A process without a GPU: the interpreter and the libraries of an engine."""
 
 _GIB = 2**30
 USABLE_BYTES: Mapping[Gpu, int] = {
@@ -67,6 +79,7 @@ class Sizing:
     width: int
     """Bytes of one weight."""
     zero: int
+    """The stage that runs; see `choose_zero`."""
     offload: Offload
     checkpointing: bool
     ranks: int
@@ -78,6 +91,8 @@ class Sizing:
     """Whether engines and learners use the same GPUs."""
     host: bool
     """Whether everything runs on the CPU."""
+    inline: bool
+    """Whether everything runs in one process."""
     learns: bool
     """Whether any stage updates weights."""
     samples: bool
@@ -164,9 +179,11 @@ def activation_bytes(shape: ModelShape, tokens: int, width: int, checkpointing: 
     return tokens * (shape.layers * shape.hidden * width + block)
 
 
-def logit_bytes(shape: ModelShape, tokens: int) -> int:
-    """Logits, their log-softmax and its gradient, in fp32, of one chunk."""
-    return 3 * 4 * min(tokens, LOGIT_CHUNK_TOKENS) * shape.vocab
+def logit_bytes(shape: ModelShape, tokens: int, trained: bool = True) -> int:
+    """Everything that has the size of a chunk's logits; with several chunks the output layer's gradient in fp32 too."""
+    chunked = tokens * shape.vocab > LOGIT_ELEMENTS
+    head = 4 * shape.vocab * shape.hidden if chunked and trained else 0
+    return 4 * LOGIT_COPIES * min(tokens * shape.vocab, LOGIT_ELEMENTS) + head
 
 
 def kv_bytes_per_token(shape: ModelShape, width: int, tensor_parallel: int = 1) -> int:
@@ -186,6 +203,21 @@ def width(dtype: DType, on_gpus: bool) -> int:
     return 4 if dtype is DType.FP32 else 2
 
 
+def choose_zero(zero: int, width: int, offload: Offload, ranks: int) -> int:
+    """The ZeRO stage that runs: a single rank has nothing to shard in fp32, and half precision has no stage 1."""
+    if width == 4:
+        return 0 if ranks == 1 and offload is Offload.NONE else zero
+    return max(zero, 2)
+
+
+def transfer_bytes(shape: ModelShape, lora: Lora | None, width: int) -> int:
+    """What a sync sends: the adapters, or the whole model with its output layer written out."""
+    if lora is not None:
+        return adapter_parameters(shape, lora) * width
+    untied = shape.vocab * shape.hidden if shape.tie_embeddings else 0
+    return (parameters(shape) + untied) * width
+
+
 def capacity_bytes(hardware: Hardware) -> int | None:
     """Memory of one GPU, as far as the recipe tells."""
     if hardware.gpus_per_node == 0:
@@ -203,7 +235,9 @@ def estimate_memory(sizing: Sizing) -> tuple[MemoryUse, ...]:
     """Memory of each role on its GPU or host, learners first; on a CPU all of it is host memory of each machine."""
     trained = _learning_roles(sizing) if sizing.learns else ()
     engines = (_use(Role.ROLLOUT, _engine_items(sizing, trained)),) if sizing.samples else ()
-    return tuple(_in_place(use, sizing) for use in (*trained, *engines))
+    placed = tuple(_in_place(use, sizing) for use in (*trained, *engines))
+    sent = _sent_items(sizing) if trained and engines else []
+    return (*placed, _use(Role.LEARNER, sent, host=True)) if sent else placed
 
 
 def _learning_roles(sizing: Sizing) -> tuple[MemoryUse, ...]:
@@ -215,8 +249,25 @@ def _learning_roles(sizing: Sizing) -> tuple[MemoryUse, ...]:
         _use(Role.CRITIC, critic),
         _use(Role.CRITIC, critic_host, host=True),
         _use(Role.REFERENCE, _reference_items(sizing)),
+        _use(Role.LEARNER, _start_items(sizing), host=True),
     )
     return tuple(use for use in uses if use.items)
+
+
+def _start_items(sizing: Sizing) -> list[MemoryItem]:
+    """What a rank holds on the host before it is on the GPU: a whole model, unless it is divided as it is read."""
+    if sizing.host or (sizing.zero == 3 and sizing.ranks > 1):
+        return []
+    shapes = (sizing.shape, *(each for each in (sizing.critic, sizing.teacher) if each))
+    largest = max(map(parameters, shapes)) * sizing.width
+    return [MemoryItem(what="model file", bytes=largest, phase=Phase.STARTING)]
+
+
+def _sent_items(sizing: Sizing) -> list[MemoryItem]:
+    """Weights of the newest sync, which wait in the shared memory of each machine for samplers, replacements too."""
+    if sizing.inline:
+        return []
+    return [MemoryItem(what="weights sent", bytes=transfer_bytes(sizing.shape, sizing.lora, sizing.width))]
 
 
 def _policy_items(sizing: Sizing) -> tuple[list[MemoryItem], list[MemoryItem]]:
@@ -226,7 +277,7 @@ def _policy_items(sizing: Sizing) -> tuple[list[MemoryItem], list[MemoryItem]]:
     tokens = sizing.micro_batch_tokens
     gpu += [
         _activations(sizing, sizing.shape, Phase.LEARNING),
-        MemoryItem(what="logits", bytes=logit_bytes(sizing.shape, tokens), phase=Phase.LEARNING),
+        MemoryItem(what="logits", bytes=logit_bytes(sizing.shape, tokens, sizing.lora is None), phase=Phase.LEARNING),
     ]
     return gpu + _process(sizing), host
 
@@ -254,39 +305,71 @@ def _states(
     """Weights, gradients and optimiser of one network: what is on the GPU, what is on the host per rank."""
     zero, ranks = sizing.zero, sizing.ranks
     weights = MemoryItem(what="weights", bytes=_up(held, ranks if zero == 3 else 1) * sizing.width)
-    gradients = _up(trained, ranks if zero >= 2 else 1)
-    optimizer = _up(trained, ranks if zero >= 1 else 1) * _optimizer_bytes(sizing)
+    optimizer = MemoryItem(what="optimizer", bytes=_up(trained, ranks if zero >= 1 else 1) * _optimizer_bytes(sizing))
     gpu = [weights] if sizing.offload is not Offload.ALL else []
     host = [weights] if sizing.offload is Offload.ALL else []
     if sizing.offload is Offload.NONE:
-        gpu += [
-            MemoryItem(what="gradients", bytes=gradients * sizing.width, phase=phase),
-            MemoryItem(what="optimizer", bytes=optimizer),
-        ]
+        gpu += [optimizer, *_gradients(sizing, trained, phase)]
     else:
-        # an optimiser on the host takes its gradients there, in fp32; below stage 2 the GPU keeps its own as well
-        host += [
-            MemoryItem(what="gradients", bytes=_up(trained, ranks) * 4),
-            MemoryItem(what="optimizer", bytes=optimizer),
-        ]
-        gpu += [MemoryItem(what="gradients", bytes=gradients * sizing.width, phase=phase)] if zero < 2 else []
+        host += [optimizer, *_offloaded(sizing, trained)]
+        # at stage 3 a bucket goes to the host at once
+        own = {2: _up(trained, ranks), 3: 0}.get(zero, trained)
+        gpu += [MemoryItem(what="gradients", bytes=4 * own, phase=phase)] if own else []
     return gpu + _communication(sizing, trained, shape, phase), host
 
 
+def _offloaded(sizing: Sizing, trained: int) -> list[MemoryItem]:
+    """What an optimiser on the host has there besides its states, per rank: gradients in fp32, at stage 3 as they add
+    up and as they are taken, and at the others the new weights on their way back."""
+    share = _up(trained, sizing.ranks)
+    if sizing.zero == 3:
+        return [MemoryItem(what="gradients", bytes=2 * 4 * share)]
+    return [
+        MemoryItem(what="gradients", bytes=4 * share),
+        MemoryItem(what="new weights", bytes=sizing.width * share),
+    ]
+
+
 def _optimizer_bytes(sizing: Sizing) -> int:
-    """Two moments in fp32, and a master copy unless plain fp32 weights are their own."""
-    return 8 if sizing.width == 4 and sizing.zero == 0 else 12
+    """Two moments in fp32, and a master copy but at stage 0, where fp32 weights are their own."""
+    return 8 if sizing.zero == 0 else 12
+
+
+def _gradients(sizing: Sizing, trained: int, phase: Phase) -> list[MemoryItem]:
+    """Gradients, which add up in fp32, and what the step makes of them when activations are gone."""
+    share = _up(trained, sizing.ranks)
+    if sizing.zero == 3:
+        copied = 4 * min(share, STEP_ELEMENTS)
+        return [
+            MemoryItem(what="gradients", bytes=4 * share),
+            MemoryItem(what="copy of gradients", bytes=copied, phase=Phase.STEPPING),
+        ]
+    if sizing.zero == 0:
+        held, copied = trained, min(trained, BUCKET_ELEMENTS)
+    elif sizing.zero == 1:
+        held, copied = trained, share
+    elif sizing.width == 4:
+        # those of a micro-batch are kept apart until they are added
+        held, copied = 2 * share, 0
+    else:
+        held, copied = share, 0
+    gradients = [MemoryItem(what="gradients", bytes=4 * held, phase=phase)]
+    if copied:
+        gradients.append(MemoryItem(what="gradients, copied", bytes=4 * (held + copied), phase=Phase.STEPPING))
+    return gradients
 
 
 def _communication(sizing: Sizing, trained: int, shape: ModelShape, phase: Phase) -> list[MemoryItem]:
-    """Buckets for gradients, and under stage 3 the weights that are gathered: the largest layer and the next."""
-    items = []
-    if sizing.ranks > 1 and sizing.zero >= 1:
-        bucket = 2 * min(trained, BUCKET_ELEMENTS) * sizing.width
-        items.append(MemoryItem(what="buckets", bytes=bucket, phase=phase))
+    """Buckets for gradients, and under stage 3 the weights that are gathered."""
+    items, bucket = [], min(trained, BUCKET_ELEMENTS) * sizing.width
+    if sizing.zero == 3:
+        items.append(MemoryItem(what="buckets", bytes=2 * bucket))
+    elif sizing.zero >= 1:
+        items.append(MemoryItem(what="buckets", bytes=2 * bucket, phase=phase))
     if sizing.zero == 3 and (sizing.ranks > 1 or sizing.offload is Offload.ALL):
-        largest = max(layer_parameters(shape), shape.vocab * shape.hidden)
-        items.append(MemoryItem(what="gathered weights", bytes=2 * largest * sizing.width, phase=phase))
+        whole, largest = parameters(shape), max(layer_parameters(shape), shape.vocab * shape.hidden)
+        gathered = min(whole, LIVE_ELEMENTS) + min(whole, max(PREFETCH_ELEMENTS, largest))
+        items.append(MemoryItem(what="gathered weights", bytes=gathered * sizing.width, phase=phase))
     return items
 
 
@@ -296,14 +379,15 @@ def _activations(sizing: Sizing, shape: ModelShape, phase: Phase) -> MemoryItem:
 
 
 def _process(sizing: Sizing) -> list[MemoryItem]:
-    return [] if sizing.host else [MemoryItem(what="process", bytes=PROCESS_BYTES)]
+    return [MemoryItem(what="process", bytes=HOST_PROCESS_BYTES if sizing.host else PROCESS_BYTES)]
 
 
 def _engine_items(sizing: Sizing, neighbours: Iterable[MemoryUse]) -> list[MemoryItem]:
     shape, share = sizing.shape, sizing.tensor_parallel
     held = parameters(shape) + (adapter_parameters(shape, sizing.lora) if sizing.lora else 0)
     weights = MemoryItem(what="weights", bytes=_up(held, share) * sizing.width, phase=Phase.SAMPLING)
-    own = [weights, *_workspace(sizing), *_process(sizing)]
+    shared = sizing.host and sizing.inline and sizing.learns
+    own = [weights, *_workspace(sizing), *([] if shared else _process(sizing))]
     taken = sum(item.bytes for item in own)
     cache = _host_cache(sizing) if sizing.host else _gpu_cache(sizing, taken, neighbours)
     return [*own, MemoryItem(what="cache", bytes=cache, phase=Phase.SAMPLING)]

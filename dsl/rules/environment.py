@@ -185,11 +185,9 @@ def ranges_fit(case: Case) -> Iterator[Diagnostic]:
 
 
 def _count_tasks(case: Case, environment: Environment, selection: TaskSelection) -> int | None:
-    info = case.catalog.environments.get(environment.use or "")
-    if selection.split is None or info is None:
+    if selection.split is None:
         return len(selection.ids) if selection.ids else None
-    known = info.splits.get(selection.split)
-    return known or case.catalog.count_tasks(info.name, environment.options).get(selection.split)
+    return case.catalog.count_split(environment.use, selection.split, environment.options)
 
 
 def not_evaluated_on_training_tasks(case: Case) -> Iterator[Diagnostic]:

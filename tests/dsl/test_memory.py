@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from agym.dsl.model.model_sizes import find_published, find_shape, make_shape, read_shape
@@ -21,10 +22,12 @@ from agym.dsl.model.recipe import (
     TokenizerInit,
 )
 from agym.dsl.planning.memory import (
+    LOGIT_ELEMENTS,
     Sizing,
     activation_bytes,
     adapter_parameters,
     capacity_bytes,
+    choose_zero,
     critic_parameters,
     engine_limit,
     estimate_memory,
@@ -35,6 +38,7 @@ from agym.dsl.planning.memory import (
     parameters,
     width,
 )
+from agym.runtime.protocols import LearnerSettings
 
 PUBLISHED = {
     "Qwen/Qwen2.5-0.5B": 494_032_768,
@@ -91,6 +95,7 @@ def sizing(shape: ModelShape = TOY, **changes: object) -> Sizing:
         engines_per_node=1,
         colocated=True,
         host=False,
+        inline=True,
         learns=True,
         samples=True,
         micro_batch_tokens=100,
@@ -195,8 +200,10 @@ def test_head_norms_keep_their_input() -> None:
 
 
 def test_logits_are_those_of_one_chunk() -> None:
-    assert logit_bytes(SEVEN, 20_000) == 1_868_562_432  # 3 · 4 · 1024 · 152064
-    assert logit_bytes(TOY, 10) == 12_000
+    assert logit_bytes(TOY, 10) == 28_000  # 7 · 4 · 10 · 100
+    # 7 · 4 · 2^25, and the output layer's gradient: 4 · 152064 · 3584
+    assert logit_bytes(SEVEN, 20_000) == 939_524_096 + 2_179_989_504
+    assert logit_bytes(SEVEN, 20_000, trained=False) == 939_524_096
 
 
 @pytest.mark.parametrize(
@@ -216,18 +223,48 @@ def test_width_of_a_weight(dtype: DType, on_gpus: bool, bytes_: int) -> None:
 # --- a learner -----------------------------------------------------------------------------------------------------
 
 ZERO = {
-    # stage: weights, gradients, optimizer of 7,615,616,512 parameters over 8 ranks in bf16
-    0: (15_231_233_024, 15_231_233_024, 91_387_398_144),
-    1: (15_231_233_024, 15_231_233_024, 11_423_424_768),
-    2: (15_231_233_024, 1_903_904_128, 11_423_424_768),
-    3: (1_903_904_128, 1_903_904_128, 11_423_424_768),
+    # stage: weights, gradients, optimizer of 7,615,616,512 parameters over 8 ranks in fp32
+    0: (30_462_466_048, 30_462_466_048, 60_924_932_096),
+    1: (30_462_466_048, 30_462_466_048, 11_423_424_768),
+    2: (30_462_466_048, 2 * 3_807_808_256, 11_423_424_768),
+    3: (3_807_808_256, 3_807_808_256, 11_423_424_768),
 }
 
 
 @pytest.mark.parametrize("stage", ZERO)
 def test_zero_splits_one_thing_more_at_each_stage(stage: int) -> None:
-    found = items(sizing(SEVEN, zero=stage, ranks=8), Role.LEARNER)
+    found = items(sizing(SEVEN, zero=stage, ranks=8, width=4), Role.LEARNER)
     assert (found["weights"], found["gradients"], found["optimizer"]) == ZERO[stage]
+
+
+def test_gradients_in_half_precision_add_up_in_full() -> None:
+    found = items(sizing(SEVEN, zero=2, ranks=8), Role.LEARNER)
+    assert (found["weights"], found["gradients"]) == (15_231_233_024, 3_807_808_256)
+    found = items(sizing(SEVEN, zero=3, ranks=8), Role.LEARNER)
+    assert (found["weights"], found["gradients"]) == (1_903_904_128, 3_807_808_256)
+
+
+def test_a_step_copies_gradients_when_activations_are_gone() -> None:
+    assert items(sizing(zero=0, width=4), Role.LEARNER)["gradients, copied"] == (2792 + 2792) * 4
+    assert items(sizing(zero=1, width=4, ranks=2), Role.LEARNER)["gradients, copied"] == (2792 + 1396) * 4
+    assert items(sizing(zero=3, ranks=2), Role.LEARNER)["copy of gradients"] == 1396 * 4
+    # at most 10^9 elements at a time
+    assert items(sizing(SEVEN, zero=3, ranks=2), Role.LEARNER)["copy of gradients"] == 4 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("zero", "width", "offload", "ranks", "runs"),
+    [
+        (2, 4, Offload.NONE, 1, 0),  # nothing to shard
+        (2, 4, Offload.OPTIMIZER, 1, 2),
+        (1, 4, Offload.NONE, 2, 1),
+        (1, 2, Offload.NONE, 1, 2),  # half precision has no stage 1
+        (1, 2, Offload.NONE, 8, 2),
+        (3, 2, Offload.NONE, 1, 3),
+    ],
+)
+def test_the_stage_that_runs(zero: int, width: int, offload: Offload, ranks: int, runs: int) -> None:
+    assert choose_zero(zero, width, offload, ranks) == runs
 
 
 def test_the_largest_share_decides() -> None:
@@ -239,14 +276,16 @@ def test_plain_full_precision_is_its_own_master_copy() -> None:
     assert items(sizing(zero=1, width=4), Role.LEARNER)["optimizer"] == 2792 * 12
 
 
-def test_buckets_are_bounded_and_need_company() -> None:
-    assert items(sizing(SEVEN, ranks=2), Role.LEARNER)["buckets"] == 800_000_000
+def test_buckets_are_bounded_and_double() -> None:
+    assert items(sizing(SEVEN, ranks=2), Role.LEARNER)["buckets"] == 2_000_000_000
     assert items(sizing(ranks=2), Role.LEARNER)["buckets"] == 2 * 2792 * 2
-    assert "buckets" not in items(sizing(), Role.LEARNER)
+    assert "buckets" not in items(sizing(zero=0, width=4), Role.LEARNER)
 
 
-def test_stage_three_gathers_the_largest_part() -> None:
-    assert items(sizing(zero=3, ranks=2), Role.LEARNER)["gathered weights"] == 2 * 800 * 2
+def test_stage_three_keeps_what_it_gathered_for_a_while() -> None:
+    assert items(sizing(zero=3, ranks=2), Role.LEARNER)["gathered weights"] == 2 * 2792 * 2
+    # 10^9 that are soon needed again, and the embedding on its way
+    assert items(sizing(SEVEN, zero=3, ranks=2), Role.LEARNER)["gathered weights"] == 2 * (10**9 + 544_997_376)
     assert "gathered weights" not in items(sizing(zero=3), Role.LEARNER)
 
 
@@ -254,32 +293,39 @@ def test_offloaded_optimizer_is_on_the_host_of_all_ranks_of_a_machine() -> None:
     size = sizing(SEVEN, ranks=8, ranks_per_node=4, offload=Offload.OPTIMIZER)
     card, host = items(size, Role.LEARNER), items(size, Role.LEARNER, host=True)
     assert "optimizer" not in card
-    assert "gradients" not in card
-    assert host == {"gradients": 4 * 3_807_808_256, "optimizer": 4 * 11_423_424_768}
+    assert card["gradients"] == 3_807_808_256
+    assert host == {
+        "gradients": 4 * 3_807_808_256,
+        "new weights": 4 * 1_903_904_128,
+        "optimizer": 4 * 11_423_424_768,
+        "model file": 4 * 15_231_233_024,
+    }
 
 
 def test_offload_below_stage_two_leaves_gradients_on_the_card() -> None:
-    assert items(sizing(zero=1, offload=Offload.OPTIMIZER), Role.LEARNER)["gradients"] == 2792 * 2
+    size = sizing(zero=1, width=4, ranks=2, offload=Offload.OPTIMIZER)
+    assert items(size, Role.LEARNER)["gradients"] == 2792 * 4
 
 
 def test_offloading_all_moves_weights_and_gathers_them() -> None:
     size = sizing(zero=3, offload=Offload.ALL)
     card, host = items(size, Role.LEARNER), items(size, Role.LEARNER, host=True)
     assert "weights" not in card
-    assert card["gathered weights"] == 2 * 800 * 2
+    assert card["gathered weights"] == 2 * 2792 * 2
     assert host["weights"] == 2792 * 2
+    assert host["gradients"] == 2792 * 8
 
 
 def test_adapters_alone_have_gradients_and_an_optimizer() -> None:
     found = items(sizing(SMALL, lora=Lora(rank=16)), Role.LEARNER)
     assert found["weights"] == (494_032_768 + 8_798_208) * 2
-    assert found["gradients"] == 8_798_208 * 2
+    assert found["gradients"] == 8_798_208 * 4
     assert found["optimizer"] == 8_798_208 * 12
 
 
 def test_a_critic_with_adapters_learns_by_them_and_its_output_layer() -> None:
     found = items(sizing(critic=SMALL, lora=Lora(rank=16)), Role.CRITIC)
-    assert found["gradients"] == (8_798_208 + 896) * 2
+    assert found["gradients"] == (8_798_208 + 896) * 4
     assert found["weights"] == (494_032_768 + 896 + 8_798_208) * 2
 
 
@@ -288,15 +334,29 @@ def test_a_critic_learns_apart_and_has_no_logits() -> None:
     assert found["weights"] == 2000 * 2
     assert found["optimizer"] == 2000 * 12
     assert "logits" not in found
-    phases = {
-        item.phase for use in estimate_memory(sizing(critic=TOY)) if use.role is Role.CRITIC for item in use.items
-    }
-    assert phases == {Phase.RESIDENT, Phase.VALUING}
+    size = sizing(critic=TOY, zero=0, width=4)
+    phases = {item.phase for use in estimate_memory(size) if use.role is Role.CRITIC for item in use.items}
+    assert phases == {Phase.RESIDENT, Phase.VALUING, Phase.STEPPING}
 
 
 def test_a_reference_is_a_copy_of_the_weights() -> None:
     assert items(sizing(reference=True), Role.REFERENCE) == {"weights": 5584}
     assert items(sizing(reference=True, zero=3, ranks=4), Role.REFERENCE) == {"weights": 698 * 2}
+
+
+def test_below_stage_three_each_rank_starts_with_a_whole_model_on_the_host() -> None:
+    assert items(sizing(ranks=8, ranks_per_node=8), Role.LEARNER, host=True) == {"model file": 8 * 2792 * 2}
+    assert items(sizing(critic=SEVEN), Role.LEARNER, host=True) == {"model file": 15_231_233_024}
+    assert items(sizing(zero=3, ranks=8, ranks_per_node=8), Role.LEARNER, host=True) == {}
+    assert items(sizing(zero=3), Role.LEARNER, host=True) == {"model file": 2792 * 2}
+
+
+def test_weights_wait_on_the_host_for_samplers_in_other_processes() -> None:
+    tied = replace(TOY, tie_embeddings=True)
+    assert items(sizing(tied, zero=3, ranks=2, inline=False), Role.LEARNER, host=True) == {"weights sent": 2792 * 2}
+    adapted = sizing(SMALL, zero=3, ranks=2, lora=Lora(rank=16), inline=False)
+    assert items(adapted, Role.LEARNER, host=True) == {"weights sent": 8_798_208 * 2}
+    assert items(sizing(inline=False, learns=False), Role.LEARNER, host=True) == {}
 
 
 def test_nothing_learns_where_no_stage_does() -> None:
@@ -324,7 +384,7 @@ def test_an_engine_of_its_own_takes_its_share() -> None:
 
 def test_an_engine_beside_a_learner_leaves_what_stays() -> None:
     size = sizing(SEVEN, zero=3, ranks=8, capacity=80 * 10**9, memory_share=0.9, context_tokens=8192)
-    stays = 1_903_904_128 + 11_423_424_768 + 1_500_000_000
+    stays = 1_903_904_128 + 11_423_424_768 + 3_807_808_256 + 2_000_000_000 + 1_500_000_000
     assert sum(items(size, Role.ROLLOUT).values()) == 80 * 10**9 - stays
 
 
@@ -343,10 +403,20 @@ def test_tensor_parallel_shares_the_weights() -> None:
 
 
 def test_on_a_cpu_all_of_it_is_host_memory_with_a_cache_for_every_slot() -> None:
-    size = sizing(host=True, width=4, slots_per_engine=3, ranks_per_node=2, engines_per_node=2, ranks=2)
+    size = sizing(host=True, inline=False, width=4, slots_per_engine=3, ranks_per_node=2, engines_per_node=2, ranks=2)
     assert all(use.host for use in estimate_memory(size))
-    assert items(size, Role.ROLLOUT, host=True) == {"weights": 2 * 2792 * 4, "cache": 2 * 3 * 50 * 2 * 2 * 2 * 2 * 4}
+    assert items(size, Role.ROLLOUT, host=True) == {
+        "weights": 2 * 2792 * 4,
+        "process": 2 * 500_000_000,
+        "cache": 2 * 3 * 50 * 2 * 2 * 2 * 2 * 4,
+    }
     assert items(size, Role.LEARNER, host=True)["weights"] == 2 * 2792 * 4
+
+
+def test_one_process_is_counted_once() -> None:
+    size = sizing(host=True, zero=0, width=4)
+    assert items(size, Role.LEARNER, host=True)["process"] == 500_000_000
+    assert "process" not in items(size, Role.ROLLOUT, host=True)
 
 
 def test_on_a_cpu_the_cache_is_what_was_asked_for() -> None:
@@ -370,6 +440,11 @@ USES = (
 
 def test_a_shared_card_holds_what_stays_and_the_largest_phase() -> None:
     assert peaks(USES, Layout.COLOCATED) == {Role.LEARNER: 14 + 7}
+
+
+def test_steps_of_the_policy_and_of_the_critic_are_not_added() -> None:
+    steps = (use(Role.LEARNER, resident=1, stepping=5), use(Role.CRITIC, resident=2, stepping=4, valuing=3))
+    assert peaks(steps, Layout.COLOCATED) == {Role.LEARNER: 3 + 5}
 
 
 def test_split_cards_are_counted_apart() -> None:
@@ -453,3 +528,10 @@ def test_a_configuration_without_key_value_heads_has_one_per_head() -> None:
 )
 def test_a_configuration_that_is_not_understood_gives_no_sizes(data: object) -> None:
     assert read_shape(data) is None
+
+
+# --- what the engines do -------------------------------------------------------------------------------------------
+
+
+def test_the_learner_s_limit_of_logits_is_the_plan_s() -> None:
+    assert LearnerSettings(model=Path()).logit_elements == LOGIT_ELEMENTS

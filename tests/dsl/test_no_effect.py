@@ -31,6 +31,7 @@ from agym.dsl.model.recipe import (
     DType,
     Eval,
     Format,
+    Gpu,
     Init,
     Judge,
     Launcher,
@@ -236,6 +237,10 @@ RECIPE: Cases = {
     "hardware.gpu": ([{}], [GPUS]),
     "hardware.gpu_memory_gb": ([{}], [GPUS]),
     "hardware.workers_per_node": ([GPUS | {"hardware.workers_per_node": 2}], [{"hardware.workers_per_node": 2}, GPUS]),
+    "hardware.network_gb_per_s": (
+        [{}, GPUS, {"hardware.nodes": 2}],
+        [GPUS | {"hardware.nodes": 2, "hardware.gpu": Gpu.H100}],
+    ),
     "hardware.layout": ([{"hardware.layout": Layout.SPLIT}], [{}, GPUS, SPLIT]),
     "hardware.rollout.memory_share": ([{}], [GPUS]),
     "hardware.rollout.kv_cache_gb": ([GPUS], [{}]),
