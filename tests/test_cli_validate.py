@@ -77,14 +77,13 @@ def test_settings_are_laid_over_every_recipe(agym: Agym, folder: Path) -> None:
 
 
 def test_warnings_are_errors_only_under_strict(agym: Agym, folder: Path) -> None:
-    (folder / "far.yaml").write_text(
-        f"{RIGHT}hardware: {{gpus_per_node: 2, gpu: h100, rollout: {{tensor_parallel: 2}}}}\n", encoding="utf-8"
-    )
-    assert agym("validate", "far.yaml").code == 0
-    assert "warning[not-built]" in agym("validate", "far.yaml").out
-    called = agym("validate", "--strict", "far.yaml")
+    endless = RIGHT.replace("until: step >= 10", "until: last(success) > 0.9")
+    (folder / "endless.yaml").write_text(endless, encoding="utf-8")
+    assert agym("validate", "endless.yaml").code == 0
+    assert "warning[unbounded-stage]" in agym("validate", "endless.yaml").out
+    called = agym("validate", "--strict", "endless.yaml")
     assert called.code == 1
-    assert "error[not-built]" in called.out
+    assert "error[unbounded-stage]" in called.out
 
 
 def test_text_for_no_terminal_has_no_colour(agym: Agym, folder: Path) -> None:

@@ -223,27 +223,7 @@ def sink_options(case: Case) -> Iterator[Diagnostic]:
                 yield Diagnostic(code="unknown-option", message=message, span=case.places.key(*path, name), help=advice)
 
 
-# --- not built yet -------------------------------------------------------------------------------------------------
-
-
-def built_parts(case: Case) -> Iterator[Diagnostic]:
-    for part, what in case.catalog.unbuilt.items():
-        key = re.split("[=>]", part)[0]
-        names = key.split(".")
-        # what stages have is looked at in each of them, all else in the recipe itself
-        in_stages = names[0] in record(Stage).fields
-        for base, holder in case.stages() if in_stages else [((), case.recipe)]:
-            for path, value, default in _values_at(holder, base, names, None):
-                if _matches(part.removeprefix(key), value, default):
-                    yield case.warning("not-built", f"this version cannot run '{part}' yet: {what}", path)
-
-
-def _matches(which: str, value: Any, default: Any) -> bool:
-    """Whether a value is the one of `=value`, above `>number`, or, by nothing, not the default."""
-    if which.startswith(">"):
-        return isinstance(value, int) and value > int(which[1:])
-    written = str(value).lower() if isinstance(value, bool) else str(value)
-    return which == f"={written}" if which else value != default
+# --- keys and their values ------------------------------------------------------------------------------------------
 
 
 def _values_at(holder: Any, base: Path, names: Sequence[str], default: Any) -> Iterator[tuple[Path, Any, Any]]:
@@ -270,5 +250,4 @@ RUN_RULES: tuple[Rule, ...] = (
     conditions_read_what_is_measured,
     sinks_exist,
     sink_options,
-    built_parts,
 )
