@@ -312,9 +312,10 @@ def _states(
         gpu += [optimizer, *_gradients(sizing, trained, phase)]
     else:
         host += [optimizer, *_offloaded(sizing, trained)]
-        # at stage 3 a bucket goes to the host at once
-        own = {2: _up(trained, ranks), 3: 0}.get(zero, trained)
-        gpu += [MemoryItem(what="gradients", bytes=4 * own, phase=phase)] if own else []
+        # at stage 3 each bucket goes to the host at once
+        share = _up(trained, ranks)
+        own = {2: share, 3: min(share, BUCKET_ELEMENTS)}.get(zero, trained)
+        gpu.append(MemoryItem(what="gradients", bytes=4 * own, phase=phase))
     return gpu + _communication(sizing, trained, shape, phase), host
 
 
