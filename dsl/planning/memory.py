@@ -320,9 +320,10 @@ def _states(
 
 
 def _offloaded(sizing: Sizing, trained: int) -> list[MemoryItem]:
-    """What an optimiser on the host has there besides its states, per rank: gradients in fp32, at stage 3, and at stage 2
-    in fp32, as they add up and as they are taken; below stage 3 the new weights on their way back."""
+    """What an optimiser on the host has there besides its states, per rank: gradients in fp32, and below stage 3 the new
+    weights on their way back."""
     share = _up(trained, sizing.ranks)
+    # as they add up, and as the step takes them
     is_added_apart = sizing.zero == 3 or (sizing.zero == 2 and sizing.width == 4)
     gradients = MemoryItem(what="gradients", bytes=4 * share * (1 + is_added_apart))
     if sizing.zero == 3:
