@@ -320,7 +320,7 @@ def _states(
 
 
 def _offloaded(sizing: Sizing, trained: int) -> list[MemoryItem]:
-    """What an optimiser on the host has there besides its states, per rank: gradients in fp32, and below stage 3 the new
+    """What an optimiser on the host has there besides its states, per rank: gradients in fp32, below stage 3 new
     weights on their way back."""
     share = _up(trained, sizing.ranks)
     # as they add up, and as the step takes them
