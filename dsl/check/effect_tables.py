@@ -365,11 +365,6 @@ RECIPE: tuple[Condition[Recipe], ...] = (
         "'temperature: 0' is greedy already",
     ),
     Condition("hardware.gpu hardware.gpu_memory_gb", _has_gpus, _CPU),
-    Condition(
-        "hardware.network_gb_per_s",
-        lambda r: r.hardware.gpu is not None and r.hardware.nodes > 1,
-        "times are estimated for several machines with a known 'hardware.gpu'",
-    ),
     Condition("hardware.layout", lambda r: _has_gpus(r) or r.hardware.layout is Layout.COLOCATED, _CPU),
     Condition(
         "hardware.rollout.tensor_parallel", lambda r: _has_gpus(r) or r.hardware.rollout.tensor_parallel == 1, _CPU
@@ -385,6 +380,11 @@ RECIPE: tuple[Condition[Recipe], ...] = (
         "hardware.rollout.gpus hardware.train.gpus",
         lambda r: _has_gpus(r) and r.hardware.layout is Layout.SPLIT,
         "only 'layout: split' gives sampling and learning separate GPUs",
+    ),
+    Condition(
+        "hardware.network_gb_per_s",
+        lambda r: r.hardware.gpu is not None and r.hardware.nodes > 1,
+        "times are estimated for several machines with a known 'hardware.gpu'",
     ),
     Condition(
         "hardware.train.fp32_head",
