@@ -371,11 +371,6 @@ RECIPE: tuple[Condition[Recipe], ...] = (
     ),
     Condition("hardware.gpu hardware.gpu_memory_gb", _has_gpus, _CPU),
     Condition(
-        "hardware.network_gb_per_s",
-        lambda r: r.hardware.gpu is not None and r.hardware.nodes > 1,
-        "times are estimated for several machines with a known 'hardware.gpu'",
-    ),
-    Condition(
         "hardware.workers_per_node",
         lambda r: not _has_gpus(r) or r.hardware.workers_per_node == 1,
         "on GPUs each has a rank of the learner, and engines are as many as they divide into",
@@ -392,6 +387,11 @@ RECIPE: tuple[Condition[Recipe], ...] = (
         "hardware.rollout.gpus hardware.train.gpus",
         lambda r: _has_gpus(r) and r.hardware.layout is Layout.SPLIT,
         "only 'layout: split' gives sampling and learning separate GPUs",
+    ),
+    Condition(
+        "hardware.network_gb_per_s",
+        lambda r: r.hardware.gpu is not None and r.hardware.nodes > 1,
+        "times are estimated for several machines with a known 'hardware.gpu'",
     ),
     Condition(
         "hardware.train.fp32_head",

@@ -312,22 +312,23 @@ def _states(
         gpu += [optimizer, *_gradients(sizing, trained, phase)]
     else:
         host += [optimizer, *_offloaded(sizing, trained)]
-        # at stage 3 a bucket goes to the host at once
-        own = {2: _up(trained, ranks), 3: 0}.get(zero, trained)
-        gpu += [MemoryItem(what="gradients", bytes=4 * own, phase=phase)] if own else []
+        # at stage 3 each bucket goes to the host at once
+        share = _up(trained, ranks)
+        own = {2: share, 3: min(share, BUCKET_ELEMENTS)}.get(zero, trained)
+        gpu.append(MemoryItem(what="gradients", bytes=4 * own, phase=phase))
     return gpu + _communication(sizing, trained, shape, phase), host
 
 
 def _offloaded(sizing: Sizing, trained: int) -> list[MemoryItem]:
-    """What an optimiser on the host has there besides its states, per rank: gradients in fp32, at stage 3 as they add
-    up and as they are taken, and at the others the new weights on their way back."""
+    """What an optimiser on the host has there besides its states, per rank: gradients in fp32, below stage 3 new
+    weights on their way back."""
     share = _up(trained, sizing.ranks)
+    # as they add up, and as the step takes them
+    is_added_apart = sizing.zero == 3 or (sizing.zero == 2 and sizing.width == 4)
+    gradients = MemoryItem(what="gradients", bytes=4 * share * (1 + is_added_apart))
     if sizing.zero == 3:
-        return [MemoryItem(what="gradients", bytes=2 * 4 * share)]
-    return [
-        MemoryItem(what="gradients", bytes=4 * share),
-        MemoryItem(what="new weights", bytes=sizing.width * share),
-    ]
+        return [gradients]
+    return [gradients, MemoryItem(what="new weights", bytes=sizing.width * share)]
 
 
 def _optimizer_bytes(sizing: Sizing) -> int:
