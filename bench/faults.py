@@ -3,8 +3,8 @@
 Two engines and two ranks learn a small game, with environments in servers. At random moments of each kind of call a
 part is killed, or stopped without a word: a sampler, a rank, an environment's server, Ray's raylet, the driver. After
 the loss of the driver, and of the raylet that it depends on, the run is resumed; with all else it deals by itself.
-Seconds are those from the kill to the next row of metrics. What was seen is appended to `kills.jsonl` in the folder,
-so that a bench that was interrupted goes on where it was.
+Seconds are those from the kill to the next row of metrics after the run has noticed. What was seen is appended to
+`kills.jsonl` in the folder, so that a bench that was interrupted goes on where it was.
 
     python bench/faults.py FOLDER [--runs 8] [--kills 7] [--workers 2] [--staleness 0] [--seed 0] [--victims rank]
     python bench/faults.py FOLDER --cluster [...]    two Ray nodes in two network namespaces, with a worker of each kind
@@ -218,18 +218,20 @@ class Victim:
     """Returns whether there was one."""
     ends_run: bool = False
     """Whether a person, or a scheduler, has to resume the run."""
+    told: str | None = None
+    """The event by which the run shows that it has noticed."""
     on_cluster: bool | None = None
     """Where there is such a victim; None for both places."""
 
 
 VICTIMS: Mapping[str, Victim] = {
-    "sampler": Victim(hit=kill(SAMPLER)),
-    "sampler, silent": Victim(hit=kill(SAMPLER, signal.SIGSTOP)),
-    "rank": Victim(hit=kill(RANK)),
-    "rank, silent": Victim(hit=kill(RANK, signal.SIGSTOP)),
+    "sampler": Victim(hit=kill(SAMPLER), told="worker_replaced"),
+    "sampler, silent": Victim(hit=kill(SAMPLER, signal.SIGSTOP), told="worker_replaced"),
+    "rank": Victim(hit=kill(RANK), told="learner_restarted"),
+    "rank, silent": Victim(hit=kill(RANK, signal.SIGSTOP), told="learner_restarted"),
     "environment": Victim(hit=kill(SERVER)),
     "raylet": Victim(hit=kill("raylet/raylet"), ends_run=True, on_cluster=False),
-    "node": Victim(hit=lose_node, on_cluster=True),
+    "node": Victim(hit=lose_node, told="learner_restarted", on_cluster=True),
     "link": Victim(hit=cut_link, on_cluster=True),
     "preemption": Victim(hit=signal_driver(signal.SIGTERM), ends_run=True),
     "driver": Victim(hit=signal_driver(signal.SIGKILL), ends_run=True),
@@ -373,7 +375,7 @@ class Bench:
         self._await(life, lambda: life.is_over() or life.phase() == call, f"'{call}'", enough_s=60.0)
         time.sleep(draws.uniform(0, 0.2))
         held, fell, row = self._place.processes(life.driver), life.phase(), num_rows(root)
-        started, before = time.monotonic(), num_discarded(root)
+        started, before, told = time.monotonic(), num_discarded(root), num_events(root, victim.told)
         if life.is_over() or not victim.hit(life, draws):
             return None
         leftover = 0
@@ -385,6 +387,10 @@ class Bench:
             # a resume discards rows first; from none that it keeps the first one is awaited
             self._await(life, lambda: life.phase() == "stage" or life.is_over(), "the resume")
             row = min(row, num_rows(root))
+        if victim.told is not None:
+            # an idle worker is missed when it is next called; rows until then say nothing
+            self._await(life, lambda: life.is_over() or num_events(root, victim.told) > told, f"'{victim.told}'")
+            row = num_rows(root)
         self._await_row(life, row)
         seconds = time.monotonic() - started
         return Kill(
@@ -422,6 +428,10 @@ class Bench:
 
 
 # --- what is left of it ----------------------------------------------------------------------------------------------
+
+
+def num_events(root: Path, kind: str | None) -> int:
+    return sum(event["kind"] == kind for event in events_of(root))
 
 
 def num_discarded(root: Path) -> int:

@@ -209,8 +209,8 @@ def test_restarts_without_a_checkpoint_between_them_are_bounded(new_run: Any) ->
     made = fragile(run, dies=lambda calls: calls[-1] == "update")
     with pytest.raises(
         RunError,
-        match=r"^the learner: rank \d is gone; it was restarted 2 times since the checkpoint of step 0, the limit of "
-        r"'hardware.max_restarts' \(2\): fix what ends it, and resume$",
+        match=r"^the learner: rank \d is gone; the learner was restarted 2 times since the checkpoint of step 0, the "
+        r"limit of 'hardware.max_restarts' \(2\): fix what ends it, and resume$",
     ):
         run.go()
     assert made[0].restarts == 2
@@ -232,7 +232,9 @@ def test_a_learner_that_does_not_start_is_tried_again_and_not_for_ever(new_run: 
     assert (workers.restarts, run.exact()) == (3, whole.exact())
     run = new_run(RAY)
     fragile(run, dies=in_call(20), failing_restarts=99)
-    with pytest.raises(RunError, match=r"rank 0 does not start; it was restarted 3 times since the checkpoint of step"):
+    with pytest.raises(
+        RunError, match=r"rank 0 does not start; the learner was restarted 3 times since the checkpoint of step"
+    ):
         run.go()
 
 
