@@ -6,7 +6,7 @@ the loss of the driver, and of the raylet that it depends on, the run is resumed
 Seconds are those from the kill to the next row of metrics after the run has noticed. What was seen is appended to
 `kills.jsonl` in the folder, so that a bench that was interrupted goes on where it was.
 
-    python bench/faults.py FOLDER [--runs 8] [--kills 7] [--workers 2] [--staleness 0] [--seed 0] [--victims rank]
+    python bench/faults.py FOLDER [--runs 8] [--kills 7] [--workers 2] [--staleness 0] [--victims rank,driver]
     python bench/faults.py FOLDER --cluster [...]    two Ray nodes in two network namespaces, with a worker of each kind
                                                      on each; the raylet of the second is killed and started again, and
                                                      the link between them is cut for 20 s
@@ -226,9 +226,9 @@ class Victim:
 
 VICTIMS: Mapping[str, Victim] = {
     "sampler": Victim(hit=kill(SAMPLER), told="worker_replaced"),
-    "sampler, silent": Victim(hit=kill(SAMPLER, signal.SIGSTOP), told="worker_replaced"),
+    "hung-sampler": Victim(hit=kill(SAMPLER, signal.SIGSTOP), told="worker_replaced"),
     "rank": Victim(hit=kill(RANK), told="learner_restarted"),
-    "rank, silent": Victim(hit=kill(RANK, signal.SIGSTOP), told="learner_restarted"),
+    "hung-rank": Victim(hit=kill(RANK, signal.SIGSTOP), told="learner_restarted"),
     "environment": Victim(hit=kill(SERVER)),
     "raylet": Victim(hit=kill("raylet/raylet"), ends_run=True, on_cluster=False),
     "node": Victim(hit=lose_node, told="learner_restarted", on_cluster=True),
@@ -361,10 +361,8 @@ class Bench:
 
     def _draw(self, draws: random.Random) -> tuple[str, str]:
         """Rather what was hit least."""
-        hit = Counter((kill.victim, kill.call) for kill in self.kills)
-        pairs = [(name, call) for name in self.arguments.victims for call in CALLS]
-        least = min(hit[pair] for pair in pairs)
-        return draws.choice([pair for pair in pairs if hit[pair] == least])
+        name = _least(self.arguments.victims, [kill.victim for kill in self.kills], draws)
+        return name, _least(CALLS, [kill.call for kill in self.kills if kill.victim == name], draws)
 
     def _strike(self, life: Life, number: int, name: str, call: str, draws: random.Random) -> Kill | None:
         """One kill, and what came of it; None where the run ended before it, or had nobody to kill."""
@@ -425,6 +423,12 @@ class Bench:
             if waited > PATIENCE_S:
                 life.fail(f"waited {PATIENCE_S:g} s for {what}")
             time.sleep(0.005)
+
+
+def _least(names: Sequence[str], hit: Sequence[str], draws: random.Random) -> str:
+    counts = Counter(hit)
+    least = min(counts[name] for name in names)
+    return draws.choice([name for name in names if counts[name] == least])
 
 
 # --- what is left of it ----------------------------------------------------------------------------------------------
