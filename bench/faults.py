@@ -3,10 +3,10 @@
 Two engines and two ranks learn a small game, with environments in servers. At random moments of each kind of call a
 part is killed, or stopped without a word: a sampler, a rank, an environment's server, Ray's raylet, the driver. After
 the loss of the driver, and of the raylet that it depends on, the run is resumed; with all else it deals by itself.
-Seconds are those from the kill to the next row of metrics. What was seen is appended to `kills.jsonl` in the folder,
-so that a bench that was interrupted goes on where it was.
+Seconds are those from the kill to the next row of metrics after the run has noticed. What was seen is appended to
+`kills.jsonl` in the folder, so that a bench that was interrupted goes on where it was.
 
-    python bench/faults.py FOLDER [--runs 8] [--kills 7] [--workers 2] [--staleness 0] [--seed 0] [--victims rank]
+    python bench/faults.py FOLDER [--runs 8] [--kills 7] [--workers 2] [--staleness 0] [--victims rank,driver]
     python bench/faults.py FOLDER --cluster [...]    two Ray nodes in two network namespaces, with a worker of each kind
                                                      on each; the raylet of the second is killed and started again, and
                                                      the link between them is cut for 20 s
@@ -32,6 +32,7 @@ from typing import Any
 
 import psutil
 from agym.runtime.backends.engine_variables import missing_variables
+from psutil import Process
 
 RECIPE = """\
 agym: 1
@@ -55,6 +56,8 @@ GROUP, GROUPS, STEPS = 4, 8, 16
 RUN = "runs/faults"
 PATIENCE_S = 900.0
 """For anything to happen: a run that hangs fails the bench."""
+GRACE_S = 120.0
+"""For a driver to save and end, or to see that its Ray is gone."""
 LEFTOVER_S = 15.0
 """For the other processes to follow a driver that was killed."""
 
@@ -101,8 +104,6 @@ def child(trace: Path, argv: Sequence[str]) -> int:
 
 
 # --- where it runs --------------------------------------------------------------------------------------------------
-
-Process = psutil.Process
 
 
 class Place:
@@ -218,18 +219,20 @@ class Victim:
     """Returns whether there was one."""
     ends_run: bool = False
     """Whether a person, or a scheduler, has to resume the run."""
+    told: str | None = None
+    """The event by which the run shows that it has noticed."""
     on_cluster: bool | None = None
     """Where there is such a victim; None for both places."""
 
 
 VICTIMS: Mapping[str, Victim] = {
-    "sampler": Victim(hit=kill(SAMPLER)),
-    "sampler, silent": Victim(hit=kill(SAMPLER, signal.SIGSTOP)),
-    "rank": Victim(hit=kill(RANK)),
-    "rank, silent": Victim(hit=kill(RANK, signal.SIGSTOP)),
+    "sampler": Victim(hit=kill(SAMPLER), told="worker_replaced"),
+    "hung-sampler": Victim(hit=kill(SAMPLER, signal.SIGSTOP), told="worker_replaced"),
+    "rank": Victim(hit=kill(RANK), told="learner_restarted"),
+    "hung-rank": Victim(hit=kill(RANK, signal.SIGSTOP), told="learner_restarted"),
     "environment": Victim(hit=kill(SERVER)),
     "raylet": Victim(hit=kill("raylet/raylet"), ends_run=True, on_cluster=False),
-    "node": Victim(hit=lose_node, on_cluster=True),
+    "node": Victim(hit=lose_node, told="learner_restarted", on_cluster=True),
     "link": Victim(hit=cut_link, on_cluster=True),
     "preemption": Victim(hit=signal_driver(signal.SIGTERM), ends_run=True),
     "driver": Victim(hit=signal_driver(signal.SIGKILL), ends_run=True),
@@ -288,7 +291,7 @@ class Life:
         """Wait for the driver, which was killed or lost its Ray, and for what it had started; return how many of these
         had to be ended."""
         with suppress(subprocess.TimeoutExpired):
-            self._popen.wait(2 * LEFTOVER_S)
+            self._popen.wait(GRACE_S)
         self._popen.kill()
         self._popen.wait()
         _, alive = psutil.wait_procs(held, timeout=LEFTOVER_S)
@@ -359,10 +362,8 @@ class Bench:
 
     def _draw(self, draws: random.Random) -> tuple[str, str]:
         """Rather what was hit least."""
-        hit = Counter((kill.victim, kill.call) for kill in self.kills)
-        pairs = [(name, call) for name in self.arguments.victims for call in CALLS]
-        least = min(hit[pair] for pair in pairs)
-        return draws.choice([pair for pair in pairs if hit[pair] == least])
+        name = _least(self.arguments.victims, [kill.victim for kill in self.kills], draws)
+        return name, _least(CALLS, [kill.call for kill in self.kills if kill.victim == name], draws)
 
     def _strike(self, life: Life, number: int, name: str, call: str, draws: random.Random) -> Kill | None:
         """One kill, and what came of it; None where the run ended before it, or had nobody to kill."""
@@ -370,10 +371,10 @@ class Bench:
         # let it come some way from where it stands, over a checkpoint or not
         after = num_rows(root) + draws.randrange(1, 5)
         self._await(life, lambda: life.is_over() or num_rows(root) >= after, f"row {after}")
-        self._await(life, lambda: life.is_over() or life.phase() == call, f"'{call}'", enough_s=60.0)
+        self._await(life, lambda: life.is_over() or life.phase() == call, f"'{call}'", enough_s=10.0)
         time.sleep(draws.uniform(0, 0.2))
         held, fell, row = self._place.processes(life.driver), life.phase(), num_rows(root)
-        started, before = time.monotonic(), num_discarded(root)
+        started, before, told = time.monotonic(), num_discarded(root), num_events(root, victim.told)
         if life.is_over() or not victim.hit(life, draws):
             return None
         leftover = 0
@@ -385,6 +386,10 @@ class Bench:
             # a resume discards rows first; from none that it keeps the first one is awaited
             self._await(life, lambda: life.phase() == "stage" or life.is_over(), "the resume")
             row = min(row, num_rows(root))
+        if victim.told is not None:
+            # an idle worker is missed when it is next called; rows until then say nothing
+            self._await(life, lambda: life.is_over() or num_events(root, victim.told) > told, f"'{victim.told}'")
+            row = num_rows(root)
         self._await_row(life, row)
         seconds = time.monotonic() - started
         return Kill(
@@ -421,7 +426,17 @@ class Bench:
             time.sleep(0.005)
 
 
+def _least(names: Sequence[str], hit: Sequence[str], draws: random.Random) -> str:
+    counts = Counter(hit)
+    least = min(counts[name] for name in names)
+    return draws.choice([name for name in names if counts[name] == least])
+
+
 # --- what is left of it ----------------------------------------------------------------------------------------------
+
+
+def num_events(root: Path, kind: str | None) -> int:
+    return sum(event["kind"] == kind for event in events_of(root))
 
 
 def num_discarded(root: Path) -> int:

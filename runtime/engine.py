@@ -141,12 +141,12 @@ class Engine:
         if self._restarts >= limit:
             count = format_count(self._restarts, "time")
             raise RunError(
-                f"{lost}; it was restarted {count} since {since}, the limit of 'hardware.max_restarts' ({limit}): "
-                "fix what ends it, and resume"
+                f"{lost}; the learner was restarted {count} since {since}, the limit of 'hardware.max_restarts' "
+                f"({limit}): fix what ends it, and resume"
             ) from lost
         self._restarts += 1
         self._reporter.phase("restart")
-        self._reporter.note(f"{lost}; restarting it, to continue from {since}")
+        self._reporter.note(f"{lost}; restarting the learner, to continue from {since}")
         restarting = asyncio.ensure_future(self._workers.restart_learner())
         while not restarting.done():
             await asyncio.wait([restarting], timeout=_LOOK_UP_S)

@@ -33,6 +33,9 @@ class Fragile:
     workers: InlineWorkerGroup
     dies: Callable[[Sequence[str]], bool] = lambda calls: False
     """By the learner's calls so far, the one at hand included."""
+    last_rollout_call: int = 0
+    """In which a sampler notices that the learner is lost."""
+    rollout_calls: int = 0
     failing_restarts: int = 0
     calls: list[str] = field(default_factory=list)
     restarts: int = 0
@@ -65,9 +68,15 @@ class Fragile:
     def _watched(self, function: Any) -> Any:
         async def call(*args: Any, **kwargs: Any) -> Any:
             self.under_way += 1
+            self.rollout_calls += 1
+            is_last = self.rollout_calls == self.last_rollout_call
             try:
                 await asyncio.sleep(0)
-                return await function(*args, **kwargs)
+                result = await function(*args, **kwargs)
+                if is_last:
+                    self.is_lost = True
+                    raise LearnerLost("a sampler: its weights are gone with the learner")
+                return result
             finally:
                 self.under_way -= 1
 
@@ -163,6 +172,17 @@ def test_lost_in_any_call_the_history_is_that_of_a_run_that_lost_none(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_where_a_sampler_notices_the_loss_the_history_is_the_same(new_run: Any, staleness: int) -> None:
+    settings = (*MOVING, f"hardware.staleness={staleness}")
+    whole, workers = lost(new_run, *settings)
+    for at in range(1, workers.rollout_calls + 1, 9):
+        run, workers = lost(new_run, *settings, last_rollout_call=at)
+        assert workers.restarts == 1
+        assert run.exact() == whole.exact(), f"lost in call {at}"
+
+
+@pytest.mark.slow
 def test_lost_in_any_call_while_weights_change_in_flight_each_step_stands_once(new_run: Any) -> None:
     settings = ("hardware.staleness=2", "hardware.in_flight=true", "checkpoint={every: 2, episodes: all}")
     _, workers = lost(new_run, *settings)
@@ -209,8 +229,8 @@ def test_restarts_without_a_checkpoint_between_them_are_bounded(new_run: Any) ->
     made = fragile(run, dies=lambda calls: calls[-1] == "update")
     with pytest.raises(
         RunError,
-        match=r"^the learner: rank \d is gone; it was restarted 2 times since the checkpoint of step 0, the limit of "
-        r"'hardware.max_restarts' \(2\): fix what ends it, and resume$",
+        match=r"^the learner: rank \d is gone; the learner was restarted 2 times since the checkpoint of step 0, the "
+        r"limit of 'hardware.max_restarts' \(2\): fix what ends it, and resume$",
     ):
         run.go()
     assert made[0].restarts == 2
@@ -232,7 +252,9 @@ def test_a_learner_that_does_not_start_is_tried_again_and_not_for_ever(new_run: 
     assert (workers.restarts, run.exact()) == (3, whole.exact())
     run = new_run(RAY)
     fragile(run, dies=in_call(20), failing_restarts=99)
-    with pytest.raises(RunError, match=r"rank 0 does not start; it was restarted 3 times since the checkpoint of step"):
+    with pytest.raises(
+        RunError, match=r"rank 0 does not start; the learner was restarted 3 times since the checkpoint of step"
+    ):
         run.go()
 
 
