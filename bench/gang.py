@@ -1,10 +1,11 @@
 """A gang of processes that stand for the ranks of a learner: started once, put into groups of any size.
 
-They are forked from one process that holds the imported engines, so that each costs a moment.
+They are forked from a process that holds the imported engines, and fork for each piece of work.
 """
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable
 from multiprocessing import get_context
@@ -22,6 +23,7 @@ _IMPORTED = (
     "agym.runtime.backends.critic",
     "agym.runtime.backends.deepspeed",
     "agym.runtime.workers.learner_worker",
+    "ranks",
 )
 
 
@@ -47,9 +49,8 @@ class Gang:
         for rank, (_, connection) in enumerate(members):
             connection.send((rank, ranks, store.port, self._timeout_s, work, arguments))
         answers = [connection.recv() for _, connection in members]
-        for rank, (result, problem) in enumerate(answers):
-            if problem:
-                raise AssertionError(f"rank {rank} of {ranks}: {problem}")
+        if problems := [f"rank {rank} of {ranks}: {problem}" for rank, (_, problem) in enumerate(answers) if problem]:
+            raise AssertionError("\n".join(problems))
         return [result for result, _ in answers]
 
     def __enter__(self) -> Self:
@@ -63,29 +64,28 @@ class Gang:
 
 
 def _serve(orders: Connection) -> None:
+    while True:
+        try:
+            order = orders.recv()
+        except EOFError:
+            return
+        # to an engine its process is in one group all its life
+        if not (child := os.fork()):
+            orders.send(_join_and_work(*order))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status:
+            orders.send((None, f"ended with status {status}"))
+
+
+def _join_and_work(
+    rank: int, ranks: int, port: int, timeout_s: float, work: Callable[..., Any], arguments: tuple[Any, ...]
+) -> tuple[Any, str]:
     import torch
 
     torch.set_num_threads(1)
-    while True:
-        try:
-            rank, ranks, port, timeout_s, work, arguments = orders.recv()
-        except EOFError:
-            return
-        try:
-            join_ranks(rank, ranks, store=(_ADDRESS, port), address=_ADDRESS, timeout_s=timeout_s)
-            answer = (work(rank, ranks, *arguments), "")
-        except Exception:
-            answer = (None, traceback.format_exc())
-        _leave()
-        orders.send(answer)
-
-
-def _leave() -> None:
-    """Forget the group, in DeepSpeed too: it takes a process to be in one group all its life."""
-    import deepspeed.comm.comm
-    import torch.distributed
-    from deepspeed.utils import groups
-
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
-    deepspeed.comm.comm.cdb = groups._WORLD_GROUP = None
+    try:
+        join_ranks(rank, ranks, store=(_ADDRESS, port), address=_ADDRESS, timeout_s=timeout_s)
+        return work(rank, ranks, *arguments), ""
+    except Exception:
+        return None, traceback.format_exc()

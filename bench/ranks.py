@@ -1,19 +1,29 @@
 """What several ranks of a learner come to against one: weights, losses and norms, and the memory of a start.
 
-python bench/ranks.py
+python bench/ranks.py            a table of ranks and ZeRO stages
+python bench/ranks.py --memory   peak memory of a rank that starts, divided and whole
 """
 
 from __future__ import annotations
 
+import gc
+import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import torch
+import torch.distributed
+from agym.dsl.model.recipe import Init, TokenizerInit
 from agym.runtime.backends.critic import DeepSpeedCritic
 from agym.runtime.backends.deepspeed import DeepSpeedLearner
-from agym.runtime.backends.policy import FrozenPolicy
+from agym.runtime.backends.hf_models import make_model, make_tokenizer
+from agym.runtime.backends.policy import FrozenPolicy, load_causal
 from agym.runtime.protocols import (
     LearnerSettings,
     ProbeLimits,
@@ -26,8 +36,10 @@ from agym.runtime.protocols import (
 )
 from agym.runtime.workers.division import divide
 from agym.runtime.workers.learner_worker import LearnerWorker
+from engines import in_prepared_process
+from gang import Gang
 
-__all__ = ["Outcome", "draw_batch", "resume", "train"]
+__all__ = ["Outcome", "draw_batch", "measure_start", "resume", "score", "train", "wait"]
 
 STEP = UpdateSettings(lr=1e-3)
 
@@ -143,3 +155,96 @@ def resume(rank: int, ranks: int, settings: LearnerSettings, saved: Path, again:
     worker.save(again.with_name(f"{again.name}-next"))
     worker.close()
     return metrics
+
+
+def score(rank: int, ranks: int, settings: LearnerSettings) -> list[tuple[int, int]]:
+    """Return, of the policy and of its reference, how many elements this rank keeps, of how many."""
+    learner = DeepSpeedLearner(settings)
+    networks = [learner._policy, FrozenPolicy(settings, learner.device)._policy]
+    return [
+        (
+            sum(each.ds_tensor.numel() for each in network.parameters()),
+            sum(each.ds_numel for each in network.parameters()),
+        )
+        for network in networks
+    ]
+
+
+def wait(rank: int, ranks: int, seconds: float) -> None:
+    """Meet at a barrier to which all but the first come late."""
+    time.sleep(seconds if rank else 0)
+    torch.distributed.barrier()
+
+
+def measure_start(rank: int, ranks: int, settings: LearnerSettings) -> dict[str, float]:
+    """Return the peak memory of this rank in MB, above what it had: for the model, then for a reference that scores."""
+    before = _memory("VmRSS")
+    _forget_peak()
+    causal = load_causal(settings)
+    peaks = {"model": _memory("VmHWM") - before, "model at rest": _memory("VmRSS") - before}
+    del causal
+    gc.collect()
+    before = _memory("VmRSS")
+    _forget_peak()
+    reference = FrozenPolicy(settings, torch.device("cpu"))
+    reference.logprobs(_share(draw_batch(), rank, ranks), 1.0)
+    return peaks | {"reference": _memory("VmHWM") - before, "reference at rest": _memory("VmRSS") - before}
+
+
+def _memory(name: str) -> float:
+    (line,) = (each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith(name))
+    return int(line.split()[1]) / 1e3
+
+
+def _forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def main() -> None:
+    arguments = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    arguments.add_argument("--memory", action="store_true")
+    show = _show_memory if arguments.parse_args().memory else _show_differences
+    in_prepared_process()
+    with TemporaryDirectory() as folder, Gang(4, timeout_s=120.0) as gang:
+        show(gang, Path(folder))
+
+
+def _show_differences(gang: Gang, folder: Path) -> None:
+    settings = LearnerSettings(model=_make_model(folder, hidden=64, layers=3), tokens_per_micro_batch=150)
+    (alone,) = gang.run(1, train, settings, 13, None)
+    print("ranks  ZeRO  weights     loss     norm  critic's loss  seconds")
+    for zero, ranks in product((0, 1, 2, 3), (1, 2, 4)):
+        start = time.perf_counter()
+        found = gang.run(ranks, train, replace(settings, zero=zero), 13, None)[0]
+        seconds = time.perf_counter() - start
+        weights = max(float(abs(found.weights[name] - each).max()) for name, each in alone.weights.items())
+        pairs = list(zip(alone.metrics, found.metrics, strict=True))
+        loss = max(abs(one.loss - other.loss) for one, other in pairs)
+        norm = max(abs(one.grad_norm - other.grad_norm) for one, other in pairs)
+        critic = max(abs(one.loss - other.loss) for one, other in zip(alone.critic, found.critic, strict=True))
+        print(
+            f"{ranks:5}  {zero:4}  {weights:7.1e}  {loss:7.1e}  {norm:7.1e}  {critic:13.1e}  {seconds:7.1f}", flush=True
+        )
+
+
+def _show_memory(gang: Gang, folder: Path) -> None:
+    model = _make_model(folder, hidden=768, layers=12)
+    size = sum(file.stat().st_size for file in model.glob("*.safetensors")) / 1e6
+    print(f"model of {size:.0f} MB; MB of the rank that takes most")
+    for ranks, zero in ((1, 3), (2, 2), (2, 3), (4, 3)):
+        found = gang.run(ranks, measure_start, LearnerSettings(model=model, zero=zero, tokens_per_micro_batch=150))
+        peaks = {name: max(each[name] for each in found) for name in found[0]}
+        print(
+            f"{ranks} ranks, ZeRO {zero}: " + ", ".join(f"{name} {peak:.0f}" for name, peak in peaks.items()),
+            flush=True,
+        )
+
+
+def _make_model(folder: Path, hidden: int, layers: int) -> Path:
+    tokenizer = make_tokenizer(TokenizerInit(vocab=300), ["some words to begin with"])
+    make_model(Init(layers=layers, hidden=hidden, heads=2, kv_heads=1, tie_embeddings=True), tokenizer, 0, folder)
+    return folder
+
+
+if __name__ == "__main__":
+    main()

@@ -10,8 +10,8 @@ import os
 from datetime import timedelta
 
 import torch.distributed
-from torch._C._distributed_c10d import HashStore
-from torch.distributed import DistError, TCPStore
+from torch._C._distributed_c10d import HashStore, TCPStore
+from torch.distributed import DistError
 
 from ..errors import RunError
 
@@ -47,9 +47,7 @@ def join_ranks(
     timeout = timedelta(seconds=timeout_s)
     try:
         meeting = TCPStore(*store, is_master=False, timeout=timeout)
-        torch.distributed.init_process_group(
-            _backend(), store=meeting, rank=rank, world_size=ranks, timeout=timeout
-        )
+        torch.distributed.init_process_group(_backend(), store=meeting, rank=rank, world_size=ranks, timeout=timeout)
     except (DistError, RuntimeError) as error:
         raise RunError(
             f"start: rank {rank} of {ranks} did not find the others at {store[0]}:{store[1]} within {timeout_s:g} s: "
