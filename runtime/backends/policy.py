@@ -7,6 +7,7 @@ among the ranks where the learner is.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -106,6 +107,8 @@ class FrozenPolicy:
         if is_divided(settings):
             self._engine = ZeroEngine(self._policy, settings, outside=self._policy.outside)
             self.notes = self._engine.notes
+            # DeepSpeed itself refers to what it has started
+            weakref.finalize(self, self._engine.close).atexit = False
         else:
             self._policy.to(device).eval()
             self.notes = self._policy.check(lambda work: work())
@@ -119,10 +122,6 @@ class FrozenPolicy:
         rows = pack(sequences, self._capacity, self._device)
         with torch.no_grad():
             return scatter(rows, [self._policy(row, temperature)[0] for row in rows], sequences)
-
-    def close(self) -> None:
-        if self._engine is not None:
-            self._engine.close()
 
 
 def copy_weights(parameters: Iterable[tuple[str, nn.Parameter]], weights: NamedTensors) -> None:

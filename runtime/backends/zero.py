@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -221,16 +222,20 @@ def load_divided(settings: LearnerSettings) -> Iterator[None]:
     if not is_divided(settings):
         yield
         return
+    from deepspeed.runtime.zero.partition_parameters import DeepSpeedTensorOverride
     from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_hf_deepspeed_config
 
-    _prepare_deepspeed()
-    announced = _Announced(_config(settings, 0))
+    zero = _prepare_deepspeed().zero
+    announced, init = _Announced(_config(settings, 0)), zero.Init
+    # buffers keep their precision, as in a model that is loaded whole: rotary frequencies are useless in half of it
+    zero.Init = partial(init, tensor_overrides=[DeepSpeedTensorOverride.device])
     # only a weak reference is kept of it
     set_hf_deepspeed_config(announced)
     try:
         yield
     finally:
         unset_hf_deepspeed_config()
+        zero.Init = init
 
 
 class _Announced:
