@@ -248,19 +248,19 @@ def load_causal_model(source: ModelSource, dtype: str, attention: str) -> PreTra
     return model
 
 
-def write_model(model: PreTrainedModel, tensors: NamedTensors, folder: Path) -> None:
-    """Write weights as safetensors, and the model's configuration with nothing tied."""
+def write_model(model: PreTrainedModel, tensors: NamedTensors, folder: Path, file_bytes: int = 5 * 10**9) -> None:
+    """Write weights as safetensors, and the model's configuration with nothing tied; one file is in memory at a time."""
     folder.mkdir(parents=True, exist_ok=True)
     config = deepcopy(model.config)
     config.tie_word_embeddings = False
     config.save_pretrained(folder)
     if model.generation_config is not None:
         model.generation_config.save_pretrained(folder)
-    _write_weights(tensors, folder)
+    _write_weights(tensors, folder, file_bytes)
 
 
-def _write_weights(tensors: NamedTensors, folder: Path, file_bytes: int = 5 * 10**9) -> None:
-    """Write files of bounded size and their index, named as `transformers` does; one file at a time is in memory."""
+def _write_weights(tensors: NamedTensors, folder: Path, file_bytes: int) -> None:
+    """Write files of bounded size and their index, named as `transformers` does."""
     from safetensors.torch import save_file
 
     files: list[list[str]] = []
