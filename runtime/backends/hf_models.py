@@ -249,7 +249,7 @@ def load_causal_model(source: ModelSource, dtype: str, attention: str) -> PreTra
 
 
 def write_model(model: PreTrainedModel, tensors: NamedTensors, folder: Path, file_bytes: int = 5 * 10**9) -> None:
-    """Write weights as safetensors, and the model's configuration with nothing tied; one file is in memory at a time."""
+    """Write weights as safetensors, one file in memory at a time, and the model's configuration with nothing tied."""
     folder.mkdir(parents=True, exist_ok=True)
     config = deepcopy(model.config)
     config.tie_word_embeddings = False
