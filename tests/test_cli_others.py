@@ -242,7 +242,7 @@ def test_every_extra_that_doctor_names_is_one_of_the_package(root: Path) -> None
     import tomllib
 
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = {"cpu", "cuda", "ray", "serve", "tensorboard", "wandb", "mlflow", *ENV_PACKAGES}
+    extras = {"cpu", "cuda", "ray", "serve", "tensorboard", "wandb", "mlflow", "trackio", *ENV_PACKAGES}
     assert extras <= set(project["optional-dependencies"])
 
 

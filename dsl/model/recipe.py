@@ -731,17 +731,17 @@ class Sink:
     SHORTHAND: ClassVar[str] = "use"
 
     use: Annotated[Name, Example("tensorboard")]
-    """`tensorboard`, `wandb`, `mlflow`, or one from a plugin."""
+    """`tensorboard`, `wandb`, `mlflow`, `trackio`, or one from a plugin."""
     project: Annotated[Name, Example("textcraft")] | None = None
-    """wandb project or mlflow experiment; the recipe's name if not given."""
+    """wandb or trackio project, or mlflow experiment; the recipe's name if not given."""
     entity: Annotated[Name, Example("my-team")] | None = None
     """wandb entity."""
     uri: Annotated[Name, Example("file:./mlruns")] | None = None
-    """mlflow tracking URI."""
+    """mlflow tracking URI, or a trackio server."""
     offline: bool = False
     """Whether to write to disk only, to be synced later."""
     options: Annotated[Mapping[str, Json], Wide(), Example({"group": "ablation"})] = field(default_factory=dict)
-    """Options of a plugin's sink."""
+    """Options of the sink."""
 
 
 @frozen

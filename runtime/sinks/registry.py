@@ -41,6 +41,15 @@ _ROWS = (
         factory="tensorboard:TensorBoardSink",
     ),
     SinkInfo(
+        name="trackio",
+        summary="Trackio, on this machine or a server",
+        settings=("project", "uri", "options"),
+        options={"group": {"type": "string", "description": "Group that the run belongs to."}},
+        extra="trackio",
+        packages=("trackio",),
+        factory="trackio:TrackioSink",
+    ),
+    SinkInfo(
         name="wandb",
         summary="Weights & Biases, online or offline",
         settings=("project", "entity", "offline", "options"),

@@ -298,11 +298,11 @@ def logs(use: str) -> Changes:
 
 
 SINK: Cases = {
-    "project": ([logs("tensorboard")], [logs("wandb"), logs("mlflow"), logs("mine")]),
-    "entity": ([logs("tensorboard"), logs("mlflow")], [logs("wandb"), logs("mine")]),
-    "uri": ([logs("tensorboard"), logs("wandb")], [logs("mlflow"), logs("mine")]),
-    "offline": ([logs("tensorboard")], [logs("wandb"), logs("mlflow"), logs("mine")]),
-    "options": ([logs("tensorboard"), logs("mlflow")], [logs("wandb"), logs("mine")]),
+    "project": ([logs("tensorboard")], [logs("wandb"), logs("mlflow"), logs("trackio"), logs("mine")]),
+    "entity": ([logs("tensorboard"), logs("mlflow"), logs("trackio")], [logs("wandb"), logs("mine")]),
+    "uri": ([logs("tensorboard"), logs("wandb")], [logs("mlflow"), logs("trackio"), logs("mine")]),
+    "offline": ([logs("tensorboard"), logs("trackio")], [logs("wandb"), logs("mlflow"), logs("mine")]),
+    "options": ([logs("tensorboard"), logs("mlflow")], [logs("wandb"), logs("trackio"), logs("mine")]),
 }
 
 TOP: Cases = (

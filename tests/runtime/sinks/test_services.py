@@ -22,6 +22,7 @@ from agym.runtime.sinks.mlflow import MlflowSink, metric_name
 from agym.runtime.sinks.protocol import Opening, remember
 from agym.runtime.sinks.registry import SINKS, factory_of, import_library
 from agym.runtime.sinks.tensorboard import TensorBoardSink
+from agym.runtime.sinks.trackio import TrackioSink
 from agym.runtime.sinks.wandb import WandbSink
 
 Make = Callable[..., Any]
@@ -237,6 +238,45 @@ def test_wandb_online_needs_a_key_from_the_environment(opening: Make) -> None:
         WandbSink(opening("wandb"))
 
 
+# --- trackio -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_trackio_goes_on_in_the_same_run_of_its_folder(
+    opening: Make, step_row: Make, played: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    # read when it is imported, which only this test does
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    trackio = pytest.importorskip("trackio")
+    for failed, steps in ((True, (11, 12)), (False, (13,))):
+        sink = TrackioSink(opening("trackio", options={"group": "ablation"}))
+        for step in steps:
+            sink.write(step_row(step, **{"train/kl": nan}))
+        sink.note("a guard spoke")
+        sink.table(make_table("eval", steps[-1], [played(("get log", "Got log"))], str))
+        sink.close(failed=failed)
+    assert "initialized" not in capsys.readouterr().out
+    (run,) = trackio.Api().runs("craft")
+    assert run.config["environments"] == {"craft": {"url": "${env:CRAFT}"}}
+    assert (run.config["tags"], run.config["_Group"]) == (["tiny"], "ablation")
+    logs = trackio.sqlite_storage.SQLiteStorage.get_logs("craft", run.name, run_id=run.id)
+    rows = [row for row in logs if "rollout/success" in row]
+    assert [(row["step"], row["stage_step"], row["rollout/success"]) for row in rows] == [
+        (step, step - 10, 0.5) for step in (11, 12, 13)
+    ]
+    assert all(isnan(row["train/kl"]) for row in rows)
+    assert [row["note"] for row in logs if "note" in row] == ["a guard spoke"] * 2
+    assert [row["ended"] for row in logs if "ended" in row] == ["failed", "finished"]
+    (table,) = (row["episodes/eval"]["_value"] for row in logs if "episodes/eval" in row and row["step"] == 13)
+    assert "[environment] Got log" in table[0]["text"]
+
+
+def test_a_trackio_server_needs_a_key_from_the_environment(opening: Make) -> None:
+    with pytest.raises(RunError, match="the server's key in TRACKIO_WRITE_TOKEN; set it, or leave out 'uri'"):
+        TrackioSink(opening("trackio", uri="http://localhost:7860"))
+
+
 # --- what all have in common ---------------------------------------------------------------------------------------
 
 
@@ -254,7 +294,8 @@ def test_a_missing_package_is_told_with_the_line_that_installs_it() -> None:
 def test_no_library_is_imported_before_a_sink_is_opened() -> None:
     code = (
         "import sys, agym.runtime.sinks.fanout\n"
-        "print([name for name in ('wandb', 'mlflow', 'tensorboard', 'rich', 'torch') if name in sys.modules])"
+        "names = ('wandb', 'mlflow', 'tensorboard', 'trackio', 'rich', 'torch')\n"
+        "print([name for name in names if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
