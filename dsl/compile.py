@@ -38,7 +38,7 @@ from .rules.files import find_wrong_paths
 from .rules.names import find_unknown_names
 from .rules.option_files import check_option_files
 from .source import Source, Span
-from .text.node import MapNode, Node, Path, get_entry
+from .text.node import Entry, MapNode, Node, Path, child_nodes, get_entry
 
 __all__ = ["Compiled", "CompiledVariant", "LeftOut", "compile_recipe"]
 
@@ -173,9 +173,7 @@ class _Phases:
             wrong += tuple(self._allowed(bound.rejected))
         elif bound.recipe is not None:
             wrong = tuple(self._with_cause(each, variant, judged) for each in wrong)
-        # of a secret nothing else is worth a word
-        secrets = [each for each in self.before if each.code == SECRET]
-        found += (each for each in wrong if not any(_follows(each, first) for first in secrets))
+        found[:] = _join_secrets(found, wrong, variant.tree)
         if bound.recipe is not None and not has_errors(wrong):
             yield self._lowered(variant, bound, bound.recipe, judged.shape, tuple(left_out))
 
@@ -298,6 +296,33 @@ def _follows(each: Diagnostic, first: Diagnostic) -> bool:
     if inner.source.identity != outer.source.identity or each.code == MISSING or not outer.text:
         return False
     return inner.start == outer.start or (outer.start < inner.start and inner.end <= outer.end)
+
+
+def _join_secrets(before: list[Diagnostic], wrong: Collection[Diagnostic], tree: MapNode) -> list[Diagnostic]:
+    """Of a secret nothing else is worth a word; nor is the secret where its key is unknown and must go anyway."""
+    secrets = [each for each in before if each.code == SECRET]
+    if not secrets:
+        return [*before, *wrong]
+    keys = {each.span for each in wrong if each.code == "unknown-key"}
+    gone = [entry.value.span for entry in _entries(tree) if entry.key.span in keys]
+    kept = [each for each in secrets if not any(_within(each.span, value) for value in gone)]
+    said = {entry.key.span for entry in _entries(tree) for each in kept if _within(each.span, entry.value.span)}
+    rest = (each for each in wrong if not any(_follows(each, first) for first in kept))
+    return [
+        *(each for each in before if each.code != SECRET or each in kept),
+        *(each for each in rest if each.code != "unknown-option" or each.span not in said),
+    ]
+
+
+def _entries(node: Node) -> Iterator[Entry]:
+    yield from node.entries if isinstance(node, MapNode) else ()
+    for child in child_nodes(node):
+        yield from _entries(child)
+
+
+def _within(inner: Span, outer: Span) -> bool:
+    same = inner.source.identity == outer.source.identity
+    return same and outer.start <= inner.start and inner.end <= outer.end
 
 
 def _unique(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -107,6 +107,23 @@ def test_so_it_is_by_the_name_of_its_key(key: str, catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        (("logging", 0, "api_key"), "unknown-key"),
+        (("algorithm", "foo"), "unknown-key"),
+        (("algorithm", "foo", "deep", 0), "unknown-key"),
+        (("environments", "web", "options", "token"), "literal-secret"),
+    ],
+)
+def test_one_under_a_key_that_does_not_exist_is_one_error(
+    path: tuple[str | int, ...], code: str, catalog: Catalog
+) -> None:
+    text = put(path, "hf_abcdefghijklmnopqrstuvwxyz0123456789")
+    found = compile_recipe(Source("a.yaml", text), MemoryLibrary({}), (), {}, catalog).diagnostics
+    assert [each.code for each in found] == [code]
+
+
+@pytest.mark.parametrize(
     "innocent",
     [
         "0123456789abcdef0123456789abcdef01234567",
