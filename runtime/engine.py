@@ -380,7 +380,8 @@ class Engine:
         progress = read_progress(folder)
         if progress.total_step != step or not 0 <= progress.stage < len(self._plan.stages):
             raise RunError(f"{PROGRESS}: stands at step {progress.total_step} of stage {progress.stage}")
-        return progress, read_batches(folder)
+        names = {name for stage in self._plan.stages for name in stage.settings.environments}
+        return progress, read_batches(folder, names)
 
     async def _save(self) -> None:
         self._reporter.phase("save")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..agents.messages import Message
 from ..errors import RunError
-from ..rollout.episode import Ending, Episode, Group, Purpose, Segment, Task, Turn
+from ..rollout.episode import Episode, Group, Segment
 from ..rollout.task_sampler import TaskMixture
+from ..typed_json import build_typed
 
 __all__ = ["RolloutBatch", "read_batches", "write_batches"]
 
@@ -49,7 +49,7 @@ def write_batches(folder: Path, batches: Sequence[RolloutBatch]) -> None:
         segment
         for batch in batches
         for group in batch.groups
-        for episode in (*group.episodes, *filter(None, (group.greedy,)))
+        for episode in _episodes(group)
         for segment in episode.segments
     ]
     text = {"version": _VERSION, "batches": batches, "lengths": [len(segment.ids) for segment in segments]}
@@ -65,12 +65,12 @@ def _plain(value: Any) -> dict[str, Any]:
     return {} if isinstance(value, Segment) else {each.name: getattr(value, each.name) for each in fields(value)}
 
 
-def read_batches(folder: Path) -> tuple[RolloutBatch, ...]:
-    """What `write_batches` wrote there; RunError where it is damaged."""
+def read_batches(folder: Path, environments: Collection[str] | None = None) -> tuple[RolloutBatch, ...]:
+    """What `write_batches` wrote there, of these environments; RunError where it is damaged."""
     if not (folder / _TEXT).exists():
         return ()
     try:
-        return _read_batches(folder)
+        return _read_batches(folder, environments)
     except RunError:
         raise
     except Exception as error:
@@ -79,17 +79,32 @@ def read_batches(folder: Path) -> tuple[RolloutBatch, ...]:
         raise RunError(f"'{folder / _TEXT}' or '{_TOKENS}' beside it is damaged: {reason}") from error
 
 
-def _read_batches(folder: Path) -> tuple[RolloutBatch, ...]:
+def _read_batches(folder: Path, environments: Collection[str] | None) -> tuple[RolloutBatch, ...]:
     text = json.loads((folder / _TEXT).read_text(encoding="utf-8"))
-    if text["version"] != _VERSION:
+    if build_typed(int, text["version"], "version") != _VERSION:
         raise RunError(f"'{folder / _TEXT}' is of version {text['version']}; expected {_VERSION}")
-    segments = _segments(folder / _TOKENS, text["lengths"])
-    return tuple(_batch(each, segments) for each in text["batches"])
+    if not isinstance(text["batches"], list):
+        raise ValueError("batches is no list")
+    segments = _segments(folder / _TOKENS, build_typed(list[int], text["lengths"], "lengths"))
+    batches = tuple(_batch(each, segments) for each in text["batches"])
+    if any(segments):
+        raise ValueError("there are more sequences than the episodes have")
+    groups = [group for batch in batches for group in batch.groups]
+    tasks = [each.task for group in groups for each in _episodes(group)] + [group.task for group in groups]
+    names = {task.environment for task in tasks}
+    if environments is not None and not names <= set(environments):
+        raise ValueError(f"there are episodes of {', '.join(sorted(names - set(environments)))}")
+    return batches
 
 
 def _segments(file: Path, lengths: Sequence[int]) -> Iterator[Segment]:
     with np.load(file, allow_pickle=False) as kept:
         arrays = {name: kept[name] for name in _ARRAYS}
+    for name, kind in _ARRAYS.items():
+        if (arrays[name].dtype, arrays[name].shape) != (kind, (sum(lengths),)):
+            raise ValueError(f"{name} is {arrays[name].dtype} of shape {arrays[name].shape}")
+    if min(lengths, default=0) < 0 or (arrays["ids"] < 0).any():
+        raise ValueError("a token or a length is negative")
     start = 0
     for length in lengths:
         yield Segment(**{name: array[start : start + length] for name, array in arrays.items()})
@@ -97,26 +112,30 @@ def _segments(file: Path, lengths: Sequence[int]) -> Iterator[Segment]:
 
 
 def _batch(data: dict[str, Any], segments: Iterator[Segment]) -> RolloutBatch:
-    groups = tuple(_group(each, segments) for each in data["groups"])
+    for group in data["groups"]:
+        for episode in filter(None, (*group["episodes"], group["greedy"])):
+            own = list(islice(segments, len(episode["segments"])))
+            if episode["segments"] != [{}] * len(own):
+                raise ValueError("the episodes have more sequences than there are")
+            episode["segments"] = own
     # version 0.1.0 kept one number for all
     seconds = data["seconds"] if isinstance(data["seconds"], dict) else {"rollout": data["seconds"]}
-    return RolloutBatch(**{**data, "groups": groups, "mixture": TaskMixture(**data["mixture"]), "seconds": seconds})
+    batch = build_typed(RolloutBatch, {**data, "seconds": seconds})
+    for group in batch.groups:
+        if not group.episodes:
+            raise ValueError("a group has no episodes")
+        for episode in _episodes(group):
+            _check_turns(episode)
+    return batch
 
 
-def _group(data: dict[str, Any], segments: Iterator[Segment]) -> Group:
-    episodes = tuple(_episode(each, segments) for each in data["episodes"])
-    greedy = None if data["greedy"] is None else _episode(data["greedy"], segments)
-    return Group(task=Task(**data["task"]), episodes=episodes, greedy=greedy)
+def _episodes(group: Group) -> tuple[Episode, ...]:
+    """With the greedy one last."""
+    return (*group.episodes, *filter(None, (group.greedy,)))
 
 
-def _episode(data: dict[str, Any], segments: Iterator[Segment]) -> Episode:
-    frozen = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-    parts: dict[str, Any] = {
-        "task": Task(**data["task"]),
-        "segments": tuple(islice(segments, len(data["segments"]))),
-        "turns": tuple(Turn(**{**each, "purpose": Purpose(each["purpose"])}) for each in data["turns"]),
-        "ending": Ending(data["ending"]),
-        "opening": tuple(Message(**each) for each in data["opening"]),
-        "faults": tuple(data["faults"]),
-    }
-    return Episode(**{**frozen, **parts})
+def _check_turns(episode: Episode) -> None:
+    lengths = [len(segment.ids) for segment in episode.segments]
+    for turn in episode.turns:
+        if not (0 <= turn.segment < len(lengths) and 0 <= turn.start <= turn.end <= lengths[turn.segment]):
+            raise ValueError(f"tokens {turn.start} to {turn.end} of sequence {turn.segment} are not there")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -569,3 +572,71 @@ def test_batches_of_another_version_are_refused(tmp_path: Path) -> None:
     (tmp_path / "batches.json").write_text('{"version": 2}')
     with pytest.raises(RunError, match="is of version 2; expected 1"):
         read_batches(tmp_path)
+
+
+def places_in(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    for step, inner in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        yield (*path, step)
+        yield from places_in(inner, (*path, step))
+
+
+@pytest.mark.slow
+def test_a_value_of_another_kind_is_refused_wherever_it_stands(tmp_path: Path) -> None:
+    write_batches(tmp_path, [batch()])
+    file, taken = tmp_path / "batches.json", set[str]()
+    text = file.read_text()
+    for *path, last in places_in(json.loads(text)):
+        for value in (None, True, -1, 0.5, float("nan"), "x", [None], {}, {"x": None}):
+            data = json.loads(text)
+            holder = reduce(getitem, path, data)
+            was, holder[last] = holder[last], value
+            file.write_text(json.dumps(data))
+            with suppress(RunError):
+                read_batches(tmp_path, {"echo"})
+                taken |= {str(last)} if type(was) is not type(value) else set()
+    numbers = {"score", "reward", "seconds", "tasks", "rollout", "echo"}
+    assert taken == numbers | {"action"}, "a whole number is a real one; an action may be none"
+
+
+@pytest.mark.parametrize("name", ["ids", "sampled", "logprobs", "versions"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda array: array.astype(np.float64),
+        lambda array: array[:-1],
+        lambda array: array[None],
+        lambda array: np.append(array, array[:1]),
+    ],
+    ids=["kind", "short", "shape", "long"],
+)
+def test_tokens_of_another_kind_or_number_are_named(name: str, damage: Any, tmp_path: Path) -> None:
+    write_batches(tmp_path, [batch()])
+    with np.load(tmp_path / "batches.npz") as kept:
+        arrays = dict(kept)
+    np.savez(tmp_path / "batches.npz", **arrays | {name: damage(arrays[name])})
+    with pytest.raises(RunError, match=f"is damaged: ValueError: {name} is "):
+        read_batches(tmp_path)
+
+
+def test_a_negative_token_is_named(tmp_path: Path) -> None:
+    write_batches(tmp_path, [batch()])
+    with np.load(tmp_path / "batches.npz") as kept:
+        arrays = dict(kept)
+    arrays["ids"][0] = -1
+    np.savez(tmp_path / "batches.npz", **arrays)
+    with pytest.raises(RunError, match="a token or a length is negative"):
+        read_batches(tmp_path)
+
+
+def test_a_turn_whose_tokens_are_not_there_is_named(tmp_path: Path) -> None:
+    write_batches(tmp_path, [batch()])
+    text = (tmp_path / "batches.json").read_text()
+    (tmp_path / "batches.json").write_text(text.replace('"start": 1, "end": 3', '"start": 1, "end": 4', 1))
+    with pytest.raises(RunError, match="tokens 1 to 4 of sequence 0 are not there"):
+        read_batches(tmp_path)
+
+
+def test_batches_of_an_environment_that_is_not_in_the_plan_are_refused(tmp_path: Path) -> None:
+    write_batches(tmp_path, [batch()])
+    with pytest.raises(RunError, match="there are episodes of echo"):
+        read_batches(tmp_path, {"craft"})
