@@ -168,10 +168,21 @@ _SIZES: Mapping[int, str] = {
 }
 _LAYERS = ("decoder_layers", "num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _OFTEN_UNSET = ("head_dim", "num_key_value_heads", "num_experts_per_tok")
+_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 _OF_ONE: Mapping[str, Mapping[str, Any]] = {
     "deepseek_v2": {"n_routed_experts": 4, "num_experts_per_tok": 2},
     "bamba": {"mamba_n_heads": 8, "mamba_d_head": 8, "num_hidden_layers": 2, "attn_layer_indices": [1]},
-    "cohere_compass_text": {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
+    "cohere_compass_text": {
+        "num_hidden_layers": 2,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "rope_parameters": {
+            kind: {**_ROPE, "mrope_section": [1, 1, 2]} for kind in ("sliding_attention", "full_attention")
+        },
+    },
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 10000.0},
+        "ffn_config": {"hidden_size": 32, "ffn_hidden_size": 64, "moe_num_experts": 4, "moe_top_k": 2},
+    },
     "dots1": {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1},
     "falcon_h1": {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_ssm": 64},
     "falcon_mamba": {"intermediate_size": 64},
@@ -180,7 +191,7 @@ _OF_ONE: Mapping[str, Mapping[str, Any]] = {
         "layer_types": ["sliding_attention", "full_attention", "full_attention"],
         "num_kv_shared_layers": 1,
         "intermediate_size": 64,
-        "activation_sparsity_pattern": 0.0,
+        "activation_sparsity_pattern": [0.0, 0.0, 0.0],
     },
     "granitemoehybrid": {
         "mamba_n_heads": 8,
@@ -193,10 +204,19 @@ _OF_ONE: Mapping[str, Mapping[str, Any]] = {
     "longcat_flash": {"head_dim": 8, "qk_head_dim": 16},
     "mamba2": {"num_heads": 8, "head_dim": 8},
     "nemotron": {"head_dim": 8, "num_key_value_heads": 2},
-    "phi3": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+    "phi3": {"rope_parameters": _ROPE},
+    "prophetnet": {"num_encoder_layers": 2, "num_decoder_layers": 2},
+    "qwen4_exp_text": {
+        "indexer_n_heads": 4,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 8,
+        "indexer_budget": 8,
+        "indexer_compress_ratio": 2,
+    },
     "reformer": {"axial_pos_embds": False, "is_decoder": True},
     "rwkv": {"attention_hidden_size": 32},
-    "xlstm": {"qk_dim_factor": 1.0},
+    "xlstm": {"qk_dim_factor": 1.0, "hidden_size": 64},
+    "xmod": {"default_language": "en_XX"},
     "zamba": {"num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"]},
     "zaya": {"num_experts_per_tok": 1},
 }
@@ -244,7 +264,8 @@ def _make_config(make: Any, values: Mapping[str, Any]) -> Any:
 
 def _choose_layers(whole: Any) -> dict[str, Any]:
     """Of the layers that a configuration lists, the first of each kind; two where it lists none."""
-    key = next((name for name in _LAYERS if isinstance(getattr(whole, name, None), int)), None)
+    settable = (name for name in _LAYERS if not isinstance(getattr(type(whole), name, None), property))
+    key = next((name for name in settable if isinstance(getattr(whole, name, None), int)), None)
     if key is None:
         return {}
     if "encoder_layers" in whole.to_dict():
