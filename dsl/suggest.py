@@ -45,7 +45,11 @@ def fold_name(name: str) -> str:
 def find_closest(name: str, known: Iterable[str], within: float = 0.5) -> list[tuple[float, str]]:
     """Known names that `name` may be a slip of, with how far each is: 0 the same but for style, 1 not at all near."""
     word = fold_name(name[:LONGEST])
-    scored = ((_apart(word, fold_name(each), within), each) for each in known)
+    parts = _split(name[:LONGEST])
+    scored = (
+        (min(_apart(word, fold_name(each), within), 0.1 if len(parts) > 1 and _split(each) == parts else 1.0), each)
+        for each in known
+    )
     near = [(score, each) for score, each in scored if score < within]
 
     def rank(pair: tuple[float, str]) -> tuple[float, bool, int, bool, str]:
@@ -55,6 +59,11 @@ def find_closest(name: str, known: Iterable[str], within: float = 0.5) -> list[t
         return pair[0], sorted(word) != sorted(other), apart, word[:1] != other[:1], pair[1]
 
     return sorted(near, key=rank)
+
+
+def _split(name: str) -> list[str]:
+    """Words of a name, in any order: `max_kl` is `kl_max`."""
+    return sorted(re.split(r"[\W_]+", name.lower()))
 
 
 def _apart(word: str, known: str, within: float) -> float:

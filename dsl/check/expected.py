@@ -188,8 +188,11 @@ def _one_item(case: Mistyped, node: ListNode) -> str | None:
         return "write a map with a name for each: {one: ..., another: ...}"
     if case.wants("object") and node.items and all(isinstance(item, MapNode) for item in node.items):
         return "write a map, without the dashes"
-    is_one = len(node.items) == 1 and isinstance(node.items[0], ScalarNode)
-    return "write the item alone, without a list" if is_one else "only one is allowed here"
+    if len(node.items) == 1 and isinstance(node.items[0], ScalarNode):
+        return "write the item alone, without a list"
+    if case.wants("object") and 0 < len(case.keys) <= MANY:
+        return f"write a map; its keys are {', '.join(case.keys)}"
+    return "only one is allowed here"
 
 
 def _one_entry(_: Mistyped, node: MapNode) -> str | None:

@@ -299,6 +299,8 @@ def _meant(node: Node, known: list[str], key: str | None) -> str | None:
     foreign = load_aliases()["values"].get(re.sub(r"[\s_-]+", "", word).lower())
     if foreign in known:
         return f"did you mean '{foreign}'?"
+    if "file" in known and re.search(r"[/.]", word):
+        return f"of a file write {key}: file, and path: {word[:40]}"
     near = find_closest(word, known)
     if near:
         return f"did you mean '{near[0][1]}'?"
@@ -339,11 +341,15 @@ LIMITS = {
 def _out_of_range(scene: _Scene, error: Any) -> Iterator[Diagnostic]:
     node = scene.node(error)
     message = f"must be {LIMITS[error.validator]} {error.validator_value:.12g}, got {scalar_text(node)}"
-    yield Diagnostic(code="out-of-range", message=message, span=node.span, help=_in_range(error))
+    yield Diagnostic(code="out-of-range", message=message, span=node.span, help=_in_range(scene, error))
 
 
-def _in_range(error: Any) -> str | None:
-    value = error.instance
+def _in_range(scene: _Scene, error: Any) -> str | None:
+    value, path = error.instance, tuple(error.absolute_path)
+    section = scene.keys.known.get(scene.keys.pattern(path[:-1]), {})
+    takes_null = any(each.get("type") == "null" and "x-unsets" not in each for each in section.get("anyOf", ()))
+    if value == 0 and path[-1] == "every" and takes_null:
+        return f"write {scene.key_of(path[:-1])}: null for none at all"
     if value == -1:
         return "-1 has no special meaning here: remove the key for its default"
     is_percent = error.validator == "maximum" and error.validator_value == 1 and 1 < value <= 100

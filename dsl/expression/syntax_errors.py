@@ -209,7 +209,9 @@ def _comma_help(text: str) -> str | None:
     text = text.strip()[:40]
     if re.fullmatch(r"[0-9.eE+-]+ *,|[1-9][0-9]{0,2}(,[0-9]{3})+", text):
         return f"write {text.replace(',', '').strip()}, without the comma"
-    return f"write {text.replace(',', '.')}, with a point" if re.fullmatch(r"[0-9]+,[0-9]+", text) else None
+    return (
+        f"write {text.replace(',', '.')}, with a point" if re.fullmatch(r"[0-9]+,[0-9]+(e[+-]?[0-9]+)?", text) else None
+    )
 
 
 def _no_operator(stop: _Stop) -> ExprProblem | None:
