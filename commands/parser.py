@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 from collections.abc import Collection
 from typing import Any, NoReturn
 
@@ -18,11 +19,14 @@ exit codes: 0 success, 1 wrong recipe, 2 wrong usage, 3 failed run, 4 run stoppe
 A RECIPE is a file, or the name of one of `agym recipes`. Start with: agym new my-run"""
 
 
+_SETTING = re.compile(r"unrecognized arguments: (?=--|\S+=)-*([a-z][\w.\[\]]*)[ =]([^-\s]\S*)")
+
+
 class Parser(argparse.ArgumentParser):
     """argparse, with a suggestion for an unknown word."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}\n{self.prog}: try '{self.prog} --help'\n")
+        self.exit(2, f"{self.prog}: error: {message}{_advise(message)}\n{self.prog}: try '{self.prog} --help'\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -31,6 +35,12 @@ class Parser(argparse.ArgumentParser):
             known = tuple(map(str, action.choices))
             hint = did_you_mean(str(value), known) or f"known: {', '.join(known)}"
             raise argparse.ArgumentError(action, f"{quote(str(value))} is not one of them; {hint}")
+
+
+def _advise(message: str) -> str:
+    """For a key of the recipe that stands where an option would."""
+    setting = _SETTING.match(message)
+    return f"; a key of the recipe is set by --set {setting[1]}={setting[2]}" if setting else ""
 
 
 def build_parser(chosen: Collection[str]) -> argparse.ArgumentParser:
