@@ -172,7 +172,7 @@ class _Phases:
             # whatever the shape's check let pass must not pass unsaid
             wrong += tuple(self._allowed(bound.rejected))
         elif bound.recipe is not None:
-            wrong = tuple(self._with_cause(each, variant, judged) for each in wrong)
+            wrong = _without_echoes([self._with_cause(each, variant, judged) for each in wrong])
         found[:] = _join_secrets(found, wrong, variant.tree)
         if bound.recipe is not None and not has_errors(wrong):
             yield self._lowered(variant, bound, bound.recipe, judged.shape, tuple(left_out))
@@ -296,6 +296,12 @@ def _follows(each: Diagnostic, first: Diagnostic) -> bool:
     if inner.source.identity != outer.source.identity or each.code == MISSING or not outer.text:
         return False
     return inner.start == outer.start or (outer.start < inner.start and inner.end <= outer.end)
+
+
+def _without_echoes(wrong: Collection[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Without the memory that a context takes which is refused anyway."""
+    refused = any(each.code == "context-too-long" for each in wrong)
+    return tuple(each for each in wrong if not (refused and each.code == "out-of-memory"))
 
 
 def _join_secrets(before: list[Diagnostic], wrong: Collection[Diagnostic], tree: MapNode) -> list[Diagnostic]:

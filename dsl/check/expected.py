@@ -133,7 +133,7 @@ def _nothing(_: Mistyped, node: ScalarNode) -> str | None:
 
 
 def _unquoted(case: Mistyped, node: ScalarNode) -> str | None:
-    if isinstance(node.value, str):
+    if isinstance(node.value, str) or (isinstance(node.value, bool) and case.wants("array")):
         return None
     choices = [value for branch in case.branches for value in branch.get("enum", ())]
     if choices:
@@ -151,6 +151,8 @@ def _fraction(_: Mistyped, node: ScalarNode) -> str | None:
 
 
 def _bare_item(case: Mistyped, node: ScalarNode) -> str | None:
+    if isinstance(node.value, bool):
+        return None
     item = quote(scalar_text(node))[1:-1]
     for branch in (each for each in case.branches if each.get("type") == "array"):
         if branch.get("minItems", 0) > 1 and "," not in item:

@@ -381,7 +381,7 @@ def _literal_secret(scene: _Scene, error: Any, node: Node) -> Iterator[Diagnosti
 
 REFORMS: tuple[Callable[[str], str], ...] = (
     lambda text: re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._"),
-    lambda text: f"http://{text}" if text.strip() and "://" not in text else "",
+    lambda text: f"http{'s' * (':' not in text)}://{text}" if text.strip() and "://" not in text else "",
 )
 
 

@@ -30,6 +30,8 @@ class TrackioSink:
     def __init__(self, opening: Opening) -> None:
         settings, plan = opening.settings, opening.plan
         options = check_settings(opening)
+        if settings.uri and not settings.uri.startswith(("http://", "https://")):
+            raise RunError("logging: 'trackio' takes the whole address of a server, such as http://localhost:7860")
         if settings.uri and not opening.environ.get(_TOKEN):
             raise RunError(f"logging: 'trackio' needs the server's key in {_TOKEN}; set it, or leave out 'uri'")
         trackio = import_library("trackio", "trackio")

@@ -285,7 +285,9 @@ def test_trackio_goes_on_in_the_same_run_of_its_folder(
     assert "[environment] Got log" in table[0]["text"]
 
 
-def test_a_trackio_server_needs_a_key_from_the_environment(opening: Make) -> None:
+def test_a_trackio_server_needs_a_whole_address_and_a_key_from_the_environment(opening: Make) -> None:
+    with pytest.raises(RunError, match="'trackio' takes the whole address of a server"):
+        TrackioSink(opening("trackio", uri="localhost:7860"))
     with pytest.raises(RunError, match="the server's key in TRACKIO_WRITE_TOKEN; set it, or leave out 'uri'"):
         TrackioSink(opening("trackio", uri="http://localhost:7860"))
 
