@@ -10,7 +10,7 @@ UNTYPED := --allow-subclassing-any --no-warn-return-any --no-warn-unused-ignores
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-quick check lint types imports docs docs-check bench wheel clean
+.PHONY: help setup run test test-quick check lint types imports docs docs-check bench gpu-kit wheel clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -62,6 +62,9 @@ docs-check: setup
 
 bench: setup  ## how long validate takes, whole cold processes
 	$(BIN)/python bench/validate.py
+
+gpu-kit: setup  ## gathers in build/gpu-kit what a GPU machine without a network needs
+	$(BIN)/python bench/gpu_kit.py
 
 wheel: setup  ## builds the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

@@ -1,381 +1,172 @@
-"""Claim: on a card the seams cost little: sampling goes at the pace of a bare engine, learning uses the card.
+"""Claim: on a GPU both engines agree to bf16's rounding, memory is what was planned, and the seams cost little.
 
-A model of Qwen3-0.6B's shape with random weights, made here, in bf16, sampler and learner on one card. Measured:
-rollout tokens/s, episodes of several turns through the sampler, over a bare loop on the same engine with the same
-requests turn by turn (floor 0.85, aim 0.95); update tokens/s, and model FLOP utilisation, 6 N D over seconds and the
-card's dense bf16 peak (N: all weights that multiply, that is all, since the tied embedding is also the output layer; D:
-tokens; recomputed activations are not counted), with attention's share, 6 x layers x heads x head width x mean length
-per token for a causal forward and backward, shown beside it; peak memory; seconds of a sync, proof included, and of the
-sampler's rest and waking; the learner's log-probs of what the sampler drew.
+A model of Qwen3-0.6B's shape with random weights, made here, in bf16, sampler and learner on one GPU. Parts, most
+informative per minute first, each in a process with a time limit of its own, so that what fails in one ends no other:
+imports and versions; a sampler's start, syncs with proof, the learner's log-probs of what was sampled; sleep and wake;
+updates under ZeRO 1 to 3, their MFU (6 N D over the device's dense bf16 peak) and their memory beside the plan's; a
+rollout beside a bare loop on the same engine; weights from one process to another by CUDA IPC; a run of 20 steps under
+Ray; LoRA. Each line stands as soon as it is known, also as JSON in a file. Ends with 1 if a part failed, or if a bound
+was broken that a right program keeps on any machine; such lines begin with '!'.
 
-    python bench/gpu.py [--quick] [--tiny]
+    python bench/gpu.py [--part NAME]... [--budget-s 600] [--size whole|quick|small|mini] [--device cuda|cpu] [--eager]
+                        [--json FILE]
 
-`--tiny` shows, with a toy shape on whatever there is, that the bench itself works; its figures say nothing.
+On a CPU the same code runs in fp32 with miniature models: that shows that the bench works, and its figures say nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
+import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from statistics import median
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from threading import Timer
+from time import monotonic
+from typing import Any
 
-from agym.runtime.backends.engine_variables import missing_variables
+from gpu_parts import PARTS, SIZES, Bench
 
-if TYPE_CHECKING:
-    from agym.runtime.backends.deepspeed import DeepSpeedLearner
-    from agym.runtime.backends.vllm import VllmSampler
-    from agym.runtime.protocols import TrainSequence
-    from agym.runtime.workers.learner_worker import LearnerWorker
+__all__ = ["main", "run_part"]
 
-GIB = 2**30
-PEAKS = {"H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12, "A100": 312e12}
-"""Dense bf16 FLOP/s by a part of the card's name; the first that fits."""
+Say = Callable[[Mapping[str, object]], None]
+_LEAST_S = 30.0
+"""Less than this is not worth beginning a part."""
+_TAIL = 1500
+"""Characters of a failed part's output that are shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """What is run."""
-
-    layers: int = 28
-    hidden: int = 1024
-    heads: int = 16
-    kv_heads: int = 8
-    head_dim: int = 128
-    intermediate: int = 3072
-    vocab: int = 151936
-    episodes: int = 256
-    turns: int = 4
-    given: int = 128
-    """Tokens before each reply."""
-    drawn: int = 128
-    """Tokens of each reply."""
-    micro_batch: int = 16384
-    times: int = 3
-
-
-SIZES = {
-    "whole": Size(),
-    "quick": Size(episodes=64, turns=2, times=1),
-    "tiny": Size(
-        layers=2, hidden=64, heads=2, kv_heads=1, head_dim=32, intermediate=128, vocab=512,
-        episodes=8, turns=2, given=16, drawn=16, micro_batch=512, times=1,
-    ),
-}  # fmt: skip
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_const", const="quick", dest="size", help="a quarter of the episodes")
-    parser.add_argument("--tiny", action="store_const", const="tiny", dest="size", help=argparse.SUPPRESS)
-    parser.set_defaults(size="whole")
-    size = parser.parse_args().size
-    if missing := missing_variables(os.environ, threads=1, cpu=size == "tiny"):
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **missing})
-    import torch
-
-    if size != "tiny" and not torch.cuda.is_available():
-        print("not run: PyTorch finds no CUDA device here")
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parse(arguments)
+    if options.rows is not None:
+        return _be_part(options)
+    device = _device_name(options.device)
+    if device is None:
+        print("not run: PyTorch finds no CUDA device here; --device cpu runs miniature parts without one")
         return 2
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(Bench(SIZES[size], Path(folder)).run())
-    return 0
+    print(f"{device}, size {options.size}", flush=True)
+    failed, ends = list[str](), monotonic() + options.budget_s
+    for name in [name for name in PARTS if name in (options.part or PARTS)]:
+        left = ends - monotonic()
+        print(f"\n{name}: {PARTS[name].says}", flush=True)
+        if left < _LEAST_S:
+            print("  not begun: the budget is spent", flush=True)
+            failed.append(name)
+        elif not run_part(name, options, _printer(name, device, options), min(left, PARTS[name].limit_s)):
+            failed.append(name)
+    print(f"\nfailed: {', '.join(failed)}" if failed else "\nall held", flush=True)
+    return 1 if failed else 0
 
 
-def make_model(size: Size, folder: Path) -> int:
-    """Writes a model folder; returns how many weights it has."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", action="append", choices=PARTS, help="one of them; may be given again")
+    parser.add_argument("--budget-s", type=float, default=3600.0, metavar="S", help="seconds for all parts together")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--size", choices=SIZES, help="of the model and the work; whole on a GPU, mini on a CPU")
+    parser.add_argument("--eager", action="store_true", help="without captured graphs")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="each line as JSON too, after what the file holds")
+    parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    options.size = options.size or ("whole" if options.device == "cuda" else "mini")
+    return options
 
-    config = AutoConfig.for_model(
-        "qwen3",
-        vocab_size=size.vocab,
-        hidden_size=size.hidden,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.kv_heads,
-        head_dim=size.head_dim,
-        intermediate_size=size.intermediate,
-        max_position_embeddings=8192,
-        tie_word_embeddings=True,
+
+def _device_name(device: str) -> str | None:
+    """Ask in another process, as this one takes no part of the device."""
+    if device == "cpu":
+        return "cpu"
+    code = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or None
+
+
+def _printer(part: str, device: str, options: argparse.Namespace) -> Say:
+    def say(row: Mapping[str, object]) -> None:
+        value = row["value"]
+        shown = f"{value:,.4g}" if isinstance(value, float) else value
+        mark = "!" if row["held"] is False else " "
+        print(f"{mark} {row['what']}: {shown} {row['unit']}".rstrip(), flush=True)
+        if options.json is not None:
+            with options.json.open("a") as file:
+                file.write(json.dumps({"part": part, "device": device, "size": options.size, **row}) + "\n")
+
+    return say
+
+
+# --- a part, from outside ------------------------------------------------------------------------------------------
+
+
+def run_part(name: str, options: argparse.Namespace, say: Say, limit_s: float) -> bool:
+    """Run a part in a process of its own, with its rows as they come; return whether it ended well and all held."""
+    held, started = True, monotonic()
+    reading, writing = os.pipe()
+    with tempfile.TemporaryFile() as output:
+        process = _start(name, options, writing, output)
+        os.close(writing)
+        timer = Timer(limit_s, _end, [process])
+        timer.start()
+        with os.fdopen(reading) as rows:
+            for line in rows:
+                row = json.loads(line)
+                held &= row["held"] is not False
+                say(row)
+        code = process.wait()
+        timer.cancel()
+        # what it started ends with it
+        _end(process)
+        spent = monotonic() - started
+        if code:
+            output.seek(0)
+            why = f"ended after {limit_s:.0f} s" if spent >= limit_s else f"exit {code}"
+            tail = output.read().decode(errors="replace")[-_TAIL:]
+            say({"what": "failed", "value": f"{why}\n{tail}", "unit": "", "held": False})
+    say({"what": "the whole part", "value": spent, "unit": "s", "held": None})
+    return held and code == 0
+
+
+def _start(name: str, options: argparse.Namespace, writing: int, output: Any) -> subprocess.Popen[bytes]:
+    from agym.runtime.backends.engine_variables import missing_variables
+
+    cpu = options.device == "cpu"
+    command = [sys.executable, __file__, "--part", name, "--device", options.device, "--size", options.size]
+    return subprocess.Popen(
+        [*command, *(["--eager"] if options.eager else []), "--rows", str(writing)],
+        env={**os.environ, **missing_variables(os.environ, threads=1, cpu=cpu)},
+        pass_fds=[writing],
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
     )
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    model.save_pretrained(folder)
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
-# --- the card ------------------------------------------------------------------------------------------------------
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
-def card() -> str:
-    import torch
-
-    return str(torch.cuda.get_device_name()) if torch.cuda.is_available() else "no card"
+# --- a part, from inside -------------------------------------------------------------------------------------------
 
 
-def peak_flops() -> float:
-    return next((flops for name, flops in PEAKS.items() if name in card()), float("nan"))
+def _be_part(options: argparse.Namespace) -> int:
+    rows = os.fdopen(options.rows, "w")
 
+    def say(row: Mapping[str, object]) -> None:
+        rows.write(json.dumps(row) + "\n")
+        rows.flush()
 
-def used() -> int:
-    """Bytes of the card that are taken, by whomever."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return 0
-    free, total = torch.cuda.mem_get_info()
-    return int(total - free)
-
-
-def now() -> float:
-    """The time when the card has done all that it was told."""
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return perf_counter()
-
-
-async def seconds(work: Callable[[], Awaitable[object]]) -> float:
-    started = now()
-    await work()
-    return now() - started
-
-
-@contextmanager
-def peak_memory(found: dict[str, int], name: str) -> Iterator[None]:
-    """The most that tensors of this process took meanwhile."""
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-    yield
-    found[name] = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-
-
-# --- rollout -------------------------------------------------------------------------------------------------------
-
-
-def opening(size: Size, episode: int, turn: int) -> list[int]:
-    """What is said before a reply: the same in both loops, and different in each episode."""
-    return [(7919 * episode + 104729 * turn + 31 * at) % size.vocab for at in range(size.given)]
-
-
-async def by_sampler(sampler: VllmSampler, size: Size, run: int) -> list[Any]:
-    """Episodes as coroutines, as a run plays them; returns ids, log-probs and where replies stand."""
-    from agym.runtime.protocols import SampleRequest, SamplingSettings
-
-    async def episode(at: int) -> tuple[list[int], list[float]]:
-        ids: list[int] = []
-        logprobs: list[float] = []
-        for turn in range(size.turns):
-            ids += opening(size, at, turn)
-            logprobs += [0.0] * size.given
-            request = SampleRequest(
-                prompt=tuple(ids), sampling=SamplingSettings(), max_tokens=size.drawn, seed=at * size.turns + turn + run
-            )
-            reply = await sampler.sample(request)
-            ids += reply.ids
-            logprobs += reply.logprobs
-        return ids, logprobs
-
-    await sampler.forget()
-    return list(await asyncio.gather(*(episode(at) for at in range(size.episodes))))
-
-
-def by_bare_engine(sampler: VllmSampler, size: Size, run: int) -> None:
-    """The same requests to the same core, without a coroutine, a future or a record."""
-    from agym.runtime.backends.vllm import _params, core_request
-    from agym.runtime.protocols import SampleRequest, SamplingSettings
-
-    core: Any = sampler._core
-    core.reset_prefix_cache()
-    texts: dict[str, list[int]] = {}
-
-    def ask(at: int, turn: int, ids: list[int]) -> None:
-        name = f"bare-{at}-{turn}"
-        texts[name] = ids = ids + opening(size, at, turn)
-        seed = at * size.turns + turn + run
-        params = _params(SampleRequest(prompt=ids, sampling=SamplingSettings(), max_tokens=size.drawn, seed=seed))
-        core.add_request(core_request(name, list(ids), params))
-
-    for at in range(size.episodes):
-        ask(at, 0, [])
-    while texts:
-        for output in core.get_output().outputs:
-            texts[output.request_id] += output.new_token_ids
-            if output.finish_reason is not None:
-                _, at, turn = output.request_id.split("-")
-                ids = texts.pop(output.request_id)
-                if int(turn) + 1 < size.turns:
-                    ask(int(at), int(turn) + 1, ids)
-
-
-# --- the bench -----------------------------------------------------------------------------------------------------
-
-
-class Bench:
-    def __init__(self, size: Size, folder: Path) -> None:
-        self._size = size
-        self._folder = folder
-        self._peaks: dict[str, int] = {}
-        self._rows: list[tuple[str, str]] = []
-
-    async def run(self) -> None:
-        import torch
-        from agym.runtime.backends.deepspeed import DeepSpeedLearner
-        from agym.runtime.backends.vllm import VllmSampler
-        from agym.runtime.protocols import ProbeLimits
-        from agym.runtime.workers.learner_worker import LearnerWorker
-
-        size = self._size
-        weights = make_model(size, self._folder)
-        self._tell("card", card())
-        self._tell("weights", f"{weights / 1e6:.0f} M, bf16")
-        with peak_memory(self._peaks, "both started"):
-            sampler = VllmSampler(self._sampler_settings())
-            learner = DeepSpeedLearner(self._learner_settings())
-        worker = LearnerWorker(learner, lambda _: learner, ProbeLimits(floor=0.05, ceiling=0.2))
-        worker.offer_prompts([range(1, 49), range(49, 97)])
-        try:
-            await self._sync(sampler, worker)
-            played = await self._rollout(sampler)
-            await self._rest(sampler)
-            sequences = self._logprobs(learner, played)
-            await sampler.sleep()
-            self._update(learner, sequences, weights)
-            await self._sync(sampler, worker)
-        finally:
-            await sampler.close()
-            learner.close()
-            if torch.distributed.is_initialized():
-                torch.distributed.destroy_process_group()
-        for name, most in self._peaks.items():
-            self._tell(f"peak memory of tensors, {name}", f"{most / GIB:.2f} GiB")
-        self._show()
-
-    def _tell(self, name: str, value: str) -> None:
-        self._rows.append((name, value))
-
-    def _show(self) -> None:
-        print("| what | seen |\n|---|---|")
-        print("\n".join(f"| {name} | {value} |" for name, value in self._rows))
-
-    def _sampler_settings(self) -> Any:
-        import torch
-        from agym.dsl.model.recipe import DType
-        from agym.runtime.protocols import SamplerSettings
-
-        size = self._size
-        on_card = torch.cuda.is_available()
-        return SamplerSettings(
-            model=self._folder,
-            dtype=DType.BF16,
-            context_tokens=size.turns * (size.given + size.drawn) + 1,
-            slots=size.episodes,
-            memory_share=0.4,
-            shares_gpu=on_card,
-            eager=not on_card,
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(
+            size=SIZES[options.size], device=options.device, folder=Path(folder), eager=options.eager, say=say
         )
-
-    def _learner_settings(self) -> Any:
-        from agym.dsl.model.recipe import DType
-        from agym.runtime.protocols import LearnerSettings
-
-        return LearnerSettings(
-            model=self._folder,
-            dtype=DType.BF16,
-            zero=1,
-            tokens_per_micro_batch=self._size.micro_batch,
-            activation_checkpointing=True,
-        )
-
-    async def _sync(self, sampler: VllmSampler, worker: LearnerWorker) -> None:
-        times = [await seconds(lambda: sampler.load(worker.handover(0))) for _ in range(self._size.times + 1)]
-        self._tell("sync, proof included", f"{median(times[1:] or times):.3f} s (first {times[0]:.3f} s)")
-
-    async def _rollout(self, sampler: VllmSampler) -> list[Any]:
-        size = self._size
-        tokens = size.episodes * size.turns * size.drawn
-        await by_sampler(sampler, size, -1)
-        ours, bare, played = [], [], list[Any]()
-        with peak_memory(self._peaks, "sampling"):
-            # by turns, so that a card that slows down slows both
-            for run in range(size.times):
-                started = now()
-                by_bare_engine(sampler, size, run)
-                bare.append(tokens / (now() - started))
-                started = now()
-                played = await by_sampler(sampler, size, run)
-                ours.append(tokens / (now() - started))
-        self._tell("rollout, a bare engine", f"{median(bare):,.0f} tokens/s")
-        self._tell("rollout, the sampler", f"{median(ours):,.0f} tokens/s")
-        self._tell("the sampler over a bare engine", f"{median(ours) / median(bare):.2f} (floor 0.85, aim 0.95)")
-        self._tell("memory taken of the card, sampling", f"{used() / GIB:.1f} GiB")
-        return played
-
-    async def _rest(self, sampler: VllmSampler) -> None:
-        before = used()
-        resting = await seconds(sampler.sleep)
-        freed = before - used()
-        waking = await seconds(sampler.forget)
-        self._tell("sampler rests", f"{resting:.2f} s, {freed / GIB:.1f} GiB given back, wakes in {waking:.2f} s")
-
-    def _logprobs(self, learner: DeepSpeedLearner, played: Sequence[Any]) -> list[TrainSequence]:
-        import numpy as np
-        from agym.runtime.protocols import TrainSequence
-
-        size = self._size
-        mask = np.tile(np.arange(size.given + size.drawn) >= size.given, size.turns)
-        draws = np.random.default_rng(0)
-        sequences = [
-            TrainSequence(
-                ids=np.asarray(ids, np.int32),
-                loss_mask=mask,
-                advantages=np.where(mask, draws.normal(), 0).astype(np.float32),
-                old_logprobs=np.asarray(logprobs, np.float32),
-            )
-            for ids, logprobs in played
-        ]
-        own = learner.logprobs(sequences, 1.0)
-        apart = np.concatenate(
-            [(mine - each.old_logprobs)[mask] for each, mine in zip(sequences, own, strict=True)]  # type: ignore[operator]
-        ).astype(np.float64)
-        kl = float((np.expm1(apart) - apart).mean())
-        size_of = f"max {np.abs(apart).max():.1e}, mean {np.abs(apart).mean():.1e}, k3 {kl:.1e}"
-        self._tell(f"learner's log-probs less the sampler's, {len(apart)} tokens", size_of)
-        return sequences
-
-    def _update(self, learner: DeepSpeedLearner, sequences: Sequence[TrainSequence], weights: int) -> None:
-        from agym.runtime.protocols import OptimizerSettings, UpdateSettings
-
-        size = self._size
-        learner.set_optimizer(OptimizerSettings(), fresh=False)
-        learner.update(sequences, UpdateSettings(lr=1e-6))
-        times = []
-        with peak_memory(self._peaks, "learning"):
-            for _ in range(size.times):
-                started = now()
-                metrics = learner.update(sequences, UpdateSettings(lr=1e-6))
-                times.append(now() - started)
-                assert metrics.fault is None, metrics
-        tokens = sum(len(each.ids) for each in sequences)
-        length = tokens / len(sequences)
-        pace = tokens / median(times)
-        by_weights = 6 * weights
-        by_attention = 6 * size.layers * size.heads * size.head_dim * length
-        self._tell("update", f"{pace:,.0f} tokens/s, {tokens} tokens in {metrics.micro_batches} micro-batches")
-        self._tell("MFU, 6 N D", f"{pace * by_weights / peak_flops():.1%} of {peak_flops() / 1e12:.0f} TFLOP/s")
-        self._tell("MFU with attention", f"{pace * (by_weights + by_attention) / peak_flops():.1%}")
+        asyncio.run(PARTS[options.part[0]].work(bench))
+    return 0
 
 
 if __name__ == "__main__":
