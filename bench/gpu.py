@@ -58,8 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if left < _LEAST_S:
             print("  not begun: the budget is spent", flush=True)
             failed.append(name)
-        elif not run_part(name, options, _printer(name, device, options), min(left, PARTS[name].limit_s)):
-            failed.append(name)
+        else:
+            say, limit_s = _printer(name, device, options), min(left, PARTS[name].limit_s)
+            held = run_part(name, options.size, options.device, say, limit_s=limit_s, eager=options.eager)
+            failed += [] if held else [name]
     print(f"\nfailed: {', '.join(failed)}" if failed else "\nall held", flush=True)
     return 1 if failed else 0
 
@@ -103,12 +105,13 @@ def _printer(part: str, device: str, options: argparse.Namespace) -> Say:
 # --- a part, from outside ------------------------------------------------------------------------------------------
 
 
-def run_part(name: str, options: argparse.Namespace, say: Say, limit_s: float) -> bool:
+def run_part(name: str, size: str, device: str, say: Say, *, limit_s: float, eager: bool = False) -> bool:
     """Run a part in a process of its own, with its rows as they come; return whether it ended well and all held."""
     held, started = True, monotonic()
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as output:
-        process = _start(name, options, writing, output)
+        told = ["--part", name, "--size", size, "--device", device, *(["--eager"] if eager else [])]
+        process = _start([*told, "--rows", str(writing)], device, writing, output)
         os.close(writing)
         timer = Timer(limit_s, _end, [process])
         timer.start()
@@ -131,14 +134,12 @@ def run_part(name: str, options: argparse.Namespace, say: Say, limit_s: float) -
     return held and code == 0
 
 
-def _start(name: str, options: argparse.Namespace, writing: int, output: Any) -> subprocess.Popen[bytes]:
+def _start(told: Sequence[str], device: str, writing: int, output: Any) -> subprocess.Popen[bytes]:
     from agym.runtime.backends.engine_variables import missing_variables
 
-    cpu = options.device == "cpu"
-    command = [sys.executable, __file__, "--part", name, "--device", options.device, "--size", options.size]
     return subprocess.Popen(
-        [*command, *(["--eager"] if options.eager else []), "--rows", str(writing)],
-        env={**os.environ, **missing_variables(os.environ, threads=1, cpu=cpu)},
+        [sys.executable, __file__, *told],
+        env={**os.environ, **missing_variables(os.environ, threads=1, cpu=device == "cpu")},
         pass_fds=[writing],
         stdout=output,
         stderr=output,

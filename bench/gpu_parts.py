@@ -1,4 +1,4 @@
-"""The parts of `gpu.py`: each starts what it measures, and says each thing as soon as it is known. Shared with tests/gpu.
+"""The parts of `gpu.py`: each starts what it measures, and says each thing when it is known. Shared with tests/gpu.
 
 A row is one thing that was seen. `held` says whether it kept the bound that a right program keeps on any machine; rows
 of speed have none.
@@ -432,7 +432,7 @@ def _as_awaited(learner: DeepSpeedLearner, sequences: Sequence[TrainSequence]) -
 
 
 def _tell_mfu(bench: Bench, name: str, pace: float, length: float) -> None:
-    """Model FLOPs, 6 N D, over the dense peak; then with causal attention's share. What is computed twice counts once."""
+    """Model FLOPs, 6 N D, over the dense peak; then with causal attention's share. What is recomputed counts once."""
     import torch
     from agym.dsl.planning.memory import parameters
 
