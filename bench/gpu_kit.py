@@ -36,7 +36,7 @@ _LEFT_OUT = (
     # other GPUs, mixtures of experts, quantised weights, servers
     "vllm/_moe_C", "vllm/_flashkda", "vllm/_deepselect", "vllm/_flashmla", "vllm/_qutlass", "vllm/vllm-rs",
     "vllm/vllm_flash_attn/_vllm_fa2", "vllm/third_party/deep_gemm", "vllm/third_party/fmha_sm100",
-    "vllm/entrypoints/serve/instrumentator/static",
+    "vllm/entrypoints/serve/instrumentator/static", "deepspeed/ops/csrc",
     # Ray's other languages and libraries
     "ray/jars", "ray/cpp", "ray/include", "ray/rllib", "ray/data", "ray/serve", "ray/tune", "ray/train", "ray/llm",
     "ray/air", "ray/dashboard/client",
@@ -167,6 +167,8 @@ def _members(wheel: Path, only: str) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
 
 def _is_needed(name: str) -> bool:
     folder, _, file = name.partition("/")
+    if ".data/scripts/" in name:
+        return False
     return file in _METADATA if folder.endswith(".dist-info") else not name.startswith(_LEFT_OUT)
 
 

@@ -419,7 +419,7 @@ async def _update(bench: Bench) -> None:
         bench.tell(f"ZeRO {zero}: peak over planned", taken / planned)
         learner.close()
         del learner
-        torch.distributed.destroy_process_group()
+    torch.distributed.destroy_process_group()
 
 
 def _as_awaited(learner: DeepSpeedLearner, sequences: Sequence[TrainSequence]) -> Callable[[], Awaitable[None]]:

