@@ -51,6 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("not run: PyTorch finds no CUDA device here; --device cpu runs miniature parts without one")
         return 2
     print(f"{device}, size {options.size}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        failed = _run_parts(options, device, Path(folder))
+    print(f"\nfailed: {', '.join(failed)}" if failed else "\nall held", flush=True)
+    return 1 if failed else 0
+
+
+def _run_parts(options: argparse.Namespace, device: str, folder: Path) -> list[str]:
     failed, ends = list[str](), monotonic() + options.budget_s
     for name in [name for name in PARTS if name in (options.part or PARTS)]:
         left = ends - monotonic()
@@ -60,10 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             failed.append(name)
         else:
             say, limit_s = _printer(name, device, options), min(left, PARTS[name].limit_s)
-            held = run_part(name, options.size, options.device, say, limit_s=limit_s, eager=options.eager)
+            held = run_part(name, options.size, options.device, folder, say, limit_s=limit_s, eager=options.eager)
             failed += [] if held else [name]
-    print(f"\nfailed: {', '.join(failed)}" if failed else "\nall held", flush=True)
-    return 1 if failed else 0
+    return failed
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -74,6 +80,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--size", choices=SIZES, help="of the model and the work; whole on a GPU, mini on a CPU")
     parser.add_argument("--eager", action="store_true", help="without captured graphs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="each line as JSON too, after what the file holds")
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.size = options.size or ("whole" if options.device == "cuda" else "mini")
@@ -105,12 +112,22 @@ def _printer(part: str, device: str, options: argparse.Namespace) -> Say:
 # --- a part, from outside ------------------------------------------------------------------------------------------
 
 
-def run_part(name: str, size: str, device: str, say: Say, *, limit_s: float, eager: bool = False) -> bool:
+def run_part(name: str, size: str, device: str, folder: Path, say: Say, *, limit_s: float, eager: bool = False) -> bool:
     """Run a part in a process of its own, with its rows as they come; return whether it ended well and all held."""
     held, started = True, monotonic()
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as output:
-        told = ["--part", name, "--size", size, "--device", device, *(["--eager"] if eager else [])]
+        told = [
+            "--part",
+            name,
+            "--size",
+            size,
+            "--device",
+            device,
+            "--folder",
+            str(folder),
+            *(["--eager"] if eager else []),
+        ]
         process = _start([*told, "--rows", str(writing)], device, writing, output)
         os.close(writing)
         timer = Timer(limit_s, _end, [process])
@@ -162,11 +179,9 @@ def _be_part(options: argparse.Namespace) -> int:
         rows.write(json.dumps(row) + "\n")
         rows.flush()
 
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(
-            size=SIZES[options.size], device=options.device, folder=Path(folder), eager=options.eager, say=say
-        )
-        asyncio.run(PARTS[options.part[0]].work(bench))
+    size = SIZES[options.size]
+    bench = Bench(size=size, device=options.device, folder=options.folder, eager=options.eager, say=say)
+    asyncio.run(PARTS[options.part[0]].work(bench))
     return 0
 
 

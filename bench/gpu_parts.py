@@ -82,7 +82,7 @@ class Bench:
     device: str
     """`cuda` or `cpu`."""
     folder: Path
-    """Empty at first."""
+    """Of all parts; the first that needs the model leaves it there for the others."""
     eager: bool
     """Without captured graphs."""
     say: Callable[[Mapping[str, object]], None]
@@ -107,7 +107,7 @@ class Bench:
         """A model folder with random weights."""
         folder = self.folder / "model"
         if not folder.exists():
-            _make_model(self.size, folder)
+            _make_model(self.size, self.device, folder)
         return folder
 
     def sampler(self, *, share: float = 0.4, lora: Lora | None = None) -> VllmSampler:
@@ -204,7 +204,7 @@ def _status(name: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def _make_model(size: Size, folder: Path) -> None:
+def _make_model(size: Size, device: str, folder: Path) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -221,7 +221,12 @@ def _make_model(size: Size, folder: Path) -> None:
         tie_word_embeddings=True,
     )
     torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    # a part that is ended while it writes leaves no half of a model
+    partly = folder.with_name("partly")
+    model.save_pretrained(partly)
+    partly.rename(folder)
 
 
 # --- episodes ------------------------------------------------------------------------------------------------------
@@ -387,7 +392,8 @@ async def _sleep(bench: Bench) -> None:
         bench.tell("given back at least", gives / GIB, "GiB", held=gives > 100 * MIB if bench.on_gpu else None)
         grown = max(asleep[1:]) - asleep[0]
         bench.tell(f"grown over {bench.size.cycles} cycles", grown / MIB, "MiB", held=grown < 64 * MIB)
-        bench.tell("as it was", "log-probs", held=np.array_equal(await sampler.score(text), before))
+        same = np.array_equal(await sampler.score(text), before)
+        bench.tell("log-probs after it", "as before" if same else "not as before", held=same)
     finally:
         await _close(sampler, learner)
 

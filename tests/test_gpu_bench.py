@@ -22,9 +22,9 @@ def test_parts_that_the_budget_does_not_reach_are_named(capsys: pytest.CaptureFi
     assert capsys.readouterr().out.endswith(f"failed: {', '.join(PARTS)}\n")
 
 
-def test_a_part_that_outlasts_its_limit_is_ended_and_says_so() -> None:
+def test_a_part_that_outlasts_its_limit_is_ended_and_says_so(tmp_path: Path) -> None:
     rows: list[Any] = []
-    assert not run_part("sync", "mini", "cpu", rows.append, limit_s=0.2)
+    assert not run_part("sync", "mini", "cpu", tmp_path, rows.append, limit_s=0.2)
     assert [row["what"] for row in rows] == ["failed", "the whole part"]
     assert rows[0]["value"].startswith("ended after")
 

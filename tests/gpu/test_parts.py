@@ -19,6 +19,6 @@ from gpu_parts import PARTS  # noqa: E402
 @pytest.mark.heavy
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; `agym doctor` says what is found")
 @pytest.mark.parametrize("name", PARTS)
-def test_a_part_of_the_bench_keeps_its_bounds_on_this_device(name: str) -> None:
+def test_a_part_of_the_bench_keeps_its_bounds_on_this_device(name: str, tmp_path: Path) -> None:
     rows: list[Any] = []
-    assert run_part(name, "mini", "cuda", rows.append, limit_s=600), rows
+    assert run_part(name, "mini", "cuda", tmp_path, rows.append, limit_s=600), rows
