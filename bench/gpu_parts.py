@@ -7,6 +7,7 @@ of speed have none.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
@@ -187,6 +188,8 @@ class Bench:
         """Yield the most memory that was taken since: by tensors on a GPU, by the process on a CPU."""
         import torch
 
+        # engines refer to themselves
+        gc.collect()
         if self.on_gpu:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
