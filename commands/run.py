@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING
 from ..dsl.compile import CompiledVariant
 from ..dsl.model.plan import Plan
 from ..reporters.resolved import resolved_yaml
-from .invocation.compiling import build_compiler, open_stored
+from .invocation.compiling import Compiler, build_compiler, open_stored
 from .invocation.engines import prepare_process
 from .invocation.requirements import check_installed
 from .invocation.shell import Exit, Shell, UsageError
 from .invocation.stored_code import refuse_stored_code, resume_command
+from .invocation.submission import SYSTEMS, submit_runs
 
 if TYPE_CHECKING:
     from ..runtime.storage.run_reader import RunReader
@@ -33,9 +35,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--resume", action="store_true", help="continue from the last checkpoint in the run's folder")
     how.add_argument("--fresh", action="store_true", help="start over; what the folder holds is moved aside")
+    job = parser.add_argument_group("on a cluster", "writes a job file next to the run's folder, and submits it")
+    job.add_argument("--on", choices=SYSTEMS, metavar="SYSTEM", help=f"where the run is to run: {', '.join(SYSTEMS)}")
+    job.add_argument("--job-file", metavar="PATH", help="the job file to write")
+    job.add_argument(
+        "--job-option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the scheduler, such as partition=gpu; repeatable",
+    )
+    job.add_argument("--dry-run", action="store_true", help="write the job file and submit nothing")
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    if arguments.on is None and (arguments.job_file or arguments.job_option or arguments.dry_run):
+        raise UsageError("--job-file, --job-option and --dry-run go with --on")
     compiler = build_compiler(shell, arguments.set)
     stored = _open_run(arguments, shell)
     text = None if stored is None else open_stored(arguments.recipe, stored)
@@ -44,6 +59,8 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
         if not 1 <= arguments.run <= len(runs):
             raise UsageError(f"'{arguments.recipe}' has {len(runs)} runs, there is no run {arguments.run}")
         runs = runs[arguments.run - 1 : arguments.run]
+    if arguments.on is not None:
+        return _submit(runs, arguments, compiler, stored)
     for each in runs:
         check_installed(each.plan, compiler.catalog)
     prepare_process(runs[0].plan, shell.environ)
@@ -52,6 +69,16 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
         if code is not Exit.RIGHT:
             return code
     return Exit.RIGHT
+
+
+def _submit(
+    runs: Sequence[CompiledVariant], arguments: argparse.Namespace, compiler: Compiler, given: RunReader | None
+) -> Exit:
+    from ..runtime.run import folder_of
+
+    shell = compiler.shell
+    roots = [folder_of(each.plan, shell.cwd) if given is None else given.root for each in runs]
+    return submit_runs(list(zip(runs, roots, strict=True)), arguments, compiler.catalog, shell)
 
 
 def _open_run(arguments: argparse.Namespace, shell: Shell) -> RunReader | None:

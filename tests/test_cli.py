@@ -20,7 +20,17 @@ from .conftest import Agym
 
 # Edited by hand whenever something is added: what people's scripts rely on.
 OPTIONS = {
-    "run": {"recipe", "--set", "--run", "--resume", "--fresh"},
+    "run": {
+        "recipe",
+        "--set",
+        "--run",
+        "--resume",
+        "--fresh",
+        "--on",
+        "--job-file",
+        "--job-option",
+        "--dry-run",
+    },
     "eval": {
         "target",
         "--checkpoint",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = {"dsl", "envs", "runtime", "commands", "reporters", "schemas", "recipes", "cli", "files", "catalog"}
+ROOMS = {"dsl", "envs", "runtime", "commands", "launch", "reporters", "schemas", "recipes", "cli", "files", "catalog"}
 OUTSIDE = {"tests", "bench", "docs", "build", "dist", "locks"}
 ENGINES = ("torch", "transformers", "vllm", "deepspeed", "ray")
 

