@@ -1,5 +1,5 @@
 """`agym doctor [RECIPE|RUN_FOLDER]`: what this machine has; with a recipe, what is missing and the line that installs
-it; of a run folder, which files are damaged."""
+it; of a run folder, which files are damaged; with `--cluster`, what is wrong with the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from ..dsl.model.plan import Plan
 from ..machine import Machine, inspect_machine
 from ..reporters.quantity import binary, plural
 from ..runtime.backends.registry import installed_versions
+from .invocation.cluster import examine_cluster
 from .invocation.compiling import build_compiler
 from .invocation.requirements import Requirement, find_missing, install_line, list_requirements
-from .invocation.shell import Exit, Shell
+from .invocation.shell import Exit, Shell, UsageError
 
 __all__ = ["add_arguments", "run"]
 
@@ -28,9 +29,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "recipe", nargs="?", metavar="TARGET", help="a recipe that is to run here, or a run folder to check for damage"
     )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the recipe")
+    cluster = parser.add_argument_group("of a cluster")
+    cluster.add_argument(
+        "--cluster",
+        nargs="?",
+        const="auto",
+        metavar="ADDRESS",
+        help="check every node of the Ray cluster at HOST:PORT, by default the one that runs on this machine",
+    )
+    cluster.add_argument(
+        "--folder", metavar="PATH", help="the folder that all nodes must share (default: that of the runs)"
+    )
+    cluster.add_argument("--format", choices=("text", "json"), help="how to print what was found (default: text)")
 
 
 def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
+    if arguments.cluster is not None:
+        return examine_cluster(arguments, shell)
+    if arguments.folder is not None or arguments.format is not None:
+        raise UsageError("--folder and --format go with --cluster")
     if arguments.recipe is not None and (shell.cwd / arguments.recipe).is_dir():
         return _inspect_folder(arguments.recipe, shell)
     machine = inspect_machine()

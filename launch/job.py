@@ -8,11 +8,24 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Any
+
+import yaml
 
 from ..dsl.model.plan import Plan, Role
 from ..dsl.model.recipe import Gpu, Launcher
 
-__all__ = ["Job", "JobError", "make_job", "needs_cluster", "one_line", "read_options", "run_or_resume", "splice"]
+__all__ = [
+    "Job",
+    "JobError",
+    "dump_yaml",
+    "make_job",
+    "needs_cluster",
+    "one_line",
+    "read_options",
+    "run_or_resume",
+    "splice",
+]
 
 _CORES_PER_GPU_WORKER = 4
 _SPARE_CORES = 2
@@ -113,6 +126,22 @@ def run_or_resume(job: Job) -> str:
         f"  set -- {shlex.join(job.first)}\n"
         "fi"
     )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as such."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def dump_yaml(documents: Sequence[Mapping[str, Any]]) -> str:
+    """Write YAML that reads back as it is, whatever the texts hold."""
+    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 _OPTION = re.compile(r"([a-z][a-z-]*)=(.+)")

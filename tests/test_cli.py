@@ -52,7 +52,7 @@ OPTIONS = {
     "recipes": {"--format", "--bases"},
     "new": {"name", "--from", "--force"},
     "envs": {"what"},
-    "doctor": {"recipe", "--set"},
+    "doctor": {"recipe", "--set", "--cluster", "--folder", "--format"},
     "completion": {"shell"},
 }
 EXIT_CODES = {

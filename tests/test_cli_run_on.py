@@ -59,7 +59,7 @@ def test_settings_and_the_runs_of_a_matrix_go_into_the_job(agym: Agym, tmp_path:
     assert agym("run", "a.yaml", "--on", "slurm", "--set", "description=$(x)").code == 0
     texts = [(tmp_path / f"runs/mine--seed={seed}.sbatch").read_text() for seed in (0, 1)]
     for number, text in enumerate(texts, 1):
-        assert f"  set -- run a.yaml --set 'description=$(x)' --run {number}\n" in text
+        assert f"  set -- run a.yaml --run {number} --set 'description=$(x)'\n" in text
 
 
 def test_a_secret_is_named_and_never_written(agym: Agym, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
