@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--resume", action="store_true", help="continue from the last checkpoint in the run's folder")
     how.add_argument("--fresh", action="store_true", help="start over; what the folder holds is moved aside")
     job = parser.add_argument_group("on a cluster", "writes a job file next to the run's folder, and submits it")
-    job.add_argument("--on", choices=SYSTEMS, metavar="SYSTEM", help=f"where the run is to run: {', '.join(SYSTEMS)}")
+    job.add_argument("--on", metavar="SYSTEM", help=f"{', '.join(SYSTEMS)}, or ray://HOST:PORT, a cluster's dashboard")
     job.add_argument("--job-file", metavar="PATH", help="the job file to write")
     job.add_argument(
         "--job-option",

@@ -13,7 +13,7 @@ RECIPE = "agym: 1\nname: mine\nextends: quickstart\n"
 
 
 @pytest.fixture(autouse=True)
-def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.yaml").write_text(RECIPE, encoding="utf-8")
     # without the schedulers of this machine
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -103,3 +103,81 @@ def test_a_run_that_is_there_is_continued_only_where_that_is_said(agym: Agym, tm
     assert called.code == 2
     assert "'runs/mine' is there already: say --resume to continue it" in called.err
     assert agym("run", "a.yaml", "--on", "slurm", "--resume").code == 0
+
+
+# --- elsewhere -----------------------------------------------------------------------------------------------------
+
+GPU = "agym: 1\nname: mine\nextends: agentgym-rl/textcraft-fixed\nhardware: {gpus_per_node: 1, gpu: b200}\n"
+NEEDS = {"kubernetes": ("image=x/agym:1", "claim=c"), "skypilot": ("image=x/agym:1", "volume=v")}
+FILES = {"kubernetes": "mine.rayjob.yaml", "skypilot": "mine.sky.yaml"}
+
+
+def words_for(system: str) -> tuple[str, ...]:
+    return ("--on", system, *(word for option in NEEDS[system] for word in ("--job-option", option)))
+
+
+@pytest.mark.parametrize(("system", "recipe"), [("kubernetes", "/agym/recipe.yaml"), ("skypilot", "a.yaml")])
+def test_the_run_is_on_the_volume_and_the_clusters_own_ray_is_joined(
+    agym: Agym, tmp_path: Path, system: str, recipe: str
+) -> None:
+    (tmp_path / "a.yaml").write_text(GPU)
+    called = agym("run", "a.yaml", *words_for(system), "--set", "seed=3")
+    assert called.code == 0, called.err
+    text = (tmp_path / "runs" / FILES[system]).read_text()
+    own = "" if system == "kubernetes" else "--set seed=3 "
+    settings = "--set output=/shared/runs --set name=mine --set hardware.ray_address=auto"
+    assert f"  set -- run {recipe} {own}{settings}\n" in text
+    assert "  set -- run /shared/runs/mine --resume\n" in text
+
+
+def test_the_clients_are_called_as_they_want_to_be(agym: Agym, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(GPU + "logging: [wandb]\n")
+    called = agym("run", "a.yaml", *words_for("kubernetes"), "--dry-run")
+    assert called.out.endswith("to submit it: kubectl apply --filename=runs/mine.rayjob.yaml\n")
+    client(tmp_path, "sky")
+    called = agym("run", "a.yaml", *words_for("skypilot"))
+    line = "jobs launch --yes --detach-run --secret WANDB_API_KEY --secret RAY_AUTH_TOKEN runs/mine.sky.yaml"
+    assert called.out.endswith(f"sky took {line}\n")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "said"),
+    [
+        (
+            GPU,
+            ("a.yaml", "--on", "kubernetes", "--job-option", "image=x"),
+            "needs --job-option claim=..., a Persistent",
+        ),
+        (GPU, ("a.yaml", "--on", "kubernetes", "--job-option", "imgae=x"), "known: image, the container image"),
+        (GPU, ("a.yaml", *words_for("kubernetes"), "--job-option", "mount=runs"), "an absolute path is needed"),
+        (GPU + "agent: {prompt: ./p.txt}\n", ("a.yaml", *words_for("kubernetes")), "put it on the shared volume"),
+        (RECIPE + "hardware: {launcher: inline}\n", ("a.yaml", *words_for("skypilot")), "remove the key"),
+        (GPU, ("../a.yaml", *words_for("skypilot")), "'../a.yaml' is outside: call agym there"),
+        (GPU, ("a.yaml", "--on", "ray"), "else say --on ray://HOST:PORT"),
+        (GPU, ("a.yaml", "--on", "ray://a:10001"), "10001 is the port of Ray's client"),
+        (GPU, ("a.yaml", "--on", "ray://a:b"), "is not of the form ray://HOST:PORT"),
+        (
+            GPU,
+            ("a.yaml", "--on", "ray://127.0.0.1:1"),
+            "no dashboard answers at http://127.0.0.1:1: connection refused",
+        ),
+        (GPU, ("a.yaml", "--on", "ray://a", "--job-file", "x"), "which takes no job file"),
+    ],
+)
+def test_what_would_fail_there_is_refused_here(
+    agym: Agym, tmp_path: Path, recipe: str, words: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "p.txt").touch()
+    (tmp_path / "a.yaml").write_text(recipe)
+    (tmp_path / "inner").mkdir()
+    called = agym("run", *words, cwd=tmp_path / "inner" if words[0].startswith("..") else tmp_path)
+    assert called.code == 2, called.err
+    assert said in called.err
+
+
+def test_a_job_of_a_running_cluster_is_shown_without_a_submission(agym: Agym, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(GPU)
+    called = agym("run", "a.yaml", "--on", "ray://head", "--dry-run")
+    assert called.code == 0, called.err
+    assert called.out.startswith("to submit it: ray job submit --address=http://head:8265 --working-dir=. -- bash -c ")
+    assert f"run a.yaml --set output={tmp_path}/runs --set hardware.ray_address=auto" in called.out

@@ -15,7 +15,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted(each for each in ROOT.glob("*/README.md")),
 ]
-PACKAGES = ("dsl", "envs", "runtime", "schemas", "recipes", "tests", "bench")
+PACKAGES = ("dsl", "envs", "launch", "runtime", "schemas", "recipes", "tests", "bench")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 

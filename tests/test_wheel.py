@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-OUTSIDE = {"tests", "bench", "docs", "build", "dist", "locks", "runs"}
+OUTSIDE = {"tests", "bench", "docker", "docs", "build", "dist", "locks", "runs"}
 """Folders of the checkout that are not part of the package."""
 NOT_SHIPPED = {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Makefile", "pyproject.toml", "action.yml"}
 

@@ -12,15 +12,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 
 from ...dsl.catalog import Catalog
 from ...dsl.check.paths import list_paths
 from ...dsl.compile import CompiledVariant
 from ...dsl.model.recipe import Launcher
+from ...dsl.suggest import did_you_mean
 from ...files import STDIN, write_atomically
 from ...launch.job import Job, JobError, make_job, needs_cluster, read_options
 from ...launch.kubernetes import KUBERNETES_OPTIONS, MOUNTED_RECIPE, rayjob_yaml
+from ...launch.ray_jobs import Submitted, dashboard_of, driver_command, follow, submit_line
 from ...launch.skypilot import RAY_TOKEN, SKYPILOT_OPTIONS, sky_yaml
 from ...launch.slurm import sbatch_script
 from ...reporters.quantity import plural
@@ -49,6 +52,19 @@ class Request:
     """That wrote it."""
 
 
+class Files(Enum):
+    """What a job's nodes see of this machine's files."""
+
+    SHARED = auto()
+    """All, under the same paths."""
+    COPIED = auto()
+    """A copy of the folder that agym is called in; runs are on a volume."""
+    COPIED_AND_RUNS = auto()
+    """A copy of that folder; runs are in this machine's folder."""
+    RECIPE = auto()
+    """The resolved recipe alone; runs are on a volume."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
     """A scheduler: how its job files are named, written and submitted, and what its nodes see."""
@@ -59,10 +75,7 @@ class System:
     """The client's command line for a file."""
     options: Mapping[str, str] | None
     """What `--job-option` takes; None where that is whatever the client takes."""
-    shares_files: bool
-    """Whether the nodes see this machine's files under the same paths, or else a volume."""
-    recipe: str | None = None
-    """Where the nodes find the resolved recipe; None where they find the file itself."""
+    files: Files
 
 
 def _sky(job: Job, file: str) -> Sequence[str]:
@@ -78,22 +91,21 @@ SYSTEMS: Mapping[str, System] = {
         ),
         submit=lambda _, file: ("sbatch", file),
         options=None,
-        shares_files=True,
+        files=Files.SHARED,
     ),
     "kubernetes": System(
         suffix=".rayjob.yaml",
         write=lambda request: rayjob_yaml(request.job, request.recipe, request.options, command=request.command),
         submit=lambda _, file: ("kubectl", "apply", f"--filename={file}"),
         options=KUBERNETES_OPTIONS,
-        shares_files=False,
-        recipe=MOUNTED_RECIPE,
+        files=Files.RECIPE,
     ),
     "skypilot": System(
         suffix=".sky.yaml",
         write=lambda request: sky_yaml(request.job, request.options, command=request.command),
         submit=_sky,
         options=SKYPILOT_OPTIONS,
-        shares_files=False,
+        files=Files.COPIED,
     ),
 }
 
@@ -104,10 +116,12 @@ def submit_runs(
     """Write a job file for each run, next to its folder, and submit it."""
     try:
         _refuse_misuse(arguments, len(runs))
-        system = SYSTEMS[arguments.on]
+        if arguments.on == "ray" or arguments.on.startswith("ray://"):
+            return _run_on_ray(runs, arguments, known, shell)
+        system = _find_system(arguments.on)
         options = read_options(arguments.job_option, system.options)
         for number, (variant, root) in enumerate(runs, arguments.run or 1):
-            job = _job(variant, root, number, system, options, arguments, known, shell)
+            job = _job(variant, root, number, system.files, options, arguments, known, shell)
             command = shlex.join(["agym", "run", arguments.recipe, "--on", arguments.on])
             request = Request(job=job, recipe=resolved_yaml(variant.tree), options=options, command=command)
             file = shell.cwd / arguments.job_file if arguments.job_file else Path(f"{root}{system.suffix}")
@@ -120,6 +134,56 @@ def submit_runs(
     except JobError as error:
         raise UsageError(str(error)) from error
     return Exit.RIGHT
+
+
+def _find_system(name: str) -> System:
+    if name not in SYSTEMS:
+        hint = did_you_mean(name, SYSTEMS) or f"known: {', '.join(SYSTEMS)}, ray, ray://HOST:PORT"
+        raise JobError(f"--on: '{name[:60]}' is not a system that agym knows; {hint}")
+    return SYSTEMS[name]
+
+
+def _run_on_ray(
+    runs: Sequence[tuple[CompiledVariant, Path]], arguments: argparse.Namespace, known: Catalog, shell: Shell
+) -> Exit:
+    """Run the driver as a job of a Ray cluster, and show its lines."""
+    if len(runs) > 1:
+        raise UsageError(f"there are {len(runs)} runs, and their jobs would share the GPUs: choose one with --run")
+    if arguments.job_file or arguments.job_option:
+        raise UsageError("--job-file and --job-option do not go with a Ray cluster, which takes no job file")
+    ((variant, root),) = runs
+    dashboard = dashboard_of(_address(arguments.on, variant))
+    job = _job(variant, root, arguments.run or 1, Files.COPIED_AND_RUNS, {}, arguments, known, shell)
+    if job.variables:
+        shell.out.write(f"the cluster's nodes must have set: {', '.join(job.variables)}\n")
+    if arguments.dry_run:
+        shell.out.write(f"to submit it: {submit_line(dashboard, driver_command(job))}\n")
+        return Exit.RIGHT
+    submitted = Submitted(dashboard, job, [f"/{variant.draft.output}/", "/.*/"])
+    by_hand = f"ray job stop {submitted.id} --address={dashboard}"
+    shell.out.write(f"submitted {submitted.id}; to end it with a save: {by_hand}\n")
+    try:
+        status, message = follow(submitted, shell.out.write)
+    except KeyboardInterrupt:
+        print(f"agym run: {submitted.id} goes on; to end it with a save: {by_hand}", file=shell.err)
+        return Exit.INTERRUPTED
+    if status != "SUCCEEDED":
+        print(f"agym run: {submitted.id}: {status.lower()}: {message}", file=shell.err)
+    return _ENDINGS.get(status, Exit.RUN_FAILED)
+
+
+_ENDINGS = {"SUCCEEDED": Exit.RIGHT, "STOPPED": Exit.INTERRUPTED}
+
+
+def _address(on: str, variant: CompiledVariant) -> str:
+    if on != "ray":
+        return on
+    host = (variant.draft.hardware.ray_address or "").rpartition(":")[0]
+    if not host:
+        raise JobError(
+            "'--on ray' needs 'hardware.ray_address: HOST:PORT' in the recipe; else say --on ray://HOST:PORT"
+        )
+    return f"ray://{host}"
 
 
 def _refuse_misuse(arguments: argparse.Namespace, num_runs: int) -> None:
@@ -135,45 +199,44 @@ def _job(
     variant: CompiledVariant,
     root: Path,
     number: int,
-    system: System,
+    files: Files,
     options: Mapping[str, str],
     arguments: argparse.Namespace,
     known: Catalog,
     shell: Shell,
 ) -> Job:
-    plan = variant.plan
-    if root.exists() and not arguments.resume and system.shares_files:
+    plan, folder, settings = variant.plan, shell.cwd, list[str]()
+    if files in (Files.RECIPE, Files.COPIED):
+        folder = _mount(options)
+        # a matrix runs one by one, and what it chose would no longer be in the name
+        root = folder / plan.output / re.sub(r"[^a-z0-9._-]+", "-", root.name.lower())
+        settings = [f"output={root.parent}", f"name={root.name}"]
+    elif root.exists() and not arguments.resume:
         shown = os.path.relpath(root, shell.cwd)
         raise UsageError(f"'{shown}' is there already: say --resume to continue it, or move it aside")
-    folder = shell.cwd
-    settings = [f"hardware.ray_address={_OWN_CLUSTER}"] if needs_cluster(plan) else []
-    if not system.shares_files:
-        _refuse_files(variant, arguments.recipe, system)
-        folder = _mount(options)
-        # one file per run: what a matrix chose would no longer be in the name
-        name = re.sub(r"[^a-z0-9._-]+", "-", root.name.lower())
-        root = folder / plan.output / name
-        settings = [f"output={root.parent}", f"name={name}", f"hardware.ray_address={_OWN_CLUSTER}"]
+    if files is Files.COPIED_AND_RUNS:
+        settings = [f"output={folder / plan.output}"]
+    if files is not Files.SHARED:
+        _refuse_files(variant, arguments.recipe, files)
+    if files is not Files.SHARED or needs_cluster(plan):
+        # that of the node on which the driver runs
+        settings.append("hardware.ray_address=auto")
     again = resume_words(plan, root)
     return make_job(
         plan,
         folder=str(folder),
         run_folder=str(root),
-        first=again if (root / "plan.json").is_file() else _first_words(variant, number, system, settings, arguments),
+        first=again if (root / "plan.json").is_file() else _first_words(variant, number, files, settings, arguments),
         again=again,
         variables=_variables(variant, known),
     )
 
 
-_OWN_CLUSTER = "auto"
-"""That of the node on which the driver runs, which the job starts."""
-
-
 def _first_words(
-    variant: CompiledVariant, number: int, system: System, settings: Sequence[str], arguments: argparse.Namespace
+    variant: CompiledVariant, number: int, files: Files, settings: Sequence[str], arguments: argparse.Namespace
 ) -> list[str]:
-    if system.recipe is not None:
-        words, repeated = [system.recipe], settings
+    if files is Files.RECIPE:
+        words, repeated = [MOUNTED_RECIPE], settings
     else:
         words, repeated = [arguments.recipe], [*arguments.set, *settings]
         if variant.choices:
@@ -188,14 +251,14 @@ def _mount(options: Mapping[str, str]) -> Path:
     return Path(mount)
 
 
-def _refuse_files(variant: CompiledVariant, recipe: str, system: System) -> None:
-    """Refuse files of this machine in a recipe that travels without them."""
+def _refuse_files(variant: CompiledVariant, recipe: str, files: Files) -> None:
+    """Refuse what the nodes would not find."""
     if variant.draft.hardware.launcher is Launcher.INLINE:
         raise JobError("'hardware.launcher: inline' does not go with a cluster: remove the key")
-    if system.recipe is None and (os.path.isabs(recipe) or os.path.normpath(recipe).startswith("..")):
-        raise JobError(f"SkyPilot copies the folder that agym is called in, and '{recipe}' is outside: call agym there")
+    if files is not Files.RECIPE and (os.path.isabs(recipe) or os.path.normpath(recipe).startswith("..")):
+        raise JobError(f"the folder that agym is called in is copied, and '{recipe}' is outside: call agym there")
     for key, path in list_paths(variant.draft):
-        if system.recipe is not None and not path.startswith("/"):
+        if files is Files.RECIPE and not path.startswith("/"):
             raise JobError(
                 f"'{key.rpartition('.settings.')[2]}' is the file '{path}' of this machine: put it on the shared "
                 "volume, and write its path there"
