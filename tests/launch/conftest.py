@@ -51,7 +51,9 @@ class Clients:
     def add(self, name: str, *lines: str) -> Path:
         file = self.folder / name
         body = "\n".join(lines)
-        file.write_text(f'#!/usr/bin/env bash\nprintf "%s\\n" "{name} $*" >>"{self.log}"\n{body}\n')
+        # a call is a line, written at once
+        logged = f"""words="{name} $*"\nprintf '%s\\n' "${{words//$'\\n'/⏎}}" >>"{self.log}"\n"""
+        file.write_text(f"#!/usr/bin/env bash\n{logged}{body}\n")
         file.chmod(0o755)
         return file
 

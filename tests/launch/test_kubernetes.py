@@ -88,7 +88,7 @@ def test_texts_of_a_recipe_stay_texts(text: str, clients: Clients, tmp_path: Pat
     assert job["spec"]["entrypoint"] == "bash /agym/driver.sh"
     clients.add("python3")
     subprocess.run(["bash", "-c", configuration["data"]["driver.sh"]], cwd=tmp_path, env=clients.environ, check=True)
-    assert f"-m agym run r.yaml --set {text}" in clients.log.read_text()
+    assert f"-m agym run r.yaml --set {text.replace(chr(10), '⏎')}" in clients.log.read_text()
     assert not (tmp_path / "made").exists()
 
 

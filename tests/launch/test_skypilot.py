@@ -61,7 +61,7 @@ def test_the_other_nodes_join_it(clients: Clients, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_texts_of_a_recipe_stay_texts(text: str, clients: Clients, tmp_path: Path) -> None:
     run_script(written(tmp_path, first=("run", "r.yaml", "--set", text)), 0, clients, tmp_path)
-    assert f"-m agym run r.yaml --set {text}" in clients.log.read_text()
+    assert f"-m agym run r.yaml --set {text.replace(chr(10), '⏎')}" in clients.log.read_text()
     assert "made" not in os.listdir(tmp_path)
 
 

@@ -20,7 +20,7 @@ WAIT_S = 60
 """Longer than any step takes: a test that waits so long fails."""
 AGYM = (
     'if [ "$2" != agym ]; then',
-    """  [[ " $* " == *" --block "* ]] && { trap 'kill $!; exit 0' TERM; sleep 60 >/dev/null 2>&1 & wait; }""",
+    """  [[ " $* " == *" --block "* ]] && { trap 'kill $!; exit 0' TERM; sleep 20 >/dev/null 2>&1 & wait; }""",
     "  exit 0",
     "fi",
     "trap 'kill $!; exit 130' TERM",
@@ -151,7 +151,7 @@ def test_text_of_a_recipe_is_never_run(text: str, slurm: Clients, tmp_path: Path
     (tmp_path / "job.sbatch").write_text(script)
     assert end(start(job, slurm, tmp_path, CODE="0"))[0] == 0
     assert not (tmp_path / "made").exists()
-    assert f"-m agym run r.yaml --set {text}" in slurm.log.read_text()
+    assert f"-m agym run r.yaml --set {text.replace(chr(10), '⏎')}" in slurm.log.read_text()
     assert all(line.startswith(("#", "set -euo")) for line in head_of(script))
 
 
