@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from agym.dsl.source import Source
 from agym.files import DiskLibrary
 from agym.launch.job import Job, make_job
 
+ROOT = Path(__file__).resolve().parents[2]
 TWO_NODES = (
     "agym: 1\nname: two\nextends: agentgym-rl/textcraft-fixed\nhardware: {nodes: 2}\n"
     "environments: {textcraft: {transport: http, replicas: 3}}\n"
@@ -39,6 +42,14 @@ def job_of(text: str, folder: Path, **changes: object) -> Job:
         variables=(),
     )
     return replace(job, **changes)  # type: ignore[arg-type]
+
+
+def linter(name: str) -> str:
+    """A linter of the development tools, which `make setup` installs."""
+    found = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if found is None:
+        pytest.skip(f"{name} is not installed: make setup")
+    return found
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from agym.dsl.model.recipe import Gpu
 from agym.launch.job import JobError
 from agym.launch.skypilot import sky_yaml
 
-from .conftest import TWO_NODES, Clients, job_of
+from .conftest import TWO_NODES, Clients, job_of, linter
 from .test_slurm import HOSTILE
 
 OPTIONS = {"image": "registry/agym:1", "volume": "runs"}
@@ -70,3 +70,9 @@ def test_what_it_cannot_do_without_is_asked_for(tmp_path: Path) -> None:
         sky_yaml(job_of(TWO_NODES, tmp_path), {"image": "x"}, command="")
     with pytest.raises(JobError, match=r"write 'hardware.gpu' in the recipe"):
         written(tmp_path, gpu=None)
+
+
+def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
+    script = written(tmp_path, first=("run", HOSTILE[0]))["run"]
+    words = [linter("shellcheck"), "--shell=bash", "-"]
+    assert subprocess.run(words, input=script, capture_output=True, text=True, check=False).stdout == ""

