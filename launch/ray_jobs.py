@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 import socket
 from collections.abc import Callable, Sequence
@@ -16,6 +17,8 @@ __all__ = ["DASHBOARD_PORT", "Submitted", "dashboard_of", "driver_command", "fol
 DASHBOARD_PORT = 8265
 _CLIENT_PORT = 10001
 _CONNECT_S = 10.0
+_VARIABLES = {"RAY_JOB_STOP_WAIT_TIME_S": "600"}
+"""Ray kills a driver that is asked to stop after this time, by default 3 s: too short for a step and a save."""
 
 
 def dashboard_of(address: str) -> str:
@@ -41,7 +44,8 @@ def driver_command(job: Job) -> str:
 
 def submit_line(dashboard: str, command: str) -> str:
     """What does the same by hand."""
-    return f"ray job submit --address={shlex.quote(dashboard)} --working-dir=. -- {command}"
+    environment = shlex.quote(json.dumps({"env_vars": _VARIABLES}))
+    return f"ray job submit --address={shlex.quote(dashboard)} --working-dir=. --runtime-env-json={environment} -- {command}"
 
 
 class Submitted:
@@ -62,7 +66,7 @@ class Submitted:
             self._client: Any = JobSubmissionClient(dashboard)
             self.id: str = self._client.submit_job(
                 entrypoint=driver_command(job),
-                runtime_env={"working_dir": job.folder, "excludes": list(excludes)},
+                runtime_env={"working_dir": job.folder, "excludes": list(excludes), "env_vars": _VARIABLES},
                 metadata={"agym": job.name},
             )
         except (RuntimeError, ValueError, ConnectionError) as error:
