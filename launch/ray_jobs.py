@@ -44,8 +44,8 @@ def driver_command(job: Job) -> str:
 
 def submit_line(dashboard: str, command: str) -> str:
     """What does the same by hand."""
-    environment = shlex.quote(json.dumps({"env_vars": _VARIABLES}))
-    return f"ray job submit --address={shlex.quote(dashboard)} --working-dir=. --runtime-env-json={environment} -- {command}"
+    given = shlex.quote(json.dumps({"env_vars": _VARIABLES}))
+    return f"ray job submit --address={shlex.quote(dashboard)} --working-dir=. --runtime-env-json={given} -- {command}"
 
 
 class Submitted:
