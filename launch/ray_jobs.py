@@ -25,7 +25,7 @@ def dashboard_of(address: str) -> str:
     """`ray://HOST[:PORT]` as the URL of the dashboard, which takes jobs."""
     parts = urlsplit(address)
     try:
-        port = parts.port or DASHBOARD_PORT
+        port = DASHBOARD_PORT if parts.port is None else parts.port
     except ValueError:
         port = 0
     if parts.scheme != "ray" or not parts.hostname or not port or parts.path or parts.username:
