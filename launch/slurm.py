@@ -73,7 +73,8 @@ def _container(job: Job, image: str) -> str:
 
 
 def _start_ray(job: Job) -> str:
-    resources = f"--num-cpus={job.cpus_per_node} --num-gpus={job.gpus_per_node}"
+    # an option of the command line may ask for other cores than the plan
+    resources = f'--num-cpus="$SLURM_CPUS_PER_TASK" --num-gpus={job.gpus_per_node}'
     workers = splice(_RAY_WORKERS, {"WORKERS": str(job.nodes - 1), "RESOURCES": resources}) if job.nodes > 1 else ""
     see_from = "--exclude" if job.nodes > 1 else "--nodelist"
     return splice(_RAY_HEAD, {"RESOURCES": resources, "SEE_FROM": see_from, "START_WORKERS": workers})
