@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 import socket
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,13 +18,17 @@ __all__ = ["DASHBOARD_PORT", "Submitted", "dashboard_of", "driver_command", "fol
 DASHBOARD_PORT = 8265
 _CLIENT_PORT = 10001
 _CONNECT_S = 10.0
+_AGENT_S = 60.0
+"""For the agents of a cluster that was just started, without which its dashboard takes no job."""
+_VARIABLES = {"RAY_JOB_STOP_WAIT_TIME_S": "600"}
+"""Ray kills a driver that is asked to stop after this time, by default 3 s: too short for a step and a save."""
 
 
 def dashboard_of(address: str) -> str:
     """`ray://HOST[:PORT]` as the URL of the dashboard, which takes jobs."""
     parts = urlsplit(address)
     try:
-        port = parts.port or DASHBOARD_PORT
+        port = DASHBOARD_PORT if parts.port is None else parts.port
     except ValueError:
         port = 0
     if parts.scheme != "ray" or not parts.hostname or not port or parts.path or parts.username:
@@ -41,7 +47,8 @@ def driver_command(job: Job) -> str:
 
 def submit_line(dashboard: str, command: str) -> str:
     """What does the same by hand."""
-    return f"ray job submit --address={shlex.quote(dashboard)} --working-dir=. -- {command}"
+    given = shlex.quote(json.dumps({"env_vars": _VARIABLES}))
+    return f"ray job submit --address={shlex.quote(dashboard)} --working-dir=. --runtime-env-json={given} -- {command}"
 
 
 class Submitted:
@@ -60,13 +67,25 @@ class Submitted:
             raise JobError(f"no dashboard answers at {dashboard}: {(error.strerror or 'no answer').lower()}") from error
         try:
             self._client: Any = JobSubmissionClient(dashboard)
-            self.id: str = self._client.submit_job(
-                entrypoint=driver_command(job),
-                runtime_env={"working_dir": job.folder, "excludes": list(excludes)},
-                metadata={"agym": job.name},
-            )
+            self.id = self._submit(job, excludes)
         except (RuntimeError, ValueError, ConnectionError) as error:
             raise JobError(f"{dashboard} took no job: {' '.join(str(error).split())[:300]}") from error
+
+    def _submit(self, job: Job, excludes: Sequence[str]) -> str:
+        last = time.monotonic() + _AGENT_S
+        while True:
+            try:
+                return str(
+                    self._client.submit_job(
+                        entrypoint=driver_command(job),
+                        runtime_env={"working_dir": job.folder, "excludes": list(excludes), "env_vars": _VARIABLES},
+                        metadata={"agym": job.name},
+                    )
+                )
+            except RuntimeError as error:
+                if "No available agent" not in str(error) or time.monotonic() > last:
+                    raise
+                time.sleep(1)
 
     async def lines(self, write: Callable[[str], object]) -> None:
         async for text in self._client.tail_job_logs(self.id):

@@ -115,6 +115,11 @@ class Probe:
         except OSError as error:
             return error.strerror or str(error)
 
+    def remove(self, path: str) -> None:
+        import os
+
+        os.unlink(path)
+
     def listen(self) -> int:
         import socket
 
@@ -291,8 +296,7 @@ def _share(probes: Mapping[str, Any], folder: Path) -> dict[str, str | None]:
     if failed:
         return {node: f"cannot be written: {failed.lower()}" if node == writer else None for node in probes}
     read = _each(probes, lambda probe: probe.read.remote(path, text))
-    _one(probes[writer].write.remote(path, ""))
-    Path(path).unlink(missing_ok=True)
+    _one(probes[writer].remove.remote(path))
     return read
 
 

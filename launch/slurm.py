@@ -73,7 +73,8 @@ def _container(job: Job, image: str) -> str:
 
 
 def _start_ray(job: Job) -> str:
-    resources = f"--num-cpus={job.cpus_per_node} --num-gpus={job.gpus_per_node}"
+    # an option of the command line may ask for other cores than the plan
+    resources = f'--num-cpus="$SLURM_CPUS_PER_TASK" --num-gpus={job.gpus_per_node}'
     workers = splice(_RAY_WORKERS, {"WORKERS": str(job.nodes - 1), "RESOURCES": resources}) if job.nodes > 1 else ""
     see_from = "--exclude" if job.nodes > 1 else "--nodelist"
     return splice(_RAY_HEAD, {"RESOURCES": resources, "SEE_FROM": see_from, "START_WORKERS": workers})
@@ -94,17 +95,17 @@ python=@PYTHON@
 export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
 @STEP@on_head=(@ON_HEAD@)
 
-# SLURM sends SIGTERM before the time limit and at preemption: agym finishes its step and saves
+# SLURM sends SIGTERM here before the time limit and at preemption: agym finishes its step and saves. Whoever cancels
+# the job signals the driver too, for which a second signal would mean not to save, and wants no requeue.
 driver=
 stopping=
+is_running() { [ "$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T)" = RUNNING ]; }
 # shellcheck disable=SC2329
 end_driver() { @END_DRIVER@ || true; }
-trap 'if [ -z "$stopping" ] && [ -n "$driver" ]; then end_driver; fi; stopping=1' TERM
+trap 'if [ -z "$stopping" ] && [ -n "$driver" ] && is_running; then end_driver; fi; stopping=1' TERM
 
 finish() {
-  # whoever cancels the job wants no other: then it is no longer RUNNING
-  if [ -n "$stopping" ] && { [ "$1" -eq 130 ] || [ "$1" -eq 143 ]; } &&
-    [ "$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T)" = RUNNING ]; then
+  if [ -n "$stopping" ] && { [ "$1" -eq 130 ] || [ "$1" -eq 143 ]; } && is_running; then
     echo "agym: saved; requeueing job $SLURM_JOB_ID" >&2
     scontrol requeue "$SLURM_JOB_ID"
   fi

@@ -125,9 +125,25 @@ def test_the_run_is_on_the_volume_and_the_clusters_own_ray_is_joined(
     assert called.code == 0, called.err
     text = (tmp_path / "runs" / FILES[system]).read_text()
     own = "" if system == "kubernetes" else "--set seed=3 "
-    settings = "--set output=/shared/runs --set name=mine --set hardware.ray_address=auto"
+    settings = "--set output=/shared/runs --set hardware.ray_address=auto"
     assert f"  set -- run {recipe} {own}{settings}\n" in text
     assert "  set -- run /shared/runs/mine --resume\n" in text
+
+
+@pytest.mark.parametrize(
+    ("system", "words"),
+    [
+        ("kubernetes", "run /agym/recipe.yaml --set output=/shared/runs --set name=mine--seed-1"),
+        ("skypilot", "run a.yaml --run 2 --set output=/shared/runs"),
+    ],
+)
+def test_the_runs_of_a_matrix_have_a_folder_each(agym: Agym, tmp_path: Path, system: str, words: str) -> None:
+    (tmp_path / "a.yaml").write_text(GPU + "matrix: {seed: [0, 1]}\n")
+    assert agym("run", "a.yaml", *words_for(system)).code == 0
+    text = (tmp_path / "runs" / FILES[system].replace("mine", "mine--seed=1")).read_text()
+    folder = "/shared/runs/mine--seed-1" if system == "kubernetes" else "/shared/runs/mine--seed=1"
+    assert f"  set -- {words} --set hardware.ray_address=auto\n" in text
+    assert f"  set -- run {folder} --resume\n" in text
 
 
 def test_the_clients_are_called_as_they_want_to_be(agym: Agym, tmp_path: Path) -> None:
@@ -179,5 +195,6 @@ def test_a_job_of_a_running_cluster_is_shown_without_a_submission(agym: Agym, tm
     (tmp_path / "a.yaml").write_text(GPU)
     called = agym("run", "a.yaml", "--on", "ray://head", "--dry-run")
     assert called.code == 0, called.err
-    assert called.out.startswith("to submit it: ray job submit --address=http://head:8265 --working-dir=. -- bash -c ")
+    assert called.out.startswith("to submit it: ray job submit --address=http://head:8265 --working-dir=. ")
+    assert '"RAY_JOB_STOP_WAIT_TIME_S": "600"' in called.out
     assert f"run a.yaml --set output={tmp_path}/runs --set hardware.ray_address=auto" in called.out

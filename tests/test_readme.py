@@ -5,6 +5,8 @@ import shlex
 from pathlib import Path
 
 import pytest
+from agym.commands import COMMANDS
+from agym.commands.parser import build_parser
 
 from .conftest import Agym
 
@@ -88,6 +90,15 @@ def test_the_commands_of_the_editor_page_work(agym: Agym) -> None:
     for block in blocks("sh", page):
         words = shlex.split(block.split(">")[0])
         assert agym(*words[1:]).code == 0
+
+
+def test_the_commands_of_the_cluster_page_are_ones_that_agym_takes() -> None:
+    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    lines = [line.split("  #")[0] for block in blocks("sh", page) for line in block.splitlines()]
+    words = [shlex.split(line.partition("agym ")[2]) for line in lines if re.match(r"(cd \S+ && )?agym ", line)]
+    assert len(words) >= 6
+    for each in words:
+        build_parser(COMMANDS).parse_args(each)
 
 
 def test_the_problem_matcher_of_the_editor_page_matches(agym: Agym, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import secrets
@@ -208,14 +209,17 @@ def _job(
     plan, folder, settings = variant.plan, shell.cwd, list[str]()
     if files in (Files.RECIPE, Files.COPIED):
         folder = _mount(options)
-        # a matrix runs one by one, and what it chose would no longer be in the name
-        root = folder / plan.output / re.sub(r"[^a-z0-9._-]+", "-", root.name.lower())
-        settings = [f"output={root.parent}", f"name={root.name}"]
+        root = folder / plan.output / root.name
+        settings = [_setting("output", root.parent)]
     elif root.exists() and not arguments.resume:
         shown = os.path.relpath(root, shell.cwd)
         raise UsageError(f"'{shown}' is there already: say --resume to continue it, or move it aside")
+    if files is Files.RECIPE and variant.choices:
+        # what a matrix chose is in the recipe, and no longer in the folder's name
+        root = root.with_name(re.sub(r"[^a-z0-9._-]+", "-", root.name.lower()))
+        settings.append(_setting("name", root.name))
     if files is Files.COPIED_AND_RUNS:
-        settings = [f"output={folder / plan.output}"]
+        settings = [_setting("output", folder / plan.output)]
     if files is not Files.SHARED:
         _refuse_files(variant, arguments.recipe, files)
     if files is not Files.SHARED or needs_cluster(plan):
@@ -230,6 +234,12 @@ def _job(
         again=again,
         variables=_variables(variant, known),
     )
+
+
+def _setting(key: str, value: object) -> str:
+    """A setting for `--set`, which reads YAML."""
+    plain = re.fullmatch(r"[\w/][\w./-]*", str(value))
+    return f"{key}={value if plain else json.dumps(str(value))}"
 
 
 def _first_words(

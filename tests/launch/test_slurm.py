@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -22,7 +23,8 @@ AGYM = (
     """  [[ " $* " == *" --block "* ]] && { trap 'kill $!; exit 0' TERM; sleep 20 >/dev/null 2>&1 & wait; }""",
     "  exit 0",
     "fi",
-    "trap 'kill $!; exit 130' TERM",
+    # as agym: it finishes its step
+    """trap 'echo TERM >>"${SIGNALS:-/dev/null}"; kill $!; sleep 0.3; exit 130' TERM""",
     'echo $$ >"$STARTED"',
     'if [ -n "${CODE:-}" ]; then exit "$CODE"; fi',
     "sleep 60 >/dev/null 2>&1 & wait",
@@ -118,18 +120,25 @@ def test_a_job_whose_folder_exists_resumes(slurm: Clients, tmp_path: Path) -> No
     assert slurm.calls("python") == [f"-m agym run {tmp_path}/runs/one --resume"]
 
 
-@pytest.mark.parametrize(("state", "requeued"), [("RUNNING", ["requeue 7"]), ("CANCELLED", [])])
 @pytest.mark.parametrize("text", [ONE_MACHINE, TWO_NODES], ids=["one machine", "two nodes"])
 @pytest.mark.parametrize("image", ["", "docker://agym:1"], ids=["bare", "container"])
-def test_sigterm_reaches_the_driver_and_requeues_unless_the_job_was_cancelled(
-    text: str, image: str, state: str, requeued: list[str], slurm: Clients, tmp_path: Path
-) -> None:
-    job = start(job_of(text, tmp_path), slurm, tmp_path, image, STATE=state)
+def test_sigterm_reaches_the_driver_and_requeues_the_job(text: str, image: str, slurm: Clients, tmp_path: Path) -> None:
+    job = start(job_of(text, tmp_path), slurm, tmp_path, image)
     wait_until(lambda: has_text(tmp_path / "started"), job)
     job.send_signal(signal.SIGTERM)
     assert end(job)[0] == 130
-    assert slurm.calls("scontrol") == requeued
+    assert slurm.calls("scontrol") == ["requeue 7"]
     assert slurm.calls("scancel") == (["--signal=TERM 7.2"] if image else [])
+
+
+def test_a_job_that_is_cancelled_gets_no_second_signal_and_is_not_requeued(slurm: Clients, tmp_path: Path) -> None:
+    job = start(job_of(ONE_MACHINE, tmp_path), slurm, tmp_path, STATE="CANCELLED", SIGNALS=str(tmp_path / "signals"))
+    wait_until(lambda: has_text(tmp_path / "started"), job)
+    for process in (job.pid, int((tmp_path / "started").read_text())):
+        os.kill(process, signal.SIGTERM)
+    assert end(job)[0] == 130
+    assert (tmp_path / "signals").read_text() == "TERM\n"
+    assert slurm.calls("scontrol") == []
 
 
 def test_a_variable_that_the_recipe_reads_is_asked_for_by_name(slurm: Clients, tmp_path: Path) -> None:
