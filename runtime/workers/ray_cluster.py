@@ -292,7 +292,7 @@ def _tidy(folder: Path) -> None:
 
 
 def _store_bytes(plan: Plan) -> int | None:
-    """Room for the weights, in full precision and with the output layer written out, and for episodes; Ray's own choice
-    where the model's sizes are not known."""
-    parameters = plan.budget.parameters
-    return None if parameters is None else 5 * parameters + 2**29
+    """Room for the weights, in full precision and with the output layer written out, and for episodes; where weights
+    change in flight, for the last ones too. Ray's own choice where the model's sizes are not known."""
+    parameters, versions = plan.budget.parameters, 2 if plan.hardware.in_flight else 1
+    return None if parameters is None else 5 * parameters * versions + 2**29

@@ -59,6 +59,8 @@ class Samplers:
         self.lengths = TurnLengths()
         self._replaced = Counter[int]()
         """Since the last sync."""
+        self._plays = 0
+        """Under way."""
         self.num_replaced = 0
 
     async def prepare(self) -> None:
@@ -107,8 +109,9 @@ class Samplers:
         return max(proofs, key=lambda proof: proof.difference)
 
     def forget_weights(self) -> None:
-        """Let go of those of the last sync, so that there is room for the next."""
-        self._weights = None
+        """Let go of those of the last sync, so that there is room for the next; not while somebody may need them."""
+        if not self._plays:
+            self._weights = None
 
     async def sleep(self) -> None:
         await self.call_all(RolloutWorker.sleep)
@@ -131,14 +134,18 @@ class Samplers:
     async def play(
         self, requests: Sequence[GroupRequest], settings: PlaySettings, on_episode: OnEpisode
     ) -> list[Group]:
-        if len(self.members) > 1:
-            return await _Play(self, requests, settings, on_episode).run()
-        while True:
-            member = self.members[0]
-            try:
-                return await self.play_at(member, requests, settings, on_episode)
-            except _LOST as error:
-                await self.replace_lost(0, member, error)
+        self._plays += 1
+        try:
+            if len(self.members) > 1:
+                return await _Play(self, requests, settings, on_episode).run()
+            while True:
+                member = self.members[0]
+                try:
+                    return await self.play_at(member, requests, settings, on_episode)
+                except _LOST as error:
+                    await self.replace_lost(0, member, error)
+        finally:
+            self._plays -= 1
 
     async def play_at(
         self,

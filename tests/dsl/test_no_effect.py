@@ -248,4 +248,200 @@ RECIPE: Cases = {
         [{"hardware.launcher": Launcher.INLINE, "hardware.ray_address": "auto"}],
         [{"hardware.ray_address": "auto"}, GPUS],
     ),
+    "hardware.in_flight": (
+        [{"hardware.in_flight": True}],
+        [{"hardware.staleness": 1, "hardware.in_flight": True}, {"hardware.staleness": 1}],
+    ),
     "hardware.heartbeat_s": ([{}], [{"hardware.workers_per_node": 2}, GPUS]),
+    "hardware.staleness": ([SFT | {"hardware.staleness": 1}], [SFT, {"hardware.staleness": 1}]),
+    "hardware.train": ([EVAL], [{}]),
+    "guards": ([EVAL], [{}]),
+    "guards.on_kl": ([{"guards.kl_max": None}], [{}]),
+    "guards.on_grad_norm": ([{}], [{"guards.grad_norm_max": 1.0}]),
+    "guards.patience": (
+        [{}, {"guards.mismatch_max": 0.1}],
+        [{"guards.entropy_min": 0.1}, {"guards.zero_std_max": 0.9}, {"guards.invalid_max": 0.9}],
+    ),
+    "eval.samples": (
+        [{"eval": Eval(temperature=0, samples=8)}],
+        [{}, {"eval": Eval(temperature=0)}, {"eval": Eval(samples=8)}],
+    ),
+    "eval.greedy": (
+        [{"eval": Eval(temperature=0, greedy=True)}],
+        [{}, {"eval": Eval(temperature=0)}, {"eval": Eval(greedy=True)}],
+    ),
+    "guards.max_roll_backs": (
+        [NO_ROLL_BACK, NO_ROLL_BACK | {"guards.on_grad_norm": OnFault.ROLL_BACK}],
+        [
+            {},
+            NO_ROLL_BACK | {"guards.kl_max": 1.0},
+            NO_ROLL_BACK | {"guards.on_grad_norm": OnFault.ROLL_BACK, "guards.grad_norm_max": 1.0},
+        ],
+    ),
+    "guards.kl_max": ([SFT], [{}]),
+    "guards.entropy_min": ([SFT], [{}]),
+    "guards.zero_std_max": ([SFT], [{}]),
+    "guards.invalid_max": ([SFT], [{}]),
+    "guards.mismatch_max": ([SFT], [{}]),
+    "guards.mismatch_ratio_max": ([SFT], [{}]),
+    "checkpoint.every": ([EVAL], [{}]),
+    "checkpoint.keep": ([EVAL], [{}]),
+    "checkpoint.keep_exports": ([EVAL, {"checkpoint": Checkpoint(export=False)}], [{}]),
+    "checkpoint.best": ([EVAL], [{}]),
+    "checkpoint.export": ([EVAL], [{}]),
+    "eval.every": ([EVAL], [{}]),
+    "eval.at_start": ([EVAL], [{}]),
+    "eval.at_end": ([EVAL], [{}]),
+}
+
+
+def logs(use: str) -> Changes:
+    return {"logging": (Sink(use=use),)}
+
+
+SINK: Cases = {
+    "project": ([logs("tensorboard")], [logs("wandb"), logs("mlflow"), logs("mine")]),
+    "entity": ([logs("tensorboard"), logs("mlflow")], [logs("wandb"), logs("mine")]),
+    "uri": ([logs("tensorboard"), logs("wandb")], [logs("mlflow"), logs("mine")]),
+    "offline": ([logs("tensorboard")], [logs("wandb"), logs("mlflow"), logs("mine")]),
+    "options": ([logs("tensorboard"), logs("mlflow")], [logs("wandb"), logs("mine")]),
+}
+
+TOP: Cases = (
+    {f"algorithm.{key}": case for key, case in ALGORITHM.items()}
+    | AGENT
+    | STAGE
+    | {f"environments.craft.{key}": case for key, case in ENVIRONMENT.items()}
+    | RECIPE
+    | {f"logging.0.{key}": case for key, case in SINK.items()}
+)
+IN_STAGE: Cases = {
+    key: case
+    for key, case in TOP.items()
+    if key.split(".")[0] in ("algorithm", "agent", "reward", "sampling", "environments")
+} | {
+    "turns": ([SFT], [{}, EVAL, EVOLVE]),
+    "until": ([EVAL], [{}, SFT]),
+    "shrink": ([], [{}]),
+    "eval_every": ([{"eval": None}, EVAL], [{}, SFT]),
+}
+
+
+@pytest.mark.parametrize("key", TOP)
+def test_a_key_of_the_recipe_is_reported_where_it_is_in_vain(reported: Check, key: str) -> None:
+    for changes in TOP[key][0]:
+        assert reported(changes, [key]) == [key], changes
+
+
+@pytest.mark.parametrize("key", TOP)
+def test_a_key_of_the_recipe_is_not_reported_where_it_matters(reported: Check, key: str) -> None:
+    for changes in TOP[key][1]:
+        assert reported(changes, [key]) == [], changes
+
+
+@pytest.mark.parametrize("key", IN_STAGE)
+def test_a_key_of_a_stage_is_judged_in_that_stage(reported: Check, key: str) -> None:
+    for changes in IN_STAGE[key][0]:
+        assert reported(changes, [f"schedule.1.{key}"]) == [f"schedule.1.{key}"], changes
+    for changes in IN_STAGE[key][1]:
+        assert reported(changes, [f"schedule.1.{key}"]) == [], changes
+
+
+def test_every_condition_has_a_case() -> None:
+    tables: list[tuple[Any, set[str]]] = [
+        (effects.ALGORITHM, set(ALGORITHM)),
+        (effects.AGENT, {key.removeprefix("agent.") for key in AGENT}),
+        (effects.STAGE, {*STAGE, "turns", "until"}),
+        (effects.ENTRY, {"shrink", "eval_every"}),
+        (effects.ENVIRONMENT, set(ENVIRONMENT)),
+        (effects.RECIPE, set(RECIPE)),
+    ]
+    for conditions, cases in tables:
+        assert {key for condition in conditions for key in condition.keys.split()} == cases
+
+
+# --- several stages ------------------------------------------------------------------------------------------------
+
+WARM_UP: Changes = {"schedule.0.algorithm.use": Preset.SFT}
+
+
+def test_one_stage_in_which_it_matters_is_enough(reported: Check) -> None:
+    assert reported(WARM_UP, ["algorithm.batch_size", "algorithm.group_size", "algorithm.data", "sampling.top_p"]) == []
+
+
+def test_a_key_must_matter_wholly_in_one_stage(reported: Check) -> None:
+    # the first stage is no reinforcement, the second makes one update per step: neither has anything to stop
+    one_update = WARM_UP | {"schedule.1.algorithm.groups_per_update": None, "schedule.0.algorithm.epochs": 3}
+    assert reported(one_update, ["algorithm.kl_stop"]) == ["algorithm.kl_stop"]
+
+
+def test_the_reason_is_that_of_the_stage_that_comes_closest(change: Callable[..., Any], recipe: Recipe) -> None:
+    (found,) = relevance.find_keys_without_effect(change(recipe, WARM_UP), Listed(["algorithm.advantage.lam"]), SINKS)
+    assert found.message.endswith("only 'gae' and 'bilevel_gae' have a lambda")
+
+
+def test_a_stage_s_own_key_must_matter_there(reported: Check) -> None:
+    keys = ["schedule.0.algorithm.group_size", "schedule.1.algorithm.group_size"]
+    assert reported(WARM_UP, keys) == ["schedule.0.algorithm.group_size"]
+
+
+def test_an_inherited_key_is_not_reported_in_the_stage(reported: Check) -> None:
+    assert reported(WARM_UP, ["algorithm.group_size", "schedule.0.algorithm.use"]) == []
+
+
+def test_a_section_is_reported_once_and_without_its_keys(reported: Check) -> None:
+    assert reported({}, ["algorithm.critic", "algorithm.critic.lr"]) == ["algorithm.critic"]
+    assert reported(SFT, ["algorithm.advantage", "algorithm.advantage.lam"]) == ["algorithm.advantage"]
+
+
+MEASURED = """
+agym: 1
+name: mine
+model: Qwen/Qwen3-0.6B
+environments: {textcraft: textcraft}
+schedule: [{stage: go, turns: 3, until: step >= 9, eval_every: 3}]
+"""
+
+
+def test_shrink_says_nothing_in_the_first_stage(reported: Check) -> None:
+    assert reported({}, ["schedule.0.shrink", "schedule.1.shrink"]) == ["schedule.0.shrink"]
+
+
+def test_null_takes_away_what_a_base_gave_and_is_not_in_vain(catalog: Catalog) -> None:
+    def codes(*settings: str) -> list[str]:
+        compiled = compile_recipe(Source("a.yaml", MEASURED), MemoryLibrary({}), settings, {}, catalog)
+        return [found.code for found in compiled.diagnostics]
+
+    assert codes("eval=null", "schedule.0.eval_every=2") == ["no-effect"]
+    assert codes("eval=null", "schedule.0.eval_every=null") == []
+
+
+def test_what_nobody_wrote_is_not_reported(reported: Check) -> None:
+    assert reported(EVAL | {"hardware.layout": Layout.SPLIT}, ["name"]) == []
+
+
+def test_the_message_names_the_key_and_the_reason(recipe: Recipe) -> None:
+    found: list[Diagnostic] = list(
+        relevance.find_keys_without_effect(recipe, Listed(["algorithm.advantage.lam"]), SINKS)
+    )
+    assert [diagnostic.message for diagnostic in found] == [
+        "'algorithm.advantage.lam' has no effect: only 'gae' and 'bilevel_gae' have a lambda"
+    ]
+    assert found[0].help == "remove it"
+
+
+# --- for inheriting ------------------------------------------------------------------------------------------------
+
+
+def test_relevance_of_a_path_with_and_without_its_section() -> None:
+    imitating = Algorithm(use=Preset.SFT)
+    assert relevance.explain_no_effect(("advantage", "lam"), imitating) == relevance.explain_no_effect(
+        ("algorithm", "advantage", "lam"), imitating
+    )
+    assert relevance.explain_no_effect(("advantage", "lam"), imitating) is not None
+    assert relevance.explain_no_effect(("lr",), imitating) is None
+
+
+@pytest.mark.parametrize("preset", Preset)
+def test_kinds_are_those_of_the_presets(preset: Preset) -> None:
+    assert kind_of(Algorithm(use=preset)) is load_presets()[preset].kind
