@@ -32,7 +32,6 @@ RELEASED = "ids.json"
 ENVIRONMENT_GROUP = "agym.envs"
 
 UNBUILT: Mapping[str, str] = {
-    "hardware.rollout.tensor_parallel": "a sampling engine over several GPUs",
 }
 """Parts of the language that this version cannot run: `validate` warns of them, and a run refuses them.
 

@@ -20,15 +20,16 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from agym.dsl.model.recipe import DType, Init, Lora, TokenizerInit
 from agym.runtime.backends.hf_models import ModelSource, load_tokenizer, make_model, make_tokenizer
-from agym.runtime.protocols import LearnerSettings, NamedTensors, SamplerSettings, SyncError, WeightUpdate
+from agym.runtime.protocols import LearnerSettings, NamedTensors, SamplerSettings, SyncError, SyncProof, WeightUpdate
 from agym.runtime.workers.build import PROBE_LIMITS
 from agym.runtime.workers.learner_worker import LearnerWorker
 from engines import in_prepared_process
@@ -147,15 +148,22 @@ class Pair:
     """A learner and a vLLM engine, in which a fault can be planted."""
 
     def __init__(self, folder: Path, dtype: DType, lora: Lora | None, texts: Sequence[Sequence[int]]) -> None:
+        from agym.runtime.backends.checks.checksums import Receipt
         from agym.runtime.backends.deepspeed import DeepSpeedLearner
         from agym.runtime.backends.vllm import VllmSampler
 
         class Planted(VllmSampler):
             fault: Callable[[Weights], Weights] | None = None
 
-            def _replace_weights(self, tensors: NamedTensors) -> None:
-                planted = tensors if self.fault is None else self.fault(dict(tensors)).items()
-                super()._replace_weights(planted)
+            async def load(self, update: WeightUpdate) -> SyncProof:
+                fault, pass_on = self.fault, Receipt.pass_on
+
+                def plant(receipt: Receipt, tensors: NamedTensors) -> Iterator[tuple[str, Tensor]]:
+                    passed = pass_on(receipt, tensors)
+                    yield from passed if fault is None else fault(dict(passed)).items()
+
+                with patch.object(Receipt, "pass_on", plant):
+                    return await super().load(update)
 
         zero = 0 if dtype is DType.FP32 else 1
         self.learner = DeepSpeedLearner(LearnerSettings(model=folder, dtype=dtype, lora=lora, zero=zero))
@@ -184,9 +192,8 @@ class Pair:
 
     def forget(self) -> None:
         """Take the next sync for the engine's first."""
-        from agym.runtime.backends.checks.held_weights import HeldWeights
-
-        self.sampler._held, self.sampler._digests, self.sampler._probe_limit = HeldWeights(), {}, None
+        self.sampler._core.collective_rpc(lambda worker: vars(worker).pop("agym_intake", None))
+        self.sampler._probe_limit = None
 
     async def close(self) -> None:
         await self.sampler.close()

@@ -6,7 +6,7 @@ and a probe, so a sampler with wrong weights is found at once and not by a curve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -112,7 +112,8 @@ class WeightUpdate:
     """New weights for a sampler."""
 
     version: int
-    tensors: NamedTensors
+    tensors: NamedTensors | AsyncIterable[NamedTensors]
+    """In parts, where they come from another process."""
     checksums: Mapping[str, Checksum]
     """Of every tensor, and of no other."""
     probe: Probe
@@ -128,6 +129,17 @@ class SyncProof:
     """Kinds of tensors that could not be compared, and that log-probs alone prove."""
     difference: float
     """Mean difference of the log-probs of the probe."""
+
+
+class Transfer(StrEnum):
+    """How a sampler gets new weights; the names are those of vLLM's backends."""
+
+    DIRECT = "agym"
+    """As tensors in host memory or on this process's GPU."""
+    IPC = "ipc"
+    """As memory of the learner's, on the same GPUs."""
+    NCCL = "nccl"
+    """From the learner's GPUs to others."""
 
 
 class SamplerError(RuntimeError):
@@ -419,6 +431,8 @@ class SamplerSettings:
     """Tokens of a prompt and its continuation."""
     slots: int = 64
     """Requests that advance at the same time."""
+    tensor_parallel: int = 1
+    """Processes, or GPUs, that hold a part of every layer each."""
     block_size: int = 32
     cache_bytes: int | None = None
     """Size of the KV cache. None: on a CPU what the slots need, on a GPU what `memory_share` leaves."""
@@ -427,6 +441,7 @@ class SamplerSettings:
     shares_gpu: bool = False
     """Share the GPU with a learner: one rests while the other works."""
     eager: bool = True
+    transfer: Transfer = Transfer.DIRECT
     weights_follow: bool = True
     """The first weights come by `load`; those in the folder are not read."""
     lora: Lora | None = None

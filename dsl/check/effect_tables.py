@@ -28,6 +28,7 @@ from ..model.recipe import (
     RewardSource,
     Stage,
     Transport,
+    WeightTransfer,
 )
 from ..model.stage_kinds import (
     has_critic,
@@ -301,6 +302,10 @@ def _has_gpus(recipe: Recipe) -> bool:
     return recipe.hardware.gpus_per_node > 0
 
 
+def _sends_between_gpus(recipe: Recipe) -> bool:
+    return _has_gpus(recipe) and choose_launcher(recipe.hardware) is Launcher.RAY
+
+
 def _has_rl(recipe: Recipe) -> bool:
     return any(kind_of(stage.algorithm) is Kind.RL for stage in recipe.schedule)
 
@@ -371,9 +376,6 @@ RECIPE: tuple[Condition[Recipe], ...] = (
         "on GPUs each has a rank of the learner, and engines are as many as they divide into",
     ),
     Condition("hardware.layout", lambda r: _has_gpus(r) or r.hardware.layout is Layout.COLOCATED, _CPU),
-    Condition(
-        "hardware.rollout.tensor_parallel", lambda r: _has_gpus(r) or r.hardware.rollout.tensor_parallel == 1, _CPU
-    ),
     Condition("hardware.rollout.memory_share", _has_gpus, f"{_CPU}; 'kv_cache_gb' sets the cache there"),
     Condition("hardware.rollout.kv_cache_gb", lambda r: not _has_gpus(r), "on GPUs 'memory_share' sets the cache"),
     Condition(
@@ -402,6 +404,11 @@ RECIPE: tuple[Condition[Recipe], ...] = (
     ),
     Condition(
         "hardware.staleness", lambda r: _has_rl(r) or r.hardware.staleness == 0, f"{_NO_RL}; nothing is sampled ahead"
+    ),
+    Condition(
+        "hardware.weight_transfer",
+        lambda r: r.hardware.weight_transfer is WeightTransfer.AUTO or _sends_between_gpus(r),
+        "weights go from one process's GPUs to another's only with GPUs and 'launcher: ray'",
     ),
     Condition(
         "hardware.in_flight",

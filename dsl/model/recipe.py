@@ -139,6 +139,11 @@ class Launcher(StrEnum):
     RAY = "ray"
 
 
+class WeightTransfer(StrEnum):
+    AUTO = "auto"
+    OBJECT_STORE = "object_store"
+
+
 class Offload(StrEnum):
     NONE = "none"
     OPTIMIZER = "optimizer"
@@ -630,7 +635,7 @@ class RolloutHardware:
     """The sampling engines."""
 
     tensor_parallel: Size = 1
-    """GPUs per engine; must divide the model's heads."""
+    """GPUs per engine, or processes on a CPU; must divide the model's heads."""
     gpus: Annotated[int, Bounds(at_least=1), Example(4)] | None = None
     """Sampling GPUs over all nodes, under `layout: split`."""
     memory_share: Annotated[float, Bounds(above=0, at_most=1)] = 0.85
@@ -692,6 +697,9 @@ class Hardware:
     in_flight: bool = False
     """Whether samplers take new weights while episodes are under way. Tokens are at most `staleness` steps old, and how
     old depends on timing."""
+    weight_transfer: WeightTransfer = WeightTransfer.AUTO
+    """How new weights reach samplers on GPUs: `auto` by CUDA IPC on shared GPUs and by NCCL to others, or through host
+    memory and Ray's object store, as adapters always do."""
     rollout: RolloutHardware = field(default_factory=RolloutHardware)
     """The sampling engines."""
     train: TrainHardware = field(default_factory=TrainHardware)

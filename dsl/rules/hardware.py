@@ -21,11 +21,12 @@ __all__ = ["HARDWARE_RULES"]
 def engines_fit_the_machines(case: Case) -> Iterator[Diagnostic]:
     """Check that an engine's GPUs are on one node and share the model's heads: one report, with what would do."""
     hardware = case.recipe.hardware
-    if hardware.gpus_per_node == 0 or _split_fault(case):
+    if _split_fault(case):
         return
     fault = _engine_fault(case, hardware.rollout.tensor_parallel)
     if fault:
-        sizes = [str(size) for size in range(1, hardware.gpus_per_node + 1) if not _engine_fault(case, size)]
+        most = hardware.gpus_per_node or hardware.rollout.tensor_parallel
+        sizes = [str(size) for size in range(1, most + 1) if not _engine_fault(case, size)]
         hint = f"write tensor_parallel: {' or '.join(filter(None, (', '.join(sizes[:-1]), *sizes[-1:])))}"
         yield case.error(*fault, ("hardware", "rollout", "tensor_parallel"), hint=hint if sizes else None)
 
@@ -33,15 +34,16 @@ def engines_fit_the_machines(case: Case) -> Iterator[Diagnostic]:
 def _engine_fault(case: Case, share: int) -> tuple[str, str] | None:
     """Why engines of so many GPUs would not do: a code and a message."""
     hardware, shape = case.recipe.hardware, case.shape
-    if share > hardware.gpus_per_node:
+    parts = "GPUs" if hardware.gpus_per_node else "processes"
+    if 0 < hardware.gpus_per_node < share:
         return "gpus-do-not-fit", f"an engine needs {share} GPUs, but a node has only {hardware.gpus_per_node}"
     misfit = explain_misfit(replace(hardware, rollout=replace(hardware.rollout, tensor_parallel=share)))
     if misfit:
         return "gpus-do-not-fit", misfit
     if shape and shape.heads % share:
-        return "not-divisible", f"{share} GPUs cannot share the model's {shape.heads} heads equally"
+        return "not-divisible", f"{share} {parts} cannot share the model's {shape.heads} heads equally"
     if shape and shape.kv_heads % share and share % shape.kv_heads:
-        return "not-divisible", f"{share} GPUs cannot share the model's {shape.kv_heads} key-value heads equally"
+        return "not-divisible", f"{share} {parts} cannot share the model's {shape.kv_heads} key-value heads equally"
     return None
 
 

@@ -53,6 +53,8 @@ _VLLM = Backend(
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_LOGGING_LEVEL": "ERROR",
         "VLLM_NO_USAGE_STATS": "1",
+        # workers of a tensor parallel engine: a copy of a process that has threads may wait for them for ever
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     },
     cpu_variables={
         # an engine must not pin the threads of a process that it shares

@@ -14,8 +14,8 @@ all time with a small model. What it also does, stop texts and length checks, is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -25,7 +25,6 @@ import numpy as np
 import torch
 
 from ..protocols import (
-    Checksum,
     FinishReason,
     Floats,
     NamedTensors,
@@ -38,15 +37,16 @@ from ..protocols import (
     SyncProof,
     WeightUpdate,
 )
-from .checks.checksums import Receipt
-from .checks.held_weights import HeldWeights, WeightLayout
-from .vllm_adapter import adapter_request, lay_out_adapter, replace_adapter
-from .vllm_core import lay_out_weights, matrix_products, start_core, stop_core
+from .transfer.buckets import fill_buckets
+from .vllm_adapter import adapter_request
+from .vllm_core import matrix_products, start_core, stop_core
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
     from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest
     from vllm.v1.engine.core_client import InprocClient
+
+    from .transfer.vllm_intake import Outcome
 
 __all__ = ["VllmSampler", "core_request"]
 
@@ -58,6 +58,8 @@ _MARGIN = 4.0
 """Times the difference of the first sync that a later one may have: other text, sharper predictions."""
 _PROBLEMS = 4
 """Tensors that an error names."""
+_WORKERS_DEADLINE_S = 300.0
+"""For workers in other processes to answer a call about weights."""
 _TAIL_TOKENS = 8
 """Tokens beyond a stop text's own length that are decoded to find it; a token may be part of a character."""
 
@@ -90,16 +92,15 @@ class VllmSampler:
         self._decode = decode
         self._core = start_core(settings)
         self._version = _NO_WEIGHTS if settings.weights_follow else 0
-        self._held = HeldWeights()
-        self._digests: Mapping[str, int] = {}
-        """Of the tensors of the last sync."""
+        self._outcomes: Sequence[Outcome] = ()
+        """Of the last sync, of each worker."""
         self._probe_limit: float | None = None
         """Mean difference of a probe's log-probs that counts as rounding; from the first sync on."""
         self._waiting: list[_Request] = []
         self._running: dict[str, _Request] = {}
         self._count = 0
         self._driver: asyncio.Task[None] | None = None
-        self._paused = False
+        self._paused = self._was_paused = False
         self._failure: BaseException | None = None
 
     # --- sampling
@@ -262,14 +263,56 @@ class VllmSampler:
             self._start_driver()
 
     async def load(self, update: WeightUpdate) -> SyncProof:
-        was_paused = self._paused
+        from .transfer.vllm_intake import take_weights
+
+        async with self.receive(update):
+            async for tensors in self._divide(update.tensors):
+                self.call_workers(take_weights, tensors, self._settings.lora)
+        return await self.prove(update)
+
+    @asynccontextmanager
+    async def receive(self, update: WeightUpdate) -> AsyncIterator[None]:
+        """Replace the weights by what reaches the workers within the context; of the checksums, the digests need not be
+        known before its end. Requests wait meanwhile, and until the weights are proven."""
+        from .transfer.vllm_intake import begin_update, finish_update
+
+        lora, self._was_paused = self._settings.lora, self._paused
         await self.pause()
         try:
-            self._take_in(update)
+            with self._fail_on_error():
+                self._wake()
+            self.call_workers(begin_update, update.checksums, lora)
+            try:
+                yield
+            finally:
+                self._outcomes = self.call_workers(finish_update, update.checksums, lora)
+            self._check_outcomes(update.version)
         except BaseException:
-            if not was_paused:
+            # nothing must be sampled with what broke off half-way, but the engine can take other weights
+            self._version = _NO_WEIGHTS
+            if not self._was_paused:
                 self.resume()
             raise
+
+    def call_workers(self, work: str | Callable[..., Any], *args: Any) -> list[Any]:
+        """Call a function in each worker of the engine, or a method of each."""
+        hidden = self._core.engine_core.vllm_config.model_config.hf_config.hidden_size
+        with self._fail_on_error(), matrix_products(hidden):
+            answers: list[Any] = self._core.collective_rpc(work, timeout=_WORKERS_DEADLINE_S, args=args)
+        return answers
+
+    def _check_outcomes(self, version: int) -> None:
+        # keys and values of the old weights must serve no one: requests under way are computed again from their ids
+        if not self._core.reset_prefix_cache(reset_running_requests=True):
+            raise SyncError("the engine could not drop the cache of the old weights")
+        problems = list(dict.fromkeys(problem for each in self._outcomes for problem in each.problems))
+        if problems:
+            rest = f"; {len(problems) - _PROBLEMS} more" if problems[_PROBLEMS:] else ""
+            named = "; ".join(problems[:_PROBLEMS])
+            raise SyncError(f"the sampler does not hold version {version} of the weights: {named}{rest}")
+
+    async def prove(self, update: WeightUpdate) -> SyncProof:
+        """Prove by log-probs the weights that were received, and let requests go on."""
         self._version = update.version
         self._core.set_weight_version(str(update.version))
         # the probe takes an engine step or two, and so do requests under way
@@ -277,43 +320,22 @@ class VllmSampler:
         try:
             difference = await self._verify_probe(update)
         finally:
-            if was_paused:
+            if self._was_paused:
                 await self.pause()
-        unproven = tuple(sorted(self._held.unproven))
-        return SyncProof(compared=len(self._held.proven), unproven=unproven, difference=difference)
+        unproven = tuple(sorted(frozenset().union(*(each.unproven for each in self._outcomes))))
+        compared = min(each.compared for each in self._outcomes)
+        return SyncProof(compared=compared, unproven=unproven, difference=difference)
 
-    def _take_in(self, update: WeightUpdate) -> None:
-        """Replace the weights, and compare what arrived and what is held with what was sent."""
-        receipt = Receipt(update.checksums, self._digests, self._held.watch)
-        with (
-            self._fail_on_error(),
-            matrix_products(self._core.engine_core.vllm_config.model_config.hf_config.hidden_size),
-        ):
-            self._wake()
-            self._held.begin(self._lay_out(update.checksums))
-            self._replace_weights(receipt.pass_on(update.tensors))
-            problems = receipt.list_problems() or self._held.list_problems()
-        # keys and values of the old weights must serve no one: requests under way are computed again from their ids
-        if not self._core.reset_prefix_cache(reset_running_requests=True):
-            raise SyncError("the engine could not drop the cache of the old weights")
-        if problems:
-            rest = f"; {len(problems) - _PROBLEMS} more" if problems[_PROBLEMS:] else ""
-            named = "; ".join(problems[:_PROBLEMS])
-            raise SyncError(f"the sampler does not hold version {update.version} of the weights: {named}{rest}")
-        self._digests = {name: each.digest for name, each in update.checksums.items()}
-
-    def _lay_out(self, sent: Mapping[str, Checksum]) -> WeightLayout:
-        lora = self._settings.lora
-        read, more = (lay_out_weights, ()) if lora is None else (lay_out_adapter, (lora,))
-        layout: WeightLayout = self._core.collective_rpc(read, args=(sent, *more))[0]
-        return layout
-
-    def _replace_weights(self, tensors: NamedTensors) -> None:
-        lora = self._settings.lora
-        if lora is None:
-            self._core.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(tensors)})
+    async def _divide(self, tensors: NamedTensors | AsyncIterable[NamedTensors]) -> AsyncIterator[NamedTensors]:
+        """Yield what each call of the workers brings: all, but for workers in other processes, which get copies."""
+        if isinstance(tensors, AsyncIterable):
+            async for bucket in tensors:
+                yield bucket
+        elif self._settings.tensor_parallel == 1:
+            yield tensors
         else:
-            self._core.collective_rpc(replace_adapter, args=(tensors, lora))
+            for bucket in fill_buckets(tensors):
+                yield bucket
 
     async def _verify_probe(self, update: WeightUpdate) -> float:
         probe = update.probe

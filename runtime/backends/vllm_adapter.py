@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from ...dsl.model.recipe import Lora
 from ..protocols import Checksum, NamedTensors
-from .checks.held_weights import WeightLayout, WeightPlace
+from .checks.held_weights import Shard, WeightLayout, WeightPlace
 from .lora import peft_name
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _adapter(manager: Any, tensors: NamedTensors, lora: Lora) -> LoRAModel:
     )
 
 
-def lay_out_adapter(worker: Any, sent: Mapping[str, Checksum], lora: Lora) -> WeightLayout:
+def lay_out_adapter(worker: Any, sent: Mapping[str, Checksum], lora: Lora, shard: Shard) -> WeightLayout:
     """Find each matrix in the stacks of a worker's layers, where B is scaled and both are padded with zeros."""
     from vllm.lora.utils import parse_fine_tuned_lora_name
 
@@ -85,10 +85,15 @@ def lay_out_adapter(worker: Any, sent: Mapping[str, Checksum], lora: Lora) -> We
     rename = mapper and mapper.get_rename_mapper()
     stacks = {(layer, is_down): stack for layer, is_down, stack in _stacks(manager, lora)}
     keys = {name: parse_fine_tuned_lora_name(peft_name(name), rename) for name in sent}
-    places = {
-        name: _place(stacks[key], lora, is_down=key[1])
+    cuts = {
+        name: shard.cut(sent[name].shape[key[1]], stacks[key].shape[key[1]])
         for name, key in keys.items()
-        if key in stacks and sent[name].shape[key[1]] == stacks[key].shape[key[1]]
+        if key in stacks
+    }
+    places = {
+        name: _place(stacks[keys[name]], lora, cut, is_down=keys[name][1])
+        for name, cut in cuts.items()
+        if cut is not None
     }
     missing = stacks.keys() - set(keys.values())
     return WeightLayout(
@@ -108,9 +113,9 @@ def _stacks(manager: Any, lora: Lora) -> Iterator[tuple[str, bool, Tensor]]:
                 yield part, False, up[0, 0]
 
 
-def _place(stack: Tensor, lora: Lora, *, is_down: bool) -> WeightPlace:
+def _place(stack: Tensor, lora: Lora, cut: slice, *, is_down: bool) -> WeightPlace:
     def convert(tensor: Tensor) -> Tensor:
-        cast = tensor.to(stack.dtype)
+        cast = (tensor[:, cut] if is_down else tensor[cut]).to(stack.dtype)
         scaled = cast if is_down or lora.alpha == lora.rank else cast * (lora.alpha / lora.rank)
         padding = (0, 0, 0, len(stack) - lora.rank) if is_down else (0, stack.shape[1] - lora.rank)
         return functional.pad(scaled, padding) if any(padding) else scaled

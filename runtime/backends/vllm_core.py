@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +12,14 @@ import numpy as np
 import torch
 
 from ...dsl.model.recipe import DType
-from ..protocols import Checksum, SamplerSettings
-from .checks.held_weights import WeightLayout, lay_out_model
+from ..protocols import SamplerSettings
 from .process_group import join_process_group
 from .vllm_adapter import adapter_args, multiply_once
 
 if TYPE_CHECKING:
     from vllm.v1.engine.core_client import InprocClient
 
-__all__ = ["lay_out_weights", "matrix_products", "start_core", "stop_core"]
+__all__ = ["matrix_products", "start_core", "stop_core"]
 
 _DTYPES = {DType.AUTO: "auto", DType.FP32: "float32", DType.BF16: "bfloat16", DType.FP16: "float16"}
 
@@ -52,6 +51,10 @@ def stop_core(core: InprocClient) -> None:
 
 
 def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
+    from vllm.config import WeightTransferConfig
+
+    from .transfer.vllm_intake import WorkerExtension
+
     all_follow = settings.weights_follow and settings.lora is None
     return {
         "model": str(settings.model),
@@ -66,7 +69,7 @@ def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
         "max_num_batched_tokens": max(settings.context_tokens, _BATCHED_TOKENS),
         "block_size": settings.block_size,
         "enable_prefix_caching": True,
-        "kv_cache_memory_bytes": settings.cache_bytes or _cache_bytes(settings),
+        "kv_cache_memory_bytes": _cache_bytes(settings),
         "gpu_memory_utilization": settings.memory_share,
         "enable_sleep_mode": settings.shares_gpu,
         "logprobs_mode": "processed_logprobs",
@@ -74,6 +77,11 @@ def _engine_args(settings: SamplerSettings) -> dict[str, Any]:
         # weights come with the output layer written out, and the engine has one of its own to put it in: of a tied one
         # a CPU engine keeps a copy, which outlives new embeddings unnoticed
         "hf_overrides": {"tie_word_embeddings": False} if all_follow else {},
+        "weight_transfer_config": WeightTransferConfig(backend=settings.transfer.value),
+        "worker_extension_cls": f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}",
+        "tensor_parallel_size": settings.tensor_parallel,
+        # an engine's workers are on one node; in an actor of Ray's vLLM would make actors of them
+        "distributed_executor_backend": "mp" if settings.tensor_parallel > 1 else None,
         **(adapter_args(settings.lora) if settings.lora is not None else {}),
         "use_tqdm_on_load": False,
         "disable_log_stats": True,
@@ -86,13 +94,15 @@ _BATCHED_TOKENS = 8192
 
 
 def _cache_bytes(settings: SamplerSettings) -> int | None:
-    """Bytes for all slots at full length on a CPU; None on a GPU, which takes what is left."""
+    """Bytes of each worker: on a CPU by default for all slots at full length; None on a GPU for what is left."""
     from vllm.platforms import current_platform
 
+    if settings.cache_bytes:
+        return settings.cache_bytes // settings.tensor_parallel
     if not current_platform.is_cpu():
         return None
     config = _model_config(settings)
-    heads, head_dim = config.num_key_value_heads, config.head_dim
+    heads, head_dim = max(1, config.num_key_value_heads // settings.tensor_parallel), config.head_dim
     bytes_per_token = 2 * config.num_hidden_layers * heads * head_dim * (4 if settings.dtype is DType.FP32 else 2)
     blocks_per_slot = -(-settings.context_tokens // settings.block_size) + 1
     return int(settings.slots * blocks_per_slot * settings.block_size * bytes_per_token)
@@ -105,11 +115,6 @@ def _model_config(settings: SamplerSettings) -> Any:
     if getattr(config, "head_dim", None) is None:
         config.head_dim = config.hidden_size // config.num_attention_heads
     return config
-
-
-def lay_out_weights(worker: Any, sent: Mapping[str, Checksum]) -> WeightLayout:
-    """Find what is sent in the model of a worker."""
-    return lay_out_model(worker.model_runner.get_model(), sent)
 
 
 _SMALL_HIDDEN = 128

@@ -13,7 +13,7 @@ from typing import Any
 from ...dsl.model.algorithm import Kind
 from ...dsl.model.model_sizes import is_folder
 from ...dsl.model.plan import Plan, Role
-from ...dsl.model.recipe import DType, Init, Layout, Model, Offload
+from ...dsl.model.recipe import DType, Init, Launcher, Layout, Model, Offload, WeightTransfer
 from ...dsl.model.stage_kinds import episodes_at_once
 from ..agents.chat import LEFT_OUT, NO_THOUGHTS, Chat
 from ..agents.formats import format_for
@@ -21,7 +21,7 @@ from ..agents.prompts import prompt_texts
 from ..backends.hf_models import ModelSource, load_tokenizer, make_model, make_tokenizer
 from ..backends.registry import DEFAULT_LEARNER, DEFAULT_SAMPLER
 from ..errors import RunError, read_text
-from ..protocols import LearnerSettings, OptimizerSettings, ProbeLimits, Sampler, SamplerSettings
+from ..protocols import LearnerSettings, OptimizerSettings, ProbeLimits, Sampler, SamplerSettings, Transfer
 from ..rollout.env_connections import OpenEnvs, stop_on_env_error
 from ..seeds import derive
 from ..storage.model_files import check_model, record_source
@@ -38,6 +38,7 @@ __all__ = [
     "learner_worker",
     "prepare_model",
     "rollout_worker",
+    "weight_transfer",
 ]
 
 PROBE_LIMITS = {
@@ -146,11 +147,13 @@ def rollout_worker(
         context_tokens=_context(plan),
         # each engine has its share, and with it its share of the cache; a model that only plays has one engine
         slots=-(-slots // (_num_engines(plan) if weights_follow else 1)),
+        tensor_parallel=hardware.tensor_parallel,
         block_size=hardware.block_size,
         cache_bytes=None if hardware.kv_cache_gb is None else int(hardware.kv_cache_gb * 2**30),
         memory_share=_memory_share(plan),
         shares_gpu=plan.hardware.gpus_per_node > 0 and plan.hardware.layout is Layout.COLOCATED,
         eager=hardware.eager if hardware.eager is not None else plan.hardware.gpus_per_node == 0,
+        transfer=weight_transfer(plan),
         weights_follow=weights_follow,
         # a model that only plays has none beside it: they were merged when it was exported
         lora=plan.model.lora if weights_follow else None,
@@ -162,6 +165,15 @@ def rollout_worker(
 
 def _num_engines(plan: Plan) -> int:
     return sum(worker.role is Role.ROLLOUT for worker in plan.placement.workers) or 1
+
+
+def weight_transfer(plan: Plan) -> Transfer:
+    """Choose how weights reach the samplers: adapters are small, and in one process tensors are there already."""
+    hardware = plan.hardware
+    is_between_gpus = hardware.gpus_per_node > 0 and plan.placement.launcher == Launcher.RAY
+    if not is_between_gpus or plan.model.lora or hardware.weight_transfer is WeightTransfer.OBJECT_STORE:
+        return Transfer.DIRECT
+    return Transfer.IPC if plan.hardware.layout is Layout.COLOCATED else Transfer.NCCL
 
 
 def _words(plan: Plan, model: ModelSource) -> ModelSource:

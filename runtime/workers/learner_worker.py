@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..errors import RunError, StepRefused
 from ..protocols import (
     Floats,
     Learner,
     OptimizerSettings,
+    Probe,
     ProbeLimits,
     Scorer,
     TrainSequence,
@@ -91,6 +92,8 @@ class LearnerWorker:
         self._notes, self._noted = [] if notes is None else notes, set[str]()
         self._limits = limits
         self._text = ProbeText()
+        self.connection: Any = None
+        """To the samplers, where GPUs send weights to GPUs."""
         self._make_reference = reference
         self._reference: Scorer | None = None
         self._referred: Path | None = None
@@ -190,11 +193,13 @@ class LearnerWorker:
 
     def handover(self, version: int) -> WeightUpdate:
         """The weights, and all by which whoever gets them can prove that they arrived."""
-        with _in_memory("sync", StepRefused):
-            probe = self._text.score(self.learner, self._limits)
         return WeightUpdate(
-            version=version, tensors=self.learner.weights(), checksums=self.learner.checksums(), probe=probe
+            version=version, tensors=self.learner.weights(), checksums=self.learner.checksums(), probe=self.probe()
         )
+
+    def probe(self) -> Probe:
+        with _in_memory("sync", StepRefused):
+            return self._text.score(self.learner, self._limits)
 
 
 @contextmanager

@@ -17,11 +17,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from ...dsl.model.plan import Plan, Role, Worker
 from ...dsl.model.recipe import Layout
 from ..backends.hf_models import ModelSource
-from ..errors import LearnerLost, RunError
-from ..protocols import SyncProof
+from ..errors import LearnerLost, RunError, StepRefused
+from ..protocols import SyncProof, Transfer
 from ..rollout.env_connections import EnvConnector
 from ..rollout.episode import Episode, Group
 from ..rollout.groups import GroupRequest
+from .build import weight_transfer
 from .division import divide, is_divided, join
 from .learner_worker import LearnerWorker
 from .ray_actors import LearnerActor, RolloutActor
@@ -29,7 +30,7 @@ from .ray_cluster import HEALTH, Cluster, join_cluster, list_workers, named_vari
 from .ray_member import START_S, Member, WorkerLost, gather_all
 from .ray_samplers import Samplers
 from .rollout_worker import PlaySettings, RolloutWorker
-from .transfer import free_memory, hand_over, take_over
+from .transfer import Receivers, free_memory, hand_over, send_weights, take_over
 from .worker_group import WorkerGroup
 
 __all__ = ["RayWorkerGroup", "launch_ray"]
@@ -138,12 +139,11 @@ class Ranks:
 class RayWorkerGroup(WorkerGroup):
     """Samplers and ranks, each in an actor of its own."""
 
-    def __init__(
-        self, samplers: Samplers, ranks: Ranks, addresses: Callable[[], Sequence[str]], *, shares_gpu: bool
-    ) -> None:
-        """`addresses` are those of the ranks; `shares_gpu` says that samplers sleep while the learner works."""
-        self._samplers, self._ranks = samplers, ranks
-        self._addresses, self._shares_gpu = addresses, shares_gpu
+    def __init__(self, plan: Plan, samplers: Samplers, ranks: Ranks, addresses: Callable[[], Sequence[str]]) -> None:
+        """`addresses` are those of the ranks."""
+        self._plan, self._samplers, self._ranks, self._addresses = plan, samplers, ranks, addresses
+        self._shares_gpu = plan.hardware.gpus_per_node > 0 and plan.hardware.layout is Layout.COLOCATED
+        self._transfer = weight_transfer(plan)
         self._model: ModelSource
         self.around = ExitStack()
         """What was started for the workers, and is ended after them."""
@@ -181,7 +181,24 @@ class RayWorkerGroup(WorkerGroup):
 
     async def sync(self, version: int) -> SyncProof:
         self._samplers.forget_weights()
-        return await self._samplers.load(await self.compute(partial(hand_over, version=version)), take_over)
+        if self._transfer is Transfer.DIRECT:
+            return await self._samplers.load(await self.compute(partial(hand_over, version=version)), take_over)
+        if self._shares_gpu:
+            await self._samplers.sleep()
+        receivers = Receivers(actors=self._samplers.handles, gpus_each=self._plan.hardware.rollout.tensor_parallel)
+        proof = await self.learner(send_weights, version, receivers, self._transfer)
+        assert proof is not None, "the first rank returns one"
+        self._samplers.restore_by(partial(self._restore, version))
+        return proof
+
+    async def _restore(self, version: int, member: Member) -> None:
+        """Give one sampler the weights that GPUs sent to all, by the object store, while the learner still has them."""
+        if self._plan.hardware.staleness:
+            raise StepRefused(
+                "sync: a sampler was lost, and the learner no longer has the weights that it sampled with; set "
+                "'hardware.weight_transfer: object_store' to keep them, or resume"
+            )
+        await member.ask(take_over, await self.learner(hand_over, version))
 
     async def restart_learner(self) -> None:
         self._samplers.forget_weights()
@@ -209,6 +226,7 @@ async def launch_ray(
         announce("start: waiting for the workers")
         samplers, ranks = list_workers(plan, Role.ROLLOUT), list_workers(plan, Role.LEARNER)
         workers = RayWorkerGroup(
+            plan,
             Samplers(
                 [partial(_sampler, cluster, plan, root, reach, clock, each) for each in samplers],
                 reach.note,
@@ -216,7 +234,6 @@ async def launch_ray(
             ),
             Ranks(plan, [partial(_rank, cluster, plan, root, each) for each in ranks], plan.hardware.heartbeat_s),
             lambda: [cluster.address_of(each) for each in ranks],
-            shares_gpu=plan.hardware.gpus_per_node > 0 and plan.hardware.layout is Layout.COLOCATED,
         )
         await workers.start(announce)
         workers.around = around.pop_all()

@@ -54,8 +54,8 @@ class Samplers:
         self.members: list[Member] = []
         self._renewing = [asyncio.Lock() for _ in create]
         self._model: ModelSource
-        self._weights: tuple[Any, TakeOver] | None = None
-        """Where those of the last sync are, and how they are loaded."""
+        self._restore: Callable[[Member], Awaitable[Any]] | None = None
+        """Gives one the weights of the last sync."""
         self.lengths = TurnLengths()
         self._replaced = Counter[int]()
         """Since the last sync."""
@@ -101,9 +101,13 @@ class Samplers:
             except _LOST as error:
                 await self.replace_lost(at, member, error)
 
+    @property
+    def handles(self) -> list[Any]:
+        return [member.handle for member in self.members]
+
     async def load(self, weights: Any, take_over: TakeOver) -> SyncProof:
         """Give all the weights; return the proof with the largest difference."""
-        self._weights = weights, take_over
+        self._restore = lambda member: member.ask(take_over, weights)
         proofs = await self.call_all(take_over, weights)
         self._replaced.clear()
         return max(proofs, key=lambda proof: proof.difference)
@@ -111,7 +115,12 @@ class Samplers:
     def forget_weights(self) -> None:
         """Let go of those of the last sync, so that there is room for the next; not while somebody may need them."""
         if not self._plays:
-            self._weights = None
+            self._restore = None
+
+    def restore_by(self, restore: Callable[[Member], Awaitable[Any]]) -> None:
+        """Say how to give one the weights that all have got in another way than by `load`."""
+        self._replaced.clear()
+        self._restore = restore
 
     async def sleep(self) -> None:
         await self.call_all(RolloutWorker.sleep)
@@ -198,9 +207,8 @@ class Samplers:
         member = await self._create[at]()
         try:
             await self._start(member)
-            if self._weights is not None:
-                weights, take_over = self._weights
-                await member.ask(take_over, weights)
+            if self._restore is not None:
+                await self._restore(member)
         except BaseException:
             await member.end()
             raise

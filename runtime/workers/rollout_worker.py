@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from typing import Any
 
 from ...dsl.model.algorithm import LossOn
 from ...dsl.model.recipe import Agent, Environment, Rollout, TaskSelection
@@ -81,6 +82,8 @@ class RolloutWorker:
         self._plays = 0
         """Under way; several where groups are handed out one by one, or weights change in flight."""
         self._concurrency = ConcurrencyLimits.of(Rollout())
+        self.receiving: Any = None
+        """Weights under way from GPUs of a learner."""
 
     async def tasks(
         self, name: str, environment: Environment, selection: TaskSelection, seed: int

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..protocols import Probe, ProbeLimits, Scorer, TrainSequence, WeightUpdate
+from ..protocols import NamedTensors, Probe, ProbeLimits, Scorer, TrainSequence
 
-if TYPE_CHECKING:
-    from torch import Tensor
+__all__ = ["PackedTensor", "ProbeText", "free_cache", "pack_weights", "unpack_weights"]
 
-__all__ = ["ProbeText", "free_cache", "pack_weights", "unpack_weights"]
+PackedTensor = tuple[str, NDArray[np.uint8], Any, Any]
+"""Name, bytes, dtype and shape."""
 
 _SEQUENCES, _TOKENS = 2, 24
 """Of a probe. Both engines compute all of its log-probs at every sync."""
@@ -52,25 +51,21 @@ def _windows(sequences: Sequence[NDArray[np.int32]]) -> list[NDArray[np.int32]]:
     return [ids for ids in windows if len(ids) > 1][-_SEQUENCES:]
 
 
-def pack_weights(update: WeightUpdate) -> WeightUpdate:
-    """Tensors as plain bytes: those of numpy cross processes without being copied, tensors do not."""
+def pack_weights(tensors: NamedTensors) -> list[PackedTensor]:
+    """Return tensors as plain bytes: those of numpy cross processes without being copied, tensors do not."""
     import torch
 
-    def plain(tensor: Tensor) -> tuple[Any, ...]:
-        return tensor.reshape(-1).view(torch.uint8).cpu().numpy(), tensor.dtype, tensor.shape
+    return [
+        (name, tensor.reshape(-1).view(torch.uint8).cpu().numpy(), tensor.dtype, tensor.shape)
+        for name, tensor in tensors
+    ]
 
-    return replace(update, tensors=[(name, plain(tensor)) for name, tensor in update.tensors])  # type: ignore[misc]
 
-
-def unpack_weights(update: WeightUpdate) -> WeightUpdate:
-    """Tensors over the same memory; not to be written to."""
+def unpack_weights(packed: Sequence[PackedTensor]) -> NamedTensors:
+    """Return tensors over the same memory; not to be written to."""
     import torch
 
-    tensors: Any = update.tensors
-    return replace(
-        update,
-        tensors=[(name, torch.from_numpy(data).view(dtype).view(shape)) for name, (data, dtype, shape) in tensors],
-    )
+    return [(name, torch.from_numpy(data).view(dtype).view(shape)) for name, data, dtype, shape in packed]
 
 
 def free_cache() -> None:

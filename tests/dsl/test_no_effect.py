@@ -44,6 +44,7 @@ from agym.dsl.model.recipe import (
     RewardSource,
     Sink,
     Transport,
+    WeightTransfer,
 )
 from agym.dsl.model.stage_kinds import kind_of
 from agym.dsl.source import Source
@@ -236,7 +237,6 @@ RECIPE: Cases = {
     "hardware.gpu_memory_gb": ([{}], [GPUS]),
     "hardware.workers_per_node": ([GPUS | {"hardware.workers_per_node": 2}], [{"hardware.workers_per_node": 2}, GPUS]),
     "hardware.layout": ([{"hardware.layout": Layout.SPLIT}], [{}, GPUS, SPLIT]),
-    "hardware.rollout.tensor_parallel": ([{"hardware.rollout.tensor_parallel": 2}], [{}, GPUS]),
     "hardware.rollout.memory_share": ([{}], [GPUS]),
     "hardware.rollout.kv_cache_gb": ([GPUS], [{}]),
     "hardware.rollout.eager": ([{"hardware.rollout.eager": False}], [{}, {"hardware.rollout.eager": True}, GPUS]),
@@ -247,6 +247,10 @@ RECIPE: Cases = {
     "hardware.ray_address": (
         [{"hardware.launcher": Launcher.INLINE, "hardware.ray_address": "auto"}],
         [{"hardware.ray_address": "auto"}, GPUS],
+    ),
+    "hardware.weight_transfer": (
+        [{"hardware.weight_transfer": WeightTransfer.OBJECT_STORE}],
+        [GPUS | {"hardware.weight_transfer": WeightTransfer.OBJECT_STORE, "hardware.launcher": Launcher.RAY}, GPUS, {}],
     ),
     "hardware.in_flight": (
         [{"hardware.in_flight": True}],

@@ -688,9 +688,11 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
                 "hardware.rollout.tensor_parallel",
                 "have to span two nodes",
             ),
+            ({"hardware.rollout.tensor_parallel": 4}, "hardware.rollout.tensor_parallel", "4 processes cannot share"),
         ],
         [
             {},
+            {"hardware.rollout.tensor_parallel": 2},
             SPLIT | {"hardware.rollout.tensor_parallel": 2},
             FOUR | {"hardware.rollout.tensor_parallel": 2},
             FOUR | SEVEN | {"hardware.rollout.tensor_parallel": 4},

@@ -14,10 +14,17 @@ from agym.envs.clients.client import InlineEnv
 from agym.envs.errors import EnvFault
 from agym.runtime.backends.hf_models import ModelSource, load_tokenizer, make_tokenizer
 from agym.runtime.errors import RunError
+from agym.runtime.protocols import Transfer
 from agym.runtime.rollout.env_connections import OpenEnvs
-from agym.runtime.workers.build import critic_backbone, find_teachers, learner_settings, prepare_model
+from agym.runtime.workers.build import (
+    critic_backbone,
+    find_teachers,
+    learner_settings,
+    prepare_model,
+    weight_transfer,
+)
 
-from .conftest import echoing
+from .conftest import RECIPE, echoing, plan_of
 
 
 @pytest.fixture
@@ -128,3 +135,19 @@ def test_an_environment_that_keeps_its_words_is_told_by_its_name(new_run: Any, e
 
     with pytest.raises(RunError, match=r"environment '.*': no answer"):
         asyncio.run(prepare_model(new_run().plan, tmp_path, OpenEnvs(opened)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "transfer"),
+    [
+        ([], Transfer.DIRECT),
+        (["hardware={gpus_per_node: 1, gpu: h100}"], Transfer.DIRECT),
+        (["hardware={gpus_per_node: 1, gpu: h100, launcher: ray}"], Transfer.IPC),
+        (["hardware={gpus_per_node: 2, gpu: h100}"], Transfer.IPC),
+        (["hardware={gpus_per_node: 2, gpu: h100, layout: split}"], Transfer.NCCL),
+        (["hardware={gpus_per_node: 2, gpu: h100, weight_transfer: object_store}"], Transfer.DIRECT),
+        (["hardware={gpus_per_node: 2, gpu: h100}", "model.lora={rank: 4}"], Transfer.DIRECT),
+    ],
+)
+def test_weights_go_by_what_connects_learner_and_samplers(settings: list[str], transfer: Transfer) -> None:
+    assert weight_transfer(plan_of(RECIPE, *settings)) is transfer

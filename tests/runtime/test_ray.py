@@ -24,15 +24,11 @@ pytest.importorskip("ray")
 from agym.dsl.model.plan import Role, Worker  # noqa: E402
 from agym.dsl.model.recipe import Agent, Rollout  # noqa: E402
 from agym.envs.protocol import Deadlines  # noqa: E402
-from agym.runtime.backends.checks.checksums import checksums  # noqa: E402
 from agym.runtime.errors import LearnerLost, RunError, SamplerLost, StepRefused  # noqa: E402
 from agym.runtime.protocols import (  # noqa: E402
-    Probe,
-    ProbeLimits,
     SamplingSettings,
     SyncProof,
     TrainSequence,
-    WeightUpdate,
 )
 from agym.runtime.rollout.env_connections import EnvConnector  # noqa: E402
 from agym.runtime.rollout.episode import Ending, Episode, Group, Segment, Task  # noqa: E402
@@ -52,50 +48,10 @@ from agym.runtime.workers.ray_cluster import (  # noqa: E402
 from agym.runtime.workers.ray_member import Member, WorkerLost  # noqa: E402
 from agym.runtime.workers.ray_samplers import Samplers  # noqa: E402
 from agym.runtime.workers.rollout_worker import PlaySettings  # noqa: E402
-from agym.runtime.workers.weight_sync import pack_weights, unpack_weights  # noqa: E402
 from ray.exceptions import ActorDiedError  # noqa: E402
 from two_nodes import two_nodes  # noqa: E402
 
 from .conftest import RECIPE, plan_of  # noqa: E402
-
-# --- weights -------------------------------------------------------------------------------------------------------
-
-
-def update(*tensors: tuple[str, Any]) -> WeightUpdate:
-    limits = ProbeLimits(floor=1e-4, ceiling=1e-4)
-    probe = Probe(sequences=[(1, 2)], logprobs=[np.zeros(1, np.float32)], limits=limits)
-    return WeightUpdate(version=3, tensors=tensors, checksums=checksums(tensors), probe=probe)
-
-
-def crossed(parcel: WeightUpdate) -> tuple[WeightUpdate, list[Any]]:
-    """As shared memory hands it on: buffers beside the pickle, read-only on the other side."""
-    buffers: list[pickle.PickleBuffer] = []
-    data = pickle.dumps(parcel, protocol=5, buffer_callback=buffers.append)
-    views = [memoryview(bytes(buffer.raw())) for buffer in buffers]
-    return pickle.loads(data, buffers=views), buffers
-
-
-@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_weights_of_any_precision_and_shape_arrive_bit_for_bit(dtype: Any) -> None:
-    tensors = [
-        ("matrix", torch.randn(3, 4).to(dtype)),
-        ("turned", torch.randn(4, 3).to(dtype).T),
-        ("one", torch.ones(())),
-    ]
-    arrived, _ = crossed(pack_weights(update(*tensors)))
-    assert arrived.version == 3
-    for (name, sent), (other, got) in zip(tensors, unpack_weights(arrived).tensors, strict=True):
-        assert (name, sent.dtype, sent.shape) == (other, got.dtype, got.shape)
-        assert torch.equal(sent, got)
-
-
-def test_weights_are_not_copied_before_they_are_in_shared_memory() -> None:
-    weight = torch.zeros(8)
-    _, buffers = crossed(pack_weights(update(("w", weight))))
-    weight += 1
-    assert buffers[0].raw().tobytes() == weight.numpy().tobytes()
-
 
 # --- placement -----------------------------------------------------------------------------------------------------
 
@@ -570,7 +526,8 @@ class Told:
 
 def test_on_a_shared_gpu_samplers_sleep_while_the_learner_works_and_it_gives_back_memory_before_they_wake() -> None:
     told: Any = Told()
-    workers = RayWorkerGroup(told, told, list, shares_gpu=True)
+    plan = plan_of(RECIPE, "hardware={gpus_per_node: 1, gpu: h100, launcher: ray, weight_transfer: object_store}")
+    workers = RayWorkerGroup(plan, told, told, list)
     asyncio.run(workers.compute(whole))
     asyncio.run(workers.sync(3))
     turn = ["samplers sleep", "whole", "free_memory"]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...protocols import Checksum, NamedTensors
 
-__all__ = ["Receipt", "checksum", "checksums", "describe_values", "digest"]
+__all__ = ["Receipt", "checksum", "checksums", "describe_values", "digest", "note_checksums"]
 
 _PLACES = 1 << 15
 """Integers of a chunk: 256 KiB, which stays in a core's cache."""
@@ -82,11 +82,18 @@ def _dtype(tensor: Tensor) -> str:
 def checksums(tensors: NamedTensors) -> dict[str, Checksum]:
     """Return what a sampler has to receive."""
     sent: dict[str, Checksum] = {}
+    for _ in note_checksums(tensors, sent):
+        pass
+    return sent
+
+
+def note_checksums(tensors: NamedTensors, sent: dict[str, Checksum]) -> Iterator[tuple[str, Tensor]]:
+    """Yield tensors on their way to a sampler; add to `sent` what it has to receive."""
     for name, tensor in tensors:
         if name in sent:
             raise ValueError(f"the learner has two tensors named '{name}'")
         sent[name] = checksum(tensor)
-    return sent
+        yield name, tensor
 
 
 class Receipt:
@@ -98,26 +105,20 @@ class Receipt:
         before: Mapping[str, int],
         watch: Callable[[str, Tensor, int], None],
     ) -> None:
-        """`before` are the digests of the last version; `watch` sees each tensor that is right, with its digest."""
+        """Of what is sent the digests need not be known yet. `before` are those of the last version; `watch` sees each
+        tensor, with the digest that it arrived with."""
         self._sent, self._before, self._watch = sent, before, watch
-        self._digests = {name: each.digest for name, each in sent.items()}
-        self._arrived = set[str]()
-        self._problems: list[str] = []
+        self._arrived: dict[str, int] = {}
+        self._misfits: dict[str, str] = {}
 
     def pass_on(self, tensors: NamedTensors) -> Iterator[tuple[str, Tensor]]:
         """Yield what an engine can take; what it cannot (unknown, twice, of another shape) would break it."""
         for name, tensor in tensors:
             if problem := self._find_misfit(name, tensor):
-                self._problems.append(f"'{name}' {problem}")
+                self._misfits[name] = f"'{name}' {problem}"
                 continue
-            self._arrived.add(name)
-            found = digest(tensor)
-            if found == self._sent[name].digest:
-                self._watch(name, tensor, found)
-            else:
-                self._problems.append(
-                    f"'{name}' arrived with {describe_values(name, found, self._digests, self._before)}"
-                )
+            self._arrived[name] = digest(tensor)
+            self._watch(name, tensor, self._arrived[name])
             yield name, tensor
 
     def _find_misfit(self, name: str, tensor: Tensor) -> str:
@@ -130,11 +131,15 @@ class Receipt:
             return f"was sent as {sent.dtype} {list(sent.shape)} and arrived as {_dtype(tensor)} {list(shape)}"
         return ""
 
-    def list_problems(self) -> list[str]:
-        """Everything that went wrong on the way, once all has passed."""
-        misfits = {each.split("'")[1] for each in self._problems}
-        missing = [name for name in self._sent if name not in self._arrived and name not in misfits]
-        return [*self._problems, *(f"'{name}' did not arrive" for name in missing)]
+    def list_problems(self, expected: Mapping[str, int]) -> list[str]:
+        """Everything that went wrong on the way, once all has passed and the digests of what was sent are known."""
+        wrong = [
+            f"'{name}' arrived with {describe_values(name, found, expected, self._before)}"
+            for name, found in self._arrived.items()
+            if found != expected[name]
+        ]
+        missing = [name for name in self._sent if name not in self._arrived and name not in self._misfits]
+        return [*wrong, *self._misfits.values(), *(f"'{name}' did not arrive" for name in missing)]
 
 
 def describe_values(name: str, found: int, expected: Mapping[str, int], before: Mapping[str, int]) -> str:

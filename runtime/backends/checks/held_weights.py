@@ -11,7 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +21,26 @@ from torch import Tensor, nn
 from ...protocols import Checksum
 from .checksums import describe_values, digest
 
-__all__ = ["HeldWeights", "WeightLayout", "WeightPlace", "lay_out_model"]
+__all__ = ["HeldWeights", "Shard", "WeightLayout", "WeightPlace", "lay_out_model"]
 
 _COLUMNS = 16
 """Columns of a packed layer that are read at each sync."""
 _SMALLEST = torch.finfo(torch.float32).tiny
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Which of an engine's workers holds what is compared, and of how many, where each has a part of every layer."""
+
+    rank: int = 0
+    of: int = 1
+
+    def cut(self, full: int, held: int) -> slice | None:
+        """Return the part of a dimension that a worker holds; several may hold the same one. None if there is none."""
+        if not 0 < held <= full or full % held or self.of % (full // held):
+            return None
+        start = self.rank * (full // held) // self.of * held
+        return slice(start, start + held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,14 +152,14 @@ def _kind(name: str) -> str:
 # --- where a model keeps what it is sent ---------------------------------------------------------------------------
 
 
-def lay_out_model(model: nn.Module, sent: Mapping[str, Checksum]) -> WeightLayout:
+def lay_out_model(model: nn.Module, sent: Mapping[str, Checksum], shard: Shard = Shard()) -> WeightLayout:
     """Find each tensor in an engine's model: under its own name, or in a layer that several are fused into."""
     rename = getattr(model, "hf_to_vllm_mapper", None)
     names = {name: name if rename is None else rename.get_rename_mapper().map_name(name) for name in sent}
     shapes = {names[name]: each.shape for name, each in sent.items()}
     parameters = dict(model.named_parameters(remove_duplicate=False))
     rows = {name: (name, slice(0, shape[0] if shape else None)) for name, shape in shapes.items()}
-    rows |= _find_fused(parameters, getattr(model, "packed_modules_mapping", {}), shapes)
+    rows |= _find_fused(model, parameters, shapes, shard)
     answers = {name: _answer_of(layer) for name, layer in model.named_modules() if hasattr(layer, "cpu_linear")}
     places = dict[str, WeightPlace]()
     for name, renamed in names.items():
@@ -150,8 +167,10 @@ def lay_out_model(model: nn.Module, sent: Mapping[str, Checksum]) -> WeightLayou
         if parameter not in parameters:
             continue
         layer, kind = model.get_submodule(parameter.rpartition(".")[0]), parameter.rpartition(".")[2]
-        if _fits(layer, parameters[parameter], part, shapes[renamed], fused=parameter != renamed):
-            places[name] = _place(layer, kind, part, answers.get(parameter.removesuffix(".weight")))
+        find = _find_whole if shard.of == 1 else partial(_find_cut, shard=shard)
+        cut = find(layer, parameters[parameter], part, shapes[renamed], fused=parameter != renamed)
+        if cut is not None:
+            places[name] = _place(layer, kind, cut, answers.get(parameter.removesuffix(".weight")))
     reached = {rows[renamed][0] for renamed in shapes}
     parts = {part for part, (parameter, _) in rows.items() if parameter in reached}
     return WeightLayout(
@@ -162,47 +181,81 @@ def lay_out_model(model: nn.Module, sent: Mapping[str, Checksum]) -> WeightLayou
 
 
 def _find_fused(
-    parameters: Mapping[str, Tensor], fusions: Mapping[str, Sequence[str]], shapes: Mapping[str, Sequence[int]]
+    model: nn.Module, parameters: Mapping[str, Tensor], shapes: Mapping[str, Sequence[int]], shard: Shard
 ) -> dict[str, tuple[str, slice]]:
     """Return the rows of fused parameters that belong to each part, in the order of the fusion."""
-    found = dict[str, tuple[str, slice]]()
+    found, fusions = dict[str, tuple[str, slice]](), getattr(model, "packed_modules_mapping", {})
     for parameter, held in parameters.items():
         layer, _, kind = parameter.rpartition(".")
         parent, _, leaf = layer.rpartition(".")
         parts = [f"{parent}.{part}.{kind}" for part in fusions.get(leaf, ())]
         if parameter in shapes or not any(part in shapes for part in parts):
             continue
-        ends = list(accumulate(shapes[part][0] if part in shapes else 0 for part in parts))
-        if held.numel() and ends[-1] != len(held) and all(part in shapes for part in parts):
-            continue  # an engine over several processors holds a share of each
+        sizes = [shapes[part][0] if part in shapes else 0 for part in parts]
+        if shard.of > 1:  # each worker holds a part of every one of them
+            sizes = list(getattr(model.get_submodule(layer), "output_partition_sizes", ()))
+        ends = list(accumulate(sizes))
+        if len(sizes) != len(parts) or (
+            held.numel() and ends[-1] != len(held) and all(part in shapes for part in parts)
+        ):
+            continue
         found |= {part: (parameter, slice(*span)) for part, span in zip(parts, pairwise([0, *ends]), strict=True)}
     return found
 
 
-def _fits(layer: nn.Module, held: Tensor, rows: slice, shape: Sequence[int], *, fused: bool) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Rows of what is held, and what they are of the tensor that is sent."""
+
+    rows: slice
+    of: tuple[slice, ...] = ()
+    """Empty for all of it."""
+
+
+def _find_whole(layer: nn.Module, held: Tensor, rows: slice, shape: Sequence[int], *, fused: bool) -> _Cut | None:
     if not held.numel():
-        return hasattr(layer, "cpu_linear")
+        return _Cut(rows) if hasattr(layer, "cpu_linear") else None
     if held.shape[1:] != shape[1:]:
-        return False
+        return None
     # only a vocabulary is padded
-    return (
+    fits = (
         fused
         or held.ndim == 0
         or rows.stop == len(held)
         or (hasattr(layer, "org_vocab_size") and rows.stop < len(held))
     )
+    return _Cut(rows) if fits else None
 
 
-def _place(layer: nn.Module, kind: str, rows: slice, multiply: Callable[[Tensor], Tensor] | None) -> WeightPlace:
-    dtype = getattr(layer, kind).dtype
+def _find_cut(
+    layer: nn.Module, held: Tensor, rows: slice, shape: Sequence[int], *, fused: bool, shard: Shard
+) -> _Cut | None:
+    if (vocabulary := getattr(layer, "shard_indices", None)) is not None:
+        start, end = vocabulary.org_vocab_start_index, vocabulary.org_vocab_end_index
+        return _Cut(slice(0, end - start), (slice(start, end),))
+    if not held.numel() and not hasattr(layer, "cpu_linear"):
+        return None
+    packed: Any = layer
+    own = list(held.shape) if held.numel() else [packed.output_size_per_partition, packed.input_size_per_partition]
+    if fused:
+        own[0] = rows.stop - rows.start
+    cuts = [shard.cut(full, size) for full, size in zip(shape, own, strict=False)]
+    if len(own) != len(shape) or None in cuts:
+        return None
+    return _Cut(rows if fused else slice(0, own[0]), tuple(cut for cut in cuts if cut is not None))
+
+
+def _place(layer: nn.Module, kind: str, cut: _Cut, multiply: Callable[[Tensor], Tensor] | None) -> WeightPlace:
+    dtype, rows = getattr(layer, kind).dtype, cut.rows
 
     def read() -> Tensor | None:
         held: Tensor = getattr(layer, kind).detach()  # a reload may put another in its place
         return None if not held.numel() else held[rows] if held.ndim else held
 
-    return WeightPlace(
-        read=read, convert=lambda tensor: tensor.to(dtype), multiply=multiply, outputs=(rows.start, rows.stop)
-    )
+    def convert(tensor: Tensor) -> Tensor:
+        return (tensor[cut.of] if cut.of else tensor).to(dtype)
+
+    return WeightPlace(read=read, convert=convert, multiply=multiply, outputs=(rows.start, rows.stop))
 
 
 def _answer_of(layer: nn.Module) -> Callable[[Tensor], Tensor]:

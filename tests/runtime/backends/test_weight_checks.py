@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from agym.runtime.backends.checks.checksums import Receipt, checksum, checksums, digest  # noqa: E402
-from agym.runtime.backends.checks.held_weights import HeldWeights, lay_out_model  # noqa: E402
+from agym.runtime.backends.checks.held_weights import HeldWeights, Shard, lay_out_model  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from weight_sync import FAULTS  # noqa: E402
@@ -90,9 +90,10 @@ def _shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
 
 def problems(now: Weights, before: Weights, arriving: list[tuple[str, Tensor]]) -> list[str]:
     known = {name: digest(tensor) for name, tensor in before.items()}
-    receipt = Receipt(checksums(now.items()), known, lambda *_: None)
+    sent = checksums(now.items())
+    receipt = Receipt(sent, known, lambda *_: None)
     assert {name for name, _ in receipt.pass_on(arriving)} <= now.keys()
-    return receipt.list_problems()
+    return receipt.list_problems({name: each.digest for name, each in sent.items()})
 
 
 def test_what_arrives_wrong_is_said_by_name(now: Weights, before: Weights) -> None:
@@ -249,3 +250,60 @@ def test_a_cast_is_held_as_it_was_made(now: Weights) -> None:
     assert synced(engine, held, now) == []
     off = now | {"lm_head.weight": functional.threshold(now["lm_head.weight"], 0.0, 0.0)}
     assert synced(engine, held, now, off) == ["'lm_head.weight' is held with other values"]
+
+
+# --- what each of several workers holds
+
+
+def test_a_worker_has_its_share_of_a_dimension_or_one_that_others_have_too() -> None:
+    def cuts(full: int, held: int, of: int) -> list[slice | None]:
+        return [Shard(rank, of).cut(full, held) for rank in range(of)]
+
+    assert cuts(8, 4, 2) == [slice(0, 4), slice(4, 8)]
+    assert cuts(8, 4, 4) == [slice(0, 4), slice(0, 4), slice(4, 8), slice(4, 8)]
+    assert cuts(8, 8, 2) == [slice(0, 8), slice(0, 8)]
+    assert cuts(8, 3, 2) == cuts(8, 16, 2) == cuts(9, 3, 2) == cuts(8, 0, 2) == [None, None]
+
+
+def shard_of(engine: Engine, rank: int, *, packs: bool) -> Engine:
+    """What the first or the second of two workers holds: both have the keys and values of the one head."""
+    part = Engine(packs=packs)
+    for own, whole in zip(part.model.layers, engine.model.layers, strict=True):
+        rows, columns = whole.attn.qkv_proj.weight, whole.attn.o_proj.weight
+        half = HIDDEN // 2
+        own.attn.qkv_proj.take(torch.cat([rows[rank * half : (rank + 1) * half], rows[HIDDEN:]]))
+        own.attn.o_proj.take(columns[:, rank * half : (rank + 1) * half])
+        for layer, outputs, inputs in ((own.attn.qkv_proj, half + 16, HIDDEN), (own.attn.o_proj, HIDDEN, half)):
+            layer.output_size_per_partition, layer.input_size_per_partition = outputs, inputs
+        own.attn.qkv_proj.output_partition_sizes = [half, 8, 8]
+        own.norm = whole.norm
+    start, end = (0, PADDED // 2) if rank == 0 else (PADDED // 2, VOCAB)
+    for own, whole in ((part.model.embed_tokens, engine.model.embed_tokens), (part.lm_head, engine.lm_head)):
+        own.weight = nn.Parameter(whole.weight[rank * PADDED // 2 : (rank + 1) * PADDED // 2].detach())
+        own.shard_indices = SimpleNamespace(org_vocab_start_index=start, org_vocab_end_index=end)
+    return part
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_each_worker_is_compared_with_its_own_part(now: Weights, before: Weights, packs: bool) -> None:
+    tampered = {
+        "model.layers.1.attn.o_proj.weight": (slice(None), slice(HIDDEN // 2, HIDDEN)),
+        "model.layers.2.attn.k_proj.weight": (slice(0, 8),),
+        "lm_head.weight": (slice(VOCAB - 2, VOCAB),),
+    }
+    for rank, found in enumerate((["k_proj"], ["o_proj", "k_proj", "lm_head"])):
+        held = HeldWeights()
+        wrong = {name: each.clone() for name, each in now.items()}
+        for name, place in tampered.items():
+            wrong[name][place] += 1.0
+        for sent, loaded in ((before, before), (now, now), (now, wrong)):
+            whole = Engine(packs=False)
+            whole.load(loaded)
+            engine = shard_of(whole, rank, packs=packs)
+            held.begin(lay_out_model(engine, checksums(sent.items()), Shard(rank, 2)))
+            for name, tensor in sent.items():
+                held.watch(name, tensor, digest(tensor))
+            problems = held.list_problems()
+            assert held.proven == list(sent)
+            assert len(problems) == (0 if loaded is sent else len(found))
+            assert all(any(name in problem for problem in problems) for name in (found if problems else []))
