@@ -24,6 +24,7 @@ from ..protocols import (
     ValueMetrics,
     ValueSettings,
 )
+from .checkpoint.zero_state import whole_shape
 from .checks.packing_check import choose_rows
 from .checks.rows import RowNetwork, RowReader, find_backbone
 from .lora import named_adapters
@@ -113,4 +114,4 @@ def build_network(settings: LearnerSettings, weights: NamedTensors | None) -> Va
         copy_weights(causal.named_parameters() if settings.lora is None else named_adapters(causal), weights)
     output = causal.get_output_embeddings().weight
     # what gives the next token goes; only its width is of use
-    return ValueNetwork(find_backbone(causal), ValueHead(output.shape[1], output.dtype))
+    return ValueNetwork(find_backbone(causal), ValueHead(whole_shape(output)[1], output.dtype))

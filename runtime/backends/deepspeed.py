@@ -160,15 +160,19 @@ class DeepSpeedLearner(ZeroEngine):
     def export(self, folder: Path) -> None:
         """Write a model folder that others can load: the output layer untied, adapters merged, and beside it the
         adapters in a folder of their own."""
-        tensors = {name: tensor.cpu().clone() for name, tensor in self._merged_weights()}
         adapter_weights = {name: tensor.cpu().clone() for name, tensor in self._adapters()}
-        if torch.distributed.get_rank() == 0:
-            write_model(self._policy.causal, tensors, folder)
+        if torch.distributed.get_rank() > 0:
+            for _ in self._merged_weights():
+                pass
+        else:
+            write_model(self._policy.causal, self._merged_weights(), folder)
             if self._settings.lora is not None:
                 write_adapters(adapter_weights, self._settings.lora, folder / _ADAPTERS)
             path = self._settings.tokenizer or str(self._settings.model)
             source = ModelSource(path=path, trust_remote_code=self._settings.trust_remote_code)
             copy_tokenizer(source, folder, self._settings.chat_template)
+        # whoever returns finds it
+        torch.distributed.barrier()
 
     # --- checkpoints
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...dsl.model.recipe import Init, TokenizerInit, TokenizerKind
+from ..protocols import NamedTensors
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as FastTokenizer
@@ -246,17 +248,49 @@ def load_causal_model(source: ModelSource, dtype: str, attention: str) -> PreTra
     return model
 
 
-def write_model(model: PreTrainedModel, tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Write weights as safetensors, and the model's configuration with nothing tied."""
-    from huggingface_hub import save_torch_state_dict
-
+def write_model(model: PreTrainedModel, tensors: NamedTensors, folder: Path, file_bytes: int = 5 * 10**9) -> None:
+    """Write weights as safetensors, one file in memory at a time, and the model's configuration with nothing tied."""
     folder.mkdir(parents=True, exist_ok=True)
     config = deepcopy(model.config)
     config.tie_word_embeddings = False
     config.save_pretrained(folder)
     if model.generation_config is not None:
         model.generation_config.save_pretrained(folder)
-    save_torch_state_dict(dict(tensors), folder)
+    _write_weights(tensors, folder, file_bytes)
+
+
+def _write_weights(tensors: NamedTensors, folder: Path, file_bytes: int) -> None:
+    """Write files of bounded size and their index, named as `transformers` does."""
+    from safetensors.torch import save_file
+
+    files: list[list[str]] = []
+    total = 0
+    for part in _divide(tensors, file_bytes):
+        files.append(list(part))
+        total += sum(tensor.nbytes for tensor in part.values())
+        save_file(part, folder / str(len(files)), metadata={"format": "pt"})
+    if len(files) == 1:
+        (folder / "1").rename(folder / "model.safetensors")
+        return
+    names = [f"model-{number:05d}-of-{len(files):05d}.safetensors" for number in range(1, len(files) + 1)]
+    for number, name in enumerate(names, 1):
+        (folder / str(number)).rename(folder / name)
+    places = {each: name for name, part in zip(names, files, strict=True) for each in part}
+    index = {"metadata": {"total_size": total}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2), encoding="utf-8")
+
+
+def _divide(tensors: NamedTensors, limit: int) -> Iterator[dict[str, Tensor]]:
+    part: dict[str, Tensor] = {}
+    size = 0
+    for name, tensor in tensors:
+        if part and size + tensor.nbytes > limit:
+            yield part
+            part, size = {}, 0
+        # a copy: the next one may take its memory
+        part[name] = tensor.cpu().clone()
+        size += tensor.nbytes
+    yield part
 
 
 def copy_tokenizer(source: ModelSource, folder: Path, chat_template: str | None = None) -> None:

@@ -1,11 +1,13 @@
 """Policy model: rows of packed sequences in, log-probs of trained tokens out.
 
 The model is that of `transformers`, with attention that keeps packed sequences apart; the output layer is applied only
-where its result is used. `FrozenPolicy`, the KL reference, is the same without gradients or optimiser.
+where its result is used. `FrozenPolicy`, the KL reference, is the same without gradients or optimiser; it is divided
+among the ranks where the learner is.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ from .checks.packing_check import choose_head, choose_rows
 from .checks.rows import ATTENTION, OWN_ATTENTION, RowNetwork, RowReader, find_backbone, register_attention
 from .hf_models import ModelSource, load_causal_model
 from .lora import add_adapters, named_adapters
+from .zero import ZeroEngine, gather_parameters, is_divided, load_divided
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -99,12 +102,23 @@ class FrozenPolicy:
     """A policy that is not trained."""
 
     def __init__(self, settings: LearnerSettings, device: torch.device) -> None:
-        self._policy = Policy(settings).to(device).eval().requires_grad_(False)
-        self.notes = self._policy.check(lambda work: work())
+        self._policy = Policy(settings).requires_grad_(False)
+        self._engine: ZeroEngine | None = None
+        if is_divided(settings):
+            self._engine = ZeroEngine(self._policy, settings, outside=self._policy.outside)
+            self.notes = self._engine.notes
+            # DeepSpeed itself refers to what it has started
+            weakref.finalize(self, self._engine.close).atexit = False
+        else:
+            self._policy.to(device).eval()
+            self.notes = self._policy.check(lambda work: work())
         self._capacity = 0 if self._policy.rows.kind.is_alone else settings.tokens_per_micro_batch
         self._device = device
 
     def logprobs(self, sequences: Sequence[TrainSequence], temperature: float) -> list[Floats]:
+        if self._engine is not None:
+            engine = self._engine
+            return scatter(*engine.outputs(sequences, lambda row: engine(row, temperature)[0]), sequences)
         rows = pack(sequences, self._capacity, self._device)
         with torch.no_grad():
             return scatter(rows, [self._policy(row, temperature)[0] for row in rows], sequences)
@@ -113,10 +127,10 @@ class FrozenPolicy:
 def copy_weights(parameters: Iterable[tuple[str, nn.Parameter]], weights: NamedTensors) -> None:
     """Copy a learner's weights, by name, into the parameters of a model of the same shape."""
     own = dict(parameters)
-    with torch.no_grad():
-        for name, tensor in weights:
-            if name in own:
-                own.pop(name).copy_(tensor)
+    for name, tensor in weights:
+        if (parameter := own.pop(name, None)) is not None:
+            with torch.no_grad(), gather_parameters(parameter, are_changed=True):
+                parameter.copy_(tensor)
     if own:
         raise ValueError(f"missing weights: {', '.join(sorted(own))}")
 
@@ -127,10 +141,12 @@ def load_causal(settings: LearnerSettings) -> PreTrainedModel:
     source = ModelSource(path=str(settings.model), trust_remote_code=settings.trust_remote_code)
     dtype = str(TORCH_DTYPES[settings.dtype]).removeprefix("torch.")
     try:
-        causal = load_causal_model(source, dtype, ATTENTION)
-    except KeyError:
-        # an older architecture has a class for each attention that it knows
-        causal = load_causal_model(source, dtype, OWN_ATTENTION)
+        with load_divided(settings):
+            try:
+                causal = load_causal_model(source, dtype, ATTENTION)
+            except KeyError:
+                # an older architecture has a class for each attention that it knows
+                causal = load_causal_model(source, dtype, OWN_ATTENTION)
     except ValueError as error:
         reason = str(error).partition("\n")[0]
         raise RunError(f"model: '{settings.model}' is no causal language model that can be loaded: {reason}") from error

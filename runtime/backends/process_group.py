@@ -10,8 +10,8 @@ import os
 from datetime import timedelta
 
 import torch.distributed
-from torch._C._distributed_c10d import HashStore
-from torch.distributed import DistError, TCPStore
+from torch._C._distributed_c10d import HashStore, TCPStore
+from torch.distributed import DistError
 
 from ..errors import RunError
 

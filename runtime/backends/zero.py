@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,21 +24,29 @@ from ..learning.packing import PackedRow, compute_normaliser, make_idle_row, pac
 from ..protocols import LearnerSettings, Normaliser, OptimizerSettings, TrainSequence
 from ..seeds import derive
 from .checkpoint.pickles import RestrictedLoader
-from .checkpoint.zero_state import STATE, load_state, save_state
+from .checkpoint.zero_state import STATE, load_state, save_state, whole_shape
 from .checks.rows import RowNetwork
-from .process_group import join_process_group
+from .process_group import extend_timeout, join_process_group
 
 if TYPE_CHECKING:
     from deepspeed import DeepSpeedEngine
 
-__all__ = ["Forward", "ZeroEngine", "max_over_ranks", "sum_over_ranks"]
+__all__ = [
+    "Forward",
+    "ZeroEngine",
+    "gather_parameters",
+    "is_divided",
+    "load_divided",
+    "max_over_ranks",
+    "sum_over_ranks",
+]
 
 Forward = Callable[[PackedRow], Tensor]
 
 
 class ZeroEngine:
     """One rank of a network. With several ranks each gets its share of the sequences, and all are called alike; the
-    launcher has then made the process group."""
+    launcher has then made the process group. A network without trainable parameters is only read."""
 
     def __init__(self, network: RowNetwork, settings: LearnerSettings, outside: Sequence[Tensor] = ()) -> None:
         """`outside` are parameters that the network reads without calling the module that holds them."""
@@ -47,7 +56,6 @@ class ZeroEngine:
         if settings.dtype is DType.FP16:
             raise ValueError("fp16 gradients underflow: a learner needs bf16 or fp32")
         self._capacity = settings.tokens_per_micro_batch
-        self._is_partitioned = settings.zero == 3
         self._has_decay = settings.optimizer.weight_decay > 0
         self._seed = settings.seed
         self._is_all_trainable = all(parameter.requires_grad for parameter in network.parameters())
@@ -152,12 +160,7 @@ class ZeroEngine:
 
     def gather_parameters(self, *parameters: Tensor) -> AbstractContextManager[Any]:
         """Make partitioned parameters whole within the context."""
-        if not self._is_partitioned:
-            return nullcontext()
-        import deepspeed
-
-        gather_parameters: AbstractContextManager[Any] = deepspeed.zero.GatheredParameters(list(parameters))
-        return gather_parameters
+        return gather_parameters(*parameters)
 
     def save(self, folder: Path) -> None:
         save_state(self._engine, folder)
@@ -205,6 +208,59 @@ def max_over_ranks(values: Tensor) -> Tensor:
     return values
 
 
+# --- weights that are divided among ranks --------------------------------------------------------------------------
+
+
+def is_divided(settings: LearnerSettings) -> bool:
+    """Whether each rank holds a part of each weight; known once a launcher has made the group."""
+    return settings.zero == 3 and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+
+
+@contextmanager
+def load_divided(settings: LearnerSettings) -> Iterator[None]:
+    """Let `transformers` divide each weight among the ranks as soon as it is read: none ever holds the whole model."""
+    if not is_divided(settings):
+        yield
+        return
+    from deepspeed.runtime.zero.partition_parameters import DeepSpeedTensorOverride
+    from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_hf_deepspeed_config
+
+    zero = _prepare_deepspeed().zero
+    announced, init = _Announced(_config(settings, 0)), zero.Init
+    # buffers keep their precision, as in a model that is loaded whole: rotary frequencies are useless in half of it
+    zero.Init = partial(init, tensor_overrides=[DeepSpeedTensorOverride.device])
+    # only a weak reference is kept of it
+    set_hf_deepspeed_config(announced)
+    try:
+        yield
+    finally:
+        unset_hf_deepspeed_config()
+        zero.Init = init
+
+
+class _Announced:
+    """What `transformers` asks of the configuration of an engine to come."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+
+    def is_zero3(self) -> bool:
+        return True
+
+
+def gather_parameters(*parameters: Tensor, are_changed: bool = False) -> AbstractContextManager[Any]:
+    """Make parameters whole within the context, those that are divided; `are_changed` keeps what the first rank makes
+    of them."""
+    if not any(hasattr(parameter, "ds_id") for parameter in parameters):
+        return nullcontext()
+    import deepspeed
+
+    gathered: AbstractContextManager[Any] = deepspeed.zero.GatheredParameters(
+        list(parameters), modifier_rank=0 if are_changed else None
+    )
+    return gathered
+
+
 # --- gradients, by ZeRO stage --------------------------------------------------------------------------------------
 
 
@@ -244,9 +300,7 @@ class _PartitionedGradients:
         from deepspeed.utils import safe_set_full_grad
 
         parameter = next(each for each in self._engine.module.parameters() if each.requires_grad)
-        # under stage 3 a parameter is empty until it is gathered; its shape is noted on it
-        shape = getattr(parameter, "ds_shape", parameter.shape)
-        safe_set_full_grad(parameter, torch.full(shape, math.nan, device=self._engine.device))
+        safe_set_full_grad(parameter, torch.full(whole_shape(parameter), math.nan, device=self._engine.device))
         self._engine.step()
         if self._engine.was_step_applied():
             raise RuntimeError("DeepSpeed applied an update that it had to skip")
@@ -275,6 +329,33 @@ _GRADIENTS: Mapping[int, Callable[[DeepSpeedEngine], _WholeGradients | _Partitio
 def _start_engine(
     network: nn.Module, settings: LearnerSettings, outside: Sequence[Tensor]
 ) -> tuple[DeepSpeedEngine, torch.optim.Optimizer]:
+    deepspeed = _prepare_deepspeed()
+    for parameter in outside if settings.zero == 3 else ():
+        deepspeed.zero.register_external_parameter(network, parameter)
+    trainable = _trainable(network)
+    optimizer = (
+        torch.optim.AdamW(
+            _parameter_groups(trainable, settings.optimizer),
+            lr=0.0,
+            betas=settings.optimizer.betas,
+            eps=settings.optimizer.eps,
+            fused=True,
+        )
+        if trainable
+        else None
+    )
+    engine, wrapped, _, _ = deepspeed.initialize(
+        model=network,
+        optimizer=optimizer,
+        config=_config(settings, sum(whole_shape(parameter).numel() for parameter in trainable)),
+        dist_init_required=False,
+    )
+    if torch.distributed.get_world_size() > 1:
+        extend_timeout()
+    return engine, wrapped
+
+
+def _prepare_deepspeed() -> Any:
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     import deepspeed
     import deepspeed.ops
@@ -282,34 +363,18 @@ def _start_engine(
     # nothing is "compatible": all that DeepSpeed would compile for this machine is left out, and not even probed for
     deepspeed.ops.__compatible_ops__ = {}
     join_process_group()
-    for parameter in outside if settings.zero == 3 else ():
-        deepspeed.zero.register_external_parameter(network, parameter)
-    optimizer = torch.optim.AdamW(
-        _parameter_groups(network, settings.optimizer),
-        lr=0.0,
-        betas=settings.optimizer.betas,
-        eps=settings.optimizer.eps,
-        fused=True,
-    )
-    engine, wrapped, _, _ = deepspeed.initialize(
-        model=network,
-        optimizer=optimizer,
-        config=_config(settings, sum(parameter.numel() for parameter in _trainable(network))),
-        dist_init_required=False,
-    )
-    return engine, wrapped
+    return deepspeed
 
 
 def _trainable(network: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in network.parameters() if parameter.requires_grad]
 
 
-def _parameter_groups(network: nn.Module, settings: OptimizerSettings) -> list[dict[str, Any]]:
-    parameters = _trainable(network)
+def _parameter_groups(parameters: list[nn.Parameter], settings: OptimizerSettings) -> list[dict[str, Any]]:
     if settings.weight_decay == 0.0:
         return [{"params": parameters, "weight_decay": 0.0}]
-    matrices = [parameter for parameter in parameters if parameter.ndim > 1]
-    vectors = [parameter for parameter in parameters if parameter.ndim <= 1]
+    matrices = [parameter for parameter in parameters if len(whole_shape(parameter)) > 1]
+    vectors = [parameter for parameter in parameters if len(whole_shape(parameter)) <= 1]
     groups = [
         {"params": matrices, "weight_decay": settings.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
@@ -319,7 +384,7 @@ def _parameter_groups(network: nn.Module, settings: OptimizerSettings) -> list[d
 
 
 def _config(settings: LearnerSettings, learning: int) -> dict[str, Any]:
-    bucket = min(500_000_000, learning)
+    bucket = min(500_000_000, max(1, learning))
     return {
         # DeepSpeed's own accounting of batches is not used: `gather` says where each begins and ends
         "train_micro_batch_size_per_gpu": 1,

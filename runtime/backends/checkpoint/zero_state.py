@@ -23,7 +23,7 @@ from .tensor_files import SHARD_BYTES, TensorReader, TensorShape, write_tensors
 if TYPE_CHECKING:
     from deepspeed import DeepSpeedEngine
 
-__all__ = ["STATE", "load_state", "save_state"]
+__all__ = ["STATE", "load_state", "save_state", "whole_shape"]
 
 STATE = "state.json"
 _VERSION = 1
@@ -141,7 +141,7 @@ def _restore_generators(reader: TensorReader, shapes: Mapping[str, TensorShape])
 def _shapes(engine: DeepSpeedEngine, parameters: Mapping[str, nn.Parameter]) -> dict[str, TensorShape]:
     """Of all tensors, in the order in which they are written."""
     weights = {
-        f"{kind}/{name}": TensorShape(dtype=torch.float32, shape=_whole_shape(parameter))
+        f"{kind}/{name}": TensorShape(dtype=torch.float32, shape=tuple(whole_shape(parameter)))
         for name, parameter in parameters.items()
         for kind in (_WEIGHT, *_MOMENTS)
     }
@@ -149,9 +149,10 @@ def _shapes(engine: DeepSpeedEngine, parameters: Mapping[str, nn.Parameter]) -> 
     return weights | {name: TensorShape(dtype=each.dtype, shape=tuple(each.shape)) for name, each in others.items()}
 
 
-def _whole_shape(parameter: Tensor) -> tuple[int, ...]:
-    # under stage 3 a parameter is empty until it is gathered; its shape is noted on it
-    return tuple(getattr(parameter, "ds_shape", parameter.shape))
+def whole_shape(parameter: Tensor) -> torch.Size:
+    """Return the shape of a parameter, which under stage 3 is empty until it is gathered."""
+    shape: torch.Size = getattr(parameter, "ds_shape", parameter.shape)
+    return shape
 
 
 def _loss_scale(engine: DeepSpeedEngine) -> dict[str, float]:
@@ -171,7 +172,7 @@ def _gather_all(engine: DeepSpeedEngine, parameters: Mapping[str, nn.Parameter])
 
 
 def _gather(engine: DeepSpeedEngine, parameter: Tensor, piece: _Piece | None, kind: str) -> Tensor:
-    shape = torch.Size(_whole_shape(parameter))
+    shape = whole_shape(parameter)
     # as whole numbers: a sum of floats would lose the sign of a zero
     whole = torch.zeros(shape.numel(), dtype=torch.int32, device=engine.device)
     if piece is not None and (flat := _flat(engine, piece.master, kind)) is not None:

@@ -1,80 +1,164 @@
-"""Two ranks take the step that one takes, however unevenly the sequences are shared out."""
+"""Ranks under any ZeRO stage take the steps that one rank takes, however unevenly the sequences are divided."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from agym.dsl.model.recipe import Lora
+from agym.runtime.protocols import LearnerSettings, UpdateFault
+from agym.runtime.workers.division import divide, join
+from gang import Gang
 from packing import make_tiny_model
+from ranks import Outcome, draw_batch, resume, score, train, wait
 from safetensors.torch import load_file
 
-from ...engine_server import EngineServer
 from .conftest import REAL
 
 pytestmark = REAL
 
-
-def result(engines: EngineServer, folder: Path, ranks: int, model: Path, zero: int, lora: int) -> dict[str, Any]:
-    folder.mkdir()
-    script = Path(__file__).with_name("one_rank.py")
-    started = [
-        engines.start(script, str(rank), str(ranks), folder / "store", model, str(zero), str(lora), folder / "result")
-        for rank in range(ranks)
-    ]
-    for process in started:
-        out, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, out
-    return torch.load(folder / "result", weights_only=False)
+SEQUENCES = 13
 
 
-@pytest.mark.parametrize("lora", [0, 4])
-@pytest.mark.parametrize("zero", [0, 2, 3])
-def test_two_ranks_take_the_step_that_one_takes(
-    engines: EngineServer, tmp_path: Path, model: Path, learner: Any, zero: int, lora: int
-) -> None:
-    one, two = (result(engines, tmp_path / str(ranks), ranks, model, zero, lora) for ranks in (1, 2))
-    for alone, shared in zip(one["metrics"], two["metrics"], strict=True):
-        assert shared.fault is None
-        assert (shared.tokens, shared.sequences) == (alone.tokens, alone.sequences)
-        for name in ("loss", "entropy", "grad_norm", "ratio_error", "sampler_kl"):
-            assert getattr(shared, name) == pytest.approx(getattr(alone, name), rel=1e-5, abs=1e-6)
-    for name, tensor in one["weights"].items():
-        torch.testing.assert_close(two["weights"][name], tensor, rtol=0, atol=2e-5)
-    assert two["scored"] == pytest.approx(one["scored"], abs=1e-4)
-    for alone, shared in zip(one["valuing"], two["valuing"], strict=True):
-        assert shared.fault is None
-        assert (shared.loss, shared.clipped) == pytest.approx((alone.loss, alone.clipped), rel=1e-4, abs=1e-6)
-        assert shared.grad_norm == pytest.approx(alone.grad_norm, rel=1e-3)
-    assert two["values"] == pytest.approx(one["values"], abs=1e-4)
-    assert abs(one["values"]).max() > 1e-3
-    # what two ranks saved is loaded by two, and by one under another stage
-    alone = learner(zero=(zero + 1) % 4, lora=Lora(rank=lora) if lora else None)
-    alone.load(tmp_path / "2/first")
-    alone.save(tmp_path / "alone")
-    first, again, other = (saved(tmp_path / name) for name in ("2/first", "2/again", "alone"))
-    assert first.keys() == again.keys() == other.keys()
-    assert any(name.startswith("exp_avg_sq/") for name in first)
-    for name, tensor in first.items():
-        assert torch.equal(tensor, again[name]), name
-        assert torch.equal(tensor, other[name]), name
+@pytest.fixture(scope="module")
+def gang() -> Iterator[Gang]:
+    with Gang(4) as gang:
+        yield gang
 
 
-def test_two_ranks_of_a_model_with_convolutions_choose_the_rows_that_one_chooses(
-    engines: EngineServer, tmp_path: Path
-) -> None:
-    model = tmp_path / "model"
-    make_tiny_model("lfm2", vocab_size=300).save_pretrained(model)
-    one, two = (result(engines, tmp_path / str(ranks), ranks, model, 3, 0) for ranks in (1, 2))
-    assert "'Lfm2ShortConv' would mix several" in one["notes"][0]
-    assert two["notes"] == one["notes"]
-    # a row for each sequence
-    assert [metrics.micro_batches for metrics in one["metrics"]] == [13, 13]
-    assert two["scored"] == pytest.approx(one["scored"], abs=1e-4)
+@pytest.fixture(scope="module")
+def settings(model: Path) -> LearnerSettings:
+    return LearnerSettings(model=model, tokens_per_micro_batch=150)
+
+
+@pytest.fixture(scope="module")
+def alone(gang: Gang, settings: LearnerSettings) -> Outcome:
+    return gang.run(1, train, settings, SEQUENCES, None)[0]
+
+
+@pytest.fixture(scope="module")
+def alone_with_adapters(gang: Gang, settings: LearnerSettings) -> Outcome:
+    return gang.run(1, train, replace(settings, lora=Lora(rank=4)), SEQUENCES, None)[0]
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_ranks_under_a_stage_train_as_one_rank_does(
+    gang: Gang, settings: LearnerSettings, alone: Outcome, ranks: int, zero: int
+):
+    assert_alike(gang.run(ranks, train, replace(settings, zero=zero), SEQUENCES, None), alone)
+
+
+@pytest.mark.parametrize(("ranks", "zero"), [(2, 2), (2, 3), (4, 3)])
+def test_ranks_train_adapters_as_one_rank_does(
+    gang: Gang, settings: LearnerSettings, alone_with_adapters: Outcome, ranks: int, zero: int
+):
+    changed = replace(settings, zero=zero, lora=Lora(rank=4))
+    assert_alike(gang.run(ranks, train, changed, SEQUENCES, None), alone_with_adapters)
+
+
+@pytest.mark.parametrize("zero", [0, 3])
+def test_ranks_without_a_sequence_go_along(gang: Gang, settings: LearnerSettings, zero: int):
+    (alone,) = gang.run(1, train, replace(settings, zero=zero), 2, None)
+    assert_alike(gang.run(4, train, replace(settings, zero=zero), 2, None), alone, sequences=2)
+
+
+def assert_alike(found: list[Outcome], alone: Outcome, sequences: int = SEQUENCES) -> None:
+    first = found[0]
+    for each in found:
+        assert each.metrics == first.metrics
+        assert each.critic == first.critic
+        # a refused update leaves every bit of every rank as it was, and all refuse it for the same reason
+        assert each.digests == [first.digests[0]] * 3
+        assert [metrics.fault for metrics in each.refused] == [UpdateFault.GRAD_NORM, UpdateFault.NAN]
+    for name, tensor in alone.weights.items():
+        assert first.weights[name] == pytest.approx(tensor, rel=0, abs=1e-5), name
+    for one, several in zip(alone.metrics, first.metrics, strict=True):
+        assert several.fault is None
+        assert (several.tokens, several.sequences) == (one.tokens, one.sequences)
+        for name in ("loss", "grad_norm", "entropy", "ratio_error", "sampler_kl"):
+            assert getattr(several, name) == pytest.approx(getattr(one, name), rel=1e-5, abs=1e-5), name
+    for one, several in zip(alone.critic, first.critic, strict=True):
+        assert several.fault is None
+        assert (several.loss, several.clipped) == pytest.approx((one.loss, one.clipped), rel=1e-4, abs=1e-6)
+        assert several.grad_norm == pytest.approx(one.grad_norm, rel=1e-3)
+    shares = divide(draw_batch(0, sequences), len(found))
+    for name in ("logprobs", "reference", "values"):
+        for one, several in zip(
+            getattr(alone, name), join(shares, [getattr(each, name) for each in found]), strict=True
+        ):
+            assert several == pytest.approx(one, abs=1e-4), name
+
+
+# --- checkpoints
 
 
 def saved(folder: Path) -> dict[str, torch.Tensor]:
-    (file,) = folder.glob("learner/*.safetensors")
-    return load_file(file)
+    return {name: each for file in folder.rglob("state-*.safetensors") for name, each in load_file(file).items()}
+
+
+def test_what_some_ranks_saved_others_load_and_take_the_same_next_step(
+    gang: Gang, settings: LearnerSettings, tmp_path: Path
+):
+    gang.run(2, train, replace(settings, zero=3), SEQUENCES, tmp_path)
+    outcomes, first = {}, saved(tmp_path / "saved")
+    assert {name.split("/")[0] for name in first} == {"weight", "exp_avg", "exp_avg_sq", "generator"}
+    source = tmp_path / "saved"
+    # each loads what the one before it saved, the last as the first did
+    for ranks, zero in ((2, 3), (1, 0), (2, 2), (1, 3), (4, 1), (2, 3)):
+        folder = tmp_path / f"{ranks}-{zero}-{len(outcomes)}"
+        outcomes[folder] = gang.run(ranks, resume, replace(settings, zero=zero), source, folder)
+        again = saved(folder)
+        assert again.keys() == first.keys()
+        assert all(torch.equal(again[name], first[name]) for name in first), folder.name
+        source = folder
+    expected, (metrics, *_) = next(iter(outcomes.items()))
+    following = saved(expected.with_name(f"{expected.name}-next"))
+    for folder, found in outcomes.items():
+        for each in found:
+            assert each.loss == pytest.approx(metrics.loss, abs=1e-6)
+            assert each.grad_norm == pytest.approx(metrics.grad_norm, rel=1e-6)
+        others = saved(folder.with_name(f"{folder.name}-next"))
+        for name, tensor in following.items():
+            if name.startswith("weight/"):
+                torch.testing.assert_close(others[name], tensor, rtol=0, atol=1e-6)
+
+
+def test_a_model_exported_by_ranks_is_the_one_that_they_hold(gang: Gang, settings: LearnerSettings, tmp_path: Path):
+    first, *_ = gang.run(2, train, replace(settings, zero=3), SEQUENCES, tmp_path)
+    exported = load_file(tmp_path / "exported/model.safetensors")
+    assert exported.keys() == first.weights.keys()
+    assert all(torch.equal(exported[name], torch.from_numpy(each)) for name, each in first.weights.items())
+
+
+# --- a model that is divided
+
+
+def test_no_rank_holds_a_whole_model_under_stage_3(gang: Gang, settings: LearnerSettings):
+    found = gang.run(4, score, replace(settings, zero=3))
+    for held in found:
+        for part, whole in held:
+            assert part <= whole / 4 + 100, "policy, then reference: elements that are this rank's own"
+
+
+def test_ranks_of_a_model_with_convolutions_choose_the_rows_that_one_chooses(
+    gang: Gang, settings: LearnerSettings, tmp_path: Path
+):
+    make_tiny_model("lfm2", vocab_size=300).save_pretrained(tmp_path / "model")
+    changed = replace(settings, model=tmp_path / "model", zero=3)
+    alone, *several = (each for ranks in (1, 2) for each in gang.run(ranks, train, changed, SEQUENCES, None))
+    assert "'Lfm2ShortConv' would mix several" in alone.notes[0]
+    assert several[0].notes == several[1].notes == alone.notes
+    # a row for each sequence
+    assert [metrics.micro_batches for metrics in alone.metrics] == [13, 13, 13]
+    shares = divide(draw_batch(0, SEQUENCES), 2)
+    for one, other in zip(alone.logprobs, join(shares, [each.logprobs for each in several]), strict=True):
+        assert other == pytest.approx(one, abs=1e-4)
+
+
+def test_a_rank_that_does_not_come_ends_the_others_with_an_error():
+    with Gang(2, timeout_s=3.0) as gang, pytest.raises(AssertionError, match=r"rank 0 of 2: [\s\S]*Timed out"):
+        gang.run(2, wait, 6.0)

@@ -1,0 +1,250 @@
+"""What several ranks of a learner come to against one: weights, losses and norms, and the memory of a start.
+
+python bench/ranks.py            a table of ranks and ZeRO stages
+python bench/ranks.py --memory   peak memory of a rank that starts, divided and whole
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed
+from agym.dsl.model.recipe import Init, TokenizerInit
+from agym.runtime.backends.critic import DeepSpeedCritic
+from agym.runtime.backends.deepspeed import DeepSpeedLearner
+from agym.runtime.backends.hf_models import make_model, make_tokenizer
+from agym.runtime.backends.policy import FrozenPolicy, load_causal
+from agym.runtime.protocols import (
+    LearnerSettings,
+    ProbeLimits,
+    TrainSequence,
+    UpdateLimits,
+    UpdateMetrics,
+    UpdateSettings,
+    ValueMetrics,
+    ValueSettings,
+)
+from agym.runtime.workers.division import divide
+from agym.runtime.workers.learner_worker import LearnerWorker
+from engines import in_prepared_process
+from gang import Gang
+
+__all__ = ["Outcome", "draw_batch", "measure_start", "resume", "score", "train", "wait"]
+
+STEP = UpdateSettings(lr=1e-3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one rank has to say of a training."""
+
+    metrics: list[UpdateMetrics]
+    refused: list[UpdateMetrics]
+    weights: dict[str, Any]
+    """After the updates; numpy."""
+    digests: list[dict[str, int]]
+    """After the updates, and after each that was refused."""
+    logprobs: list[Any]
+    reference: list[Any]
+    critic: list[ValueMetrics]
+    values: list[Any]
+    probe: int
+    """Sequences of text that prove a sync."""
+    notes: list[str]
+
+
+def draw_batch(seed: int = 0, count: int = 13, vocab: int = 250) -> list[TrainSequence]:
+    rng = np.random.default_rng(seed)
+    return [_draw_sequence(rng, int(length), vocab) for length in rng.integers(5, 120, count)]
+
+
+def _draw_sequence(rng: np.random.Generator, length: int, vocab: int) -> TrainSequence:
+    loss_mask = rng.random(length) < 0.3
+    loss_mask[0], loss_mask[-1] = False, True
+    return TrainSequence(
+        ids=rng.integers(0, vocab, length).astype(np.int32),
+        loss_mask=loss_mask,
+        advantages=rng.normal(size=length).astype(np.float32),
+        old_logprobs=(-5.7 + 0.1 * rng.normal(size=length)).astype(np.float32),
+        values=np.zeros(length, np.float32),
+        value_targets=rng.normal(size=length).astype(np.float32),
+    )
+
+
+def _poison(batch: Sequence[TrainSequence]) -> list[TrainSequence]:
+    """Spoil one sequence, and so one rank's share of the update."""
+    return [*batch[:-1], replace(batch[-1], advantages=np.full(len(batch[-1].ids), np.nan, np.float32))]
+
+
+def open_worker(settings: LearnerSettings) -> LearnerWorker:
+    """Build a rank's worker around real engines, as `build` does for a plan."""
+    learner = DeepSpeedLearner(settings)
+    return LearnerWorker(
+        learner,
+        lambda folder: FrozenPolicy(settings, learner.device) if settings.lora is None else learner.reference(folder),
+        ProbeLimits(floor=1e-4, ceiling=1e-3),
+        lambda: DeepSpeedCritic(settings, learner.weights()),
+        lambda folder: DeepSpeedLearner(settings, folder),
+    )
+
+
+def train(rank: int, ranks: int, settings: LearnerSettings, count: int, folder: Path | None) -> Outcome:
+    """Train for three updates, refuse two, and ask for everything else that a worker does on all ranks."""
+    worker = open_worker(settings)
+    first, *others = [draw_batch(seed, count) for seed in range(3)]
+    share = [first[at] for at in divide(first, ranks)[rank]]
+    worker.offer_prompts([[5, 6, 7, 8]])
+    reference = worker.logprobs(share, 1.0, reference=True)
+    metrics = [worker.update(_share(each, rank, ranks), STEP) for each in (first, *others)]
+    digests = [_digests(worker)]
+    refused = []
+    for batch, update in ((first, LIMITED), (_poison(first), STEP)):
+        refused.append(worker.update(_share(batch, rank, ranks), update))
+        digests.append(_digests(worker))
+    weights = {name: tensor.cpu().numpy().copy() for name, tensor in worker.learner.weights()}
+    critic = [worker.update_critic(share, ValueSettings(lr=1e-3)) for _ in range(2)]
+    handover = worker.handover(3)
+    sent = {name for name, _ in handover.tensors}
+    assert sent == set(handover.checksums), "every tensor has a checksum, and no other"
+    if folder is not None:
+        worker.save(folder / "saved")
+        worker.export(folder / "exported")
+    outcome = Outcome(
+        metrics=metrics,
+        refused=refused,
+        weights=weights if rank == 0 else {},
+        digests=digests,
+        logprobs=worker.logprobs(share, 1.0, reference=False),
+        reference=reference,
+        critic=critic,
+        values=worker.values(share),
+        probe=len(handover.probe.sequences),
+        notes=worker.learner.notes,
+    )
+    worker.close()
+    return outcome
+
+
+LIMITED = UpdateSettings(lr=1e-3, limits=UpdateLimits(grad_norm=1e-6))
+
+
+def _share(batch: Sequence[TrainSequence], rank: int, ranks: int) -> list[TrainSequence]:
+    return [batch[at] for at in divide(batch, ranks)[rank]]
+
+
+def _digests(worker: LearnerWorker) -> dict[str, int]:
+    return {name: each.digest for name, each in worker.learner.checksums().items()}
+
+
+def resume(rank: int, ranks: int, settings: LearnerSettings, saved: Path, again: Path) -> UpdateMetrics:
+    """Load what other ranks saved, save it again, and take the next step."""
+    worker = open_worker(settings)
+    worker.load(saved)
+    worker.save(again)
+    metrics = worker.update(_share(draw_batch(3), rank, ranks), STEP)
+    worker.save(again.with_name(f"{again.name}-next"))
+    worker.close()
+    return metrics
+
+
+def score(rank: int, ranks: int, settings: LearnerSettings) -> list[tuple[int, int]]:
+    """Return, of the policy and of its reference, how many elements this rank keeps, of how many."""
+    learner = DeepSpeedLearner(settings)
+    networks = [learner._policy, FrozenPolicy(settings, learner.device)._policy]
+    return [
+        (
+            sum(each.ds_tensor.numel() for each in network.parameters()),
+            sum(each.ds_numel for each in network.parameters()),
+        )
+        for network in networks
+    ]
+
+
+def wait(rank: int, ranks: int, seconds: float) -> None:
+    """Meet at a barrier to which all but the first come late."""
+    time.sleep(seconds if rank else 0)
+    torch.distributed.barrier()
+
+
+def measure_start(rank: int, ranks: int, settings: LearnerSettings) -> dict[str, float]:
+    """Return the peak memory of this rank in MB, above what it had: for the model, then for a reference that scores."""
+    before = _memory("VmRSS")
+    _forget_peak()
+    causal = load_causal(settings)
+    peaks = {"model": _memory("VmHWM") - before, "model at rest": _memory("VmRSS") - before}
+    del causal
+    gc.collect()
+    before = _memory("VmRSS")
+    _forget_peak()
+    reference = FrozenPolicy(settings, torch.device("cpu"))
+    reference.logprobs(_share(draw_batch(), rank, ranks), 1.0)
+    return peaks | {"reference": _memory("VmHWM") - before, "reference at rest": _memory("VmRSS") - before}
+
+
+def _memory(name: str) -> float:
+    (line,) = (each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith(name))
+    return int(line.split()[1]) / 1e3
+
+
+def _forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def main() -> None:
+    arguments = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    arguments.add_argument("--memory", action="store_true")
+    show = _show_memory if arguments.parse_args().memory else _show_differences
+    in_prepared_process()
+    with TemporaryDirectory() as folder, Gang(4, timeout_s=120.0) as gang:
+        show(gang, Path(folder))
+
+
+def _show_differences(gang: Gang, folder: Path) -> None:
+    settings = LearnerSettings(model=_make_model(folder, hidden=64, layers=3), tokens_per_micro_batch=150)
+    (alone,) = gang.run(1, train, settings, 13, None)
+    print("ranks  ZeRO  weights     loss     norm  critic's loss  seconds")
+    for zero, ranks in product((0, 1, 2, 3), (1, 2, 4)):
+        start = time.perf_counter()
+        found = gang.run(ranks, train, replace(settings, zero=zero), 13, None)[0]
+        seconds = time.perf_counter() - start
+        weights = max(float(abs(found.weights[name] - each).max()) for name, each in alone.weights.items())
+        pairs = list(zip(alone.metrics, found.metrics, strict=True))
+        loss = max(abs(one.loss - other.loss) for one, other in pairs)
+        norm = max(abs(one.grad_norm - other.grad_norm) for one, other in pairs)
+        critic = max(abs(one.loss - other.loss) for one, other in zip(alone.critic, found.critic, strict=True))
+        print(
+            f"{ranks:5}  {zero:4}  {weights:7.1e}  {loss:7.1e}  {norm:7.1e}  {critic:13.1e}  {seconds:7.1f}", flush=True
+        )
+
+
+def _show_memory(gang: Gang, folder: Path) -> None:
+    model = _make_model(folder, hidden=768, layers=12)
+    size = sum(file.stat().st_size for file in model.glob("*.safetensors")) / 1e6
+    print(f"model of {size:.0f} MB; MB of the rank that takes most")
+    for ranks, zero in ((1, 3), (2, 2), (2, 3), (4, 3)):
+        found = gang.run(ranks, measure_start, LearnerSettings(model=model, zero=zero, tokens_per_micro_batch=150))
+        peaks = {name: max(each[name] for each in found) for name in found[0]}
+        print(
+            f"{ranks} ranks, ZeRO {zero}: " + ", ".join(f"{name} {peak:.0f}" for name, peak in peaks.items()),
+            flush=True,
+        )
+
+
+def _make_model(folder: Path, hidden: int, layers: int) -> Path:
+    tokenizer = make_tokenizer(TokenizerInit(vocab=300), ["some words to begin with"])
+    make_model(Init(layers=layers, hidden=hidden, heads=2, kv_heads=1, tie_embeddings=True), tokenizer, 0, folder)
+    return folder
+
+
+if __name__ == "__main__":
+    main()
