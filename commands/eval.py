@@ -26,7 +26,7 @@ from .invocation.stored_code import refuse_stored_code
 
 if TYPE_CHECKING:
     from ..runtime.progress import Progress
-    from ..runtime.reporting import MetricsRow
+    from ..runtime.reporting import EventKind, MetricsRow
     from ..runtime.rollout.episode import Episode
     from ..runtime.steps.evaluate import Evaluation
     from ..runtime.storage.run_reader import RunReader
@@ -183,6 +183,9 @@ class _EvalReporter:
 
     def note(self, text: str) -> None:
         self._err.write(f"agym eval: {text}\n")
+
+    def event(self, kind: EventKind, text: str, **facts: int | str) -> None:
+        self.note(text)
 
     def close(self) -> None:
         if self._live and self._played:

@@ -1,11 +1,14 @@
 """Walks the plan: stages, steps, evaluations, saves.
 
 What comes next is a pure function of `Progress`, which is in every checkpoint: a run that was killed at any moment and
-resumed takes the same steps, and writes the same rows, as one that never was.
+resumed takes the same steps, and writes the same rows, as one that never was. A learner that is lost is replaced, and
+the run goes on from its newest checkpoint in the same way, without a person.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,12 +21,12 @@ from ..dsl.model.plan import OpKind, Plan, PlanStage
 from ..dsl.model.recipe import OnFault, SaveEpisodes
 from ..dsl.model.stage_kinds import has_reference, has_teacher, own_end
 from .data.judge_client import JudgeClient
-from .errors import RunError, StepRefused
+from .errors import LearnerLost, RunError, StepRefused
 from .guards import GuardStop, Verdict, apply_guards
 from .interrupts import StopSignal
 from .progress import Progress
 from .protocols import OptimizerSettings
-from .reporting import MetricsRow, Reporter
+from .reporting import EventKind, MetricsRow, Reporter
 from .rollout.episode import Episode
 from .steps.evaluate import evaluate, refuse_overlap
 from .steps.ops import check_ops, is_due, run_op, run_step
@@ -32,10 +35,12 @@ from .steps.rollout_batch import RolloutBatch, read_batches, write_batches
 from .steps.stage_context import StageContext, open_pool, reference_stage
 from .steps.step_data import StepData, StepResult
 from .storage.checkpoint_files import find_damage
+from .storage.events import DISCARDED, REPLACED, RESTARTS, count_events
 from .storage.learning_signs import LearningSigns
 from .storage.run_folder import MODEL, PROGRESS, JsonLines, RunFolder, episode_lines, on_disk, sealed_folder
 from .storage.run_reader import read_progress
 from .storage.summary import read_rows
+from .text_format import format_count
 from .workers.learner_worker import LearnerWorker
 from .workers.rollout_worker import RolloutWorker
 from .workers.worker_group import WorkerGroup
@@ -62,6 +67,10 @@ class _Stopped(Exception):
     """The signal was seen."""
 
 
+_LOOK_UP_S = 0.5
+"""Between looks at the signal while a learner starts, which may take longer than the time to save in."""
+
+
 class Engine:
     """One run."""
 
@@ -86,12 +95,23 @@ class Engine:
         self._troubles = troubles
         self._troubles_told = troubles()
         self._judges = judges
-        self._progress = Progress()
         self._rows: JsonLines
         """Opened by `_restore`."""
         self._context: StageContext
         """Of the stage under way, from `_enter` on."""
-        self._prefetcher = Prefetcher(plan.hardware.staleness, in_flight=plan.hardware.in_flight)
+        self._restarts = 0
+        """Of the learner, since the newest checkpoint."""
+        self._counts = count_events(space.root)
+        """Of workers, by metric."""
+        self._replaced = Counter[str]()
+        """Workers by role, as last asked for."""
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget what happened since the start, or since the learner that is lost was started."""
+        self._progress = Progress()
+        hardware = self._plan.hardware
+        self._prefetcher = Prefetcher(hardware.staleness, in_flight=hardware.in_flight)
         self._synced = -1
         """Version of the weights that the sampler holds."""
         self._saved = -1
@@ -99,8 +119,49 @@ class Engine:
         self._signs = LearningSigns()
 
     async def run(self) -> RunOutcome:
-        await self._restore()
+        lost: LearnerLost | None = None
+        while True:
+            try:
+                if lost is not None:
+                    await self._restart(lost)
+                return await self._attempt()
+            except LearnerLost as error:
+                lost = error
+            except _Stopped:
+                # while there was no learner to save
+                return RunOutcome(kind=OutcomeKind.INTERRUPTED, steps=max(self._saved, 0))
+            finally:
+                self._count_replaced()
+
+    async def _restart(self, lost: LearnerLost) -> None:
+        """Start another learner, unless that has not helped before, or the run is to end anyway."""
+        self._look_up()
+        limit = self._plan.hardware.max_restarts
+        since = f"the checkpoint of step {self._saved}" if self._saved >= 0 else "the start of the run"
+        if self._restarts >= limit:
+            count = format_count(self._restarts, "time")
+            raise RunError(
+                f"{lost}; the learner was restarted {count} since {since}, the limit of 'hardware.max_restarts' "
+                f"({limit}): fix what ends it, and resume"
+            ) from lost
+        self._restarts += 1
+        self._reporter.phase("restart")
+        self._reporter.note(f"{lost}; restarting the learner, to continue from {since}")
+        restarting = asyncio.ensure_future(self._workers.restart_learner())
+        while not restarting.done():
+            await asyncio.wait([restarting], timeout=_LOOK_UP_S)
+            if self._stop.wanted:
+                restarting.cancel()
+                await asyncio.wait([restarting])
+                raise _Stopped
+        restarting.result()
+
+    async def _attempt(self) -> RunOutcome:
+        """Walk from the newest checkpoint to the end."""
+        checkpoint = self._restore()
         try:
+            if checkpoint is not None:
+                await self._workers.learner(LearnerWorker.load, checkpoint)
             if not self._progress.finished:
                 await self._walk()
             return self._outcome(OutcomeKind.FINISHED)
@@ -118,6 +179,17 @@ class Engine:
         finally:
             await self._prefetcher.close()
             self._rows.close()
+
+    def _count_replaced(self) -> None:
+        """Count the workers that were replaced since it was last asked."""
+        for role, number in self._workers.count_replaced().items():
+            if (fresh := number - self._replaced[role]) > 0:
+                self._counts[REPLACED[role]] += fresh
+                self._event(EventKind.WORKER_REPLACED, f"{role}: replaced {fresh}", role=role, count=fresh)
+            self._replaced[role] = number
+
+    def _event(self, kind: EventKind, text: str, **facts: int | str) -> None:
+        self._reporter.event(kind, text, total_step=self._progress.total_step, **facts)
 
     def _outcome(self, kind: OutcomeKind, reason: str = "") -> RunOutcome:
         return RunOutcome(kind=kind, steps=self._progress.total_step, reason=reason)
@@ -279,12 +351,14 @@ class Engine:
 
     def _row(self, result: StepResult, verdict: Verdict, seconds: float) -> MetricsRow:
         before, self._troubles_told = self._troubles_told, self._troubles()
+        self._count_replaced()
         return {
             "total_step": self._progress.total_step,
             "stage": self._stage.settings.stage,
             "step": self._progress.step,
             **result.row,
             "rollout/server_troubles": self._troubles_told - before,
+            **self._counts,
             **({"guard/action": verdict.action.value} if verdict.action else {}),
             "timing_s/step": seconds,
         }
@@ -322,7 +396,7 @@ class Engine:
     async def _obey(self, verdict: Verdict) -> None:
         if verdict.action is None:
             return
-        self._reporter.note(verdict.reason)
+        self._event(EventKind.GUARD, verdict.reason, action=verdict.action.value)
         if verdict.action is OnFault.STOP:
             await self._save()
             raise GuardStop(f"{verdict.reason}; {verdict.help}")
@@ -348,24 +422,28 @@ class Engine:
         await self._workers.learner(LearnerWorker.load, folder)
         await self._optimise(fresh=_lesson(self._plan.stages[then.stage]) != _lesson(self._stage))
         self._progress.version += 1  # the sampler has to get them again
-        self._reporter.note(f"rolled back to the weights of step {then.total_step}")
+        text = f"rolled back to the weights of step {then.total_step}"
+        self._event(EventKind.ROLL_BACK, text, to_step=then.total_step)
 
     # --- the folder ------------------------------------------------------------------------------------------------
 
-    async def _restore(self) -> None:
+    def _restore(self) -> Path | None:
+        """Bring the folder and the progress to the newest sound checkpoint, which is returned if there is one."""
+        self._reset()
         held = bool(self._space.checkpoints())
         with on_disk("start"):
             good = self._space.newest_sound(self._read, self._reporter.note)
+        checkpoint = None
         if good is not None:
-            folder, (self._progress, batches) = good
+            checkpoint, (self._progress, batches) = good
             self._saved = self._progress.total_step
             with on_disk("start"):
-                self._space.publish_model(folder)
+                self._space.publish_model(checkpoint)
             self._prefetcher.resume(batches)
-            await self._workers.learner(LearnerWorker.load, folder)
         elif held:
             raise RunError(f"'{self._space.root}' has no sound checkpoint left: start over with --fresh")
         metrics = self._space.root / "metrics.jsonl"
+        self._count_discarded(metrics)
         with on_disk("start"):
             self._space.forget_episodes(after=self._progress.total_step)
             self._rows = JsonLines(metrics, keep_bytes=self._progress.metrics_bytes)
@@ -374,6 +452,24 @@ class Engine:
             self._reporter.note(f"{lost}, and the run goes on after its last whole one")
         for row in read_rows(metrics):
             self._signs.add(row)
+        return checkpoint
+
+    def _count_discarded(self, metrics: Path) -> None:
+        """Tell of a resume or a restart, with how many steps are done again."""
+        if not metrics.exists():
+            return
+        step = reached = self._progress.total_step
+        # what follows the rows that are kept may be damaged
+        with suppress(RunError):
+            for row in read_rows(metrics):
+                reached = int(row["total_step"])
+        discarded = max(reached - step, 0)
+        text = f"from step {step}; {format_count(discarded, 'step')} discarded"
+        if not self._restarts:
+            self._event(EventKind.RESUME, f"resumed {text}", discarded_steps=discarded)
+            return
+        self._counts += Counter({RESTARTS: 1, DISCARDED: discarded})
+        self._event(EventKind.LEARNER_RESTARTED, f"learner restarted {text}", discarded_steps=discarded)
 
     def _read(self, step: int, folder: Path) -> tuple[Progress, Sequence[RolloutBatch]]:
         """What a checkpoint holds besides the learner."""
@@ -394,7 +490,7 @@ class Engine:
                     await self._workers.learner(LearnerWorker.export, folder / MODEL)
                 write_batches(folder, batches)
                 (folder / PROGRESS).write_text(progress.to_json())
-            self._saved = progress.total_step
+            self._saved, self._restarts = progress.total_step, 0
             superseded = self._superseded([step for step, _ in self._space.checkpoints()])
             self._space.drop(superseded, self._plan.checkpoint.keep_exports, [progress.best_step])
 

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Protocol
 
 from .rollout.episode import Episode
 
-__all__ = ["MetricsRow", "Reporter", "SilentReporter"]
+__all__ = ["EventKind", "MetricsRow", "Reporter", "SilentReporter"]
 
 MetricsRow = Mapping[str, float | int | str]
 """One object of `metrics.jsonl`."""
+
+
+class EventKind(StrEnum):
+    """What happens to a run besides its steps."""
+
+    NOTE = "note"
+    GUARD = "guard"
+    ROLL_BACK = "roll_back"
+    RESUME = "resume"
+    WORKER_REPLACED = "worker_replaced"
+    LEARNER_RESTARTED = "learner_restarted"
+    END = "end"
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a person sees it as a note; the rest shows in another way."""
+        return self not in (EventKind.RESUME, EventKind.WORKER_REPLACED, EventKind.END)
 
 
 class Reporter(Protocol):
@@ -32,6 +50,10 @@ class Reporter(Protocol):
         """Report something to a person."""
         ...
 
+    def event(self, kind: EventKind, text: str, **facts: int | str) -> None:
+        """Keep an event of the run, and note it if it is one to be shown."""
+        ...
+
 
 class SilentReporter:
     """Discards everything."""
@@ -45,3 +67,7 @@ class SilentReporter:
     def sample(self, name: str, total_step: int, episodes: Sequence[Episode]) -> None: ...
 
     def note(self, text: str) -> None: ...
+
+    def event(self, kind: EventKind, text: str, **facts: int | str) -> None:
+        if kind.is_shown:
+            self.note(text)

@@ -24,6 +24,7 @@ from .data.judge_client import JudgeClient
 from .engine import Engine, RunOutcome
 from .errors import RunError
 from .interrupts import StopSignal, handle_signals
+from .reporting import EventKind
 from .rollout.env_connections import EnvConnector, make_deadlines
 from .sinks.console.console import Terminal
 from .sinks.fanout import Fanout, list_variables, open_fanout, redact
@@ -83,18 +84,20 @@ def run_plan(
         folder = _open_folder(root, plan, text, start, _manifest(plan, text, start.folder, wall_clock()))
     try:
         reporter = open_fanout(plan, root, terminal, environ, clock, wall_clock, recipe=start.recipe)
-        stop, ending = StopSignal(), "failed"
+        stop, ending, reason = StopSignal(), "failed", ""
         anchored = anchor_paths(plan, str(start.folder))
         with handle_signals(stop, reporter.note):
             try:
                 outcome = asyncio.run(_run(anchored, folder, reporter, environ, clock, stop))
-                ending = outcome.kind.value
+                ending, reason = outcome.kind.value, outcome.reason
                 return replace(outcome, reason=redact(outcome.reason, environ, list_variables(plan)))
             except RunError as error:
                 error.args = (redact(str(error), environ, list_variables(plan)),)
+                reason = str(error)
                 raise
             finally:
                 ending = "interrupted" if stop.ending else ending
+                reporter.event(EventKind.END, reason, outcome=ending)
                 reporter.close(summarise_run(root, ending, start.resume_command), failed=ending == "failed")
     finally:
         folder.close()

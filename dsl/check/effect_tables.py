@@ -415,6 +415,11 @@ RECIPE: tuple[Condition[Recipe], ...] = (
         lambda r: r.hardware.staleness > 0 or not r.hardware.in_flight,
         "'hardware.staleness' is 0",
     ),
+    Condition(
+        "hardware.max_restarts",
+        lambda r: choose_launcher(r.hardware) is Launcher.RAY,
+        "all workers are in one process, and a learner that is lost takes the run with it",
+    ),
     Condition("guards.on_kl", lambda r: r.guards.kl_max is not None, "there is no 'guards.kl_max'"),
     Condition(
         "guards.on_grad_norm", lambda r: r.guards.grad_norm_max is not None, "there is no 'guards.grad_norm_max'"

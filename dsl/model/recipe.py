@@ -700,6 +700,8 @@ class Hardware:
     weight_transfer: WeightTransfer = WeightTransfer.AUTO
     """How new weights reach samplers on GPUs: `auto` by CUDA IPC on shared GPUs and by NCCL to others, or through host
     memory and Ray's object store, as adapters always do."""
+    max_restarts: Count = 3
+    """Maximum number of times in a row that a lost learner is started anew without another checkpoint in between."""
     rollout: RolloutHardware = field(default_factory=RolloutHardware)
     """The sampling engines."""
     train: TrainHardware = field(default_factory=TrainHardware)

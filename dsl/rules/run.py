@@ -142,6 +142,7 @@ STEP_METRICS: Mapping[str, tuple[str, Callable[[Stage], bool], str]] = {
         lambda stage: kind_of(stage.algorithm) is Kind.PREFERENCE,
         "no stage learns from pairs",
     ),
+    "workers": ("discarded_steps learner_restarts replaced_learner replaced_rollout", _always, ""),
     "filter": ("kept_groups rounds", lambda stage: samples(stage.algorithm), "no stage plays training tasks"),
     "reward": ("kl kl_coef", lambda stage: pulls_to_reference(stage.algorithm), "no stage has a KL penalty"),
     "data": ("demonstrations kept passes relabelled", lambda stage: is_offline(stage.algorithm), "no stage is offline"),

@@ -17,8 +17,9 @@ from ...dsl.model.hidden import conceal, reveal
 from ...dsl.model.plan import Plan
 from ...dsl.publish.plan_json import dump_json
 from ..errors import RunError
-from ..reporting import MetricsRow, SilentReporter
+from ..reporting import EventKind, MetricsRow, SilentReporter
 from ..rollout.episode import Episode
+from ..storage.events import EventLog
 from ..text_format import strip_control
 from .console.console import Clock, Console, Terminal, console_on
 from .episode_table import make_table
@@ -66,6 +67,7 @@ class Fanout:
         sinks: Mapping[str, MetricsSink],
         environ: Mapping[str, str],
         named: Collection[str] = (),
+        events: EventLog | None = None,
         *,
         queue_size: int = _QUEUE_SIZE,
         close_timeout_s: float = _CLOSE_TIMEOUT_S,
@@ -73,6 +75,7 @@ class Fanout:
         self._console = console
         self._environ = environ
         self._named = named
+        self._events = events
         self._close_timeout_s = close_timeout_s
         self._queues = [_SinkQueue(name, sink, self._report_failure, queue_size) for name, sink in sinks.items()]
 
@@ -83,6 +86,8 @@ class Fanout:
         self._show(lambda console: console.episode(episode))
 
     def row(self, row: MetricsRow) -> None:
+        if self._events is not None:
+            self._events.total_step = int(row["total_step"])
         for queue in self._queues:
             queue.put(lambda sink: sink.write(row))
         self._show(lambda console: console.row(row))
@@ -94,10 +99,16 @@ class Fanout:
                 queue.put(lambda sink: sink.table(table))  # type: ignore[attr-defined]
 
     def note(self, text: str) -> None:
+        self.event(EventKind.NOTE, text)
+
+    def event(self, kind: EventKind, text: str, **facts: int | str) -> None:
         safe = redact(text, self._environ, self._named)
-        for queue in self._queues:
-            queue.put(lambda sink: sink.note(safe))
-        self._show(lambda console: console.note(safe))
+        if self._events is not None:
+            self._events.add(kind, safe, **facts)
+        if kind.is_shown:
+            for queue in self._queues:
+                queue.put(lambda sink: sink.note(safe))
+            self._show(lambda console: console.note(safe))
 
     def close(self, summary: Iterable[str] = (), *, failed: bool = False) -> None:
         """Wait for the sinks, but not for ever; then show the summary."""
@@ -106,6 +117,8 @@ class Fanout:
         for queue in self._queues:
             queue.wait(self._close_timeout_s)
         self._show(lambda console: console.close(redact(line, self._environ, self._named) for line in summary))
+        if self._events is not None:
+            self._events.close()
 
     def _show(self, job: Callable[[Console], None]) -> None:
         try:
@@ -217,7 +230,8 @@ def open_fanout(
         except Exception as error:
             reason = strip_control(redact(f"{type(error).__name__}: {error}", environ, named), _REASON)
             troubles.append((settings.use, reason))
-    fanout = Fanout(console_on(terminal, conceal(plan), clock), sinks, environ, named)
+    console = console_on(terminal, conceal(plan), clock)
+    fanout = Fanout(console, sinks, environ, named, EventLog(folder, wall_clock))
     for name, reason in troubles:
         fanout.note(f"the sink '{name}' could not be opened ({reason}); metrics.jsonl has every row")
     return fanout

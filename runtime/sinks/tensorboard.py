@@ -34,8 +34,8 @@ class TensorBoardSink:
 
     def write(self, row: MetricsRow) -> None:
         step = int(row.get("total_step", 0))
-        if self._step is None:
-            # TensorBoard then drops later steps of an earlier process, which a resumed run takes again
+        if self._step is None or step < self._step:
+            # TensorBoard then drops later steps, which a run takes again that was resumed or restarted its learner
             log = self._events.SessionLog
             self._add(step, session_log=log(status=log.START))
         self._step = step

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import RunError
 from .checkpoint_files import SEAL, find_damage
+from .events import EVENTS
 from .model_files import find_model_problem
 from .run_folder import (
     JUDGE,
@@ -46,7 +47,7 @@ def inspect_run(root: Path) -> Iterator[tuple[str, str | None]]:
             yield folder.relative_to(root).as_posix(), problem
     for folder in sorted(root.glob("bases/*")):
         yield folder.relative_to(root).as_posix(), find_damage(folder, unsealed=is_old)
-    for file in (*sorted(root.glob("episodes/*.jsonl")), *root.glob(JUDGE)):
+    for file in (*sorted(root.glob("episodes/*.jsonl")), *root.glob(JUDGE), *root.glob(EVENTS)):
         yield file.relative_to(root).as_posix(), _line_problem(file)
 
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...dsl.model.hidden import conceal, reveal
-from ...dsl.model.plan import Plan, PlanStage
-from ...dsl.model.recipe import Hardware, Judge, Rollout, RolloutHardware
+from ...dsl.model.plan import Placement, Plan, PlanStage
+from ...dsl.model.recipe import Hardware, Judge, Rollout, TrainHardware
 from ...dsl.publish.plan_json import dump_canonical, to_json
 
 __all__ = ["can_resume", "decisive_sha256", "list_differences"]
@@ -78,6 +78,7 @@ def _decisive(plan: Plan) -> Plan:
         logging=(),
         rollout=Rollout(),
         hardware=_hardware(plan.hardware),
+        placement=Placement(launcher="", workers=()),
         checkpoint=replace(plan.checkpoint, keep=1, keep_exports=0),
         stages=tuple(_stage(stage) for stage in plan.stages),
         # estimates
@@ -86,9 +87,13 @@ def _decisive(plan: Plan) -> Plan:
 
 
 def _hardware(hardware: Hardware) -> Hardware:
-    rollout = RolloutHardware(tensor_parallel=hardware.rollout.tensor_parallel, gpus=hardware.rollout.gpus)
-    train = replace(hardware.train, tokens_per_micro_batch=None, activation_checkpointing=True)
-    return replace(hardware, threads=None, rollout=rollout, train=train)
+    """What decides precision and which weights play what; a checkpoint is loaded by any number of ranks."""
+    return Hardware(
+        gpus_per_node=min(hardware.gpus_per_node, 1),
+        staleness=hardware.staleness,
+        in_flight=hardware.in_flight,
+        train=TrainHardware(fp32_head=hardware.train.fp32_head),
+    )
 
 
 def _stage(stage: PlanStage) -> PlanStage:

@@ -1,6 +1,7 @@
 """The run folder: created, locked, written atomically, found again. Files are whole or not there.
 
 recipe.yaml plan.json manifest.json metrics.jsonl logs/
+events.jsonl            what happened to the run besides its steps, in all its resumes
 judge.jsonl             a judge's answers, by the hash of the request
 start/                  a model folder: what the run began from; of a model at a path, where it lay and its checksums
 model/                  a model folder: the trained model, as of the newest checkpoint

@@ -13,6 +13,7 @@ from pathlib import Path
 from ..reporting import MetricsRow
 from ..text_format import format_count, format_duration, format_number, format_share, numeric, strip_control
 from .checkpoint_files import SEAL
+from .events import count_events, describe_counts
 from .learning_signs import LearningSigns
 from .run_folder import MODEL, FolderError, checkpoints_in
 
@@ -40,6 +41,8 @@ def summarise_run(root: Path, ending: str, resume: str = "") -> Iterator[str]:
     """Summarise the run of a folder; `ending` is 'finished', 'interrupted', 'stopped by a guard: ...'."""
     metrics = root / "metrics.jsonl"
     yield from summary_lines(read_rows(metrics), ending, model_folder(root), metrics)
+    if troubles := describe_counts(count_events(root)):
+        yield f"  workers  {troubles}"
     if resume and ending != "finished":
         yield f"  resume   {strip_control(resume, 2000)}"
 

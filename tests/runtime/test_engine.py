@@ -11,6 +11,7 @@ import pytest
 from agym.runtime.engine import OutcomeKind
 from agym.runtime.errors import RunError, StepRefused
 from agym.runtime.protocols import ProbeLimits, UpdateFault
+from agym.runtime.reporting import SilentReporter
 
 
 def only(wanted: int) -> Callable[[int, Any], UpdateFault | None]:
@@ -201,16 +202,11 @@ def test_two_environments_share_a_step_by_weight(new_run: Any) -> None:
 # --- guards ----------------------------------------------------------------------------------------------------------
 
 
-class Noted:
+class Noted(SilentReporter):
     """A reporter that keeps what a person would be told."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
-
-    def phase(self, name: str) -> None: ...
-    def episode(self, episode: Any) -> None: ...
-    def row(self, row: Any) -> None: ...
-    def sample(self, name: str, total_step: int, episodes: Any) -> None: ...
 
     def note(self, text: str) -> None:
         self.notes.append(text)

@@ -403,7 +403,10 @@ AT = "environments.echo={url: 'http://127.0.0.1:%s'}"
         ("seed=0", "seed=1", False),
         ("seed=0", "algorithm.lr=1", False),
         ("seed=0", "checkpoint.every=3", False),
-        ("seed=0", "hardware.train.zero=1", False),
+        ("seed=0", "hardware={train: {zero: 1}, launcher: ray, max_restarts: 1}", True),
+        ("seed=0", "hardware.gpus_per_node=1", False),
+        ("hardware.gpus_per_node=1", "hardware={gpus_per_node: 8, layout: split}", True),
+        ("seed=0", "hardware.staleness=1", False),
     ],
 )
 def test_a_run_is_resumed_with_what_was_mended_and_not_with_what_decides_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 from agym.dsl.model.plan import Plan
 from agym.runtime.errors import RunError
-from agym.runtime.reporting import MetricsRow
+from agym.runtime.reporting import EventKind, MetricsRow
 from agym.runtime.sinks.console.console import PlainConsole, Terminal
 from agym.runtime.sinks.fanout import Fanout, open_fanout, redact
 from agym.runtime.sinks.protocol import Factory, Opening
+from agym.runtime.storage.events import EVENTS, EventLog, count_events, describe_counts
 
 Make = Callable[..., Any]
 
@@ -253,3 +255,53 @@ def test_what_a_person_must_mend_stops_the_run_before_it_starts(open_with: Make,
         open_with(paper=lambda opening: paper, wandb=unset)
     assert paper.told == ["failed"]
     assert out.getvalue() == ""
+
+
+# --- events.jsonl -----------------------------------------------------------------------------------------------------
+
+
+def test_events_are_kept_redacted_in_whole_lines_over_resumes(plan: Plan, tmp_path: Path, step_row: Make) -> None:
+    out, paper = io.StringIO(), Paper()
+    (tmp_path / EVENTS).write_text('{"kind": "resume"}\n{"kind": "no')
+    fanout = Fanout(PlainConsole(out, plan), {"paper": paper}, ENVIRON, events=EventLog(tmp_path, lambda: 7.0))
+    fanout.row(step_row(11))
+    fanout.note(f"the key is {SECRET}")
+    fanout.event(EventKind.ROLL_BACK, "rolled back", total_step=12, to_step=8)
+    fanout.event(EventKind.END, "", outcome="finished")
+    fanout.close()
+    fanout.note("too late")
+    lines = [json.loads(line) for line in (tmp_path / EVENTS).read_text().splitlines()]
+    assert lines == [
+        {"kind": "resume"},
+        {"time": 7.0, "total_step": 11, "kind": "note", "text": "the key is ***"},
+        {"time": 7.0, "total_step": 12, "kind": "roll_back", "text": "rolled back", "to_step": 8},
+        {"time": 7.0, "total_step": 12, "kind": "end", "text": "", "outcome": "finished"},
+    ]
+    assert notes(out) == ["the key is ***", "rolled back", "too late"]
+    assert paper.told == [11, "the key is ***", "rolled back", "closed"]
+
+
+def test_an_event_that_finds_no_file_any_more_ends_nothing(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, lambda: 0.0)
+    (tmp_path / EVENTS).unlink()
+    log.add(EventKind.NOTE, "gone")
+    log.close()
+    assert not (tmp_path / EVENTS).exists()
+    assert count_events(tmp_path) == {}
+
+
+def test_what_happened_to_workers_is_counted_and_damage_is_passed_over(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, lambda: 0.0)
+    for count in (1, 2):
+        log.add(EventKind.WORKER_REPLACED, "", role="rollout", count=count)
+        log.add(EventKind.LEARNER_RESTARTED, "", discarded_steps=count)
+    log.close()
+    with (tmp_path / EVENTS).open("ab") as file:
+        file.write(b'null\n{"kind": "worker_replaced"}\n\xff\n[1]\n')
+    counts = count_events(tmp_path)
+    assert counts == {
+        "workers/replaced_rollout": 3,
+        "workers/learner_restarts": 2,
+        "workers/discarded_steps": 3,
+    }
+    assert describe_counts(counts) == "discarded steps: 3, learner restarts: 2, replaced rollout: 3"

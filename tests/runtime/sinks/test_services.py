@@ -109,6 +109,19 @@ def test_steps_that_a_resumed_run_takes_again_are_there_once(opening: Make, step
     assert [event.step for event in read.Tensors("rollout/success")] == [11, 12, 13, 14]
 
 
+def test_steps_that_a_restarted_learner_takes_again_are_there_once(
+    opening: Make, step_row: Make, tmp_path: Path
+) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.plugin_event_accumulator")
+    sink = TensorBoardSink(opening("tensorboard"))
+    for step in (11, 12, 13, 12, 13, 14):
+        sink.write(step_row(step))
+    sink.close(failed=False)
+    read = accumulator.EventAccumulator(str(tmp_path / "logs" / "tensorboard"))
+    read.Reload()
+    assert [event.step for event in read.Tensors("rollout/success")] == [11, 12, 13, 14]
+
+
 def test_the_recipe_and_the_episodes_are_text(opening: Make, events: Make, played: Make) -> None:
     sink = TensorBoardSink(opening("tensorboard"))
     sink.table(make_table("eval", 20, [played(("get log", "Got log"))], str))

@@ -1,0 +1,26 @@
+"""Parts of a real run on Ray are killed, one of each kind: it comes to its end, and its history is whole."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+VICTIMS = ("sampler", "rank", "hung-rank", "environment", "preemption", "driver")
+
+
+@pytest.mark.heavy
+def test_a_run_outlives_one_of_each_kind(root: Path, tmp_path: Path) -> None:
+    words = ["--runs", "1", "--kills", str(len(VICTIMS)), "--victims", ",".join(VICTIMS)]
+    done = subprocess.run(
+        [sys.executable, root / "bench/faults.py", tmp_path, *words], capture_output=True, text=True, timeout=580
+    )
+    # what is wrong with the history stands in the table
+    assert done.returncode == 0, done.stdout + done.stderr
+    kills = {kill["victim"]: kill for kill in map(json.loads, (tmp_path / "kills.jsonl").read_text().splitlines())}
+    assert kills.keys() == {*VICTIMS}
+    assert kills["preemption"]["discarded"] == 0, "it saves before it ends"
+    assert not any(kill["leftover"] for kill in kills.values())
