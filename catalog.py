@@ -23,20 +23,13 @@ from .runtime.sinks.registry import SINKS
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["ROW_CHECKS", "UNBUILT", "BadEnvironment", "Registered", "catalog", "read_environment"]
+__all__ = ["ROW_CHECKS", "BadEnvironment", "Registered", "catalog", "read_environment"]
 
 V = TypeVar("V")
 ENVS = Path(__file__).parent / "envs"
 DATA_FILE = "env.json"
 RELEASED = "ids.json"
 ENVIRONMENT_GROUP = "agym.envs"
-
-UNBUILT: Mapping[str, str] = {
-}
-"""Parts of the language that this version cannot run: `validate` warns of them, and a run refuses them.
-
-A key is `key=value`, `key>number`, or `key` for anything but its default; `*` stands for any name in the recipe.
-"""
 
 
 class BadEnvironment(Exception):
@@ -77,14 +70,13 @@ class Registered(Mapping[str, V], Generic[V]):
         return self.plugins()
 
 
-def catalog(envs: Path = ENVS, unbuilt: Mapping[str, str] = UNBUILT) -> Catalog:
+def catalog(envs: Path = ENVS) -> Catalog:
     """Everything that a recipe may name here."""
     own = {info.name: _with_rows(info) for info in map(read_environment, sorted(envs.glob(f"*/{DATA_FILE}")))}
     return Catalog(
         environments=Registered(own, partial(_find_plugins, ENVIRONMENT_GROUP, _from_metadata)),
         sinks=Registered(SINKS, partial(_find_plugins, SINK_GROUP, _sink)),
         count_tasks=_count_released,
-        unbuilt=unbuilt,
     )
 
 

@@ -79,9 +79,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     archive = RunReader(root) if is_run(root) else None
     text = None if archive is None else open_stored(arguments.target, archive)
     compiler = build_compiler(shell, _settings(arguments))
-    variant = choose(
-        compiler.runs(arguments.target, text, to_run=True, on_disk=archive is None), arguments.target, arguments.run
-    )
+    variant = choose(compiler.runs(arguments.target, text, on_disk=archive is None), arguments.target, arguments.run)
     check_installed(variant.plan, compiler.catalog, trains=False)
     if archive is not None:
         refuse_stored_code(variant.plan, archive.root, compiler.settings)

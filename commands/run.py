@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace, shell: Shell) -> Exit:
     compiler = build_compiler(shell, arguments.set)
     stored = _open_run(arguments, shell)
     text = None if stored is None else open_stored(arguments.recipe, stored)
-    runs = compiler.runs(arguments.recipe, text, to_run=True)
+    runs = compiler.runs(arguments.recipe, text)
     if arguments.run is not None:
         if not 1 <= arguments.run <= len(runs):
             raise UsageError(f"'{arguments.recipe}' has {len(runs)} runs, there is no run {arguments.run}")

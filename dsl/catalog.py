@@ -72,5 +72,3 @@ class Catalog:
     sinks: Mapping[str, SinkInfo] = field(default_factory=dict)
     count_tasks: Callable[[str, Mapping[str, Any]], Mapping[str, int]] = _count_none
     """How many tasks the splits of an environment have with these options, as far as that is known."""
-    unbuilt: Mapping[str, str] = field(default_factory=dict)
-    """Parts of the language that this version cannot run yet, as `key=value` or `key`, and what each is."""

@@ -1,16 +1,13 @@
 """What is registered: the data of every environment, and plugins found without importing them."""
 
 import json
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from agym.catalog import ENVS, UNBUILT, BadEnvironment, Registered, catalog, find_data_file, read_environment
+from agym.catalog import ENVS, BadEnvironment, Registered, catalog, find_data_file, read_environment
 from agym.dsl.catalog import EnvironmentInfo
-from agym.dsl.model.recipe import Recipe
-from agym.dsl.model.reflect import Choice, Number, record, type_at
 from agym.schemas import load
 from jsonschema import Draft7Validator
 
@@ -67,26 +64,6 @@ def test_a_bad_data_file_is_told_by_name(tmp_path: Path) -> None:
         file.write_text(text, encoding="utf-8")
         with pytest.raises(BadEnvironment, match=r"env\.json"):
             read_environment(file)
-
-
-# --- unbuilt -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("part", UNBUILT)
-def test_every_unbuilt_part_is_a_key_of_the_language_with_that_value(part: str) -> None:
-    key, sign, value = re.fullmatch(r"([^=>]+)([=>]?)(.*)", part).groups()  # type: ignore[union-attr]
-    type_ = type_at(record(Recipe), tuple(key.split(".")))
-    assert type_ is not None
-    if sign == "=":
-        assert isinstance(type_, Choice)
-        assert value in type_.values
-    elif sign:
-        assert isinstance(type_, Number)
-        assert value.isdecimal()
-
-
-def test_what_the_quickstart_needs_is_built() -> None:
-    assert not {"algorithm.use=grpo", "algorithm.use=sft", "agent.format=react", "agent.format=plain"} & set(UNBUILT)
 
 
 # --- plugins -------------------------------------------------------------------------------------------------------

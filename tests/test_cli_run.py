@@ -12,22 +12,6 @@ import pytest
 from .conftest import Agym
 
 RECIPE = "agym: 1\nname: mine\nextends: quickstart\n"
-WIDE = "hardware: {gpus_per_node: 2, gpu: h100, rollout: {tensor_parallel: 2}}\n"
-
-
-def test_a_part_that_is_not_built_yet_is_refused_by_name(agym: Agym, tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(RECIPE + WIDE, encoding="utf-8")
-    called = agym("run", "a.yaml")
-    assert called.code == 1
-    assert "error[not-built]: this version cannot run 'hardware.rollout.tensor_parallel' yet" in called.err
-    assert not (tmp_path / "runs").exists()
-
-
-def test_the_same_part_is_only_a_warning_where_nothing_is_run(agym: Agym, tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(RECIPE + WIDE, encoding="utf-8")
-    called = agym("validate", "a.yaml")
-    assert "warning[not-built]" in called.out
-    assert called.code == 0
 
 
 def test_a_wrong_recipe_starts_nothing(agym: Agym, tmp_path: Path) -> None:

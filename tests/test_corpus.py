@@ -51,8 +51,6 @@ NOT_FROM_A_FILE = {"bad-setting", "no-recipes"}
 """Codes of the command line rather than of a recipe."""
 WITHOUT_A_LINE = {"empty-file", "not-utf8"}
 """Codes of files that hold nothing that could be shown."""
-COMING = "not-built"
-"""Of parts that a later version runs: no mistake of a recipe."""
 
 HEAD = re.compile(
     r"(?P<file>[^:\n]+):(?P<line>\d+):(?P<column>\d+): (?P<severity>error|warning)\[(?P<code>[a-z0-9-]+)\]: .+"
@@ -268,8 +266,8 @@ def test_each_preset_has_a_good_recipe_of_its_own() -> None:
 
 
 def warnings(text: str) -> str:
-    """What is said, without what a later version will run and without the count."""
-    return "\n".join(f"{each.block}\n" for each in shown(text) if each.code != COMING)
+    """What is said, without the count."""
+    return "\n".join(f"{each.block}\n" for each in shown(text))
 
 
 def compiled(folder: Path, recipe: str, text: str) -> Compiled:

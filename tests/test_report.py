@@ -49,7 +49,7 @@ def found(recipe: Source) -> Report:
     deep = Source("recipe.yaml", TEXT, included_from=span(middle, "recipe"))
     note = Note("the first is here", span(deep, "name"))
     warning = Diagnostic(
-        code="not-built",
+        code="cut-sampling",
         message="50% is: not, built\nyet",
         span=span(recipe, "name: x\nenv"),
         severity=Severity.WARNING,
@@ -190,7 +190,7 @@ def test_github_annotates_the_line_with_inclusive_ends(recipe: Source) -> None:
 
 def test_github_gives_no_columns_across_lines_and_escapes_what_would_end_the_command(found: Report) -> None:
     warning = next(line for line in report_github(found).splitlines() if line.startswith("::warning"))
-    assert warning == "::warning file=recipe.yaml,line=2,endLine=3,title=not-built::50%25 is: not, built%0Ayet"
+    assert warning == "::warning file=recipe.yaml,line=2,endLine=3,title=cut-sampling::50%25 is: not, built%0Ayet"
 
 
 def test_github_escapes_file_names() -> None:

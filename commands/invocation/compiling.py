@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ...catalog import catalog
 from ...dsl.catalog import Catalog
 from ...dsl.compile import Compiled, CompiledVariant, compile_recipe
-from ...dsl.diagnostics import Diagnostic, Severity
+from ...dsl.diagnostics import Diagnostic
 from ...dsl.source import Source
 from ...dsl.text.decode import MAX_BYTES, decode
 from ...files import STDIN, DiskLibrary, is_base
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["Compiler", "build_compiler", "choose", "open_stored"]
 
 STDIN_NAME = "<stdin>"
-NOT_BUILT = "not-built"
 RECIPE = "recipe.yaml"
 """In a run's folder."""
 
@@ -67,19 +66,14 @@ class Compiler:
         reference: str,
         source: Source | Diagnostic | None = None,
         *,
-        to_run: bool = False,
         on_disk: bool = True,
     ) -> tuple[CompiledVariant, ...]:
         """Compile all runs of a recipe; its mistakes and warnings go to standard error.
 
-        `source` is that of a recipe which lies elsewhere than its paths count from. With `to_run`, parts that this
-        version lacks are mistakes; without `on_disk`, files that are not there are none.
+        `source` is that of a recipe which lies elsewhere than its paths count from. Without `on_disk`,
+        files that are not there are no mistakes.
         """
         compiled = self.compile(source or self.open(reference), on_disk=on_disk)
-        if to_run:
-            found = compiled.diagnostics
-            strict = (replace(each, severity=Severity.ERROR) if each.code == NOT_BUILT else each for each in found)
-            compiled = replace(compiled, diagnostics=tuple(strict))
         if compiled.failed:
             self.refuse(reference, compiled)
         # warnings were shown before this process restarted

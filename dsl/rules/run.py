@@ -1,4 +1,4 @@
-"""Rules about the run around training: evaluation, checkpoints, sinks, and parts that are not built yet."""
+"""Rules about the run around training: evaluation, checkpoints and sinks."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def conditions_read_what_is_measured(case: Case) -> Iterator[Diagnostic]:
         )
         missing = {name: why for name, why in missing.items() if name not in known}
         for key in _NUMBERS if missing else ():
-            for path, value, _ in _values_at(stage, base, key.split("."), None):
+            for path, value in _values_at(stage, base, key.split(".")):
                 used = collect_names(value) if isinstance(value, Expr) else frozenset()
                 for name in sorted(used & missing.keys()):
                     at = _part(case.places.value(*path), name, 0, name)
@@ -223,45 +223,20 @@ def sink_options(case: Case) -> Iterator[Diagnostic]:
                 yield Diagnostic(code="unknown-option", message=message, span=case.places.key(*path, name), help=advice)
 
 
-# --- not built yet -------------------------------------------------------------------------------------------------
-
-
-def built_parts(case: Case) -> Iterator[Diagnostic]:
-    for part, what in case.catalog.unbuilt.items():
-        key = re.split("[=>]", part)[0]
-        names = key.split(".")
-        # what stages have is looked at in each of them, all else in the recipe itself
-        in_stages = names[0] in record(Stage).fields
-        for base, holder in case.stages() if in_stages else [((), case.recipe)]:
-            for path, value, default in _values_at(holder, base, names, None):
-                if _matches(part.removeprefix(key), value, default):
-                    yield case.warning("not-built", f"this version cannot run '{part}' yet: {what}", path)
-
-
-def _matches(which: str, value: Any, default: Any) -> bool:
-    """Whether a value is the one of `=value`, above `>number`, or, by nothing, not the default."""
-    if which.startswith(">"):
-        return isinstance(value, int) and value > int(which[1:])
-    written = str(value).lower() if isinstance(value, bool) else str(value)
-    return which == f"={written}" if which else value != default
-
-
-def _values_at(holder: Any, base: Path, names: Sequence[str], default: Any) -> Iterator[tuple[Path, Any, Any]]:
-    """The values at a key, `*` being any name, each with its path and its default."""
+def _values_at(holder: Any, base: Path, names: Sequence[str]) -> Iterator[tuple[Path, Any]]:
+    """The values at a key, `*` being any name, each with its path."""
     if not names:
-        yield base, holder, default
+        yield base, holder
         return
-    for name, value, own in _items(holder, names[0]):
-        yield from _values_at(value, (*base, name), names[1:], own)
+    for name, value in _items(holder, names[0]):
+        yield from _values_at(value, (*base, name), names[1:])
 
 
-def _items(holder: Any, head: str) -> Iterable[tuple[str | int, Any, Any]]:
+def _items(holder: Any, head: str) -> Iterable[tuple[str | int, Any]]:
     if isinstance(holder, tuple | dict):
         items = enumerate(holder) if isinstance(holder, tuple) else holder.items()
-        return [(name, value, None) for name, value in items if head in ("*", name)]
-    cls = type(holder)
-    fields = record(cls).fields if is_dataclass(cls) else {}
-    return [(head, getattr(holder, head), fields[head].default)] if head in fields else []
+        return [(name, value) for name, value in items if head in ("*", name)]
+    return [(head, getattr(holder, head))] if is_dataclass(holder) and head in record(type(holder)).fields else []
 
 
 RUN_RULES: tuple[Rule, ...] = (
@@ -270,5 +245,4 @@ RUN_RULES: tuple[Rule, ...] = (
     conditions_read_what_is_measured,
     sinks_exist,
     sink_options,
-    built_parts,
 )

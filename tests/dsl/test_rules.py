@@ -867,25 +867,6 @@ CASES: dict[str, tuple[list[Fires], list[Changes]]] = {
         ],
         [{}, {"logging": (Sink(use="wandb"), Sink(use="tensorboard"))}],
     ),
-    "run.built_parts": (
-        [
-            (al(use=Preset.MTPO), "algorithm.use", "cannot run 'algorithm.use=mtpo' yet: preferences"),
-            ({"schedule.0.agent.reflection": Reflection()}, "agent.reflection", "second attempts"),
-            ({"hardware.staleness": 1}, "hardware.staleness", "overlap"),
-            ({"hardware.nodes": 3}, "hardware.nodes", "many nodes"),
-            (world(Environment(url="http://x")), "environments.craft.url", "servers"),
-            ({"logging": (Sink(use="wandb", offline=True),)}, "logging.0.offline", "offline"),
-        ],
-        [{}, {"hardware.nodes": 2}, {"logging": (Sink(use="wandb"),)}],
-    ),
-}
-UNBUILT = {
-    "algorithm.use=mtpo": "preferences",
-    "agent.reflection": "second attempts",
-    "hardware.staleness": "overlap",
-    "hardware.nodes>2": "many nodes",
-    "environments.*.url": "servers",
-    "logging.*.offline=true": "offline",
 }
 
 
@@ -903,7 +884,7 @@ def say(change: Callable[..., Any], recipe: Recipe, catalog: Catalog) -> Callabl
     def said(name: str, changes: Changes, key: str = "name") -> list[Diagnostic]:
         changed = change(recipe, changes)
         shape = find_shape(changed.model)
-        case = Case(recipe=changed, places=Listed([key]), catalog=replace(catalog, unbuilt=UNBUILT), shape=shape)
+        case = Case(recipe=changed, places=Listed([key]), catalog=catalog, shape=shape)
         return list(RULES[name](case))
 
     return said
@@ -942,7 +923,6 @@ WARNINGS = {
     "algorithm.clips_have_an_effect",
     "algorithm.repeated_updates_have_a_ratio",
     "algorithm.sampled_distribution_is_the_trained_one",
-    "run.built_parts",
 }
 
 
