@@ -232,7 +232,7 @@ async def launch_ray(
                 reach.note,
                 reach.remark,
             ),
-            Ranks(plan, [partial(_rank, cluster, plan, root, each) for each in ranks], plan.hardware.heartbeat_s),
+            Ranks(plan, [partial(_rank, cluster, root, each) for each in ranks], plan.hardware.heartbeat_s),
             lambda: [cluster.address_of(each) for each in ranks],
         )
         await workers.start(announce)
@@ -246,13 +246,11 @@ async def _sampler(
     # servers of environments have a log of the same name at each sampler
     logs = reach.logs / f"rollout-{worker.rank}" if worker.rank else reach.logs
     reaching = {"logs": logs, "environ": named_variables(plan, reach.environ), "deadlines": reach.deadlines}
-    handle = await cluster.create(worker, RolloutActor, plan, root, reaching, clock, log=_log(root, worker))
-    return Member(worker, cluster.address_of(worker), handle, plan.hardware.heartbeat_s)
+    return await cluster.create(worker, RolloutActor, plan, root, reaching, clock, log=_log(root, worker))
 
 
-async def _rank(cluster: Cluster, plan: Plan, root: Path, worker: Worker) -> Member:
-    handle = await cluster.create(worker, LearnerActor, log=_log(root, worker))
-    return Member(worker, cluster.address_of(worker), handle, plan.hardware.heartbeat_s, HEALTH)
+async def _rank(cluster: Cluster, root: Path, worker: Worker) -> Member:
+    return await cluster.create(worker, LearnerActor, log=_log(root, worker), health=HEALTH)
 
 
 def _log(root: Path, worker: Worker) -> Path:

@@ -717,6 +717,17 @@ def test_of_two_samplers_one_that_is_killed_is_replaced_and_each_group_learned_f
 
 
 @pytest.mark.heavy
+def test_a_sampler_that_hangs_is_replaced(tmp_path: Path, inline: list[dict[str, Any]]) -> None:
+    driver = Driver(tmp_path / "run", *ON_RAY, "--set", "hardware.heartbeat_s=4")
+    driver.wait_for_rows(3)
+    os.kill(driver.actor("RolloutActor"), signal.SIGSTOP)
+    code, out = driver.ended()
+    assert code == 0, out[-3000:]
+    assert "it has not answered for 4 s ('hardware.heartbeat_s'); another takes its place" in out
+    assert driver.rows() == inline
+
+
+@pytest.mark.heavy
 def test_two_machines_begin_as_one(tmp_path: Path, inline: list[dict[str, Any]]) -> None:
     """Where namespaces are not allowed it fails with NoNamespaces."""
     (tmp_path / "recipe.yaml").write_text(REAL)
