@@ -236,7 +236,8 @@ def _items(holder: Any, head: str) -> Iterable[tuple[str | int, Any]]:
     if isinstance(holder, tuple | dict):
         items = enumerate(holder) if isinstance(holder, tuple) else holder.items()
         return [(name, value) for name, value in items if head in ("*", name)]
-    return [(head, getattr(holder, head))] if is_dataclass(holder) and head in record(type(holder)).fields else []
+    cls = type(holder)
+    return [(head, getattr(holder, head))] if is_dataclass(cls) and head in record(cls).fields else []
 
 
 RUN_RULES: tuple[Rule, ...] = (
