@@ -55,6 +55,8 @@ GROUP, GROUPS, STEPS = 4, 8, 16
 RUN = "runs/faults"
 PATIENCE_S = 900.0
 """For anything to happen: a run that hangs fails the bench."""
+GRACE_S = 120.0
+"""For a driver to save and end, or to see that its Ray is gone."""
 LEFTOVER_S = 15.0
 """For the other processes to follow a driver that was killed."""
 
@@ -290,7 +292,7 @@ class Life:
         """Wait for the driver, which was killed or lost its Ray, and for what it had started; return how many of these
         had to be ended."""
         with suppress(subprocess.TimeoutExpired):
-            self._popen.wait(2 * LEFTOVER_S)
+            self._popen.wait(GRACE_S)
         self._popen.kill()
         self._popen.wait()
         _, alive = psutil.wait_procs(held, timeout=LEFTOVER_S)
@@ -370,7 +372,7 @@ class Bench:
         # let it come some way from where it stands, over a checkpoint or not
         after = num_rows(root) + draws.randrange(1, 5)
         self._await(life, lambda: life.is_over() or num_rows(root) >= after, f"row {after}")
-        self._await(life, lambda: life.is_over() or life.phase() == call, f"'{call}'", enough_s=60.0)
+        self._await(life, lambda: life.is_over() or life.phase() == call, f"'{call}'", enough_s=10.0)
         time.sleep(draws.uniform(0, 0.2))
         held, fell, row = self._place.processes(life.driver), life.phase(), num_rows(root)
         started, before, told = time.monotonic(), num_discarded(root), num_events(root, victim.told)

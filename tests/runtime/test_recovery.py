@@ -33,6 +33,9 @@ class Fragile:
     workers: InlineWorkerGroup
     dies: Callable[[Sequence[str]], bool] = lambda calls: False
     """By the learner's calls so far, the one at hand included."""
+    last_rollout_call: int = 0
+    """In which a sampler notices that the learner is lost."""
+    rollout_calls: int = 0
     failing_restarts: int = 0
     calls: list[str] = field(default_factory=list)
     restarts: int = 0
@@ -65,9 +68,15 @@ class Fragile:
     def _watched(self, function: Any) -> Any:
         async def call(*args: Any, **kwargs: Any) -> Any:
             self.under_way += 1
+            self.rollout_calls += 1
+            is_last = self.rollout_calls == self.last_rollout_call
             try:
                 await asyncio.sleep(0)
-                return await function(*args, **kwargs)
+                result = await function(*args, **kwargs)
+                if is_last:
+                    self.is_lost = True
+                    raise LearnerLost("a sampler: its weights are gone with the learner")
+                return result
             finally:
                 self.under_way -= 1
 
@@ -160,6 +169,17 @@ def test_lost_in_any_call_the_history_is_that_of_a_run_that_lost_none(
         assert episodes_of(run.root) == episodes_of(whole.root), where
         assert run.checkpoints() == whole.checkpoints(), where
         assert not list(run.root.glob("*/.unfinished-*")), where
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_where_a_sampler_notices_the_loss_the_history_is_the_same(new_run: Any, staleness: int) -> None:
+    settings = (*MOVING, f"hardware.staleness={staleness}")
+    whole, workers = lost(new_run, *settings)
+    for at in range(1, workers.rollout_calls + 1, 9):
+        run, workers = lost(new_run, *settings, last_rollout_call=at)
+        assert workers.restarts == 1
+        assert run.exact() == whole.exact(), f"lost in call {at}"
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from agym.dsl.model.plan import Plan
+from agym.runtime.errors import RunError
 from agym.runtime.run import Start, run_plan
 from agym.runtime.sinks.console.console import Terminal
 from agym.runtime.storage.resume_check import decisive_sha256, list_differences
@@ -72,3 +74,22 @@ def test_a_run_of_another_version_of_its_preset_is_not_resumed(new_run: Any, tmp
     RunFolder.start(tmp_path / "run", "plan", "recipe", {"recipe_folder": "/", "agym": "0.1.0"}).close()
     said = resumed(tmp_path / "run", now, now)
     assert "a run by version 1 of 'dapo', and version 2 sets other values: resume it with agym 0.1.0" in said
+
+
+def test_a_run_that_fails_says_why_in_its_events(new_run: Any, tmp_path: Path) -> None:
+    key = "s3cr3t-of-forty-letters"
+    environment = f"environments.echo={{url: 'http://127.0.0.1:9/{key}'}}"
+    plan = new_run(environment, "rollout={reset_timeout_s: 1, step_timeout_s: 1}").plan
+    with pytest.raises(RunError):
+        run_plan(
+            plan,
+            tmp_path / "run",
+            Start(recipe="agym: 1\n", folder=tmp_path),
+            terminal=Terminal(out=StringIO(), live=False),
+            environ={"A_KEY": key},
+            clock=float,
+            wall_clock=float,
+        )
+    (end,) = (json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines())
+    assert (end["kind"], end["outcome"], end["total_step"]) == ("end", "failed", 0)
+    assert "http://127.0.0.1:9/***" in end["text"]
