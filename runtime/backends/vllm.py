@@ -273,7 +273,7 @@ class VllmSampler:
     @asynccontextmanager
     async def receive(self, update: WeightUpdate) -> AsyncIterator[None]:
         """Replace the weights by what reaches the workers within the context; of the checksums, the digests need not be
-        known before its end. Requests wait meanwhile, and until the weights are proven."""
+        known before its end. Requests wait until `prove`."""
         from .transfer.vllm_intake import begin_update, finish_update
 
         lora, self._was_paused = self._settings.lora, self._paused

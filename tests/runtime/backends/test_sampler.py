@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 import torch
 from agym.dsl.model.recipe import DType, Lora
+from agym.runtime.errors import LearnerLost
 from agym.runtime.protocols import (
     FinishReason,
+    NamedTensors,
     Probe,
     ProbeLimits,
     Sampled,
@@ -533,3 +535,40 @@ def test_stop_texts_without_a_tokenizer_are_refused(sampler_settings: SamplerSet
     settings = dataclasses.replace(sampler_settings, weights_follow=False)
     with pytest.raises(ValueError, match="stop texts need a tokenizer"):
         run(lambda: VllmSampler(settings, start_core=BrokenCore).sample(request(PROBE, 0, stop_texts=("x",))))
+
+
+class TakingCore:
+    """An engine that notes what its worker is asked, and takes any weights."""
+
+    def __init__(self, settings: SamplerSettings) -> None:
+        self.asked: list[str] = []
+        model = SimpleNamespace(hf_config=SimpleNamespace(hidden_size=64))
+        self.engine_core = SimpleNamespace(vllm_config=SimpleNamespace(model_config=model))
+
+    def collective_rpc(self, work: Callable[..., object], timeout: float, args: tuple[object, ...]) -> list[object]:
+        self.asked.append(work.__name__)
+        return [SimpleNamespace(problems=[], compared=1, unproven=frozenset())]
+
+
+def test_a_transfer_that_breaks_off_leaves_an_engine_that_can_take_the_next_and_samples_nothing(
+    sampler_settings: SamplerSettings,
+):
+    from agym.runtime.backends.vllm import VllmSampler
+
+    core = TakingCore(sampler_settings)
+    probe = Probe(sequences=[], logprobs=[], limits=ProbeLimits(floor=1e-4, ceiling=1e-4))
+
+    async def broken() -> AsyncIterator[NamedTensors]:
+        yield []
+        raise LearnerLost("the second bucket is gone")
+
+    async def scenario() -> None:
+        sampler = VllmSampler(dataclasses.replace(sampler_settings, weights_follow=False), start_core=lambda _: core)
+        for _ in range(2):
+            with pytest.raises(LearnerLost, match="the second bucket is gone"):
+                await sampler.load(WeightUpdate(version=1, tensors=broken(), checksums={}, probe=probe))
+        with pytest.raises(SamplerError, match="the sampler has no weights yet"):
+            await sampler.sample(request(PROBE, 0))
+
+    run(scenario)
+    assert core.asked == ["begin_update", "take_weights", "finish_update"] * 2
