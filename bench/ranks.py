@@ -7,6 +7,7 @@ python bench/ranks.py --memory   peak memory of a rank that starts, divided and 
 from __future__ import annotations
 
 import gc
+import os
 import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ from agym.runtime.protocols import (
     ValueSettings,
 )
 from agym.runtime.workers.division import divide
-from agym.runtime.workers.learner_worker import LearnerWorker
+from agym.runtime.workers.learner_worker import LearnerWorker, name_lost_rank
 from engines import in_prepared_process
 from gang import Gang
 
@@ -170,10 +171,13 @@ def score(rank: int, ranks: int, settings: LearnerSettings) -> list[tuple[int, i
     ]
 
 
-def wait(rank: int, ranks: int, seconds: float) -> None:
-    """Meet at a barrier to which all but the first come late."""
-    time.sleep(seconds if rank else 0)
-    torch.distributed.barrier()
+def wait(rank: int, ranks: int, seconds: float | None) -> None:
+    """Meet at a barrier to which all but the first come late, or never."""
+    if rank and seconds is None:
+        os._exit(1)
+    time.sleep(seconds or 0 if rank else 0)
+    with name_lost_rank():
+        torch.distributed.barrier()
 
 
 def measure_start(rank: int, ranks: int, settings: LearnerSettings) -> dict[str, float]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ..errors import RunError, StepRefused
+from ..errors import LearnerLost, RunError, StepRefused
 from ..protocols import (
     Floats,
     Learner,
@@ -29,7 +29,7 @@ from ..protocols import (
 from .division import divides_sequences
 from .weight_sync import ProbeText
 
-__all__ = ["LearnerWorker"]
+__all__ = ["LearnerWorker", "name_lost_rank"]
 
 L = TypeVar("L", bound=Learner | ValueLearner)
 
@@ -203,9 +203,25 @@ class LearnerWorker:
 
 
 @contextmanager
-def _in_memory(what: str, refusal: type[RunError]) -> Iterator[None]:
+def name_lost_rank() -> Iterator[None]:
+    """Turn what a collective raises for want of a rank into LearnerLost."""
     try:
         yield
+    except RuntimeError as error:
+        if not ("gloo/transport" in str(error) or type(error).__name__ in _WITHOUT_A_RANK):
+            raise
+        raise LearnerLost(f"a rank of the learner is gone, or late: {str(error).splitlines()[0][:200]}") from error
+
+
+_WITHOUT_A_RANK = {"DistBackendError", "DistNetworkError", "DistStoreError"}
+"""torch's own errors; gloo's has no class."""
+
+
+@contextmanager
+def _in_memory(what: str, refusal: type[RunError]) -> Iterator[None]:
+    try:
+        with name_lost_rank():
+            yield
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise

@@ -159,6 +159,9 @@ def test_ranks_of_a_model_with_convolutions_choose_the_rows_that_one_chooses(
         assert other == pytest.approx(one, abs=1e-4)
 
 
-def test_a_rank_that_does_not_come_ends_the_others_with_an_error():
-    with Gang(2, timeout_s=3.0) as gang, pytest.raises(AssertionError, match=r"rank 0 of 2: [\s\S]*Timed out"):
-        gang.run(2, wait, 6.0)
+@pytest.mark.parametrize(("seconds", "reason"), [(6.0, "Timed out"), (None, "Connection closed")])
+def test_a_rank_that_is_late_or_gone_ends_the_others_with_an_error_by_name(seconds: float | None, reason: str):
+    with Gang(2, timeout_s=3.0) as gang, pytest.raises(AssertionError, match="rank 0 of 2") as raised:
+        gang.run(2, wait, seconds)
+    lost = [line for line in str(raised.value).splitlines() if "LearnerLost: a rank of the learner is gone" in line]
+    assert reason in lost[0]
