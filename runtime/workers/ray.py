@@ -105,19 +105,19 @@ class Ranks:
     async def _raise(self, calls: Sequence[Task[Any]], first: Task[Any]) -> None:
         """Raise what all ranks raised alike, or one that left nobody waiting; else nobody knows what state they are in,
         and all are ended."""
-        error = first.exception()
+        errors = {at: call.exception() for at, call in enumerate(calls) if call.done()}
+        lost = next((error for error in errors.values() if isinstance(error, WorkerLost)), None)
+        error = lost or first.exception()
         assert error is not None
-        if all(each.done() for each in calls):
-            errors = [each.exception() for each in calls]
-            if None in errors and not any(isinstance(each, WorkerLost) for each in errors):
-                raise error
-            if len({type(each) for each in errors}) == 1 and not isinstance(error, WorkerLost):
-                raise errors[0] or error
-        self._lost = str(error)
-        if not isinstance(error, WorkerLost):
-            rank = self._members[calls.index(first)].worker.id
-            waited = f"the other ranks waited for it for {self._survivors_s:g} s more"
-            self._lost = f"{rank} failed, {waited}: {error}"
+        kinds = {type(each) for each in errors.values()}
+        is_known = len(errors) == len(calls) and (None in errors.values() or len(kinds) == 1)
+        if is_known and not isinstance(error, WorkerLost | LearnerLost):
+            raise errors[0] or error
+        rank = "" if lost else f"{self._members[calls.index(first)].worker.id}: "
+        waited = (
+            "" if len(errors) == len(calls) or lost else f"; others still waited for it {self._survivors_s:g} s later"
+        )
+        self._lost = f"{rank}{error}{waited}"
         await self.end()
         raise LearnerLost(self._lost) from error
 

@@ -450,8 +450,18 @@ class Waiting(Rank):
 
 
 def test_a_rank_that_fails_while_others_wait_for_it_ends_them_all() -> None:
-    with pytest.raises(LearnerLost, match=r"rollout/1 failed, the other ranks waited for it for 0.05 s more: no room"):
+    with pytest.raises(LearnerLost, match=r"rollout/1: no room; others still waited for it 0.05 s later"):
         ask([Here(Waiting()), Here(Rank([RunError("no room")]))], whole)
+
+
+def test_a_rank_that_is_gone_is_named_even_if_another_noticed_it_first() -> None:
+    class Late(Waiting):
+        async def do(self, *_: Any, **__: Any) -> Any:
+            await asyncio.sleep(0.01)
+            raise ActorDiedError
+
+    with pytest.raises(LearnerLost, match=r"^rollout/1 on 10.0.0.1: its process is gone"):
+        ask([Here(Rank([LearnerLost("a collective without a rank")])), Here(Late())], whole)
 
 
 def test_a_rank_that_is_gone_ends_the_call_and_every_later_one() -> None:
