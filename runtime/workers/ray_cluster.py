@@ -133,7 +133,8 @@ def _kill_here(pid: int) -> None:
 def list_workers(plan: Plan, role: Role) -> list[Worker]:
     """The plan's workers of a role that are processes; there is one of each, whatever a plan needs."""
     placed = [worker for worker in plan.placement.workers if worker.role is role]
-    gpus = tuple(range(min(plan.hardware.gpus_per_node, 1)))
+    each = plan.hardware.rollout.tensor_parallel if role is Role.ROLLOUT else 1
+    gpus = tuple(range(min(plan.hardware.gpus_per_node, each)))
     return placed or [Worker(id=f"{role.value}/0", role=role, rank=0, node=0, gpus=gpus)]
 
 
