@@ -32,6 +32,7 @@ from typing import Any
 
 import psutil
 from agym.runtime.backends.engine_variables import missing_variables
+from psutil import Process
 
 RECIPE = """\
 agym: 1
@@ -103,8 +104,6 @@ def child(trace: Path, argv: Sequence[str]) -> int:
 
 
 # --- where it runs --------------------------------------------------------------------------------------------------
-
-Process = psutil.Process
 
 
 class Place:
