@@ -1,4 +1,4 @@
-"""Rules about the run around training: evaluation, checkpoints, sinks, and parts that are not built yet."""
+"""Rules about the run around training: evaluation, checkpoints and sinks."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def conditions_read_what_is_measured(case: Case) -> Iterator[Diagnostic]:
         )
         missing = {name: why for name, why in missing.items() if name not in known}
         for key in _NUMBERS if missing else ():
-            for path, value, _ in _values_at(stage, base, key.split("."), None):
+            for path, value in _values_at(stage, base, key.split(".")):
                 used = collect_names(value) if isinstance(value, Expr) else frozenset()
                 for name in sorted(used & missing.keys()):
                     at = _part(case.places.value(*path), name, 0, name)
@@ -223,25 +223,21 @@ def sink_options(case: Case) -> Iterator[Diagnostic]:
                 yield Diagnostic(code="unknown-option", message=message, span=case.places.key(*path, name), help=advice)
 
 
-# --- keys and their values ------------------------------------------------------------------------------------------
-
-
-def _values_at(holder: Any, base: Path, names: Sequence[str], default: Any) -> Iterator[tuple[Path, Any, Any]]:
-    """The values at a key, `*` being any name, each with its path and its default."""
+def _values_at(holder: Any, base: Path, names: Sequence[str]) -> Iterator[tuple[Path, Any]]:
+    """The values at a key, `*` being any name, each with its path."""
     if not names:
-        yield base, holder, default
+        yield base, holder
         return
-    for name, value, own in _items(holder, names[0]):
-        yield from _values_at(value, (*base, name), names[1:], own)
+    for name, value in _items(holder, names[0]):
+        yield from _values_at(value, (*base, name), names[1:])
 
 
-def _items(holder: Any, head: str) -> Iterable[tuple[str | int, Any, Any]]:
+def _items(holder: Any, head: str) -> Iterable[tuple[str | int, Any]]:
     if isinstance(holder, tuple | dict):
         items = enumerate(holder) if isinstance(holder, tuple) else holder.items()
-        return [(name, value, None) for name, value in items if head in ("*", name)]
+        return [(name, value) for name, value in items if head in ("*", name)]
     cls = type(holder)
-    fields = record(cls).fields if is_dataclass(cls) else {}
-    return [(head, getattr(holder, head), fields[head].default)] if head in fields else []
+    return [(head, getattr(holder, head))] if is_dataclass(cls) and head in record(cls).fields else []
 
 
 RUN_RULES: tuple[Rule, ...] = (

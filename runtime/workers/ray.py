@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from ...dsl.model.plan import Plan, Role, Worker
 from ...dsl.model.recipe import Layout
 from ..backends.hf_models import ModelSource
-from ..errors import LearnerLost, RunError
+from ..errors import LearnerLost, RunError, StepRefused
 from ..protocols import SyncProof, Transfer
 from ..rollout.env_connections import EnvConnector
 from ..rollout.episode import Episode, Group
@@ -30,7 +30,7 @@ from .ray_cluster import HEALTH, Cluster, join_cluster, list_workers, named_vari
 from .ray_member import START_S, Member, WorkerLost, gather_all
 from .ray_samplers import Samplers
 from .rollout_worker import PlaySettings, RolloutWorker
-from .transfer import free_memory, hand_over, send_weights, take_over
+from .transfer import Receivers, free_memory, hand_over, send_weights, take_over
 from .worker_group import WorkerGroup
 
 __all__ = ["RayWorkerGroup", "launch_ray"]
@@ -105,19 +105,19 @@ class Ranks:
     async def _raise(self, calls: Sequence[Task[Any]], first: Task[Any]) -> None:
         """Raise what all ranks raised alike, or one that left nobody waiting; else nobody knows what state they are in,
         and all are ended."""
-        error = first.exception()
+        errors = {at: call.exception() for at, call in enumerate(calls) if call.done()}
+        lost = next((error for error in errors.values() if isinstance(error, WorkerLost)), None)
+        error = lost or first.exception()
         assert error is not None
-        if all(each.done() for each in calls):
-            errors = [each.exception() for each in calls]
-            if None in errors and not any(isinstance(each, WorkerLost) for each in errors):
-                raise error
-            if len({type(each) for each in errors}) == 1 and not isinstance(error, WorkerLost):
-                raise errors[0] or error
-        self._lost = str(error)
-        if not isinstance(error, WorkerLost):
-            rank = self._members[calls.index(first)].worker.id
-            waited = f"the other ranks waited for it for {self._survivors_s:g} s more"
-            self._lost = f"{rank} failed, {waited}: {error}"
+        kinds = {type(each) for each in errors.values()}
+        is_known = len(errors) == len(calls) and (None in errors.values() or len(kinds) == 1)
+        if is_known and not isinstance(error, WorkerLost | LearnerLost):
+            raise errors[0] or error
+        rank = "" if lost else f"{self._members[calls.index(first)].worker.id}: "
+        waited = (
+            "" if len(errors) == len(calls) or lost else f"; others still waited for it {self._survivors_s:g} s later"
+        )
+        self._lost = f"{rank}{error}{waited}"
         await self.end()
         raise LearnerLost(self._lost) from error
 
@@ -139,21 +139,11 @@ class Ranks:
 class RayWorkerGroup(WorkerGroup):
     """Samplers and ranks, each in an actor of its own."""
 
-    def __init__(
-        self,
-        samplers: Samplers,
-        ranks: Ranks,
-        addresses: Callable[[], Sequence[str]],
-        *,
-        shares_gpu: bool = False,
-        transfer: Transfer = Transfer.DIRECT,
-        gpus_each: int = 1,
-    ) -> None:
-        """`addresses` are those of the ranks; `shares_gpu` says that samplers sleep while the learner works;
-        `gpus_each` are those of a sampler."""
-        self._samplers, self._ranks = samplers, ranks
-        self._addresses, self._shares_gpu, self._transfer = addresses, shares_gpu, transfer
-        self._gpus_each = gpus_each
+    def __init__(self, plan: Plan, samplers: Samplers, ranks: Ranks, addresses: Callable[[], Sequence[str]]) -> None:
+        """`addresses` are those of the ranks."""
+        self._plan, self._samplers, self._ranks, self._addresses = plan, samplers, ranks, addresses
+        self._shares_gpu = plan.hardware.gpus_per_node > 0 and plan.hardware.layout is Layout.COLOCATED
+        self._transfer = weight_transfer(plan)
         self._model: ModelSource
         self.around = ExitStack()
         """What was started for the workers, and is ended after them."""
@@ -194,10 +184,21 @@ class RayWorkerGroup(WorkerGroup):
         if self._transfer is Transfer.DIRECT:
             return await self._samplers.load(await self.compute(partial(hand_over, version=version)), take_over)
         if self._shares_gpu:
-            await self.learner(free_memory)
-        proof = await self.learner(send_weights, version, self._samplers.list_actors(self._gpus_each), self._transfer)
+            await self._samplers.sleep()
+        receivers = Receivers(actors=self._samplers.handles, gpus_each=self._plan.hardware.rollout.tensor_parallel)
+        proof = await self.learner(send_weights, version, receivers, self._transfer)
         assert proof is not None, "the first rank returns one"
+        self._samplers.restore_by(partial(self._restore, version))
         return proof
+
+    async def _restore(self, version: int, member: Member) -> None:
+        """Give one sampler the weights that GPUs sent to all, by the object store, while the learner still has them."""
+        if self._plan.hardware.staleness:
+            raise StepRefused(
+                "sync: a sampler was lost, and the learner no longer has the weights that it sampled with; set "
+                "'hardware.weight_transfer: object_store' to keep them, or resume"
+            )
+        await member.ask(take_over, await self.learner(hand_over, version))
 
     async def restart_learner(self) -> None:
         self._samplers.forget_weights()
@@ -225,16 +226,14 @@ async def launch_ray(
         announce("start: waiting for the workers")
         samplers, ranks = list_workers(plan, Role.ROLLOUT), list_workers(plan, Role.LEARNER)
         workers = RayWorkerGroup(
+            plan,
             Samplers(
                 [partial(_sampler, cluster, plan, root, reach, clock, each) for each in samplers],
                 reach.note,
                 reach.remark,
             ),
-            Ranks(plan, [partial(_rank, cluster, plan, root, each) for each in ranks], plan.hardware.heartbeat_s),
+            Ranks(plan, [partial(_rank, cluster, root, each) for each in ranks], plan.hardware.heartbeat_s),
             lambda: [cluster.address_of(each) for each in ranks],
-            shares_gpu=plan.hardware.gpus_per_node > 0 and plan.hardware.layout is Layout.COLOCATED,
-            transfer=weight_transfer(plan),
-            gpus_each=plan.hardware.rollout.tensor_parallel,
         )
         await workers.start(announce)
         workers.around = around.pop_all()
@@ -247,13 +246,11 @@ async def _sampler(
     # servers of environments have a log of the same name at each sampler
     logs = reach.logs / f"rollout-{worker.rank}" if worker.rank else reach.logs
     reaching = {"logs": logs, "environ": named_variables(plan, reach.environ), "deadlines": reach.deadlines}
-    handle = await cluster.create(worker, RolloutActor, plan, root, reaching, clock, log=_log(root, worker))
-    return Member(worker, cluster.address_of(worker), handle, plan.hardware.heartbeat_s)
+    return await cluster.create(worker, RolloutActor, plan, root, reaching, clock, log=_log(root, worker))
 
 
-async def _rank(cluster: Cluster, plan: Plan, root: Path, worker: Worker) -> Member:
-    handle = await cluster.create(worker, LearnerActor, log=_log(root, worker))
-    return Member(worker, cluster.address_of(worker), handle, plan.hardware.heartbeat_s, HEALTH)
+async def _rank(cluster: Cluster, root: Path, worker: Worker) -> Member:
+    return await cluster.create(worker, LearnerActor, log=_log(root, worker), health=HEALTH)
 
 
 def _log(root: Path, worker: Worker) -> Path:

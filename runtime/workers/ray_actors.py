@@ -85,8 +85,8 @@ class RolloutActor:
         self._calls = _Calls()
         self._turns: WeakValueDictionary[str, Semaphore] = WeakValueDictionary()
 
-    async def prepare(self, log: Path, gpus: Sequence[int]) -> None:
-        _prepare(log, gpus)
+    async def prepare(self, log: Path, gpus: Sequence[int]) -> int:
+        return _prepare(log, gpus)
 
     async def ping(self) -> frozenset[int]:
         return self._calls.list()
@@ -151,8 +151,8 @@ class LearnerActor:
         self._store: TCPStore | None = None
         """Kept while the ranks work, by the first."""
 
-    def prepare(self, log: Path, gpus: Sequence[int]) -> None:
-        _prepare(log, gpus)
+    def prepare(self, log: Path, gpus: Sequence[int]) -> int:
+        return _prepare(log, gpus)
 
     def ping(self) -> frozenset[int]:
         return self._calls.list()
@@ -180,8 +180,8 @@ class LearnerActor:
             return work(self._worker, *args, **kwargs)
 
 
-def _prepare(log: Path, gpus: Sequence[int]) -> None:
-    """Write all output of this process to a file, and see no GPUs but those of the plan."""
+def _prepare(log: Path, gpus: Sequence[int]) -> int:
+    """Write all output of this process to a file, and see no GPUs but those of the plan; return the process's id."""
     _find_folder(log.parent)
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
@@ -190,6 +190,7 @@ def _prepare(log: Path, gpus: Sequence[int]) -> None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         named = [visible[gpu] if gpu < len(visible) and visible[gpu] else str(gpu) for gpu in gpus]
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(named)
+    return os.getpid()
 
 
 def _find_folder(folder: Path) -> None:

@@ -11,8 +11,9 @@ import shutil
 import signal
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -80,8 +81,10 @@ class Cluster:
     def address_of(self, worker: Worker) -> str:
         return self._nodes[worker.node].address
 
-    async def create(self, worker: Worker, actor: type, *arguments: Any, log: Path) -> Any:
-        """Start an actor; return its handle when its process is there."""
+    async def create(
+        self, worker: Worker, actor: type, *arguments: Any, log: Path, health: str | None = None
+    ) -> Member:
+        """Start an actor, and wait until its process is there; in the group `health` it answers pings."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -104,14 +107,34 @@ class Cluster:
                 f"start: waited {_ROOM_S:g} s for node {node.address} to have room for {worker.id}, which needs "
                 f"{_describe(claim)}; end what else uses the cluster, or give the run machines of its own"
             )
-        await Member(worker, node.address, handle, _ROOM_S).wait(prepared)
-        return handle
+        member = Member(worker, node.address, handle, self._plan.hardware.heartbeat_s, health)
+        pid = await member.wait(prepared)
+        member.also_kill = partial(_kill, node.id, pid)
+        return member
+
+
+def _kill(node: str, pid: int) -> None:
+    """Kill a process on a node. One that is stopped does not hear of `ray.kill`, and keeps what it has."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    remote: Any = ray.remote
+    remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(_kill_here).remote(pid)
+
+
+def _kill_here(pid: int) -> None:
+    # by now the number may be another process's
+    with suppress(OSError):
+        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):
+            os.kill(pid, signal.SIGKILL)
 
 
 def list_workers(plan: Plan, role: Role) -> list[Worker]:
     """The plan's workers of a role that are processes; there is one of each, whatever a plan needs."""
     placed = [worker for worker in plan.placement.workers if worker.role is role]
-    gpus = tuple(range(min(plan.hardware.gpus_per_node, 1)))
+    each = plan.hardware.rollout.tensor_parallel if role is Role.ROLLOUT else 1
+    gpus = tuple(range(min(plan.hardware.gpus_per_node, each)))
     return placed or [Worker(id=f"{role.value}/0", role=role, rank=0, node=0, gpus=gpus)]
 
 
@@ -292,7 +315,7 @@ def _tidy(folder: Path) -> None:
 
 
 def _store_bytes(plan: Plan) -> int | None:
-    """Room for the weights, in full precision and with the output layer written out, and for episodes; Ray's own choice
-    where the model's sizes are not known."""
-    parameters = plan.budget.parameters
-    return None if parameters is None else 5 * parameters + 2**29
+    """Room for the weights, in full precision and with the output layer written out, and for episodes; where weights
+    change in flight, for the last ones too. Ray's own choice where the model's sizes are not known."""
+    parameters, versions = plan.budget.parameters, 2 if plan.hardware.in_flight else 1
+    return None if parameters is None else 5 * parameters * versions + 2**29

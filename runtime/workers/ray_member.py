@@ -44,6 +44,9 @@ class Member:
         """By the number of a call: why its answer will never come."""
         self._lost: str | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._is_silent = False
+        self.also_kill: Callable[[], None] = lambda: None
+        """Ends a process that is silent, and hears of nothing."""
 
     def watch(self) -> None:
         """Ask it now and then whether it is there; before, it loads an engine and cannot answer."""
@@ -95,6 +98,8 @@ class Member:
 
         with suppress(ray.exceptions.RayError):
             ray.kill(self.handle)
+            if self._is_silent:
+                self.also_kill()
 
     async def _watch(self) -> None:
         absent: frozenset[int] = frozenset()
@@ -119,6 +124,7 @@ class Member:
         done, _ = await asyncio.wait([answer], timeout=self._heartbeat_s)
         if not done:
             answer.cancel()
+            self._is_silent = True
             return frozenset(), f"it has not answered for {self._heartbeat_s:g} s ('hardware.heartbeat_s')"
         try:
             return answer.result(), None

@@ -23,7 +23,6 @@ from ..rollout.groups import GroupRequest
 from .ray_actors import Said
 from .ray_member import START_S, Member, WorkerLost, gather_all
 from .rollout_worker import PlaySettings, RolloutWorker
-from .transfer import SamplerActors
 
 __all__ = ["MOST_REPLACED", "Samplers"]
 
@@ -55,13 +54,13 @@ class Samplers:
         self.members: list[Member] = []
         self._renewing = [asyncio.Lock() for _ in create]
         self._model: ModelSource
-        self._weights: tuple[Any, TakeOver] | None = None
-        """Where those of the last sync are, and how they are loaded."""
-        self._sends_between_gpus = False
-        """Whether they came from the learner's GPUs, and are nowhere."""
+        self._restore: Callable[[Member], Awaitable[Any]] | None = None
+        """Gives one the weights of the last sync."""
         self.lengths = TurnLengths()
         self._replaced = Counter[int]()
         """Since the last sync."""
+        self._plays = 0
+        """Under way."""
         self.num_replaced = 0
 
     async def prepare(self) -> None:
@@ -102,21 +101,26 @@ class Samplers:
             except _LOST as error:
                 await self.replace_lost(at, member, error)
 
+    @property
+    def handles(self) -> list[Any]:
+        return [member.handle for member in self.members]
+
     async def load(self, weights: Any, take_over: TakeOver) -> SyncProof:
         """Give all the weights; return the proof with the largest difference."""
-        self._weights = weights, take_over
+        self._restore = lambda member: member.ask(take_over, weights)
         proofs = await self.call_all(take_over, weights)
         self._replaced.clear()
         return max(proofs, key=lambda proof: proof.difference)
 
     def forget_weights(self) -> None:
-        """Let go of those of the last sync, so that there is room for the next."""
-        self._weights = None
+        """Let go of those of the last sync, so that there is room for the next; not while somebody may need them."""
+        if not self._plays:
+            self._restore = None
 
-    def list_actors(self, gpus_each: int) -> SamplerActors:
-        """Return them as the learner calls them to send weights from its GPUs to theirs."""
-        self._sends_between_gpus = True
-        return SamplerActors(actors=[member.handle for member in self.members], gpus_each=gpus_each)
+    def restore_by(self, restore: Callable[[Member], Awaitable[Any]]) -> None:
+        """Say how to give one the weights that all have got in another way than by `load`."""
+        self._replaced.clear()
+        self._restore = restore
 
     async def sleep(self) -> None:
         await self.call_all(RolloutWorker.sleep)
@@ -139,14 +143,18 @@ class Samplers:
     async def play(
         self, requests: Sequence[GroupRequest], settings: PlaySettings, on_episode: OnEpisode
     ) -> list[Group]:
-        if len(self.members) > 1:
-            return await _Play(self, requests, settings, on_episode).run()
-        while True:
-            member = self.members[0]
-            try:
-                return await self.play_at(member, requests, settings, on_episode)
-            except _LOST as error:
-                await self.replace_lost(0, member, error)
+        self._plays += 1
+        try:
+            if len(self.members) > 1:
+                return await _Play(self, requests, settings, on_episode).run()
+            while True:
+                member = self.members[0]
+                try:
+                    return await self.play_at(member, requests, settings, on_episode)
+                except _LOST as error:
+                    await self.replace_lost(0, member, error)
+        finally:
+            self._plays -= 1
 
     async def play_at(
         self,
@@ -199,14 +207,8 @@ class Samplers:
         member = await self._create[at]()
         try:
             await self._start(member)
-            if self._weights is not None:
-                weights, take_over = self._weights
-                await member.ask(take_over, weights)
-            elif self._sends_between_gpus:
-                raise StepRefused(
-                    f"{member.worker.id} was started anew, and its weights come from the learner's GPUs at a sync "
-                    "alone: resume, or set 'hardware.weight_transfer: object_store'"
-                )
+            if self._restore is not None:
+                await self._restore(member)
         except BaseException:
             await member.end()
             raise

@@ -18,12 +18,14 @@ from ..errors import LearnerLost, RunError, StepRefused
 from ..protocols import Checksum, NamedTensors, Probe, SyncError, SyncProof, Transfer, WeightUpdate
 from .learner_worker import LearnerWorker
 from .rollout_worker import RolloutWorker
-from .weight_sync import pack_weights, unpack_weights
+from .weight_sync import free_cache, pack_weights, unpack_weights
 
-__all__ = ["BUCKET_DEADLINE_S", "SamplerActors", "Shipment", "free_memory", "hand_over", "send_weights", "take_over"]
+__all__ = ["BUCKET_DEADLINE_S", "Receivers", "Shipment", "free_memory", "hand_over", "send_weights", "take_over"]
 
 BUCKET_DEADLINE_S = 120.0
 """For a bucket to reach a sampler's node: 2 MB/s."""
+_NO_NUMBER = -1
+"""Of a call that a rank makes, and that nobody else asks after."""
 SAMPLERS_DEADLINE_S = 600.0
 """For all samplers to answer one call: one receives all weights."""
 
@@ -86,23 +88,16 @@ async def _unload(shipment: Shipment, deadline_s: float) -> AsyncIterator[NamedT
 
 
 def free_memory(worker: LearnerWorker) -> None:
-    """Give back the GPU memory that torch keeps for the learner's next work, which a sampler is about to need."""
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    """Give back the GPU memory that the learner keeps for its next work, which a sampler is about to need."""
+    free_cache()
 
 
 # --- from GPU to GPU -----------------------------------------------------------------------------------------------
 
 
-_NUMBER = -1
-"""Of a call that the driver does not wait for."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SamplerActors:
-    """The actors of all samplers, each with a worker on each of its GPUs, as the learner's first rank calls them."""
+class Receivers:
+    """The actors of all samplers, each with a worker on every one of its GPUs."""
 
     actors: Sequence[Any]
     gpus_each: int
@@ -112,7 +107,7 @@ class SamplerActors:
         """Call a function of all rollout workers at once; each argument has an entry for each of them."""
         import ray
 
-        answers = [actor.do.remote(_NUMBER, work, *own) for actor, *own in zip(self.actors, *args, strict=True)]
+        answers = [actor.do.remote(_NO_NUMBER, work, *own) for actor, *own in zip(self.actors, *args, strict=True)]
         try:
             return [said.value for said in ray.get(answers, timeout=self.deadline_s)]
         except ray.exceptions.GetTimeoutError:
@@ -139,7 +134,7 @@ class GpuTransfer:
     """One rank's side; made anew where the samplers are others. The ranks call `send` alike: the first one tells the
     samplers what to expect, has vLLM's engine send it, and tells them what they must have got."""
 
-    def __init__(self, worker: LearnerWorker, samplers: SamplerActors, transfer: Transfer) -> None:
+    def __init__(self, worker: LearnerWorker, samplers: Receivers, transfer: Transfer) -> None:
         from ..backends.transfer.vllm_sender import Sender, ipc_settings, nccl_settings
 
         receivers = len(samplers.actors) * samplers.gpus_each
@@ -151,6 +146,7 @@ class GpuTransfer:
     def send(self, version: int) -> SyncProof | None:
         """Send the weights; on the first rank, return the worst proof."""
         probe, expected = self._worker.probe(), self._sender.describe()
+        free_cache()  # a sampler on the same GPU wakes when it is told what to expect
         if not self._sender.is_first:
             self._sender.send()
             return None
@@ -165,7 +161,7 @@ class GpuTransfer:
         self._sender.close()
 
 
-def send_weights(worker: LearnerWorker, version: int, samplers: SamplerActors, transfer: Transfer) -> SyncProof | None:
+def send_weights(worker: LearnerWorker, version: int, samplers: Receivers, transfer: Transfer) -> SyncProof | None:
     """Send the weights of a learner's rank, by the connection of the last time if the samplers are the same."""
     connection: GpuTransfer | None = worker.connection
     if connection is None or connection.samplers.actors != samplers.actors:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..protocols import NamedTensors, Probe, ProbeLimits, Scorer, TrainSequence
 
-__all__ = ["PackedTensor", "ProbeText", "pack_weights", "unpack_weights"]
+__all__ = ["PackedTensor", "ProbeText", "free_cache", "pack_weights", "unpack_weights"]
 
 PackedTensor = tuple[str, NDArray[np.uint8], Any, Any]
 """Name, bytes, dtype and shape."""
@@ -66,3 +66,11 @@ def unpack_weights(packed: Sequence[PackedTensor]) -> NamedTensors:
     import torch
 
     return [(name, torch.from_numpy(data).view(dtype).view(shape)) for name, data, dtype, shape in packed]
+
+
+def free_cache() -> None:
+    """Give back the GPU memory that torch keeps in this process though nothing is in it."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -29,7 +29,7 @@ from agym.runtime.protocols import (  # noqa: E402
     Transfer,
     WeightUpdate,
 )
-from agym.runtime.workers.transfer import SamplerActors, Shipment, hand_over, send_weights, take_over  # noqa: E402
+from agym.runtime.workers.transfer import Receivers, Shipment, hand_over, send_weights, take_over  # noqa: E402
 from agym.runtime.workers.weight_sync import pack_weights, unpack_weights  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
@@ -177,7 +177,7 @@ class Receiving:
         self.receiving: Any = None
         self.sampler, self.difference = self, difference
         self._loop = asyncio.new_event_loop()
-        self.do = SimpleNamespace(remote=lambda _, work, *args: Said(value=self._run(work(self, *args))))
+        self.do = SimpleNamespace(remote=lambda number, work, *args: Said(value=self._run(work(self, *args))))
 
     def _run(self, work: Any) -> Any:
         return self._loop.run_until_complete(work)
@@ -243,7 +243,7 @@ def receiving() -> Iterator[Make]:
 
 
 def sent(worker: Any, samplers: list[Receiving], transfer: Transfer = Transfer.NCCL) -> SyncProof | None:
-    return send_weights(worker, 4, SamplerActors(actors=list(samplers), gpus_each=2), transfer)
+    return send_weights(worker, 4, Receivers(actors=list(samplers), gpus_each=2), transfer)
 
 
 def sending_worker() -> Any:
