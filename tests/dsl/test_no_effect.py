@@ -262,7 +262,6 @@ RECIPE: Cases = {
         [{"hardware.in_flight": True}],
         [{"hardware.staleness": 1, "hardware.in_flight": True}, {"hardware.staleness": 1}],
     ),
-    "hardware.heartbeat_s": ([{}], [{"hardware.workers_per_node": 2}, GPUS]),
     "hardware.max_restarts": ([{}], [{"hardware.launcher": Launcher.RAY}, GPUS]),
     "hardware.staleness": ([SFT | {"hardware.staleness": 1}], [SFT, {"hardware.staleness": 1}]),
     "hardware.train": ([EVAL], [{}]),
