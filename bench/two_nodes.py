@@ -106,14 +106,15 @@ def _start_ray(nodes: TwoNodes, node: int, cpus: int, folder: Path) -> None:
     own = [f"--node-ip-address={_NETWORK}.{node + 1}", f"--num-cpus={cpus}", "--object-store-memory=300000000"]
     rest = own + (head if node == 0 else [f"--address={nodes.address}"])
     ray = str(Path(sys.executable).with_name("ray"))
-    log = (folder / f"node-{node}.log").open("w")
-    started = nodes.start(node, ray, "start", *rest, "--disable-usage-stats", stdout=log, stderr=subprocess.STDOUT)
+    log = folder / f"node-{node}.log"
+    with log.open("w") as file:
+        started = nodes.start(node, ray, "start", *rest, "--disable-usage-stats", stdout=file, stderr=subprocess.STDOUT)
     try:
         code = started.wait(_JOIN_S)
     except subprocess.TimeoutExpired:
         code = None
     if code != 0:
-        raise RuntimeError(f"'ray start' on node {node} ended with {code}: {(folder / log.name).read_text()[-2000:]}")
+        raise RuntimeError(f"'ray start' on node {node} ended with {code}: {log.read_text()[-2000:]}")
 
 
 def _kill_all(nodes: TwoNodes) -> None:

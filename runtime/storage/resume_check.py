@@ -82,7 +82,7 @@ def _decisive(plan: Plan) -> Plan:
         checkpoint=replace(plan.checkpoint, keep=1, keep_exports=0),
         stages=tuple(_stage(stage) for stage in plan.stages),
         # estimates
-        budget=replace(plan.budget, memory=(), disk=()),
+        budget=replace(plan.budget, memory=(), disk=(), zero=None, transfer=None),
     )
 
 

@@ -174,8 +174,8 @@ def test_what_the_plan_needs_is_asked_for_and_options_of_the_command_line_win(tm
     script = sbatch_script(job_of(TWO_NODES, tmp_path), {"mem": "0", "partition": "a b"}, command="", python="python")
     asked = [line.removeprefix("#SBATCH --") for line in script.splitlines() if line.startswith("#SBATCH")]
     assert {"nodes=2", "gpus-per-node=8", "mem=0", "partition='a b'", "requeue", "signal=B:TERM@300"} <= set(asked)
-    # eight engines and eight ranks, four cores each; the servers of three environments, and two to spare
-    assert "cpus-per-task=69" in asked
+    # eight engines and eight ranks, four cores each; the servers of three environments at each engine, and two to spare
+    assert "cpus-per-task=90" in asked
 
 
 def test_a_container_mounts_the_folder(tmp_path: Path) -> None:

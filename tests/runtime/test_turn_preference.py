@@ -44,6 +44,9 @@ class Watched:
 
         return call
 
+    def count_replaced(self) -> dict[str, int]:
+        return {}
+
     def given(self, name: str) -> list[Any]:
         """The first argument of each call."""
         return [args[0] for each, args, _ in self.calls if each == name]
